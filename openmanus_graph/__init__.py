@@ -1,0 +1,41 @@
+"""OpenManus as LangGraph graphs: agents that get a task done with real tools.
+
+Importing this package does no I/O and pulls in no heavy library; names are loaded when used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from openmanus_graph.errors import ConfigError, ToolError
+    from openmanus_graph.graphs.manus import build_manus_graph
+    from openmanus_graph.registry import open_session
+    from openmanus_graph.state.context import Context
+    from openmanus_graph.tools.declaration import Observation, manus_tool
+
+__all__ = [
+    "ConfigError",
+    "Context",
+    "Observation",
+    "ToolError",
+    "build_manus_graph",
+    "manus_tool",
+    "open_session",
+]
+
+_HOMES = {
+    "ConfigError": "openmanus_graph.errors",
+    "Context": "openmanus_graph.state.context",
+    "Observation": "openmanus_graph.tools.declaration",
+    "ToolError": "openmanus_graph.errors",
+    "build_manus_graph": "openmanus_graph.graphs.manus",
+    "manus_tool": "openmanus_graph.tools.declaration",
+    "open_session": "openmanus_graph.registry",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name when it is first used."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,92 @@
+"""Which files a run created or changed: the workspace now against the workspace as it began.
+
+Modification times alone would not do: clocks jump, and copies keep old times.
+"""
+
+import hashlib
+import itertools
+import json
+import mimetypes
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from openmanus_graph.state.manus import Artifact
+from openmanus_graph.workspace import OWN_FOLDER, Workspace
+
+SKIPPED_FOLDERS = {
+    OWN_FOLDER,
+    ".git",
+    ".venv",
+    "venv",
+    "node_modules",
+    "__pycache__",
+    ".ipynb_checkpoints",
+    ".pytest_cache",
+    ".mypy_cache",
+    ".ruff_cache",
+    ".cache",
+}
+MAX_FILES = 50_000
+"""Files that are remembered one by one; in a larger folder their times decide."""
+
+_Stamp = list[int]
+"""Size in bytes, modification time in ns."""
+
+
+def take_baseline(workspace: Workspace, run: str) -> None:
+    """Remember the workspace as a run finds it. Blocks."""
+    stamps = dict(itertools.islice(_files(workspace), MAX_FILES + 1))
+    path = _baseline(workspace, run)
+    temporary = path.with_suffix(".part")
+    known = stamps if len(stamps) <= MAX_FILES else None
+    temporary.write_text(json.dumps(known), encoding="utf-8")
+    temporary.replace(path)
+
+
+def changed_files(workspace: Workspace, run: str) -> list[Artifact]:
+    """List what the run created or changed, by path. Blocks."""
+    path = _baseline(workspace, run)
+    try:
+        before: dict[str, _Stamp] | None = json.loads(path.read_text("utf-8"))
+        began = path.stat().st_mtime_ns
+    except (OSError, ValueError):
+        before, began = {}, 0  # whoever removed the baseline gets all files rather than none
+    found = (
+        (name, stamp)
+        for name, stamp in _files(workspace)
+        if (stamp[1] >= began if before is None else before.get(name) != stamp)
+    )
+    return [
+        Artifact(
+            path=name,
+            size=stamp[0],
+            media_type=mimetypes.guess_type(name)[0] or "application/octet-stream",
+        )
+        for name, stamp in sorted(itertools.islice(found, MAX_FILES))
+    ]
+
+
+def _baseline(workspace: Workspace, run: str) -> Path:
+    name = hashlib.sha256(run.encode("utf-8", "replace")).hexdigest()[:16]
+    return workspace.own / f"baseline-{name}.json"
+
+
+def _files(workspace: Workspace) -> Iterator[tuple[str, _Stamp]]:
+    for folder, folders, names in os.walk(workspace.root):
+        here = Path(folder)
+        folders[:] = [
+            name
+            for name in folders
+            if name not in SKIPPED_FOLDERS and not workspace.hides(here / name)
+        ]
+        for name in names:
+            path = here / name
+            if path.is_symlink() or workspace.hides(path):
+                continue
+            try:
+                found = path.stat()
+            except OSError:
+                continue  # gone since it was listed
+            relative = path.relative_to(workspace.root).as_posix()
+            yield relative.encode("utf-8", "replace").decode(), [found.st_size, found.st_mtime_ns]

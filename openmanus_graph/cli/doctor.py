@@ -1,0 +1,159 @@
+"""`openmanus doctor`: what works here, what is missing, and the command that mends it."""
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from openmanus_graph.errors import ConfigError
+
+State = Literal["ok", "optional", "missing"]
+
+MARKS = {"ok": "✓", "optional": "·", "missing": "✗"}
+MIN_FREE_MB = 500
+PACKAGE_TOOLS = {
+    "apt-get": ("apt-get update", "apt-get install -y {}"),
+    "dnf": ("dnf install -y {}",),
+    "pacman": ("pacman -Sy --noconfirm {}",),
+    "zypper": ("zypper install -y {}",),
+    "apk": ("apk add {}",),
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at."""
+
+    name: str
+    state: State
+    detail: str
+    fix: tuple[str, ...] = ()
+    """Commands that mend it."""
+
+
+def examine(*, fix: bool) -> int:
+    """Look at everything, mend what can be mended if asked, and return 0 if nothing is missing."""
+    missing = 0
+    for look in (_python, _configuration, _sandbox, _data, _fonts, _bash, _home):
+        for finding in look():
+            if fix and finding.fix and finding.state != "ok":
+                finding = _mend(finding, look)
+            _show(finding)
+            missing += finding.state == "missing"
+    return 1 if missing else 0
+
+
+def _mend(finding: Finding, look: "Callable[[], Iterator[Finding]]") -> Finding:
+    for command in finding.fix:
+        sys.stdout.write(f"  $ {command}\n")
+        sys.stdout.flush()
+        if subprocess.run(command, shell=True, check=False).returncode != 0:  # our own commands
+            break
+    return next((again for again in look() if again.name == finding.name), finding)
+
+
+def _show(finding: Finding) -> None:
+    sys.stdout.write(f"{MARKS[finding.state]} {finding.name}: {finding.detail}\n")
+    for command in () if finding.state == "ok" else finding.fix:
+        sys.stdout.write(f"    mend it with: {command}\n")
+
+
+def _python() -> Iterator[Finding]:
+    version = ".".join(map(str, sys.version_info[:3]))
+    yield Finding("Python", "ok", f"{version} at {sys.executable}")
+
+
+def _configuration() -> Iterator[Finding]:
+    from openmanus_graph.config import resolve_settings
+    from openmanus_graph.models.build import build_model, model_name
+    from openmanus_graph.state.context import Context
+
+    try:
+        settings = resolve_settings(Context(), "doctor")
+        build_model(settings.main)  # names a missing package or key; nothing is sent
+    except ConfigError as error:
+        yield Finding("model", "missing", str(error))
+        return
+    where = f" at {settings.main.base_url}" if settings.main.base_url else ""
+    yield Finding("model", "ok", f"{model_name(settings.main)}{where}")
+    for warning in settings.warnings:
+        yield Finding("configuration", "optional", warning)
+
+
+def _sandbox() -> Iterator[Finding]:
+    from openmanus_graph.sandbox.choose import probes
+    from openmanus_graph.settings import SandboxSettings
+
+    found = {name: probe() for name, probe in probes(SandboxSettings()).items() if name != "none"}
+    confined = found["bwrap"].works or found["nono"].works
+    for name, probe in found.items():
+        if probe.works:
+            yield Finding(f"sandbox {name}", "ok", probe.detail)
+        elif name == "bwrap" and sys.platform == "linux":
+            state: State = "optional" if confined else "missing"
+            yield Finding(f"sandbox {name}", state, probe.detail, install_commands("bubblewrap"))
+        else:
+            yield Finding(f"sandbox {name}", "optional", probe.detail)
+
+
+def _data() -> Iterator[Finding]:
+    wanted = ("pandas", "matplotlib", "scipy")
+    missing = [name for name in wanted if importlib.util.find_spec(name) is None]
+    if missing:
+        fix = (pip_install("openmanus-graph[data]"),)
+        yield Finding("data libraries", "optional", f"{', '.join(missing)} missing", fix)
+    else:
+        yield Finding("data libraries", "ok", ", ".join(wanted))
+
+
+def _fonts() -> Iterator[Finding]:
+    from openmanus_graph.sandbox.fonts import chinese_font
+
+    found = chinese_font()
+    if found:
+        yield Finding("Chinese in charts", "ok", found)
+    else:
+        fix = (pip_install("openmanus-graph[data]"),)
+        yield Finding("Chinese in charts", "optional", "no font that shows it", fix)
+
+
+def _bash() -> Iterator[Finding]:
+    shell = shutil.which("bash")
+    if shell:
+        yield Finding("bash", "ok", shell)
+    else:
+        yield Finding("bash", "missing", "the tool bash needs it", install_commands("bash"))
+
+
+def _home() -> Iterator[Finding]:
+    from openmanus_graph.config.resolve import openmanus_home
+
+    home = openmanus_home()
+    place = home
+    while not place.exists():
+        place = place.parent
+    if not (place.is_dir() and os.access(place, os.W_OK)):
+        detail = f"{home} cannot be written; set OPENMANUS_HOME to another folder"
+        yield Finding("home", "missing", detail)
+        return
+    free_mb = shutil.disk_usage(place).free // 2**20
+    state: State = "ok" if free_mb >= MIN_FREE_MB else "missing"
+    yield Finding("home", state, f"{home}, {free_mb:,} MB free")
+
+
+def install_commands(package: str) -> tuple[str, ...]:
+    """Return the commands that install a package of the system, or nothing where none is known."""
+    for tool, commands in PACKAGE_TOOLS.items():
+        if shutil.which(tool):
+            prefix = "" if os.geteuid() == 0 else "sudo "
+            return tuple(f"{prefix}{command.format(package)}" for command in commands)
+    return ()
+
+
+def pip_install(requirement: str) -> str:
+    """Return the command that installs a Python package into this environment."""
+    return f"{sys.executable} -m pip install '{requirement}'"

@@ -1,0 +1,156 @@
+"""The command `openmanus`. Commands import what they need when they run."""
+
+import io
+import sqlite3
+import sys
+from typing import Annotated
+
+import typer
+
+from openmanus_graph.cli.failures import RunError, database_complaint
+from openmanus_graph.cli.options import InputOptions, OutputOptions, RunOptions, takes
+from openmanus_graph.errors import ConfigError
+
+app = typer.Typer(
+    name="openmanus",
+    help="An agent that gets a task done with real tools, and hands over an answer and files.",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+@app.command()
+@takes(InputOptions, RunOptions, OutputOptions)
+def run(
+    given: InputOptions,
+    options: RunOptions,
+    output: OutputOptions,
+    task: Annotated[str, typer.Argument(help="What to do; - reads it from stdin.")],
+) -> None:
+    """Do one task."""
+    from openmanus_graph.cli.run import run_task
+
+    raise typer.Exit(run_task(task, given, options, output))
+
+
+@app.command()
+@takes(InputOptions, RunOptions, OutputOptions)
+def chat(given: InputOptions, options: RunOptions, output: OutputOptions) -> None:
+    """Talk with the agent: several turns on one thread."""
+    from openmanus_graph.cli.chat import chat_with
+
+    raise typer.Exit(chat_with(given, options, output))
+
+
+@app.command()
+@takes(RunOptions, OutputOptions, without=("policy",))
+def resume(
+    options: RunOptions,
+    output: OutputOptions,
+    thread: Annotated[str, typer.Argument(help="The thread to go on with.")],
+    answer: Annotated[str | None, typer.Option(help="The answer to its question.")] = None,
+    approve: Annotated[bool, typer.Option("--approve", help="Allow the call.")] = False,
+    reject: Annotated[bool, typer.Option("--reject", help="Do not allow the call.")] = False,
+    reason: Annotated[str, typer.Option(help="Why not, for the model.")] = "",
+    interrupt: Annotated[
+        str | None, typer.Option("--id", help="Which question, if several.")
+    ] = None,
+) -> None:
+    """Go on with a thread that was stopped, waits for an answer, or crashed."""
+    from openmanus_graph.cli.resume import Reply, resume_thread
+
+    reply = Reply(answer, approve, reject, reason, interrupt)
+    raise typer.Exit(resume_thread(thread, reply, options, output))
+
+
+@app.command()
+def threads(
+    delete: Annotated[str | None, typer.Option(help="Delete this thread.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON lines.")] = False,
+) -> None:
+    """List the threads, newest first."""
+    from openmanus_graph.cli.threads import delete_thread, list_threads
+
+    raise typer.Exit(delete_thread(delete) if delete else list_threads(as_json=as_json))
+
+
+@app.command()
+def show(
+    thread: Annotated[str, typer.Argument(help="The thread to show.")],
+    as_json: Annotated[bool, typer.Option("--json", help="The messages as JSON.")] = False,
+) -> None:
+    """Show what was said and done in a thread."""
+    from openmanus_graph.cli.threads import show_thread
+
+    raise typer.Exit(show_thread(thread, as_json=as_json))
+
+
+@app.command()
+def export(
+    thread: Annotated[str, typer.Argument(help="The thread to export.")],
+    output: Annotated[str, typer.Option(help="File to write; - is stdout.")] = "-",
+) -> None:
+    """Write a thread as Markdown."""
+    from openmanus_graph.cli.threads import export_thread
+
+    raise typer.Exit(export_thread(thread, output))
+
+
+@app.command()
+@takes(OutputOptions)
+def demo(
+    output: OutputOptions,
+    workspace: Annotated[str | None, typer.Option(help="Folder of the demo's files.")] = None,
+) -> None:
+    """Do a real task with real tools and a recorded model: no key, no network."""
+    from openmanus_graph.cli.demo import run_demo
+
+    raise typer.Exit(run_demo(workspace, output))
+
+
+@app.command()
+def doctor(
+    fix: Annotated[bool, typer.Option("--fix", help="Run the commands that mend it.")] = False,
+) -> None:
+    """Say what is configured, what is missing, and the command that mends it."""
+    from openmanus_graph.cli.doctor import examine
+
+    raise typer.Exit(examine(fix=fix))
+
+
+@app.command()
+def trust() -> None:
+    """Trust the configuration of the working folder, as it is now."""
+    from openmanus_graph.cli.trust import trust_folder
+
+    raise typer.Exit(trust_folder())
+
+
+def main() -> None:
+    """Run the command line; wrong usage and configuration exit with 2, other failures with 1."""
+    _write_any_text()
+    try:
+        app()
+    except ConfigError as error:
+        _end(str(error), 2)
+    except RunError as error:
+        _end(str(error), 1)
+    except sqlite3.Error as error:
+        from openmanus_graph.config.resolve import openmanus_home
+
+        _end(database_complaint(error, openmanus_home()), 1)
+
+
+def _end(complaint: str, code: int) -> None:
+    sys.stderr.write(f"openmanus: {complaint}\n")
+    sys.exit(code)
+
+
+def _write_any_text() -> None:
+    """Write UTF-8 to pipes and files whatever the locale; a terminal gets what it can show."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            encoding = stream.encoding if stream.isatty() else "utf-8"
+            stream.reconfigure(encoding=encoding, errors="replace")

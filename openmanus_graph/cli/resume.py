@@ -1,0 +1,108 @@
+"""`openmanus resume`: go on with a thread that was stopped, waits, or was cut off."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from openmanus_graph.cli.launch import launch, to_context
+from openmanus_graph.cli.options import OutputOptions, RunOptions
+from openmanus_graph.errors import ConfigError
+
+if TYPE_CHECKING:
+    from langgraph.types import StateSnapshot
+
+    from openmanus_graph.cli.runner import Run
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What the person says to an open question."""
+
+    answer: str | None = None
+    approve: bool = False
+    reject: bool = False
+    reason: str = ""
+    interrupt: str | None = None
+
+    def value(self) -> Any:
+        """Return the value to resume with, or None if nothing was said."""
+        said = [self.answer is not None, self.approve, self.reject]
+        if sum(said) > 1:
+            raise ConfigError("Give one of --answer, --approve and --reject.")
+        if self.approve:
+            return {"decisions": [{"type": "approve"}]}
+        if self.reject:
+            return {"decisions": [{"type": "reject", "message": self.reason}]}
+        return self.answer
+
+
+def resume_thread(thread: str, reply: Reply, options: RunOptions, output: OutputOptions) -> int:
+    """Go on with a thread and return the exit code."""
+    reply.value()  # wrong usage is told before anything is opened
+    from openmanus_graph.cli.trust import ask_for_trust
+
+    ask_for_trust(options.config)
+    return launch(lambda: _plan(thread, reply, options), output)
+
+
+def _plan(thread: str, reply: Reply, options: RunOptions) -> "Run":
+    from openmanus_graph.cli.runner import Run
+    from openmanus_graph.cli.threads import known_thread
+
+    known = known_thread(thread)
+    merged = options.over(known.options)
+    context = to_context(merged)
+    return Run(
+        thread=thread,
+        agent=known.agent,
+        task=known.task,
+        context=context,
+        options=merged.stored(),
+        make_input=lambda: _next_input(asyncio.run(_state(thread, known.agent)), known.task, reply),
+    )
+
+
+def _next_input(state: "StateSnapshot", task: str, reply: Reply) -> Any:
+    """Decide how a thread goes on: answered, from where it was cut off, or with a new limit."""
+    from langgraph.types import Command
+
+    from openmanus_graph.cli.runner import user_message
+
+    value = reply.value()
+    if state.interrupts:
+        return _answered(state, value, reply.interrupt)
+    if value is not None:
+        raise ConfigError("This thread asks nothing; resume it without an answer.")
+    if not state.values.get("messages"):
+        return user_message(task, [])  # killed before its first checkpoint: nothing is lost
+    if state.next:
+        return None
+    if state.values.get("status") == "finished" or state.values.get("stop_reason") == "terminate":
+        raise ConfigError(
+            "This thread is finished. Ask for more with: openmanus run --thread ID TASK."
+        )
+    return Command(goto="think")
+
+
+def _answered(state: "StateSnapshot", value: Any, wanted: str | None) -> Any:
+    from langgraph.types import Command
+
+    open_ids = [waiting.id for waiting in state.interrupts]
+    if wanted is not None and wanted not in open_ids:
+        raise ConfigError(f"There is no question {wanted}. Open: {', '.join(open_ids)}.")
+    if value is None:
+        return None  # asked again: on a terminal the person can answer then
+    if wanted is None and len(open_ids) > 1:
+        raise ConfigError(f"Several questions are open; choose with --id: {', '.join(open_ids)}.")
+    return Command(resume={wanted or open_ids[0]: value})
+
+
+async def _state(thread: str, agent: str) -> "StateSnapshot":
+    from openmanus_graph.cli.agents import build_agent
+    from openmanus_graph.config.resolve import openmanus_home
+    from openmanus_graph.persistence.checkpoints import open_checkpointer
+
+    async with open_checkpointer(openmanus_home()) as checkpointer:
+        graph = build_agent(agent, checkpointer=checkpointer)
+        state: StateSnapshot = await graph.aget_state({"configurable": {"thread_id": thread}})
+        return state

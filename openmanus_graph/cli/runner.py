@@ -1,0 +1,286 @@
+"""One run of a graph from the terminal: events out, questions answered, signals obeyed."""
+
+import asyncio
+import contextlib
+import datetime
+import signal
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from langchain_core.messages import HumanMessage
+from langgraph.errors import GraphDrained
+from langgraph.runtime import RunControl
+from langgraph.types import Command, Interrupt
+
+from openmanus_graph.cli.agents import build_agent
+from openmanus_graph.cli.lock import hold_thread
+from openmanus_graph.config import resolve_settings
+from openmanus_graph.config.resolve import openmanus_home
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.events import GRAPH_EVENTS, interrupt_event
+from openmanus_graph.history import last_text
+from openmanus_graph.models.build import prepare_model
+from openmanus_graph.persistence.checkpoints import open_checkpointer
+from openmanus_graph.persistence.database import open_database
+from openmanus_graph.persistence.threads import Threads
+from openmanus_graph.registry import open_session
+from openmanus_graph.sandbox.choose import choose_sandbox
+from openmanus_graph.settings import Settings
+from openmanus_graph.state.context import Context
+from openmanus_graph.state.reducers import no_usage
+
+EXIT_CODES = {"finished": 0, "failed": 1, "stopped": 3, "waiting": 4, "cancelled": 130}
+SIGTERM_EXIT = 143
+WRONG_USAGE_EXIT = 2
+
+
+class View(Protocol):
+    """Shows events to a person or a program."""
+
+    def show(self, event: Mapping[str, Any]) -> None:
+        """Show one event."""
+        ...
+
+
+class Person(Protocol):
+    """Answers questions, if somebody is there."""
+
+    async def answer(self, interrupt: Interrupt) -> Any:
+        """Return the value to resume with, or None when nobody answers."""
+        ...
+
+
+@dataclass
+class Run:
+    """What is to be run."""
+
+    thread: str
+    agent: str
+    task: str
+    context: Context
+    options: dict[str, Any]
+    """As the thread keeps them."""
+    make_input: Callable[[], Any]
+    """Makes a graph input, a Command, or None to go on where the thread was cut off. Called off
+    the event loop and once the thread is ours: it may write files and read the state."""
+    graph_arguments: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+async def run_graph(run: Run, view: View, person: Person) -> int:
+    """Run a graph on its thread to its end, or to a question nobody answers.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        ConfigError: The settings are wrong.
+        RunError: The thread is in use by another process.
+        sqlite3.Error: The database is damaged or cannot be used.
+    """
+    home = openmanus_home()
+    settings = await asyncio.to_thread(resolve_settings, run.context, run.thread)
+    # No thread begins with a model that cannot be asked, or a sandbox that does not work here.
+    await prepare_model(settings.main)
+    await asyncio.to_thread(choose_sandbox, settings.sandbox)
+    with hold_thread(home, run.thread):
+        given = await asyncio.to_thread(run.make_input)
+        threads = await asyncio.to_thread(_open_threads, home)
+        # The workspace is found again also from another folder.
+        options = {**_without_password(run.options), "workspace": str(settings.workspace)}
+        await asyncio.to_thread(threads.begin, run.thread, run.agent, run.task, options)
+        async with open_checkpointer(home) as checkpointer, open_session(run.thread):
+            graph = build_agent(run.agent, checkpointer=checkpointer, **run.graph_arguments)
+            driver = _Driver(graph, run, settings, view, person)
+            with driver.signals():
+                final, code = await driver.drive(given)
+                # Still under the signals' handlers: the status must not be lost to a late Ctrl-C.
+                await asyncio.to_thread(threads.end, run.thread, final["status"])
+    return code
+
+
+class _Driver:
+    """Drives one graph run and turns what happens into events."""
+
+    def __init__(
+        self, graph: Any, run: Run, settings: Settings, view: View, person: Person
+    ) -> None:
+        self.graph, self.run, self.settings = graph, run, settings
+        self.view, self.person = view, person
+        self.config = {"configurable": {"thread_id": run.thread}, "recursion_limit": 100_000}
+        self.control = RunControl()
+        self.signal: signal.Signals | None = None
+        self.asking = self.finished = False
+
+    async def drive(self, given: Any) -> tuple[dict[str, Any], int]:
+        """Run to the end and return what the `final` event holds, and the exit code."""
+        self._emit(
+            type="run_start",
+            task=self.run.task,
+            agent=self.run.agent,
+            model=_model_name(self.settings),
+            workspace=str(self.settings.workspace),
+        )
+        for warning in self.settings.warnings:
+            self._emit(type="notice", level="warning", text=warning)
+        try:
+            cancelled = await self._to_the_end(given)
+        except ConfigError as error:  # noticed on the way: a folder that went away, a vision model
+            final = _failed(str(error), await self._values())
+            self._emit(type="final", **final)
+            return final, WRONG_USAGE_EXIT
+        except (
+            Exception
+        ) as error:  # a bug, or a disk that is full: the last event is due all the same
+            self._emit(type="final", **_failed(f"{type(error).__name__}: {error}", {}))
+            raise
+        final = await self._finish(cancelled=cancelled)
+        if final["status"] == "cancelled" and self.signal == signal.SIGTERM:
+            return final, SIGTERM_EXIT
+        return final, EXIT_CODES[final["status"]]
+
+    async def _to_the_end(self, step: Any) -> bool:
+        """Stream until the run ends or waits; True when it was cancelled."""
+        try:
+            while True:
+                await self._stream(step)
+                resumed = await self._answers()
+                if not resumed:  # done, or what is open stays open
+                    return False
+                step = Command(resume=resumed)
+        except GraphDrained:
+            return True
+        except asyncio.CancelledError:
+            if self.signal is None:
+                raise
+            task = asyncio.current_task()
+            if task is not None:
+                task.uncancel()
+            return True
+
+    async def _stream(self, step: Any) -> None:
+        parts = self.graph.astream(
+            step,
+            self.config,
+            context=self.run.context,
+            stream_mode=["custom"],
+            version="v2",
+            durability="sync",
+            control=self.control,
+        )
+        async for part in parts:
+            event: Any = part["data"]
+            # A user's tool may write to the stream as well, whatever it likes.
+            if isinstance(event, dict) and event.get("type") in GRAPH_EVENTS:
+                self._emit(**event)
+
+    async def _answers(self) -> dict[str, Any]:
+        """Ask the person each open question; nothing when one stays open."""
+        state = await self.graph.aget_state(self.config)
+        answers: dict[str, Any] = {}
+        for waiting in state.interrupts:
+            self._emit(**interrupt_event(waiting))
+        for waiting in state.interrupts if self.signal is None else ():
+            self.asking = True
+            try:
+                value = await self.person.answer(waiting)
+            finally:
+                self.asking = False
+            if value is None:
+                break
+            answers[waiting.id] = value
+        return answers
+
+    async def _finish(self, *, cancelled: bool) -> dict[str, Any]:
+        state = await self.graph.aget_state(self.config)
+        values = state.values
+        status, reason = values.get("status"), values.get("stop_reason")
+        answer = values.get("answer", "")
+        if state.interrupts:
+            asked = interrupt_event(state.interrupts[0])
+            status, reason, answer = "waiting", asked["kind"], asked["question"]
+        elif cancelled and state.next:
+            status = reason = "cancelled"
+            answer = last_text(values.get("messages", [])) or "The run was cancelled."
+        final: dict[str, Any] = {
+            "status": status or "failed",
+            "stop_reason": reason or "error",
+            "answer": answer,
+            "structured": values.get("structured"),
+            "usage": values.get("usage") or no_usage(),
+            "artifacts": values.get("artifacts") or [],
+        }
+        self._emit(type="final", **final)
+        return final
+
+    async def _values(self) -> dict[str, Any]:
+        state = await self.graph.aget_state(self.config)
+        return dict(state.values)
+
+    def _emit(self, **event: Any) -> None:
+        now = datetime.datetime.now(tz=datetime.UTC).isoformat(timespec="milliseconds")
+        self.finished = event["type"] == "final"
+        self.view.show({**event, "thread": self.run.thread, "ts": now})
+
+    @contextlib.contextmanager
+    def signals(self) -> Generator[None]:
+        """First signal: finish the running step and save. Second: cut it off.
+
+        A question is left at once: nothing runs meanwhile.
+        """
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+
+        def obey(number: signal.Signals) -> None:
+            if self.finished:
+                return  # too late to stop anything; the rest takes no time
+            first, self.signal = self.signal is None, self.signal or number
+            if first and not self.asking:
+                self.control.request_drain(number.name)
+                text = "Finishing the running step; once more stops it at once."
+                self._emit(type="notice", level="warning", text=text)
+            elif task is not None:
+                task.cancel()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, obey, number)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+
+
+def _without_password(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options as a thread may keep them: an address may hold a password."""
+    url = urlsplit(options.get("base_url") or "")
+    if "@" not in url.netloc:
+        return options
+    return {**options, "base_url": url._replace(netloc=url.netloc.rpartition("@")[2]).geturl()}
+
+
+def _failed(sentence: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "status": "failed",
+        "stop_reason": "error",
+        "answer": sentence,
+        "structured": None,
+        "usage": values.get("usage") or no_usage(),
+        "artifacts": [],
+    }
+
+
+def user_message(text: str, images: list[str]) -> dict[str, Any]:
+    """Return the input of a run."""
+    extra = {"images": images} if images else {}
+    return {"messages": [HumanMessage(text, additional_kwargs=extra)]}
+
+
+def _model_name(settings: Settings) -> str:
+    model = settings.main.model
+    return model if isinstance(model, str) else type(model).__name__
+
+
+def _open_threads(home: Path) -> Threads:
+    return Threads(open_database(home))

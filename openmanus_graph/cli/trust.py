@@ -1,0 +1,48 @@
+"""`openmanus trust`, and the question on a terminal."""
+
+import sys
+from pathlib import Path
+
+from openmanus_graph.config.files import Layer, read_layer
+from openmanus_graph.config.resolve import WORKING_FOLDER_FILES
+from openmanus_graph.config.trust import is_trusted, risky_settings, trust
+
+
+def trust_folder() -> int:
+    """Trust the working folder's configuration as it is now, and say what that allows."""
+    layers = untrusted_layers()
+    if not layers:
+        sys.stderr.write("Nothing in this folder's configuration needs your trust.\n")
+        return 0
+    for layer in layers:
+        trust(Path.cwd(), layer)
+        sys.stderr.write(f"Trusted {layer.path}: {describe(layer)}\n")
+    return 0
+
+
+def ask_for_trust(config: str | None) -> None:
+    """Ask on a terminal whether this folder's risky settings may take effect.
+
+    Args:
+        config: The file that the person named instead, which needs no trust.
+    """
+    if config is not None or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return
+    for layer in untrusted_layers():
+        sys.stderr.write(f"{layer.path} wants: {describe(layer)}\nTrust it? [y/N] ")
+        sys.stderr.flush()
+        if sys.stdin.readline().strip().lower() in ("y", "yes"):
+            trust(Path.cwd(), layer)
+
+
+def untrusted_layers() -> list[Layer]:
+    """Return the files of the working folder whose risky settings are not trusted."""
+    folder = Path.cwd()
+    paths = [folder / name for name in WORKING_FOLDER_FILES]
+    layers = [read_layer(path) for path in paths if path.is_file()]
+    return [layer for layer in layers if risky_settings(layer) and not is_trusted(folder, layer)]
+
+
+def describe(layer: Layer) -> str:
+    """Say what the risky settings of a file are."""
+    return ", ".join(f"{key} = {value!r}" for key, value in risky_settings(layer).items())

@@ -1,0 +1,6 @@
+"""What `openmanus demo` works on.
+
+`penguins-raw.csv` holds size measurements of penguins of the Palmer Archipelago, collected by
+Kristen Gorman and the Palmer Station LTER, published under CC0. `penguins.json` holds a model's
+replies for the task, recorded for the demo.
+"""

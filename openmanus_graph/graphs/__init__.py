@@ -1,0 +1,1 @@
+"""One graph per file: wiring only."""

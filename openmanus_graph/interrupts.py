@@ -1,0 +1,114 @@
+"""Questions to people: what an interrupt shows, and what an answer may look like.
+
+Approvals have the `HITLRequest` form that agent-chat-ui and Agent Inbox understand, with our
+`kind`, `question` and `calls` beside it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+Kind = Literal["question", "approval", "unknown_outcome"]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a person decided about a call."""
+
+    type: Literal["approve", "edit", "reject", "respond"]
+    args: Mapping[str, Any] | None = None
+    """New arguments of an edit."""
+    message: str = ""
+    """A rejection's reason, or the answer itself."""
+
+
+def question_request(question: str) -> dict[str, Any]:
+    """Return what an interrupt shows for a question."""
+    return {"kind": "question", "question": question, "calls": []}
+
+
+def approval_request(name: str, args: Mapping[str, Any], call_id: str) -> dict[str, Any]:
+    """Return what an interrupt shows to have a call allowed."""
+    question = f"Allow {name}?"
+    allowed = ("approve", "edit", "reject", "respond")
+    return _request("approval", question, name, args, call_id, allowed)
+
+
+def unknown_outcome_request(name: str, args: Mapping[str, Any], call_id: str) -> dict[str, Any]:
+    """Return what an interrupt shows to learn what became of a call that a crash cut off."""
+    question = (
+        f"{name} was under way when the run was cut off, and nobody knows whether it took place. "
+        "Approve to run it again, reject to leave it, or answer with its result."
+    )
+    allowed = ("approve", "reject", "respond")
+    return _request("unknown_outcome", question, name, args, call_id, allowed)
+
+
+def allowed_decisions(request: Mapping[str, Any]) -> list[str]:
+    """Return the decisions that answer a request."""
+    return list(request["review_configs"][0]["allowed_decisions"])
+
+
+def read_decision(value: Any) -> Decision | None:
+    """Understand an answer: a word, a decision, or `{"decisions": [...]}`. None if it is none."""
+    fields = _fields(value)
+    decisions: Any = fields.get("decisions")
+    if isinstance(decisions, list):
+        made = cast("list[Any]", decisions)
+        return read_decision(made[0]) if len(made) == 1 else None
+    if isinstance(value, str):
+        word = value.strip().lower()
+        if word in ("approve", "reject"):
+            return Decision(word)  # type: ignore[arg-type]  # narrowed by the line above
+        return Decision("respond", message=value) if word else None
+    message = str(fields.get("message") or fields.get("reason") or "")
+    match fields.get("type"):
+        case "approve" | "accept":
+            return Decision("approve")
+        case "reject" | "ignore":
+            return Decision("reject", message=message)
+        case "respond" | "response":
+            return Decision("respond", message=message or _text(fields.get("args")))
+        case "edit":
+            edited = _fields(fields.get("edited_action") or fields.get("args") or fields)
+            args = edited.get("args")
+            return Decision("edit", args=_fields(args)) if isinstance(args, Mapping) else None
+        case _:
+            return None
+
+
+def read_text(value: Any) -> str:
+    """Understand the answer to a question."""
+    return _text(value)
+
+
+def _request(
+    kind: Kind,
+    question: str,
+    name: str,
+    args: Mapping[str, Any],
+    call_id: str,
+    allowed: Sequence[str],
+) -> dict[str, Any]:
+    return {
+        "kind": kind,
+        "question": question,
+        "calls": [{"call_id": call_id, "tool": name, "args": dict(args)}],
+        "action_requests": [{"name": name, "args": dict(args), "description": question}],
+        "review_configs": [{"action_name": name, "allowed_decisions": list(allowed)}],
+    }
+
+
+def _text(value: Any) -> str:
+    fields = _fields(value)
+    for key in ("answer", "message", "args", "content", "text"):
+        if isinstance(fields.get(key), str):
+            return str(fields[key])
+    decisions: Any = fields.get("decisions")
+    if isinstance(decisions, list) and decisions:
+        return _text(cast("list[Any]", decisions)[0])
+    return str(value)
+
+
+def _fields(value: Any) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}

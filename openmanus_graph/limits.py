@@ -1,0 +1,69 @@
+"""What ends a run before its task is done: pure checks, made before each model call."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from openmanus_graph.settings import Settings
+from openmanus_graph.state.manus import ManusState
+from openmanus_graph.state.reducers import Usage, no_usage
+
+LimitReason = Literal["max_steps", "budget", "timeout"]
+
+
+class LimitReached(Exception):  # no error: a run's ordinary end
+    """A limit forbids another model call."""
+
+    def __init__(self, reason: LimitReason) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run has come."""
+
+    steps: int
+    usage: Usage
+    elapsed_s: float
+
+    @classmethod
+    def of(cls, state: ManusState) -> "Progress":
+        """Read it from the state."""
+        return cls(
+            state.get("step_count", 0),
+            state.get("usage") or no_usage(),
+            state.get("elapsed_s", 0.0),
+        )
+
+
+def limit_reached(progress: Progress, settings: Settings) -> LimitReason | None:
+    """Return the limit that forbids another model call."""
+    if progress.steps >= settings.max_steps:
+        return "max_steps"
+    if budget_spent(progress.usage, settings):
+        return "budget"
+    if settings.timeout_s is not None and progress.elapsed_s >= settings.timeout_s:
+        return "timeout"
+    return None
+
+
+def budget_spent(usage: Usage, settings: Settings) -> bool:
+    """Say whether the run's dollars or tokens are used up."""
+    tokens = usage["input_tokens"] + usage["output_tokens"]
+    if settings.max_total_tokens is not None and tokens >= settings.max_total_tokens:
+        return True
+    return usage["cost_usd"] >= settings.max_cost_usd
+
+
+def limit_text(reason: LimitReason, settings: Settings) -> str:
+    """Say in words which limit ended the run, and how to go on."""
+    match reason:
+        case "max_steps":
+            what, option = f"{settings.max_steps} steps", "--max-steps"
+        case "timeout":
+            what, option = f"{settings.timeout_s:g} seconds", "--timeout"
+        case "budget":
+            tokens = settings.max_total_tokens
+            what = f"${settings.max_cost_usd:g}" + (f" or {tokens} tokens" if tokens else "")
+            option = "--max-cost-usd or --max-tokens"
+    return f"The run stopped at its limit of {what}. Resume it with a higher {option}."

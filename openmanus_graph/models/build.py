@@ -1,0 +1,197 @@
+"""From the settings of a model to a client that is ready to be asked."""
+
+import asyncio
+import importlib
+import json
+import os
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from langchain_core.language_models import BaseChatModel
+from pydantic import ValidationError
+
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.models.access import api_key, base_url, certificate_context, is_elsewhere
+from openmanus_graph.models.failure_words import redact
+from openmanus_graph.models.spec import ModelSpec, parse_spec
+from openmanus_graph.settings import ModelSettings
+
+CONNECT_TIMEOUT_S = 10.0
+IDLE_TIMEOUT_S = 300.0
+"""How long a server may stay silent: reasoning models think for minutes before the first byte."""
+
+_Key = tuple[str, str | None, str | None, str | None, str]
+_lock = threading.Lock()
+_models: dict[asyncio.AbstractEventLoop | None, dict[_Key, BaseChatModel]] = {}
+
+
+def build_model(settings: ModelSettings) -> BaseChatModel:
+    """Return the model's client, the same one for the same settings within one event loop.
+
+    Connections belong to the loop that opened them, so loops never share a client. The first
+    call imports the provider's library, which takes about a second: see `prepare_model`.
+
+    Raises:
+        ConfigError: The model's name, its package or its key is wrong or missing.
+    """
+    return _cached(settings, _running_loop())
+
+
+async def prepare_model(settings: ModelSettings) -> BaseChatModel:
+    """Do as `build_model` does, with imports and certificates loaded off the event loop."""
+    return await asyncio.to_thread(_cached, settings, asyncio.get_running_loop())
+
+
+async def close_models() -> None:
+    """Close the connections of this event loop's clients; the owner of the loop calls it last."""
+    for model in _models.pop(asyncio.get_running_loop(), {}).values():
+        client = getattr(model, "root_async_client", None)
+        if client is not None:
+            await client.close()
+        sync_client = getattr(model, "root_client", None)
+        if sync_client is not None:
+            await asyncio.to_thread(sync_client.close)
+
+
+def model_name(settings: ModelSettings) -> str:
+    """Name a model for people and prices: `PROVIDER:NAME`, or what the instance calls itself."""
+    if isinstance(settings.model, str):
+        return settings.model
+    for attribute in ("model_name", "model", "model_id"):
+        value = getattr(settings.model, attribute, None)
+        if isinstance(value, str):
+            return value
+    return type(settings.model).__name__
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def _cached(settings: ModelSettings, loop: asyncio.AbstractEventLoop | None) -> BaseChatModel:
+    if not isinstance(settings.model, str):
+        return settings.model
+    spec = parse_spec(settings.model)
+    key_text = api_key(spec, settings)
+    key: _Key = (
+        str(spec),
+        base_url(spec, settings),
+        key_text,
+        settings.api_version,
+        json.dumps(dict(settings.options), sort_keys=True, default=repr),
+    )
+    with _lock:  # `prepare_model` comes here in threads
+        for closed in [other for other in _models if other is not None and other.is_closed()]:
+            del _models[closed]
+        models = _models.setdefault(loop, {})
+        if key not in models:
+            models[key] = _make(spec, settings, key_text)
+        return models[key]
+
+
+def _make(spec: ModelSpec, settings: ModelSettings, key: str | None) -> BaseChatModel:
+    try:
+        if spec.provider.package is None:
+            return _openai_compatible(spec, settings, key)
+        return _packaged(spec, settings, key)
+    except (ValidationError, TypeError, ValueError, ImportError) as error:
+        # ImportError: a SOCKS proxy needs a package of its own. Pydantic's own text would repeat
+        # the input, keys included.
+        reasons = "; ".join(
+            f"{'.'.join(map(str, part['loc']))}: {part['msg']}" for part in _parts(error)
+        ) or str(error)
+        raise ConfigError(f"The model {spec} cannot be set up: {redact(reasons)}") from None
+
+
+def _parts(error: Exception) -> list[Any]:
+    if not isinstance(error, ValidationError):
+        return []
+    return list(error.errors(include_url=False, include_context=False, include_input=False))
+
+
+def _openai_compatible(spec: ModelSpec, settings: ModelSettings, key: str | None) -> BaseChatModel:
+    import openai
+
+    from openmanus_graph.models.openai_compatible import AzureCompatibleModel, OpenAICompatibleModel
+
+    context = certificate_context()
+    idle_s = settings.options.get("timeout", IDLE_TIMEOUT_S)
+    timeout = openai.Timeout(idle_s, connect=CONNECT_TIMEOUT_S)
+    official = spec.provider.name in ("openai", "azure") and not is_elsewhere(spec, settings)
+    arguments: dict[str, Any] = {
+        "stream_usage": True,
+        # Only OpenAI's own service has the Responses API, for the models that need it.
+        "use_responses_api": None if official else False,
+        **settings.options,
+        "model": spec.name,
+        "api_key": key,
+        "max_retries": 0,
+        "timeout": timeout,
+    }
+    # Clients without a transport of their own follow the proxy variables. OPENAI_PROXY is
+    # LangChain's, which refuses it together with clients that are given.
+    proxy = arguments.pop("openai_proxy", None) or os.environ.get("OPENAI_PROXY") or None
+    http: dict[str, Any] = {"verify": context, "timeout": timeout, "proxy": proxy}
+    arguments["openai_proxy"] = ""
+    arguments["http_client"] = openai.DefaultHttpxClient(**http)
+    arguments["http_async_client"] = openai.DefaultAsyncHttpxClient(**http)
+    if spec.provider.name == "azure":
+        return AzureCompatibleModel(**arguments, **_azure_address(spec, settings))
+    arguments["base_url"] = base_url(spec, settings)
+    return OpenAICompatibleModel(**arguments)
+
+
+def _azure_address(spec: ModelSpec, settings: ModelSettings) -> dict[str, Any]:
+    endpoint = base_url(spec, settings) or os.environ.get("AZURE_OPENAI_ENDPOINT")
+    if not endpoint:
+        raise ConfigError(
+            f"The model {spec} needs its resource's address: set the base URL, for example "
+            "https://NAME.openai.azure.com, or AZURE_OPENAI_ENDPOINT."
+        )
+    version = settings.api_version or os.environ.get("OPENAI_API_VERSION") or "2024-10-21"
+    return {
+        "azure_endpoint": endpoint,
+        "azure_deployment": spec.name,
+        "api_version": version,
+    }
+
+
+def _packaged(spec: ModelSpec, settings: ModelSettings, key: str | None) -> BaseChatModel:
+    provider = spec.provider
+    client = _client_class(spec)
+    arguments: dict[str, Any] = {**_timeouts(provider.name), **settings.options}
+    arguments["model"] = spec.name
+    if key is not None and provider.key_argument:
+        arguments[provider.key_argument] = key
+    address = base_url(spec, settings)
+    if address:
+        arguments[provider.url_argument] = address
+    model: BaseChatModel = client(**arguments)
+    return model
+
+
+def _client_class(spec: ModelSpec) -> Any:  # classes of packages that may be missing
+    provider = spec.provider
+    assert provider.package is not None
+    try:
+        return getattr(importlib.import_module(provider.package), provider.client)
+    except ImportError as error:
+        raise ConfigError(
+            f"The model {spec} needs a package that is not installed ({error.name}). Install it: "
+            f'pip install "openmanus-graph[{provider.extra}]"'
+        ) from error
+
+
+def _timeouts(provider: str) -> Mapping[str, Any]:
+    """Arguments that switch the client's own retries off, and bound how long it waits."""
+    arguments: dict[str, Mapping[str, Any]] = {
+        "anthropic": {"max_retries": 0, "timeout": IDLE_TIMEOUT_S},
+        "google": {"max_retries": 1, "timeout": IDLE_TIMEOUT_S},  # counts the first attempt
+        "bedrock": {"max_retries": 0, "timeout": IDLE_TIMEOUT_S},
+        "ollama": {"client_kwargs": {"timeout": IDLE_TIMEOUT_S}},
+    }
+    return arguments.get(provider, {})

@@ -1,0 +1,238 @@
+"""The seam through which every model call runs.
+
+limits -> which model -> request (projection) -> ask, with retries and streaming -> reply -> usage.
+"""
+
+import asyncio
+import base64
+import mimetypes
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, AIMessageChunk, AnyMessage, BaseMessage
+
+from openmanus_graph.events import Emit, notice
+from openmanus_graph.history import run_messages
+from openmanus_graph.limits import LimitReached, Progress, limit_reached
+from openmanus_graph.models.abilities import context_window, sees_images
+from openmanus_graph.models.build import model_name, prepare_model
+from openmanus_graph.models.caching import with_cache_marks
+from openmanus_graph.models.chunks import merged_message
+from openmanus_graph.models.identity import provider_of
+from openmanus_graph.models.prices import cost_usd, usage_of
+from openmanus_graph.models.projection import Pictures, picture_paths, pictured, project
+from openmanus_graph.models.retries import with_retries
+from openmanus_graph.models.storable import storable
+from openmanus_graph.sessions import Session
+from openmanus_graph.settings import ModelSettings, Settings
+from openmanus_graph.state.reducers import Usage
+from openmanus_graph.tools.toolset import Toolset
+
+
+@dataclass(frozen=True)
+class ModelCall:
+    """What is asked, and on whose account."""
+
+    system: str
+    history: Sequence[AnyMessage]
+    steering: str
+    """Stands at the end of this request only."""
+    tools: Toolset
+    progress: Progress
+    step: int
+
+
+async def call_model(call: ModelCall, session: Session, emit: Emit) -> tuple[AIMessage, Usage]:
+    """Ask the model and return its reply, fit to be stored and sent back, and what it cost.
+
+    Raises:
+        LimitReached: The run's limits forbid the call, or its time ended during it.
+        ModelError: The call failed for good; holds a sentence for the person.
+        ConfigError: The model's settings are wrong.
+    """
+    settings = session.settings
+    reason = limit_reached(call.progress, settings)
+    if reason is not None:
+        raise LimitReached(reason)
+    shown = pictured(call.history)
+    chosen, model = await choose_model(shown, call, settings)
+    request = await _request(shown, call, chosen, model, session, emit)
+    emit({"type": "think_start", "step": call.step})
+    started = time.monotonic()
+    left_s = None if settings.timeout_s is None else settings.timeout_s - call.progress.elapsed_s
+    clock = asyncio.timeout(left_s)
+    try:
+        async with clock:
+            raw = await _ask(request, chosen, model, call, emit)
+    except TimeoutError:
+        if clock.expired():
+            raise LimitReached("timeout") from None
+        raise
+    reply = storable(raw, call.history)
+    if reasoning := reply.additional_kwargs.get("reasoning_content"):
+        notice(emit, f"Reasoning: {reasoning}", "info")
+    # In a thread: the first look at the prices loads them, and an estimate reads the whole request.
+    usage, unknown = await asyncio.to_thread(_account, raw, request, call, chosen, settings)
+    for text in unknown:
+        _once(session, emit, text)
+    emit(
+        {
+            "type": "think_end",
+            "step": call.step,
+            "text": reply.text,
+            "tool_calls": [
+                {"call_id": made["id"], "tool": made["name"], "args": made["args"]}
+                for made in reply.tool_calls
+            ],
+            "usage": usage,
+            "seconds": round(time.monotonic() - started, 3),
+        }
+    )
+    return reply, usage
+
+
+async def window_of(settings: Settings) -> int:
+    """Return how many tokens a request to the main model may hold."""
+    return context_window(await prepare_model(settings.main), settings.main)
+
+
+async def choose_model(
+    shown: Sequence[AnyMessage], call: ModelCall, settings: Settings
+) -> tuple[ModelSettings, BaseChatModel]:
+    """Return the vision model when this run holds pictures the main model cannot see.
+
+    Args:
+        shown: The conversation's messages with pictures.
+        call: What is asked.
+        settings: Name both models.
+    """
+    main = await prepare_model(settings.main)
+    if settings.vision is None or not _in_this_run(shown, call.history):
+        return settings.main, main
+    if sees_images(main, settings.main):
+        return settings.main, main
+    return settings.vision, await prepare_model(settings.vision)
+
+
+async def _request(
+    shown: Sequence[AnyMessage],
+    call: ModelCall,
+    chosen: ModelSettings,
+    model: BaseChatModel,
+    session: Session,
+    emit: Emit,
+) -> list[BaseMessage]:
+    pictures: Pictures | None = None
+    if shown and sees_images(model, chosen):
+        pictures = await asyncio.to_thread(_pictures, shown, session)
+    elif _in_this_run(shown, call.history):
+        text = (
+            f"{model_name(chosen)} is not known to see pictures, so they are left out. Set "
+            "vision_model to one that sees, or [llm] sees_images = true if this one does."
+        )
+        _once(session, emit, text)
+    messages = project(call.history, system=call.system, steering=call.steering, pictures=pictures)
+    name = model_name(chosen)
+    stable = len(messages) - 1 if call.steering else None
+    return with_cache_marks(messages, provider_of(chosen), name, stable)
+
+
+async def _ask(
+    request: list[BaseMessage],
+    chosen: ModelSettings,
+    model: BaseChatModel,
+    call: ModelCall,
+    emit: Emit,
+) -> AIMessage:
+    bound: Any = model.bind_tools(call.tools.definitions) if call.tools.definitions else model
+    first = True
+
+    async def attempt() -> AIMessage:
+        nonlocal first
+        if not first:
+            emit({"type": "think_start", "step": call.step})  # voids the tokens of the failed one
+        first = False
+        return await _stream(bound, request, emit)
+
+    return await with_retries(
+        attempt, notice=lambda text: notice(emit, text), subject=model_name(chosen)
+    )
+
+
+async def _stream(model: BaseChatModel, request: list[BaseMessage], emit: Emit) -> AIMessage:
+    chunks: list[AIMessageChunk] = []
+    async for piece in cast("AsyncIterator[AIMessage]", model.astream(request)):
+        if piece.text:
+            emit({"type": "token", "text": piece.text})
+        if not isinstance(piece, AIMessageChunk):
+            return piece  # a model that does not stream gives its message whole
+        chunks.append(piece)
+    return merged_message(chunks)
+
+
+def _account(
+    reply: AIMessage,
+    request: list[BaseMessage],
+    call: ModelCall,
+    chosen: ModelSettings,
+    settings: Settings,
+) -> tuple[Usage, list[str]]:
+    """Return what a call cost, and what about that is not known."""
+    name = model_name(chosen)
+    used = usage_of(reply, request, call.tools.definitions)
+    plain = name.partition(":")[2] if isinstance(chosen.model, str) else name
+    cost = cost_usd(plain, provider_of(chosen), used, settings.prices, base_url=chosen.base_url)
+    unknown: list[str] = []
+    if used.estimated:
+        unknown.append(f"{name} reports no usage; tokens are estimated.")
+    if cost is None:
+        unknown.append(
+            f"The price of {name} is not known, so its dollars are not counted. Set it under "
+            "[prices] in the configuration, or limit the run by --max-tokens."
+        )
+    usage = Usage(
+        input_tokens=used.input_tokens,
+        cached_tokens=used.cached_tokens,
+        output_tokens=used.output_tokens,
+        model_calls=1,
+        cost_usd=cost or 0.0,
+    )
+    return usage, unknown
+
+
+def _once(session: Session, emit: Emit, text: str) -> None:
+    """Tell the person something, once per run."""
+    session.cached(text, lambda: notice(emit, text, "info"))
+
+
+def _in_this_run(shown: Sequence[AnyMessage], history: Sequence[AnyMessage]) -> bool:
+    """Say whether a picture belongs to the newest user message or came after it."""
+    if not shown:
+        return False
+    run = history[-len(run_messages(history)) - 1 :]
+    return any(message is shown[-1] for message in run)
+
+
+def _pictures(shown: Sequence[AnyMessage], session: Session) -> Pictures:
+    """Load the pictures of a conversation; each once per run."""
+    paths = {path for message in shown for path in picture_paths(message)}
+    found = {path: _picture(session, path) for path in paths}
+    return {path: url for path, url in found.items() if url is not None}
+
+
+def _picture(session: Session, path: str) -> str | None:
+    return session.cached(("picture", path), lambda: _data_url(session, path))
+
+
+def _data_url(session: Session, path: str) -> str | None:
+    file = session.workspace.root / path
+    try:
+        content = Path(file).read_bytes()
+    except OSError:
+        return None  # removed since; the message's text still says what it was
+    media_type = mimetypes.guess_type(path)[0] or "image/png"
+    return f"data:{media_type};base64,{base64.b64encode(content).decode()}"

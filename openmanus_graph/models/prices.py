@@ -1,0 +1,153 @@
+"""What a model call used and what that costs, from data that is installed, never fetched."""
+
+import ipaddress
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.messages.utils import count_tokens_approximately
+
+Prices = Mapping[str, Mapping[str, float]]
+
+_PROVIDER_IDS = {
+    "bedrock": "aws",
+    "mistralai": "mistral",
+    "xai": "x-ai",
+    "moonshot": "moonshotai",
+}
+"""Our names of providers where genai-prices has another."""
+
+
+@dataclass(frozen=True)
+class CallUsage:
+    """The tokens of one model call."""
+
+    input_tokens: int
+    """All of the request, cached ones included."""
+    cached_tokens: int
+    output_tokens: int
+    """Reasoning included."""
+    written_tokens: int = 0
+    """Input tokens that were written to the provider's cache, where that costs extra."""
+    estimated: bool = False
+    """The provider reported nothing."""
+    reported_cost_usd: float | None = None
+    """What the provider says it charged."""
+
+
+def usage_of(
+    message: AIMessage,
+    request: Sequence[BaseMessage] = (),
+    tools: Sequence[Mapping[str, Any]] = (),
+) -> CallUsage:
+    """Return what a call used: as reported, else estimated from the request and the reply."""
+    cost = message.response_metadata.get("cost_usd")
+    reported_cost = float(cost) if isinstance(cost, int | float) else None
+    reported = message.usage_metadata
+    if reported is None or not reported["input_tokens"]:
+        return CallUsage(
+            input_tokens=count_tokens_approximately(
+                list(request), tools=[dict(tool) for tool in tools] or None
+            ),
+            cached_tokens=0,
+            output_tokens=(reported["output_tokens"] if reported else 0)
+            or count_tokens_approximately([message]),
+            estimated=True,
+            reported_cost_usd=reported_cost,
+        )
+    details = cast("Mapping[str, object]", reported.get("input_token_details", {}))
+    return CallUsage(
+        input_tokens=reported["input_tokens"],
+        # OpenAI's service tiers prefix the name: priority_cache_read.
+        cached_tokens=min(_sum_of(details, "cache_read"), reported["input_tokens"]),
+        output_tokens=reported["output_tokens"],
+        written_tokens=_sum_of(details, "cache_creation"),
+        reported_cost_usd=reported_cost,
+    )
+
+
+def _sum_of(details: Mapping[str, object], ending: str) -> int:
+    values = (value for name, value in details.items() if name.endswith(ending))
+    return sum(value for value in values if isinstance(value, int))
+
+
+def cost_usd(
+    model_name: str,
+    provider: str,
+    usage: CallUsage,
+    overrides: Prices | None = None,
+    *,
+    base_url: str | None = None,
+) -> float | None:
+    """Return the dollars of a call, or None when nobody knows the price.
+
+    Args:
+        model_name: Without the provider.
+        provider: One of `spec.PROVIDERS`, or "" when it is unknown.
+        usage: From `usage_of`.
+        overrides: Dollars per million tokens by `NAME` or `PROVIDER:NAME`: `input`, `output`
+            and `cached`, which is `input` when left out.
+        base_url: Where the model is asked, if not at its provider's own address.
+    """
+    own = overrides or {}
+    rates = own.get(f"{provider}:{model_name}") or own.get(model_name)
+    if rates is not None:
+        return _by_rates(rates, usage)
+    if usage.reported_cost_usd is not None:
+        return usage.reported_cost_usd
+    priced = _by_data(model_name, provider, usage, base_url)
+    if priced is None and (provider == "ollama" or is_local(base_url)):
+        return 0.0
+    return priced
+
+
+def is_local(base_url: str | None) -> bool:
+    """Whether an address is of this machine."""
+    host = (urlsplit(base_url).hostname or "") if base_url else ""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def load_prices() -> None:
+    """Import the data, which takes half a second: call it off the event loop beforehand."""
+    from genai_prices import data_snapshot
+
+    data_snapshot.get_snapshot()
+
+
+def _by_rates(rates: Mapping[str, float], usage: CallUsage) -> float:
+    fresh = usage.input_tokens - usage.cached_tokens
+    rate_in = rates.get("input", 0.0)
+    dollars = fresh * rate_in + usage.cached_tokens * rates.get("cached", rate_in)
+    return (dollars + usage.output_tokens * rates.get("output", 0.0)) / 1_000_000
+
+
+def _by_data(model: str, provider: str, usage: CallUsage, base_url: str | None) -> float | None:
+    from genai_prices import Usage, data_snapshot
+
+    tokens = Usage(
+        input_tokens=usage.input_tokens,
+        cache_read_tokens=usage.cached_tokens,
+        cache_write_tokens=min(usage.written_tokens, usage.input_tokens - usage.cached_tokens),
+        output_tokens=usage.output_tokens,
+    )
+    # A closed model costs the same behind a company's proxy; an open one may run anywhere.
+    plain = model.rpartition("/")[2]
+    closed = re.match(r"gpt-[3-9]|chatgpt|o[1-9](-|$)|claude|gemini|grok", plain) is not None
+    provider_id = None if base_url else _PROVIDER_IDS.get(provider, provider)
+    for name, where, address in ((model, provider_id, base_url), (plain, None, None)):
+        if where is None and address is None and not closed:
+            break
+        try:
+            snapshot = data_snapshot.get_snapshot()
+            return float(snapshot.calc(tokens, name, where, address, None).total_price)
+        except (LookupError, ValueError):
+            continue
+    return None

@@ -1,0 +1,78 @@
+"""Asking again when a model call fails in a way that passes."""
+
+import asyncio
+import random as _random
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from openmanus_graph.models.failures import Failure, ModelError, classify
+
+T = TypeVar("T")
+
+MAX_ATTEMPTS = 5
+MAX_BACKOFF_S = 60.0
+LONGEST_WAIT_S = 300.0
+"""A server that asks for a longer pause is not waited for."""
+
+
+async def with_retries(
+    call: Callable[[], Awaitable[T]],
+    *,
+    notice: Callable[[str], None],
+    subject: str = "The model",
+    max_attempts: int = MAX_ATTEMPTS,
+    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    random: Callable[[], float] = _random.random,
+) -> T:
+    """Call until it works, waiting longer each time, as long as the failures are passing ones.
+
+    Args:
+        call: Makes one attempt.
+        notice: Told before each pause, in one sentence.
+        subject: How sentences name the model.
+        max_attempts: The first one included.
+        sleep: Waits that many seconds.
+        random: A number from 0 to 1; spreads clients that failed together.
+
+    Raises:
+        ModelError: The failure does not pass, or the attempts are used up.
+    """
+    for attempt in range(1, max_attempts + 1):
+        try:
+            return await call()
+        except Exception as error:
+            failure = classify(error, subject)
+            if failure is None:
+                raise
+            if failure.kind != "retry" or attempt == max_attempts:
+                raise ModelError(failure.kind, _last_word(failure, attempt)) from error
+            pause = _pause_s(failure, attempt, random())
+            if pause > LONGEST_WAIT_S:
+                raise ModelError("retry", _too_long(failure, pause)) from error
+        notice(
+            f"{failure.sentence} Attempt {attempt} of {max_attempts}; "
+            f"the next one in {pause:.0f} s."
+        )
+        await sleep(pause)
+    raise ValueError("max_attempts must be at least 1")
+
+
+def _pause_s(failure: Failure, attempt: int, spread: float) -> float:
+    if failure.retry_after_s is not None:
+        # The server's wish is a lower bound; the spread keeps a crowd from returning at once.
+        return failure.retry_after_s + spread
+    ceiling: float = min(MAX_BACKOFF_S, 2.0**attempt)
+    return spread * ceiling
+
+
+def _last_word(failure: Failure, attempts: int) -> str:
+    if attempts == 1:
+        return failure.sentence
+    return f"{failure.sentence} ({attempts} attempts were made.)"
+
+
+def _too_long(failure: Failure, pause_s: float) -> str:
+    return (
+        f"{failure.sentence} The server asks to wait {pause_s / 60:.0f} minutes, which is too "
+        "long to wait here; resume the run later, or use another model."
+    )

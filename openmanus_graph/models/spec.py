@@ -1,0 +1,144 @@
+"""Which model: `PROVIDER:NAME`, and what each provider needs."""
+
+import re
+from dataclasses import dataclass
+
+from openmanus_graph.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Provider:
+    """How one provider is reached."""
+
+    name: str
+    key_variables: tuple[str, ...] = ()
+    """Environment variables that hold its key, the usual one first."""
+    base_url: str | None = None
+    """Address of a provider that speaks OpenAI's protocol; it needs no package of its own."""
+    package: str | None = None
+    """Module of LangChain's client, for a provider with a protocol of its own."""
+    client: str = ""
+    """Name of the class in `package`."""
+    key_argument: str | None = "api_key"
+    """Argument of the class that takes the key. None: it takes none."""
+    url_argument: str = "base_url"
+    takes_key: bool = True
+    """False: it works without a key, or finds its credentials by itself."""
+
+    @property
+    def extra(self) -> str:
+        """The name of our extra that installs its package."""
+        return self.name
+
+
+PROVIDERS = {
+    provider.name: provider
+    for provider in (
+        Provider("openai", ("OPENAI_API_KEY",), base_url="https://api.openai.com/v1"),
+        Provider("azure", ("AZURE_OPENAI_API_KEY", "OPENAI_API_KEY")),
+        Provider(
+            "anthropic",
+            ("ANTHROPIC_API_KEY",),
+            package="langchain_anthropic",
+            client="ChatAnthropic",
+        ),
+        Provider(
+            "google",
+            ("GOOGLE_API_KEY", "GEMINI_API_KEY"),
+            package="langchain_google_genai",
+            client="ChatGoogleGenerativeAI",
+        ),
+        Provider(
+            "bedrock",
+            package="langchain_aws",
+            client="ChatBedrockConverse",
+            key_argument=None,
+            url_argument="endpoint_url",
+            takes_key=False,
+        ),
+        Provider(
+            "ollama",
+            package="langchain_ollama",
+            client="ChatOllama",
+            key_argument=None,
+            takes_key=False,
+        ),
+        Provider("deepseek", ("DEEPSEEK_API_KEY",), base_url="https://api.deepseek.com"),
+        Provider("openrouter", ("OPENROUTER_API_KEY",), base_url="https://openrouter.ai/api/v1"),
+        Provider("groq", ("GROQ_API_KEY",), base_url="https://api.groq.com/openai/v1"),
+        Provider("mistralai", ("MISTRAL_API_KEY",), base_url="https://api.mistral.ai/v1"),
+        Provider("xai", ("XAI_API_KEY",), base_url="https://api.x.ai/v1"),
+        Provider("together", ("TOGETHER_API_KEY",), base_url="https://api.together.xyz/v1"),
+        Provider(
+            "fireworks", ("FIREWORKS_API_KEY",), base_url="https://api.fireworks.ai/inference/v1"
+        ),
+        Provider("moonshot", ("MOONSHOT_API_KEY",), base_url="https://api.moonshot.ai/v1"),
+    )
+}
+
+ALIASES = {
+    "azure_openai": "azure",
+    "google_genai": "google",
+    "gemini": "google",
+    "bedrock_converse": "bedrock",
+    "aws": "bedrock",
+    "mistral": "mistralai",
+    "grok": "xai",
+    "claude": "anthropic",
+}
+"""Other names people know the providers by, LangChain's among them."""
+
+_MAKERS = (
+    (r"claude", "anthropic"),
+    (r"gemini", "google"),
+    (r"deepseek-(chat|reasoner)$", "deepseek"),
+    (r"[\w.-]+/", "openrouter"),
+    (r"(llama|qwen|phi|gemma|mistral)[\w.-]*:", "ollama"),
+)
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """A parsed `PROVIDER:NAME`."""
+
+    provider: Provider
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.provider.name}:{self.name}"
+
+
+def parse_spec(text: str) -> ModelSpec:
+    """Parse `PROVIDER:NAME`; the name may hold `:` and `/` itself.
+
+    Raises:
+        ConfigError: The provider is missing or unknown, or the name is empty.
+    """
+    prefix, colon, name = text.strip().partition(":")
+    key = prefix.strip().lower()
+    provider = PROVIDERS.get(ALIASES.get(key, key))
+    name = name.strip()
+    if provider is not None and name:
+        return ModelSpec(provider, name)
+    known = ", ".join(PROVIDERS)
+    if provider is not None:
+        raise ConfigError(
+            f"The model {text!r} lacks a name. Write {provider.name}:NAME, for example "
+            f"{provider.name}:{_EXAMPLES.get(provider.name, 'NAME')}."
+        )
+    if not prefix.strip():
+        raise ConfigError(f"No model is named. Write PROVIDER:NAME; providers: {known}.")
+    fault = f"has the unknown provider {prefix!r}" if colon else "lacks its provider"
+    raise ConfigError(
+        f"The model {text!r} {fault}. Write PROVIDER:NAME, perhaps "
+        f"{_likely_provider(text.strip())}:{text.strip()}; providers: {known}. Any other server "
+        "that speaks OpenAI's protocol is openai:NAME with its address as base URL."
+    )
+
+
+def _likely_provider(name: str) -> str:
+    lowered = name.lower()
+    return next((maker for pattern, maker in _MAKERS if re.match(pattern, lowered)), "openai")
+
+
+_EXAMPLES = {"openai": "gpt-5-mini", "anthropic": "claude-sonnet-4-5", "google": "gemini-2.5-pro"}

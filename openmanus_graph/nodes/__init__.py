@@ -1,0 +1,1 @@
+"""One node per file, named as in the graph."""

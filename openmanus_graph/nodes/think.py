@@ -1,0 +1,157 @@
+"""`think`: one model call, and what it means for the run."""
+
+import asyncio
+import datetime
+import time
+from typing import Any
+
+from langchain_core.messages import AnyMessage
+from langgraph.runtime import Runtime
+from langgraph.types import Overwrite, Send
+
+from openmanus_graph.agent import Agent
+from openmanus_graph.artifacts import take_baseline
+from openmanus_graph.events import Emit, notice
+from openmanus_graph.history import last_user_message, planned_calls
+from openmanus_graph.limits import LimitReached, Progress
+from openmanus_graph.models.call_model import ModelCall
+from openmanus_graph.models.compaction import Thought, call_with_room
+from openmanus_graph.models.failures import ModelError
+from openmanus_graph.models.storable import was_cut
+from openmanus_graph.outcome import answers
+from openmanus_graph.prompts import manus_system_prompt
+from openmanus_graph.registry import enter_session
+from openmanus_graph.sessions import Session
+from openmanus_graph.state.context import Context
+from openmanus_graph.state.manus import ActInput, ManusState, PlannedCall
+from openmanus_graph.state.reducers import no_usage
+from openmanus_graph.tools.declaration import traits_of
+from openmanus_graph.tools.toolset import run_tools
+
+ManusUpdate = dict[str, Any]  # an update may hold `Overwrite`, which no TypedDict can say
+
+
+async def think(state: ManusState, runtime: Runtime[Context], *, agent: Agent) -> ManusUpdate:
+    """Ask the model for the next step. A new user message begins a run and resets its counts."""
+    started = time.monotonic()
+    session = await enter_session(runtime)
+    begun = begin_run(state, session.line)
+    if begun:
+        await asyncio.to_thread(take_baseline, session.workspace, begun["run_message"])
+    now: ManusState = {**state, **begun}  # type: ignore[typeddict-item]  # begun's keys are the state's
+    progress = Progress.of(now)
+    call = ModelCall(
+        system=system_prompt(agent, session, now),
+        history=now["messages"],
+        steering=steering(agent, session, now),
+        tools=run_tools(agent, session),
+        progress=progress,
+        step=progress.steps + 1,
+    )
+    thought = await call_with_room(call, session, runtime.stream_writer)
+    elapsed_s = progress.elapsed_s + time.monotonic() - started
+    update: ManusUpdate = {
+        **begun,
+        "usage": Overwrite(thought.usage) if begun else thought.usage,
+        "elapsed_s": Overwrite(elapsed_s) if begun else elapsed_s,
+        "branch": session.on_line(now["branch"]) + ("+" if thought.compacted else ""),
+    }
+    if state.get("status") is not None:  # a run that had ended goes on
+        update |= {"status": None, "stop_reason": None, "answer": "", "artifacts": []}
+    said = [] if thought.reply is None else [thought.reply]
+    update["messages"] = Overwrite([*thought.compacted, *said]) if thought.compacted else said
+    return update | outcome_of(thought, call, session, runtime.stream_writer)
+
+
+def outcome_of(thought: Thought, call: ModelCall, session: Session, emit: Emit) -> ManusUpdate:
+    """Return what a model call means for the run: how it ends, or that a step was taken."""
+    if isinstance(thought.ended, LimitReached):
+        emit({"type": "limit", "reason": thought.ended.reason})
+        return {"status": "stopped", "stop_reason": thought.ended.reason}
+    if isinstance(thought.ended, ModelError):
+        sentence = thought.ended.sentence
+        return {"status": "failed", "stop_reason": "error", "answer": sentence}
+    if thought.reply is None:
+        return {}
+    ends, structured = answers(thought.reply, session.settings.response_format)
+    if not ends:
+        return {"step_count": call.step}
+    if was_cut(thought.reply):
+        notice(emit, "The answer was cut off at the model's length limit (max_tokens).")
+    return {
+        "step_count": call.step,
+        "status": "finished",
+        "stop_reason": "answer",
+        "structured": structured,
+    }
+
+
+def begin_run(state: ManusState, line: str) -> ManusUpdate:
+    """Return the fresh counts of a run that a new or edited user message begins, else nothing.
+
+    Args:
+        state: Before this step.
+        line: Names the fork that this is, if it is one.
+    """
+    messages = state["messages"]
+    message = last_user_message(messages)
+    message_id = (message.id if message else None) or "start"
+    edited = bool(line) and message is not None and messages[-1] is message
+    if state.get("run_message") == message_id and not edited:
+        return {}
+    return {
+        "run_message": message_id,
+        "branch": message_id,
+        "run_date": datetime.datetime.now(tz=datetime.UTC).astimezone().date().isoformat(),
+        "step_count": 0,
+        "elapsed_s": 0.0,
+        "usage": no_usage(),
+        "hint": "",
+        "structured": None,
+    }
+
+
+def system_prompt(agent: Agent, session: Session, state: ManusState) -> str:
+    """Render the agent's system prompt, or the caller's own."""
+    settings = session.settings
+    own = settings.prompts.get("system") or agent.prompts.get("system")
+    if own is not None:
+        return own
+    return manus_system_prompt(
+        workspace=str(settings.workspace),
+        date=state["run_date"],
+        instructions=settings.instructions,
+    )
+
+
+def steering(agent: Agent, session: Session, state: ManusState) -> str:
+    """Return what this request says at its end, and no later one."""
+    next_step = session.settings.prompts.get("next_step") or agent.prompts.get("next_step", "")
+    return "\n\n".join(filter(None, (next_step, state.get("hint", ""))))
+
+
+async def route_after_think(state: ManusState, *, agent: Agent) -> list[Send] | str:
+    """Send each chain of calls to `act`; an outcome ends the run; the rest is looked into.
+
+    Async, as its sister, because LangGraph runs other routers in a thread.
+    """
+    if state.get("stop_reason"):
+        return "terminate"
+    chains = call_chains(agent, state["messages"])
+    if not chains:
+        return "stuck_check"
+    elapsed_s = state.get("elapsed_s", 0.0)
+    return [
+        Send("act", ActInput(calls=chain, branch=state["branch"], elapsed_s=elapsed_s))
+        for chain in chains
+    ]
+
+
+def call_chains(agent: Agent, messages: list[AnyMessage]) -> list[list[PlannedCall]]:
+    """Group the open calls: those that share a resource form a chain, in call order."""
+    chains: dict[str, list[PlannedCall]] = {}
+    for index, call in enumerate(planned_calls(messages)):
+        tool = agent.tools.get(call["name"])
+        resource = traits_of(tool).resource_of(call["args"]) if tool else None
+        chains.setdefault(resource or f"call {index}", []).append(call)
+    return list(chains.values())

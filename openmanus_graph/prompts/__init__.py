@@ -1,0 +1,89 @@
+"""The texts that models read: one Markdown file each, rendered by one typed function."""
+
+from importlib import resources
+from string import Template
+
+from openmanus_graph.stuck import Verdict
+
+
+def manus_system_prompt(*, workspace: str, date: str, instructions: str) -> str:
+    """Render the system prompt of manus.
+
+    Args:
+        workspace: Absolute path of the run's folder.
+        date: ISO date on which the run began.
+        instructions: The project's AGENTS.md, or nothing.
+    """
+    text = _render("manus_system", workspace=workspace, date=date)
+    return f"{text}\n\n{project_instructions(instructions)}" if instructions else text
+
+
+def project_instructions(instructions: str) -> str:
+    """Render the part of a system prompt that holds the project's AGENTS.md."""
+    return _render("project_instructions", instructions=instructions.strip())
+
+
+def stuck_hint(verdict: Verdict) -> str:
+    """Render what the next request says to an agent that repeats itself."""
+    if verdict.level == "hint":
+        return _render("stuck_hint", repeats=str(verdict.repeats))
+    return _render("stuck_change", repeats=str(verdict.repeats))
+
+
+def empty_reply_hint() -> str:
+    """Render the observation on a reply without text and without calls."""
+    return _render("empty_reply")
+
+
+def structured_answer_hint() -> str:
+    """Render the reminder that the caller wants a structured answer."""
+    return _render("structured_answer")
+
+
+def terminate_refused(*, failed: str) -> str:
+    """Render why a call of `terminate` did not end the run.
+
+    Args:
+        failed: Names of the calls beside it that failed.
+    """
+    return _render("terminate_refused", failed=failed)
+
+
+def compaction_system() -> str:
+    """Render the system prompt of the call that writes notes."""
+    return _render("compaction_system")
+
+
+def compaction_request(*, task: str, transcript: str) -> str:
+    """Render what that call is asked.
+
+    Args:
+        task: The user's words.
+        transcript: What was said and done.
+    """
+    return _render("compaction_request", task=task, transcript=transcript)
+
+
+def compacted_task(*, task: str, notes: str) -> str:
+    """Render the user message that a compacted conversation begins with.
+
+    Args:
+        task: The user's words.
+        notes: What the model wrote down.
+    """
+    return _render("compacted_task", task=task, notes=notes)
+
+
+def _render(name: str, **values: str) -> str:
+    template = _TEMPLATES[name]
+    if set(template.get_identifiers()) != set(values):
+        raise ValueError(f"prompt {name} takes {template.get_identifiers()}, not {list(values)}")
+    return template.substitute(values).strip()
+
+
+# Read with the module, as code is: a read at first use would block the event loop.
+_TEMPLATES = {
+    file.name.removesuffix(".md"): Template(file.read_text("utf-8"))
+    for file in resources.files("openmanus_graph.prompts").iterdir()
+    if file.name.endswith(".md")
+}

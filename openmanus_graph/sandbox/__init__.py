@@ -1,0 +1,1 @@
+"""Where Python and shell run: confined to the workspace, without secrets, within limits."""

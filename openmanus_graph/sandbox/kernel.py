@@ -1,0 +1,183 @@
+"""A Jupyter kernel in the sandbox, and the conversation with it."""
+
+import contextlib
+import json
+import os
+import secrets
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import zmq
+from jupyter_client.session import Session as Protocol
+
+from openmanus_graph.errors import ToolError
+from openmanus_graph.sandbox.confinement import Sandbox
+from openmanus_graph.tools.output import shorten_file
+
+_PROGRAM = Path(__file__).with_name("kernel_program.py")
+_PORTS = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
+_START_S = 60
+_GRACE_S = 2
+"""Seconds an interrupted cell has to stop."""
+_SLICE_S = 0.05
+_SPOOL_MOST = 16 << 20
+"""Bytes of output kept before the file is emptied."""
+
+
+@dataclass(frozen=True)
+class CellResult:
+    """What one cell came to."""
+
+    text: str
+    pictures: tuple[str, ...]
+    outcome: Literal["ok", "error", "interrupted", "dead"]
+    reason: str = ""
+    """How the kernel died."""
+
+
+class Kernel:
+    """A handle of the session. `worker` runs its blocking methods, one at a time.
+
+    The worker's thread lives as long as the kernel: sockets belong to one thread, and the
+    sandbox dies with the thread that started it.
+    """
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._sandbox = sandbox
+        self.worker = ThreadPoolExecutor(1, thread_name_prefix="openmanus-kernel")
+        self.stop = threading.Event()
+        """Set from another thread, it interrupts what runs."""
+        self._run = sandbox.layout.run
+        self._spool = self._run / "python.out"
+        self.worker.submit(self._start).result()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the next cell can use it."""
+        return self._tree.alive()
+
+    def execute(self, code: str, timeout_s: float) -> CellResult:
+        """Run a cell. Blocks; call it by `worker`."""
+        code = code.encode("utf-8", "replace").decode()
+        (self._run / "pictures").unlink(missing_ok=True)
+        with self._sandbox.call(self._tree):
+            cell = {"code": code, "silent": False, "store_history": False, "allow_stdin": False}
+            sent = self._ask(self._shell, "execute_request", cell)
+            reply = self._reply(sent, time.monotonic() + timeout_s)
+            outcome = _outcome(reply) if reply else self._interrupt(sent)
+        text = self._new_output()
+        return CellResult(text, self._pictures(), outcome, self.why() if outcome == "dead" else "")
+
+    def close(self) -> None:
+        """End the kernel."""
+        self.stop.set()
+        self._sandbox.end(self._tree)
+        try:
+            self.worker.submit(self._disconnect).result()
+        except RuntimeError:  # the interpreter ends, and has ended its threads already
+            self._disconnect()
+        self.worker.shutdown()
+
+    def _start(self) -> None:
+        sandbox, inside = self._sandbox, self._sandbox.backend.inside
+        connection: dict[str, Any] = dict(zip(_PORTS, range(1, 6), strict=True))
+        connection |= {"transport": "ipc", "ip": inside(self._run / "k")}
+        connection |= {"key": secrets.token_hex(16), "signature_scheme": "hmac-sha256"}
+        for stale in self._run.glob("k-*"):
+            stale.unlink()
+        (self._run / "kernel.json").write_text(json.dumps(connection))
+        program = self._run / "kernel_program.py"
+        program.write_bytes(_PROGRAM.read_bytes())
+        places = (program, self._run, self._run / "kernel.json")
+        with self._spool.open("ab") as spool:
+            spool.truncate(0)
+            self._tree = sandbox.start(
+                [sandbox.backend.python, *map(inside, places)], output=spool.fileno()
+            )
+        self._protocol = Protocol(key=connection["key"].encode())
+        self._context = zmq.Context()
+        self._shell = self._connect(connection["shell_port"])
+        self._control = self._connect(connection["control_port"])
+        self._wait_until_ready()
+        self._seen = self._spool.stat().st_size
+
+    def _connect(self, port: int) -> "zmq.Socket[bytes]":
+        """Open one channel; not by jupyter's clients, which leave event loops behind."""
+        socket = self._context.socket(zmq.DEALER)
+        socket.linger = 0
+        socket.connect(f"ipc://{self._run / 'k'}-{port}")
+        return socket
+
+    def _disconnect(self) -> None:
+        self._context.destroy(linger=0)
+
+    def _ask(self, channel: "zmq.Socket[bytes]", kind: str, content: dict[str, Any]) -> str:
+        """Send a message; return its id, which the answer will name."""
+        message: Any = self._protocol.send(channel, kind, content)
+        return str(message["header"]["msg_id"])
+
+    def _wait_until_ready(self) -> None:
+        sent = self._ask(self._shell, "kernel_info_request", {})
+        if self._reply(sent, time.monotonic() + _START_S) is None:
+            self._sandbox.end(self._tree)
+            self._disconnect()
+            self.worker.shutdown(wait=False)
+            said = self._spool.read_bytes()[-1500:].decode("utf-8", "replace").strip()
+            raise ToolError(f"Python did not start in the sandbox. It said: {said or 'nothing'}")
+
+    def _reply(self, sent: str, deadline: float) -> dict[str, Any] | None:
+        """Wait for the answer to a message; None when there is none and will be none."""
+        while time.monotonic() < deadline and not self.stop.is_set():
+            alive = self._tree.alive()
+            if self._shell.poll(int(1000 * _SLICE_S)):
+                _, message = self._protocol.recv(self._shell)
+                if message and message["parent_header"].get("msg_id") == sent:
+                    return dict(message["content"])
+            elif not alive:
+                return None
+        return None
+
+    def _interrupt(self, sent: str) -> Literal["interrupted", "dead"]:
+        """Stop a cell that takes too long; the kernel with it if it does not obey."""
+        self.stop.clear()
+        if self._tree.alive():
+            self._ask(self._control, "interrupt_request", {})
+            if self._reply(sent, time.monotonic() + _GRACE_S) is not None:
+                return "interrupted"
+            self._tree.kill("It did not stop when it was interrupted.")
+        return "dead"
+
+    def why(self) -> str:
+        """Say how the kernel died."""
+        if not self._tree.reason and self._tree.out_of_memory():
+            return f"It used more than {self._sandbox.settings.memory_mb} MB of memory."
+        return self._tree.reason or f"It ended by itself, {self._tree.ending()}."
+
+    def _new_output(self) -> str:
+        """Read what was printed since the last call, by threads in the background too."""
+        text = shorten_file(self._spool, self._sandbox.workspace, start=self._seen)
+        self._seen = self._spool.stat().st_size
+        if self._seen > _SPOOL_MOST:
+            # The kernel writes at the file's end, wherever that is, so this is safe.
+            os.truncate(self._spool, 0)
+            self._seen = 0
+        return text
+
+    def _pictures(self) -> tuple[str, ...]:
+        """Read which pictures the cell has saved; names only, they come from the sandbox."""
+        with contextlib.suppress(OSError):
+            names = (self._run / "pictures").read_text("utf-8", "replace").splitlines()
+            root = self._sandbox.workspace.root
+            plain = (name for name in dict.fromkeys(names) if Path(name).name == name)
+            return tuple(name for name in plain if (root / name).is_file())
+        return ()
+
+
+def _outcome(reply: dict[str, Any]) -> Literal["ok", "error"]:
+    """Read the kernel's answer; `exit()` and `sys.exit(0)` are no failures."""
+    left_well = reply.get("ename") == "SystemExit" and reply.get("evalue") in ("", "0", "None")
+    return "ok" if reply["status"] == "ok" or left_well else "error"

@@ -1,0 +1,157 @@
+"""The program inside the sandbox that runs Python cells: `kernel_program.py RUN CONNECTION`.
+
+A Jupyter kernel, except that everything a cell shows goes to standard output, in order: its
+prints, those of libraries and subprocesses, results, tracebacks and the names of saved pictures.
+Standard output is a file, so output of any size costs no memory, and none is lost when the kernel
+dies. Runs without our package.
+"""
+
+import base64
+import hashlib
+import io
+import logging
+import os
+import re
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+from ipykernel import compiler
+from ipykernel.displayhook import ZMQShellDisplayHook
+from ipykernel.ipkernel import IPythonKernel
+from ipykernel.kernelapp import IPKernelApp
+from ipykernel.zmqshell import ZMQDisplayPublisher, ZMQInteractiveShell
+from traitlets import Type
+
+PICTURES = {"image/png": "png", "image/jpeg": "jpg", "image/svg+xml": "svg"}
+_ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
+_CELL = re.compile(r"Cell In\[\d+\]")
+
+
+def show(data: dict[str, Any]) -> None:
+    """Print what a cell displays; a picture is saved and named instead."""
+    for kind, suffix in PICTURES.items():
+        if kind in data:
+            name = _save(_bytes(data[kind]), suffix)
+            print(f"[picture saved: {name}]", flush=True)  # noqa: T201  # output is its purpose
+            return
+    print(data.get("text/plain", ""), flush=True)  # noqa: T201
+
+
+def _bytes(content: str | bytes) -> bytes:
+    if isinstance(content, bytes):
+        return content
+    return content.encode() if content.lstrip().startswith("<") else base64.b64decode(content)
+
+
+_saved: dict[str, Path] = {}
+_run, _workspace = Path(sys.argv[1]), Path.cwd()
+
+
+def _save(content: bytes, suffix: str) -> str:
+    """Write a picture under a new name, or name the file that already holds the same one."""
+    digest = hashlib.sha256(content).hexdigest()
+    known = _saved.get(digest)
+    if known is None or not known.is_file() or known.read_bytes() != content:
+        number = 1
+        while any(_workspace.glob(f"plot_{number}.*")):
+            number += 1
+        known = _saved[digest] = _workspace / f"plot_{number}.{suffix}"
+        known.write_bytes(content)
+    with (_run / "pictures").open("a") as names:
+        names.write(f"{known.name}\n")
+    return known.name
+
+
+class Publisher(ZMQDisplayPublisher):
+    """Takes what `display()` is given."""
+
+    def publish(self, data: dict[str, Any], *_: Any, **__: Any) -> None:
+        """Show it."""
+        show(data)
+
+
+class DisplayHook(ZMQShellDisplayHook):
+    """Takes the value of a cell's last expression."""
+
+    def start_displayhook(self) -> None:
+        """Nothing to prepare."""
+
+    def write_output_prompt(self) -> None:
+        """No `Out[1]:`: it would differ from call to call."""
+
+    def write_format_data(self, format_dict: dict[str, Any], md_dict: Any = None) -> None:
+        """Show it."""
+        show(format_dict)
+
+    def finish_displayhook(self) -> None:
+        """Nothing to send."""
+
+
+class Shell(ZMQInteractiveShell):
+    """Writes tracebacks where the output goes."""
+
+    displayhook_class = Type(DisplayHook)
+    display_pub_class = Type(Publisher)
+
+    def init_environment(self) -> None:
+        """Ask no program for colours."""
+
+    def ask_exit(self) -> None:
+        """End the cell, not the kernel: `exit()` is what scripts end with."""
+        raise SystemExit
+
+    def _showtraceback(self, etype: Any, evalue: Any, stb: list[str]) -> None:
+        text = _ESCAPES.sub("", "\n".join(stb))
+        text = _CELL.sub("Cell", text)
+        name = getattr(etype, "__name__", "")
+        if name == "SystemExit":
+            code = "" if evalue.code is None else repr(evalue.code)
+            text = f"[ended by exit({code}); variables are kept]"
+        if name == "StdinNotImplementedError":
+            text = "input() does not work here: nobody can type. Put the value into the code."
+        print(text, flush=True)  # noqa: T201
+        self._last_traceback = stb
+
+
+class Kernel(IPythonKernel):
+    """The kernel with that shell."""
+
+    shell_class = Shell
+
+
+class App(IPKernelApp):
+    """The application with that kernel."""
+
+    kernel_class = Kernel
+
+
+def main() -> None:
+    """Run the kernel until it is told to end."""
+    # A process group of its own: an interrupt then reaches the programs a cell has started.
+    if os.getpgrp() != os.getpid():
+        os.setpgid(0, 0)
+    stream = io.TextIOWrapper(
+        io.FileIO(1, "w", closefd=False), encoding="utf-8", errors="replace", write_through=True
+    )
+    sys.stdout = sys.stderr = sys.__stdout__ = sys.__stderr__ = stream  # type: ignore[misc]  # one order
+    # Code that asks for a Chinese font by name gets ours instead; no need to repeat the name.
+    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", message="To exit: use")
+    compiler.get_tmp_directory = lambda: "/cell"  # in warnings; the kernel's number is no use
+    os.environ["PYDEVD_DISABLE_FILE_VALIDATION"] = "1"  # else debugpy warns in our output
+    os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
+    App.launch_instance(
+        [
+            f"--f={sys.argv[2]}",
+            "--HistoryManager.enabled=False",
+            "--InteractiveShell.colors=nocolor",
+            "--InteractiveShell.xmode=Plain",
+        ],
+        outstream_class=None,  # `sys.stdout` stays as it is
+    )
+
+
+if __name__ == "__main__":
+    main()

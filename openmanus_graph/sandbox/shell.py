@@ -1,0 +1,239 @@
+"""A persistent bash in the sandbox.
+
+Interactive, so that it survives ctrl+c and controls jobs. Its terminal only carries our control
+lines: commands come from a file, and their output goes to a file, so neither quoting nor
+output of any size can disturb the conversation.
+"""
+
+import contextlib
+import itertools
+import os
+import re
+import select
+import shlex
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from openmanus_graph.errors import ToolError
+from openmanus_graph.sandbox.confinement import Sandbox
+from openmanus_graph.tools.output import shorten_file
+
+_ARGV = ("bash", "--noediting", "--norc", "--noprofile", "-i")
+_SETUP = "stty -echo; set +H; unset HISTFILE MAILCHECK; PS1= PS2= PROMPT_COMMAND="
+_START_S, _GRACE_S, _SLICE_S = 20.0, 2.0, 0.1
+_JOB = re.compile(r"^\[\d+\][ +-] +Running +(?P<command>.*?) ?&?$", re.MULTILINE)
+_STARTED = re.compile(r"^\[\d+\] \d+\n", re.MULTILINE)
+"""What bash says of a new job; the number of its process differs from run to run."""
+
+
+@dataclass(frozen=True)
+class CommandResult:
+    """What one command came to."""
+
+    text: str
+    code: int | None
+    """Exit status; None when there is none."""
+    outcome: Literal["done", "interrupted", "ended"]
+    reason: str = ""
+    """How the shell ended."""
+    jobs: tuple[str, ...] = ()
+    """Commands that run in the background."""
+    later: str = ""
+    """The file that takes what they will still print."""
+
+
+class Shell:
+    """A handle of the session. `worker` runs its blocking methods, one at a time."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._sandbox = sandbox
+        self.worker = ThreadPoolExecutor(1, thread_name_prefix="openmanus-shell")
+        self.stop = threading.Event()
+        """Set from another thread, it interrupts what runs."""
+        self._run = sandbox.layout.run / "shell"
+        self._run.mkdir(exist_ok=True)
+        self._number = 0
+        self._heard = b""
+        self._closed = False
+        """The shell has closed its end of the terminal."""
+        self._outputs: list[Path] = []
+        """Files of commands that left something running, and how far each was shown."""
+        self._shown: dict[Path, int] = {}
+        self._known_jobs: tuple[str, ...] = ()
+        self.worker.submit(self._start).result()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the next command can use it."""
+        return self._tree.alive()
+
+    def run(self, command: str, timeout_s: float) -> CommandResult:
+        """Run a command. Blocks; call it by `worker`."""
+        inside = self._sandbox.backend.inside
+        (self._run / "command").write_bytes(command.encode("utf-8", "replace") + b"\n")
+        output = self._output_file()
+        place = shlex.quote(inside(self._run / "command"))
+        goes_to = shlex.quote(str(output))
+        with output.open("rb") as held, self._sandbox.call(self._tree):
+            # The commands run in this shell itself, so that variables and folders persist.
+            # `set +eu` afterwards: left on, they would end the shell at the next failure.
+            self._send(
+                f'{{ eval "$(<{place})"; }} </dev/null >>{goes_to} 2>&1; {self._report("$?")}'
+            )
+            code = self._wait(time.monotonic() + timeout_s)
+            outcome = "done" if code is not None else self._interrupt()
+            if not output.exists():  # the command removed it (git clean): nothing is lost
+                self._sandbox.workspace.prepare()
+                with output.open("wb") as again:
+                    shutil.copyfileobj(held, again)
+        return self._result(output, code, outcome)
+
+    def more(self) -> CommandResult:
+        """Return what background jobs have printed since the last look. Blocks."""
+        pieces: list[str] = []
+        for output in self._outputs:
+            start, self._shown[output] = self._shown.get(output, 0), output.stat().st_size
+            if start < self._shown[output]:
+                pieces.append(shorten_file(output, self._sandbox.workspace, start=start))
+        return CommandResult("".join(pieces), 0, "done", jobs=self._jobs())
+
+    def interrupt_jobs(self) -> CommandResult:
+        """Interrupt what runs in the background; end what does not obey. Blocks."""
+        for name in ("INT", "TERM", "KILL"):
+            if not self._jobs():
+                break
+            groups = "for job in $(jobs -rp); do builtin kill -{} -- -$job; done; wait"
+            self._send(f"{groups.format(name)}; {self._report('$?')}")
+            if self._wait(time.monotonic() + _GRACE_S) is None:
+                self._type(b"\x03")
+        return self.more()
+
+    def close(self) -> None:
+        """End the shell and everything it has started."""
+        self.stop.set()
+        self._sandbox.end(self._tree)
+        self.worker.shutdown()
+        with contextlib.suppress(OSError):
+            os.close(self._terminal)
+
+    def _start(self) -> None:
+        self._terminal, slave = os.openpty()
+        try:
+            self._tree = self._sandbox.start(_ARGV, output=slave, terminal=slave)
+        finally:
+            os.close(slave)
+        self._send(f"{_SETUP}; {self._report('$?')}")
+        if self._wait(time.monotonic() + _START_S) is None:
+            said = self._heard[-1500:].decode("utf-8", "replace").strip()
+            self._sandbox.end(self._tree)
+            self.worker.shutdown(wait=False)
+            raise ToolError(f"bash did not start in the sandbox. It said: {said or 'nothing'}")
+        self._own_group = os.tcgetpgrp(self._terminal)
+
+    def _output_file(self) -> Path:
+        """Create a new file: what goes on in the background keeps writing to it."""
+        self._sandbox.workspace.prepare()
+        for number in itertools.count(len(self._outputs) + 1):
+            output = self._sandbox.workspace.own / f"bash_{number}.log"
+            with contextlib.suppress(FileExistsError):
+                output.touch(exist_ok=False)
+                return output
+        raise AssertionError  # counting has no end
+
+    def _report(self, status: str) -> str:
+        """Make the command that tells us on the terminal that this point was reached."""
+        self._number += 1
+        return f"builtin printf '\\036%s:%s\\036' {self._number} {status}; set +eu"
+
+    def _send(self, line: str) -> None:
+        self._heard = b""
+        self._type(f" {line}\n".encode())
+
+    def _type(self, keys: bytes) -> None:
+        with contextlib.suppress(OSError):  # it is gone, which `_wait` will notice
+            os.write(self._terminal, keys)
+
+    def _wait(self, deadline: float) -> int | None:
+        """Wait for the report; None when the time is up or the shell has ended."""
+        report = re.compile(rb"\x1e%d:(\d+)\x1e" % self._number)
+        while not self.stop.is_set() and (left := deadline - time.monotonic()) > 0:
+            alive = self._tree.alive()
+            if select.select([self._terminal], [], [], min(left, _SLICE_S))[0]:
+                try:
+                    self._heard = (self._heard + os.read(self._terminal, 65536))[-65536:]
+                except OSError:
+                    self._closed = True
+                    return None
+                if found := report.search(self._heard):
+                    return int(found[1])
+            elif not alive:
+                return None
+        return None
+
+    def _interrupt(self) -> Literal["interrupted", "ended"]:
+        """Press ctrl+c; kill what does not obey, and the shell itself as the last resort."""
+        self.stop.clear()
+        if self._closed:  # it ends by itself
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._tree.process.wait(timeout=_GRACE_S)
+        deadline = time.monotonic() + _GRACE_S
+        kill = False
+        while self._tree.alive() and time.monotonic() < deadline:
+            self._type(b"\x03")
+            if kill:
+                self._kill_foreground()
+            self._send(self._report("130"))
+            if self._wait(time.monotonic() + _GRACE_S / 4) is not None:
+                return "interrupted"
+            kill = True
+        if self._tree.alive():
+            self._tree.kill("The command did not stop when it was interrupted.")
+        return "ended"
+
+    def _kill_foreground(self) -> None:
+        """Kill the command the terminal belongs to, unless that is the shell itself."""
+        with contextlib.suppress(OSError):
+            group = os.tcgetpgrp(self._terminal)
+            if group > 0 and group != self._own_group:
+                os.killpg(group, signal.SIGKILL)
+
+    def _jobs(self) -> tuple[str, ...]:
+        """Ask the shell what runs in the background."""
+        listing = self._run / "jobs"
+        self._send(f"jobs -r >'{self._sandbox.backend.inside(listing)}'; {self._report('$?')}")
+        if self._wait(time.monotonic() + _GRACE_S) is None:
+            return ()
+        text = listing.read_text("utf-8", "replace")
+        return tuple(found["command"] for found in _JOB.finditer(text))
+
+    def _result(
+        self, output: Path, code: int | None, outcome: Literal["done", "interrupted", "ended"]
+    ) -> CommandResult:
+        """Read what was printed; keep the file only for jobs that go on printing."""
+        jobs = self._jobs() if outcome != "ended" else ()
+        text = _STARTED.sub("", shorten_file(output, self._sandbox.workspace))
+        if outcome == "ended":
+            text = text.removesuffix("exit\n")  # an interactive shell says so
+        if new_jobs := jobs if jobs != self._known_jobs else ():
+            self._outputs.append(output)
+            self._shown[output] = output.stat().st_size
+        else:
+            output.unlink()
+        self._known_jobs = jobs
+        later = self._sandbox.workspace.relative(output) if new_jobs else ""
+        return CommandResult(
+            text, code, outcome, self.why() if outcome == "ended" else "", new_jobs, later
+        )
+
+    def why(self) -> str:
+        """Say how the shell ended."""
+        if not self._tree.reason and self._tree.out_of_memory():
+            return f"Programs used more than {self._sandbox.settings.memory_mb} MB of memory."
+        return self._tree.reason or f"The shell ended with {self._tree.ending()}."

@@ -1,0 +1,23 @@
+"""What is wrong with a value, in words a model can act on."""
+
+from typing import Any
+
+from jsonschema.validators import validator_for
+from pydantic import ValidationError
+
+
+def schema_problems(schema: dict[str, Any], value: Any) -> list[str]:
+    """Check a value against a JSON schema."""
+    validator: Any = validator_for(schema)(schema)  # the stubs leave its type open
+    return [
+        f"{'.'.join(map(str, error.absolute_path)) or 'value'}: {error.message[:300]}"
+        for error in validator.iter_errors(value)
+    ]
+
+
+def validation_problems(error: ValidationError) -> list[str]:
+    """Put pydantic's findings into words; values are left out, they may be secret or long."""
+    return [
+        f"{'.'.join(map(str, item['loc'])) or 'value'}: {item['msg']}"
+        for item in error.errors(include_url=False, include_input=False)
+    ]

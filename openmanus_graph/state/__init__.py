@@ -1,0 +1,1 @@
+"""What checkpoints hold, and what a run is given."""

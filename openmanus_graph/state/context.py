@@ -1,0 +1,63 @@
+"""What one run is given: its model, limits, workspace and permissions."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from langchain_core.language_models import BaseChatModel
+from pydantic import BaseModel
+from pydantic.json_schema import SkipJsonSchema
+
+SandboxMode = Literal["auto", "bwrap", "nono", "docker", "none"]
+Policy = Literal["ask", "auto", "never"]
+
+ModelInstance = SkipJsonSchema[Annotated[BaseChatModel, "not shown in a form"]]
+PydanticModel = SkipJsonSchema[Annotated[type[BaseModel], "not shown in a form"]]
+
+
+@dataclass(frozen=True)
+class Context:
+    """Settings of one run; LangGraph's `context_schema`.
+
+    Every field may be left unset: `resolve_context` then takes the value from the
+    environment, the configuration files and the defaults, in that order.
+    """
+
+    model: str | ModelInstance | None = None
+    """`PROVIDER:NAME`, or a LangChain chat model."""
+    vision_model: str | ModelInstance | None = None
+    """Answers requests that hold pictures when `model` cannot see."""
+    base_url: str | None = None
+    """Address of an OpenAI-compatible server."""
+    model_options: Mapping[str, Any] | None = None
+    """Passed to the model's client as it is: `temperature`, `max_tokens` ... Never a key."""
+    max_steps: int | None = None
+    """Model calls of the agent in one run. Default 20."""
+    max_cost_usd: float | None = None
+    """Dollars of one run. Default 3."""
+    max_total_tokens: int | None = None
+    """Input and output tokens of one run, together. Default: no limit."""
+    timeout_s: float | None = None
+    """Seconds of one run, waiting for people not counted. Default: no limit."""
+    workspace: str | None = None
+    """Folder of the run's files. Default `./workspace/<thread>`."""
+    sandbox: SandboxMode | None = None
+    """How Python and shell are confined. Default `auto`: the best that works here."""
+    network: bool | None = None
+    """Whether the sandbox reaches the network. Default no."""
+    allow_hosts: tuple[str, ...] | None = None
+    """`HOST[:PORT]`s that web tools may reach although the guard refuses their kind."""
+    policy: Policy | None = None
+    """What happens before a call with external effects. Default `ask`."""
+    tools: tuple[str, ...] | None = None
+    """Names of the tools to offer, out of those the graph was built with. Default all."""
+    prompts: Mapping[str, str] | None = None
+    """Texts that replace the agent's own: `system`, `next_step`."""
+    browser: Mapping[str, Any] | None = None
+    """The `[browser]` keys of the configuration file."""
+    search: Mapping[str, Any] | None = None
+    """The `[search]` keys of the configuration file."""
+    response_format: dict[str, Any] | PydanticModel | None = None
+    """JSON schema or pydantic model of the structured answer."""
+    config: str | None = None
+    """Configuration file to read instead of `./openmanus.toml`."""

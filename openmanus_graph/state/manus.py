@@ -1,0 +1,97 @@
+"""The state of the manus graph."""
+
+from typing import Annotated, Any, Literal
+
+from typing_extensions import TypedDict
+
+from openmanus_graph.state.reducers import Messages, Usage, furthest, merge_usage, newest
+
+Status = Literal["finished", "failed", "stopped", "cancelled"]
+StopReason = Literal[
+    "answer", "terminate", "error", "max_steps", "budget", "stuck", "timeout", "cancelled"
+]
+
+
+class Artifact(TypedDict):
+    """A file that the run created or changed."""
+
+    path: str
+    """Relative to the workspace."""
+    size: int
+    """Bytes."""
+    media_type: str
+
+
+class PlannedCall(TypedDict):
+    """One tool call as the model's reply planned it."""
+
+    id: str
+    name: str
+    args: dict[str, Any]
+    occurrence: int
+    """How many calls with the same tool and arguments came before in this branch."""
+    problem: str | None
+    """Why it cannot be run at all: its arguments were no JSON, say."""
+
+
+class ActInput(TypedDict):
+    """What one `Send` to `act` carries."""
+
+    calls: list[PlannedCall]
+    """A chain: they share a resource and run in this order."""
+    branch: str
+    elapsed_s: float
+    """The run's time before this step."""
+
+
+class ManusInput(TypedDict):
+    """What callers pass."""
+
+    messages: Messages
+
+
+class ManusOutput(TypedDict, total=False):
+    """What callers get."""
+
+    messages: Messages
+    status: Status | None
+    stop_reason: StopReason | None
+    answer: str
+    structured: Any
+    usage: Annotated[Usage, merge_usage]
+    artifacts: list[Artifact]
+
+
+class ManusState(TypedDict):
+    """What a checkpoint holds. A run begins with a new user message, and `think` resets it.
+
+    Before the first `think` only `messages` is there.
+    """
+
+    messages: Messages
+    """The conversation; written by the caller, `think` and `act`, shortened by compaction."""
+    step_count: int
+    """Model calls of the agent so far in this run; written by `think`."""
+    branch: Annotated[str, newest]
+    """Names the line of history this is: new with each user message, fork and compaction."""
+    run_message: str
+    """Id of the user message that began the run; written by `think`."""
+    run_date: str
+    """ISO date on which the run began, for the system prompt; written by `think`."""
+    elapsed_s: Annotated[float, furthest]
+    """Seconds that the run's steps took, over all its processes; waiting for people not counted.
+    Each step writes the time before it plus its own, so that parallel calls count once."""
+    hint: str
+    """What `stuck_check` wants the next request to say; never stored in `messages`."""
+    status: Status | None
+    """How the run ended; None while it goes on."""
+    stop_reason: StopReason | None
+    """Why it ended; whoever sets it sends the run to `terminate`."""
+    answer: str
+    """Text for the user; set when the run ends."""
+    structured: Any
+    """The validated object, if the caller gave a `response_format`; set when the run ends."""
+    usage: Annotated[Usage, merge_usage]
+    """Of this run, sub-agents included."""
+    artifacts: list[Artifact]
+    """Files created or changed by the run; set by `terminate`."""

@@ -1,0 +1,56 @@
+"""How updates of the state are merged."""
+
+from typing import Annotated, Any, cast
+
+from langchain_core.messages import AnyMessage
+from langgraph.channels.delta import DeltaChannel
+from langgraph.graph.message import _messages_delta_reducer  # pyright: ignore[reportPrivateUsage]  # beta
+from typing_extensions import TypedDict
+
+# Incremental: a checkpoint stores the new messages only, so storage grows linearly with the
+# steps (`add_messages` grows with their square). Beta in LangGraph, hence this one alias.
+Messages = Annotated[
+    list[AnyMessage],
+    DeltaChannel(cast("Any", _messages_delta_reducer), snapshot_frequency=2500),  # stub differs
+]
+
+
+class Usage(TypedDict):
+    """What model calls cost. Tokens are counts, `cached_tokens` is a part of `input_tokens`."""
+
+    input_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    model_calls: int
+    cost_usd: float
+
+
+def no_usage() -> Usage:
+    """Return the usage of nothing."""
+    return Usage(input_tokens=0, cached_tokens=0, output_tokens=0, model_calls=0, cost_usd=0.0)
+
+
+def add_usage(left: Usage, right: Usage) -> Usage:
+    """Add two usages; sub-agents report theirs the same way."""
+    return Usage(
+        input_tokens=left["input_tokens"] + right["input_tokens"],
+        cached_tokens=left["cached_tokens"] + right["cached_tokens"],
+        output_tokens=left["output_tokens"] + right["output_tokens"],
+        model_calls=left["model_calls"] + right["model_calls"],
+        cost_usd=left["cost_usd"] + right["cost_usd"],
+    )
+
+
+def merge_usage(left: Usage | None, right: Usage | None) -> Usage:
+    """Reducer of `usage`: a missing side counts as nothing."""
+    return add_usage(left or no_usage(), right or no_usage())
+
+
+def newest(left: str, right: str) -> str:
+    """Reducer of `branch`: parallel calls name the same one."""
+    return right
+
+
+def furthest(left: float, right: float) -> float:
+    """Reducer of `elapsed_s`: parallel calls count once, by the slowest of them."""
+    return max(left, right)

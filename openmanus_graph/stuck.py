@@ -1,0 +1,132 @@
+"""Is the agent going round in circles? A pure detector.
+
+It looks at the run's steps as (tool, normalised arguments, result) triples. A step that brings
+something new is progress: repeats whose results keep changing (polling a job, paging a list) are
+never held against the agent.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
+
+from openmanus_graph.history import canonical, run_messages
+
+MAX_PERIOD = 6
+HINT_AT, CHANGE_AT, STOP_AT = 3, 5, 8
+WINDOW = MAX_PERIOD * STOP_AT
+"""Steps that can matter: the longest cycle, as often as it takes to be stopped."""
+
+Level = Literal["ok", "hint", "change", "stop"]
+Step = tuple[str, ...]
+"""Fingerprints of the triples of one model reply, or of its text if it called nothing."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How stuck the agent is."""
+
+    level: Level
+    repeats: int
+    """How often the same has been seen in a row."""
+    period: int
+    """Steps of the cycle; 0 when there is no fixed cycle, only nothing new."""
+
+
+def judge(messages: Sequence[AnyMessage]) -> Verdict:
+    """Judge the current run."""
+    steps = recent_steps(messages)
+    period, repeats = max(
+        ((period, _repeats(steps, period)) for period in range(1, MAX_PERIOD + 1)),
+        key=lambda pair: (pair[1], -pair[0]),
+    )
+    stale = _nothing_new(steps)
+    if stale > repeats:
+        period, repeats = 0, stale
+    return Verdict(_level(repeats), repeats, period)
+
+
+def recent_steps(messages: Sequence[AnyMessage]) -> list[Step]:
+    """Return the fingerprints of the run's last steps, oldest first."""
+    run = run_messages(messages)
+    steps: list[Step] = []
+    results: dict[str, ToolMessage] = {}
+    for message in reversed(run):
+        if isinstance(message, ToolMessage):
+            results[message.tool_call_id] = message
+        elif isinstance(message, AIMessage):
+            steps.append(_step(message, results))
+            results = {}
+            if len(steps) == WINDOW:
+                break
+    return steps[::-1]
+
+
+def _level(repeats: int) -> Level:
+    if repeats >= STOP_AT:
+        return "stop"
+    if repeats >= CHANGE_AT:
+        return "change"
+    return "hint" if repeats >= HINT_AT else "ok"
+
+
+def _repeats(steps: Sequence[Step], period: int) -> int:
+    """Count how often the last `period` steps stand in a row at the end."""
+    block = steps[-period:]
+    if len(block) < period:
+        return 0
+    count, end = 1, len(steps) - period
+    while end >= period and steps[end - period : end] == block:
+        count, end = count + 1, end - period
+    return count
+
+
+def _nothing_new(steps: Sequence[Step]) -> int:
+    """Count how often the steps at the end went over old ground, in whatever order.
+
+    A cycle in order gives the same figure as `_repeats`.
+    """
+    first: dict[str, int] = {}
+    for index, step in enumerate(steps):
+        for fingerprint in step:
+            first.setdefault(fingerprint, index)
+    stale: list[Step] = []
+    for index in range(len(steps) - 1, -1, -1):
+        if any(first[fingerprint] == index for fingerprint in steps[index]):
+            break
+        stale.append(steps[index])
+    # A single step that was taken before is judged by its repeats alone.
+    return 1 + len(stale) // max(2, len(set(stale)))
+
+
+def _step(reply: AIMessage, results: dict[str, ToolMessage]) -> Step:
+    triples = [
+        (call["name"], _normalised(canonical(call["args"])), results.get(call["id"] or ""))
+        for call in reply.tool_calls
+    ]
+    triples += [
+        (broken["name"] or "", "unreadable", results.get(broken["id"] or ""))
+        for broken in reply.invalid_tool_calls
+    ]
+    if not triples:
+        return (_fingerprint("text", _normalised(reply.text), ""),)
+    return tuple(
+        sorted(_fingerprint(name, args, _outcome(args, result)) for name, args, result in triples)
+    )
+
+
+def _outcome(args: str, result: ToolMessage | None) -> str:
+    if result is None:
+        return ""
+    # However an unreadable call was broken this time, it is the same mistake again.
+    return "unreadable" if args == "unreadable" else result.text
+
+
+def _normalised(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _fingerprint(*parts: str) -> str:
+    return hashlib.sha1("\0".join(parts).encode("utf-8", "replace")).hexdigest()

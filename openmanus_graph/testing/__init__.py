@@ -1,0 +1,27 @@
+"""What users need to test their own graphs and tools without a model, a key or a network."""
+
+from openmanus_graph.testing.recorded import (
+    RecordedChatModel,
+    RecordedReply,
+    Recording,
+    RecordingError,
+    load_recording,
+    recording_of,
+    save_recording,
+)
+from openmanus_graph.testing.runtime import tool_runtime, tool_session
+from openmanus_graph.testing.scripted import ScriptedChatModel, ScriptExhaustedError
+
+__all__ = [
+    "RecordedChatModel",
+    "RecordedReply",
+    "Recording",
+    "RecordingError",
+    "ScriptExhaustedError",
+    "ScriptedChatModel",
+    "load_recording",
+    "recording_of",
+    "save_recording",
+    "tool_runtime",
+    "tool_session",
+]

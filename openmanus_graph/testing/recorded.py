@@ -1,0 +1,184 @@
+"""Replaying a real conversation: the model's replies from a file, the tools for real."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.messages.ai import UsageMetadata
+from langchain_core.messages.tool import tool_call
+from pydantic import PrivateAttr
+from typing_extensions import override
+
+from openmanus_graph.testing.scripted import ScriptedChatModel
+
+
+class RecordingError(Exception):
+    """A file that is no recording, or a conversation that departs from its recording."""
+
+
+@dataclass(frozen=True)
+class RecordedReply:
+    """One reply of the model."""
+
+    label: str
+    """What happens here, in a few words, for the error that names it."""
+    text: str = ""
+    tool_calls: tuple[Mapping[str, Any], ...] = ()
+    """`id, name, args` of each."""
+    usage: Mapping[str, Any] | None = None
+    after: tuple[str, ...] | None = None
+    """Names of the tools whose results came right before. None: not checked."""
+    additional_kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True)
+class Recording:
+    """The replies of one conversation."""
+
+    name: str
+    replies: tuple[RecordedReply, ...]
+    model: str = ""
+    """Which model gave them."""
+
+
+class RecordedChatModel(ScriptedChatModel):
+    """Plays a recording; says so when the conversation departs from it."""
+
+    _recording: Recording = PrivateAttr()
+
+    def __init__(self, recording: Recording, **fields: Any) -> None:
+        fields.setdefault("model_name", recording.model or "recorded")
+        super().__init__([_player(recording, n) for n in range(len(recording.replies))], **fields)
+        self._recording = recording
+
+    @override
+    def _out_of_replies(self, messages: list[BaseMessage]) -> str:
+        recording = self._recording
+        last = f", the last one {recording.replies[-1].label!r}" if recording.replies else ""
+        return (
+            f"The conversation departs from the recording {recording.name!r}: it holds "
+            f"{len(recording.replies)} replies{last}, and one more was asked for after "
+            f"{_shown(messages)}."
+        )
+
+
+def recording_of(
+    messages: Sequence[BaseMessage], name: str, *, model: str = "", labels: Sequence[str] = ()
+) -> Recording:
+    """Make a recording of a finished conversation.
+
+    Args:
+        messages: All of it, as the graph's state holds it.
+        name: Shown in errors.
+        model: Which model it was.
+        labels: What each reply does, in order; left out, they are made from its words.
+    """
+    replies: list[RecordedReply] = []
+    for position, message in enumerate(messages):
+        if not isinstance(message, AIMessage):
+            continue
+        number = len(replies)
+        label = labels[number] if number < len(labels) else _label(message)
+        replies.append(
+            RecordedReply(
+                label=label,
+                text=str(message.text),
+                tool_calls=tuple(
+                    {"id": call["id"], "name": call["name"], "args": call["args"]}
+                    for call in message.tool_calls
+                ),
+                usage=cast("Mapping[str, Any] | None", message.usage_metadata),
+                after=_answered(messages[:position]),
+                additional_kwargs=message.additional_kwargs,
+            )
+        )
+    return Recording(name, tuple(replies), model)
+
+
+def save_recording(path: Path, recording: Recording) -> None:
+    """Write a recording as JSON that a person can read and edit."""
+    text = json.dumps(asdict(recording), ensure_ascii=False, indent=2)
+    path.write_text(text + "\n", encoding="utf-8")
+
+
+def load_recording(path: Path) -> Recording:
+    """Read a recording.
+
+    Raises:
+        RecordingError: The file is none.
+    """
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        return Recording(
+            name=data["name"],
+            replies=tuple(_reply(item) for item in data["replies"]),
+            model=data.get("model", ""),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise RecordingError(
+            f"{path} is not a recording: {type(error).__name__} {error}"
+        ) from error
+
+
+def _reply(item: Mapping[str, Any]) -> RecordedReply:
+    after = item.get("after")
+    fields: dict[str, Any] = {**item, "tool_calls": tuple(item.get("tool_calls", ()))}
+    fields["after"] = None if after is None else tuple(after)
+    return RecordedReply(**fields)
+
+
+def _player(recording: Recording, number: int) -> Callable[[list[BaseMessage]], AIMessage]:
+    """Return what plays one reply, after a look at where the conversation stands."""
+    reply = recording.replies[number]
+
+    def play(messages: list[BaseMessage]) -> AIMessage:
+        found = _answered(messages)
+        if reply.after is not None and sorted(found) != sorted(reply.after):
+            raise RecordingError(
+                f"The conversation departs from the recording {recording.name!r} at reply "
+                f"{number + 1} ({reply.label!r}): expected the results of "
+                f"{_listed(reply.after)}, found {_listed(found)} before it."
+            )
+        return AIMessage(
+            content=reply.text,
+            tool_calls=[
+                tool_call(name=call["name"], args=call["args"], id=call["id"])
+                for call in reply.tool_calls
+            ],
+            usage_metadata=cast("UsageMetadata | None", reply.usage),
+            additional_kwargs=dict(reply.additional_kwargs),
+            response_metadata={"cost_usd": 0.0},  # nobody is billed for a replay
+        )
+
+    return play
+
+
+def _answered(messages: Sequence[BaseMessage]) -> tuple[str, ...]:
+    """Name the tools whose results follow the last reply."""
+    results: dict[str, str] = {}
+    for message in reversed(messages):
+        if isinstance(message, ToolMessage):
+            results[message.tool_call_id] = message.name or "tool"
+        elif isinstance(message, AIMessage):
+            names = {call["id"]: call["name"] for call in message.tool_calls}
+            ordered = reversed(results.items())
+            return tuple(names.get(call_id, name) for call_id, name in ordered)
+    return ()
+
+
+def _label(message: AIMessage) -> str:
+    names = [call["name"] for call in message.tool_calls]
+    return f"calls {_listed(names)}" if names else str(message.text)[:60]
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names) or "no tool"
+
+
+def _shown(messages: Sequence[BaseMessage]) -> str:
+    if not messages:
+        return "no message"
+    return f"{messages[-1].type}: {str(messages[-1].content)[:200]}"

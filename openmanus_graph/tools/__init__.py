@@ -1,0 +1,47 @@
+"""The tools, one family per file, and those that manus has by default."""
+
+from importlib.metadata import entry_points
+
+from langchain_core.tools import BaseTool
+
+from openmanus_graph.errors import ConfigError
+
+ENTRY_POINTS = "openmanus_graph.tools"
+"""Packages add tools to every manus by entry points of this group: a tool, or a list of tools."""
+
+
+def default_tools() -> list[BaseTool]:
+    """Return manus's tools, those of installed packages included."""
+    from openmanus_graph.tools.ask_human import ask_human
+    from openmanus_graph.tools.bash import bash
+    from openmanus_graph.tools.create_chat_completion import create_chat_completion
+    from openmanus_graph.tools.python_execute import python_execute
+    from openmanus_graph.tools.read_file import read_file
+    from openmanus_graph.tools.str_replace_editor import str_replace_editor
+    from openmanus_graph.tools.terminate import terminate
+
+    return [
+        python_execute,
+        bash,
+        str_replace_editor,
+        read_file,
+        ask_human,
+        create_chat_completion,
+        terminate,
+        *installed_tools(),
+    ]
+
+
+def installed_tools() -> list[BaseTool]:
+    """Return the tools that other packages bring. ConfigError names one that is broken."""
+    found: list[BaseTool] = []
+    for point in entry_points(group=ENTRY_POINTS):
+        try:
+            loaded = point.load()
+        except (ImportError, AttributeError) as error:
+            raise ConfigError(
+                f"The tool {point.name!r} ({point.value}) cannot be loaded: {error}. "
+                "Repair or uninstall the package that brings it."
+            ) from error
+        found += loaded if isinstance(loaded, list | tuple) else [loaded]
+    return found

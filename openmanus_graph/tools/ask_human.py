@@ -1,0 +1,21 @@
+"""Asking the person: an interrupt, so that it works in terminals, servers and days later."""
+
+from typing import Any
+
+from langgraph.prebuilt import ToolRuntime
+
+from openmanus_graph.interrupts import question_request, read_text
+from openmanus_graph.sessions import asker_of
+from openmanus_graph.tools.declaration import manus_tool
+
+
+@manus_tool(effect="pure", resource="person", timeout_s=10)
+async def ask_human(  # noqa: D417  # the runtime is not the model's to fill
+    inquire: str, runtime: ToolRuntime[Any, Any]
+) -> str:
+    """Ask the person a question and wait for the answer.
+
+    Args:
+        inquire: The question, complete in itself.
+    """
+    return read_text(await asker_of(runtime)(question_request(inquire)))

@@ -1,0 +1,87 @@
+"""`bash`: a persistent shell."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from langgraph.prebuilt import ToolRuntime
+
+from openmanus_graph.sandbox.blocking import run_blocking
+from openmanus_graph.sandbox.confinement import sandbox_of, warn_of_sandbox
+from openmanus_graph.sandbox.shell import CommandResult, Shell
+from openmanus_graph.sessions import Session, session_of
+from openmanus_graph.tools.declaration import Observation, manus_tool
+
+_DEFAULT_S = 120
+_BACKGROUND = "Run long commands in the background with `&`."
+
+
+@manus_tool(effect="workspace", resource="bash", timeout_s=_DEFAULT_S)
+async def bash(  # noqa: D417  # the model never sees `runtime`
+    runtime: ToolRuntime[Any, Any],
+    command: str = "",
+    restart: bool = False,
+    timeout_s: int = _DEFAULT_S,
+) -> Observation:
+    """Run a command in a bash that keeps its variables and folder. It starts in the workspace.
+
+    `cmd &` runs in the background. There is no input: use flags such as `-y`.
+
+    Args:
+        command: The command. Empty shows new output of background commands, `ctrl+c` ends them.
+        restart: Start a new shell first.
+        timeout_s: Seconds until the command is interrupted.
+    """
+    session = session_of(runtime)
+    limit = session.settings.sandbox.timeout_s if timeout_s == _DEFAULT_S else max(1.0, timeout_s)
+    shell, note = await asyncio.to_thread(_shell, session, restart)
+    if restart and not command.strip():
+        return Observation("A new shell was started.")
+    warn_of_sandbox(session, runtime.stream_writer)
+    result = await run_blocking(shell.worker, _work(shell, command, limit), shell.stop)
+    failed = result.outcome != "done" or bool(result.code)
+    silent = "(no output)" if command.strip() else "(nothing new; nothing runs in the background)"
+    return Observation(note + (_text(result, limit) or silent), failed=failed)
+
+
+def _shell(session: Session, restart: bool) -> tuple[Shell, str]:
+    """Take the session's shell; say so if it had to replace one that has ended."""
+    if restart:
+        session.drop("bash")
+    sandbox = sandbox_of(session)
+    shell = session.handle("bash", lambda: Shell(sandbox))
+    if shell.alive:
+        return shell, ""
+    note = f"[{shell.why()} This is a new one, in the workspace.]\n"
+    session.drop("bash")
+    return session.handle("bash", lambda: Shell(sandbox)), note
+
+
+def _work(shell: Shell, command: str, limit: float) -> Callable[[], CommandResult]:
+    if not command.strip():
+        return shell.more
+    if command.strip().lower() in ("ctrl+c", "ctrl-c", "^c"):
+        return shell.interrupt_jobs
+    return lambda: shell.run(command, limit)
+
+
+def _names(jobs: tuple[str, ...]) -> str:
+    """List commands, in little room."""
+    names = [job if len(job) <= 80 else f"{job[:79]}…" for job in jobs[:8]]
+    return "; ".join(names) + (f" and {len(jobs) - 8} more" if len(jobs) > 8 else "")
+
+
+def _text(result: CommandResult, limit: float) -> str:
+    """Say what was printed, how it ended, and what still runs."""
+    lines = [result.text.rstrip("\n")] if result.text.strip("\n") else []
+    if result.outcome == "interrupted":
+        lines.append(f"[Interrupted after {limit:g} s; the shell goes on. {_BACKGROUND}]")
+    elif result.outcome == "ended":
+        lost = "Its variables and jobs are lost; the next call opens a new one."
+        lines.append(f"[{result.reason} {lost}]")
+    elif result.code:
+        lines.append(f"[exit code {result.code}]")
+    if result.jobs:
+        where = f" Further output goes to {result.later}." if result.later else ""
+        lines.append(f"[Running in the background: {_names(result.jobs)}.{where}]")
+    return "\n".join(lines)

@@ -1,0 +1,131 @@
+"""How a tool is declared, once: schema, effect, resource, time limit, trust.
+
+From this one declaration come the model's schema, the approval rule, the ledger entry
+and the order in which parallel calls run.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from langchain_core.tools import BaseTool, StructuredTool
+
+Effect = Literal["pure", "workspace", "external"]
+"""`pure` may run twice; `workspace` changes files or processes of the sandbox; `external`
+reaches the world outside, where nothing can be undone."""
+
+_TRAITS = "openmanus"
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What the graph must know of a tool beside its schema."""
+
+    effect: Effect = "external"
+    resource: str | Callable[[Mapping[str, Any]], str] | None = None
+    """Calls that share it run one after another, in call order; a function gets the arguments."""
+    timeout_s: float = 120
+    """Seconds after which the call is cut off. A tool with a `timeout_s` argument gets that many
+    and some grace instead."""
+    untrusted: bool = False
+    """The output comes from outside (a web page, a foreign server)."""
+    approval: bool = False
+    """Policy `ask` pauses before each call."""
+
+    def resource_of(self, args: Mapping[str, Any]) -> str | None:
+        """Name the resource that a call with these arguments uses."""
+        return self.resource(args) if callable(self.resource) else self.resource
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What a tool call came to, for the model."""
+
+    text: str
+    images: tuple[str, ...] = ()
+    """Paths of pictures a model that sees should look at, relative to the workspace."""
+    failed: bool = False
+    """The call did its work, and the outcome is a failure (a command's exit code, say)."""
+    structured: Any = None
+    """The validated object of `create_chat_completion`."""
+    ends_run: Literal["answer", "success", "failure"] | None = None
+    """How the run ends once the other calls of the step have succeeded."""
+
+
+ToolFunction = Callable[..., Any]
+
+
+def manus_tool(
+    *,
+    effect: Effect,
+    resource: str | Callable[[Mapping[str, Any]], str] | None = None,
+    timeout_s: float = 120,
+    untrusted: bool = False,
+    approval: bool | None = None,
+) -> Callable[[ToolFunction], BaseTool]:
+    """Declare a function as a tool.
+
+    The Google-style docstring is what the model reads; a parameter annotated
+    `ToolRuntime[Context]` is filled by the graph and not shown. The function returns a string
+    or an `Observation`, and raises `ToolError` when the model should try something else.
+
+    Args:
+        effect: What the call may change.
+        resource: Calls that share it run in call order.
+        timeout_s: Seconds after which a call is cut off.
+        untrusted: Whether the output comes from outside.
+        approval: Whether policy `ask` pauses first; by default for external effects.
+    """
+    asks = effect == "external" if approval is None else approval
+    traits = Traits(effect, resource, timeout_s, untrusted, asks)
+
+    def declare(function: ToolFunction) -> BaseTool:
+        asynchronous = inspect.iscoroutinefunction(function)
+        return StructuredTool.from_function(
+            func=None if asynchronous else _with_artifact(function),
+            coroutine=_with_artifact(function) if asynchronous else None,
+            name=function.__name__,
+            parse_docstring=True,
+            response_format="content_and_artifact",
+            metadata={_TRAITS: traits},
+        )
+
+    return declare
+
+
+def traits_of(tool: BaseTool) -> Traits:
+    """Read a tool's declaration; a plain LangChain tool counts as external.
+
+    It is not asked about, though: whoever passed it to the builder has decided. Its author may
+    declare more by `metadata={"effect": "pure", "resource": ..., "timeout_s": ...}`.
+    """
+    metadata = tool.metadata or {}
+    declared = metadata.get(_TRAITS)
+    if isinstance(declared, Traits):
+        return declared
+    known = Traits.__dataclass_fields__.keys()
+    return Traits(**{key: value for key, value in metadata.items() if key in known})
+
+
+def _with_artifact(function: ToolFunction) -> ToolFunction:
+    """Give LangChain the text as content and the whole observation as artifact."""
+
+    def split(result: str | Observation) -> tuple[str, Observation]:
+        observation = result if isinstance(result, Observation) else Observation(str(result))
+        return observation.text, observation
+
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def asynchronous(*args: Any, **kwargs: Any) -> tuple[str, Observation]:
+            return split(await function(*args, **kwargs))
+
+        return asynchronous
+
+    @functools.wraps(function)
+    def synchronous(*args: Any, **kwargs: Any) -> tuple[str, Observation]:
+        return split(function(*args, **kwargs))
+
+    return synchronous

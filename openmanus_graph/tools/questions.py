@@ -1,0 +1,59 @@
+"""Asking people from within a task that may run again from its start.
+
+LangGraph matches answers to `interrupt()` calls by their position within a task. A call whose
+outcome stands in the ledger is skipped when its chain runs again, and every later question would
+then get the answer of the one before it. So the ledger remembers each question's position.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from langgraph.errors import GraphInterrupt
+from langgraph.types import interrupt
+
+from openmanus_graph.interrupts import Decision, allowed_decisions, read_decision
+from openmanus_graph.persistence.ledger import EffectKey, Ledger
+
+
+class Questions:
+    """The questions of one execution of a task."""
+
+    def __init__(self, ledger: Ledger | None) -> None:
+        self._ledger = ledger
+        self._position = -1
+
+    async def ask(self, key: EffectKey, name: str, request: Mapping[str, Any]) -> Any:
+        """Return the answer to a question, or pause the run until there is one.
+
+        Args:
+            key: The call that asks.
+            name: Tells the call's questions apart.
+            request: What the person is shown.
+        """
+        if self._ledger is None:
+            return interrupt(request)
+        asked_at = await asyncio.to_thread(self._ledger.asked_at, key, name)
+        while True:
+            self._position += 1
+            try:
+                value = interrupt(request)
+            except GraphInterrupt:
+                await asyncio.to_thread(self._ledger.ask, key, name, self._position)
+                raise
+            # Other values answer questions of calls that are done. A question that was never
+            # asked has no answer, whatever comes back.
+            if self._position == asked_at:
+                return value
+
+    async def decide(self, key: EffectKey, name: str, request: Mapping[str, Any]) -> Decision:
+        """Return a decision on a call; an answer that is none is asked for again."""
+        allowed = allowed_decisions(request)
+        shown, tries = dict(request), 0
+        while True:
+            decision = read_decision(await self.ask(key, f"{name} {tries}", shown))
+            if decision is not None and decision.type in allowed:
+                return decision
+            tries += 1
+            again = f"That was no decision ({', '.join(allowed)}). {request['question']}"
+            shown["question"] = again

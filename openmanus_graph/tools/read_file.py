@@ -1,0 +1,118 @@
+"""`read_file`: documents and plain text of the workspace, as text, in parts."""
+
+import collections
+import io
+import itertools
+import os
+from collections.abc import Iterator
+from pathlib import PurePath
+from typing import Any, BinaryIO
+
+from langgraph.prebuilt import ToolRuntime
+
+from openmanus_graph.errors import ToolError
+from openmanus_graph.files.contained import opened_file, shown
+from openmanus_graph.files.documents import left_out, read_document
+from openmanus_graph.files.excerpt import MAX_LINE_CHARS, Lines, parse_lines, take
+from openmanus_graph.files.file_kinds import binary_kind, document_kind
+from openmanus_graph.files.image_header import image_type
+from openmanus_graph.files.text_file import Encoding, detect_encoding, printable, size_text
+from openmanus_graph.sessions import session_of
+from openmanus_graph.state.context import Context
+from openmanus_graph.tools.declaration import manus_tool
+from openmanus_graph.tools.file_arguments import MaybeText, file_resource
+
+_SAMPLE_BYTES = 256 * 1024
+_COUNTED_BYTES = 50 * 1024 * 1024
+_LONGEST_LINE = 16 * 1024 * 1024
+
+
+@manus_tool(effect="pure", resource=file_resource)
+def read_file(  # noqa: D417  # the model is not shown `runtime`
+    path: str,
+    runtime: ToolRuntime[Context, Any],
+    pages: MaybeText = None,
+    lines: MaybeText = None,
+) -> str:
+    """Read a PDF, Word, Excel, PowerPoint, HTML, notebook, CSV or text file as text.
+
+    Args:
+        path: Relative to the workspace, or absolute in it.
+        pages: PDF pages, slides, sheets or notebook cells, such as "1-3,7".
+        lines: Lines of the resulting text, such as "120-400" or "120-".
+    """
+    workspace = session_of(runtime).workspace
+    wanted = parse_lines(lines)
+    with opened_file(workspace, path) as file:
+        head = file.read(_SAMPLE_BYTES)
+        if not head:
+            return f"{shown(path)} is empty."
+        try:
+            kind = document_kind(file, head, PurePath(path).suffix.lower())
+            if kind:
+                text = read_document(file, kind, pages, wanted)
+            else:
+                text = _read_text(file, head, pages, wanted)
+        except ToolError as error:
+            raise ToolError(f"Cannot read {shown(path)}. {error}") from error
+    return printable(text)
+
+
+def _read_text(file: BinaryIO, head: bytes, pages: str | None, wanted: Lines) -> str:
+    size = os.fstat(file.fileno()).st_size
+    encoding = detect_encoding(_sample(head, complete=size <= len(head)))
+    if encoding is None:
+        advice = "view it with str_replace_editor" if image_type(head) else "use python_execute"
+        raise ToolError(f"It is a {binary_kind(head)} of {size_text(size)}; {advice}.")
+    if pages:
+        raise ToolError("A text file has no pages. Use lines instead.")
+    file.seek(len(encoding.bom))
+    numbers = itertools.count()
+    stream = (line for line, _ in zip(_lines(file, encoding), numbers, strict=False))
+    excerpt = take(stream, wanted)
+    total = None
+    if size <= _COUNTED_BYTES:
+        collections.deque(stream, maxlen=0)  # counts the rest
+        total = next(numbers)
+    if not excerpt.lines:
+        raise ToolError(f"It has {_few(total)} lines; lines begins at {wanted.first}.")
+    count = f"{total} lines" if total is not None else "more lines than were counted"
+    named = "" if encoding.name == "utf-8" else f", {encoding.name}"
+    rows = [f"[{size_text(size)}, {count}{named}]", *excerpt.lines]
+    if excerpt.cut:
+        rows.append(left_out(excerpt, wanted, total))
+    return "\n".join(rows)
+
+
+def _few(total: int | None) -> str:
+    return "fewer" if total is None else str(total)
+
+
+def _sample(head: bytes, *, complete: bool) -> bytes:
+    """Cut the beginning of a file where no character is cut in two."""
+    if complete:
+        return head
+    if b"\0" in head:
+        return head[: len(head) // 4 * 4]
+    return head[: head.rfind(b"\n") + 1] or head
+
+
+def _lines(file: BinaryIO, encoding: Encoding) -> Iterator[str]:
+    """Read lines without ever holding a long one."""
+    reader = io.TextIOWrapper(file, encoding.name, errors="replace")
+    try:
+        while line := reader.readline(MAX_LINE_CHARS):
+            if line.endswith("\n"):
+                yield line[:-1]
+                continue
+            more = 0
+            while rest := reader.readline(MAX_LINE_CHARS):
+                more += len(rest.rstrip("\n"))
+                if rest.endswith("\n") or more > _LONGEST_LINE:
+                    break
+            ending = f" [{more} more characters in this line: use python_execute]" if more else ""
+            yield line + ending
+            if more > _LONGEST_LINE:
+                return
+    finally:
+        reader.detach()

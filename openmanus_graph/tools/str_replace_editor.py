@@ -1,0 +1,170 @@
+"""`str_replace_editor`: view, create and edit files of the workspace, with undo."""
+
+import os
+import stat
+import threading
+from typing import Any, Literal, TypeVar
+
+from langgraph.prebuilt import ToolRuntime
+
+from openmanus_graph.errors import ToolError
+from openmanus_graph.files.contained import opened_file, shown, told_as
+from openmanus_graph.files.file_edits import (
+    create_file,
+    decoded,
+    edit_file,
+    require_text_size,
+    undo_edit,
+)
+from openmanus_graph.files.folder_listing import list_folder
+from openmanus_graph.files.image_header import image_type, read_image
+from openmanus_graph.files.text_edit import insert_after, replace_once
+from openmanus_graph.files.text_file import Encoding, size_text, split_lines
+from openmanus_graph.files.text_view import checked_range, numbered
+from openmanus_graph.sessions import session_of
+from openmanus_graph.state.context import Context
+from openmanus_graph.tools.declaration import Observation, manus_tool
+from openmanus_graph.tools.file_arguments import (
+    MaybeNumber,
+    MaybeNumbers,
+    MaybeText,
+    file_resource,
+)
+from openmanus_graph.workspace import Workspace
+
+MAX_IMAGE_BYTES = 10 * 1024 * 1024
+_IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
+
+T = TypeVar("T")
+
+
+class _EditLock:
+    """Edits of a session run one at a time: two names may lead to the same file."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+@manus_tool(effect="workspace", resource=file_resource)
+def str_replace_editor(  # noqa: D417  # the model is not shown `runtime`
+    command: Literal["view", "create", "str_replace", "insert", "undo_edit"],
+    path: str,
+    runtime: ToolRuntime[Context, Any],
+    file_text: MaybeText = None,
+    old_str: MaybeText = None,
+    new_str: MaybeText = None,
+    insert_line: MaybeNumber = None,
+    view_range: MaybeNumbers = None,
+) -> Observation:
+    """View, create and edit text files of the workspace; view also shows folders and pictures.
+
+    Args:
+        command: str_replace needs old_str to occur exactly once; undo_edit reverts the last edit.
+        path: Relative to the workspace, or absolute in it.
+        file_text: For create, which refuses an existing path.
+        old_str: Exact text, whitespace included.
+        new_str: Replacement (nothing deletes), or lines to insert.
+        insert_line: Insert after this line; 0 = top.
+        view_range: [first, last] line; -1 = end.
+    """
+    session = session_of(runtime)
+    workspace = session.workspace
+    if command == "view":
+        return _view(workspace, path, view_range)
+    with session.handle("str_replace_editor", _EditLock).lock:
+        if command == "create":
+            text = create_file(workspace, path, _given(file_text, "file_text", command))
+        elif command == "str_replace":
+            old, new = _given(old_str, "old_str", command), _sound(new_str or "")
+            text = edit_file(workspace, path, lambda content: replace_once(content, old, new))
+        elif command == "insert":
+            line = _given(insert_line, "insert_line", command)
+            new = _sound(_given(new_str, "new_str", command))
+            text = edit_file(workspace, path, lambda content: insert_after(content, line, new))
+        else:
+            text = undo_edit(workspace, path)
+    return Observation(text)
+
+
+def _given(value: T | None, parameter: str, command: str) -> T:
+    if value is None:
+        raise ToolError(f"The command {command} needs the parameter {parameter}.")
+    return value
+
+
+def _sound(text: str) -> str:
+    """Refuse half a character, which would pass for a broken byte of the file."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ToolError(
+            f"new_str holds half a character ({ascii(error.object[error.start])}) that no file "
+            "can; no file was changed. Write the whole character."
+        ) from error
+    return text
+
+
+def _view(workspace: Workspace, path: str, view_range: list[int] | None) -> Observation:
+    real = workspace.resolve(path)
+    with told_as("view", path):
+        if stat.S_ISDIR(real.lstat().st_mode):
+            if view_range is not None:
+                raise ToolError(f"{shown(path)} is a folder; view_range is for files.")
+            return Observation(list_folder(workspace, real))
+    with opened_file(workspace, path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if image_type(file.read(32)):
+            _require_image_size(size, path)
+        else:
+            require_text_size(size, path)
+        file.seek(0)
+        data = file.read(size)
+    if image_type(data):
+        return _image(data, path, workspace.relative(real))
+    return Observation(_text(data, path, view_range))
+
+
+def _require_image_size(size: int, path: str) -> None:
+    if size > MAX_IMAGE_BYTES:
+        raise ToolError(
+            f"{shown(path)} is a picture of {size_text(size)}; the limit is "
+            f"{size_text(MAX_IMAGE_BYTES)}. Make a smaller copy with python_execute."
+        )
+
+
+def _image(data: bytes, path: str, relative: str) -> Observation:
+    image = read_image(data)
+    if image is None:
+        raise ToolError(
+            f"{shown(path)} begins like a picture ({image_type(data)}) but is cut off or broken. "
+            "Create or download it again."
+        )
+    name = shown(relative)
+    text = f"{name}: {image.media_type}, {image.width} x {image.height} pixels"
+    return Observation(f"{text}, {size_text(len(data))}.", images=(relative,))
+
+
+def _text(data: bytes, path: str, view_range: list[int] | None) -> str:
+    if not data:
+        return f"{shown(path)} is empty."
+    encoding, content = decoded(data, path)
+    lines = split_lines(content)
+    first, last = checked_range(view_range, len(lines))
+    return _notes(encoding, content, path) + numbered(lines, first, last)
+
+
+def _notes(encoding: Encoding, content: str, path: str) -> str:
+    """Say what the numbered lines cannot show; nothing for an ordinary file."""
+    notes: list[str] = []
+    if path.lower().endswith(_IMAGE_SUFFIXES):
+        notes.append("it is named like a picture but holds text")
+    if encoding.errors != "strict":
+        notes.append("it is UTF-8 with broken bytes, shown as \ufffd and kept by edits")
+    elif encoding.name != "utf-8":
+        notes.append(f"its encoding is {encoding.name}, kept by edits")
+    if "\r" in content:
+        notes.append("it has line ends with CR, kept by edits")
+    return f"[{shown(path)}: {'; '.join(notes)}]\n" if notes else ""

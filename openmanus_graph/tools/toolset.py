@@ -1,0 +1,89 @@
+"""The tools that one run offers, with their schemas made ready."""
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from langchain_core.tools import BaseTool
+from langchain_core.utils.function_calling import convert_to_openai_tool
+from langgraph.prebuilt import ToolNode
+from pydantic import BaseModel, ValidationError
+
+from openmanus_graph.agent import Agent
+from openmanus_graph.errors import ConfigError, ToolError
+from openmanus_graph.schemas import schema_problems, validation_problems
+from openmanus_graph.sessions import Session
+from openmanus_graph.tools.create_chat_completion import (
+    create_chat_completion,
+    structured_completion,
+)
+
+
+class Toolset:
+    """Immutable; made once per run, because making schemas costs milliseconds."""
+
+    def __init__(self, tools: Mapping[str, BaseTool], selection: Sequence[str] | None) -> None:
+        unknown = [name for name in selection or () if name not in tools]
+        if unknown:
+            raise ConfigError(
+                f"There is no tool {', '.join(unknown)}. There are: {', '.join(tools)}."
+            )
+        self.tools = {name: tools[name] for name in (tools if selection is None else selection)}
+        self.definitions = [convert_to_openai_tool(tool) for tool in self.tools.values()]
+        self.limited = {
+            tool["function"]["name"]
+            for tool in self.definitions
+            if "timeout_s" in tool["function"].get("parameters", {}).get("properties", {})
+        }
+        """Tools that take a time limit and keep it themselves."""
+        self.runner = ToolNode(list(self.tools.values()), handle_tool_errors=False)
+        self._schemas = {name: tool.tool_call_schema for name, tool in self.tools.items()}
+
+    def find(self, name: str) -> BaseTool:
+        """Return a tool. ToolError, naming what exists, for a name the model made up."""
+        if name in self.tools:
+            return self.tools[name]
+        close = difflib.get_close_matches(name, self.tools, n=1)
+        meant = f" Did you mean {close[0]}?" if close else ""
+        raise ToolError(f"There is no tool {name!r}.{meant} There are: {', '.join(self.tools)}.")
+
+    def check(self, name: str, args: Mapping[str, Any]) -> None:
+        """Validate a call's arguments. ToolError says which is wrong and what is expected."""
+        schema: Any = self._schemas[name]
+        if isinstance(schema, dict):
+            problems = schema_problems(cast("dict[str, Any]", schema), dict(args))
+        else:
+            problems = _problems_by_model(schema, args)
+        if problems:
+            raise ToolError(
+                f"{name} was not run. {'; '.join(problems)}. Call it again with correct arguments."
+            )
+
+
+def _problems_by_model(schema: type[BaseModel], args: Mapping[str, Any]) -> list[str]:
+    known = schema.model_fields
+    problems = []
+    if schema.model_config.get("extra") != "allow":
+        problems = [
+            f"There is no argument {name!r} (there are: {', '.join(known) or 'none'})"
+            for name in args
+            if name not in known and name not in {field.alias for field in known.values()}
+        ]
+    try:
+        schema.model_validate(dict(args))
+    except ValidationError as error:
+        problems += validation_problems(error)
+    return problems
+
+
+def run_tools(agent: Agent, session: Session) -> Toolset:
+    """Return the tools that the session's current run offers."""
+
+    def make() -> Toolset:
+        settings = session.settings
+        tools = dict(agent.tools)
+        if settings.response_format is not None:
+            tools[create_chat_completion.name] = structured_completion(settings.response_format)
+        return Toolset(tools, settings.tools)
+
+    return session.cached((agent, Toolset), make)

@@ -1,0 +1,30 @@
+"""What every test gets: an empty folder, no keys, and tools that are installed."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+KEYS = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENMANUS_MODEL", "ANTHROPIC_API_KEY")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _installed() -> None:
+    """Let `doctor --fix` install what the machine lacks, bubblewrap above all."""
+    subprocess.run(
+        [sys.executable, "-m", "openmanus_graph.cli", "doctor", "--fix"],
+        check=False,
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+@pytest.fixture(autouse=True)
+def _own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run each test in a folder, home and configuration of its own."""
+    for name in KEYS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("OPENMANUS_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.chdir(tmp_path)

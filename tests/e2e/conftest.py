@@ -1,0 +1,32 @@
+"""The command and the model server that its tests need."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.cli import Cli
+from tests.support.openai_server import OpenAIServer
+
+
+@pytest.fixture
+def model() -> Iterator[OpenAIServer]:
+    """A strict model server; its script is empty."""
+    with OpenAIServer(strict=True) as server:
+        yield server
+
+
+@pytest.fixture
+def bare_cli(tmp_path: Path) -> Iterator[Cli]:
+    """The command with nothing configured."""
+    cli = Cli(tmp_path / "cli")
+    yield cli
+    cli.close()
+    cli.assert_no_key()
+
+
+@pytest.fixture
+def cli(bare_cli: Cli, model: OpenAIServer) -> Cli:
+    """The command, configured by the environment for the model server."""
+    bare_cli.use(model.base_url)
+    return bare_cli

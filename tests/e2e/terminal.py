@@ -1,0 +1,92 @@
+"""A command on a terminal of its own (a pty), with somebody typing."""
+
+import contextlib
+import os
+import pty
+import re
+import subprocess
+import sys
+import termios
+import threading
+import time
+
+from tests.support.cli import OPENMANUS, Cli
+
+_OWN_TERMINAL = (
+    "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+    "os.execv(sys.argv[1], sys.argv[1:])"
+)
+_COLOURS = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
+
+
+class Terminal:
+    """Runs a command; what is shown is read as it comes. A context manager."""
+
+    def __init__(
+        self, cli: Cli, *args: str, columns: int = 100, redirect: str | None = None
+    ) -> None:
+        self._cli = cli
+        self._master, slave = pty.openpty()
+        termios.tcsetwinsize(slave, (40, columns))
+        out = (cli.cwd / redirect).open("wb") if redirect else None
+        with contextlib.ExitStack() as opened:
+            if out is not None:
+                opened.enter_context(out)
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _OWN_TERMINAL, OPENMANUS, *args],
+                cwd=cli.cwd,
+                env={**cli.env, "TERM": "xterm-256color"},
+                stdin=slave,
+                stdout=out or slave,
+                stderr=slave,
+            )
+        os.close(slave)
+        self.raw = ""
+        self._changed = threading.Condition()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    @property
+    def shown(self) -> str:
+        """What was shown so far, without colours and cursor movements."""
+        return _COLOURS.sub("", self.raw).replace("\r", "")
+
+    def expect(self, text: str, timeout_s: float = 30) -> None:
+        """Wait until the text is on the terminal."""
+        end = time.monotonic() + timeout_s
+        with self._changed:
+            while text not in self.shown:
+                ended = time.monotonic() > end or not self._reader.is_alive()
+                assert not ended, f"{text!r} was not shown:\n{self.shown}"
+                self._changed.wait(0.2)
+
+    def type(self, text: str) -> None:
+        """Type; `\\x03` is Ctrl-C, `\\x04` the end of input."""
+        os.write(self._master, text.encode())
+
+    def finish(self, timeout_s: float = 30) -> int:
+        """Wait for the end and return the exit code."""
+        code = self._process.wait(timeout_s)
+        self._reader.join(timeout_s)
+        self._cli.note(self.shown, self.shown)
+        return code
+
+    def __enter__(self) -> "Terminal":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        self._reader.join()
+        os.close(self._master)
+
+    def _read(self) -> None:
+        while True:
+            try:
+                data = os.read(self._master, 65536)
+            except OSError:  # how a pty says that the other side is closed
+                return
+            with self._changed:
+                self.raw += data.decode("utf-8", "replace")
+                self._changed.notify_all()

@@ -1,0 +1,65 @@
+"""`demo` and `doctor`, in an empty folder with nothing configured."""
+
+from tests.support.cli import Cli
+
+
+def test_the_demo_finishes_with_its_files(bare_cli: Cli) -> None:
+    done = bare_cli.run("demo", "--workspace", "files", timeout_s=120)
+    assert done.code == 0
+    assert "recording" in done.stderr
+    assert done.stdout.strip()
+    kinds = {path.suffix for path in bare_cli.workspace.iterdir() if path.is_file()}
+    assert {".png", ".csv", ".md"} <= kinds
+    for path in bare_cli.workspace.iterdir():
+        assert path.is_dir() or path.stat().st_size > 0
+    picture = next(bare_cli.workspace.glob("*.png"))
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_demo_speaks_json_and_is_a_thread(bare_cli: Cli) -> None:
+    done = bare_cli.run("demo", "--json", timeout_s=120)
+    assert (done.code, done.final["status"]) == (0, "finished")
+    assert all(event["ok"] for event in done.of("tool_end"))
+    kinds = {artifact["path"].rpartition(".")[2] for artifact in done.final["artifacts"]}
+    assert {"png", "csv", "md"} <= kinds
+    exported = bare_cli.run("export", done.final["thread"])
+    assert (exported.code, "penguins" in exported.stdout) == (0, True)
+
+
+def test_doctor_says_what_is_missing_and_how_to_mend_it(bare_cli: Cli) -> None:
+    done = bare_cli.run("doctor", env={"OPENMANUS_MODEL": "deepseek:deepseek-chat"})
+    assert done.code == 1
+    assert "✗ model: " in done.stdout
+    assert "DEEPSEEK_API_KEY" in done.stdout
+    assert "✓ sandbox bwrap" in done.stdout
+    assert "✓ data libraries" in done.stdout
+
+
+def test_doctor_is_content_when_a_model_is_configured(cli: Cli) -> None:
+    done = cli.run("doctor")
+    assert (done.code, done.stderr) == (0, "")
+    assert "✓ model: openai:test-model" in done.stdout
+    assert "✗" not in done.stdout
+    assert not cli.home.exists()
+
+
+def test_doctor_speaks_of_a_broken_configuration(cli: Cli) -> None:
+    cli.write("openmanus.toml", "model = \n")
+    done = cli.run("doctor")
+    assert done.code == 1
+    assert "openmanus.toml" in done.stdout
+    assert "line 1" in done.stdout
+
+
+def test_doctor_speaks_of_a_home_that_cannot_be_written(cli: Cli) -> None:
+    cli.write("plain", "a file")
+    done = cli.run("doctor", env={"OPENMANUS_HOME": "plain/home"})
+    assert done.code == 1
+    assert "OPENMANUS_HOME" in done.stdout
+
+
+def test_doctor_reports_unknown_keys(cli: Cli) -> None:
+    cli.write("openmanus.toml", "max_step = 5\n")
+    done = cli.run("doctor")
+    assert done.code == 0
+    assert "max_step is not known" in done.stdout

@@ -1,0 +1,108 @@
+"""`threads`, `show`, `export`, and a home folder that cannot be used."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.cli import OPENMANUS, Cli
+from tests.support.openai_script import Call, Reply
+from tests.support.openai_server import OpenAIServer
+
+EVIL = "``` <script>alert(1)</script> ````"
+
+
+def test_threads_are_listed_shown_exported_and_deleted(cli: Cli, model: OpenAIServer) -> None:
+    shell = Call("bash", {"command": f"echo '{EVIL}'; touch made.txt"})
+    model.add(Reply("I look.", calls=(shell,)), Reply("Seen: **it**"), Reply("second"))
+    long = "a-thread-name-of-some-length-that-must-stay-whole-when-it-is-listed"
+    assert cli.run("run", "look at it", "--thread", long, "--workspace", "files").code == 0
+    assert cli.run("run", "two\nlines", "--thread", "2nd").code == 0
+
+    listed = cli.run("threads")
+    rows = listed.stdout.splitlines()
+    assert (listed.code, len(rows)) == (0, 3)
+    assert "two lines" in rows[1]
+    assert long in rows[2]
+    as_json = [json.loads(line) for line in cli.run("threads", "--json").stdout.splitlines()]
+    assert [(row["id"], row["status"], row["task"]) for row in as_json] == [
+        ("2nd", "finished", "two\nlines"),
+        (long, "finished", "look at it"),
+    ]
+
+    commands = ["show", long], ["export", long], ["export", long, "--output", "out.md"]
+    shown, exported, written = cli.run_all(*commands)
+    assert (shown.code, exported.code, written.code) == (0, 0, 0)
+    for part in ("look at it", "I look.", "**bash**", EVIL, "Seen: **it**", "made.txt"):
+        assert part in shown.stdout
+        assert part in exported.stdout
+    assert "\n`````\n" in exported.stdout, "the fence is longer than any in the output"
+    assert (cli.cwd / "out.md").read_text() == exported.stdout
+    state = json.loads(cli.run("show", long, "--json").stdout)
+    assert [message["type"] for message in state["messages"]] == ["human", "ai", "tool", "ai"]
+    assert state["answer"] == "Seen: **it**"
+
+    deleted = cli.run("threads", "--delete", long)
+    assert deleted.code == 0
+    assert cli.run("show", long).code == 2
+    assert (cli.workspace / "made.txt").exists()
+    for path in cli.home.rglob("*"):
+        assert not path.is_file() or b"look at it" not in path.read_bytes()
+    model.add(Reply("fresh"))
+    assert cli.run("run", "again", "--thread", long).code == 0
+    assert len(model.requests[-1].messages) == 2
+
+
+def test_long_outputs_are_cut_in_show_but_not_in_export(cli: Cli, model: OpenAIServer) -> None:
+    model.add(Reply(calls=(Call("bash", {"command": "seq 1000"}),)), Reply("ok"))
+    assert cli.run("run", "count", "--thread", "t").code == 0
+    shown, exported = cli.run_all(["show", "t"], ["export", "t"])
+    assert "\n1000\n" not in shown.stdout
+    assert "more characters" in shown.stdout
+    assert "\n1000\n" in exported.stdout
+
+
+def test_nothing_yet_is_no_error(bare_cli: Cli) -> None:
+    assert bare_cli.run("threads", "--json").stdout == ""
+    assert bare_cli.run("threads").code == 0
+    none = bare_cli.run("show", "x")
+    assert none.code == 2
+    assert "none yet" in none.stderr
+
+
+def test_head_of_show_is_quiet(cli: Cli, model: OpenAIServer) -> None:
+    model.add(Reply("line\n" * 100_000, piece_size=100_000))
+    assert cli.run("run", "long", "--thread", "t").code == 0
+    done = subprocess.run(
+        ["bash", "-c", f"{OPENMANUS} show t | head -1"],
+        cwd=cli.cwd, env=cli.env, capture_output=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == (b"# Thread t\n", b"")
+
+
+@pytest.mark.parametrize("name", ["openmanus.db", "checkpoints.db"])
+def test_a_damaged_database_is_exit_1_and_named(cli: Cli, model: OpenAIServer, name: str) -> None:
+    model.add(Reply("one"), Reply("two"))
+    assert cli.run("run", "x", "--thread", "t").code == 0
+    for path in cli.home.glob(f"{name}*"):
+        path.unlink()
+    (cli.home / name).write_bytes(b"this is no database, " * 1000)
+    for done in cli.run_all(["run", "x"], ["resume", "t"], ["show", "t"]):
+        assert (done.code, done.stdout) == (1, "")
+        assert "damaged" in done.stderr
+        assert str(cli.home) in done.stderr
+    assert (cli.home / name).read_bytes().startswith(b"this is no database")
+    assert len(model.requests) == 1
+
+
+@pytest.mark.parametrize("home", ["/proc/home", "plain/home"])
+def test_a_home_that_cannot_be_written_is_exit_2(cli: Cli, model: OpenAIServer, home: str) -> None:
+    cli.write("plain", "a file")
+    model.add(Reply("never"))
+    cli.env["OPENMANUS_HOME"] = home
+    for done in cli.run_all(["run", "x"], ["threads"]):
+        assert (done.code, done.stdout) == (2, "")
+        assert "OPENMANUS_HOME" in done.stderr
+        assert Path(home).name in done.stderr
+    assert model.requests == []

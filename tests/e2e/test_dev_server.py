@@ -1,0 +1,93 @@
+"""`langgraph dev`: our graph in the server that Studio talks to, without `--allow-blocking`."""
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from langgraph_sdk import get_client
+
+from tests.support.openai_script import Call, Reply
+from tests.support.openai_server import OpenAIServer
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.fixture
+def model() -> Iterator[OpenAIServer]:
+    with OpenAIServer(strict=True) as server:
+        yield server
+
+
+@pytest.fixture
+def address(model: OpenAIServer, tmp_path: Path) -> Iterator[str]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    log = (tmp_path / "server.log").open("w")
+    server = subprocess.Popen(
+        [Path(sys.executable).parent / "langgraph", "dev", "--no-browser", "--no-reload",
+         "--port", str(port), "--n-jobs-per-worker", "8"],
+        cwd=ROOT,
+        env={**os.environ, "OPENAI_BASE_URL": model.base_url, "OPENMANUS_MODEL": "openai:m"},
+        stdout=log,
+        stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.terminate()
+        server.wait()
+        log.close()
+    assert "BlockingError" not in (tmp_path / "server.log").read_text()
+
+
+async def ready(address: str) -> Any:
+    """Wait until the server answers, and return a client."""
+    async with httpx.AsyncClient() as client, asyncio.timeout(60):
+        while True:
+            try:
+                if (await client.get(f"{address}/ok")).status_code == 200:
+                    return get_client(url=address)
+            except httpx.TransportError:
+                await asyncio.sleep(0.05)
+
+
+async def test_a_run_with_tools_and_a_question(
+    model: OpenAIServer, address: str, tmp_path: Path
+) -> None:
+    workspace = tmp_path / "files"
+    model.add(
+        Reply(
+            calls=(
+                Call("python_execute", {"code": "print(6 * 7)"}),
+                Call("bash", {"command": "echo hi > out.txt"}),
+            )
+        ),
+        Reply(calls=(Call("ask_human", {"inquire": "Go on?"}),)),
+        Reply(text="It is 42."),
+    )
+    async with await ready(address) as client:
+        assistants = await client.assistants.search()
+        assert "manus" in [assistant["graph_id"] for assistant in assistants]
+        schemas = await client.assistants.get_schemas(assistants[0]["assistant_id"])
+        assert "max_steps" in schemas["context_schema"]["properties"]
+        thread = (await client.threads.create())["thread_id"]
+        context = {"workspace": str(workspace)}
+        message = {"messages": [{"role": "user", "content": "What is 6 times 7?"}]}
+        await client.runs.wait(thread, "manus", input=message, context=context)
+        state = await client.threads.get_state(thread)
+        assert state["interrupts"][0]["value"]["question"] == "Go on?"
+        values = await client.runs.wait(thread, "manus", command={"resume": "yes"}, context=context)
+        assert values["answer"] == "It is 42."
+        assert values["status"] == "finished"
+        assert [artifact["path"] for artifact in values["artifacts"]] == ["out.txt"]
+        results = [m["content"] for m in values["messages"] if m["type"] == "tool"]
+        assert results[0] == "42"
+        assert results[2] == "yes"

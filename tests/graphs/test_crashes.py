@@ -1,0 +1,289 @@
+"""The ledger: what a killed run did is neither lost nor done twice."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.runnables import RunnableConfig
+from langchain_core.tools import tool
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command
+
+from openmanus_graph import build_manus_graph, manus_tool
+from openmanus_graph.config.resolve import openmanus_home
+from openmanus_graph.persistence.database import open_database
+from openmanus_graph.persistence.ledger import open_ledger
+from openmanus_graph.tools.ask_human import ask_human
+from openmanus_graph.tools.declaration import Effect
+from tests.support.graphs import Ran, calls, run_graph, scripted
+
+CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
+
+
+class Payment:
+    """A tool whose first calls have their effect and then never return."""
+
+    def __init__(self, effect: Effect) -> None:
+        self.done: list[int] = []
+        self.under_way = asyncio.Event()
+        self.hanging_calls = 1
+
+        @manus_tool(effect=effect, approval=False)
+        async def pay(amount: int) -> str:
+            """Pay.
+
+            Args:
+                amount: How much.
+            """
+            self.done.append(amount)
+            if len(self.done) <= self.hanging_calls:
+                self.under_way.set()
+                await asyncio.Event().wait()
+            return f"paid {amount}"
+
+        self.graph = build_manus_graph(tools=[pay], checkpointer=InMemorySaver())
+        self.model = scripted(calls(("pay", {"amount": 100})), "done")
+
+    async def cut_off(self, task: Any = "pay") -> None:
+        """Run until the call is under way, and cancel there."""
+        run = asyncio.ensure_future(self.go_on(task))
+        await self.under_way.wait()
+        run.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await run
+
+    async def go_on(self, task: Any = None) -> Ran:
+        return await run_graph(self.graph, model=self.model, config=CONFIG, task=task)
+
+
+async def test_a_workspace_call_without_outcome_is_told_to_the_model_and_not_repeated() -> None:
+    payment = Payment("workspace")
+    await payment.cut_off()
+    ran = await payment.go_on()
+    assert payment.done == [100]
+    assert "may have run in part" in ran.results()[0]
+    assert ran.values["status"] == "finished"
+
+
+async def test_a_pure_call_without_outcome_runs_again() -> None:
+    payment = Payment("pure")
+    await payment.cut_off()
+    ran = await payment.go_on()
+    assert payment.done == [100, 100]
+    assert ran.results() == ["paid 100"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "times", "result"),
+    [
+        ("approve", 2, "paid 100"),
+        ("reject", 1, "decided not to repeat"),
+        ("It was paid at noon.", 1, "It was paid at noon."),
+    ],
+)
+async def test_an_external_call_without_outcome_is_a_question(
+    answer: str, times: int, result: str
+) -> None:
+    payment = Payment("external")
+    await payment.cut_off()
+    await payment.go_on()
+    state = await payment.graph.aget_state(CONFIG)
+    assert state.interrupts[0].value["kind"] == "unknown_outcome"
+    ran = await payment.go_on(Command(resume=answer))
+    assert payment.done == [100] * times
+    assert result in ran.results()[0]
+
+
+async def test_a_finished_call_is_not_run_again_when_its_checkpoint_is_lost(tmp_path: Path) -> None:
+    ran_with: list[int] = []
+
+    @tool
+    def pay(amount: int) -> str:
+        """Pay."""
+        ran_with.append(amount)
+        return f"paid {amount}"
+
+    message = {"messages": [{"role": "user", "content": "pay", "id": "one"}]}
+    for _ in range(2):  # the second saver knows nothing of the first run; the ledger does
+        graph = build_manus_graph(tools=[pay], checkpointer=InMemorySaver())
+        ran = await run_graph(
+            graph, calls(("pay", {"amount": 1})), "done", config=CONFIG, task=message
+        )
+        assert ran.results() == ["paid 1"]
+    assert ran_with == [1]
+
+
+async def test_the_same_call_runs_again_when_the_model_repeats_it() -> None:
+    ran_with: list[int] = []
+
+    @tool
+    def pay(amount: int) -> str:
+        """Pay."""
+        ran_with.append(amount)
+        return f"paid {len(ran_with)}"
+
+    graph = build_manus_graph(tools=[pay], checkpointer=InMemorySaver())
+    twice = calls(("pay", {"amount": 1}), ("pay", {"amount": 1}))
+    ran = await run_graph(graph, twice, calls(("pay", {"amount": 1})), "done", config=CONFIG)
+    assert len(ran_with) == 3
+    assert len(ran.results()) == 3
+
+
+async def test_a_chain_that_waits_for_a_person_does_not_repeat_its_earlier_calls() -> None:
+    ran_with: list[int] = []
+
+    @manus_tool(effect="workspace", resource="till")
+    def count(number: int) -> str:
+        """Count.
+
+        Args:
+            number: What.
+        """
+        ran_with.append(number)
+        return "counted"
+
+    @manus_tool(effect="external", resource="till")
+    def pay(amount: int) -> str:
+        """Pay.
+
+        Args:
+            amount: How much.
+        """
+        return f"paid {amount}"
+
+    graph = build_manus_graph(tools=[count, pay], checkpointer=InMemorySaver())
+    model = scripted(
+        calls(("count", {"number": 1}), ("pay", {"amount": 2}), ("count", {"number": 3})), "done"
+    )
+    await run_graph(graph, model=model, config=CONFIG)
+    assert ran_with == [1]
+    ran = await run_graph(graph, model=model, config=CONFIG, task=Command(resume="approve"))
+    assert ran_with == [1, 3]
+    assert ran.results() == ["counted", "paid 2", "counted"]
+
+
+async def test_a_new_user_message_is_a_new_branch_where_the_same_call_runs_again() -> None:
+    ran_with: list[int] = []
+
+    @tool
+    def pay(amount: int) -> str:
+        """Pay."""
+        ran_with.append(amount)
+        return "paid"
+
+    graph = build_manus_graph(tools=[pay], checkpointer=InMemorySaver())
+    for _ in range(2):
+        await run_graph(graph, calls(("pay", {"amount": 1})), "done", config=CONFIG)
+    assert ran_with == [1, 1]
+
+
+async def test_without_a_checkpointer_there_is_no_ledger(tmp_path: Path) -> None:
+    await run_graph(build_manus_graph(tools=[]), "done")
+    assert not (tmp_path / "home" / "openmanus.db").exists()
+    assert open_ledger(tmp_path / "other")
+
+
+@manus_tool(effect="external", resource="till")
+def charge(amount: int) -> str:
+    """Charge.
+
+    Args:
+        amount: How much.
+    """
+    return f"charged {amount}"
+
+
+async def answer_all(graph: Any, model: Any, *answers: Any) -> Ran:
+    """Run, and answer one question after another, each by its id."""
+    ran = await run_graph(graph, model=model, config=CONFIG)
+    for answer in answers:
+        (waiting,) = (await graph.aget_state(CONFIG)).interrupts
+        command: Command[Any] = Command(resume={waiting.id: answer})
+        ran = await run_graph(graph, model=model, config=CONFIG, task=command)
+    return ran
+
+
+async def test_two_questions_of_one_reply_get_their_own_answers() -> None:
+    graph = build_manus_graph(tools=[ask_human], checkpointer=InMemorySaver())
+    asked = calls(("ask_human", {"inquire": "Who?"}), ("ask_human", {"inquire": "Where?"}))
+    ran = await answer_all(graph, scripted(asked, "done"), "Bob", "Paris")
+    assert ran.results() == ["Bob", "Paris"]
+
+
+async def test_decisions_of_one_chain_are_not_mixed_up() -> None:
+    graph = build_manus_graph(tools=[charge], checkpointer=InMemorySaver())
+    asked = calls(*(("charge", {"amount": n}) for n in (1, 2, 3)))
+    ran = await answer_all(graph, scripted(asked, "done"), "approve", "reject", "approve")
+    assert ran.results()[0] == "charged 1"
+    assert "did not allow" in ran.results()[1]
+    assert ran.results()[2] == "charged 3"
+
+
+async def test_an_edited_call_does_not_stand_for_another() -> None:
+    graph = build_manus_graph(tools=[charge], checkpointer=InMemorySaver())
+    model = scripted(
+        calls(("charge", {"amount": 100})), calls(("charge", {"amount": 50}), prefix="d"), "done"
+    )
+    edited = {"decisions": [{"type": "edit", "edited_action": {"args": {"amount": 50}}}]}
+    ran = await answer_all(graph, model, edited, "approve")
+    assert ran.results() == ["charged 50", "charged 50"]
+    entries = open_database(openmanus_home()).run("SELECT count(*) FROM ledger")
+    assert entries == [(2,)]
+
+
+async def test_each_crash_asks_anew() -> None:
+    payment = Payment("external")
+    payment.hanging_calls = 2
+    await payment.cut_off()
+    await payment.go_on()
+    (waiting,) = (await payment.graph.aget_state(CONFIG)).interrupts
+    payment.under_way.clear()
+    await payment.cut_off(Command(resume={waiting.id: "approve"}))
+    assert payment.done == [100, 100]
+    await payment.go_on()
+    state = await payment.graph.aget_state(CONFIG)
+    assert state.interrupts[0].value["kind"] == "unknown_outcome"
+    assert payment.done == [100, 100]
+
+
+async def test_what_the_ledger_knows_is_not_asked_about_again() -> None:
+    message = {"messages": [{"role": "user", "content": "pay", "id": "one"}]}
+    for answer in ("approve", None):
+        graph = build_manus_graph(tools=[charge], checkpointer=InMemorySaver())
+        model = scripted(calls(("charge", {"amount": 1})), "done")
+        ran = await run_graph(graph, model=model, config=CONFIG, task=message)
+        if answer is not None:
+            command: Command[Any] = Command(resume=answer)
+            ran = await run_graph(graph, model=model, config=CONFIG, task=command)
+        assert ran.results() == ["charged 1"]
+
+
+async def test_going_back_is_a_new_branch_where_the_same_call_runs_again() -> None:
+    ran_with: list[int] = []
+
+    @tool
+    def pay(amount: int) -> str:
+        """Pay."""
+        ran_with.append(amount)
+        return f"run {len(ran_with)}"
+
+    graph = build_manus_graph(tools=[pay], checkpointer=InMemorySaver())
+    first = await run_graph(graph, calls(("pay", {"amount": 1})), "done", config=CONFIG)
+    history = [state async for state in graph.aget_state_history(CONFIG)]
+    before_act = next(state for state in history if state.next == ("act",))
+    again = await run_graph(graph, "done again", config=before_act.config, task=None)
+    assert (first.results(), again.results()) == (["run 1"], ["run 2"])
+    assert again.values["branch"] != first.values["branch"]
+
+
+async def test_a_thread_id_without_a_checkpointer_makes_no_ledger(tmp_path: Path) -> None:
+    message = {"messages": [{"role": "user", "content": "pay", "id": "one"}]}
+    for _ in range(2):
+        graph = build_manus_graph(tools=[charge])
+        ran = await run_graph(
+            graph, calls(("charge", {"amount": 1})), "done",
+            config=CONFIG, task=message, policy="auto",
+        )  # fmt: skip
+        assert ran.results() == ["charged 1"]
+    assert not (tmp_path / "home" / "openmanus.db").exists()

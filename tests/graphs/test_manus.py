@@ -1,0 +1,501 @@
+"""The manus graph: order of nodes, messages, what the model saw, and how runs end."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from blockbuster import BlockBuster, blockbuster_ctx
+from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.messages.tool import invalid_tool_call
+from langchain_core.runnables import RunnableConfig
+from langchain_core.tools import tool
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import END, START, StateGraph
+from langgraph.types import Command
+from typing_extensions import TypedDict
+
+from openmanus_graph import (
+    ConfigError,
+    Context,
+    Observation,
+    ToolError,
+    build_manus_graph,
+    manus_tool,
+)
+from openmanus_graph.tools.ask_human import ask_human
+from openmanus_graph.tools.create_chat_completion import create_chat_completion
+from openmanus_graph.tools.terminate import terminate
+from tests.support.graphs import calls, run_graph, scripted
+
+
+@pytest.fixture(autouse=True)
+def blockbuster() -> Iterator[BlockBuster]:
+    """Nothing may block the event loop."""
+    with blockbuster_ctx("openmanus_graph") as detector:
+        yield detector
+
+
+@tool
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+@tool
+def explode(reason: str) -> str:
+    """Raise."""
+    raise ValueError(reason)
+
+
+async def test_a_text_answer_ends_the_run() -> None:
+    ran = await run_graph(build_manus_graph(tools=[add]), "forty-two")
+    assert ran.nodes == ["think", "terminate"]
+    assert ran.values["status"] == "finished"
+    assert ran.values["stop_reason"] == "answer"
+    assert ran.values["answer"] == "forty-two"
+
+
+async def test_nodes_run_in_the_order_of_the_drawing() -> None:
+    ran = await run_graph(build_manus_graph(tools=[add]), calls(("add", {"a": 1, "b": 2})), "three")
+    assert ran.nodes == ["think", "act", "stuck_check", "think", "terminate"]
+    assert ran.results() == ["3"]
+    assert [m.type for m in ran.messages] == ["human", "ai", "tool", "ai"]
+    assert ran.kinds() == ["think_start", "think_end", "tool_start", "tool_end", "think_start",
+                           "token", "think_end"]  # fmt: skip
+
+
+async def test_a_request_begins_with_the_one_before_byte_for_byte() -> None:
+    ran = await run_graph(
+        build_manus_graph(tools=[add], prompts={"next_step": "go on"}),
+        calls(("add", {"a": 1, "b": 1})),
+        calls(("add", {"a": 1, "b": 2})),
+        "done",
+    )
+    first, second, third = ([m.model_dump_json() for m in r] for r in ran.model.requests)
+    assert second[: len(first) - 1] == first[:-1]
+    assert third[: len(second) - 1] == second[:-1]
+    assert first[-1] != second[-1] or "go on" in first[-1]
+
+
+async def test_steering_text_stands_at_the_end_of_the_request_and_is_never_stored() -> None:
+    ran = await run_graph(
+        build_manus_graph(tools=[add], prompts={"next_step": "go on"}), AIMessage(""), "done"
+    )
+    assert isinstance(ran.model.requests[0][0], SystemMessage)
+    assert ran.model.requests[0][-1].text == "go on"
+    assert "empty" in ran.model.requests[1][-1].text
+    assert not any("go on" in m.text or "empty" in m.text for m in ran.messages)
+
+
+async def test_an_empty_reply_is_looked_into_and_not_sent_back() -> None:
+    ran = await run_graph(build_manus_graph(tools=[add]), AIMessage(""), "done")
+    assert ran.nodes == ["think", "stuck_check", "think", "terminate"]
+    assert all(m.text for m in ran.model.requests[1])
+
+
+async def test_arguments_that_are_no_json_are_answered_and_the_run_goes_on() -> None:
+    broken = AIMessage(
+        "", invalid_tool_calls=[invalid_tool_call(name="add", args='{"a": 1', id="x", error=None)]
+    )
+    ran = await run_graph(build_manus_graph(tools=[add]), broken, "done")
+    answer = next(m for m in ran.messages if isinstance(m, ToolMessage))
+    assert answer.tool_call_id == "x"
+    assert answer.status == "error"
+    assert "not a JSON object" in answer.text
+    assert ran.values["answer"] == "done"
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "said"),
+    [
+        ("ad", {}, "Did you mean add?"),
+        ("add", {"a": 1}, "b: Field required"),
+        ("add", {"a": "one", "b": 2}, "valid integer"),
+        ("add", {"a": 1, "b": 2, "c": 3}, "no argument 'c'"),
+        ("explode", {"reason": "boom"}, "ValueError: boom"),
+    ],
+)
+async def test_a_wrong_or_failing_call_becomes_an_observation(
+    name: str, args: dict[str, Any], said: str
+) -> None:
+    ran = await run_graph(build_manus_graph(tools=[add, explode]), calls((name, args)), "done")
+    result = next(m for m in ran.messages if isinstance(m, ToolMessage))
+    assert result.status == "error"
+    assert said in result.text
+    assert ran.values["status"] == "finished"
+
+
+async def test_a_raising_tool_leaves_its_siblings_alone() -> None:
+    ran = await run_graph(
+        build_manus_graph(tools=[add, explode]),
+        calls(("explode", {"reason": "x"}), ("add", {"a": 2, "b": 2})),
+        "done",
+    )
+    assert ran.results() == ["ValueError: x", "4"]
+
+
+async def test_a_tool_that_leaves_the_interpreter_becomes_an_observation() -> None:
+    @tool
+    def leave() -> str:
+        """Exit."""
+        raise SystemExit(3)
+
+    ran = await run_graph(build_manus_graph(tools=[leave]), calls(("leave", {})), "done")
+    assert ran.results() == ["RuntimeError: SystemExit: 3"]
+
+
+async def test_a_hanging_tool_is_cut_off_at_its_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("openmanus_graph.tools.run_call.GRACE_S", 0.0)
+
+    @manus_tool(effect="pure", timeout_s=0.05)
+    async def hang() -> str:
+        """Hang."""
+        await asyncio.Event().wait()
+        return ""
+
+    ran = await run_graph(build_manus_graph(tools=[hang]), calls(("hang", {})), "done")
+    assert "cut off after 0.05 s" in ran.results()[0]
+
+
+async def test_calls_that_share_nothing_run_at_once() -> None:
+    arrived = asyncio.Barrier(20)
+
+    @tool
+    async def meet(number: int) -> str:
+        """Wait for all the others."""
+        await arrived.wait()
+        return str(number)
+
+    ran = await run_graph(
+        build_manus_graph(tools=[meet]),
+        calls(*(("meet", {"number": n}) for n in range(20))),
+        "done",
+    )
+    assert ran.results() == [str(n) for n in range(20)]
+
+
+async def test_calls_that_share_a_resource_run_in_call_order() -> None:
+    running: list[int] = []
+
+    @manus_tool(effect="workspace", resource="one")
+    async def step(number: int) -> str:
+        """Note when it runs.
+
+        Args:
+            number: Its place.
+        """
+        running.append(number)
+        await asyncio.sleep(0)
+        assert running[-1] == number
+        return str(number)
+
+    ran = await run_graph(
+        build_manus_graph(tools=[step]), calls(*(("step", {"number": n}) for n in range(5))), "done"
+    )
+    assert running == list(range(5))
+    assert ran.nodes.count("act") == 1
+
+
+async def test_terminate_ends_the_run_after_its_siblings() -> None:
+    ran = await run_graph(
+        build_manus_graph(tools=[add, terminate]),
+        calls(("terminate", {"status": "success"}), ("add", {"a": 1, "b": 1}), text="It is 2."),
+    )
+    assert ran.values["stop_reason"] == "terminate"
+    assert ran.values["status"] == "finished"
+    assert ran.values["answer"] == "It is 2."
+    assert ran.results()[1] == "2"
+
+
+async def test_terminate_does_not_take_effect_when_a_sibling_failed() -> None:
+    ran = await run_graph(
+        build_manus_graph(tools=[explode, terminate]),
+        calls(("terminate", {"status": "success"}), ("explode", {"reason": "x"})),
+        "what there is",
+    )
+    assert ran.values["stop_reason"] == "answer"
+    assert "explode" in ran.model.requests[1][-1].text
+
+
+async def test_terminate_with_failure_is_a_failure() -> None:
+    ran = await run_graph(
+        build_manus_graph(tools=[terminate]), calls(("terminate", {"status": "failure"}))
+    )
+    assert (ran.values["status"], ran.values["stop_reason"]) == ("failed", "terminate")
+    assert ran.values["answer"]
+
+
+async def test_an_agent_that_repeats_itself_is_warned_twice_and_stopped() -> None:
+    reply = calls(("add", {"a": 1, "b": 1}))
+    ran = await run_graph(build_manus_graph(tools=[add]), *[reply] * 30, max_steps=30)
+    assert (ran.values["status"], ran.values["stop_reason"]) == ("stopped", "stuck")
+    assert len(ran.model.requests) == 8
+    said = [request[-1].text for request in ran.model.requests]
+    assert "3 times" in said[3]
+    assert "Stop this approach" in said[5]
+    assert said[2] == "2"
+
+
+async def test_repeats_whose_results_change_are_progress() -> None:
+    count = iter(range(100))
+
+    @tool
+    def poll() -> str:
+        """Poll a job."""
+        return f"{next(count)} %"
+
+    ran = await run_graph(
+        build_manus_graph(tools=[poll]), *[calls(("poll", {}))] * 15, "done", max_steps=30
+    )
+    assert ran.values["answer"] == "done"
+
+
+async def test_max_steps_ends_the_run_and_it_goes_on_with_a_higher_limit() -> None:
+    graph = build_manus_graph(tools=[add], checkpointer=InMemorySaver())
+    config: RunnableConfig = {"configurable": {"thread_id": "t"}}
+    model = scripted(
+        calls(("add", {"a": 1, "b": 1})), calls(("add", {"a": 2, "b": 1}), text="so far"), "done"
+    )
+    ran = await run_graph(graph, model=model, config=config, max_steps=2)
+    assert (ran.values["status"], ran.values["stop_reason"]) == ("stopped", "max_steps")
+    assert ran.values["answer"].startswith("so far")
+    assert len(model.requests) == 2
+    again = await run_graph(
+        graph, model=model, config=config, max_steps=3, task=Command(goto="think")
+    )
+    assert again.values["answer"] == "done"
+    assert again.values["step_count"] == 3
+    assert again.values["usage"]["model_calls"] == 3
+
+
+async def test_the_token_limit_ends_the_run_before_the_next_call() -> None:
+    ran = await run_graph(
+        build_manus_graph(tools=[add]),
+        calls(("add", {"a": 1, "b": 1})), "never asked", max_total_tokens=120,
+    )  # fmt: skip
+    assert ran.values["stop_reason"] == "budget"
+    assert len(ran.model.requests) == 1
+
+
+async def test_the_time_limit_cuts_a_model_call_off() -> None:
+    model = scripted("late")
+    model.latency_s = 60
+    ran = await run_graph(build_manus_graph(tools=[add]), model=model, timeout_s=0.2)
+    assert (ran.values["status"], ran.values["stop_reason"]) == ("stopped", "timeout")
+
+
+async def test_a_new_user_message_begins_a_run_with_fresh_counts() -> None:
+    graph = build_manus_graph(tools=[add], checkpointer=InMemorySaver())
+    config: RunnableConfig = {"configurable": {"thread_id": "t"}}
+    first = await run_graph(graph, calls(("add", {"a": 1, "b": 1})), "one", config=config)
+    second = await run_graph(graph, "two", config=config)
+    assert first.values["usage"]["model_calls"] == 2
+    assert second.values["usage"]["model_calls"] == 1
+    assert second.values["step_count"] == 1
+    assert second.values["branch"] != first.values["branch"]
+    assert [m.text for m in second.model.requests[0] if m.type == "human"] == ["the task"] * 2
+
+
+async def test_a_question_pauses_the_run_until_it_is_answered() -> None:
+    graph = build_manus_graph(tools=[ask_human, add], checkpointer=InMemorySaver())
+    config: RunnableConfig = {"configurable": {"thread_id": "t"}}
+    model = scripted(calls(("ask_human", {"inquire": "Which?"}), ("add", {"a": 1, "b": 1})), "done")
+    await run_graph(graph, model=model, config=config)
+    state = await graph.aget_state(config)
+    assert state.interrupts[0].value["question"] == "Which?"
+    ran = await run_graph(graph, model=model, config=config, task=Command(resume="the red one"))
+    assert ran.results() == ["the red one", "2"]
+    assert ran.values["status"] == "finished"
+
+
+async def test_a_structured_answer_is_validated_and_ends_the_run() -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    ran = await run_graph(
+        build_manus_graph(tools=[create_chat_completion]),
+        "It is 3.",
+        calls(("create_chat_completion", {"n": "three"})),
+        calls(("create_chat_completion", {"n": 3}), prefix="d"),
+        response_format=schema,
+    )
+    assert ran.values["structured"] == {"n": 3}
+    assert ran.values["status"] == "finished"
+    assert "create_chat_completion" in ran.model.requests[1][-1].text
+    offered = ran.model.options[0]["tools"][0]["function"]["parameters"]
+    assert offered["properties"] == {"n": {"type": "integer"}}
+
+
+async def test_a_text_that_fits_the_schema_is_the_structured_answer() -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    ran = await run_graph(
+        build_manus_graph(tools=[create_chat_completion]), '{"n": 3}', response_format=schema
+    )
+    assert ran.values["structured"] == {"n": 3}
+
+
+@manus_tool(effect="external")
+def pay(amount: int) -> str:
+    """Pay.
+
+    Args:
+        amount: How much.
+    """
+    return f"paid {amount}"
+
+
+@pytest.mark.parametrize(
+    ("answer", "result"),
+    [
+        ({"decisions": [{"type": "approve"}]}, "paid 5"),
+        ("approve", "paid 5"),
+        (
+            {
+                "decisions": [
+                    {"type": "edit", "edited_action": {"name": "pay", "args": {"amount": 1}}}
+                ]
+            },
+            "paid 1",
+        ),
+        ({"decisions": [{"type": "reject", "message": "too much"}]}, "too much"),
+    ],
+)
+async def test_policy_ask_pauses_before_an_external_effect(answer: Any, result: str) -> None:
+    graph = build_manus_graph(tools=[pay], checkpointer=InMemorySaver())
+    config: RunnableConfig = {"configurable": {"thread_id": "t"}}
+    model = scripted(calls(("pay", {"amount": 5})), "done")
+    await run_graph(graph, model=model, config=config)
+    state = await graph.aget_state(config)
+    assert state.interrupts[0].value["action_requests"][0]["args"] == {"amount": 5}
+    ran = await run_graph(graph, model=model, config=config, task=Command(resume=answer))
+    assert result in ran.results()[0]
+
+
+@pytest.mark.parametrize(("policy", "said"), [("auto", "paid 5"), ("never", "policy refuses")])
+async def test_the_other_policies_do_not_ask(policy: str, said: str) -> None:
+    ran = await run_graph(
+        build_manus_graph(tools=[pay]), calls(("pay", {"amount": 5})), "done", policy=policy
+    )
+    assert said in ran.results()[0]
+
+
+async def test_a_wrong_answer_stays_answerable() -> None:
+    graph = build_manus_graph(tools=[pay], checkpointer=InMemorySaver())
+    config: RunnableConfig = {"configurable": {"thread_id": "t"}}
+    model = scripted(calls(("pay", {"amount": 5})), "done")
+    await run_graph(graph, model=model, config=config)
+    await run_graph(graph, model=model, config=config, task=Command(resume={"nonsense": 1}))
+    assert (await graph.aget_state(config)).interrupts
+    ran = await run_graph(graph, model=model, config=config, task=Command(resume="approve"))
+    assert ran.results() == ["paid 5"]
+
+
+async def test_wrong_settings_name_the_field() -> None:
+    with pytest.raises(ConfigError, match="max_steps"):
+        await run_graph(build_manus_graph(tools=[add]), "x", max_steps="many")
+
+
+async def test_an_unknown_tool_selection_names_what_exists() -> None:
+    with pytest.raises(ConfigError, match="There are: add"):
+        await run_graph(build_manus_graph(tools=[add]), "x", tools=("subtract",))
+
+
+def test_two_tools_with_one_name_are_refused() -> None:
+    with pytest.raises(ConfigError, match="Two tools"):
+        build_manus_graph(tools=[add], extra_tools=[add])
+
+
+async def test_manus_works_as_a_node_of_another_graph_with_another_context() -> None:
+    class Outer(TypedDict, total=False):
+        messages: list[Any]
+        answer: str
+
+    class Other(TypedDict):
+        model: str
+
+    inner = build_manus_graph(tools=[add])
+    model = scripted(calls(("add", {"a": 1, "b": 1})), "two")
+
+    async def ask(state: Outer) -> Outer:
+        result = await inner.ainvoke(
+            {"messages": [HumanMessage("1 + 1")]}, context=Context(model=model, workspace="inner")
+        )
+        return {"answer": result["answer"]}
+
+    graph = StateGraph(Outer, context_schema=Other)
+    graph.add_node("ask", ask)
+    graph.add_edge(START, "ask")
+    graph.add_edge("ask", END)
+    result = await graph.compile().ainvoke({"messages": []}, context=Other(model="not ours"))
+    assert result["answer"] == "two"
+
+
+async def test_tools_report_pictures_that_only_a_seeing_model_gets(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "dot.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+
+    @manus_tool(effect="pure")
+    def look() -> Observation:
+        """Look."""
+        return Observation("a dot", images=("dot.png",))
+
+    blind = await run_graph(build_manus_graph(tools=[look]), calls(("look", {})), "done")
+    assert all(isinstance(m.content, str) for m in blind.model.requests[1])
+    seeing = scripted("I see a dot")
+    both = await run_graph(
+        build_manus_graph(tools=[look]), calls(("look", {})), vision_model=seeing
+    )
+    shown = seeing.requests[0][-1].content
+    assert isinstance(shown, list)
+    assert both.values["answer"] == "I see a dot"
+
+
+async def test_a_tool_error_is_shown_as_it_is() -> None:
+    @manus_tool(effect="pure")
+    def refuse() -> str:
+        """Refuse."""
+        raise ToolError("No. Try something else.")
+
+    ran = await run_graph(build_manus_graph(tools=[refuse]), calls(("refuse", {})), "done")
+    assert ran.results() == ["No. Try something else."]
+
+
+async def test_files_of_the_run_are_its_artifacts(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "old.txt").write_text("old")
+
+    @manus_tool(effect="workspace")
+    def write() -> str:
+        """Write."""
+        (tmp_path / "work" / "new.csv").write_text("a,b")
+        return "written"
+
+    ran = await run_graph(build_manus_graph(tools=[write]), calls(("write", {})), "done")
+    assert ran.values["artifacts"] == [{"path": "new.csv", "size": 3, "media_type": "text/csv"}]
+
+
+async def test_the_answer_is_the_delivering_calls_own_and_is_never_cut() -> None:
+    long = "word " * 5000
+    ran = await run_graph(
+        build_manus_graph(tools=[create_chat_completion, add]),
+        calls(("create_chat_completion", {"response": long}), ("add", {"a": 1, "b": 1})),
+    )
+    assert ran.values["answer"] == long
+
+
+async def test_pictures_of_a_langchain_tool_are_kept_and_shown() -> None:
+    @tool
+    def snap() -> list[dict[str, str]]:
+        """Take a picture."""
+        return [{"type": "image", "base64": "iVBORw0KGgo=", "mime_type": "image/png"}]
+
+    seeing = scripted("a picture")
+    ran = await run_graph(build_manus_graph(tools=[snap]), calls(("snap", {})), vision_model=seeing)
+    assert ran.values["answer"] == "a picture"
+    assert isinstance(seeing.requests[0][-1].content, list)
+
+
+async def test_a_cut_answer_says_so() -> None:
+    cut = AIMessage("forty-", response_metadata={"finish_reason": "length"})
+    ran = await run_graph(build_manus_graph(tools=[add]), cut)
+    assert any("cut off" in str(event.get("text")) for event in ran.events)

@@ -1,0 +1,252 @@
+"""The command `openmanus` as a process of its own, as a person or a program runs it."""
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import IO, Any
+
+import jsonschema
+import psutil
+
+from openmanus_graph.events import event_schema
+
+OPENMANUS = str(Path(sys.executable).with_name("openmanus"))
+KEY = "sk-e2eSecret0123456789abcdefNeverToBeSeen"
+TIMEOUT_S = 60.0
+
+Event = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a finished command left behind."""
+
+    code: int
+    stdout: str
+    stderr: str
+    seconds: float
+
+    @property
+    def events(self) -> list[Event]:
+        """The events of `--json`, each valid."""
+        return [read_event(line) for line in self.stdout.splitlines()]
+
+    @property
+    def kinds(self) -> list[str]:
+        return [event["type"] for event in self.events]
+
+    @property
+    def final(self) -> Event:
+        return self.events[-1]
+
+    def of(self, kind: str) -> list[Event]:
+        return [event for event in self.events if event["type"] == kind]
+
+
+@cache
+def _validator() -> Any:
+    return jsonschema.Draft202012Validator(event_schema())
+
+
+def read_event(line: str) -> Event:
+    """Parse a line of `--json`; an event that the schema does not know fails."""
+    event: Event = json.loads(line)
+    _validator().validate(event)
+    return event
+
+
+@dataclass
+class Cli:
+    """A folder, home and configuration of its own, and the commands run there."""
+
+    root: Path
+    env: dict[str, str] = field(default_factory=dict[str, str])
+    started: list["subprocess.Popen[str]"] = field(default_factory=list["subprocess.Popen[str]"])
+    seen: list[str] = field(default_factory=list[str])
+    """All that was written to a terminal or a pipe; no key may be in it."""
+
+    def __post_init__(self) -> None:
+        self.cwd.mkdir(parents=True)
+        self.env = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.root),
+            "LANG": "C.UTF-8",
+            "OPENMANUS_HOME": str(self.home),
+            "XDG_CONFIG_HOME": str(self.root / "config"),
+        }
+
+    @property
+    def cwd(self) -> Path:
+        return self.root / "project"
+
+    @property
+    def home(self) -> Path:
+        return self.root / "home"
+
+    @property
+    def workspace(self) -> Path:
+        """The folder of runs that are given `--workspace files`."""
+        return self.cwd / "files"
+
+    def use(self, base_url: str, model: str = "openai:test-model", key: str = KEY) -> None:
+        """Configure a model server by environment variables."""
+        self.env |= {"OPENMANUS_MODEL": model, "OPENAI_BASE_URL": base_url, "OPENAI_API_KEY": key}
+
+    def write(self, path: str, text: str | bytes) -> Path:
+        """Write a file, relative to the working folder."""
+        target = self.cwd / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(text.encode() if isinstance(text, str) else text)
+        return target
+
+    def run(
+        self,
+        *args: str,
+        stdin: str | bytes = b"",
+        env: Mapping[str, str] | None = None,
+        wrapper: Sequence[str] = (),
+        timeout_s: float = TIMEOUT_S,
+    ) -> Result:
+        """Run a command to its end. An exception's traceback on stderr fails."""
+        started = time.monotonic()
+        done = subprocess.run(
+            [*wrapper, OPENMANUS, *args],
+            cwd=self.cwd,
+            env={**self.env, **(env or {})},
+            input=stdin.encode() if isinstance(stdin, str) else stdin,
+            capture_output=True,
+            timeout=timeout_s,
+            check=False,
+        )
+        seconds = time.monotonic() - started
+        result = Result(done.returncode, done.stdout.decode(), done.stderr.decode(), seconds)
+        self.note(result.stdout, result.stderr)
+        return result
+
+    def run_all(self, *commands: Sequence[str]) -> list[Result]:
+        """Run commands that do not disturb each other, several at a time."""
+        with ThreadPoolExecutor(3) as pool:
+            running = [pool.submit(self.run, *command) for command in commands]
+            return [run.result() for run in running]
+
+    def start(self, *args: str, env: Mapping[str, str] | None = None) -> "Running":
+        """Start a command with `--json` and leave it running."""
+        process = subprocess.Popen(
+            [OPENMANUS, *args, "--json"],
+            cwd=self.cwd,
+            env={**self.env, **(env or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self.started.append(process)
+        return Running(self, process)
+
+    def note(self, stdout: str, stderr: str) -> None:
+        """Keep what was written, and fail on a traceback: nobody should ever see one."""
+        self.seen += (stdout, stderr)
+        assert "Traceback (most recent call last)" not in stderr, stderr
+
+    def close(self) -> None:
+        """End what a failed test left running."""
+        for process in self.started:
+            process.kill()
+            process.wait()
+
+    def assert_no_key(self) -> None:
+        """Fail if the key lies anywhere below the root, or was ever written."""
+        assert not [text for text in self.seen if KEY in text]
+        holders = [path for path in self.root.rglob("*") if _holds(path, KEY.encode())]
+        assert not holders
+
+
+def _holds(path: Path, secret: bytes) -> bool:
+    return path.is_file() and secret in path.read_bytes()
+
+
+class Running:
+    """A command under way. Its events are read as they come."""
+
+    def __init__(self, cli: Cli, process: "subprocess.Popen[str]") -> None:
+        self.cli, self.process = cli, process
+        self._lines: queue.Queue[str] = queue.Queue()
+        self._events: list[Event] = []
+        self._errors: list[str] = []
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self._readers = [
+            _reader(process.stdout, self._lines.put),
+            _reader(process.stderr, self._errors.append),
+        ]
+
+    def wait_for(self, wanted: Callable[[Event], bool], timeout_s: float = 30) -> Event:
+        """Wait for an event."""
+        end = time.monotonic() + timeout_s
+        while True:
+            try:
+                line = self._lines.get(timeout=max(0.01, end - time.monotonic()))
+            except queue.Empty:
+                raise AssertionError(f"no such event; {self._events} {self._errors}") from None
+            self._events.append(read_event(line))
+            if wanted(self._events[-1]):
+                return self._events[-1]
+
+    def wait_for_kind(self, kind: str) -> Event:
+        return self.wait_for(lambda event: event["type"] == kind)
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def family(self) -> list[psutil.Process]:
+        """The process and all that it started."""
+        own = psutil.Process(self.process.pid)
+        return [own, *own.children(recursive=True)]
+
+    def finish(self, timeout_s: float = 30) -> Result:
+        """Wait for the end."""
+        started = time.monotonic()
+        try:
+            code = self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise AssertionError(f"still running; {self._events} {self._errors}") from None
+        for reader in self._readers:
+            reader.join(timeout_s)
+        while not self._lines.empty():
+            self._events.append(read_event(self._lines.get()))
+        out = "".join(json.dumps(event) + "\n" for event in self._events)
+        result = Result(code, out, "".join(self._errors), time.monotonic() - started)
+        self.cli.note(result.stdout, result.stderr)
+        return result
+
+
+def _reader(stream: IO[str], take: Callable[[str], object]) -> threading.Thread:
+    def read() -> None:
+        with stream:
+            for line in stream:
+                take(line)
+
+    thread = threading.Thread(target=read, daemon=True)
+    thread.start()
+    return thread
+
+
+def until(true: Callable[[], bool], timeout_s: float = 20) -> None:
+    """Poll until something holds."""
+    end = time.monotonic() + timeout_s
+    pause = threading.Event()
+    while not true():
+        assert time.monotonic() < end, "it never came true"
+        pause.wait(0.02)

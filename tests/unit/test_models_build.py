@@ -1,0 +1,204 @@
+import asyncio
+import ssl
+import sys
+from pathlib import Path
+from typing import Any
+
+import certifi
+import pytest
+from langchain_core.language_models import FakeListChatModel
+from pydantic import SecretStr
+
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.models.access import certificate_context
+from openmanus_graph.models.build import (
+    build_model,
+    close_models,
+    model_name,
+    prepare_model,
+)
+from openmanus_graph.settings import ModelSettings
+from tests.support.openai_script import Reply
+from tests.support.openai_server import OpenAIServer
+
+KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "AZURE_OPENAI_API_KEY", "DEEPSEEK_API_KEY")
+PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
+
+
+@pytest.fixture(autouse=True)
+def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (*KEYS, *PROXIES, *(proxy.upper() for proxy in PROXIES)):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize(
+    ("spec", "variable"),
+    [("openai:gpt-5", "OPENAI_API_KEY"), ("deepseek:deepseek-chat", "DEEPSEEK_API_KEY")],
+)
+def test_a_missing_key_is_named_at_once(spec: str, variable: str) -> None:
+    with pytest.raises(ConfigError, match=f"No key for the model {spec}.*{variable}"):
+        build_model(ModelSettings(spec))
+
+
+async def test_the_environments_key_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", " sk-environment \n")
+    assert await key_sent(ModelSettings("openai:m")) == "Bearer sk-environment"
+
+
+async def test_the_settings_key_goes_before_the_environments(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-environment")
+    settings = ModelSettings("openai:m", api_key=SecretStr("sk-settings"))
+    assert await key_sent(settings) == "Bearer sk-settings"
+
+
+async def test_a_server_of_ones_own_needs_no_key() -> None:
+    assert await key_sent(ModelSettings("openai:m")) == "Bearer none"
+
+
+async def key_sent(settings: ModelSettings) -> str:
+    with OpenAIServer([Reply(text="Hi")]) as server:
+        here = ModelSettings(settings.model, base_url=server.base_url, api_key=settings.api_key)
+        await build_model(here).ainvoke("Hello")
+        await close_models()
+        return server.requests[0].headers["authorization"]
+
+
+async def test_a_proxy_is_used_and_no_proxy_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
+    with OpenAIServer([Reply(text="through the proxy"), Reply(text="directly")]) as server:
+        monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{server.port}")
+        model = build_model(ModelSettings("openai:m", base_url="http://models.test/v1"))
+        assert (await model.ainvoke("Hello")).content == "through the proxy"
+        assert server.requests[0].path == "http://models.test/v1/chat/completions"
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        model = build_model(ModelSettings("openai:m", base_url=server.base_url))
+        assert (await model.ainvoke("Hello")).content == "directly"
+        assert server.requests[1].path == "/v1/chat/completions"
+        await close_models()
+
+
+@pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"])
+def test_authorities_of_the_environment_are_trusted(
+    variable: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    one = certifi.contents().partition("-----END CERTIFICATE-----")
+    bundle = tmp_path / "ca.pem"
+    bundle.write_text(one[0] + one[1])
+    monkeypatch.setenv(variable, str(bundle))
+    context = certificate_context()
+    assert isinstance(context, ssl.SSLContext)
+    assert len(context.get_ca_certs()) == 1
+
+
+@pytest.mark.parametrize("variable", ["ALL_PROXY", "OPENAI_PROXY"])
+async def test_other_proxies_are_used(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with OpenAIServer([Reply(text="through the proxy")]) as server:
+        monkeypatch.setenv(variable, f"http://127.0.0.1:{server.port}")
+        model = build_model(ModelSettings("openai:m", base_url="http://models.test/v1"))
+        assert (await model.ainvoke("Hello")).content == "through the proxy"
+        await close_models()
+
+
+def test_a_proxy_that_needs_a_package_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:9")
+    with pytest.raises(ConfigError, match="socksio"):
+        build_model(ModelSettings("openai:m", base_url="http://models.test/v1"))
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:8000", "htp://x/v1", "http://", "http://x:y/v1"])
+def test_a_base_url_that_is_none_is_told(address: str) -> None:
+    with pytest.raises(ConfigError, match="no web address"):
+        build_model(ModelSettings("openai:m", base_url=address))
+
+
+async def test_a_base_url_may_be_copied_whole() -> None:
+    with OpenAIServer([Reply(text="Hi")]) as server:
+        address = f"{server.base_url}/chat/completions/"
+        await build_model(ModelSettings("openai:m", base_url=address)).ainvoke("Hello")
+        await close_models()
+        assert server.requests[0].path == "/v1/chat/completions"
+
+
+def test_a_key_that_cannot_be_one_is_told() -> None:
+    with pytest.raises(ConfigError, match="Copy it again"):
+        build_model(ModelSettings("openai:m", api_key=SecretStr("sk—abc")))
+
+
+def test_a_missing_certificate_file_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/nowhere/ca.pem")
+    with pytest.raises(ConfigError, match="REQUESTS_CA_BUNDLE names '/nowhere/ca.pem'"):
+        build_model(ModelSettings("openai:m", base_url="https://models.test/v1"))
+
+
+async def test_the_same_settings_share_a_client() -> None:
+    settings = ModelSettings("openai:m", base_url="http://127.0.0.1:9/v1", options={"seed": 1})
+    same = ModelSettings("openai:m", base_url="http://127.0.0.1:9/v1", options={"seed": 1})
+    other = ModelSettings("openai:m", base_url="http://127.0.0.1:9/v1", options={"seed": 2})
+    assert build_model(settings) is build_model(same)
+    assert build_model(settings) is await prepare_model(settings)
+    assert build_model(settings) is not build_model(other)
+
+
+def test_event_loops_do_not_share_a_client() -> None:
+    with OpenAIServer([Reply(text="one"), Reply(text="two")]) as server:
+        settings = ModelSettings("openai:m", base_url=server.base_url)
+
+        async def ask() -> object:
+            answer = await build_model(settings).ainvoke("Hello")
+            await close_models()
+            return answer.content
+
+        assert [asyncio.run(ask()), asyncio.run(ask())] == ["one", "two"]
+
+
+def test_an_instance_is_used_as_it_is() -> None:
+    model = FakeListChatModel(responses=["x"])
+    assert build_model(ModelSettings(model)) is model
+    assert model_name(ModelSettings(model)) == "FakeListChatModel"
+    assert model_name(ModelSettings("openai:gpt-5")) == "openai:gpt-5"
+
+
+def test_a_missing_package_is_named_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "langchain_anthropic", None)
+    settings = ModelSettings("anthropic:claude-sonnet-4-5", api_key=SecretStr("k"))
+    with pytest.raises(ConfigError, match=r'pip install "openmanus-graph\[anthropic\]"'):
+        build_model(settings)
+
+
+def test_options_that_are_not_accepted_are_named_without_the_key() -> None:
+    settings = ModelSettings(
+        "openai:m", api_key=SecretStr("sk-secret-key"), options={"temperature": "warm"}
+    )
+    with pytest.raises(ConfigError, match="temperature") as error:
+        build_model(settings)
+    assert "sk-secret-key" not in str(error.value)
+
+
+def test_azure_needs_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AZURE_OPENAI_ENDPOINT", raising=False)
+    settings = ModelSettings("azure:gpt-4o", api_key=SecretStr("k"))
+    with pytest.raises(ConfigError, match="openai.azure.com"):
+        build_model(settings)
+
+
+async def test_azure_asks_its_deployment() -> None:
+    with OpenAIServer([Reply(text="Hi")]) as server:
+        model: Any = build_model(
+            ModelSettings(
+                "azure:my-gpt",
+                base_url=f"http://127.0.0.1:{server.port}",
+                api_key=SecretStr("k"),
+                api_version="2025-01-01-preview",
+            )
+        )
+        assert model.max_retries == 0
+        assert (await model.ainvoke("Hello")).content == "Hi"
+        request = server.requests[0]
+        await close_models()
+    assert request.path == (
+        "/openai/deployments/my-gpt/chat/completions?api-version=2025-01-01-preview"
+    )
+    assert request.headers["api-key"] == "k"

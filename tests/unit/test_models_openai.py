@@ -1,0 +1,478 @@
+"""The OpenAI-compatible client against a real local server, streaming and not."""
+
+import gc
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+import openai
+import pytest
+from blockbuster import blockbuster_ctx
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    BaseMessage,
+    HumanMessage,
+    SystemMessage,
+    ToolMessage,
+)
+from langchain_openai import ChatOpenAI
+from pydantic import SecretStr
+
+from openmanus_graph.models.build import build_model, close_models, prepare_model
+from openmanus_graph.models.chunks import merged_message
+from openmanus_graph.models.failure_words import FailureKind
+from openmanus_graph.models.failures import classify
+from openmanus_graph.models.openai_compatible import OpenAICompatibleModel
+from openmanus_graph.models.openai_wire import WireCache, adapt, dialect_of
+from openmanus_graph.settings import ModelSettings
+from tests.support.openai_script import Call, Fault, Reply
+from tests.support.openai_server import OpenAIServer
+
+MODES = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+ASKED: list[BaseMessage] = [SystemMessage("Be brief."), HumanMessage("Hello?")]
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[OpenAIServer]:
+    with OpenAIServer(strict=True) as running:
+        yield running
+        await close_models()
+
+
+def model_at(server: OpenAIServer, name: str = "m", **options: Any) -> BaseChatModel:
+    return build_model(ModelSettings(f"openai:{name}", base_url=server.base_url, options=options))
+
+
+async def ask(
+    server: OpenAIServer, reply: Reply, *, stream: bool, model: BaseChatModel | None = None
+) -> AIMessage:
+    server.add(reply)
+    return await ask_again(model or model_at(server), ASKED, stream=stream)
+
+
+async def ask_again(
+    model: BaseChatModel, messages: list[BaseMessage], *, stream: bool, **options: Any
+) -> AIMessage:
+    if not stream:
+        return await model.ainvoke(messages, **options)
+    return merged_message([chunk async for chunk in model.astream(messages, **options)])
+
+
+@MODES
+async def test_text_usage_and_reason_arrive(server: OpenAIServer, stream: bool) -> None:
+    message = await ask(server, Reply(text="Hello, wörld!\u2028Next"), stream=stream)
+    assert message.content == "Hello, wörld!\u2028Next"
+    assert message.response_metadata["finish_reason"] == "stop"
+    assert message.response_metadata["model_name"] == "m"
+    assert message.usage_metadata is not None
+    assert message.usage_metadata["input_tokens"] == 100
+    assert message.usage_metadata.get("input_token_details") == {"cache_read": 40}
+
+
+@MODES
+async def test_the_messages_on_the_wire_are_the_right_ones(
+    server: OpenAIServer, stream: bool
+) -> None:
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    call = {"name": "bash", "args": {"command": "ls"}, "id": "c1", "type": "tool_call"}
+    history: list[BaseMessage] = [
+        SystemMessage([{"type": "text", "text": "One."}, {"type": "text", "text": "Two."}]),
+        HumanMessage("List."),
+        AIMessage("", tool_calls=[call]),  # pyright: ignore[reportArgumentType]  # as TypedDict
+        ToolMessage([{"type": "text", "text": "a.txt"}, picture], tool_call_id="c1"),
+        HumanMessage([{"type": "text", "text": "Seen?"}, picture]),
+    ]
+    server.add(Reply(text="Yes."))
+    await ask_again(model_at(server), history, stream=stream)
+    assert server.requests[0].messages == [
+        {"role": "system", "content": "One.\n\nTwo."},
+        {"role": "user", "content": "List."},
+        {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [
+                {
+                    "id": "c1",
+                    "type": "function",
+                    "function": {"name": "bash", "arguments": '{"command": "ls"}'},
+                }
+            ],
+        },
+        {"role": "tool", "tool_call_id": "c1", "content": "a.txt\n\n(picture left out)"},
+        {"role": "user", "content": [{"type": "text", "text": "Seen?"}, picture]},
+    ]
+    assert server.requests[0].body["stream"] is stream
+    assert server.requests[0].body.get("stream_options") == (
+        {"include_usage": True} if stream else None
+    )
+
+
+@MODES
+async def test_several_tool_calls_arrive_whole(server: OpenAIServer, stream: bool) -> None:
+    calls = (Call("bash", {"command": "echo 'ä\n'"}), Call("python_execute", {"code": "1"}))
+    message = await ask(server, Reply(text="I will.", calls=calls), stream=stream)
+    assert [(c["name"], c["args"], c["id"]) for c in message.tool_calls] == [
+        ("bash", {"command": "echo 'ä\n'"}, "call_1_0"),
+        ("python_execute", {"code": "1"}, "call_1_1"),
+    ]
+    assert message.content == "I will."
+
+
+@MODES
+@pytest.mark.parametrize(
+    "reply",
+    [
+        Reply(calls=(Call("a", {"x": 1}, index=0), Call("b", {"y": 2}, index=0))),
+        Reply(calls=(Call("a", {"x": 1}, index=None), Call("b", {"y": 2}, index=None))),
+        Reply(calls=(Call("a", {"x": 1}, id=None), Call("b", {"y": 2}, id=None))),
+        Reply(calls=(Call("a", {"x": 1}, id=""), Call("b", {"y": 2}, id=""))),
+        Reply(calls=(Call("a", {"x": 1}, id="same"), Call("b", {"y": 2}, id="same"))),
+        Reply(calls=(Call("a", {"x": 1}), Call("b", {"y": 2})), repeat_names=True, piece_size=2),
+        Reply(calls=(Call("a", {"x": 1}, as_object=True), Call("b", {"y": 2}, as_object=True))),
+        Reply(calls=(Call("a", {"x": 1}), Call("b", {"y": 2})), further_choices=2),
+    ],
+    ids=["index 0", "no index", "no id", "empty id", "same id", "repeated", "object", "choices"],
+)
+async def test_calls_survive_what_servers_get_wrong(
+    server: OpenAIServer, reply: Reply, stream: bool
+) -> None:
+    message = await ask(server, reply, stream=stream)
+    assert [(call["name"], call["args"]) for call in message.tool_calls] == [
+        ("a", {"x": 1}),
+        ("b", {"y": 2}),
+    ]
+
+
+@MODES
+@pytest.mark.parametrize("args", ['{"code": "print(1', "[1, 2]", "ls -la", '"text"'])
+async def test_arguments_that_are_no_object_are_an_invalid_call(
+    server: OpenAIServer, args: str, stream: bool
+) -> None:
+    reply = Reply(calls=(Call("bash", args),), finish_reason="length")
+    message = await ask(server, reply, stream=stream)
+    assert message.tool_calls == []
+    assert [call["args"] for call in message.invalid_tool_calls] == [args]
+    assert message.response_metadata["finish_reason"] == "length"
+
+
+@MODES
+@pytest.mark.parametrize("args", ["", "null", "{}"])
+async def test_no_arguments_are_an_empty_object(
+    server: OpenAIServer, args: str, stream: bool
+) -> None:
+    message = await ask(server, Reply(calls=(Call("terminate", args),)), stream=stream)
+    assert [call["args"] for call in message.tool_calls] == [{}]
+
+
+@MODES
+@pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
+async def test_reasoning_is_kept_and_sent_back_with_tool_calls(
+    server: OpenAIServer, field: str, stream: bool
+) -> None:
+    model = model_at(server, "deepseek-v4")
+    thinking = Reply(
+        reasoning="I should look first.", reasoning_field=field, calls=(Call("bash", {}),)
+    )
+    first = await ask(server, thinking, stream=stream, model=model)
+    assert first.additional_kwargs["reasoning_content"] == "I should look first."
+    server.add(Reply(text="Done."))
+    result = ToolMessage("x", tool_call_id=str(first.tool_calls[0]["id"]))
+    last = await ask_again(model, [*ASKED, first, result], stream=stream)
+    assert server.requests[1].messages[2][field] == "I should look first."
+    server.add(Reply(text="Bye."))
+    last.additional_kwargs["reasoning_content"] = "An answer's reasoning is not wanted."
+    await ask_again(model, [*ASKED, last, HumanMessage("And?")], stream=stream)
+    assert "reasoning" not in str(server.requests[2].messages)
+
+
+@MODES
+async def test_reasoning_is_not_sent_to_models_that_do_not_want_it(
+    server: OpenAIServer, stream: bool
+) -> None:
+    call = Reply(reasoning="Hm.", calls=(Call("bash", {}),))
+    first = await ask(server, call, stream=stream)
+    server.add(Reply(text="Done."))
+    result = ToolMessage("x", tool_call_id=str(first.tool_calls[0]["id"]))
+    await ask_again(model_at(server), [*ASKED, first, result], stream=stream)
+    assert "reasoning_content" not in server.requests[1].messages[2]
+
+
+async def test_a_running_usage_is_counted_once(server: OpenAIServer) -> None:
+    message = await ask(server, Reply(text="x" * 50, usage_everywhere=True), stream=True)
+    assert message.usage_metadata is not None
+    assert message.usage_metadata["total_tokens"] == 120
+
+
+@MODES
+async def test_a_server_without_usage_is_answered_for(server: OpenAIServer, stream: bool) -> None:
+    message = await ask(server, Reply(text="Hi", usage=None), stream=stream)
+    assert message.usage_metadata is None
+
+
+@pytest.mark.parametrize("fault", ["plain_json", "wrong_content_type", "no_done"])
+@MODES
+async def test_harmless_faults_are_understood(
+    server: OpenAIServer, fault: Fault, stream: bool
+) -> None:
+    reply = Reply(text="Hello", calls=(Call("a", {"x": 1}),), fault=fault)
+    message = await ask(server, reply, stream=stream)
+    assert (message.content, message.tool_calls[0]["args"]) == ("Hello", {"x": 1})
+    assert message.usage_metadata is not None
+
+
+FAULTS: list[tuple[Fault, FailureKind]] = [
+    ("reset", "retry"),
+    ("reset_mid", "retry"),
+    ("cut", "retry"),
+    ("truncated", "retry"),
+    ("error_inside", "retry"),
+    ("no_choices", "retry"),
+    ("null_choices", "retry"),
+    ("broken_json", "retry"),
+    ("html", "not_found"),
+]
+
+
+@MODES
+@pytest.mark.parametrize(("fault", "kind"), FAULTS)
+async def test_a_broken_reply_is_a_failure_never_an_empty_answer(
+    server: OpenAIServer, fault: Fault, kind: FailureKind, stream: bool
+) -> None:
+    with pytest.raises(Exception) as raised:  # noqa: PT011  # the classifier is what is asserted
+        await ask(server, Reply(text="Hello there", fault=fault), stream=stream)
+    failure = classify(raised.value)
+    assert failure is not None
+    assert failure.kind == kind
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        ({"message": "overloaded", "code": 503}, "retry"),
+        ({"message": "Provider returned error", "code": 429}, "retry"),
+        ({"message": "Invalid key", "code": 401}, "auth"),
+        ({"message": "maximum context length is 8192", "type": "invalid"}, "context_length"),
+        ("something went wrong", "retry"),
+    ],
+)
+@pytest.mark.parametrize("fault", ["error_inside", "error_mid"])
+async def test_an_error_inside_a_success_means_what_it_says(
+    server: OpenAIServer, error: object, kind: FailureKind, fault: Fault
+) -> None:
+    with pytest.raises(Exception) as raised:  # noqa: PT011  # the classifier is what is asserted
+        await ask(server, Reply(text="Hello there", fault=fault, error=error), stream=True)
+    failure = classify(raised.value)
+    assert failure is not None
+    assert failure.kind == kind
+
+
+@MODES
+async def test_a_reply_that_a_filter_withheld_is_no_empty_answer(
+    server: OpenAIServer, stream: bool
+) -> None:
+    with pytest.raises(Exception) as raised:  # noqa: PT011  # the classifier is what is asserted
+        await ask(server, Reply(finish_reason="content_filter"), stream=stream)
+    failure = classify(raised.value)
+    assert failure is not None
+    assert failure.kind == "content_filter"
+
+
+@MODES
+async def test_an_empty_reply_is_reported_as_it_is(server: OpenAIServer, stream: bool) -> None:
+    message = await ask(server, Reply(), stream=stream)
+    assert (message.content, message.tool_calls) == ("", [])
+
+
+async def test_retry_after_reaches_the_classifier(server: OpenAIServer) -> None:
+    with pytest.raises(Exception) as raised:  # noqa: PT011  # the classifier is what is asserted
+        await ask(server, Reply(status=429, headers={"Retry-After": "17"}), stream=True)
+    failure = classify(raised.value)
+    assert failure is not None
+    assert (failure.kind, failure.retry_after_s) == ("retry", 17)
+    assert len(server.requests) == 1, "the client must not retry by itself"
+
+
+async def test_a_refused_stream_option_is_left_out_from_then_on(server: OpenAIServer) -> None:
+    server.add(Reply(status=400, error={"message": "Unknown field: stream_options"}))
+    message = await ask(server, Reply(text="Hello"), stream=True)
+    assert message.content == "Hello"
+    await ask(server, Reply(text="Again"), stream=True)
+    sent = [("stream_options" in request.body) for request in server.requests]
+    assert sent == [True, False, False]
+
+
+async def test_a_server_that_cannot_stream_is_asked_without(server: OpenAIServer) -> None:
+    server.add(Reply(status=400, error={"message": "stream is not supported by this model"}))
+    message = await ask(server, Reply(text="Hello"), stream=True)
+    assert message.content == "Hello"
+    assert [request.body["stream"] for request in server.requests] == [True, False]
+
+
+@MODES
+async def test_the_token_limit_has_the_name_the_server_knows(
+    server: OpenAIServer, stream: bool
+) -> None:
+    server.add(Reply(text="a"), Reply(text="b"))
+    await ask_again(model_at(server, max_tokens=9), ASKED, stream=stream)
+    await ask_again(model_at(server, "openai/gpt-5", max_tokens=9), ASKED, stream=stream)
+    first, second = (request.body for request in server.requests)
+    assert (first.get("max_tokens"), first.get("max_completion_tokens")) == (9, None)
+    assert (second.get("max_tokens"), second.get("max_completion_tokens")) == (None, 9)
+
+
+@pytest.mark.parametrize(
+    ("name", "sent"),
+    [
+        ("gpt-4o", True),
+        ("gpt-5-chat-latest", True),
+        ("o1", False),
+        ("o3-mini", False),
+        ("o4-mini-2025-04-16", False),
+        ("openai/gpt-5.2", False),
+        ("olmo-7b", True),
+    ],
+)
+async def test_reasoning_models_get_no_temperature(
+    server: OpenAIServer, name: str, sent: bool
+) -> None:
+    server.add(Reply(text="a"))
+    await ask_again(model_at(server, name, temperature=0.2), ASKED, stream=False)
+    assert ("temperature" in server.requests[0].body) is sent
+
+
+@MODES
+@pytest.mark.parametrize("fault", ["no_choices", "null_choices", "error_inside"])
+async def test_langchains_own_client_is_understood_when_it_fails(
+    server: OpenAIServer, fault: Fault, stream: bool
+) -> None:
+    async with openai.DefaultAsyncHttpxClient() as http:
+        model = ChatOpenAI(
+            model="m",
+            base_url=server.base_url,
+            api_key=SecretStr("k"),
+            max_retries=0,
+            http_async_client=http,
+        )
+        with pytest.raises(Exception) as raised:  # noqa: PT011  # the classifier is asserted
+            await ask(server, Reply(fault=fault), stream=stream, model=model)
+    failure = classify(raised.value)
+    assert failure is not None
+    assert failure.kind == "retry"
+
+
+async def test_asking_does_not_block_the_event_loop(server: OpenAIServer) -> None:
+    settings = ModelSettings("openai:fresh", base_url=server.base_url)
+    server.add(Reply(text="one"), Reply(text="two"))
+    with blockbuster_ctx("openmanus_graph"):
+        model = await prepare_model(settings)
+        assert (await ask_again(model, ASKED, stream=True)).content == "one"
+        assert (await ask_again(model, ASKED, stream=False)).content == "two"
+
+
+async def test_connections_are_used_again(server: OpenAIServer) -> None:
+    for _ in range(3):
+        await ask(server, Reply(text="Hello"), stream=True)
+    assert server.connections == 1
+
+
+async def test_breaking_off_a_stream_leaves_the_client_usable(server: OpenAIServer) -> None:
+    model = model_at(server)
+    server.add(Reply(text="a long answer " * 20))
+    stream = model.astream(ASKED)
+    await anext(stream)
+    await cast("Any", stream).aclose()  # astream is an async generator
+    assert (await ask(server, Reply(text="Hello"), stream=True)).content == "Hello"
+
+
+async def test_structured_output_works(server: OpenAIServer) -> None:
+    schema = {"title": "Answer", "type": "object", "properties": {"n": {"type": "integer"}}}
+    server.add(Reply(text='{"n": 3}'))
+    structured = model_at(server).with_structured_output(schema, method="json_schema")
+    assert await structured.ainvoke(ASKED) == {"n": 3}
+    assert server.requests[0].body["response_format"]["type"] == "json_schema"
+
+
+def test_openai_itself_gets_its_own_roles_and_others_do_not() -> None:
+    message = SystemMessage("x", additional_kwargs={"__openai_role__": "developer"})
+    raw = {"role": "developer", "content": "x"}
+    official = dialect_of("https://api.openai.com/v1", "o3")
+    assert adapt(raw, message, official)["role"] == "developer"
+    assert adapt(raw, message, dialect_of("http://127.0.0.1:1/v1", "o3"))["role"] == "system"
+
+
+async def test_broken_arguments_and_names_in_the_history_are_made_acceptable(
+    server: OpenAIServer,
+) -> None:
+    broken = AIMessage(
+        "",
+        invalid_tool_calls=[
+            {
+                "name": "run it!",
+                "args": '{"a": ',
+                "id": "c1",
+                "error": "",
+                "type": "invalid_tool_call",
+            }
+        ],
+    )
+    server.add(Reply(text="ok"))
+    history = [*ASKED, broken, ToolMessage("Not JSON.", tool_call_id="c1")]
+    assert (await ask_again(model_at(server), history, stream=False)).content == "ok"
+    function = server.requests[0].messages[2]["tool_calls"][0]["function"]
+    assert function == {"name": "run_it_", "arguments": '{"not_a_json_object": "{\\"a\\": "}'}
+
+
+async def test_texts_that_are_no_text_can_be_sent(server: OpenAIServer) -> None:
+    server.add(Reply(text="ok"))
+    history = [HumanMessage("caf\udce9"), HumanMessage([{"type": "text", "text": "\ud83d"}])]
+    assert (await ask_again(model_at(server), [*history], stream=True)).content == "ok"
+    assert [m["content"] for m in server.requests[0].messages] == ["caf?", "?"]
+
+
+def test_a_message_is_serialised_once_and_forgotten_with_it() -> None:
+    made: list[BaseMessage] = []
+
+    def make(message: BaseMessage) -> bytes:
+        made.append(message)
+        return message.text.encode()
+
+    cache = WireCache()
+    message = HumanMessage("one")
+    assert cache.get(message, make) is cache.get(message, make)
+    assert len(made) == 1
+    message.content = "two"
+    assert cache.get(message, make) == b"two"
+    made.clear()
+    del message
+    gc.collect()
+    assert len(cache) == 0
+
+
+async def test_providers_fields_are_returned_with_the_calls(server: OpenAIServer) -> None:
+    model = model_at(server, "gemini-3-pro")
+    extra = {"google": {"thought_signature": "sig"}}
+    message = AIMessage(
+        "",
+        tool_calls=[{"name": "a", "args": {}, "id": "c1", "type": "tool_call"}],
+        additional_kwargs={
+            "tool_call_extras": {"c1": {"extra_content": extra}},
+            "reasoning_details": [{"type": "reasoning.encrypted", "data": "x"}],
+        },
+    )
+    server.add(Reply(text="ok"))
+    await ask_again(model, [*ASKED, message, ToolMessage("r", tool_call_id="c1")], stream=True)
+    sent = server.requests[0].messages[2]
+    assert sent["tool_calls"][0]["extra_content"] == extra
+    assert sent["reasoning_details"] == [{"type": "reasoning.encrypted", "data": "x"}]
+
+
+def test_the_last_chunk_alone_makes_a_message() -> None:
+    chunk = AIMessageChunk(content="hi", chunk_position="last")
+    assert merged_message([chunk]).content == "hi"
+
+
+def test_the_client_is_langchains() -> None:
+    model = build_model(ModelSettings("openai:m", base_url="http://127.0.0.1:9/v1"))
+    assert isinstance(model, OpenAICompatibleModel)
+    assert model.max_retries == 0

@@ -1,0 +1,65 @@
+from pathlib import Path
+
+from openmanus_graph.tools.output import STREAM_LIMIT, plain, shorten, shorten_file
+from openmanus_graph.workspace import Workspace
+
+
+def test_shorten_keeps_short_text(tmp_path: Path) -> None:
+    assert shorten("all of it", Workspace(tmp_path)) == "all of it"
+    assert not (tmp_path / ".openmanus").exists()
+
+
+def test_shorten_keeps_head_and_tail_and_says_where_the_whole_is(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    text = "".join(f"line {number}\n" for number in range(10000))
+
+    short = shorten(text, workspace, limit=1000)
+
+    assert short.startswith("line 0\n")
+    assert short.endswith("line 9999\n")
+    assert len(short) <= 1000
+    assert "characters left out" in short
+    [kept] = workspace.own.iterdir()
+    assert workspace.relative(kept) in short
+    assert kept.read_text() == text
+
+
+def test_shorten_counts_what_it_left_out(tmp_path: Path) -> None:
+    short = shorten("a" * 1000 + "好" * 9000, Workspace(tmp_path), limit=300)
+    note = short[short.index("[...") : short.index("...]")]  # has letters of its own
+    shown = short.count("a") - note.count("a") + short.count("好")
+    assert shown + int(note.split()[1]) == 10000
+
+
+def test_same_output_gives_same_text(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    (tmp_path / "one").write_bytes(b"x" * 100_000)
+    (tmp_path / "two").write_bytes(b"skipped" + b"x" * 100_000)
+
+    first = shorten_file(tmp_path / "one", workspace)
+    second = shorten_file(tmp_path / "two", workspace, start=7)
+
+    assert first == second == shorten("x" * 100_000, workspace, STREAM_LIMIT)
+    assert len(list(workspace.own.iterdir())) == 1
+
+
+def test_shorten_file_replaces_invalid_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "bytes"
+    path.write_bytes(b"a\xffb")
+    assert shorten_file(path, Workspace(tmp_path)) == "a�b"
+
+
+def test_shorten_file_copies_long_streams_byte_for_byte(tmp_path: Path) -> None:
+    workspace, path = Workspace(tmp_path), tmp_path / "bytes"
+    path.write_bytes(b"\xff\xfe" * 3_000_000)
+
+    short = shorten_file(path, workspace)
+
+    assert len(short) <= 7000
+    [kept] = workspace.own.iterdir()
+    assert kept.read_bytes() == path.read_bytes()
+
+
+def test_plain_takes_out_colours_and_overwritten_progress() -> None:
+    assert plain("\x1b[31mred\x1b[0m") == "red"
+    assert plain(" 10%\r 50%\r100%\ndone\r\n") == "100%\ndone\n"

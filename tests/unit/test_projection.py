@@ -1,0 +1,99 @@
+"""The request that strict servers take, and a reply that can be stored."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from langchain_core.messages.tool import invalid_tool_call, tool_call
+
+from openmanus_graph.models.projection import project
+from openmanus_graph.models.storable import storable
+
+
+def projected(messages: Sequence[AnyMessage], **more: Any) -> list[tuple[str, str]]:
+    arguments: dict[str, Any] = {"system": "s", "steering": "", "pictures": None, **more}
+    return [(m.type, m.text) for m in project(messages, **arguments)]
+
+
+def called(*ids: str) -> AIMessage:
+    return AIMessage("", tool_calls=[tool_call(name="t", args={}, id=i) for i in ids])
+
+
+def test_an_unanswered_call_is_answered() -> None:
+    result = ToolMessage("r", tool_call_id="1")
+    messages: list[AnyMessage] = [HumanMessage("a"), called("1", "2"), result]
+    assert [kind for kind, _ in projected([*messages, HumanMessage("b")])] == [
+        "system", "human", "ai", "tool", "tool", "human",
+    ]  # fmt: skip
+
+
+def test_results_follow_in_call_order_and_once() -> None:
+    results = [ToolMessage(i, tool_call_id=i) for i in ("2", "1", "2", "9")]
+    texts = [text for kind, text in projected([called("1", "2"), *results]) if kind == "tool"]
+    assert texts == ["1", "2"]
+
+
+def test_a_result_without_a_call_is_left_out() -> None:
+    assert projected([ToolMessage("r", tool_call_id="1")]) == [("system", "s")]
+
+
+def test_an_id_that_came_before_keeps_its_own_result() -> None:
+    turns: list[AnyMessage] = [called("1"), ToolMessage("old", tool_call_id="1")]
+    again: list[AnyMessage] = [called("1"), ToolMessage("new", tool_call_id="1")]
+    assert [text for kind, text in projected([*turns, *again]) if kind == "tool"] == ["old", "new"]
+
+
+def test_broken_arguments_are_sent_as_an_empty_object() -> None:
+    broken = AIMessage(
+        "", invalid_tool_calls=[invalid_tool_call(name="t", args="{", id="1", error="e")]
+    )
+    reply = project([broken], system="s", steering="", pictures=None)[1]
+    assert isinstance(reply, AIMessage)
+    assert reply.tool_calls[0]["args"] == {}
+
+
+def test_steering_stands_last() -> None:
+    assert projected([HumanMessage("a")], steering="hint")[-1] == ("human", "hint")
+
+
+def test_pictures_of_results_come_in_a_user_message() -> None:
+    result = ToolMessage("seen", tool_call_id="1", artifact={"images": ["a.png"]})
+    messages = project(
+        [called("1"), result], system="s", steering="", pictures={"a.png": "data:image/png;base64,"}
+    )
+    assert [m.type for m in messages] == ["system", "ai", "tool", "human"]
+    assert isinstance(messages[-1].content, list)
+
+
+def reply(**fields: Any) -> AIMessage:
+    return AIMessage(**{"content": "", **fields})
+
+
+def test_empty_repeated_and_used_ids_are_replaced_and_valid_ones_kept() -> None:
+    made = [tool_call(name="t", args={}, id=i) for i in ("", "x", "x", "used", "fine")]
+    ids = [c["id"] or "" for c in storable(reply(tool_calls=made), [called("used")]).tool_calls]
+    assert len(set(ids)) == 5
+    assert "" not in ids
+    assert ids.count("used") == 0
+    assert (ids[1], ids[4]) == ("x", "fine")
+
+
+def test_a_call_that_was_cut_off_is_not_runnable() -> None:
+    made = [tool_call(name="t", args={"a": 1}, id="1")]
+    cut = storable(reply(tool_calls=made, response_metadata={"finish_reason": "length"}), [])
+    assert not cut.tool_calls
+    assert "cut off" in (cut.invalid_tool_calls[0]["error"] or "")
+
+
+@pytest.mark.parametrize(("name", "legal"), [("a b/c", "a_b_c"), ("", "unnamed"), ("ok-1", "ok-1")])
+def test_tool_names_are_made_legal(name: str, legal: str) -> None:
+    kept = storable(reply(tool_calls=[tool_call(name=name, args={}, id="1")]), [])
+    assert kept.tool_calls[0]["name"] == legal
+
+
+def test_lone_surrogates_are_replaced() -> None:
+    made = [tool_call(name="t", args={"a": ["\ud800"]}, id="1")]
+    kept = storable(reply(content="\udc00", tool_calls=made), [])
+    assert kept.text == "?"
+    assert kept.tool_calls[0]["args"] == {"a": ["?"]}

@@ -1,0 +1,200 @@
+import asyncio
+import contextlib
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from langchain_core.tools import StructuredTool
+
+from openmanus_graph.sessions import Session
+from openmanus_graph.settings import SandboxSettings
+from openmanus_graph.testing.runtime import tool_runtime, tool_session
+from openmanus_graph.tools.declaration import Observation
+from openmanus_graph.tools.python_execute import python_execute
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+    opened = tool_session(tmp_path_factory.mktemp("ws"), sandbox=SandboxSettings(mode="bwrap"))
+    yield opened
+    opened.close()
+
+
+async def run(session: Session, code: str, *, timeout_s: int = 120) -> Observation:
+    assert isinstance(python_execute, StructuredTool)
+    assert python_execute.coroutine is not None
+    _, observation = await python_execute.coroutine(
+        code=code, timeout_s=timeout_s, runtime=tool_runtime(session)
+    )
+    assert isinstance(observation, Observation)
+    return observation
+
+
+def wait_for(path: Path) -> None:
+    while not path.exists():
+        time.sleep(0.005)
+
+
+async def text(session: Session, code: str) -> str:
+    return (await run(session, code)).text
+
+
+def test_variables_persist_across_event_loops(session: Session) -> None:
+    asyncio.run(text(session, "x = 41"))
+    assert asyncio.run(text(session, "x + 1")) == "42"
+
+
+async def test_warm_call_is_fast(session: Session) -> None:
+    await text(session, "1+1")
+    times: list[float] = []
+    for _ in range(10):
+        started = time.perf_counter()
+        await text(session, "1+1")
+        times.append(time.perf_counter() - started)
+    assert min(times) < 0.015
+
+
+async def test_output_comes_in_order(session: Session) -> None:
+    code = """
+import os, subprocess, sys
+print("a"); sys.stderr.write("b\\n"); os.write(1, b"c\\n")
+subprocess.run("echo d", shell=True); display("e"); print("f", end="")
+"g"
+"""
+    assert await text(session, code) == "a\nb\nc\nd\n'e'\nf'g'"
+
+
+async def test_error_shows_output_and_traceback_the_same_each_time(session: Session) -> None:
+    first = await run(session, "print('before')\n1/0")
+    assert first.failed
+    assert first.text.startswith("before\nTraceback")
+    assert first.text.endswith("ZeroDivisionError: division by zero")
+    assert "\x1b" not in first.text
+    assert await run(session, "print('before')\n1/0") == first
+
+
+async def test_output_of_background_threads_is_not_lost(session: Session) -> None:
+    code = "import threading\ngo = threading.Event()\n"
+    code += "t = threading.Thread(target=lambda: (go.wait(), print('later')))\nt.start()"
+    assert await text(session, code) == "(no output)"
+    assert await text(session, "go.set(); t.join()") == "later"
+
+
+@pytest.mark.parametrize("code", ["import sys\nsys.exit(2)", "exit()", "quit()"])
+async def test_exit_ends_the_cell_only(session: Session, code: str) -> None:
+    seen = await run(session, f"y = 9\nprint('printed')\n{code}\nprint('unreached')")
+    assert re.fullmatch(r"printed\n\[ended by exit\(2?\); variables are kept\]", seen.text)
+    assert seen.failed == ("2" in code)
+    assert await text(session, "y") == "9"
+
+
+async def test_warnings_are_the_same_in_every_kernel(session: Session) -> None:
+    assert "/cell/" in await text(session, "import warnings; warnings.warn('careful')")
+
+
+async def test_input_fails_at_once(session: Session) -> None:
+    seen = await run(session, "input('name?')")
+    assert seen.failed
+    assert "nobody can type" in seen.text
+
+
+async def test_plots_are_saved_under_new_names(session: Session) -> None:
+    code = "import matplotlib.pyplot as plt\nplt.plot([1, {}])\nplt.show()"
+    (session.workspace.root / "plot_1.png").write_bytes(b"the user's own")
+    first, second = await run(session, code.format(2)), await run(session, code.format(3))
+    assert (first.images, second.images) == (("plot_2.png",), ("plot_3.png",))
+    assert first.text == "[picture saved: plot_2.png]"
+    assert (session.workspace.root / "plot_2.png").read_bytes().startswith(b"\x89PNG")
+    assert (session.workspace.root / "plot_1.png").read_bytes() == b"the user's own"
+    assert (await run(session, code.format(2))).images == ("plot_2.png",)
+
+
+async def test_svg_is_saved(session: Session) -> None:
+    seen = await run(session, "from IPython.display import SVG\nSVG('<svg xmlns=\"a\"></svg>')")
+    name = re.findall(r"plot_\d+\.svg", seen.text)[0]
+    assert (session.workspace.root / name).read_text().startswith("<svg")
+
+
+async def test_huge_output_is_cut_kept_and_the_same_each_time(session: Session) -> None:
+    first = await run(session, "print('x' * 50_000_000)")
+    assert len(first.text) < 8500
+    assert not first.failed
+    assert await run(session, "print('x' * 50_000_000)") == first
+    found = re.search(r"the whole is in (\S+)", first.text)
+    assert found is not None
+    assert (session.workspace.root / found[1]).stat().st_size == 50_000_001
+
+
+async def test_invalid_utf8_and_lone_surrogates_are_replaced(session: Session) -> None:
+    assert await text(session, "import os; _ = os.write(1, b'a\\xffb')") == "a�b"
+    assert await text(session, "print('\\ud800')") == "?"
+    assert await text(session, "print('\ud800')") == "?"
+
+
+@pytest.mark.parametrize("wait", ["time.sleep(1000)", "subprocess.run(['sleep', '1000'])"])
+async def test_time_limit_keeps_output_and_variables(session: Session, wait: str) -> None:
+    code = f"import subprocess, time\nz = 5\nprint('begun')\n{wait}"
+    seen = await run(session, code, timeout_s=1)
+    assert seen.failed
+    assert seen.text.startswith("begun\n")
+    assert "Variables are kept" in seen.text
+    assert await text(session, "z") == "5"
+
+
+async def test_cancelling_interrupts_the_code(session: Session) -> None:
+    started = session.workspace.root / "started"
+    code = "import pathlib, time\npathlib.Path('started').touch()\ny = 6\ntime.sleep(1000)"
+    task = asyncio.create_task(run(session, code))
+    await asyncio.to_thread(wait_for, started)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await text(session, "y") == "6"
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        ("import os; os._exit(3)", "exit code 3"),
+        ("import os; os.kill(os.getpid(), 9)", "SIGKILL"),
+        ("import ctypes; ctypes.string_at(0)", "SIGSEGV"),
+    ],
+)
+async def test_dead_kernel_is_reported_and_replaced(session: Session, code: str, why: str) -> None:
+    seen = await run(session, f"print('last words', end='')\n{code}")
+    assert seen.failed
+    assert seen.text.startswith("last words\n") or "last words" in seen.text
+    assert why in seen.text
+    assert "variables are lost" in seen.text
+    assert await text(session, "1+1") == "2"
+
+
+async def test_code_that_ignores_interrupts_is_killed(session: Session) -> None:
+    code = "import signal, time\nsignal.signal(2, signal.SIG_IGN)\nprint('a')\ntime.sleep(1000)"
+    seen = await run(session, code, timeout_s=1)
+    assert seen.text.startswith("a\n[The Python process is gone. It did not stop")
+    assert await text(session, "1+1") == "2"
+
+
+async def test_memory_is_limited(tmp_path: Path) -> None:
+    limits = SandboxSettings(mode="bwrap", memory_mb=600)
+    with contextlib.closing(tool_session(tmp_path, sandbox=limits)) as opened:
+        assert "MemoryError" in await text(opened, "x = bytearray(900_000_000)")
+        assert await text(opened, "1+1") == "2"
+
+
+async def test_fork_bomb_is_ended_and_the_next_call_works(tmp_path: Path) -> None:
+    limits = SandboxSettings(mode="bwrap", processes=60)
+    bomb = "import os\nwhile True:\n    try:\n        os.fork()\n    except OSError:\n        pass"
+    with contextlib.closing(tool_session(tmp_path, sandbox=limits)) as opened:
+        assert "60 processes" in (await run(opened, bomb, timeout_s=30)).text
+        assert await text(opened, "1+1") == "2"
+
+
+async def test_kernel_works_without_a_sandbox(tmp_path: Path) -> None:
+    with contextlib.closing(tool_session(tmp_path, sandbox=SandboxSettings(mode="none"))) as opened:
+        assert await text(opened, "import os; os.getcwd()") == repr(str(opened.workspace.root))
+        assert "gone" in await text(opened, "os._exit(1)")
+        assert await text(opened, "2") == "2"

@@ -1,0 +1,388 @@
+import asyncio
+import contextlib
+import functools
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from langchain_core.tools import BaseTool, StructuredTool
+
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.sandbox import bwrap, choose, docker, environment, fonts, nono, python_home
+from openmanus_graph.sandbox.backend import Layout, Probe
+from openmanus_graph.sandbox.confinement import Sandbox, sandbox_of
+from openmanus_graph.sandbox.limits import make_group, rlimits
+from openmanus_graph.sandbox.scratch import make_scratch, remove_folder
+from openmanus_graph.sessions import Session
+from openmanus_graph.settings import SandboxSettings
+from openmanus_graph.testing.runtime import tool_runtime, tool_session
+from openmanus_graph.tools.bash import bash
+from openmanus_graph.tools.python_execute import python_execute
+from openmanus_graph.workspace import Workspace
+
+BWRAP = SandboxSettings(mode="bwrap")
+HOST_HOME = Path.home()
+HOST_FILES = {path.name for path in HOST_HOME.iterdir()}
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[Session]:
+    root = tmp_path / "here"
+    root.mkdir()
+    opened = tool_session(root, sandbox=BWRAP)
+    yield opened
+    opened.close()
+
+
+async def call(tool: BaseTool, session: Session, **arguments: str) -> str:
+    assert isinstance(tool, StructuredTool)
+    assert tool.coroutine is not None
+    shown, _ = await tool.coroutine(**arguments, runtime=tool_runtime(session))
+    return str(shown)
+
+
+async def shell(session: Session, command: str) -> str:
+    return await call(bash, session, command=command)
+
+
+async def python(session: Session, code: str) -> str:
+    return await call(python_execute, session, code=code)
+
+
+async def test_files_outside_the_workspace_are_out_of_reach(session: Session) -> None:
+    secret = session.workspace.root.parent / "secret"
+    secret.write_text("for nobody")
+    assert "No such file" in await shell(session, f"cat {secret}")
+    assert "No such file" in await shell(session, "cat /etc/shadow")
+    assert "FileNotFoundError" in await python(session, f"open({str(secret)!r})")
+    prefixes = [Path(sys.prefix).parts, Path(sys.base_prefix).parts]
+    listed = set((await shell(session, f"ls -A {HOST_HOME}")).split())
+    assert not listed & HOST_FILES - {part for parts in prefixes for part in parts}
+
+
+async def test_nothing_can_be_written_outside(session: Session) -> None:
+    places = ["/usr/x", "/etc/x", "/x", "/bin/x", sys.prefix + "/x", sys.base_prefix + "/x"]
+    for place in places:
+        seen = await shell(session, f"echo 1 >{place}")
+        assert "Read-only file system" in seen or "Permission denied" in seen
+    assert not any(map(os.path.exists, places))
+
+
+async def test_workspace_is_written_under_its_own_path(session: Session) -> None:
+    await shell(session, "echo shell >a")
+    await python(session, "open('b', 'w').write('python')")
+    assert (session.workspace.root / "a").read_text() == "shell\n"
+    assert (session.workspace.root / "b").read_text() == "python"
+
+
+async def test_temporary_folder_is_shared_and_removed_at_close(session: Session) -> None:
+    await python(session, "open('/tmp/t', 'w').write('both see this')")
+    assert await shell(session, "cat /tmp/t") == "both see this"
+    scratch = sandbox_of(session).layout.scratch
+    assert (scratch / "tmp" / "t").exists()
+    session.close()
+    assert not scratch.exists()
+
+
+async def test_no_variable_of_the_host_reaches_any_process(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    look = "cat /proc/*/environ | tr '\\0' '\\n' | sort -u"
+    seen = await shell(session, look) + await python(session, f"!{look}")
+    assert "PATH=" in seen
+    assert "sk-secret" not in seen
+    assert f"HOME={HOST_HOME}" not in seen.splitlines()
+
+
+async def test_network_is_off(session: Session) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        code = f"import socket; socket.create_connection(('127.0.0.1', {port}), 2)"
+        assert "ConnectionRefusedError" in await python(session, code)
+        assert "lo" in await shell(session, "tail -n +3 /proc/net/dev | cut -d: -f1")
+
+
+async def test_network_can_be_allowed(tmp_path: Path) -> None:
+    with contextlib.closing(
+        tool_session(tmp_path, sandbox=SandboxSettings(mode="bwrap", network=True))
+    ) as opened:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = server.getsockname()[1]
+            code = f"import socket; socket.create_connection(('127.0.0.1', {port}), 2).close(); 1"
+            assert await python(opened, code) == "1"
+        assert await shell(opened, "test -e /etc/resolv.conf && echo yes") == "yes"
+
+
+async def test_changed_settings_give_a_new_sandbox(session: Session) -> None:
+    assert await python(session, "x = 1; x") == "1"
+    before = sandbox_of(session)
+    assert sandbox_of(session) is before
+    session.settings = tool_session(
+        session.workspace.root, sandbox=SandboxSettings(mode="bwrap", disk_mb=100)
+    ).settings
+    assert sandbox_of(session) is not before
+    assert "NameError" in await python(session, "x")
+
+
+async def test_protected_places_are_masked_and_own_files_are_not(tmp_path: Path) -> None:
+    with contextlib.closing(tool_session(tmp_path, sandbox=BWRAP)) as opened:
+        (tmp_path / "openmanus.toml").write_text("api_key = 1")
+        home = tmp_path / ".openmanus"
+        (home / "threads.db").write_text("other threads")
+        (opened.workspace.own / "output.txt").write_text("mine")
+        protected = (home, tmp_path / "openmanus.toml")
+        opened.workspace = Workspace(opened.workspace.root, protected)
+        assert "api_key" not in await shell(opened, "cat openmanus.toml")
+        assert await shell(opened, "ls .openmanus") == "files"
+        assert await shell(opened, "cat .openmanus/files/output.txt") == "mine"
+
+
+async def test_packages_are_installed_in_a_place_of_the_threads_own(session: Session) -> None:
+    """Without network: from a folder, with the build tools left out."""
+    wheel = session.workspace.root / "tiny-1.0-py3-none-any.whl"
+    about = "tiny-1.0.dist-info"
+    with zipfile.ZipFile(wheel, "w") as made:
+        made.writestr("tiny.py", "word = 42")
+        made.writestr(f"{about}/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n")
+        tags = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        made.writestr(f"{about}/WHEEL", tags)
+        made.writestr(f"{about}/RECORD", "")
+    assert "Successfully installed" in await shell(session, "pip install --no-index ./tiny*.whl")
+    assert await python(session, "import tiny; tiny.word") == "42"
+    assert await shell(session, "python -c 'import tiny, psutil; print(tiny.word)'") == "42"
+    own = str(session.workspace.own / "python")
+    assert (await python(session, "tiny.__file__")).startswith(f"'{own}")
+    assert await python(session, "import sys; sys.prefix") == f"'{own}'"
+
+
+def test_environment_is_an_allow_list_without_credentials() -> None:
+    host = {"PIP_INDEX_URL": "https://user:pass@index.test/simple", "AWS_KEY": "1", "TZ": "UTC"}
+    make = functools.partial(
+        environment.sandbox_environment, home="/h", tmp="/tmp", path="/v/bin", host=host
+    )
+    off, on = make(network=False), make(network=True)
+    assert "PIP_INDEX_URL" not in off
+    assert on["PIP_INDEX_URL"] == "https://index.test/simple"
+    assert "AWS_KEY" not in on
+    assert (on["TZ"], on["HOME"]) == ("UTC", "/h")
+    assert on["PATH"].startswith("/v/bin:")
+
+
+def test_pip_configuration_is_merged_without_credentials(tmp_path: Path) -> None:
+    (tmp_path / ".pip").mkdir()
+    (tmp_path / ".pip" / "pip.conf").write_text(
+        "[global]\nindex-url = https://me:word@index.test/simple\n"
+        "extra-index-url =\n  https://a.test\n  https://b.test\n"
+    )
+    more = tmp_path / "more.conf"
+    more.write_text("[install]\nno-deps = true\n")
+    merged = environment.pip_configuration({"PIP_CONFIG_FILE": str(more)}, tmp_path, tmp_path)
+    assert "https://index.test/simple" in merged
+    assert "word" not in merged
+    assert "https://a.test\n    https://b.test" in merged
+    assert "no-deps = true" in merged
+
+
+def test_local_files_never_show_the_home(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    wheels = tmp_path / "wheels"
+    home.mkdir()
+    wheels.mkdir()
+    texts = [f"find-links = file://{wheels} {tmp_path} /", f"cert = {home}/none"]
+    assert environment.local_files(texts, home) == [wheels]
+
+
+def test_python_of_another_version_is_made_again(tmp_path: Path) -> None:
+    made = python_home.make_python(tmp_path / "python")
+    (tmp_path / "python" / "pyvenv.cfg").write_text("home = /elsewhere\n")
+    stale = made.parent / "stale"
+    stale.touch()
+    assert python_home.make_python(tmp_path / "python") == made
+    assert not stale.exists()
+    assert subprocess.run([made, "-c", "import psutil"], check=False).returncode == 0
+
+
+def test_named_mode_that_does_not_work_says_how_to_mend_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    for settings in (BWRAP, SandboxSettings(mode="docker")):
+        with pytest.raises(ConfigError, match="openmanus doctor --fix"):
+            choose.choose_sandbox(settings)
+
+
+def test_auto_takes_bubblewrap_and_falls_back_with_a_warning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert choose.choose_sandbox(SandboxSettings()).name == "bwrap"
+    missing = Probe("x", False, "not here")
+    monkeypatch.setattr(bwrap, "probe", lambda: missing)
+    monkeypatch.setattr(nono, "probe", lambda: missing)
+    choice = choose.choose_sandbox(SandboxSettings())
+    assert choice.name == "none"
+    assert "every file of this account" in choice.warning
+
+
+def test_folders_of_killed_processes_are_swept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/tmp")
+    held = make_scratch()
+    with tempfile.TemporaryDirectory(prefix="openmanus-", ignore_cleanup_errors=True) as stale:
+        (Path(stale) / "lock").touch()
+        for folder in (stale, Path(held.name).parent):
+            os.utime(folder, (0, 0))
+        with make_scratch() as another:
+            assert not Path(stale).exists()
+            assert Path(held.name).exists()
+            remove_folder(Path(another.name).parent)
+    remove_folder(Path(held.name).parent)
+    held.close()
+
+
+async def test_odd_workspace_names_work(tmp_path: Path) -> None:
+    root = tmp_path / 'it\'s a "$HOME" 中文'
+    root.mkdir()
+    with contextlib.closing(tool_session(root, sandbox=BWRAP)) as opened:
+        assert await shell(opened, "pwd; python -c 'print(1)'; pip --version | cut -c1-3") == (
+            f"{opened.workspace.root}\n1\npip"
+        )
+        assert await python(opened, "import os; print(os.getcwd())") == str(opened.workspace.root)
+
+
+def test_root_folder_is_no_workspace() -> None:
+    with pytest.raises(ConfigError, match="cannot be a workspace"):
+        Sandbox(Workspace(Path("/")), BWRAP)
+
+
+def layout(root: Path, scratch: Path) -> Layout:
+    for name in ("tmp", "home", "run", "etc"):
+        (scratch / name).mkdir(parents=True)
+    workspace = Workspace(root, (root / ".openmanus", root / "key"))
+    workspace.prepare()
+    (root / "key").write_text("secret")
+    return Layout(workspace, scratch, Path("/usr/bin/python3"))
+
+
+def test_docker_command_limits_mounts_and_hides(tmp_path: Path) -> None:
+    root = tmp_path / "w"
+    places = layout(root, tmp_path / "s")
+    settings = SandboxSettings(mode="docker", memory_mb=100, processes=50, image="im")
+    launch = docker.Docker(places, settings).launch(["python3"], {"PATH": "/v"}, terminal=False)
+    line = " ".join(launch.argv)
+    assert line.endswith("im python3")
+    for part in (
+        "--network none",
+        "--memory 100m --pids-limit 50",
+        f"--volume {root}:{root}",
+        f"--tmpfs {root}/.openmanus",
+        f"--volume /dev/null:{root}/key:ro",
+        f"--volume {tmp_path}/s/run:/run/openmanus",
+    ):
+        assert part in line
+    assert "PATH=" not in line
+    assert launch.kill[-3:-1] == ("rm", "--force")
+    assert launch.kill[-1] in launch.argv
+
+
+def test_nono_allows_the_workspace_and_little_else(tmp_path: Path) -> None:
+    places = layout(tmp_path / "w", tmp_path / "s")
+    launch = nono.Nono(places, BWRAP).launch(["sh"], {}, terminal=False)
+    rules = launch.confine["nono"]
+    assert launch.argv == ("sh",)
+    assert {str(tmp_path / "w"), str(tmp_path / "s"), "/dev/null"} <= set(rules["write"])
+    assert "/usr" in rules["read"]
+    assert not {"/", "/etc", "/proc", "/root", "/home", "/tmp"} & {*rules["read"], *rules["write"]}
+    assert not rules["network"]
+    assert "key" in nono.warning(places)
+
+
+def test_charts_fall_back_to_a_font_that_shows_chinese(tmp_path: Path) -> None:
+    fonts.make_chart_settings(tmp_path)
+    settings = (tmp_path / ".config" / "matplotlib" / "matplotlibrc").read_text()
+    assert settings.strip().endswith(fonts.chinese_font() or "sans-serif")
+
+
+def test_ordinary_user_is_confined_too(tmp_path: Path) -> None:
+    """As root, by becoming another user first; else as we are."""
+    base = Path("/var/tmp") / f"openmanus-test-{os.getpid()}"
+    base.mkdir()
+    try:
+        places = layout(base / "w", base / "s")
+        look = "cat key 2>/dev/null; ls .openmanus; echo mine >f; cat f; ls /root; id -u; ls /home"
+        argv = [*bwrap.bwrap_argv(places, BWRAP), "--", "sh", "-c", f"({look}) 2>&1"]
+        if os.geteuid() == 0:
+            for path in (base, *base.rglob("*")):
+                os.chown(path, 65534, 65534)
+            argv = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", *argv]
+        done = subprocess.run(
+            argv, capture_output=True, text=True, env={"PATH": os.environ["PATH"]}
+        )
+        user = os.geteuid() or 65534
+        expected = (
+            f"files\nmine\nls: cannot access '/root': No such file or directory\n{user}\nmanus\n"
+        )
+        assert (done.stdout, done.stderr) == (expected, "")
+    finally:
+        shutil.rmtree(base)
+
+
+def test_other_peoples_workspace_can_be_written_by_root(tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        os.chown(tmp_path, 12345, 12345)
+    with contextlib.closing(tool_session(tmp_path, sandbox=BWRAP)) as opened:
+        assert asyncio.run(shell(opened, "echo a >f; cat f; ls /root 2>&1 | head -3")).startswith(
+            "a"
+        )
+        assert "Operation not permitted" in asyncio.run(
+            shell(opened, "mount -t tmpfs x /mnt 2>&1 || echo Operation not permitted")
+        )
+
+
+def test_ordinary_users_processes_are_limited_without_a_group(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 65534)
+    limits = rlimits(SandboxSettings(processes=100), None)
+    assert limits["RLIMIT_NPROC"] >= 100
+
+
+def test_group_limits_and_is_removed() -> None:
+    group = make_group(SandboxSettings(processes=100))
+    if group is None:  # this account may not make any; `rlimits` serves it
+        return
+    assert all(folder.exists() for folder in group.folders)
+    group.remove()
+    assert not any(folder.exists() for folder in group.folders)
+
+
+@pytest.mark.parametrize("mode", ["bwrap", "none"])
+def test_nothing_is_left_when_we_are_killed(tmp_path: Path, mode: str) -> None:
+    seconds = f"87654.{os.getpid()}"  # tells these sleeps from all others
+    code = f"""
+import asyncio, pathlib, sys
+from openmanus_graph.settings import SandboxSettings
+from openmanus_graph.testing.runtime import tool_runtime, tool_session
+from openmanus_graph.tools.bash import bash
+session = tool_session(pathlib.Path({str(tmp_path)!r}), sandbox=SandboxSettings(mode={mode!r}))
+asyncio.run(bash.coroutine(command="sleep {seconds} &", runtime=tool_runtime(session)))
+print("ready", flush=True)
+sys.stdin.read()
+"""
+    argv = [sys.executable, "-c", code]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        left = [p for p in psutil.process_iter(["cmdline"]) if seconds in (p.info["cmdline"] or ())]
+        assert left
+        process.send_signal(signal.SIGKILL)
+    _, alive = psutil.wait_procs(left, timeout=5)
+    assert not alive
