@@ -5,65 +5,132 @@ import asyncio
 import json
 import os
 import resource
+import statistics
 import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Awaitable
 from pathlib import Path
+from typing import Any
 
-from bench.subjects import SUBJECTS
-from openmanus_graph.persistence.database import close_databases
+from bench.subjects import SUBJECTS, UNLIMITED, Work
 
 LAST = 5
 """Steps that a figure is the mean of."""
+TICK_S = 0.002
+
+
+class Stalls:
+    """Watches how long the event loop was not free. It counts CPU time of the whole process:
+
+    what else runs on the machine is not our doing.
+    """
+
+    def __init__(self) -> None:
+        self.callback_ms = self.tick_ms = 0.0
+        """Held by one callback; the delay of a task that ticks, by all that were due before it."""
+
+    async def watch(self) -> None:
+        """Look at every callback, and tick, until cancelled."""
+        usual: Any = asyncio.Handle._run  # type: ignore[attr-defined]
+
+        def watched(handle: asyncio.Handle) -> None:
+            begun = time.perf_counter(), time.process_time()
+            usual(handle)
+            self.callback_ms = max(self.callback_ms, _held_ms(*begun))
+
+        asyncio.Handle._run = watched  # type: ignore[attr-defined]
+        while True:
+            begun = time.perf_counter() + TICK_S, time.process_time()
+            await asyncio.sleep(TICK_S)
+            self.tick_ms = max(self.tick_ms, _held_ms(*begun))
+
+
+def _held_ms(wall: float, cpu: float) -> float:
+    return 1000 * min(time.perf_counter() - wall, time.process_time() - cpu)
 
 
 def main() -> None:
-    """Run a subject on an instant server and print CPU, wall time, disk and memory."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("subject")
-    parser.add_argument("--base-url", required=True)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--agents", type=int, default=1)
-    parser.add_argument("--streams", action="store_true")
-    given = parser.parse_args()
+    """Run a subject on a local server and print CPU, wall time, disk and memory."""
+    given = _parsed()
     marks: list[tuple[float, float]] = []
+    stalls = Stalls()
+    works: list[Work] = []
+    watching: list[asyncio.Task[None]] = []
 
     def mark() -> None:
+        if not marks and given.stalls:
+            watching.append(asyncio.create_task(stalls.watch()))
         marks.append((time.process_time(), time.perf_counter()))
 
     async def run(home: Path) -> None:
-        runs: list[Awaitable[None]] = []
         for number in range(given.agents):
             place = home / str(number)
             place.mkdir()
-            runs.append(
-                SUBJECTS[given.subject](
-                    given.base_url, given.seed, place, mark, streams=given.streams
-                )
-            )
-        await asyncio.gather(*runs)
+            options = (given.seed, given.window, given.own_tools, given.streams)
+            works.append(Work(given.base_url, place, mark, *options))
+        async with SUBJECTS[given.subject](home) as agent:
+            await asyncio.gather(*map(agent, works))
 
     with tempfile.TemporaryDirectory() as folder:
         os.environ["OPENMANUS_HOME"] = folder
         asyncio.run(run(Path(folder)))
-        close_databases()  # as at the end of a process
-        disk = sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
-    (cpu_0, _), (cpu_1, _) = marks[-LAST - 1], marks[-1]
-    with urllib.request.urlopen(given.base_url.removesuffix("v1")) as answer:
-        seen: list[dict[str, float]] = json.load(answer)[-LAST - 1 : -1]
-    json.dump(
-        {
-            "cpu_ms": (cpu_1 - cpu_0) / LAST * 1000,
-            "gap_ms": sum(request["gap_ms"] for request in seen) / LAST,
-            "bytes_per_step": (seen[-1]["bytes"] - seen[0]["bytes"]) / (LAST - 1),
-            "turns_per_s": (len(marks) - 1) / (marks[-1][1] - marks[0][1]),
-            "disk_mb": disk / 1e6,
-            "rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-        },
-        sys.stdout,
-    )
+        if given.subject == "openmanus":
+            from openmanus_graph.persistence.database import close_databases
+
+            close_databases()  # as at the end of a process
+        files = [path for path in Path(folder).rglob("*.db*") if path.is_file()]
+        disk = sum(path.stat().st_size for path in files)
+    figures = {
+        "callback_ms": stalls.callback_ms,
+        "tick_ms": stalls.tick_ms,
+        "tool_ms": 1000 * statistics.median([s for work in works for s in work.seconds] or [0]),
+        "disk_mb": disk / 1e6,
+        "whole_cpu_ms": 1000 * time.process_time(),
+        "memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+    json.dump(figures | _of_steps(marks) | _of_requests(given.base_url), sys.stdout)
+
+
+def _parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("subject", choices=SUBJECTS)
+    parser.add_argument("--base-url", required=True)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--agents", type=int, default=1)
+    parser.add_argument("--window", type=int, default=UNLIMITED)
+    parser.add_argument("--own-tools", action="store_true")
+    parser.add_argument("--streams", action="store_true")
+    parser.add_argument("--stalls", action="store_true")
+    return parser.parse_args()
+
+
+def _of_steps(marks: list[tuple[float, float]]) -> dict[str, float]:
+    """Figures of the tool's calls: CPU time of a step, and how many there were in a second."""
+    if len(marks) <= LAST:
+        return {}
+    (cpu_0, wall_0), (cpu_1, wall_1) = marks[0], marks[-1]
+    turns = len(marks) - 1
+    return {
+        "cpu_ms": (cpu_1 - marks[-LAST - 1][0]) / LAST * 1000,
+        "turn_cpu_ms": (cpu_1 - cpu_0) / turns * 1000,
+        "turns_per_s": turns / (wall_1 - wall_0),
+    }
+
+
+def _of_requests(base_url: str) -> dict[str, float]:
+    """Figures of the requests, from the server."""
+    with urllib.request.urlopen(base_url.removesuffix("v1")) as answer:
+        seen, own_bytes = json.load(answer)
+    last = seen[-LAST - 1 : -1] or seen
+    gaps = [request["gap_ms"] for request in last if request["gap_ms"]]
+    return {
+        "first_request_at": seen[0]["at"],
+        "first_request_bytes": seen[0]["bytes"],
+        "gap_ms": statistics.mean(gaps or [0]),
+        "more_bytes": (last[-1]["bytes"] - last[0]["bytes"]) / max(1, len(last) - 1),
+        "own_bytes": own_bytes,
+    }
 
 
 if __name__ == "__main__":

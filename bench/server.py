@@ -1,4 +1,4 @@
-"""A local OpenAI server that answers at once: every reply calls one tool, up to a number of steps.
+"""A local OpenAI server that answers at once: every reply calls tools, up to a number of steps.
 
 Runs as a process of its own, so that its CPU time is not the client's.
 """
@@ -7,51 +7,94 @@ import argparse
 import asyncio
 import json
 import time
+from collections.abc import Callable
+from typing import Any
 
 FILLER = "x" * 700
+Call = tuple[str, dict[str, Any]]
+
+FIRST_USES: tuple[Call, ...] = (
+    ("python_execute", {"code": "print(1)"}),
+    ("bash", {"command": "echo 1"}),
+    ("str_replace_editor", {"command": "create", "path": "a.txt", "file_text": FILLER}),
+    ("python_execute", {"code": "print('long line of output ' * 500_000)"}),
+    ("bash", {"command": "seq 1 1000000"}),
+    ("bash", {"command": "head -c 3000000 /dev/urandom | base64 > b.txt; echo done"}),
+    ("str_replace_editor", {"command": "view", "path": "b.txt"}),
+    ("create_chat_completion", {"response": "done"}),
+)
+
+SCRIPTS: dict[str, Callable[[int], list[Call]]] = {
+    "note": lambda step: [("note", {"n": step, "text": FILLER})],
+    "wait": lambda step: [("wait", {"n": 5 * step + n}) for n in range(5)],
+    "python": lambda step: [("python_execute", {"code": "1+1" + " " * step})],
+    "file": lambda step: [
+        (
+            "str_replace_editor",
+            {"command": "create", "path": f"{step}.txt", "file_text": FILLER},
+        )
+    ],
+    "first uses": lambda step: [FIRST_USES[step % len(FIRST_USES)]],
+}
+"""The calls of each step."""
 
 
-def reply(step: int, steps: int) -> bytes:
-    """Make the reply of a step: a tool call of its own, or the answer."""
-    if step >= steps:
-        message: dict[str, object] = {"role": "assistant", "content": "done"}
-    else:
-        call = {
-            "id": f"call_{step}",
-            "type": "function",
-            "function": {"name": "note", "arguments": json.dumps({"n": step, "text": FILLER})},
-        }
-        message = {"role": "assistant", "content": f"step {step}", "tool_calls": [call]}
-    body = {
-        "id": f"r{step}", "object": "chat.completion", "created": 0, "model": "bench",
-        "choices": [{"index": 0, "message": message,
-                     "finish_reason": "tool_calls" if "tool_calls" in message else "stop"}],
-        "usage": {"prompt_tokens": 100 + step, "completion_tokens": 10, "total_tokens": 110 + step},
-    }  # fmt: skip
-    return json.dumps(body).encode()
+class Model:
+    """Answers requests. A request's step is the number of its assistant messages."""
+
+    def __init__(self, script: str, steps: int, *, counts: bool) -> None:
+        self._calls = SCRIPTS[script]
+        self._steps = steps
+        self._counts = counts
+        """Report the tokens of each request, and let the requests' number end the run."""
+        self.seen: list[dict[str, float]] = []
+
+    def reply(self, body: bytes) -> bytes:
+        """Answer a request."""
+        # Counted, not parsed: parsing a long conversation would take the client's CPU.
+        step = body.count(b'"assistant"')
+        over = len(self.seen) >= self._steps if self._counts else step >= self._steps
+        message: dict[str, Any] = {"role": "assistant", "content": f"step {step}"}
+        if not over and b'"tools"' in body:
+            message["tool_calls"] = [
+                {
+                    "id": f"call_{len(self.seen)}_{number}",
+                    "type": "function",
+                    "function": {"name": name, "arguments": json.dumps(args)},
+                }
+                for number, (name, args) in enumerate(self._calls(step))
+            ]
+        asked = len(body) // 4 if self._counts else 100 + step
+        reason = "tool_calls" if "tool_calls" in message else "stop"
+        answer = {
+            "id": f"r{len(self.seen)}", "object": "chat.completion", "created": 0, "model": "bench",
+            "choices": [{"index": 0, "message": message, "finish_reason": reason}],
+            "usage": {"prompt_tokens": asked, "completion_tokens": 10, "total_tokens": asked + 10},
+        }  # fmt: skip
+        return json.dumps(answer).encode()
 
 
-async def serve(port: int, steps: int, latency_s: float) -> None:
-    """Serve until killed. A request's step is the number of its assistant messages.
+async def serve(port: int, model: Model, latency_s: float) -> None:
+    """Serve until killed.
 
-    `GET /` returns what was seen of each request: its bytes, and the milliseconds from the last
-    reply to it, which is the client's own time.
+    `GET /` returns what was seen of each request: when it came, its bytes, those of its last two
+    messages, and the milliseconds from the last reply to it, which is the client's own time.
     """
-    seen: list[dict[str, float]] = []
+    bodies: list[bytes] = []
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         answered = None
         while head := await _head(reader):
             arrived = time.perf_counter()
             if head.startswith(b"GET"):
-                answer = json.dumps(seen).encode()
+                answer = json.dumps([model.seen, _bytes_of_step(bodies)]).encode()
             else:
                 body = await reader.readexactly(_length(head))
-                if answered is not None:
-                    seen.append({"bytes": len(body), "gap_ms": (arrived - answered) * 1000})
+                bodies[:] = [*bodies[-1:], body]
+                gap_ms = 0.0 if answered is None else (arrived - answered) * 1000
                 await asyncio.sleep(latency_s)
-                # Counted, not parsed: parsing a long conversation would take the client's CPU.
-                answer = reply(body.count(b'"assistant"'), steps)
+                answer = model.reply(body)
+                model.seen.append({"at": arrived, "bytes": len(body), "gap_ms": gap_ms})
             writer.write(
                 b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: "
                 + str(len(answer)).encode()
@@ -65,6 +108,14 @@ async def serve(port: int, steps: int, latency_s: float) -> None:
     server = await asyncio.start_server(handle, "127.0.0.1", port, limit=2**26)
     async with server:
         await server.serve_forever()
+
+
+def _bytes_of_step(bodies: list[bytes]) -> int:
+    """Return the bytes of what the newest request holds beyond the one before."""
+    if len(bodies) < 2:
+        return 0
+    before, now = (json.loads(body)["messages"] for body in bodies)
+    return len(json.dumps(now[len(before) :]))
 
 
 def _length(head: bytes) -> int:
@@ -82,7 +133,11 @@ async def _head(reader: asyncio.StreamReader) -> bytes:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--script", choices=SCRIPTS, default="note")
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--latency", type=float, default=0.0)
+    parser.add_argument("--counts", action="store_true")
     given = parser.parse_args()
-    asyncio.run(serve(given.port, given.steps, given.latency))
+    asyncio.run(
+        serve(given.port, Model(given.script, given.steps, counts=given.counts), given.latency)
+    )

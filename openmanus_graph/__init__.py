@@ -6,6 +6,8 @@ Importing this package does no I/O and pulls in no heavy library; names are load
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from openmanus_graph.imports import large_import
+
 if TYPE_CHECKING:
     from openmanus_graph.errors import ConfigError, ToolError
     from openmanus_graph.graphs.manus import build_manus_graph
@@ -38,4 +40,5 @@ def __getattr__(name: str) -> Any:
     """Load a public name when it is first used."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    with large_import():
+        return getattr(import_module(_HOMES[name]), name)

@@ -34,10 +34,19 @@ _Stamp = list[int]
 """Size in bytes, modification time in ns."""
 
 
-def take_baseline(workspace: Workspace, run: str) -> None:
-    """Remember the workspace as a run finds it. Blocks."""
-    stamps = dict(itertools.islice(_files(workspace), MAX_FILES + 1))
+def take_baseline(workspace: Workspace, run: str, *, anew: bool) -> None:
+    """Remember the workspace as a run finds it. Blocks.
+
+    Args:
+        workspace: Its folder.
+        run: Names the run.
+        anew: Whether to forget what is remembered of that run; one whose first checkpoints a
+            crash took away begins again, but found the workspace as it was before.
+    """
     path = _baseline(workspace, run)
+    if path.exists() and not anew:
+        return
+    stamps = dict(itertools.islice(_files(workspace), MAX_FILES + 1))
     temporary = path.with_suffix(".part")
     known = stamps if len(stamps) <= MAX_FILES else None
     temporary.write_text(json.dumps(known), encoding="utf-8")

@@ -2,12 +2,13 @@
 
 from typing import Any
 
-from jsonschema.validators import validator_for
 from pydantic import ValidationError
 
 
 def schema_problems(schema: dict[str, Any], value: Any) -> list[str]:
     """Check a value against a JSON schema."""
+    from jsonschema.validators import validator_for
+
     validator: Any = validator_for(schema)(schema)  # the stubs leave its type open
     return [
         f"{'.'.join(map(str, error.absolute_path)) or 'value'}: {error.message[:300]}"

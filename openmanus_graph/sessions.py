@@ -4,13 +4,18 @@ Handles never enter the state. Nodes find their thread's session in `registry.py
 through the runtime they are called with.
 """
 
+import asyncio
+import itertools
+import secrets
 import threading
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar, cast
 
 from langgraph.prebuilt import ToolRuntime
 
 from openmanus_graph.settings import Settings
+from openmanus_graph.state.reducers import Held, Holdings
 from openmanus_graph.workspace import Workspace
 
 SESSION_KEY = "openmanus_session"
@@ -24,9 +29,23 @@ class Handle(Protocol):
         """Let go of processes, sockets and files; may block, is called once, never raises."""
         ...
 
+    def held(self) -> str:
+        """Say what the model would lose with it, in words for the model; empty if nothing.
+
+        As the last call left it, from memory: the event loop calls it.
+        """
+        ...
+
 
 H = TypeVar("H", bound=Handle)
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class _Open:
+    handle: Handle
+    identity: str
+    looks: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
 
 
 class Session:
@@ -38,12 +57,17 @@ class Session:
         self.workspace = Workspace(settings.workspace, settings.protected)
         self.line = ""
         """Names the fork that the current run is, if it is one."""
-        self._handles: dict[str, Handle] = {}
+        self._handles: dict[str, _Open] = {}
+        self._dropped: Holdings = {}
+        """Handles of whose end the model was told at once: nothing is held by them any more."""
         self._cache: dict[Any, Any] = {}
         self._lock = threading.RLock()
 
     def configure(self, settings: Settings) -> None:
-        """Take over the settings of the thread's next run."""
+        """Take over the settings of the thread's next run. Blocks if handles do not fit them."""
+        old = self.settings
+        if (settings.sandbox, settings.workspace) != (old.sandbox, old.workspace):
+            self.close()
         self.settings = settings
         self.workspace = Workspace(settings.workspace, settings.protected)
         self._cache = {}
@@ -58,23 +82,49 @@ class Session:
             cache.setdefault(key, make())
         return cast("T", cache[key])  # the key stands for one type of value
 
+    async def cached_off_loop(self, key: Any, make: Callable[[], T]) -> T:
+        """Do as `cached` for a `make` that blocks."""
+        if key not in self._cache:
+            await asyncio.to_thread(self.cached, key, make)
+        return self.cached(key, make)
+
     def on_line(self, branch: str) -> str:
         """Return a branch's name on the fork that the current run is."""
-        return branch if branch.endswith(self.line) else branch + self.line
+        return branch if self.line in branch else branch + self.line
 
     def handle(self, name: str, open_handle: Callable[[], H]) -> H:
-        """Return the handle of that name, opening it when there is none. May block."""
+        """Return the handle of that name, opening it when there is none. May block.
+
+        A handle has the name of the resource that its tools share.
+        """
         with self._lock:
             if name not in self._handles:
-                self._handles[name] = open_handle()
-            return cast("H", self._handles[name])  # the name stands for one type of handle
+                identity = f"{name}:{secrets.token_hex(8)}"
+                self._handles[name] = _Open(open_handle(), identity)
+            return cast("H", self._handles[name].handle)  # the name stands for one type of handle
 
     def drop(self, name: str) -> None:
-        """Close a handle that is broken or no longer wanted; the next use opens another."""
+        """Close a handle that is broken or no longer wanted; the next use opens another.
+
+        The caller tells the model.
+        """
         with self._lock:
-            handle = self._handles.pop(name, None)
-        if handle is not None:
-            handle.close()
+            known = self._handles.pop(name, None)
+        if known is not None:
+            self._dropped[known.identity] = Held(what="", at=next(known.looks))
+            known.handle.close()
+
+    def held(self) -> Holdings:
+        """Return what the handles hold, those that were dropped included."""
+        # A copy, without the lock: another thread may hold it for as long as a kernel starts.
+        live = list(self._handles.values())
+        return self._dropped | {
+            known.identity: Held(what=known.handle.held(), at=next(known.looks)) for known in live
+        }
+
+    def identities(self) -> set[str]:
+        """Return the identities of the handles that are open."""
+        return {known.identity for known in list(self._handles.values())}
 
     def close(self) -> None:
         """Close everything, newest first. May block."""
@@ -82,8 +132,8 @@ class Session:
             with self._lock:
                 if not self._handles:
                     return
-                _, handle = self._handles.popitem()
-            handle.close()
+                _, known = self._handles.popitem()
+            known.handle.close()
 
 
 def session_of(runtime: ToolRuntime[Any, Any]) -> Session:

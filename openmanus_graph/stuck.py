@@ -12,12 +12,18 @@ from typing import Literal
 
 from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 
-from openmanus_graph.history import canonical, run_messages
+from openmanus_graph.canonical import canonical
+from openmanus_graph.history import newest_first
+from openmanus_graph.memo import MessageMemo
 
 MAX_PERIOD = 6
 HINT_AT, CHANGE_AT, STOP_AT = 3, 5, 8
 WINDOW = MAX_PERIOD * STOP_AT
 """Steps that can matter: the longest cycle, as often as it takes to be stopped."""
+
+# Each step looks at the ones before again.
+_calls = MessageMemo[list[str]]()
+_outcomes = MessageMemo[str]()
 
 Level = Literal["ok", "hint", "change", "stop"]
 Step = tuple[str, ...]
@@ -50,10 +56,9 @@ def judge(messages: Sequence[AnyMessage]) -> Verdict:
 
 def recent_steps(messages: Sequence[AnyMessage]) -> list[Step]:
     """Return the fingerprints of the run's last steps, oldest first."""
-    run = run_messages(messages)
     steps: list[Step] = []
     results: dict[str, ToolMessage] = {}
-    for message in reversed(run):
+    for message in newest_first(messages):
         if isinstance(message, ToolMessage):
             results[message.tool_call_id] = message
         elif isinstance(message, AIMessage):
@@ -102,26 +107,32 @@ def _nothing_new(steps: Sequence[Step]) -> int:
 
 
 def _step(reply: AIMessage, results: dict[str, ToolMessage]) -> Step:
-    triples = [
-        (call["name"], _normalised(canonical(call["args"])), results.get(call["id"] or ""))
+    made = [
+        (fingerprint, results.get(call["id"] or ""))
+        for call, fingerprint in zip(
+            reply.tool_calls, _calls.get(reply, _fingerprints), strict=True
+        )
+    ]
+    outcomes = [
+        fingerprint + (_outcomes.get(result, _outcome) if result else "")
+        for fingerprint, result in made
+    ]
+    # However an unreadable call was broken this time, it is the same mistake again.
+    outcomes += [
+        _fingerprint(call["name"] or "", "unreadable") for call in reply.invalid_tool_calls
+    ]
+    return tuple(sorted(outcomes)) or (_fingerprint("text", _normalised(reply.text)),)
+
+
+def _fingerprints(reply: AIMessage) -> list[str]:
+    return [
+        _fingerprint(call["name"], _normalised(canonical(call["args"])))
         for call in reply.tool_calls
     ]
-    triples += [
-        (broken["name"] or "", "unreadable", results.get(broken["id"] or ""))
-        for broken in reply.invalid_tool_calls
-    ]
-    if not triples:
-        return (_fingerprint("text", _normalised(reply.text), ""),)
-    return tuple(
-        sorted(_fingerprint(name, args, _outcome(args, result)) for name, args, result in triples)
-    )
 
 
-def _outcome(args: str, result: ToolMessage | None) -> str:
-    if result is None:
-        return ""
-    # However an unreadable call was broken this time, it is the same mistake again.
-    return "unreadable" if args == "unreadable" else result.text
+def _outcome(result: ToolMessage) -> str:
+    return _fingerprint(result.text)
 
 
 def _normalised(text: str) -> str:

@@ -74,6 +74,10 @@ class Workspace:
         path = self.own / (hashlib.sha256(content).hexdigest()[:16] + suffix)
         if not path.exists():
             temporary = path.with_suffix(path.suffix + ".part")
-            temporary.write_bytes(content)
-            temporary.replace(path)
+            try:
+                temporary.write_bytes(content)
+                temporary.replace(path)
+            except OSError:
+                temporary.unlink(missing_ok=True)  # a full disk leaves half of it
+                raise
         return path

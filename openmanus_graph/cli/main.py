@@ -1,5 +1,6 @@
 """The command `openmanus`. Commands import what they need when they run."""
 
+import gc
 import io
 import sqlite3
 import sys
@@ -7,9 +8,15 @@ from typing import Annotated
 
 import typer
 
-from openmanus_graph.cli.failures import RunError, database_complaint
+from openmanus_graph.cli.failures import (
+    RunError,
+    ToldError,
+    is_storage_fault,
+    storage_complaint,
+)
 from openmanus_graph.cli.options import InputOptions, OutputOptions, RunOptions, takes
 from openmanus_graph.errors import ConfigError
+from openmanus_graph.imports import calm
 
 app = typer.Typer(
     name="openmanus",
@@ -131,16 +138,23 @@ def trust() -> None:
 def main() -> None:
     """Run the command line; wrong usage and configuration exit with 2, other failures with 1."""
     _write_any_text()
+    # httpx would load a command of its own, which costs 3 MB and a twentieth of a second.
+    sys.modules["httpx._main"] = None  # type: ignore[assignment]  # makes importing it fail
+    calm(gc.get_threshold())
     try:
         app()
     except ConfigError as error:
         _end(str(error), 2)
+    except ToldError:
+        sys.exit(1)
     except RunError as error:
         _end(str(error), 1)
-    except sqlite3.Error as error:
+    except (sqlite3.Error, OSError) as error:
         from openmanus_graph.config.resolve import openmanus_home
 
-        _end(database_complaint(error, openmanus_home()), 1)
+        if not is_storage_fault(error):
+            raise
+        _end(storage_complaint(error, openmanus_home()), 1)
 
 
 def _end(complaint: str, code: int) -> None:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from langgraph.types import StateSnapshot
 
     from openmanus_graph.cli.runner import Run
+    from openmanus_graph.persistence.threads import Thread
 
 
 @dataclass(frozen=True)
@@ -58,30 +59,48 @@ def _plan(thread: str, reply: Reply, options: RunOptions) -> "Run":
         task=known.task,
         context=context,
         options=merged.stored(),
-        make_input=lambda: _next_input(asyncio.run(_state(thread, known.agent)), known.task, reply),
+        make_input=lambda: _next_input(asyncio.run(_state(thread, known.agent)), known, reply),
     )
 
 
-def _next_input(state: "StateSnapshot", task: str, reply: Reply) -> Any:
+def _next_input(state: "StateSnapshot", known: "Thread", reply: Reply) -> Any:
     """Decide how a thread goes on: answered, from where it was cut off, or with a new limit."""
     from langgraph.types import Command
 
-    from openmanus_graph.cli.runner import user_message
-
     value = reply.value()
+    cut_off = known.status == "running"
+    if value is None and (lost := _lost_message(state, known, cut_off=cut_off)):
+        return lost
     if state.interrupts:
         return _answered(state, value, reply.interrupt)
     if value is not None:
         raise ConfigError("This thread asks nothing; resume it without an answer.")
-    if not state.values.get("messages"):
-        return user_message(task, [])  # killed before its first checkpoint: nothing is lost
-    if state.next:
+    if state.tasks:  # `next` leaves out those that have ended, whose step is not saved yet
         return None
     if state.values.get("status") == "finished" or state.values.get("stop_reason") == "terminate":
+        if cut_off:
+            return None  # between its end and the answer: there is only that to tell
         raise ConfigError(
             "This thread is finished. Ask for more with: openmanus run --thread ID TASK."
         )
     return Command(goto="think")
+
+
+def _lost_message(state: "StateSnapshot", known: "Thread", *, cut_off: bool) -> Any:
+    """Return the newest user message as an input if no checkpoint has it, else None.
+
+    Under its own id: the ledger knows by that what was done for it.
+    """
+    from openmanus_graph.cli.runner import user_message
+    from openmanus_graph.cli.threads import open_threads
+
+    held = state.values.get("messages", [])
+    if held and not cut_off:
+        return None
+    message = open_threads().newest_message(known.id)
+    if message is None:
+        return None if held else user_message(known.task, [])
+    return None if message.id in {one.id for one in held} else {"messages": [message]}
 
 
 def _answered(state: "StateSnapshot", value: Any, wanted: str | None) -> Any:

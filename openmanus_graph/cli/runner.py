@@ -4,10 +4,11 @@ import asyncio
 import contextlib
 import datetime
 import signal
+import uuid
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 from urllib.parse import urlsplit
 
 from langchain_core.messages import HumanMessage
@@ -16,6 +17,7 @@ from langgraph.runtime import RunControl
 from langgraph.types import Command, Interrupt
 
 from openmanus_graph.cli.agents import build_agent
+from openmanus_graph.cli.failures import ToldError, complaint_of, is_storage_fault
 from openmanus_graph.cli.lock import hold_thread
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.config.resolve import openmanus_home
@@ -77,7 +79,7 @@ async def run_graph(run: Run, view: View, person: Person) -> int:
 
     Raises:
         ConfigError: The settings are wrong.
-        RunError: The thread is in use by another process.
+        RunError: The thread is in use by another process, or the disk failed on the way.
         sqlite3.Error: The database is damaged or cannot be used.
     """
     home = openmanus_home()
@@ -90,7 +92,8 @@ async def run_graph(run: Run, view: View, person: Person) -> int:
         threads = await asyncio.to_thread(_open_threads, home)
         # The workspace is found again also from another folder.
         options = {**_without_password(run.options), "workspace": str(settings.workspace)}
-        await asyncio.to_thread(threads.begin, run.thread, run.agent, run.task, options)
+        message = _begun_with(given)
+        await asyncio.to_thread(threads.begin, run.thread, run.agent, run.task, options, message)
         async with open_checkpointer(home) as checkpointer, open_session(run.thread):
             graph = build_agent(run.agent, checkpointer=checkpointer, **run.graph_arguments)
             driver = _Driver(graph, run, settings, view, person)
@@ -127,16 +130,18 @@ class _Driver:
             self._emit(type="notice", level="warning", text=warning)
         try:
             cancelled = await self._to_the_end(given)
+            final = await self._finish(cancelled=cancelled)
         except ConfigError as error:  # noticed on the way: a folder that went away, a vision model
             final = _failed(str(error), await self._values())
             self._emit(type="final", **final)
             return final, WRONG_USAGE_EXIT
-        except (
-            Exception
-        ) as error:  # a bug, or a disk that is full: the last event is due all the same
-            self._emit(type="final", **_failed(f"{type(error).__name__}: {error}", {}))
+        except Exception as error:  # the last event is due all the same
+            complaint = complaint_of(error, openmanus_home())
+            self._emit(type="final", **_failed(complaint, {}))
+            if is_storage_fault(error):
+                # Not recorded as failed: it is a run that was cut off, and can go on.
+                raise ToldError(complaint) from error
             raise
-        final = await self._finish(cancelled=cancelled)
         if final["status"] == "cancelled" and self.signal == signal.SIGTERM:
             return final, SIGTERM_EXIT
         return final, EXIT_CODES[final["status"]]
@@ -201,7 +206,7 @@ class _Driver:
         if state.interrupts:
             asked = interrupt_event(state.interrupts[0])
             status, reason, answer = "waiting", asked["kind"], asked["question"]
-        elif cancelled and state.next:
+        elif cancelled and state.tasks:
             status = reason = "cancelled"
             answer = last_text(values.get("messages", [])) or "The run was cancelled."
         final: dict[str, Any] = {
@@ -271,10 +276,19 @@ def _failed(sentence: str, values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _begun_with(given: Any) -> HumanMessage | None:
+    """Return the user message of a graph input; a run that goes on has none."""
+    if not isinstance(given, dict):
+        return None
+    messages = cast("dict[str, list[HumanMessage]]", given)["messages"]  # `user_message` made it
+    return messages[-1]
+
+
 def user_message(text: str, images: list[str]) -> dict[str, Any]:
     """Return the input of a run."""
     extra = {"images": images} if images else {}
-    return {"messages": [HumanMessage(text, additional_kwargs=extra)]}
+    message = HumanMessage(text, id=str(uuid.uuid4()), additional_kwargs=extra)
+    return {"messages": [message]}
 
 
 def _model_name(settings: Settings) -> str:

@@ -12,8 +12,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, cast
 
-from jsonschema.exceptions import SchemaError
-from jsonschema.validators import validator_for
 from langgraph.runtime import Runtime
 from pydantic import TypeAdapter, ValidationError
 
@@ -194,6 +192,9 @@ def _plain_format(response_format: ResponseFormat | None) -> ResponseFormat | No
     """Take the schema out of the wrapping that OpenAI's API wants around it."""
     if not isinstance(response_format, dict):
         return response_format
+    from jsonschema.exceptions import SchemaError
+    from jsonschema.validators import validator_for
+
     wrapped = cast("dict[str, Any]", response_format.get("json_schema") or response_format)
     schema: dict[str, Any] = wrapped["schema"] if "json_schema" in response_format else wrapped
     try:

@@ -148,7 +148,9 @@ def require_writable(folder: int, name: str, path: str) -> None:
         )
 
 
-def replace_file(folder: int, name: str, data: bytes, like: os.stat_result | None) -> None:
+def replace_file(
+    folder: int, name: str, data: bytes, like: os.stat_result | None, scratch: int | None = None
+) -> None:
     """Put a file in place at once, or leave everything as it was and raise OSError.
 
     Args:
@@ -156,36 +158,43 @@ def replace_file(folder: int, name: str, data: bytes, like: os.stat_result | Non
         name: Its name there.
         data: The whole content.
         like: The file it replaces, for owner and permissions. None: there must not be one.
+        scratch: Descriptor of a folder for the unfinished file, which stays when we are killed.
     """
     temporary = f".{secrets.token_hex(8)}.part"
+    place = folder if scratch is None else scratch
     try:
-        with os.fdopen(os.open(temporary, _NEW, 0o666, dir_fd=folder), "wb") as file:
+        with os.fdopen(os.open(temporary, _NEW, 0o666, dir_fd=place), "wb") as file:
             file.write(data)
             file.flush()
             if like:
                 _copy_owner_and_mode(file.fileno(), like)
             os.fsync(file.fileno())
         if like:
-            os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+            os.replace(temporary, name, src_dir_fd=place, dst_dir_fd=folder)
         else:
-            _rename_to_new(folder, temporary, name)
+            _rename_to_new(place, temporary, folder, name)
+    except OSError as error:
+        if error.errno != errno.EXDEV or scratch is None:
+            raise
+        replace_file(folder, name, data, like)  # a mount of its own
+        return
     finally:
         with suppress(OSError):
-            os.unlink(temporary, dir_fd=folder)
+            os.unlink(temporary, dir_fd=place)
     with suppress(OSError):  # some file systems cannot; the content itself is safe by now
         os.fsync(folder)
 
 
-def _rename_to_new(folder: int, temporary: str, name: str) -> None:
+def _rename_to_new(place: int, temporary: str, folder: int, name: str) -> None:
     """Rename without replacing what another process created meanwhile."""
     try:
-        os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+        os.link(temporary, name, src_dir_fd=place, dst_dir_fd=folder, follow_symlinks=False)
     except OSError as error:
         if error.errno not in _NO_HARD_LINKS:
             raise
         if status(folder, name):
             raise FileExistsError(errno.EEXIST, "File exists", name) from error
-        os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+        os.replace(temporary, name, src_dir_fd=place, dst_dir_fd=folder)
 
 
 def _copy_owner_and_mode(descriptor: int, like: os.stat_result) -> None:

@@ -99,7 +99,7 @@ def undo_edit(workspace: Workspace, path: str) -> str:
             if digest(now) != edit.after:
                 raise ToolError(_changed_since(workspace, name, edit, gone=now is None))
             require_writable(folder, real.name, path)
-            _restore(folder, real.name, edit.before)
+            _restore(workspace, folder, real.name, edit.before)
         history.drop(edit)
     if edit.before is None:
         return f"Undone: {name}, which that edit had created, is removed again."
@@ -140,17 +140,25 @@ def _replace(
     like = status(folder, real.name) if before is not None else None
     past = history.add(real, before, after)
     try:
-        replace_file(folder, real.name, after, like)
+        _put(history.workspace, folder, real.name, after, like)
     except OSError:
         history.drop(past)
         raise
 
 
-def _restore(folder: int, name: str, content: bytes | None) -> None:
+def _restore(workspace: Workspace, folder: int, name: str, content: bytes | None) -> None:
     if content is None:
         os.unlink(name, dir_fd=folder)
     else:
-        replace_file(folder, name, content, status(folder, name))
+        _put(workspace, folder, name, content, status(folder, name))
+
+
+def _put(
+    workspace: Workspace, folder: int, name: str, content: bytes, like: os.stat_result | None
+) -> None:
+    """Replace a file; what a crash leaves of that lies among our own files."""
+    with opened_folder(workspace, workspace.own, create=True) as scratch:
+        replace_file(folder, name, content, like, scratch)
 
 
 def _changed_since(workspace: Workspace, name: str, edit: PastEdit, *, gone: bool) -> str:

@@ -6,7 +6,7 @@ from functools import lru_cache
 from langchain_core.language_models import BaseChatModel
 
 from openmanus_graph.models.build import model_name
-from openmanus_graph.models.prices import is_local
+from openmanus_graph.models.prices import is_local, load_prices
 from openmanus_graph.settings import ModelSettings
 
 UNKNOWN_WINDOW = 128_000
@@ -65,10 +65,8 @@ def _plain_name(settings: ModelSettings) -> str:
 
 @lru_cache
 def _window_by_name(name: str) -> int:
-    from genai_prices import data_snapshot
-
     try:
-        _, model = data_snapshot.get_snapshot().find_provider_model(name, None, None, None)
+        _, model = load_prices().find_provider_model(name, None, None, None)
     except LookupError:
         pass
     else:

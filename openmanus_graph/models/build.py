@@ -12,8 +12,10 @@ from langchain_core.language_models import BaseChatModel
 from pydantic import ValidationError
 
 from openmanus_graph.errors import ConfigError
+from openmanus_graph.imports import large_import
 from openmanus_graph.models.access import api_key, base_url, certificate_context, is_elsewhere
 from openmanus_graph.models.failure_words import redact
+from openmanus_graph.models.prices import load_prices, needs_prices, prices_loaded
 from openmanus_graph.models.spec import ModelSpec, parse_spec
 from openmanus_graph.settings import ModelSettings
 
@@ -39,8 +41,10 @@ def build_model(settings: ModelSettings) -> BaseChatModel:
 
 
 async def prepare_model(settings: ModelSettings) -> BaseChatModel:
-    """Do as `build_model` does, with imports and certificates loaded off the event loop."""
-    return await asyncio.to_thread(_cached, settings, asyncio.get_running_loop())
+    """Do as `build_model` does, with imports, certificates and prices loaded off the event loop."""
+    loop = asyncio.get_running_loop()
+    ready = _ready(settings, loop)
+    return ready if ready is not None else await asyncio.to_thread(_prepare, settings, loop)
 
 
 async def close_models() -> None:
@@ -72,32 +76,57 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
+def _ready(settings: ModelSettings, loop: asyncio.AbstractEventLoop | None) -> BaseChatModel | None:
+    """Return the client if nothing has to be loaded for it any more."""
+    if _wants_prices(settings):
+        return None
+    if not isinstance(settings.model, str):
+        return settings.model
+    return _models.get(loop, {}).get(_key(parse_spec(settings.model), settings))
+
+
+def _prepare(settings: ModelSettings, loop: asyncio.AbstractEventLoop) -> BaseChatModel:
+    if _wants_prices(settings):
+        load_prices()
+    return _cached(settings, loop)
+
+
+def _wants_prices(settings: ModelSettings) -> bool:
+    name = model_name(settings)
+    plain = name.partition(":")[2] if isinstance(settings.model, str) else name
+    return not prices_loaded() and needs_prices(plain, settings.base_url)
+
+
+def _key(spec: ModelSpec, settings: ModelSettings) -> _Key:
+    return (
+        str(spec),
+        base_url(spec, settings),
+        api_key(spec, settings),
+        settings.api_version,
+        json.dumps(dict(settings.options), sort_keys=True, default=repr),
+    )
+
+
 def _cached(settings: ModelSettings, loop: asyncio.AbstractEventLoop | None) -> BaseChatModel:
     if not isinstance(settings.model, str):
         return settings.model
     spec = parse_spec(settings.model)
-    key_text = api_key(spec, settings)
-    key: _Key = (
-        str(spec),
-        base_url(spec, settings),
-        key_text,
-        settings.api_version,
-        json.dumps(dict(settings.options), sort_keys=True, default=repr),
-    )
+    key = _key(spec, settings)
     with _lock:  # `prepare_model` comes here in threads
         for closed in [other for other in _models if other is not None and other.is_closed()]:
             del _models[closed]
         models = _models.setdefault(loop, {})
         if key not in models:
-            models[key] = _make(spec, settings, key_text)
+            models[key] = _make(spec, settings, api_key(spec, settings))
         return models[key]
 
 
 def _make(spec: ModelSpec, settings: ModelSettings, key: str | None) -> BaseChatModel:
     try:
-        if spec.provider.package is None:
-            return _openai_compatible(spec, settings, key)
-        return _packaged(spec, settings, key)
+        with large_import():
+            if spec.provider.package is None:
+                return _openai_compatible(spec, settings, key)
+            return _packaged(spec, settings, key)
     except (ValidationError, TypeError, ValueError, ImportError) as error:
         # ImportError: a SOCKS proxy needs a package of its own. Pydantic's own text would repeat
         # the input, keys included.
@@ -119,8 +148,9 @@ def _openai_compatible(spec: ModelSpec, settings: ModelSettings, key: str | None
     from openmanus_graph.models.openai_compatible import AzureCompatibleModel, OpenAICompatibleModel
 
     context = certificate_context()
-    idle_s = settings.options.get("timeout", IDLE_TIMEOUT_S)
-    timeout = openai.Timeout(idle_s, connect=CONNECT_TIMEOUT_S)
+    timeout = settings.options.get("timeout", IDLE_TIMEOUT_S)
+    if isinstance(timeout, int | float):
+        timeout = openai.Timeout(timeout, connect=min(timeout, CONNECT_TIMEOUT_S))
     official = spec.provider.name in ("openai", "azure") and not is_elsewhere(spec, settings)
     arguments: dict[str, Any] = {
         "stream_usage": True,
@@ -163,7 +193,9 @@ def _azure_address(spec: ModelSpec, settings: ModelSettings) -> dict[str, Any]:
 def _packaged(spec: ModelSpec, settings: ModelSettings, key: str | None) -> BaseChatModel:
     provider = spec.provider
     client = _client_class(spec)
-    arguments: dict[str, Any] = {**_timeouts(provider.name), **settings.options}
+    # Retries are counted in one place, which is not the client: see `retries`.
+    options = {key: value for key, value in settings.options.items() if key != "max_retries"}
+    arguments: dict[str, Any] = {**_timeouts(provider.name), **options}
     arguments["model"] = spec.name
     if key is not None and provider.key_argument:
         arguments[provider.key_argument] = key

@@ -9,11 +9,13 @@ import mimetypes
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, AnyMessage, BaseMessage
+from langchain_core.prompt_values import ChatPromptValue
 
 from openmanus_graph.events import Emit, notice
 from openmanus_graph.history import run_messages
@@ -24,8 +26,8 @@ from openmanus_graph.models.caching import with_cache_marks
 from openmanus_graph.models.chunks import merged_message
 from openmanus_graph.models.identity import provider_of
 from openmanus_graph.models.prices import cost_usd, usage_of
-from openmanus_graph.models.projection import Pictures, picture_paths, pictured, project
-from openmanus_graph.models.retries import with_retries
+from openmanus_graph.models.projection import Pictures, Projector, picture_paths
+from openmanus_graph.models.retries import max_retries_of, with_retries
 from openmanus_graph.models.storable import storable
 from openmanus_graph.sessions import Session
 from openmanus_graph.settings import ModelSettings, Settings
@@ -58,7 +60,7 @@ async def call_model(call: ModelCall, session: Session, emit: Emit) -> tuple[AIM
     reason = limit_reached(call.progress, settings)
     if reason is not None:
         raise LimitReached(reason)
-    shown = pictured(call.history)
+    shown = _projector(session).pictured(call.history)
     chosen, model = await choose_model(shown, call, settings)
     request = await _request(shown, call, chosen, model, session, emit)
     emit({"type": "think_start", "step": call.step})
@@ -75,8 +77,10 @@ async def call_model(call: ModelCall, session: Session, emit: Emit) -> tuple[AIM
     reply = storable(raw, call.history)
     if reasoning := reply.additional_kwargs.get("reasoning_content"):
         notice(emit, f"Reasoning: {reasoning}", "info")
-    # In a thread: the first look at the prices loads them, and an estimate reads the whole request.
-    usage, unknown = await asyncio.to_thread(_account, raw, request, call, chosen, settings)
+    account = partial(_account, raw, request, call, chosen, settings)
+    # An estimate reads the whole request.
+    told = raw.usage_metadata and raw.usage_metadata["input_tokens"]
+    usage, unknown = account() if told else await asyncio.to_thread(account)
     for text in unknown:
         _once(session, emit, text)
     emit(
@@ -135,7 +139,9 @@ async def _request(
             "vision_model to one that sees, or [llm] sees_images = true if this one does."
         )
         _once(session, emit, text)
-    messages = project(call.history, system=call.system, steering=call.steering, pictures=pictures)
+    messages = _projector(session).project(
+        call.history, system=call.system, steering=call.steering, pictures=pictures
+    )
     name = model_name(chosen)
     stable = len(messages) - 1 if call.steering else None
     return with_cache_marks(messages, provider_of(chosen), name, stable)
@@ -159,13 +165,18 @@ async def _ask(
         return await _stream(bound, request, emit)
 
     return await with_retries(
-        attempt, notice=lambda text: notice(emit, text), subject=model_name(chosen)
+        attempt,
+        notice=lambda text: notice(emit, text),
+        subject=model_name(chosen),
+        max_retries=max_retries_of(chosen.options),
     )
 
 
 async def _stream(model: BaseChatModel, request: list[BaseMessage], emit: Emit) -> AIMessage:
     chunks: list[AIMessageChunk] = []
-    async for piece in cast("AsyncIterator[AIMessage]", model.astream(request)):
+    # LangChain would look at each message of a plain list again.
+    ready = ChatPromptValue.model_construct(messages=request)
+    async for piece in cast("AsyncIterator[AIMessage]", model.astream(ready)):
         if piece.text:
             emit({"type": "token", "text": piece.text})
         if not isinstance(piece, AIMessageChunk):
@@ -207,6 +218,10 @@ def _account(
 def _once(session: Session, emit: Emit, text: str) -> None:
     """Tell the person something, once per run."""
     session.cached(text, lambda: notice(emit, text, "info"))
+
+
+def _projector(session: Session) -> Projector:
+    return session.cached(Projector, Projector)
 
 
 def _in_this_run(shown: Sequence[AnyMessage], history: Sequence[AnyMessage]) -> bool:

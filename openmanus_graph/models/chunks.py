@@ -14,6 +14,11 @@ from langchain_core.messages import (
 from langchain_core.messages.ai import add_ai_message_chunks
 from langchain_core.messages.tool import invalid_tool_call, tool_call
 
+from openmanus_graph.history import with_places
+from openmanus_graph.models.surrogates import with_pairs_joined
+
+WHOLE_CALLS = "whole_calls"
+"""Key of the last chunk's `additional_kwargs` under which our own client hands over the calls."""
 NOT_AN_OBJECT = "The arguments are not a JSON object."
 
 
@@ -30,9 +35,13 @@ def merged_message(chunks: Iterable[AIMessageChunk]) -> AIMessage:
     whole = add_ai_message_chunks(first, *rest) if rest else first
     calls: list[ToolCall] = []
     invalid: list[InvalidToolCall] = []
-    for piece in whole.tool_call_chunks:
+    broken_at: list[int] = []
+    extra = dict(whole.additional_kwargs)
+    pieces: list[ToolCallChunk] = extra.pop(WHOLE_CALLS, whole.tool_call_chunks)
+    for position, piece in enumerate(pieces):
         arguments, fault = _arguments(piece)
         if arguments is None:
+            broken_at.append(position)
             invalid.append(
                 invalid_tool_call(
                     name=piece["name"], args=piece["args"], id=piece["id"], error=fault
@@ -42,7 +51,7 @@ def merged_message(chunks: Iterable[AIMessageChunk]) -> AIMessage:
             calls.append(tool_call(name=piece["name"] or "", args=arguments, id=piece["id"]))
     return AIMessage(
         content=cast("Any", whole.content),  # the stub knows lists of str or of dict only
-        additional_kwargs=whole.additional_kwargs,
+        additional_kwargs=with_places(extra, broken_at),
         response_metadata=whole.response_metadata,
         usage_metadata=whole.usage_metadata,
         id=whole.id,
@@ -52,8 +61,13 @@ def merged_message(chunks: Iterable[AIMessageChunk]) -> AIMessage:
     )
 
 
+def is_readable(piece: ToolCallChunk) -> bool:
+    """Say whether the arguments of a whole call are a JSON object."""
+    return _arguments(piece)[0] is not None
+
+
 def _arguments(piece: ToolCallChunk) -> tuple[dict[str, Any] | None, str]:
-    text = (piece["args"] or "").strip()
+    text = with_pairs_joined(piece["args"] or "").strip()
     if not text:
         return {}, ""
     try:

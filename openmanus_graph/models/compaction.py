@@ -1,9 +1,10 @@
 """Making room: a conversation that nears the model's window becomes notes and its last turns.
 
-The task itself is kept word for word. The notes are written by the model; where even that call
+What the user said is kept word for word, by code. The notes are written by the model; where that
 fails, a mechanical digest stands in, so that compaction always succeeds.
 """
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -14,21 +15,30 @@ from openmanus_graph.events import Emit, notice
 from openmanus_graph.history import last_user_message
 from openmanus_graph.limits import LimitReached
 from openmanus_graph.models.call_model import ModelCall, call_model, window_of
+from openmanus_graph.models.condensed import (
+    Parts,
+    cut_middle,
+    divide,
+    size_of,
+    transcript,
+    words_of,
+)
 from openmanus_graph.models.failures import ModelError
-from openmanus_graph.prompts import compacted_task, compaction_request, compaction_system
+from openmanus_graph.prompts import compaction_request, compaction_system
 from openmanus_graph.sessions import Session
 from openmanus_graph.state.reducers import Usage, add_usage, no_usage
 from openmanus_graph.tools.toolset import Toolset
 
 FULL_AT = 0.75
 """Share of the window at which a conversation is compacted before the next call."""
-KEPT_SHARE = 0.15
-"""Share of the window that the last turns may take in the new conversation."""
+PAST_SHARE, NOTES_SHARE, KEPT_SHARE = 0.25, 0.25, 0.35
+"""Shares of the room beside the task: earlier messages of the user, notes, newest turns."""
+NOTES_REQUEST_SHARE = 0.8
+"""Share of the window that a request for notes may take."""
 CHARS_PER_TOKEN = 3
-"""Low on purpose: too many notes are refused, too few only cost a little."""
-RESULT_CHARS = 1500
-TASK_KEY, NOTES_KEY = "openmanus_task", "openmanus_notes"
-"""Where a compacted user message keeps its own words, and the notes."""
+"""Low on purpose: too much is refused, too little only costs some detail."""
+LEAST_PIECE = 500
+NOTES_WORDS, CHARS_PER_WORD = 800, 7
 
 
 @dataclass(frozen=True)
@@ -49,21 +59,27 @@ async def call_with_room(call: ModelCall, session: Session, emit: Emit) -> Thoug
     Raises:
         ConfigError: The model's settings are wrong.
     """
+    started = time.monotonic()
     window = await window_of(session.settings)
-    thought = Thought(None, no_usage())
-    if not is_full(call.history, window):
+    if not is_full(call, window):
         thought = await _try(call, session, emit)
         too_long = isinstance(thought.ended, ModelError) and thought.ended.kind == "context_length"
         if not too_long or len(call.history) < 2:  # a task alone cannot be shortened
             return thought
+        # The server's own is smaller than we thought, and some report less than they were sent.
+        window = min(window, max(tokens_of(call), count_tokens_approximately(list(call.history))))
+    writer = NotesWriter(call, session, emit)
     try:
-        compacted, spent = await compact(call, window, session, emit)
+        compacted = await compact(call, window, writer, emit)
     except LimitReached as limit:
-        return Thought(None, no_usage(), ended=limit)
-    spent_already = add_usage(call.progress.usage, spent)
-    shorter = replace(call, history=compacted, progress=replace(call.progress, usage=spent_already))
-    thought = await _try(shorter, session, emit)
-    return replace(thought, usage=add_usage(spent, thought.usage), compacted=compacted)
+        return Thought(None, writer.spent, ended=limit)
+    progress = replace(
+        call.progress,
+        usage=add_usage(call.progress.usage, writer.spent),
+        elapsed_s=call.progress.elapsed_s + time.monotonic() - started,
+    )
+    thought = await _try(replace(call, history=compacted, progress=progress), session, emit)
+    return replace(thought, usage=add_usage(writer.spent, thought.usage), compacted=compacted)
 
 
 async def _try(call: ModelCall, session: Session, emit: Emit) -> Thought:
@@ -73,105 +89,108 @@ async def _try(call: ModelCall, session: Session, emit: Emit) -> Thought:
         return Thought(None, no_usage(), ended=ended)
 
 
-def tokens_of(history: Sequence[AnyMessage]) -> int:
-    """Estimate a conversation: the last reported figure, and what came after it."""
+def tokens_of(call: ModelCall) -> int:
+    """Estimate a request: the last reported figure, and what came after it."""
+    history = call.history
     for position in range(len(history) - 1, -1, -1):
         message = history[position]
         if isinstance(message, AIMessage) and message.usage_metadata:
             later = list(history[position + 1 :])
             return message.usage_metadata["total_tokens"] + count_tokens_approximately(later)
-    return count_tokens_approximately(list(history))
+    return count_tokens_approximately(list(history)) + fixed_tokens(call)
 
 
-def is_full(history: Sequence[AnyMessage], window: int) -> bool:
-    """Say whether the next request would come near the window's end, and compaction would help.
+def fixed_tokens(call: ModelCall) -> int:
+    """Estimate what stands in each request beside the conversation."""
+    beside = [HumanMessage(call.system), HumanMessage(call.steering)]
+    return count_tokens_approximately(beside, tools=list(call.tools.definitions))
 
-    A task that fills the window by itself is kept all the same; the model's server has the word.
+
+def is_full(call: ModelCall, window: int) -> bool:
+    """Say whether the request comes near the window's end, and compaction would help.
+
+    What fills the window without the conversation (a long task, many tools) is kept all the same;
+    the model's server has the word.
     """
     limit = FULL_AT * window
-    task = last_user_message(history)
-    if tokens_of(history) <= limit or task is None:
+    task = last_user_message(call.history)
+    if task is None or tokens_of(call) <= limit:
         return False
-    return count_tokens_approximately([task]) < limit / 2
+    words = count_tokens_approximately([task])
+    beside = count_tokens_approximately(list(call.history)) - words
+    return words < limit / 2 and beside > limit / 4
 
 
 async def compact(
-    call: ModelCall, window: int, session: Session, emit: Emit
-) -> tuple[list[AnyMessage], Usage]:
-    """Return a short conversation to go on with, and what the notes cost.
+    call: ModelCall, window: int, writer: "NotesWriter", emit: Emit
+) -> list[AnyMessage]:
+    """Return a short conversation to go on with.
 
     Raises:
-        LimitReached: The run's limits forbid the call that writes the notes.
+        LimitReached: The run's limits forbid a call that writes the notes.
     """
-    task = last_user_message(call.history) or HumanMessage("")
-    words = str(task.additional_kwargs.get(TASK_KEY) or task.text)
-    earlier = str(task.additional_kwargs.get(NOTES_KEY, ""))
-    kept = last_turns(call.history, int(KEPT_SHARE * window) * CHARS_PER_TOKEN)
-    old = call.history[: len(call.history) - len(kept)]
-    since = [message for message in old if message is not task]
-    shown = "\n".join(filter(None, (earlier, transcript(since, window // 2 * CHARS_PER_TOKEN))))
-    request = replace(
-        call,
-        system=compaction_system(),
-        history=[HumanMessage(compaction_request(task=words, transcript=shown))],
-        steering="",
-        tools=Toolset({}, None),
-    )
+    room = room_for(call, window)
+    parts = divide(call.history, int(PAST_SHARE * room), int(KEPT_SHARE * room))
+    notes_chars = int(NOTES_SHARE * room)
+    shown = int(NOTES_REQUEST_SHARE * window * chars_per_token(call))
+    piece_chars = max(LEAST_PIECE, shown - len(parts.words) - notes_chars)
+    notes = await writer.write(parts, transcript(parts.old, piece_chars), notes_chars)
+    text = f"The conversation was compacted: {len(parts.old)} messages became notes."
+    notice(emit, text, "info")
+    return parts.with_notes(notes)
 
-    def notices_only(event: dict[str, object]) -> None:
+
+def room_for(call: ModelCall, window: int) -> int:
+    """Return the characters that a compacted conversation may take beside its task."""
+    limit = FULL_AT * window
+    task = last_user_message(call.history)
+    words = len(words_of(task)) if task else 0
+    room = (limit - fixed_tokens(call)) * chars_per_token(call) - words
+    return int(max(room, limit / 4))
+
+
+def chars_per_token(call: ModelCall) -> float:
+    """Return how much text a token is in this conversation: Chinese takes more tokens."""
+    chars = sum(map(size_of, call.history))
+    return min(float(CHARS_PER_TOKEN), max(1.0, chars / max(1, tokens_of(call))))
+
+
+class NotesWriter:
+    """Has the notes written, piece by piece; what it cannot have written it digests itself."""
+
+    def __init__(self, call: ModelCall, session: Session, emit: Emit) -> None:
+        self._session, self._emit = session, emit
+        self._call = replace(call, system=compaction_system(), steering="", tools=Toolset({}, None))
+        self.spent = no_usage()
+
+    async def write(self, parts: Parts, pieces: Sequence[str], max_chars: int) -> str:
+        """Return notes of all pieces. LimitReached when the run may not go on."""
+        notes, left = parts.notes, list(pieces)
+        words = min(NOTES_WORDS, max_chars // CHARS_PER_WORD)
+        while left:
+            piece = left.pop(0)
+            shown = "\n".join(filter(None, (notes, piece)))
+            request = compaction_request(task=parts.words, transcript=shown, words=str(words))
+            try:
+                written = await self._ask(request)
+            except ModelError as error:
+                if error.kind == "context_length" and len(piece) > LEAST_PIECE:
+                    left[:0] = [piece[: len(piece) // 2], piece[len(piece) // 2 :]]
+                    continue
+                text = f"The notes could not be written by the model: {error.sentence}"
+                notice(self._emit, text)
+                written = ""
+            notes = cut_middle(written or shown, max_chars)
+        return notes
+
+    async def _ask(self, request: str) -> str:
+        usage = add_usage(self._call.progress.usage, self.spent)
+        progress = replace(self._call.progress, usage=usage)
+        call = replace(self._call, history=[HumanMessage(request)], progress=progress)
+        reply, cost = await call_model(call, self._session, self._notices_only)
+        self.spent = add_usage(self.spent, cost)
+        return reply.text.strip()
+
+    def _notices_only(self, event: dict[str, object]) -> None:
         if event["type"] == "notice":
-            emit(event)
-
-    try:
-        reply, usage = await call_model(request, session, notices_only)
-        notes = reply.text.strip()
-    except ModelError as error:
-        notice(emit, f"The notes could not be written by the model: {error.sentence}")
-        notes, usage = "", no_usage()
-    notice(emit, f"The conversation was compacted: {len(old)} messages became notes.", "info")
-    notes = notes or "\n".join(filter(None, (earlier, transcript(since, 4000))))
-    text = compacted_task(task=words, notes=notes)
-    extra = {**task.additional_kwargs, TASK_KEY: words, NOTES_KEY: notes}
-    first = HumanMessage(text, id=task.id, additional_kwargs=extra)
-    return [first, *map(_uncounted, kept)], usage
-
-
-def last_turns(history: Sequence[AnyMessage], max_chars: int) -> Sequence[AnyMessage]:
-    """Return the newest whole turns that fit; a call is never parted from its result."""
-    start, chars = len(history), 0
-    for position in range(len(history) - 1, 0, -1):
-        message = history[position]
-        if message.type == "human":
-            break
-        chars += len(message.text) + len(str(getattr(message, "tool_calls", "")))
-        if chars > max_chars:
-            break
-        if message.type == "ai":
-            start = position
-    return history[start:]
-
-
-def transcript(messages: Sequence[AnyMessage], max_chars: int) -> str:
-    """Write messages as text, long ones cut, the middle left out if it is too much."""
-    text = "\n".join(filter(None, map(_line, messages)))
-    if len(text) <= max_chars:
-        return text
-    half = max_chars // 2
-    return f"{text[:half]}\n[... {len(text) - max_chars} characters left out ...]\n{text[-half:]}"
-
-
-def _line(message: AnyMessage) -> str:
-    text = message.text.strip()
-    if len(text) > RESULT_CHARS:
-        text = f"{text[: RESULT_CHARS // 2]} [...] {text[-RESULT_CHARS // 2 :]}"
-    calls = message.tool_calls if isinstance(message, AIMessage) else []
-    made = [f"calls {call['name']} {str(call['args'])[:RESULT_CHARS]}" for call in calls]
-    said = " ".join(filter(None, (text, *made)))
-    return f"{message.type}: {said}" if said else ""
-
-
-def _uncounted(message: AnyMessage) -> AnyMessage:
-    """Drop the reported usage: it counted the conversation that is gone."""
-    if not isinstance(message, AIMessage):
-        return message
-    return message.model_copy(update={"usage_metadata": None})
+            self._emit(event)

@@ -53,9 +53,17 @@ class Failure:
     """What an exception of a model call means."""
 
     kind: FailureKind
-    sentence: str
+    event: str
+    """What failed and why, in a sentence."""
+    advice: str = ""
+    """What a person can do about it."""
     retry_after_s: float | None = None
     """How long the server asked to wait."""
+
+    @property
+    def sentence(self) -> str:
+        """All that the person should know when it is not tried again."""
+        return f"{self.event} {self.advice}".rstrip()
 
 
 def classify(error: BaseException, subject: str = "The model") -> Failure | None:
@@ -79,7 +87,7 @@ def classify(error: BaseException, subject: str = "The model") -> Failure | None
     said = redact(" ".join(text.split()))[:400].rstrip(". ")
     reason = f": {said}" if said and said.lower() not in what.lower() else ""
     advice = next((text for words, text in _ADVICE_ON if words in what), _ADVICE[kind])
-    return Failure(kind, f"{subject} {what}{reason}. {advice}", wait)
+    return Failure(kind, f"{subject} {what}{reason}.", advice, wait)
 
 
 _ADVICE: dict[FailureKind, str] = {
@@ -244,6 +252,8 @@ def _what_failed(error: BaseException, status: int | None, kind: FailureKind) ->
         return "could not be reached safely"
     if names & {"TimeoutError", "APITimeoutError", "TimeoutException"}:
         return "did not answer in time"
+    if "DecodingError" in names:  # of its compression
+        return "gave no usable reply"
     if isinstance(error, ReplyError):
         return "gave no usable reply" if kind == "retry" else "refused the request"
     if names & {"ReadError", "RemoteProtocolError", "EndOfStream", "IncompleteRead"}:

@@ -21,13 +21,13 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from pydantic import PrivateAttr
 from typing_extensions import override
 
+from openmanus_graph.memo import GrowingMemo
 from openmanus_graph.models.chunks import merged_message
 from openmanus_graph.models.failures import classify
 from openmanus_graph.models.openai_events import ByteResponse, read_events
 from openmanus_graph.models.openai_replies import ReplyReader
 from openmanus_graph.models.openai_wire import (
     Dialect,
-    WireCache,
     WireMessage,
     adapt,
     dialect_of,
@@ -48,7 +48,7 @@ class _Compatible(BaseChatOpenAI):
     `stream_options` or streaming is asked again without, and that is remembered.
     """
 
-    _wire: WireCache = PrivateAttr(default_factory=WireCache)
+    _wire: GrowingMemo[bytes] = PrivateAttr(default_factory=GrowingMemo[bytes])
     _refused: set[str] = PrivateAttr(default_factory=set[str])
 
     @property
@@ -121,9 +121,7 @@ class _Compatible(BaseChatOpenAI):
     ) -> AsyncIterator[ChatGenerationChunk]:
         """Ask, and yield the pieces of the reply; the last one carries usage and reason."""
         reader = ReplyReader()
-        # Looked up once: thousands of messages pass here, and pydantic's attributes are slow.
-        find, make = self._wire.get, self._wire_json
-        wire = [find(message, make) for message in messages]
+        wire = self._wire.get(messages, self._wire_json)
         async for event in read_events(await self._open(payload, wire)):
             chunk = reader.read(event)
             if chunk is not None:

@@ -1,6 +1,7 @@
 """The events of an answer: server-sent events or one JSON document, whatever its headers claim."""
 
 import asyncio
+import codecs
 import json
 from collections.abc import AsyncIterator
 from typing import Any, Protocol, cast
@@ -36,12 +37,16 @@ async def read_events(response: ByteResponse) -> AsyncIterator[Event]:
         if start[:1] in (b"{", b"[", b"<", b""):
             yield _document(start + b"".join([part async for part in body]))
             return
+        seen = False
         async for data in _event_data(start, body):
+            seen = True
             if data.strip() == b"[DONE]":
                 yield DONE
                 await _drain(body)
                 return
             yield _parse(data)
+        if not seen:
+            raise ReplyError(f"the server sent no event of a reply: {_shown(start)}")
     finally:
         await response.aclose()
 
@@ -49,21 +54,21 @@ async def read_events(response: ByteResponse) -> AsyncIterator[Event]:
 async def _first_bytes(body: AsyncIterator[bytes]) -> bytes:
     """Read until something else than white space came, which some servers send to stay awake."""
     async for part in body:
-        if start := part.lstrip():
+        if start := part.removeprefix(codecs.BOM_UTF8).lstrip():
             return start
     return b""
 
 
 def _document(body: bytes) -> Event:
     try:
-        parsed = json.loads(body)
+        parsed = json.loads(_text(body))
     except ValueError:
         parsed = None
     if isinstance(parsed, list) and parsed:  # Google wraps its errors in a list
         parsed = cast("list[object]", parsed)[0]
     if isinstance(parsed, dict):
         return cast("Event", parsed)
-    shown = body[:200].decode("utf-8", "replace").strip()
+    shown = _shown(body)
     if body[:1] == b"<":  # a web server answers, not a model's
         raise ReplyError(f"the server sent an HTML page: {shown}", kind="not_found")
     what = f"something that is not a chat completion: {shown}" if shown else "nothing"
@@ -86,17 +91,18 @@ async def _event_data(start: bytes, body: AsyncIterator[bytes]) -> AsyncIterator
 
 
 async def _lines(start: bytes, body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    pending = start
-    while True:
-        *lines, pending = pending.replace(b"\r\n", b"\n").split(b"\n")
-        for line in lines:
-            yield line.rstrip(b"\r")
+    """Yield lines without their ends. A line of megabytes is put together only once."""
+    open_line: list[bytes] = []
+    part: bytes | None = start
+    while part is not None:
+        *ended, rest = part.split(b"\n")
+        for piece in ended:
+            yield b"".join([*open_line, piece]).removesuffix(b"\r")
+            open_line.clear()
+        open_line.append(rest)
         part = await anext(body, None)
-        if part is None:
-            break
-        pending += part
-    if pending:
-        yield pending
+    if line := b"".join(open_line):
+        yield line
 
 
 async def _drain(body: AsyncIterator[bytes]) -> None:
@@ -111,10 +117,18 @@ async def _drain(body: AsyncIterator[bytes]) -> None:
 
 def _parse(data: bytes) -> Event:
     try:
-        parsed = json.loads(data)
+        parsed = json.loads(_text(data))
     except ValueError as error:
-        shown = data[:200].decode("utf-8", "replace")
-        raise ReplyError(f"the stream holds something that is not JSON: {shown}") from error
+        raise ReplyError(f"the stream holds something that is not JSON: {_shown(data)}") from error
     if not isinstance(parsed, dict):
         raise ReplyError(f"the stream holds something that is no object: {str(parsed)[:200]}")
     return cast("Event", parsed)
+
+
+def _text(data: bytes) -> str:
+    """Decode JSON; bytes that are no UTF-8 become surrogates, which are dealt with later."""
+    return data.decode("utf-8", "surrogateescape")
+
+
+def _shown(data: bytes) -> str:
+    return data[:200].decode("utf-8", "replace").strip()

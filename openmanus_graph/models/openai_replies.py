@@ -1,19 +1,19 @@
 """Chat completions, whole or in pieces, as LangChain's chunks: what servers really send."""
 
-import json
 from collections.abc import Mapping
 from typing import Any, cast
 
 from langchain_core.messages import AIMessageChunk
 from langchain_core.messages.ai import InputTokenDetails, OutputTokenDetails, UsageMetadata
-from langchain_core.messages.tool import ToolCallChunk, tool_call_chunk
 from langchain_core.outputs import ChatGenerationChunk
 
+from openmanus_graph.models.chunks import WHOLE_CALLS, is_readable
 from openmanus_graph.models.failure_words import FailureKind
 from openmanus_graph.models.failures import ReplyError
+from openmanus_graph.models.openai_calls import CallSlots
 from openmanus_graph.models.openai_events import DONE, Event
-
-Fields = Mapping[str, Any]
+from openmanus_graph.models.openai_fields import Fields, count, fields, items
+from openmanus_graph.models.surrogates import PairHolder
 
 
 class ReplyReader:
@@ -24,14 +24,15 @@ class ReplyReader:
 
     def __init__(self) -> None:
         self._seen_choice = False
-        self._seen_output = False
+        self._seen_text = False
         self._finish_reason: str | None = None
         self._done = False
         self._usage: Fields | None = None
         self._about: dict[str, Any] = {}
         self._kwargs: dict[str, Any] = {}
         self._details: list[dict[str, Any]] = []
-        self._calls = _CallSlots()
+        self._calls = CallSlots()
+        self._text = PairHolder()
 
     def read(self, event: Event) -> ChatGenerationChunk | None:
         """Take one event; return what it adds to the reply.
@@ -42,12 +43,14 @@ class ReplyReader:
         if event is DONE:
             self._done = True
             return None
-        if event.get("error"):
-            raise reply_error(event["error"])
+        if error := _error_in(event):
+            raise reply_error(error)
         self._note(event)
         choice = _first_choice(event)
         if choice is None:
             return None
+        if choice.get("error"):
+            raise reply_error(choice["error"])
         self._seen_choice = True
         self._finish_reason = choice.get("finish_reason") or self._finish_reason
         whole = choice.get("message")
@@ -57,7 +60,10 @@ class ReplyReader:
         return self._chunk(cast("Fields", delta)) if isinstance(delta, Mapping) else None
 
     def finish(self) -> ChatGenerationChunk:
-        """Return the last chunk: usage, finish reason and fields that must be sent back.
+        """Return the last chunk: tool calls, usage, finish reason and what must be sent back.
+
+        Calls come whole, since LangChain reads the arguments anew with every piece, in a time
+        that is quadratic where they are not JSON. Those that are not, it does not get to see.
 
         Raises:
             ReplyError: There was no reply, or it broke off.
@@ -69,11 +75,13 @@ class ReplyReader:
             raise ReplyError("the stream broke off before the reply's end")
         if self._finish_reason == "error":
             raise ReplyError("the provider reported an error in the middle of its reply")
-        if self._finish_reason == "content_filter" and not self._seen_output:
+        calls = self._calls.calls()
+        if self._finish_reason == "content_filter" and not (self._seen_text or calls):
             raise ReplyError("the reply was withheld", kind="content_filter")
         message = AIMessageChunk(
-            content="",
-            additional_kwargs=self._last_kwargs(),
+            content=self._text.rest(),
+            additional_kwargs={**self._last_kwargs(), **({WHOLE_CALLS: calls} if calls else {})},
+            tool_call_chunks=[call for call in calls if is_readable(call)],
             usage_metadata=usage_metadata(self._usage) if self._usage else None,
             chunk_position="last",
         )
@@ -90,19 +98,19 @@ class ReplyReader:
 
     def _chunk(self, delta: Fields) -> ChatGenerationChunk | None:
         text, thought = _text_and_thought(delta)
-        calls = self._calls.read(delta.get("tool_calls"))
+        text = self._text.add(text)
+        self._calls.read(delta.get("tool_calls"))
         kwargs: dict[str, Any] = {}
         if thought:
             kwargs["reasoning_content"] = thought
             if not delta.get("reasoning_content") and isinstance(delta.get("reasoning"), str):
                 self._kwargs["reasoning_field"] = "reasoning"
-        for detail in cast("list[Any]", delta.get("reasoning_details") or []):
+        for detail in items(delta.get("reasoning_details")):
             _add_detail(self._details, detail)
-        if not (text or calls or kwargs):
+        if not (text or kwargs):
             return None
-        self._seen_output = self._seen_output or bool(text or calls)
-        message = AIMessageChunk(content=text, additional_kwargs=kwargs, tool_call_chunks=calls)
-        return ChatGenerationChunk(message=message)
+        self._seen_text = self._seen_text or bool(text)
+        return ChatGenerationChunk(message=AIMessageChunk(content=text, additional_kwargs=kwargs))
 
     def _last_kwargs(self) -> dict[str, Any]:
         kwargs = dict(self._kwargs)
@@ -127,77 +135,18 @@ class ReplyReader:
         return info
 
 
-class _CallSlots:
-    """Puts the pieces of tool calls in their places.
-
-    Servers leave out the index, repeat id and name in every piece, number all calls 0, or send
-    arguments as an object. What leaves here has one index per call, and id and name once.
-    """
-
-    def __init__(self) -> None:
-        self.extras: dict[str, dict[str, Any]] = {}
-        self._ids: list[str] = []
-        self._names: list[str] = []
-        self._slot_of: dict[int, int] = {}
-
-    def read(self, pieces: object) -> list[ToolCallChunk]:
-        if not isinstance(pieces, list):
-            return []
-        found: list[ToolCallChunk] = []
-        for position, piece in enumerate(cast("list[object]", pieces)):
-            if isinstance(piece, Mapping):
-                found.append(self._piece(cast("Fields", piece), position))
-        return found
-
-    def _piece(self, piece: Fields, position: int) -> ToolCallChunk:
-        function = cast("Fields", piece.get("function") or {})
-        call_id, name = str(piece.get("id") or ""), str(function.get("name") or "")
-        given = piece.get("index")
-        slot = self._slot(given if isinstance(given, int) else position, call_id, name, given)
-        new_id = call_id if not self._ids[slot] else ""
-        new_name = name if not self._names[slot] else ""
-        self._ids[slot] = self._ids[slot] or call_id
-        self._names[slot] = self._names[slot] or name
-        if piece.get("extra_content") and self._ids[slot]:  # Gemini's thought signature
-            self.extras[self._ids[slot]] = {"extra_content": piece["extra_content"]}
-        return tool_call_chunk(
-            name=new_name or None,
-            args=_argument_text(function.get("arguments")),
-            id=new_id or None,
-            index=slot,
-        )
-
-    def _slot(self, index: int, call_id: str, name: str, given: object) -> int:
-        slot = self._slot_of.get(index)
-        if slot is None and given is None and self._ids and not (call_id or name):
-            return len(self._ids) - 1  # a piece without any mark continues the last call
-        if slot is None or self._is_another(slot, call_id, name):
-            slot = len(self._ids)
-            self._ids.append("")
-            self._names.append("")
-            self._slot_of[index] = slot
-        return slot
-
-    def _is_another(self, slot: int, call_id: str, name: str) -> bool:
-        if name and call_id and self._ids[slot]:
-            return call_id != self._ids[slot]
-        return bool(name and self._names[slot] and name != self._names[slot])
-
-
-def _argument_text(arguments: object) -> str:
-    if arguments is None:
-        return ""
-    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+def _error_in(event: Event) -> object:
+    """Return what a server that failed put in the place of a reply."""
+    if event.get("error"):
+        return event["error"]
+    # vLLM and some gateways send the error object as it is.
+    bare = "choices" not in event and "error" in (event.get("object"), event.get("type"))
+    return event if bare else None
 
 
 def _first_choice(event: Event) -> Fields | None:
-    choices = event.get("choices")
-    if not isinstance(choices, list):
-        return None
-    for choice in cast("list[object]", choices):
-        if isinstance(choice, Mapping) and not cast("Fields", choice).get("index"):
-            return cast("Fields", choice)
-    return None
+    choices = map(fields, items(event.get("choices")))
+    return next((choice for choice in choices if choice and not choice.get("index")), None)
 
 
 def _text_and_thought(delta: Fields) -> tuple[str, str]:
@@ -205,12 +154,9 @@ def _text_and_thought(delta: Fields) -> tuple[str, str]:
     content = delta.get("content")
     thoughts: list[object] = [delta.get("reasoning_content") or delta.get("reasoning")]
     texts: list[object] = [content, None if content else delta.get("refusal")]
-    if isinstance(content, list):  # Mistral's reasoning models
-        for part in cast("list[Fields]", content):
-            inner = part.get("thinking")
-            if isinstance(inner, list):
-                thoughts += [piece.get("text") for piece in cast("list[Fields]", inner)]
-            texts.append(part.get("text"))
+    for part in items(content):  # Mistral's reasoning models
+        texts.append(part if isinstance(part, str) else fields(part).get("text"))
+        thoughts += [fields(piece).get("text") for piece in items(fields(part).get("thinking"))]
     return _joined(texts), _joined(thoughts)
 
 
@@ -237,48 +183,45 @@ def _add_detail(details: list[dict[str, Any]], piece: object) -> None:
 
 def usage_metadata(usage: Fields) -> UsageMetadata:
     """Read token counts; servers put the cached ones in three places."""
-    details = cast("Fields", usage.get("prompt_tokens_details") or {})
-    spent = cast("Fields", usage.get("completion_tokens_details") or {})
+    details = fields(usage.get("prompt_tokens_details"))
+    spent = fields(usage.get("completion_tokens_details"))
     cached = (
-        details.get("cached_tokens")
-        or usage.get("prompt_cache_hit_tokens")  # DeepSeek
-        or usage.get("cached_tokens")  # Moonshot
-        or 0
+        count(details.get("cached_tokens"))
+        or count(usage.get("prompt_cache_hit_tokens"))  # DeepSeek
+        or count(usage.get("cached_tokens"))  # Moonshot
     )
-    input_details = InputTokenDetails(cache_read=int(cached))
-    if written := details.get("cache_write_tokens"):
-        input_details["cache_creation"] = int(written)
-    tokens_in = int(usage.get("prompt_tokens") or 0)
-    tokens_out = int(usage.get("completion_tokens") or 0)
+    input_details = InputTokenDetails(cache_read=cached)
+    if written := count(details.get("cache_write_tokens")):
+        input_details["cache_creation"] = written
+    tokens_in = count(usage.get("prompt_tokens"))
+    tokens_out = count(usage.get("completion_tokens"))
     return UsageMetadata(
         input_tokens=tokens_in,
         output_tokens=tokens_out,
-        total_tokens=int(usage.get("total_tokens") or tokens_in + tokens_out),
+        total_tokens=count(usage.get("total_tokens")) or tokens_in + tokens_out,
         input_token_details=input_details,
-        output_token_details=OutputTokenDetails(reasoning=int(spent.get("reasoning_tokens") or 0)),
+        output_token_details=OutputTokenDetails(reasoning=count(spent.get("reasoning_tokens"))),
     )
 
 
 def reply_error(error: object) -> ReplyError:
     """Make an exception of an error object that came inside a success."""
-    if not isinstance(error, Mapping):
+    found = fields(error)
+    if not found:
         return ReplyError(str(error))
-    fields = cast("Fields", error)
-    parts = [fields.get("message"), fields.get("code"), fields.get("type")]
-    metadata = fields.get("metadata")
-    if isinstance(metadata, Mapping):
-        parts.append(cast("Fields", metadata).get("raw"))
-    told = " ".join(str(part) for part in parts if part and isinstance(part, str))
-    code = fields.get("code")
+    parts = [found.get("message"), found.get("code"), found.get("type")]
+    parts.append(fields(found.get("metadata")).get("raw"))
+    told = " ".join(part for part in parts if part and isinstance(part, str))
+    code = found.get("code")
     status = code if isinstance(code, int) and 400 <= code <= 599 else None
-    return ReplyError(told or str(dict(fields)), status_code=status, kind=_kind_of_type(fields))
+    return ReplyError(told or str(dict(found)), status_code=status, kind=_kind_of_type(found))
 
 
-def _kind_of_type(fields: Fields) -> FailureKind | None:
-    kinds: dict[object, FailureKind] = {
+def _kind_of_type(found: Fields) -> FailureKind | None:
+    kinds: dict[str, FailureKind] = {
         "invalid_api_key": "auth",
         "rate_limit_exceeded": "retry",
         "server_error": "retry",
         "overloaded_error": "retry",
     }
-    return kinds.get(fields.get("code")) or kinds.get(fields.get("type"))
+    return kinds.get(str(found.get("code"))) or kinds.get(str(found.get("type")))

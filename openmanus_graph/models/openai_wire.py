@@ -5,8 +5,6 @@ The history of a run only grows, so a message's wire form is kept as long as the
 
 import json
 import re
-import weakref
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -47,42 +45,6 @@ def is_reasoning_model(model: str) -> bool:
     return (
         re.match(r"(o[1-9]|gpt-([5-9]|\d\d))(\D|$)", model.lower().rpartition("/")[2]) is not None
     )
-
-
-class WireCache:
-    """The JSON of messages that are still alive."""
-
-    def __init__(self) -> None:
-        self._forms: dict[int, tuple[weakref.ref[BaseMessage], object, object, bytes]] = {}
-
-    def __len__(self) -> int:
-        return len(self._forms)
-
-    def get(self, message: BaseMessage, make: Callable[[BaseMessage], bytes]) -> bytes:
-        """Return the JSON of a message, making it when it is new or was changed.
-
-        A field that was assigned anew shows; a list changed in place does not, and nobody does.
-        """
-        key = id(message)
-        calls = message.tool_calls if isinstance(message, AIMessage) else None
-        known = self._forms.get(key)
-        if (
-            known is not None
-            and known[0]() is message
-            and known[1] is message.content
-            and known[2] is calls
-        ):
-            return known[3]
-        forms = self._forms
-
-        def forget(dead: "weakref.ref[BaseMessage]") -> None:
-            # The id may already belong to another message.
-            if (entry := forms.get(key)) is not None and entry[0] is dead:
-                del forms[key]
-
-        form = make(message)
-        forms[key] = (weakref.ref(message, forget), message.content, calls, form)
-        return form
 
 
 def adapt(raw: WireMessage, message: BaseMessage, dialect: Dialect) -> WireMessage:

@@ -4,11 +4,15 @@ import ipaddress
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.messages.utils import count_tokens_approximately
+
+if TYPE_CHECKING:
+    from genai_prices.data_snapshot import DataSnapshot
 
 Prices = Mapping[str, Mapping[str, float]]
 
@@ -115,11 +119,22 @@ def is_local(base_url: str | None) -> bool:
         return False
 
 
-def load_prices() -> None:
-    """Import the data, which takes half a second: call it off the event loop beforehand."""
+@lru_cache(maxsize=1)
+def load_prices() -> "DataSnapshot":
+    """Return the data. The first call takes half a second: make it off the event loop."""
     from genai_prices import data_snapshot
 
-    data_snapshot.get_snapshot()
+    return data_snapshot.get_snapshot()
+
+
+def needs_prices(model_name: str, base_url: str | None) -> bool:
+    """Whether the data can say what a model costs: an open one on this machine costs nothing."""
+    return not is_local(base_url) or _is_closed(model_name)
+
+
+def prices_loaded() -> bool:
+    """Whether a price is at hand, without waiting for the data."""
+    return load_prices.cache_info().currsize > 0
 
 
 def _by_rates(rates: Mapping[str, float], usage: CallUsage) -> float:
@@ -129,8 +144,16 @@ def _by_rates(rates: Mapping[str, float], usage: CallUsage) -> float:
     return (dollars + usage.output_tokens * rates.get("output", 0.0)) / 1_000_000
 
 
+def _is_closed(model: str) -> bool:
+    """Whether it costs the same behind a company's proxy; an open model may run anywhere."""
+    plain = model.rpartition("/")[2]
+    return re.match(r"gpt-[3-9]|chatgpt|o[1-9](-|$)|claude|gemini|grok", plain) is not None
+
+
 def _by_data(model: str, provider: str, usage: CallUsage, base_url: str | None) -> float | None:
-    from genai_prices import Usage, data_snapshot
+    if not needs_prices(model, base_url):
+        return None
+    from genai_prices import Usage
 
     tokens = Usage(
         input_tokens=usage.input_tokens,
@@ -138,16 +161,15 @@ def _by_data(model: str, provider: str, usage: CallUsage, base_url: str | None) 
         cache_write_tokens=min(usage.written_tokens, usage.input_tokens - usage.cached_tokens),
         output_tokens=usage.output_tokens,
     )
-    # A closed model costs the same behind a company's proxy; an open one may run anywhere.
-    plain = model.rpartition("/")[2]
-    closed = re.match(r"gpt-[3-9]|chatgpt|o[1-9](-|$)|claude|gemini|grok", plain) is not None
     provider_id = None if base_url else _PROVIDER_IDS.get(provider, provider)
-    for name, where, address in ((model, provider_id, base_url), (plain, None, None)):
-        if where is None and address is None and not closed:
+    for name, where, address in (
+        (model, provider_id, base_url),
+        (model.rpartition("/")[2], None, None),
+    ):
+        if where is None and address is None and not _is_closed(model):
             break
         try:
-            snapshot = data_snapshot.get_snapshot()
-            return float(snapshot.calc(tokens, name, where, address, None).total_price)
+            return float(load_prices().calc(tokens, name, where, address, None).total_price)
         except (LookupError, ValueError):
             continue
     return None

@@ -5,6 +5,7 @@ what changes (hints, the next-step prompt) stands at its end and is never stored
 is never parted from its call: strict servers refuse such conversations.
 """
 
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -18,10 +19,15 @@ from langchain_core.messages import (
     ToolMessage,
 )
 
+from openmanus_graph.history import calls_in_order
+
 Pictures = Mapping[str, str]
 """Workspace-relative path -> data URL."""
 
-CUT_OFF = "This call was cut off before it had a result."
+CUT_OFF = (
+    "This call was cut off before its result was known: it may have run in part, in full or not at "
+    "all. Look at what is there before you repeat it."
+)
 
 
 def project(
@@ -35,7 +41,64 @@ def project(
         steering: What to add at the end of this request only.
         pictures: The pictures to send; None when the model does not see.
     """
-    request: list[BaseMessage] = [SystemMessage(system)]
+    request: list[BaseMessage] = [SystemMessage(system), *_shown(messages, pictures)]
+    if steering:
+        request.append(HumanMessage(steering))
+    return request
+
+
+class Projector:
+    """Makes the requests of one conversation; what cannot change any more is made once.
+
+    A conversation grows at its end, so all but its newest turn are as they were at the last step.
+    """
+
+    def __init__(self) -> None:
+        self._system = SystemMessage("")
+        self._known: Sequence[AnyMessage] = ()
+        self._pictured: list[AnyMessage] = []
+        self._request: list[BaseMessage] = []
+        """The known messages, as a model that does not see is shown them."""
+
+    def pictured(self, messages: Sequence[AnyMessage]) -> list[AnyMessage]:
+        """Do as the function `pictured`."""
+        self._learn(messages)
+        return [*self._pictured, *pictured(messages[len(self._known) :])]
+
+    def project(
+        self,
+        messages: Sequence[AnyMessage],
+        *,
+        system: str,
+        steering: str,
+        pictures: Pictures | None,
+    ) -> list[BaseMessage]:
+        """Do as the function `project`."""
+        if pictures is not None:  # which of them are shown may change
+            return project(messages, system=system, steering=steering, pictures=pictures)
+        self._learn(messages)
+        if self._system.content != system:
+            self._system = SystemMessage(system)
+        newest = _shown(messages[len(self._known) :], None)
+        last = [HumanMessage(steering)] if steering else []
+        return [self._system, *self._request, *newest, *last]
+
+    def _learn(self, messages: Sequence[AnyMessage]) -> None:
+        known = self._known
+        if len(known) > len(messages) or not all(map(operator.is_, known, messages)):
+            known, self._pictured, self._request = (), [], []
+        end = len(messages) - 1
+        while end > 0 and messages[end].type == "tool":
+            end -= 1
+        new = messages[len(known) : max(end, len(known))]
+        self._pictured += pictured(new)
+        self._request += _shown(new, None)
+        self._known = [*known, *new]
+
+
+def _shown(messages: Sequence[AnyMessage], pictures: Pictures | None) -> list[BaseMessage]:
+    """Return whole turns as they are sent."""
+    request: list[BaseMessage] = []
     position = 0
     while position < len(messages):
         message = messages[position]
@@ -49,8 +112,6 @@ def project(
             request += _turn(message, results, pictures)
         elif message.type != "tool":
             request.append(_with_pictures(message, picture_paths(message), pictures))
-    if steering:
-        request.append(HumanMessage(steering))
     return request
 
 
@@ -70,12 +131,12 @@ def picture_paths(message: BaseMessage) -> Sequence[str]:
 def _turn(
     reply: AIMessage, results: Mapping[str, ToolMessage], pictures: Pictures | None
 ) -> list[BaseMessage]:
-    calls = [call["id"] or "" for call in (*reply.tool_calls, *reply.invalid_tool_calls)]
-    if not calls and not reply.text.strip():
+    reply = _readable(reply)
+    if not reply.tool_calls and not reply.text.strip():
         return []  # an empty reply tells the model nothing, and strict servers refuse it
-    turn: list[BaseMessage] = [_readable(reply)]
+    turn: list[BaseMessage] = [reply]
     shown: list[str] = []
-    for call_id in calls:
+    for call_id in [call["id"] or "" for call in reply.tool_calls]:
         result = results.get(call_id)
         turn.append(result or ToolMessage(CUT_OFF, tool_call_id=call_id, status="error"))
         if pictures is not None and result is not None:
@@ -89,13 +150,11 @@ def _readable(reply: AIMessage) -> AIMessage:
     """Replace arguments that are no JSON: servers that parse them would refuse the request."""
     if not reply.invalid_tool_calls:
         return reply
-    repaired: list[ToolCall] = [
-        {"id": call["id"], "name": call["name"] or "unknown", "args": {}, "type": "tool_call"}
-        for call in reply.invalid_tool_calls
+    readable = [
+        ToolCall(id=call.id, name=call.name or "unknown", args=call.args, type="tool_call")
+        for call in calls_in_order(reply)
     ]
-    return reply.model_copy(
-        update={"tool_calls": [*reply.tool_calls, *repaired], "invalid_tool_calls": []}
-    )
+    return reply.model_copy(update={"tool_calls": readable, "invalid_tool_calls": []})
 
 
 def _with_pictures(

@@ -2,14 +2,16 @@
 
 import asyncio
 import random as _random
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
 
+from openmanus_graph.errors import ConfigError
 from openmanus_graph.models.failures import Failure, ModelError, classify
 
 T = TypeVar("T")
 
-MAX_ATTEMPTS = 5
+MAX_RETRIES = 5
+FIRST_BACKOFF_S = 1.0
 MAX_BACKOFF_S = 60.0
 LONGEST_WAIT_S = 300.0
 """A server that asks for a longer pause is not waited for."""
@@ -20,7 +22,7 @@ async def with_retries(
     *,
     notice: Callable[[str], None],
     subject: str = "The model",
-    max_attempts: int = MAX_ATTEMPTS,
+    max_retries: int = MAX_RETRIES,
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     random: Callable[[], float] = _random.random,
 ) -> T:
@@ -30,13 +32,14 @@ async def with_retries(
         call: Makes one attempt.
         notice: Told before each pause, in one sentence.
         subject: How sentences name the model.
-        max_attempts: The first one included.
+        max_retries: The first attempt is none.
         sleep: Waits that many seconds.
         random: A number from 0 to 1; spreads clients that failed together.
 
     Raises:
         ModelError: The failure does not pass, or the attempts are used up.
     """
+    max_attempts = max_retries + 1
     for attempt in range(1, max_attempts + 1):
         try:
             return await call()
@@ -50,19 +53,31 @@ async def with_retries(
             if pause > LONGEST_WAIT_S:
                 raise ModelError("retry", _too_long(failure, pause)) from error
         notice(
-            f"{failure.sentence} Attempt {attempt} of {max_attempts}; "
+            f"{failure.event} Attempt {attempt} of {max_attempts}; "
             f"the next one in {pause:.0f} s."
         )
         await sleep(pause)
-    raise ValueError("max_attempts must be at least 1")
+    raise ValueError("max_retries must not be negative")
+
+
+def max_retries_of(options: Mapping[str, Any]) -> int:
+    """Return how often a model's failed call is repeated: its option `max_retries`.
+
+    Raises:
+        ConfigError: It is no number of retries.
+    """
+    wanted = options.get("max_retries", MAX_RETRIES)
+    if isinstance(wanted, int) and wanted >= 0:
+        return wanted
+    raise ConfigError(f"model_options.max_retries must be 0 or more, not {wanted!r}.")
 
 
 def _pause_s(failure: Failure, attempt: int, spread: float) -> float:
     if failure.retry_after_s is not None:
         # The server's wish is a lower bound; the spread keeps a crowd from returning at once.
         return failure.retry_after_s + spread
-    ceiling: float = min(MAX_BACKOFF_S, 2.0**attempt)
-    return spread * ceiling
+    ceiling: float = min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2 ** (attempt - 1))
+    return (1 + spread) / 2 * ceiling
 
 
 def _last_word(failure: Failure, attempts: int) -> str:

@@ -16,7 +16,7 @@ def retry_after_s(
     Args:
         headers: Those of the answer; `retry-after-ms` wins over `retry-after`.
         text: The server's message: "Please try again in 1m2.5s".
-        now: Against which an HTTP date is read.
+        now: Against which an HTTP date is read, instead of the answer's own `Date`.
     """
     milliseconds = _number(headers.get("retry-after-ms"))
     if milliseconds is not None:
@@ -25,9 +25,12 @@ def retry_after_s(
     seconds = _number(value)
     if seconds is not None:
         return seconds
-    if value:
-        return _until(value, now or datetime.now(UTC))
-    return _spoken(text)
+    until = _moment(value)
+    if until is not None:
+        # The server's own clock, where it tells the time: this machine's may be wrong.
+        now = now or _moment(headers.get("date")) or datetime.now(UTC)
+        return max(0.0, (until - now).total_seconds())
+    return None if value else _spoken(text)
 
 
 def _number(value: str | None) -> float | None:
@@ -37,14 +40,12 @@ def _number(value: str | None) -> float | None:
         return None
 
 
-def _until(http_date: str, now: datetime) -> float | None:
+def _moment(http_date: str | None) -> datetime | None:
     try:
-        moment = parsedate_to_datetime(http_date)
+        moment = parsedate_to_datetime(http_date) if http_date else None
     except ValueError:
         return None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return max(0.0, (moment - now).total_seconds())
+    return moment.replace(tzinfo=UTC) if moment and moment.tzinfo is None else moment
 
 
 def _spoken(text: str) -> float | None:

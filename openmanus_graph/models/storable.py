@@ -2,22 +2,38 @@
 
 import re
 import uuid
-from collections.abc import Iterable, Sequence
-from typing import Any, cast
+from collections.abc import Sequence, Set
 
 from langchain_core.messages import AIMessage, AnyMessage, InvalidToolCall, ToolCall
+
+from openmanus_graph.history import MadeCall, calls_in_order, with_places
+from openmanus_graph.index import index_of
+from openmanus_graph.models.surrogates import first_surrogate, without_surrogates
 
 TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 FINISH_KEYS = ("finish_reason", "stop_reason", "stopReason", "done_reason")
 KEPT_METADATA = (*FINISH_KEYS, "model_name", "model_provider")
 
+_CUT_BY = {
+    "length": "its length limit (max_tokens)",
+    "max_tokens": "its length limit (max_tokens)",
+    "content_filter": "the provider's content filter",
+    "safety": "the provider's content filter",
+    "refusal": "the provider's content filter",
+}
+"""Finish reasons that say so, in small letters."""
+
 CUT = (
-    "The reply was cut off at its length limit in the middle of the call, so the call was not run. "
+    "The reply was cut off by {cause} in the middle of the call, so the call was not run. "
     "Make the arguments shorter, for example by writing a long file in several pieces."
 )
 UNREADABLE = (
     "The arguments are not a JSON object, so the call was not run: {shown}. Call it again with "
     "correct JSON; write long texts in smaller pieces."
+)
+HALF_A_CHARACTER = (
+    "The arguments hold half a character ({shown}), which can be neither stored nor sent, so the "
+    "call was not run. Call it again with the character written whole, or without it."
 )
 
 
@@ -26,40 +42,61 @@ def storable(raw: AIMessage, history: Sequence[AnyMessage]) -> AIMessage:
 
     Valid ids are kept. Calls that cannot be run become invalid calls that say why.
     """
-    cut = was_cut(raw)
-    taken = _call_ids(history)
+    made = calls_in_order(raw)
+    problems = [_problem(call) for call in made]
+    if made and (cause := cut_by(raw)):
+        problems[-1] = CUT.format(cause=cause)  # even if it can be read: some servers mend it
+    known, new = index_of(history).call_ids, set[str]()
     valid: list[ToolCall] = []
     broken: list[InvalidToolCall] = []
-    for made in (*raw.tool_calls, *raw.invalid_tool_calls):
-        call_id = made["id"] or ""
-        if not call_id.strip() or call_id in taken:
-            call_id = f"call_{uuid.uuid4().hex}"
-        taken.add(call_id)
-        name, args = legal_name(made["name"] or ""), made["args"]
-        if isinstance(args, dict) and not cut:
-            clean: dict[str, Any] = without_surrogates(args)
-            valid.append(ToolCall(id=call_id, name=name, args=clean, type="tool_call"))
+    for call, problem in zip(made, problems, strict=True):
+        call_id, name = _new_id(call.id, known, new), legal_name(call.name)
+        if problem is None:
+            valid.append(ToolCall(id=call_id, name=name, args=call.args, type="tool_call"))
         else:
-            problem = CUT if cut else UNREADABLE.format(shown=repr(str(args)[:200]))
             broken.append(_broken(call_id, name, problem))
     metadata = raw.response_metadata
     kept = {key: metadata[key] for key in KEPT_METADATA if key in metadata}
     extra = {key: value for key, value in raw.additional_kwargs.items() if key != "tool_calls"}
+    places = [number for number, problem in enumerate(problems) if problem is not None]
     return AIMessage(
         content=without_surrogates(raw.content),
-        id=raw.id or f"run-{uuid.uuid4().hex}",
+        id=_message_id(raw, history),
         tool_calls=valid,
         invalid_tool_calls=broken,
         usage_metadata=raw.usage_metadata,
-        additional_kwargs=without_surrogates(extra),
+        additional_kwargs=with_places(without_surrogates(extra), places),
         response_metadata=without_surrogates(kept),
     )
 
 
-def was_cut(reply: AIMessage) -> bool:
-    """Say whether a reply ended at the model's length limit, in any provider's words."""
-    reasons = (reply.response_metadata.get(key) for key in FINISH_KEYS)
-    return any(str(reason).lower() in ("length", "max_tokens") for reason in reasons)
+def cut_by(reply: AIMessage) -> str | None:
+    """Say in any provider's words what cut a reply off before its end, if anything did."""
+    reasons = {str(reply.response_metadata.get(key)).lower() for key in FINISH_KEYS}
+    return next((words for reason, words in _CUT_BY.items() if reason in reasons), None)
+
+
+def _problem(call: MadeCall) -> str | None:
+    """Say for the model why a call cannot be run, or None."""
+    if call.broken is not None:
+        return UNREADABLE.format(shown=repr(str(call.broken["args"])[:200]))
+    half = first_surrogate(call.args)
+    return HALF_A_CHARACTER.format(shown=half) if half else None
+
+
+def _new_id(call_id: str, known: Set[str | None], new: set[str]) -> str:
+    """Return an id that no other call has, the given one if possible, and note it as new."""
+    if not call_id.strip() or call_id in known or call_id in new or first_surrogate(call_id):
+        call_id = f"call_{uuid.uuid4().hex}"
+    new.add(call_id)
+    return call_id
+
+
+def _message_id(raw: AIMessage, history: Sequence[AnyMessage]) -> str:
+    """Return the reply's own id unless it was used: the message that had it would be replaced."""
+    if raw.id and raw.id not in index_of(history).message_ids:
+        return raw.id
+    return f"run-{uuid.uuid4().hex}"
 
 
 def legal_name(name: str) -> str:
@@ -69,33 +106,12 @@ def legal_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64] or "unnamed"
 
 
-def without_surrogates(value: Any) -> Any:
-    """Replace lone surrogates in texts: they can be stored nowhere and sent to nobody."""
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
-    if isinstance(value, dict):
-        items = cast("dict[Any, Any]", value).items()
-        return {without_surrogates(key): without_surrogates(item) for key, item in items}
-    if isinstance(value, list):
-        return [without_surrogates(item) for item in cast("list[Any]", value)]
-    return value
-
-
-def _call_ids(history: Iterable[AnyMessage]) -> set[str | None]:
-    return {
-        made["id"]
-        for message in history
-        if isinstance(message, AIMessage)
-        for made in (*message.tool_calls, *message.invalid_tool_calls)
-    }
-
-
 def _broken(call_id: str, name: str, problem: str) -> InvalidToolCall:
     # The arguments are told in `error`: a megabyte of broken JSON is worth nothing.
     return InvalidToolCall(
         id=call_id,
         name=name,
         args="",
-        error=without_surrogates(problem),
+        error=problem,
         type="invalid_tool_call",
     )

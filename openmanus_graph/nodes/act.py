@@ -1,6 +1,5 @@
 """`act`: one chain of tool calls, in call order."""
 
-import asyncio
 import time
 from typing import Any
 
@@ -8,6 +7,7 @@ from langgraph.config import get_config
 from langgraph.runtime import Runtime
 
 from openmanus_graph.agent import Agent
+from openmanus_graph.lost import changes
 from openmanus_graph.persistence.ledger import Ledger, open_ledger
 from openmanus_graph.registry import enter_session, saved_thread
 from openmanus_graph.state.context import Context
@@ -26,7 +26,7 @@ async def act(chain: ActInput, runtime: Runtime[Context], *, agent: Agent) -> di
     thread = saved_thread(get_config())
     ledger = None
     if thread is not None:
-        ledger = await asyncio.to_thread(session.cached, Ledger, lambda: open_ledger(settings.home))
+        ledger = await session.cached_off_loop(Ledger, lambda: open_ledger(settings.home))
     scope = CallScope(
         session=session,
         toolset=run_tools(agent, session),
@@ -39,10 +39,12 @@ async def act(chain: ActInput, runtime: Runtime[Context], *, agent: Agent) -> di
         deadline=None
         if settings.timeout_s is None
         else started + settings.timeout_s - chain["elapsed_s"],
+        held=dict(chain["held"]),
     )
     messages = [await run_call(call, scope) for call in chain["calls"]]
+    held = changes(chain["held"], scope.held)
     return {
         "messages": messages,
         "branch": scope.branch,
         "elapsed_s": chain["elapsed_s"] + time.monotonic() - started,
-    }
+    } | ({"held": held} if held else {})

@@ -14,12 +14,13 @@ from openmanus_graph.artifacts import take_baseline
 from openmanus_graph.events import Emit, notice
 from openmanus_graph.history import last_user_message, planned_calls
 from openmanus_graph.limits import LimitReached, Progress
+from openmanus_graph.lost import lost, still_held
 from openmanus_graph.models.call_model import ModelCall
 from openmanus_graph.models.compaction import Thought, call_with_room
 from openmanus_graph.models.failures import ModelError
-from openmanus_graph.models.storable import was_cut
+from openmanus_graph.models.storable import cut_by
 from openmanus_graph.outcome import answers
-from openmanus_graph.prompts import manus_system_prompt
+from openmanus_graph.prompts import lost_hint, manus_system_prompt
 from openmanus_graph.registry import enter_session
 from openmanus_graph.sessions import Session
 from openmanus_graph.state.context import Context
@@ -37,13 +38,16 @@ async def think(state: ManusState, runtime: Runtime[Context], *, agent: Agent) -
     session = await enter_session(runtime)
     begun = begin_run(state, session.line)
     if begun:
-        await asyncio.to_thread(take_baseline, session.workspace, begun["run_message"])
+        run, fork = begun["run_message"], bool(session.line)
+        await asyncio.to_thread(take_baseline, session.workspace, run, anew=fork)
     now: ManusState = {**state, **begun}  # type: ignore[typeddict-item]  # begun's keys are the state's
     progress = Progress.of(now)
+    held = now.get("held", {})
+    live = session.identities()
     call = ModelCall(
         system=system_prompt(agent, session, now),
         history=now["messages"],
-        steering=steering(agent, session, now),
+        steering=steering(agent, session, now, lost(held, live)),
         tools=run_tools(agent, session),
         progress=progress,
         step=progress.steps + 1,
@@ -56,6 +60,8 @@ async def think(state: ManusState, runtime: Runtime[Context], *, agent: Agent) -
         "elapsed_s": Overwrite(elapsed_s) if begun else elapsed_s,
         "branch": session.on_line(now["branch"]) + ("+" if thought.compacted else ""),
     }
+    if thought.reply is not None and held != still_held(held, live):
+        update["held"] = Overwrite(still_held(held, live))
     if state.get("status") is not None:  # a run that had ended goes on
         update |= {"status": None, "stop_reason": None, "answer": "", "artifacts": []}
     said = [] if thought.reply is None else [thought.reply]
@@ -76,8 +82,8 @@ def outcome_of(thought: Thought, call: ModelCall, session: Session, emit: Emit) 
     ends, structured = answers(thought.reply, session.settings.response_format)
     if not ends:
         return {"step_count": call.step}
-    if was_cut(thought.reply):
-        notice(emit, "The answer was cut off at the model's length limit (max_tokens).")
+    if cause := cut_by(thought.reply):
+        notice(emit, f"The answer was cut off by {cause}.")
     return {
         "step_count": call.step,
         "status": "finished",
@@ -124,10 +130,18 @@ def system_prompt(agent: Agent, session: Session, state: ManusState) -> str:
     )
 
 
-def steering(agent: Agent, session: Session, state: ManusState) -> str:
-    """Return what this request says at its end, and no later one."""
+def steering(agent: Agent, session: Session, state: ManusState, gone: list[str]) -> str:
+    """Return what this request says at its end, and no later one.
+
+    Args:
+        agent: May have a next-step prompt.
+        session: May have another one.
+        state: May hold a hint.
+        gone: What was lost with the processes of tools.
+    """
     next_step = session.settings.prompts.get("next_step") or agent.prompts.get("next_step", "")
-    return "\n\n".join(filter(None, (next_step, state.get("hint", ""))))
+    told = lost_hint(gone) if gone else ""
+    return "\n\n".join(filter(None, (next_step, state.get("hint", ""), told)))
 
 
 async def route_after_think(state: ManusState, *, agent: Agent) -> list[Send] | str:
@@ -140,9 +154,9 @@ async def route_after_think(state: ManusState, *, agent: Agent) -> list[Send] | 
     chains = call_chains(agent, state["messages"])
     if not chains:
         return "stuck_check"
-    elapsed_s = state.get("elapsed_s", 0.0)
+    elapsed_s, held = state.get("elapsed_s", 0.0), state.get("held", {})
     return [
-        Send("act", ActInput(calls=chain, branch=state["branch"], elapsed_s=elapsed_s))
+        Send("act", ActInput(calls=chain, branch=state["branch"], elapsed_s=elapsed_s, held=held))
         for chain in chains
     ]
 

@@ -1,35 +1,162 @@
 """Checkpoints of our own runs: SQLite below the home folder."""
 
+import asyncio
 import contextlib
-from collections.abc import AsyncGenerator
+import sqlite3
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Generator,
+    Mapping,
+    Sequence,
+)
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
-from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    ChannelVersions,
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+    DeltaChannelHistory,
+)
+from langgraph.checkpoint.base import id as uuid6_module
+from langgraph.checkpoint.sqlite import SqliteSaver
+from typing_extensions import override
 
-from openmanus_graph.persistence.database import LARGEST_LOG
+from openmanus_graph.persistence.checked import CheckedSerializer
+from openmanus_graph.persistence.database import check_place, connect
+from openmanus_graph.persistence.worker import Worker
 
 CHECKPOINTS = "checkpoints.db"
+T = TypeVar("T")
 
 
-class LeanSqliteSaver(AsyncSqliteSaver):
-    """Counts versions of channels in plain numbers, as LangGraph's base class does.
+class LeanSqliteSaver(SqliteSaver):
+    """LangGraph's saver, with a thread of its own behind the async methods.
 
-    Its own are 50 characters each, and stand in every checkpoint for every channel: half of what
-    a long thread stores. One process holds a thread, so numbers need nothing random.
+    `AsyncSqliteSaver` takes the same care of the event loop, but changes threads three or four
+    times for one checkpoint; here it is once.
     """
 
+    def __init__(self, conn: sqlite3.Connection, worker: Worker, path: Path) -> None:
+        super().__init__(conn, serde=CheckedSerializer())
+        self._worker = worker
+        self._path, self._inode = path, path.stat().st_ino
+
+    @contextlib.contextmanager
+    @override
+    def cursor(self, transaction: bool = True) -> Generator[sqlite3.Cursor]:
+        """Write all or nothing: LangGraph's commits what was written before a failure."""
+        if transaction:
+            check_place(self._path, self._inode)
+        with self.lock, contextlib.closing(self.conn.cursor()) as cursor:
+            try:
+                yield cursor
+            except BaseException:
+                self.conn.rollback()
+                raise
+            if transaction:
+                self.conn.commit()
+
+    @override
     def get_next_version(self, current: Any, channel: None) -> Any:
-        """Return the number after the current one."""
+        """Return the number after the current one, as LangGraph's base class does.
+
+        The saver's own are 50 characters each, and stand in every checkpoint for every channel:
+        half of what a long thread stores. One process holds a thread, so numbers need nothing
+        random.
+        """
         return (current or 0) + 1
+
+    @override
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        found = await self._worker.do(_undamaged, partial(self.get_tuple, config))
+        if found is not None:
+            go_on_after(found.checkpoint["id"])
+        return found
+
+    @override
+    async def alist(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[CheckpointTuple]:
+        def found() -> list[CheckpointTuple]:
+            return list(self.list(config, filter=filter, before=before, limit=limit))
+
+        for checkpoint in await self._worker.do(_undamaged, found):
+            yield checkpoint
+
+    @override
+    async def aput(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        return await self._worker.do(self.put, config, checkpoint, metadata, new_versions)
+
+    @override
+    async def aput_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        await self._worker.do(self.put_writes, config, writes, task_id, task_path)
+
+    @override
+    async def adelete_thread(self, thread_id: str) -> None:
+        await self._worker.do(self.delete_thread, thread_id)
+
+    @override
+    async def aget_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        read = partial(self.get_delta_channel_history, config=config, channels=channels)
+        return await self._worker.do(_undamaged, read)
+
+
+def _undamaged(read: Callable[[], T]) -> T:
+    """Read checkpoints; what cannot be decoded is a damaged file. Raises sqlite3.Error."""
+    try:
+        return read()
+    except sqlite3.Error:
+        raise
+    except Exception as error:  # damaged bytes may make the decoders raise anything
+        raise sqlite3.DatabaseError(f"a checkpoint cannot be read ({error!r})") from error
+
+
+def go_on_after(checkpoint: str) -> None:
+    """Let later checkpoints sort after this one, even if the clock was set back since.
+
+    Their ids begin with the time, and the greatest counts as the newest. LangGraph takes care of
+    that within one process only.
+    """
+    ids = cast("Any", uuid6_module)  # the newest time has no public name
+    ids._last_v6_timestamp = max(ids._last_v6_timestamp or 0, uuid6_module.UUID(checkpoint).time)
 
 
 @contextlib.asynccontextmanager
-async def open_checkpointer(home: Path) -> AsyncGenerator[AsyncSqliteSaver]:
+async def open_checkpointer(home: Path) -> AsyncGenerator[LeanSqliteSaver]:
     """Open the checkpoints of a home folder. sqlite3.Error if the file is damaged."""
-    async with LeanSqliteSaver.from_conn_string(str(home / CHECKPOINTS)) as saver:
-        await saver.setup()
-        # Safe against a killed process; a full sync per checkpoint would only add power failures.
-        await saver.conn.execute("PRAGMA synchronous=NORMAL")
-        await saver.conn.execute(f"PRAGMA journal_size_limit={LARGEST_LOG}")
-        yield saver
+    worker = Worker(CHECKPOINTS)
+    try:
+        connection = await worker.do(connect, home / CHECKPOINTS)
+        try:
+            saver = LeanSqliteSaver(connection, worker, home / CHECKPOINTS)
+            await worker.do(saver.setup)
+            yield saver
+        finally:
+            await asyncio.shield(worker.do(connection.close))
+    finally:
+        await asyncio.shield(asyncio.to_thread(worker.close))

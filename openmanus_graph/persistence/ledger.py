@@ -10,11 +10,12 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from openmanus_graph.history import canonical
-from openmanus_graph.persistence.database import Database, open_database
+from openmanus_graph.canonical import canonical
+from openmanus_graph.persistence.database import Database, open_database, read_json
 
 _SCHEMA = (
     """
@@ -49,7 +50,7 @@ class EffectKey:
     occurrence: int
     """How many calls with the same tool and arguments came before in this branch."""
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """A short name of the effect: arguments may be long."""
         parts = (self.thread, self.branch, self.tool, self.args, str(self.occurrence))
@@ -69,26 +70,28 @@ class Entry:
 
 
 class Ledger:
-    """The ledger in a database. All methods block; call them off the event loop."""
+    """The ledger in a database. What a method writes is on disk when it returns."""
 
     def __init__(self, database: Database) -> None:
-        self._run = database.run
+        """Make the tables. Blocks."""
+        self._database = database
+        self._run = database.arun
         for statement in _SCHEMA:
-            self._run(statement)
+            database.run(statement)
 
-    def find(self, key: EffectKey) -> Entry | None:
+    async def find(self, key: EffectKey) -> Entry | None:
         """Return what is known of an effect."""
-        rows = self._run(
+        rows = await self._run(
             "SELECT stage, outcome, args, attempts FROM ledger WHERE effect = ?", (key.digest,)
         )
         for stage, outcome, args, attempts in rows:
-            known = json.loads(outcome) if outcome else None
-            return Entry(stage, known, json.loads(args), attempts)
+            known = read_json(outcome) if outcome else None
+            return Entry(stage, known, read_json(args), attempts)
         return None
 
-    def intend(self, key: EffectKey, args: Mapping[str, Any], call_id: str) -> None:
+    async def intend(self, key: EffectKey, args: Mapping[str, Any], call_id: str) -> None:
         """Write down that the call is about to run, with these arguments."""
-        self._run(
+        await self._run(
             "INSERT INTO ledger"
             " (effect, thread, branch, tool, args, occurrence, call_id, attempts, stage)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, 1, 'intent')"
@@ -106,35 +109,35 @@ class Ledger:
             ),
         )
 
-    def asked_at(self, key: EffectKey, name: str) -> int | None:
+    async def asked_at(self, key: EffectKey, name: str) -> int | None:
         """Return the position at which a call's question was asked, if it was."""
-        rows = self._run(
+        rows = await self._run(
             "SELECT position FROM questions WHERE effect = ? AND name = ?", (key.digest, name)
         )
         return rows[0][0] if rows else None
 
-    def ask(self, key: EffectKey, name: str, position: int) -> None:
+    async def ask(self, key: EffectKey, name: str, position: int) -> None:
         """Write down that a call asks, and at which position of its task."""
-        self._run(
+        await self._run(
             "INSERT OR REPLACE INTO questions (effect, name, thread, position) VALUES (?, ?, ?, ?)",
             (key.digest, name, key.thread, position),
         )
 
-    def conclude(self, key: EffectKey, outcome: Mapping[str, Any]) -> None:
+    async def conclude(self, key: EffectKey, outcome: Mapping[str, Any]) -> None:
         """Write down what came of the call."""
-        self._update(key, "done", json.dumps(outcome, default=str))
+        await self._update(key, "done", json.dumps(outcome, default=str))
 
-    def wait(self, key: EffectKey) -> None:
+    async def wait(self, key: EffectKey) -> None:
         """Write down that the call stopped to ask a person, before any effect."""
-        self._update(key, "waiting", None)
+        await self._update(key, "waiting", None)
 
     def forget_thread(self, thread: str) -> None:
-        """Delete all entries of a thread."""
-        self._run("DELETE FROM ledger WHERE thread = ?", (thread,))
-        self._run("DELETE FROM questions WHERE thread = ?", (thread,))
+        """Delete all entries of a thread. Blocks."""
+        self._database.run("DELETE FROM ledger WHERE thread = ?", (thread,))
+        self._database.run("DELETE FROM questions WHERE thread = ?", (thread,))
 
-    def _update(self, key: EffectKey, stage: Stage, outcome: str | None) -> None:
-        self._run(
+    async def _update(self, key: EffectKey, stage: Stage, outcome: str | None) -> None:
+        await self._run(
             "UPDATE ledger SET stage = ?, outcome = ?, at = CURRENT_TIMESTAMP WHERE effect = ?",
             (stage, outcome, key.digest),
         )

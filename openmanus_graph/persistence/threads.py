@@ -5,15 +5,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from openmanus_graph.persistence.database import Database
-
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS threads (
-    id TEXT PRIMARY KEY, agent TEXT NOT NULL, task TEXT NOT NULL, options TEXT NOT NULL,
-    status TEXT NOT NULL, created TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP,
-    updated TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP
+from langchain_core.messages import (
+    BaseMessage,
+    HumanMessage,
+    message_to_dict,
+    messages_from_dict,
 )
-"""
+
+from openmanus_graph.persistence.database import Database, read_json
+
+_SCHEMA = (
+    """
+    CREATE TABLE IF NOT EXISTS threads (
+        id TEXT PRIMARY KEY, agent TEXT NOT NULL, task TEXT NOT NULL, options TEXT NOT NULL,
+        status TEXT NOT NULL, created TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP,
+        updated TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP
+    )
+    """,
+    "CREATE TABLE IF NOT EXISTS user_messages (thread TEXT PRIMARY KEY, message TEXT NOT NULL)",
+)
 
 
 @dataclass(frozen=True)
@@ -37,15 +47,38 @@ class Threads:
 
     def __init__(self, database: Database) -> None:
         self._run = database.run
-        self._run(_SCHEMA)
+        for statement in _SCHEMA:
+            self._run(statement)
 
-    def begin(self, thread: str, agent: str, task: str, options: Mapping[str, Any]) -> None:
-        """Record a run's beginning."""
+    def begin(
+        self,
+        thread: str,
+        agent: str,
+        task: str,
+        options: Mapping[str, Any],
+        message: HumanMessage | None,
+    ) -> None:
+        """Record a run's beginning.
+
+        Args:
+            thread: Its id.
+            agent: Who works.
+            task: The newest user message, as the person wrote it.
+            options: As given.
+            message: What the run begins with, whole; None for one that goes on. It is kept here
+                because a crash may come before the first checkpoint, or take that away.
+        """
+        if message is not None:
+            self._run(
+                "INSERT OR REPLACE INTO user_messages (thread, message) VALUES (?, ?)",
+                (thread, json.dumps(message_to_dict(message))),
+            )
         self._run(
-            "INSERT INTO threads (id, agent, task, options, status) VALUES (?, ?, ?, ?, 'running')"
-            " ON CONFLICT (id) DO UPDATE SET agent = excluded.agent, task = excluded.task,"
-            " options = excluded.options, status = 'running', updated = CURRENT_TIMESTAMP",
-            (thread, agent, task, json.dumps(options)),
+            # A new row, so that the newest has the greatest number whatever the clock says.
+            "INSERT OR REPLACE INTO threads (id, agent, task, options, status, created)"
+            " VALUES (?, ?, ?, ?, 'running', coalesce("
+            "(SELECT created FROM threads WHERE id = ?), CURRENT_TIMESTAMP))",
+            (thread, agent, task, json.dumps(options), thread),
         )
 
     def end(self, thread: str, status: str) -> None:
@@ -59,12 +92,18 @@ class Threads:
         """Return a thread."""
         return next(iter(self._select("WHERE id = ?", thread)), None)
 
+    def newest_message(self, thread: str) -> BaseMessage | None:
+        """Return the user message that the thread's newest run began with."""
+        rows = self._run("SELECT message FROM user_messages WHERE thread = ?", (thread,))
+        return messages_from_dict([read_json(rows[0][0])])[0] if rows else None
+
     def all(self) -> list[Thread]:
         """Return all threads, newest first."""
-        return self._select("ORDER BY updated DESC, rowid DESC")
+        return self._select("ORDER BY rowid DESC")
 
     def delete(self, thread: str) -> None:
         """Forget a thread."""
+        self._run("DELETE FROM user_messages WHERE thread = ?", (thread,))
         self._run("DELETE FROM threads WHERE id = ?", (thread,))
 
     def _select(self, rest: str, *values: str) -> list[Thread]:
@@ -73,6 +112,6 @@ class Threads:
             values,
         )
         return [
-            Thread(row[0], row[1], row[2], json.loads(row[3]), row[4], row[5], row[6])
+            Thread(row[0], row[1], row[2], read_json(row[3]), row[4], row[5], row[6])
             for row in rows
         ]

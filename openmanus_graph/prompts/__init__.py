@@ -1,5 +1,6 @@
 """The texts that models read: one Markdown file each, rendered by one typed function."""
 
+from collections.abc import Iterable
 from importlib import resources
 from string import Template
 
@@ -49,19 +50,29 @@ def terminate_refused(*, failed: str) -> str:
     return _render("terminate_refused", failed=failed)
 
 
+def lost_hint(lost: Iterable[str]) -> str:
+    """Render what went with the processes of tools.
+
+    Args:
+        lost: What each of them held.
+    """
+    return _render("lost", lost="\n".join(f"- {held}" for held in lost))
+
+
 def compaction_system() -> str:
     """Render the system prompt of the call that writes notes."""
     return _render("compaction_system")
 
 
-def compaction_request(*, task: str, transcript: str) -> str:
+def compaction_request(*, task: str, transcript: str, words: str) -> str:
     """Render what that call is asked.
 
     Args:
         task: The user's words.
         transcript: What was said and done.
+        words: How many words the notes may have.
     """
-    return _render("compaction_request", task=task, transcript=transcript)
+    return _render("compaction_request", task=task, transcript=transcript, words=words)
 
 
 def compacted_task(*, task: str, notes: str) -> str:

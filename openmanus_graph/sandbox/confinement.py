@@ -71,6 +71,7 @@ class Sandbox:
         program: Sequence[str],
         *,
         output: int,
+        given: int = subprocess.DEVNULL,
         terminal: int | None = None,
         more: Mapping[str, str] | None = None,
     ) -> Tree:
@@ -79,6 +80,7 @@ class Sandbox:
         Args:
             program: Command, with paths as seen inside.
             output: File descriptor of its standard output and error.
+            given: File descriptor of its standard input, unless it has a terminal.
             terminal: File descriptor of a terminal that becomes its own, and its input.
             more: Further environment variables.
         """
@@ -95,7 +97,7 @@ class Sandbox:
         spec = {"groups": entries, "limits": limits, "terminal": terminal is not None}
         process = subprocess.Popen(
             [*_launcher(), json.dumps(spec | dict(launch.confine)), *launch.argv],
-            stdin=subprocess.DEVNULL if terminal is None else terminal,
+            stdin=given if terminal is None else terminal,
             stdout=output,
             stderr=output,
             env=variables,
@@ -128,6 +130,10 @@ class Sandbox:
             self._trees.remove(tree)
             tree.close()
 
+    def held(self) -> str:
+        """Hold nothing: its programs are handles of their own."""
+        return ""
+
     def close(self) -> None:
         """End all programs and remove the thread's own folder."""
         self.watch.close()
@@ -145,18 +151,8 @@ def warn_of_sandbox(session: Session, emit: Emit) -> None:
 
 
 def sandbox_of(session: Session) -> Sandbox:
-    """Return the session's sandbox; a new one when the settings have changed. Blocks."""
-    settings, root = session.settings.sandbox, session.workspace.root
-
-    def open_sandbox() -> Sandbox:
-        return Sandbox(session.workspace, settings)
-
-    sandbox = session.handle("sandbox", open_sandbox)
-    if sandbox.settings == settings and sandbox.workspace.root == root:
-        return sandbox
-    for name in ("python", "bash", "sandbox"):
-        session.drop(name)
-    return session.handle("sandbox", open_sandbox)
+    """Return the session's sandbox. Blocks."""
+    return session.handle("sandbox", lambda: Sandbox(session.workspace, session.settings.sandbox))
 
 
 def _launcher() -> list[str]:

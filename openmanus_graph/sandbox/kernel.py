@@ -9,14 +9,16 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
-
-import zmq
-from jupyter_client.session import Session as Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from openmanus_graph.errors import ToolError
 from openmanus_graph.sandbox.confinement import Sandbox
+from openmanus_graph.sandbox.holdings import kernel_holds
+from openmanus_graph.sandbox.kernel_messages import Messages
 from openmanus_graph.tools.output import shorten_file
+
+if TYPE_CHECKING:
+    import zmq
 
 _PROGRAM = Path(__file__).with_name("kernel_program.py")
 _PORTS = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
@@ -51,6 +53,8 @@ class Kernel:
         self.worker = ThreadPoolExecutor(1, thread_name_prefix="openmanus-kernel")
         self.stop = threading.Event()
         """Set from another thread, it interrupts what runs."""
+        self._held: Any = None
+        """What the newest reply says of the kernel's memory. It comes from the sandbox."""
         self._run = sandbox.layout.run
         self._spool = self._run / "python.out"
         self.worker.submit(self._start).result()
@@ -72,6 +76,10 @@ class Kernel:
         text = self._new_output()
         return CellResult(text, self._pictures(), outcome, self.why() if outcome == "dead" else "")
 
+    def held(self) -> str:
+        """Name what cells have left in the kernel's memory."""
+        return kernel_holds(self._held)
+
     def close(self) -> None:
         """End the kernel."""
         self.stop.set()
@@ -83,6 +91,8 @@ class Kernel:
         self.worker.shutdown()
 
     def _start(self) -> None:
+        import zmq
+
         sandbox, inside = self._sandbox, self._sandbox.backend.inside
         connection: dict[str, Any] = dict(zip(_PORTS, range(1, 6), strict=True))
         connection |= {"transport": "ipc", "ip": inside(self._run / "k")}
@@ -93,12 +103,14 @@ class Kernel:
         program = self._run / "kernel_program.py"
         program.write_bytes(_PROGRAM.read_bytes())
         places = (program, self._run, self._run / "kernel.json")
-        with self._spool.open("ab") as spool:
+        argv = [sandbox.backend.python, *map(inside, places)]
+        theirs, ours = os.pipe()
+        self._lifeline = os.fdopen(ours, "wb")
+        """Held open; the kernel ends when it is closed, however this process ends."""
+        with self._spool.open("ab") as spool, os.fdopen(theirs, "rb") as lifeline:
             spool.truncate(0)
-            self._tree = sandbox.start(
-                [sandbox.backend.python, *map(inside, places)], output=spool.fileno()
-            )
-        self._protocol = Protocol(key=connection["key"].encode())
+            self._tree = sandbox.start(argv, output=spool.fileno(), given=lifeline.fileno())
+        self._messages = Messages(connection["key"].encode())
         self._context = zmq.Context()
         self._shell = self._connect(connection["shell_port"])
         self._control = self._connect(connection["control_port"])
@@ -107,6 +119,8 @@ class Kernel:
 
     def _connect(self, port: int) -> "zmq.Socket[bytes]":
         """Open one channel; not by jupyter's clients, which leave event loops behind."""
+        import zmq
+
         socket = self._context.socket(zmq.DEALER)
         socket.linger = 0
         socket.connect(f"ipc://{self._run / 'k'}-{port}")
@@ -114,11 +128,13 @@ class Kernel:
 
     def _disconnect(self) -> None:
         self._context.destroy(linger=0)
+        self._lifeline.close()
 
     def _ask(self, channel: "zmq.Socket[bytes]", kind: str, content: dict[str, Any]) -> str:
         """Send a message; return its id, which the answer will name."""
-        message: Any = self._protocol.send(channel, kind, content)
-        return str(message["header"]["msg_id"])
+        sent, frames = self._messages.write(kind, content)
+        channel.send_multipart(frames)
+        return sent
 
     def _wait_until_ready(self) -> None:
         sent = self._ask(self._shell, "kernel_info_request", {})
@@ -134,8 +150,9 @@ class Kernel:
         while time.monotonic() < deadline and not self.stop.is_set():
             alive = self._tree.alive()
             if self._shell.poll(int(1000 * _SLICE_S)):
-                _, message = self._protocol.recv(self._shell)
+                message = self._messages.read(self._shell.recv_multipart())
                 if message and message["parent_header"].get("msg_id") == sent:
+                    self._held = message["content"].get("held", self._held)
                     return dict(message["content"])
             elif not alive:
                 return None

@@ -7,15 +7,19 @@ dies. Runs without our package.
 """
 
 import base64
+import contextlib
 import hashlib
 import io
 import logging
 import os
 import re
+import stat
 import sys
+import threading
+import types
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ipykernel import compiler
 from ipykernel.displayhook import ZMQShellDisplayHook
@@ -25,6 +29,8 @@ from ipykernel.zmqshell import ZMQDisplayPublisher, ZMQInteractiveShell
 from traitlets import Type
 
 PICTURES = {"image/png": "png", "image/jpeg": "jpg", "image/svg+xml": "svg"}
+MOST_NAMES = 20
+"""Names of one sort that a reply holds."""
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 _CELL = re.compile(r"Cell In\[\d+\]")
 
@@ -116,9 +122,44 @@ class Shell(ZMQInteractiveShell):
 
 
 class Kernel(IPythonKernel):
-    """The kernel with that shell."""
+    """The kernel with that shell. Its replies name what a cell leaves behind in memory."""
 
     shell_class = Shell
+
+    async def do_execute(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Run a cell."""
+        run = cast("Any", super().do_execute)  # ipykernel leaves it without types
+        reply: dict[str, Any] = await run(*args, **kwargs)
+        shell: Any = self.shell
+        return reply | {"held": _held(shell.user_ns, shell.user_ns_hidden)}
+
+
+def _held(names: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """Sort the names that cells have set, and tell the folder if they left the workspace.
+
+    Looks at types only: asking values anything may run their code.
+    """
+    found: dict[str, list[str]] = {}
+    for name, value in list(names.items()):
+        if type(name) is str and not name.startswith("_") and value is not own.get(name, own):
+            found.setdefault(_sort(value), []).append(name)
+    held: dict[str, Any] = {sort: [len(all_), all_[:MOST_NAMES]] for sort, all_ in found.items()}
+    with contextlib.suppress(OSError):  # the folder is gone
+        held["folder"] = "" if Path.cwd() == _workspace else str(Path.cwd())
+    return held
+
+
+def _sort(value: Any) -> str:
+    kind = cast("Any", type(value))
+    if issubclass(kind, types.ModuleType):
+        return "imports"
+    if issubclass(kind, type):
+        module = type.__getattribute__(value, "__dict__").get("__module__")
+    elif kind in (types.FunctionType, types.BuiltinFunctionType):
+        module = value.__module__
+    else:
+        return "variables"
+    return "definitions" if module == "__main__" else "imports"
 
 
 class App(IPKernelApp):
@@ -127,8 +168,26 @@ class App(IPKernelApp):
     kernel_class = Kernel
 
 
+def _end_with_parent() -> None:
+    """End when whoever started this has: standard input is then closed at the other side.
+
+    The sandbox does not see that while it is being set up itself. Docker gives no pipe.
+    """
+    lifeline, nothing = os.dup(0), os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+
+    def wait() -> None:
+        os.read(lifeline, 1)
+        os._exit(1)
+
+    if stat.S_ISFIFO(os.fstat(lifeline).st_mode):
+        threading.Thread(target=wait, name="openmanus-lifeline", daemon=True).start()
+
+
 def main() -> None:
     """Run the kernel until it is told to end."""
+    _end_with_parent()
     # A process group of its own: an interrupt then reaches the programs a cell has started.
     if os.getpgrp() != os.getpid():
         os.setpgid(0, 0)

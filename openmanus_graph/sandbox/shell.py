@@ -23,12 +23,13 @@ from typing import Literal
 
 from openmanus_graph.errors import ToolError
 from openmanus_graph.sandbox.confinement import Sandbox
+from openmanus_graph.sandbox.holdings import LOOK, ShellLook, read_look, shell_holds
 from openmanus_graph.tools.output import shorten_file
 
 _ARGV = ("bash", "--noediting", "--norc", "--noprofile", "-i")
 _SETUP = "stty -echo; set +H; unset HISTFILE MAILCHECK; PS1= PS2= PROMPT_COMMAND="
 _START_S, _GRACE_S, _SLICE_S = 20.0, 2.0, 0.1
-_JOB = re.compile(r"^\[\d+\][ +-] +Running +(?P<command>.*?) ?&?$", re.MULTILINE)
+_LEAST_DISK = 4096
 _STARTED = re.compile(r"^\[\d+\] \d+\n", re.MULTILINE)
 """What bash says of a new job; the number of its process differs from run to run."""
 
@@ -66,7 +67,7 @@ class Shell:
         self._outputs: list[Path] = []
         """Files of commands that left something running, and how far each was shown."""
         self._shown: dict[Path, int] = {}
-        self._known_jobs: tuple[str, ...] = ()
+        self._fresh = self._last = ShellLook()
         self.worker.submit(self._start).result()
 
     @property
@@ -102,18 +103,22 @@ class Shell:
             start, self._shown[output] = self._shown.get(output, 0), output.stat().st_size
             if start < self._shown[output]:
                 pieces.append(shorten_file(output, self._sandbox.workspace, start=start))
-        return CommandResult("".join(pieces), 0, "done", jobs=self._jobs())
+        return CommandResult("".join(pieces), 0, "done", jobs=self._look().jobs)
 
     def interrupt_jobs(self) -> CommandResult:
         """Interrupt what runs in the background; end what does not obey. Blocks."""
         for name in ("INT", "TERM", "KILL"):
-            if not self._jobs():
+            if not self._look().jobs:
                 break
             groups = "for job in $(jobs -rp); do builtin kill -{} -- -$job; done; wait"
             self._send(f"{groups.format(name)}; {self._report('$?')}")
             if self._wait(time.monotonic() + _GRACE_S) is None:
                 self._type(b"\x03")
         return self.more()
+
+    def held(self) -> str:
+        """Name what commands have left in the shell."""
+        return shell_holds(self._last, self._fresh)
 
     def close(self) -> None:
         """End the shell and everything it has started."""
@@ -136,6 +141,7 @@ class Shell:
             self.worker.shutdown(wait=False)
             raise ToolError(f"bash did not start in the sandbox. It said: {said or 'nothing'}")
         self._own_group = os.tcgetpgrp(self._terminal)
+        self._fresh = self._look(_START_S)
 
     def _output_file(self) -> Path:
         """Create a new file: what goes on in the background keeps writing to it."""
@@ -204,29 +210,31 @@ class Shell:
             if group > 0 and group != self._own_group:
                 os.killpg(group, signal.SIGKILL)
 
-    def _jobs(self) -> tuple[str, ...]:
-        """Ask the shell what runs in the background."""
-        listing = self._run / "jobs"
-        self._send(f"jobs -r >'{self._sandbox.backend.inside(listing)}'; {self._report('$?')}")
-        if self._wait(time.monotonic() + _GRACE_S) is None:
-            return ()
-        text = listing.read_text("utf-8", "replace")
-        return tuple(found["command"] for found in _JOB.finditer(text))
+    def _look(self, limit_s: float = _GRACE_S) -> ShellLook:
+        """Ask the shell how it stands, and what runs in the background."""
+        listing = self._run / "look"
+        self._send(f"{LOOK} >|'{self._sandbox.backend.inside(listing)}'; {self._report('$?')}")
+        if self._wait(time.monotonic() + limit_s) is None:
+            return ShellLook()
+        self._last = read_look(listing.read_text("utf-8", "replace"))
+        return self._last
 
     def _result(
         self, output: Path, code: int | None, outcome: Literal["done", "interrupted", "ended"]
     ) -> CommandResult:
         """Read what was printed; keep the file only for jobs that go on printing."""
-        jobs = self._jobs() if outcome != "ended" else ()
+        known = self._last.jobs
+        jobs = self._look().jobs if outcome != "ended" else ()
         text = _STARTED.sub("", shorten_file(output, self._sandbox.workspace))
         if outcome == "ended":
             text = text.removesuffix("exit\n")  # an interactive shell says so
-        if new_jobs := jobs if jobs != self._known_jobs else ():
+        if shutil.disk_usage(output.parent).free < _LEAST_DISK:
+            text += "[The disk is full, so output may be missing. Delete what is not needed.]\n"
+        if new_jobs := jobs if jobs != known else ():
             self._outputs.append(output)
             self._shown[output] = output.stat().st_size
         else:
             output.unlink()
-        self._known_jobs = jobs
         later = self._sandbox.workspace.relative(output) if new_jobs else ""
         return CommandResult(
             text, code, outcome, self.why() if outcome == "ended" else "", new_jobs, later

@@ -4,7 +4,15 @@ from typing import Annotated, Any, Literal
 
 from typing_extensions import TypedDict
 
-from openmanus_graph.state.reducers import Messages, Usage, furthest, merge_usage, newest
+from openmanus_graph.state.reducers import (
+    Holdings,
+    Messages,
+    Usage,
+    furthest,
+    merge_held,
+    merge_usage,
+    newest,
+)
 
 Status = Literal["finished", "failed", "stopped", "cancelled"]
 StopReason = Literal[
@@ -42,6 +50,8 @@ class ActInput(TypedDict):
     branch: str
     elapsed_s: float
     """The run's time before this step."""
+    held: Holdings
+    """What live handles held before this step."""
 
 
 class ManusInput(TypedDict):
@@ -83,6 +93,9 @@ class ManusState(TypedDict):
     Each step writes the time before it plus its own, so that parallel calls count once."""
     hint: str
     """What `stuck_check` wants the next request to say; never stored in `messages`."""
+    held: Annotated[Holdings, merge_held]
+    """What live handles hold, as each `act` leaves them. `think` tells the model once what is gone
+    with its process, and forgets it."""
     status: Status | None
     """How the run ended; None while it goes on."""
     stop_reason: StopReason | None

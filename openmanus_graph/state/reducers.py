@@ -3,15 +3,16 @@
 from typing import Annotated, Any, cast
 
 from langchain_core.messages import AnyMessage
-from langgraph.channels.delta import DeltaChannel
 from langgraph.graph.message import _messages_delta_reducer  # pyright: ignore[reportPrivateUsage]  # beta
 from typing_extensions import TypedDict
+
+from openmanus_graph.state.conversation import Conversation
 
 # Incremental: a checkpoint stores the new messages only, so storage grows linearly with the
 # steps (`add_messages` grows with their square). Beta in LangGraph, hence this one alias.
 Messages = Annotated[
     list[AnyMessage],
-    DeltaChannel(cast("Any", _messages_delta_reducer), snapshot_frequency=2500),  # stub differs
+    Conversation(cast("Any", _messages_delta_reducer), snapshot_frequency=2500),  # stub differs
 ]
 
 
@@ -54,3 +55,26 @@ def newest(left: str, right: str) -> str:
 def furthest(left: float, right: float) -> float:
     """Reducer of `elapsed_s`: parallel calls count once, by the slowest of them."""
     return max(left, right)
+
+
+class Held(TypedDict):
+    """What one live handle (kernel, shell, browser) holds beside the files."""
+
+    what: str
+    """In words; empty when nothing would be lost with it."""
+    at: int
+    """Counts the looks at the handle: the highest is the newest."""
+
+
+Holdings = dict[str, Held]
+"""By the handle's identity: its name and, after a colon, what no other handle has."""
+
+
+def merge_held(left: Holdings, right: Holdings) -> Holdings:
+    """Reducer of `held`: of what parallel calls saw of one handle, the newest counts."""
+    newer = {
+        identity: held
+        for identity, held in right.items()
+        if identity not in left or left[identity]["at"] <= held["at"]
+    }
+    return {**left, **newer}

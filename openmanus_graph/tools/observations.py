@@ -14,6 +14,7 @@ from openmanus_graph.workspace import Workspace
 def remembered(outcome: Mapping[str, Any]) -> Observation:
     """Read an observation from the ledger."""
     fields: dict[str, Any] = {**outcome, "images": tuple(outcome["images"])}
+    fields.pop("held", None)
     return Observation(**fields)
 
 

@@ -28,8 +28,12 @@ def shorten(text: str, workspace: Workspace, limit: int = LIMIT) -> str:
     """
     if len(text) <= limit:
         return text
-    kept = workspace.keep(text.encode("utf-8", "replace"), ".txt")
-    return _cut(text[:limit], text[-limit:], len(text), workspace.relative(kept), limit)
+    try:
+        kept = workspace.keep(text.encode("utf-8", "replace"), ".txt")
+        where = _kept_in(kept, workspace)
+    except OSError as error:
+        where = _not_kept(error)
+    return _cut(text[:limit], text[-limit:], len(text), where, limit)
 
 
 def shorten_file(
@@ -44,9 +48,12 @@ def shorten_file(
         with path.open("rb") as file:
             file.seek(start)
             return shorten(plain(file.read().decode("utf-8", "replace")), workspace, limit)
-    whole = _copy(path, start, workspace, limit)
-    shown = plain(whole.head), plain(whole.tail)
-    return _cut(*shown, whole.characters, workspace.relative(whole.path), limit)
+    whole = _look_through(path, start, limit)
+    try:
+        where = _kept_in(_copy(path, start, whole, workspace), workspace)
+    except OSError as error:
+        where = _not_kept(error)
+    return _cut(plain(whole.head), plain(whole.tail), whole.characters, where, limit)
 
 
 def plain(text: str) -> str:
@@ -55,34 +62,56 @@ def plain(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class _Copy:
-    path: Path
+class _Stream:
+    name: str
+    """Made from its content."""
+    size: int
     head: str
     tail: str
     characters: int
 
 
-def _copy(path: Path, start: int, workspace: Workspace, limit: int) -> _Copy:
-    """Copy a stream piece by piece, remembering its ends."""
+def _look_through(path: Path, start: int, limit: int) -> _Stream:
+    """Read a stream piece by piece, remembering its ends."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    digest, head, tail, characters = hashlib.sha256(), "", "", 0
-    workspace.own.mkdir(parents=True, exist_ok=True)
-    temporary = workspace.own / f"{path.name}.part"
-    with path.open("rb") as source, temporary.open("wb") as target:
+    digest, size, head, tail, characters = hashlib.sha256(), 0, "", "", 0
+    with path.open("rb") as source:
         source.seek(start)
         while piece := source.read(_CHUNK):
-            target.write(piece)
+            size += len(piece)
             digest.update(piece)
             text = decoder.decode(piece)
             characters += len(text)
             head = head if len(head) >= limit else (head + text)[:limit]
             tail = (tail + text)[-limit:]
-    kept = workspace.own / f"{digest.hexdigest()[:16]}.txt"
-    temporary.replace(kept)
-    return _Copy(kept, head, tail, characters)
+    return _Stream(f"{digest.hexdigest()[:16]}.txt", size, head, tail, characters)
 
 
-def _cut(head: str, tail: str, characters: int, place: str, limit: int) -> str:
+def _copy(path: Path, start: int, whole: _Stream, workspace: Workspace) -> Path:
+    """Copy a stream, even if more was written to it meanwhile, and return the copy."""
+    workspace.own.mkdir(parents=True, exist_ok=True)
+    temporary = workspace.own / f"{path.name}.part"
+    left = whole.size
+    try:
+        with path.open("rb") as source, temporary.open("wb") as target:
+            source.seek(start)
+            while left and (piece := source.read(min(left, _CHUNK))):
+                target.write(piece)
+                left -= len(piece)
+        return temporary.replace(workspace.own / whole.name)
+    finally:
+        temporary.unlink(missing_ok=True)  # a full disk leaves half of it
+
+
+def _kept_in(path: Path, workspace: Workspace) -> str:
+    return f"the whole is in {workspace.relative(path)}"
+
+
+def _not_kept(error: OSError) -> str:
+    return f"the whole could not be saved: {error.strerror}"
+
+
+def _cut(head: str, tail: str, characters: int, where: str, limit: int) -> str:
     """Join the ends at line breaks where that costs little."""
     room = max(limit - _NOTE, limit // 2)
     head, tail = head[: room * 2 // 3], tail[-(room // 3) :]
@@ -91,4 +120,4 @@ def _cut(head: str, tail: str, characters: int, place: str, limit: int) -> str:
     tail = tail[line_start:] if 0 < line_start < len(tail) // 4 else tail
     left_out = characters - len(head) - len(tail)
     gap = "" if head.endswith("\n") else "\n"
-    return f"{head}{gap}[... {left_out} characters left out; the whole is in {place} ...]\n{tail}"
+    return f"{head}{gap}[... {left_out} characters left out; {where} ...]\n{tail}"

@@ -5,7 +5,6 @@ outcome stands in the ledger is skipped when its chain runs again, and every lat
 then get the answer of the one before it. So the ledger remembers each question's position.
 """
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,13 +32,13 @@ class Questions:
         """
         if self._ledger is None:
             return interrupt(request)
-        asked_at = await asyncio.to_thread(self._ledger.asked_at, key, name)
+        asked_at = await self._ledger.asked_at(key, name)
         while True:
             self._position += 1
             try:
                 value = interrupt(request)
             except GraphInterrupt:
-                await asyncio.to_thread(self._ledger.ask, key, name, self._position)
+                await self._ledger.ask(key, name, self._position)
                 raise
             # Other values answer questions of calls that are done. A question that was never
             # asked has no answer, whatever comes back.

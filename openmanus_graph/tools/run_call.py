@@ -8,7 +8,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, cast
 
@@ -17,13 +17,15 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.errors import GraphBubbleUp
 from langgraph.types import Command
 
+from openmanus_graph.canonical import canonical
 from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.events import Emit
-from openmanus_graph.history import canonical
 from openmanus_graph.interrupts import approval_request, unknown_outcome_request
+from openmanus_graph.lost import changes, lost
 from openmanus_graph.persistence.ledger import EffectKey, Entry, Ledger
 from openmanus_graph.sessions import ASK_KEY, SESSION_KEY, Session
 from openmanus_graph.state.manus import PlannedCall
+from openmanus_graph.state.reducers import Held, Holdings
 from openmanus_graph.tools.declaration import Observation, Traits, traits_of
 from openmanus_graph.tools.observations import labelled, of_blocks, out_of_time, remembered
 from openmanus_graph.tools.output import LIMIT, shorten
@@ -51,6 +53,8 @@ class CallScope:
     questions: Questions
     deadline: float | None = None
     """When the run's time limit is over, on the monotonic clock."""
+    held: Holdings = field(default_factory=dict[str, Held])
+    """What is known of the session's handles; brought up to date after each call."""
 
 
 async def run_call(call: PlannedCall, scope: CallScope) -> ToolMessage:
@@ -70,9 +74,10 @@ async def _settled(call: PlannedCall, scope: CallScope) -> Observation:
     key = EffectKey(
         scope.thread or "", scope.branch, call["name"], canonical(call["args"]), call["occurrence"]
     )
-    entry = None if scope.ledger is None else await asyncio.to_thread(scope.ledger.find, key)
+    entry = None if scope.ledger is None else await scope.ledger.find(key)
     if entry is not None and entry.outcome is not None:
         _announce(call, entry.args, scope)
+        scope.held.update(entry.outcome.get("held", {}))
         return remembered(entry.outcome)
     if entry is not None and entry.stage == "intent" and traits.effect != "pure":
         known = await _cut_off(call, key, entry, traits, scope)
@@ -80,6 +85,7 @@ async def _settled(call: PlannedCall, scope: CallScope) -> Observation:
             return known
         args = entry.args
     else:
+        _refuse_in_vain(call, traits, scope)
         args = await _allowed(call, key, traits, scope)
     return await _recorded(call, key, args, traits, scope)
 
@@ -91,6 +97,19 @@ def _checked(call: PlannedCall, scope: CallScope) -> Traits:
     traits = traits_of(scope.toolset.find(call["name"]))
     scope.toolset.check(call["name"], call["args"])
     return traits
+
+
+def _refuse_in_vain(call: PlannedCall, traits: Traits, scope: CallScope) -> None:
+    """Raise ToolError for a call whose process has ended since the model planned it.
+
+    In a new process it would not do what was meant: `rm *` after a `cd` that is forgotten.
+    """
+    resource = traits.resource_of(call["args"])
+    if resource and lost(scope.held, scope.session.identities(), f"{resource}:"):
+        raise ToolError(
+            f"{call['name']} was not run: the process it was meant for has ended, and with it what "
+            "earlier calls had left there. Make that again if this call needs it, then repeat it."
+        )
 
 
 async def _allowed(
@@ -140,7 +159,7 @@ async def _cut_off(
             outcome = Observation(f"{left} {decision.message}".rstrip(), failed=True)
     _announce(call, entry.args, scope)
     if scope.ledger is not None:
-        await asyncio.to_thread(scope.ledger.conclude, key, asdict(outcome))
+        await scope.ledger.conclude(key, asdict(outcome))
     return outcome
 
 
@@ -156,14 +175,16 @@ async def _recorded(
     call = {**call, "args": args}
     if scope.ledger is None:
         return await _observe(call, key, traits, scope)
-    await asyncio.to_thread(scope.ledger.intend, key, args, call["id"])
+    await scope.ledger.intend(key, args, call["id"])
     try:
         observation = await _observe(call, key, traits, scope)
     except (GraphBubbleUp, ConfigError):
         # The tool asks a person, or was never started: it waits, its outcome is not unknown.
-        await asyncio.to_thread(scope.ledger.wait, key)
+        await scope.ledger.wait(key)
         raise
-    await asyncio.to_thread(scope.ledger.conclude, key, asdict(observation))
+    held = changes(scope.held, scope.session.held())
+    scope.held.update(held)
+    await scope.ledger.conclude(key, asdict(observation) | ({"held": held} if held else {}))
     return observation
 
 

@@ -38,6 +38,8 @@ class Toolset:
         """Tools that take a time limit and keep it themselves."""
         self.runner = ToolNode(list(self.tools.values()), handle_tool_errors=False)
         self._schemas = {name: tool.tool_call_schema for name, tool in self.tools.items()}
+        if any(isinstance(schema, dict) for schema in self._schemas.values()):
+            schema_problems({}, None)  # loads the checker now: later it would stop the event loop
 
     def find(self, name: str) -> BaseTool:
         """Return a tool. ToolError, naming what exists, for a name the model made up."""

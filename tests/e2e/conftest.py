@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.cli import Cli
+from tests.support.crash import Ordeal
 from tests.support.openai_server import OpenAIServer
+from tests.support.zygote import Zygote
 
 
 @pytest.fixture
@@ -23,6 +25,23 @@ def bare_cli(tmp_path: Path) -> Iterator[Cli]:
     yield cli
     cli.close()
     cli.assert_no_key()
+
+
+@pytest.fixture(scope="session")
+def zygote() -> Iterator[Zygote]:
+    """Starts commands without the time that their imports take."""
+    with Zygote() as zygote:
+        yield zygote
+
+
+@pytest.fixture(scope="session")
+def undisturbed(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Ordeal:
+    """The run that others are killed in, left alone: it asks once, and is resumed."""
+    ordeal = Ordeal(tmp_path_factory.mktemp("undisturbed") / "cli", zygote)
+    ordeal.see_through()
+    first, second = ordeal.lives
+    assert (first.code, second.code) == (4, 0)
+    return ordeal
 
 
 @pytest.fixture

@@ -64,6 +64,10 @@ class Terminal:
         """Type; `\\x03` is Ctrl-C, `\\x04` the end of input."""
         os.write(self._master, text.encode())
 
+    def kill(self) -> None:
+        """End the command as nobody can prevent."""
+        self._process.kill()
+
     def finish(self, timeout_s: float = 30) -> int:
         """Wait for the end and return the exit code."""
         code = self._process.wait(timeout_s)

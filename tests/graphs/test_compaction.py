@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 
@@ -77,3 +77,51 @@ async def test_where_no_notes_can_be_had_a_digest_stands_in() -> None:
     )
     assert ran.values["answer"] == "done"
     assert "the task" in ran.model.requests[-1][1].text
+
+
+async def test_a_request_for_notes_that_is_too_long_itself_is_made_in_pieces() -> None:
+    refused = ModelError("context_length", "The request is too long.")
+    steps = [calls(("note", {"n": n}), prefix=f"c{n}-") for n in range(30)]
+    asked: list[str] = []
+
+    def short_notes(messages: list[BaseMessage]) -> str | Exception:
+        if "Write the notes now" not in messages[-1].text:
+            return "done"
+        asked.append(messages[-1].text)
+        return refused if len(messages[-1].text) > 2500 else f"part {len(asked)}"
+
+    graph = build_manus_graph(tools=[note])
+    ran = await run_graph(graph, *steps, refused, *[short_notes] * 40, max_steps=50)
+    refusals = [text for text in asked if len(text) > 2500]
+    assert refusals
+    seen = "".join(text for text in asked if len(text) <= 2500)
+    assert all(f"noted {n} yyy" in seen for n in range(20))
+    assert f"part {len(asked)}" in ran.model.requests[-1][1].text
+    assert ran.values["usage"]["model_calls"] == len(ran.model.requests) - len(refusals) - 1
+
+
+async def test_what_notes_cost_counts_even_if_the_budget_ends_there() -> None:
+    model = scripted(*["a part of the notes"] * 50)
+    model.usage = (600, 20)
+    model.profile = {"max_input_tokens": 2000}
+    said = [HumanMessage("x" * 900), AIMessage("y " * 9000), HumanMessage("the task")]
+    ran = await run_graph(
+        build_manus_graph(tools=[note]), model=model, task={"messages": said}, max_total_tokens=1000
+    )
+    assert (ran.values["status"], ran.values["stop_reason"]) == ("stopped", "budget")
+    usage = ran.values["usage"]
+    assert len(model.requests) == usage["model_calls"] == 2
+    assert usage["input_tokens"] + usage["output_tokens"] == 1240
+
+
+async def test_what_cannot_be_shortened_is_not_compacted_again_and_again() -> None:
+    model = scripted(*[answering(20)] * 100)
+    model.usage = None
+    model.profile = {"max_input_tokens": 1200}
+    long_prompt = {"system": "Be careful. " * 400}
+    ran = await run_graph(
+        build_manus_graph(tools=[note]), model=model, prompts=long_prompt, max_steps=50
+    )
+    assert ran.values["answer"] == "done"
+    made = [request for request in model.requests if "Write the notes" in request[-1].text]
+    assert len(made) < 15

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langchain_core.messages import HumanMessage
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
@@ -12,6 +13,7 @@ from langgraph.types import Command
 
 from openmanus_graph import build_manus_graph, manus_tool
 from openmanus_graph.config.resolve import openmanus_home
+from openmanus_graph.models.failures import ModelError
 from openmanus_graph.persistence.database import open_database
 from openmanus_graph.persistence.ledger import open_ledger
 from openmanus_graph.tools.ask_human import ask_human
@@ -22,12 +24,13 @@ CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
 
 
 class Payment:
-    """A tool whose first calls have their effect and then never return."""
+    """A tool of which some calls have their effect and then never return."""
 
     def __init__(self, effect: Effect) -> None:
         self.done: list[int] = []
         self.under_way = asyncio.Event()
-        self.hanging_calls = 1
+        self.hanging = {1}
+        """The numbers of the calls that never return."""
 
         @manus_tool(effect=effect, approval=False)
         async def pay(amount: int) -> str:
@@ -37,7 +40,7 @@ class Payment:
                 amount: How much.
             """
             self.done.append(amount)
-            if len(self.done) <= self.hanging_calls:
+            if len(self.done) in self.hanging:
                 self.under_way.set()
                 await asyncio.Event().wait()
             return f"paid {amount}"
@@ -45,16 +48,21 @@ class Payment:
         self.graph = build_manus_graph(tools=[pay], checkpointer=InMemorySaver())
         self.model = scripted(calls(("pay", {"amount": 100})), "done")
 
-    async def cut_off(self, task: Any = "pay") -> None:
+    async def cut_off(self, task: Any = "pay", config: RunnableConfig = CONFIG) -> None:
         """Run until the call is under way, and cancel there."""
-        run = asyncio.ensure_future(self.go_on(task))
+        run = asyncio.ensure_future(self.go_on(task, config))
         await self.under_way.wait()
         run.cancel()
         with pytest.raises(asyncio.CancelledError):
             await run
 
-    async def go_on(self, task: Any = None) -> Ran:
-        return await run_graph(self.graph, model=self.model, config=CONFIG, task=task)
+    async def go_on(self, task: Any = None, config: RunnableConfig = CONFIG) -> Ran:
+        return await run_graph(self.graph, model=self.model, config=config, task=task)
+
+    async def before_act(self) -> RunnableConfig:
+        """Return where to go back to for the calls to be made again."""
+        history = [state async for state in self.graph.aget_state_history(CONFIG)]
+        return next(state.config for state in history if state.next == ("act",))
 
 
 async def test_a_workspace_call_without_outcome_is_told_to_the_model_and_not_repeated() -> None:
@@ -234,7 +242,7 @@ async def test_an_edited_call_does_not_stand_for_another() -> None:
 
 async def test_each_crash_asks_anew() -> None:
     payment = Payment("external")
-    payment.hanging_calls = 2
+    payment.hanging = {1, 2}
     await payment.cut_off()
     await payment.go_on()
     (waiting,) = (await payment.graph.aget_state(CONFIG)).interrupts
@@ -275,6 +283,46 @@ async def test_going_back_is_a_new_branch_where_the_same_call_runs_again() -> No
     again = await run_graph(graph, "done again", config=before_act.config, task=None)
     assert (first.results(), again.results()) == (["run 1"], ["run 2"])
     assert again.values["branch"] != first.values["branch"]
+
+
+async def test_a_call_that_was_cut_off_on_a_branch_is_known_there() -> None:
+    payment = Payment("workspace")
+    payment.hanging = {2}
+    payment.model = scripted(calls(("pay", {"amount": 100})), "done", "done again")
+    await payment.go_on("pay")
+    await payment.cut_off(None, await payment.before_act())
+    assert payment.done == [100, 100]
+    ran = await payment.go_on()
+    assert payment.done == [100, 100]
+    assert "may have run in part" in ran.results()[0]
+
+
+async def test_a_call_of_an_edited_state_is_known_there() -> None:
+    payment = Payment("external")
+    payment.hanging = {2}
+    pay = calls(("pay", {"amount": 100}))
+    payment.model = scripted(pay, "done", pay, "done")
+    await payment.go_on("pay")
+    edited = {"messages": [HumanMessage("pay again")]}
+    await payment.graph.aupdate_state(CONFIG, edited, as_node="__start__")
+    await payment.cut_off(None)
+    await payment.go_on()
+    state = await payment.graph.aget_state(CONFIG)
+    assert state.interrupts[0].value["kind"] == "unknown_outcome"
+    assert payment.done == [100, 100]
+
+
+async def test_a_branch_that_was_compacted_is_the_same_after_a_crash() -> None:
+    payment = Payment("workspace")
+    payment.hanging = {3}
+    refused = ModelError("context_length", "The request is too long.")
+    first, second = (calls(("pay", {"amount": n}), prefix=f"c{n}-") for n in (100, 200))
+    payment.model = scripted(first, "done", refused, "the notes", second, "done again")
+    await payment.go_on("pay")
+    await payment.cut_off(None, await payment.before_act())
+    ran = await payment.go_on()
+    assert payment.done == [100, 100, 200]
+    assert "may have run in part" in ran.results()[-1]
 
 
 async def test_a_thread_id_without_a_checkpointer_makes_no_ledger(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ Fault = Literal[
     "reset",  # the connection is reset before any answer
     "reset_mid",  # ... in the middle of the answer
     "cut",  # the connection is closed in the middle, without the end of the body
+    "stall",  # nothing more comes from the middle on, and the connection stays open
     "truncated",  # the body ends properly, in the middle of the reply
     "error_inside",  # an error object with status 200
     "error_mid",  # an error object in the middle of the stream
@@ -66,6 +67,8 @@ class Reply:
     usage_everywhere: bool = False
     """Send a running usage with every event."""
     further_choices: int = 0
+    alter: Callable[[bytes], bytes] | None = None
+    """Makes the bytes that are sent, all at once, of those that would be."""
 
 
 Answer = Reply | Callable[[dict[str, Any]], Reply]
@@ -107,6 +110,14 @@ def events(reply: Reply, model: str, number: int, *, usage: bool) -> Iterator[di
     yield {**head, "choices": [{"index": 0, "delta": {}, "finish_reason": reason}], **running}
     if usage and reply.usage is not None:
         yield {**head, "choices": [], "usage": dict(reply.usage)}
+
+
+def body_of(reply: Reply, model: str, number: int, *, stream: bool, usage: bool) -> bytes:
+    """Write a whole answer as it would be sent."""
+    if not stream:
+        return json.dumps(completion(reply, model, number)).encode()
+    parts = [json.dumps(event) for event in events(reply, model, number, usage=usage)]
+    return "".join(f"data: {part}\n\n" for part in [*parts, "[DONE]"]).encode()
 
 
 def _head(model: str, number: int, kind: str) -> dict[str, Any]:

@@ -11,8 +11,9 @@ import socket
 import struct
 import sys
 import threading
+import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import TracebackType
@@ -20,7 +21,14 @@ from typing import Any
 
 import pytest
 
-from tests.support.openai_script import Answer, Reply, completion, events, reply_from_json
+from tests.support.openai_script import (
+    Answer,
+    Reply,
+    body_of,
+    completion,
+    events,
+    reply_from_json,
+)
 from tests.support.strict_openai import complaint
 
 
@@ -31,6 +39,8 @@ class Request:
     path: str
     headers: dict[str, str]
     body: dict[str, Any]
+    at: float = field(default_factory=time.monotonic)
+    """When it came."""
 
     @property
     def messages(self) -> list[dict[str, Any]]:
@@ -189,27 +199,33 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, reply: Reply, body: dict[str, Any], number: int) -> None:
         model = str(body.get("model"))
+        options: dict[str, Any] = body.get("stream_options") or {}
+        usage, stream = bool(options.get("include_usage")), bool(body.get("stream"))
         if reply.fault == "reset":
             self._reset()
         elif reply.status != 200:
             self._json(reply.status, {"error": reply.error or {"message": "scripted"}}, reply)
         elif reply.fault == "html":
             self._body(200, b"<html><body>Welcome to nginx!</body></html>", "text/html", reply)
-        elif reply.fault in ("error_inside", "no_choices", "null_choices"):
+        elif reply.fault in ("error_inside", "no_choices", "null_choices") or (
+            reply.fault == "error_mid" and not stream
+        ):
             self._json(200, _without_choices(reply), reply)
-        elif body.get("stream") and reply.fault != "plain_json":
-            options: dict[str, Any] = body.get("stream_options") or {}
-            usage = bool(options.get("include_usage"))
+        elif reply.alter is not None:
+            data = body_of(reply, model, number, stream=stream, usage=usage)
+            kind = "text/event-stream" if stream else "application/json"
+            self._body(200, reply.alter(data), kind, reply)
+        elif stream and reply.fault != "plain_json":
             self._stream(reply, list(events(reply, model, number, usage=usage)))
         else:
             self._whole(reply, json.dumps(completion(reply, model, number)).encode())
 
     def _whole(self, reply: Reply, data: bytes) -> None:
-        if reply.fault in ("reset_mid", "cut"):
+        if reply.fault in ("reset_mid", "cut", "stall"):
             self._head(200, "application/json", len(data), reply)
             self.wfile.write(data[: len(data) // 2])
             self.wfile.flush()
-            self._end(reset=reply.fault == "reset_mid")
+            self._break_off(reply)
             return
         if reply.fault in ("truncated", "broken_json"):
             data = data[: len(data) // 2]
@@ -221,8 +237,8 @@ class _Handler(BaseHTTPRequestHandler):
         self._head(200, kind, None, reply)
         middle = len(items) // 2
         for position, item in enumerate(items):
-            if position == middle and reply.fault in ("reset_mid", "cut"):
-                self._end(reset=reply.fault == "reset_mid")
+            if position == middle and reply.fault in ("reset_mid", "cut", "stall"):
+                self._break_off(reply)
                 return
             if position == middle and reply.fault == "truncated":
                 break
@@ -262,6 +278,11 @@ class _Handler(BaseHTTPRequestHandler):
     def _reset(self) -> None:
         self._end(reset=True)
 
+    def _break_off(self, reply: Reply) -> None:
+        if reply.fault == "stall":
+            self.owner.stopping.wait(60)
+        self._end(reset=reply.fault == "reset_mid")
+
     def _end(self, *, reset: bool) -> None:
         self.close_connection = True
         if reset:  # closing with unsent data thrown away sends RST
@@ -273,7 +294,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _without_choices(reply: Reply) -> dict[str, Any]:
-    if reply.fault == "error_inside":
+    if reply.fault in ("error_inside", "error_mid"):
         return {"error": reply.error or {"message": "scripted"}}
     return {"id": "x", "object": "chat.completion"} | (
         {"choices": None} if reply.fault == "null_choices" else {}

@@ -5,9 +5,10 @@ import httpx
 import openai
 import pytest
 
+from openmanus_graph.errors import ConfigError
 from openmanus_graph.models.failure_words import FailureKind
 from openmanus_graph.models.failures import ModelError, ReplyError, classify
-from openmanus_graph.models.retries import with_retries
+from openmanus_graph.models.retries import max_retries_of, with_retries
 from openmanus_graph.models.retry_after import retry_after_s
 
 
@@ -49,29 +50,40 @@ class Attempts:
 async def test_passing_failures_are_retried_with_growing_pauses() -> None:
     attempts = Attempts(status_error(500), status_error(429), openai.APITimeoutError(None))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     assert await attempts.run() == "answer"
-    assert attempts.pauses == [2, 4, 8]
+    assert attempts.pauses == [1, 2, 4]
     assert len(attempts.notices) == 3
     assert "openai:m answered with 500" in attempts.notices[0]
-    assert "the next one in 4 s" in attempts.notices[1]
+    assert "the next one in 2 s" in attempts.notices[1]
+    assert "try again" not in attempts.notices[1]
 
 
-async def test_the_jitter_spreads_over_the_whole_pause() -> None:
-    attempts = Attempts(status_error(500))
-    await attempts.run(random=lambda: 0.25)
-    assert attempts.pauses == [0.5]
+@pytest.mark.parametrize(("random", "pauses"), [(0.0, [0.5, 1.0]), (0.5, [0.75, 1.5])])
+async def test_the_jitter_spreads_over_the_later_half_of_the_pause(
+    random: float, pauses: list[float]
+) -> None:
+    attempts = Attempts(status_error(500), status_error(500))
+    await attempts.run(random=lambda: random)
+    assert attempts.pauses == pauses
+
+
+@pytest.mark.parametrize("wrong", [-1, "many", 1.5])
+def test_a_wrong_number_of_retries_is_named(wrong: object) -> None:
+    assert (max_retries_of({}), max_retries_of({"max_retries": 0})) == (5, 0)
+    with pytest.raises(ConfigError, match="max_retries must be 0 or more"):
+        max_retries_of({"max_retries": wrong})
 
 
 async def test_pauses_are_capped_at_a_minute() -> None:
     attempts = Attempts(*[status_error(503) for _ in range(8)])
-    await attempts.run(max_attempts=9)
+    await attempts.run(max_retries=8)
     assert attempts.pauses[-1] == 60
 
 
 async def test_the_attempts_end_with_a_model_error_that_counts_them() -> None:
     attempts = Attempts(*[status_error(502) for _ in range(9)])
-    with pytest.raises(ModelError, match="5 attempts were made") as error:
+    with pytest.raises(ModelError, match="6 attempts were made") as error:
         await attempts.run()
-    assert (attempts.made, error.value.kind) == (5, "retry")
+    assert (attempts.made, error.value.kind) == (6, "retry")
 
 
 @pytest.mark.parametrize(
@@ -121,6 +133,7 @@ async def test_bugs_and_cancellation_pass_through() -> None:
         ({"retry-after": "Fri, 20 Nov 2026 12:00:30 GMT"}, "", 30),
         ({"retry-after": "Fri, 20 Nov 2026 11:00:00 GMT"}, "", 0),
         ({"retry-after": "soon"}, "", None),
+        ({"retry-after": "nonsense, 99 Nov"}, "try again in 9s", None),
         ({}, "Rate limit reached. Please try again in 1m2.5s. Visit ...", 62.5),
         ({}, "Please try again in 250ms.", 0.25),
         ({}, "Try later.", None),
@@ -129,6 +142,14 @@ async def test_bugs_and_cancellation_pass_through() -> None:
 def test_reads_how_long_to_wait(headers: dict[str, str], text: str, seconds: float | None) -> None:
     now = datetime(2026, 11, 20, 12, 0, 0, tzinfo=UTC)
     assert retry_after_s(headers, text, now) == seconds
+
+
+def test_a_date_is_read_against_the_servers_own_clock() -> None:
+    headers = {
+        "retry-after": "Fri, 20 Nov 2020 12:00:30 GMT",
+        "date": "Fri, 20 Nov 2020 12:00:10 GMT",
+    }
+    assert retry_after_s(headers) == 20
 
 
 WORDS: list[tuple[int, str, FailureKind]] = [

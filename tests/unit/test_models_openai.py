@@ -19,12 +19,13 @@ from langchain_core.messages import (
 from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
 
+from openmanus_graph.memo import MessageMemo
 from openmanus_graph.models.build import build_model, close_models, prepare_model
 from openmanus_graph.models.chunks import merged_message
 from openmanus_graph.models.failure_words import FailureKind
 from openmanus_graph.models.failures import classify
 from openmanus_graph.models.openai_compatible import OpenAICompatibleModel
-from openmanus_graph.models.openai_wire import WireCache, adapt, dialect_of
+from openmanus_graph.models.openai_wire import adapt, dialect_of
 from openmanus_graph.settings import ModelSettings
 from tests.support.openai_script import Call, Fault, Reply
 from tests.support.openai_server import OpenAIServer
@@ -437,7 +438,7 @@ def test_a_message_is_serialised_once_and_forgotten_with_it() -> None:
         made.append(message)
         return message.text.encode()
 
-    cache = WireCache()
+    cache = MessageMemo[bytes]()
     message = HumanMessage("one")
     assert cache.get(message, make) is cache.get(message, make)
     assert len(made) == 1

@@ -1,3 +1,6 @@
+import contextlib
+import resource
+from collections.abc import Generator
 from pathlib import Path
 
 from openmanus_graph.tools.output import STREAM_LIMIT, plain, shorten, shorten_file
@@ -63,3 +66,27 @@ def test_shorten_file_copies_long_streams_byte_for_byte(tmp_path: Path) -> None:
 def test_plain_takes_out_colours_and_overwritten_progress() -> None:
     assert plain("\x1b[31mred\x1b[0m") == "red"
     assert plain(" 10%\r 50%\r100%\ndone\r\n") == "100%\ndone\n"
+
+
+@contextlib.contextmanager
+def no_room() -> Generator[None]:
+    """Let this process write to no file."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_output_that_cannot_be_saved_still_shows_its_ends(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    text = "head" + "x" * 100_000 + "tail"
+    (tmp_path / "stream").write_text(text)
+    with no_room():
+        shown = [shorten(text, workspace), shorten_file(tmp_path / "stream", workspace)]
+    for short in shown:
+        assert short.startswith("head")
+        assert short.endswith("tail")
+        assert "the whole could not be saved: File too large" in short
+    assert list(workspace.own.iterdir()) == []

@@ -4,9 +4,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
-from langchain_core.messages.tool import invalid_tool_call, tool_call
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    AnyMessage,
+    HumanMessage,
+    ToolMessage,
+)
+from langchain_core.messages.tool import invalid_tool_call, tool_call, tool_call_chunk
 
+from openmanus_graph.history import planned_calls, with_places
+from openmanus_graph.models.chunks import merged_message
 from openmanus_graph.models.projection import project
 from openmanus_graph.models.storable import storable
 
@@ -92,8 +100,55 @@ def test_tool_names_are_made_legal(name: str, legal: str) -> None:
     assert kept.tool_calls[0]["name"] == legal
 
 
-def test_lone_surrogates_are_replaced() -> None:
-    made = [tool_call(name="t", args={"a": ["\ud800"]}, id="1")]
-    kept = storable(reply(content="\udc00", tool_calls=made), [])
-    assert kept.text == "?"
-    assert kept.tool_calls[0]["args"] == {"a": ["?"]}
+@pytest.mark.parametrize(("half", "shown"), [("\ud83d", "\\ud83d"), ("\udce9", "\\xe9")])
+def test_half_a_character_is_marked_in_text_and_refused_in_arguments(half: str, shown: str) -> None:
+    made = [tool_call(name="t", args={"a": [f"x{half}"]}, id="1")]
+    kept = storable(reply(content=f"{half} \ud83d\ude00", tool_calls=made), [])
+    assert kept.text == "\ufffd \U0001f600"
+    assert kept.tool_calls == []
+    assert shown in (kept.invalid_tool_calls[0]["error"] or "")
+
+
+def test_a_call_before_the_one_that_was_cut_off_is_whole() -> None:
+    made = [tool_call(name="t", args={"a": number}, id=str(number)) for number in (1, 2)]
+    cut = storable(reply(tool_calls=made, response_metadata={"finish_reason": "length"}), [])
+    assert [call["id"] for call in cut.tool_calls] == ["1"]
+    assert [call["id"] for call in cut.invalid_tool_calls] == ["2"]
+
+
+def test_broken_calls_keep_their_places_in_the_order_of_running_and_of_the_request() -> None:
+    pieces = ["{}", "[1", "{}", "nonsense"]
+    chunks = [
+        AIMessageChunk(
+            content="",
+            tool_call_chunks=[tool_call_chunk(name="t", args=text, id=str(n), index=n)],
+        )
+        for n, text in enumerate(pieces)
+    ]
+    kept = storable(merged_message(chunks), [])
+    assert [call["id"] for call in kept.tool_calls] == ["0", "2"]
+    planned = planned_calls([HumanMessage("a"), kept])
+    assert [call["id"] for call in planned] == ["0", "1", "2", "3"]
+    assert [call["problem"] is None for call in planned] == [True, False, True, False]
+    request = project([kept], system="s", steering="", pictures=None)
+    assert [m.tool_call_id for m in request if isinstance(m, ToolMessage)] == ["0", "1", "2", "3"]
+    assert isinstance(request[1], AIMessage)
+    assert [call["id"] for call in request[1].tool_calls] == ["0", "1", "2", "3"]
+
+
+def test_a_broken_call_does_not_count_as_an_occurrence() -> None:
+    broken = invalid_tool_call(name="t", args="[", id="0", error="e")
+    made = AIMessage(
+        "",
+        tool_calls=[tool_call(name="t", args={}, id="1")],
+        invalid_tool_calls=[broken],
+        additional_kwargs=with_places({}, [0]),
+    )
+    planned = planned_calls([HumanMessage("a"), made])
+    assert [(call["id"], call["occurrence"]) for call in planned] == [("0", 0), ("1", 0)]
+
+
+def test_a_reply_with_the_id_of_an_earlier_message_does_not_replace_it() -> None:
+    first = storable(reply(content="a", id="chatcmpl-1"), [])
+    assert first.id == "chatcmpl-1"
+    assert storable(reply(content="b", id="chatcmpl-1"), [first]).id != "chatcmpl-1"

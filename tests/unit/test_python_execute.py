@@ -1,6 +1,9 @@
 import asyncio
 import contextlib
+import json
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +11,7 @@ from pathlib import Path
 import pytest
 from langchain_core.tools import StructuredTool
 
+from openmanus_graph.sandbox import confinement
 from openmanus_graph.sessions import Session
 from openmanus_graph.settings import SandboxSettings
 from openmanus_graph.testing.runtime import tool_runtime, tool_session
@@ -198,3 +202,31 @@ async def test_kernel_works_without_a_sandbox(tmp_path: Path) -> None:
         assert await text(opened, "import os; os.getcwd()") == repr(str(opened.workspace.root))
         assert "gone" in await text(opened, "os._exit(1)")
         assert await text(opened, "2") == "2"
+
+
+def test_the_kernel_ends_with_whoever_started_it(tmp_path: Path) -> None:
+    connection = tmp_path / "kernel.json"
+    ports = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
+    how = {
+        "transport": "ipc",
+        "ip": str(tmp_path / "k"),
+        "key": "",
+        **dict(zip(ports, range(1, 6), strict=True)),
+    }
+    connection.write_text(json.dumps(how))
+    program = [sys.executable, kernel_program(), str(tmp_path), str(connection)]
+    with subprocess.Popen(program, stdin=subprocess.PIPE, cwd=tmp_path) as process:
+        try:
+            assert process.stdin is not None
+            process.stdin.close()
+            assert process.wait(60) == 1
+        finally:
+            process.kill()
+
+
+async def test_what_a_cell_starts_finds_its_input_closed(session: Session) -> None:
+    assert await text(session, "import subprocess; print(subprocess.run('cat').returncode)") == "0"
+
+
+def kernel_program() -> str:
+    return str(Path(confinement.__file__).with_name("kernel_program.py"))

@@ -127,9 +127,8 @@ async def test_changed_settings_give_a_new_sandbox(session: Session) -> None:
     assert await python(session, "x = 1; x") == "1"
     before = sandbox_of(session)
     assert sandbox_of(session) is before
-    session.settings = tool_session(
-        session.workspace.root, sandbox=SandboxSettings(mode="bwrap", disk_mb=100)
-    ).settings
+    other = SandboxSettings(mode="bwrap", disk_mb=100)
+    session.configure(tool_session(session.workspace.root, sandbox=other).settings)
     assert sandbox_of(session) is not before
     assert "NameError" in await python(session, "x")
 

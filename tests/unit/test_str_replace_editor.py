@@ -23,7 +23,7 @@ from openmanus_graph.sessions import Session
 from openmanus_graph.testing.runtime import tool_runtime, tool_session
 from openmanus_graph.tools.declaration import Observation, traits_of
 from openmanus_graph.tools.str_replace_editor import str_replace_editor
-from openmanus_graph.workspace import Workspace
+from openmanus_graph.workspace import OWN_FOLDER, Workspace
 
 
 class Editor(Protocol):
@@ -823,3 +823,20 @@ def test_the_schema_is_small_and_hides_the_runtime() -> None:
     ]  # fmt: skip
     assert all("description" in parameter for parameter in properties.values())
     assert len(str(schema)) < 1200
+
+
+def test_an_unfinished_file_lies_among_our_own(
+    edit: Editor, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Path] = []
+
+    def look(folder: int) -> None:
+        seen.extend(leftovers(root))
+
+    monkeypatch.setattr("os.fsync", look)
+    edit("create", "a.txt", file_text="one\n")
+    edit("str_replace", "a.txt", old_str="one", new_str="two")
+    edit("undo_edit", "a.txt")
+    assert len(seen) >= 3
+    assert [path for path in seen if OWN_FOLDER not in path.parts] == []
+    assert (root / "a.txt").read_text() == "one\n"

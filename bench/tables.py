@@ -1,0 +1,209 @@
+"""The tables, one function each. Measuring quickly only shows that all works."""
+
+import os
+import statistics
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from bench.measure import Figures, measure, medians, process, server
+from bench.subjects import SUBJECTS
+
+MEASURED_STEPS = 7
+BYTES_PER_TOKEN = 3.9
+"""As o200k, the encoding of GPT-4o and later models, makes of our first request."""
+COMMAND = str(Path(sysconfig.get_path("scripts")) / "openmanus")
+BROWSER = ("playwright", "ddgs")
+"""Dependencies to be, for browsing and searching."""
+Rows = list[list[str]]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much is measured."""
+
+    quick: bool
+    runs: int
+
+
+@dataclass(frozen=True)
+class Table:
+    """A Markdown table."""
+
+    head: list[str]
+    rows: Rows
+
+    def __str__(self) -> str:
+        lines = [self.head, ["---"] * len(self.head), *self.rows]
+        return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+@cache
+def _at_lengths(scale: Scale) -> dict[str, dict[int, Figures]]:
+    """Measure single steps, the subjects in turn, so that drift hits all alike."""
+    found: dict[str, dict[int, Figures]] = {subject: {} for subject in SUBJECTS}
+    for length in (10, 50) if scale.quick else (10, 100, 200, 1000):
+        seed = str(max(0, length - MEASURED_STEPS))
+        taken: dict[str, list[Figures]] = {subject: [] for subject in SUBJECTS}
+        for _ in range(scale.runs):
+            for subject, runs in taken.items():
+                runs.append(measure(subject, length, "--seed", seed))
+        for subject, runs in taken.items():
+            found[subject][length] = medians(runs)
+    return found
+
+
+def _of_a_step(scale: Scale, figure: str, title: str, limits: Mapping[int, str]) -> Table:
+    found = _at_lengths(scale)
+    ours, theirs = found["openmanus"], found["create_agent"]
+    shortest = min(ours)
+    rows = [
+        [subject, *(f"{at[figure]:.1f}" for at in lengths.values())]
+        for subject, lengths in found.items()
+    ]
+    ratios = [f"{ours[n][figure] / theirs[n][figure]:.2f}" for n in ours]
+    growth = [f"{ours[n][figure] / ours[shortest][figure]:.2f}" for n in ours]
+    rows += [["openmanus / create_agent", *ratios], ["openmanus / its N=10", *growth]]
+    rows.append(["at most", *(limits.get(n, "") for n in ours)])
+    return Table([title, *(f"N={n}" for n in ours)], rows)
+
+
+def cpu(scale: Scale) -> Table:
+    """Client CPU of a step."""
+    shares = {10: 1.15, 200: 0.17, 1000: 0.08}
+    limits = {length: f"{share} of create_agent's" for length, share in shares.items()}
+    return _of_a_step(scale, "cpu_ms", "client CPU, ms at step N", limits)
+
+
+def gap(scale: Scale) -> Table:
+    """Wall time of a step, the model's left out."""
+    title = "from a reply to the next request, ms at step N"
+    return _of_a_step(scale, "gap_ms", title, {1000: "2 x its N=10"})
+
+
+def run(scale: Scale) -> Table:
+    """Disk, memory and traffic of whole runs."""
+    runs = [("openmanus", 10)] if scale.quick else [("openmanus", 200), ("openmanus", 1000)]
+    runs += [] if scale.quick else [("create_agent", 200)]
+    rows: Rows = []
+    for subject, steps in runs:
+        found = measure(subject, steps)
+        figures = ("disk_mb", "memory_mb", "more_bytes", "own_bytes")
+        rows.append([subject, str(steps), *(f"{found[figure]:.1f}" for figure in figures)])
+    steps = 10 if scale.quick else 200
+    memory = f"{_memory_of_command(steps):.1f}"
+    rows.append(["`openmanus run`, its own tools", str(steps), "", memory, "", ""])
+    rows.append(["at most", "", "15 at 1000", "120 at 200", "its own messages", ""])
+    head = ["a whole run", "steps", "MB on disk", "MB of memory", "more bytes a step"]
+    return Table([*head, "bytes of its messages"], rows)
+
+
+def _memory_of_command(steps: int) -> float:
+    with server(steps, "--script", "file") as base_url, tempfile.TemporaryDirectory() as folder:
+        command = [COMMAND, "run", "go", "--model", "openai:bench", "--base-url", base_url]
+        limits = ["--max-steps", str(steps + 1), "--quiet"]
+        place = {**os.environ, "OPENMANUS_HOME": f"{folder}/home"}
+        return process([*command, *limits], cwd=folder, env=place)[2]
+
+
+def agents(scale: Scale) -> Table:
+    """Many agents in one process."""
+    counts = (1, 5) if scale.quick else (1, 10, 50)
+    waits = ("--latency", "0.2")
+    taken: dict[str, dict[int, list[Figures]]] = {
+        subject: {count: [] for count in counts} for subject in SUBJECTS
+    }
+    for _ in range(scale.runs):
+        for subject, found in taken.items():
+            for count, figures in found.items():
+                figures.append(measure(subject, 10, "--agents", str(count), serves=waits))
+    rows: Rows = []
+    for subject, found in taken.items():
+        middle = [medians(figures) for figures in found.values()]
+        shown = [f"{one['turns_per_s']:.0f} ({one['turn_cpu_ms']:.1f})" for one in middle]
+        rows.append([subject, *shown])
+    rows.append(["ideal", *(str(5 * count) for count in counts)])
+    head = "turns a second (CPU ms of a turn), model latency 200 ms"
+    return Table([head, *(f"{count} agents" for count in counts)], rows)
+
+
+def stalls(scale: Scale) -> Table:
+    """How long the event loop was not free, after the first reply of the model."""
+    long, many = (20, 5) if scale.quick else (200, 50)
+    small = str(500 * long)
+    waits = ("--latency", "0.2")
+    every_tool = ("--script", "first uses", "--counts")
+    cases = {
+        f"{long} steps": measure("openmanus", long, "--stalls"),
+        f"{many} agents": measure("openmanus", 10, "--stalls", "--agents", str(many), serves=waits),
+        "first use of each tool, outputs of megabytes": measure(
+            "openmanus", 16, "--stalls", "--own-tools", serves=every_tool
+        ),
+        f"{3 * long} steps, compacted on the way": measure(
+            "openmanus", 3 * long, "--stalls", "--window", small, serves=("--counts",)
+        ),
+    }
+    figures = ("callback_ms", "tick_ms")
+    rows = [[case, *(f"{found[name]:.0f}" for name in figures)] for case, found in cases.items()]
+    head = ["the event loop is held, ms at most", "by one callback", "by all that were due"]
+    return Table(head, [*rows, ["at most", "50", ""]])
+
+
+def tools(scale: Scale) -> Table:
+    """What running tools adds."""
+    waiting = measure("openmanus", 3, serves=("--script", "wait"))
+    steps = 5 if scale.quick else 30
+    python = measure("openmanus", steps, "--own-tools", serves=("--script", "python"))
+    rows = [
+        ["five parallel calls of 1 s, to the next request", f"{waiting['gap_ms']:.0f}", "1100"],
+        ['`python_execute("1+1")`, warm', f"{python['tool_ms']:.0f}", "15"],
+    ]
+    return Table(["tools", "ms", "at most"], rows)
+
+
+def start(scale: Scale) -> Table:
+    """How soon it begins, and with how long a request."""
+    runs = 2 * scale.runs
+    helps = [process([COMMAND, "--help"]) for _ in range(runs)]
+    seconds, cpu_s = (1000 * statistics.median(one[place] for one in helps) for place in (0, 1))
+    rows = [["`openmanus --help`, ms (CPU)", f"{seconds:.0f} ({cpu_s:.0f})", "200"]]
+    taken: dict[str, list[Figures]] = {subject: [] for subject in SUBJECTS}
+    for _ in range(runs):
+        for subject, figures in taken.items():
+            figures.append(measure(subject, 0))
+    for subject, figures in taken.items():
+        cold = medians(figures)
+        shown = f"{cold['cold_start_ms']:.0f} ({cold['whole_cpu_ms']:.0f})"
+        limit = "create_agent's" if subject == "openmanus" else ""
+        rows.append([f"{subject}: cold start to the first request, ms (CPU)", shown, limit])
+    request = measure("openmanus", 0, "--own-tools")["first_request_bytes"]
+    tokens = f"{request:.0f} ({request / BYTES_PER_TOKEN:.0f})"
+    rows.append(["first request with its own tools, bytes (tokens)", tokens, "(1500)"])
+    return Table(["start", "", "at most"], rows)
+
+
+def install(scale: Scale) -> Table:
+    """What an installation without extras takes."""
+    head = ["install", "MB", "packages", "MB at most"]
+    if scale.quick:
+        return Table(head, [["not measured quickly", "", "", "400"]])
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / "venv"
+        process(["uv", "venv", "--quiet", "--python", sys.executable, str(place)])
+        target = ["--link-mode", "copy", "--python", str(place / "bin" / "python")]
+        process(["uv", "pip", "install", "--quiet", *target, ".", *BROWSER])
+        files = [path for path in place.rglob("*") if path.is_file() and not path.is_symlink()]
+        megabytes = sum(path.stat().st_size for path in files) / 1e6
+        packages = len(list(place.glob("lib/python*/site-packages/*.dist-info")))
+    return Table(
+        head, [["without extras, without bytecode", f"{megabytes:.0f}", str(packages), "400"]]
+    )
+
+
+TABLES: dict[str, Callable[[Scale], Table]] = {
+    table.__name__: table for table in (cpu, gap, run, agents, stalls, tools, start, install)
+}

@@ -1,0 +1,266 @@
+"""Full disks, damaged and locked databases: one clear line, and nothing lost."""
+
+import contextlib
+import shutil
+import sqlite3
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from langgraph.checkpoint.base.id import uuid6
+
+from tests.support.cli import Cli, Result, Running, until
+from tests.support.disk import Disk, small_disk
+from tests.support.openai_script import Call, Reply
+from tests.support.openai_server import OpenAIServer
+
+WORK = "echo begun >> log; touch begun; until [ -e go ]; do sleep 0.02; done; echo over >> log"
+FILES = ("openmanus.db", "checkpoints.db")
+
+
+@pytest.fixture
+def disk(cli: Cli) -> Iterator[Disk]:
+    """The home folder's disk, which is small."""
+    with small_disk(cli.home) as made:
+        yield made
+
+
+def working(body: dict[str, Any]) -> Reply:
+    """Answer by what the conversation holds: call once, look if that is in doubt, answer."""
+    results = [m["content"] for m in body["messages"] if m["role"] == "tool"]
+    if not results:
+        return Reply(calls=(Call("bash", {"command": WORK}),))
+    if "in part" in results[-1]:
+        return Reply(calls=(Call("bash", {"command": "cat log"}),))
+    return Reply("Finished.")
+
+
+def told_in_one_line(done: Result, *words: str) -> None:
+    """Check that a command failed with one line that holds some words."""
+    assert done.code == 1, done.stderr
+    if done.stdout:
+        assert (done.final["status"], done.final["stop_reason"]) == ("failed", "error")
+        assert done.stderr == ""
+        line = done.final["answer"]
+    else:
+        line = done.stderr.strip().splitlines()[-1]
+        assert line.startswith("openmanus: ")
+    assert "\n" not in line
+    for word in words:
+        assert word in line
+
+
+def resume(cli: Cli, model: OpenAIServer) -> Result:
+    """Go on with the thread; its work must have been done exactly once, and be known."""
+    (cli.workspace / "go").touch()
+    done = cli.run("resume", "t", "--json")
+    assert (done.code, done.final["answer"]) == (0, "Finished."), done.stderr
+    assert (cli.workspace / "log").read_text() == "begun\nover\n"
+    return done
+
+
+def start(cli: Cli) -> Running:
+    return cli.start("run", "go", "--thread", "t", "--workspace", "files")
+
+
+def of(running: Running) -> psutil.Process:
+    return psutil.Process(running.process.pid)
+
+
+def test_a_disk_full_at_the_start_is_said(cli: Cli, model: OpenAIServer, disk: Disk) -> None:
+    model.add(*[working] * 5)
+    disk.fill()
+    command = ("run", "go", "--thread", "t", "--workspace", "files", "--json")
+    told_in_one_line(cli.run(*command, wrapper=disk.wrapper), str(cli.home))
+    assert model.requests == []
+    disk.free()
+    (cli.workspace).mkdir(exist_ok=True)
+    (cli.workspace / "go").touch()
+    assert cli.run(*command).final["answer"] == "Finished."
+
+
+def test_a_disk_full_when_the_reply_is_saved(cli: Cli, model: OpenAIServer, disk: Disk) -> None:
+    started: list[Running] = []
+
+    def fill_first(body: dict[str, Any]) -> Reply:
+        disk.fill(of(started[0]))
+        return working(body)
+
+    model.add(fill_first, *[working] * 5)
+    started.append(start(cli))
+    told_in_one_line(started[0].finish())
+    assert not (cli.workspace / "log").exists(), "what cannot be written down is not run"
+    disk.free()
+    resume(cli, model)
+
+
+def test_a_disk_full_when_the_result_is_saved(cli: Cli, model: OpenAIServer, disk: Disk) -> None:
+    model.add(*[working] * 5)
+    running = start(cli)
+    until((cli.workspace / "begun").exists)
+    disk.fill(of(running))
+    (cli.workspace / "go").touch()
+    told_in_one_line(running.finish())
+    assert (cli.workspace / "log").read_text() == "begun\nover\n"
+    disk.free()
+    resume(cli, model)
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("moment", ["reply", "result"])
+def test_one_full_database_repeats_nothing(
+    cli: Cli, model: OpenAIServer, tmp_path: Path, name: str, moment: str
+) -> None:
+    started: list[Running] = []
+    with small_disk(tmp_path / "small") as disk:
+        cli.home.mkdir()
+        (cli.home / name).symlink_to(disk.folder / name)
+
+        def reply(body: dict[str, Any]) -> Reply:
+            if moment == "reply" and len(model.requests) == 1:
+                disk.fill(of(started[0]))
+            return working(body)
+
+        model.add(*[reply] * 6)
+        started.append(start(cli))
+        if moment == "result":
+            until((cli.workspace / "begun").exists)
+            disk.fill(of(started[0]))
+            (cli.workspace / "go").touch()
+        told_in_one_line(started[0].finish())
+        assert (cli.workspace / "log").exists() == (moment == "result")
+        disk.free()
+        resume(cli, model)
+
+
+def test_output_is_not_lost_with_the_workspaces_disk(cli: Cli, model: OpenAIServer) -> None:
+    long = "print('head' + 'x' * 100_000 + 'tail')"
+    edit = {"command": "str_replace", "path": "kept.txt", "old_str": "o", "new_str": "n" * 9000}
+    started: list[Running] = []
+    with small_disk(cli.workspace) as disk:
+        cli.write("files/kept.txt", "old")
+
+        def fill_first(body: dict[str, Any]) -> Reply:
+            disk.fill(of(started[0]))
+            tools = Call("python_execute", {"code": long}), Call("bash", {"command": "seq 50000"})
+            return Reply(calls=(*tools, Call("str_replace_editor", edit)))
+
+        warm = Call("python_execute", {"code": "1"}), Call("bash", {"command": "true"})
+        model.add(Reply(calls=warm), fill_first, Reply("Done."))
+        started.append(start(cli))
+        done = started[0].finish(60)
+        if not disk.mounted:  # then the home is as full, and the ledger has the word
+            told_in_one_line(done)
+            return
+        said = {event["tool"]: event["output"] for event in done.of("tool_end")}
+        assert said["python_execute"].startswith("headxxx")
+        assert said["python_execute"].endswith("xxxtail")
+        assert "the whole could not be saved" in said["python_execute"]
+        assert "The disk is full, so output may be missing" in said["bash"]
+        assert "no file was changed" in said["str_replace_editor"]
+        assert (cli.workspace / "kept.txt").read_text() == "old"
+        assert list(cli.workspace.rglob("*.part")) == []
+        assert done.final["answer"] == "Done."
+
+
+def damaged(whole: bytes) -> list[bytes]:
+    """Return what may become of a file: cut off, overwritten at its head, emptied."""
+    half = len(whole) // 2 // 4096 * 4096
+    return [whole[:half], b"garbage!" * 512 + whole[4096:], whole[:4096] + bytes(len(whole) - 4096)]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_damaged_database_is_named_and_left_alone(
+    cli: Cli, model: OpenAIServer, name: str
+) -> None:
+    model.add(Reply(calls=(Call("bash", {"command": "seq 1 2000"}),)), Reply("Done."))
+    assert cli.run("run", "go", "--thread", "t").code == 0
+    path = cli.home / name
+    whole = path.read_bytes()
+    for spoilt in damaged(whole):
+        path.write_bytes(spoilt)
+        told_in_one_line(cli.run("resume", "t"), str(cli.home), "damaged")
+        assert path.read_bytes() == spoilt
+    path.write_bytes(whole)
+    assert cli.run("show", "t").code == 0
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Generator[None]:
+    """Hold a database as another program."""
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute("BEGIN EXCLUSIVE")
+        yield
+        database.execute("ROLLBACK")
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_database_locked_for_a_moment_is_waited_for(
+    cli: Cli, model: OpenAIServer, name: str
+) -> None:
+    model.add(*[working] * 5)
+    running = start(cli)
+    until((cli.workspace / "begun").exists)
+    with locked(cli.home / name):
+        (cli.workspace / "go").touch()
+        until(lambda: "over" in (cli.workspace / "log").read_text())
+    assert running.finish().final["answer"] == "Finished."
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_database_locked_for_ever_ends_the_run_with_a_reason(
+    cli: Cli, model: OpenAIServer, name: str
+) -> None:
+    model.add(*[working] * 5)
+    running = start(cli)
+    until((cli.workspace / "begun").exists)
+    with locked(cli.home / name):
+        (cli.workspace / "go").touch()
+        told_in_one_line(running.finish(60), "Another program holds the database")
+    resume(cli, model)
+
+
+def test_a_home_that_vanishes_ends_the_run(cli: Cli, model: OpenAIServer) -> None:
+    model.add(*[working] * 5)
+    running = start(cli)
+    until((cli.workspace / "begun").exists)
+    shutil.move(cli.home, cli.root / "elsewhere")
+    (cli.workspace / "go").touch()
+    told_in_one_line(running.finish(), "gone")
+    shutil.move(cli.root / "elsewhere", cli.home)
+    resume(cli, model)
+
+
+def test_a_clock_that_jumps_ends_nothing_and_hides_nothing(cli: Cli, model: OpenAIServer) -> None:
+    folder = str(Path(__file__).parent.parent / "support" / "jumping_clock")
+    step = [Reply(calls=(Call("bash", {"command": f"echo {n} >> log"}),)) for n in range(6)]
+    model.add(*step, Reply("Finished."))
+    command = ["run", "go", "--thread", "t", "--workspace", "files", "--timeout", "100"]
+    for jumps, steps in (("0,5,-5,100", 2), ("200", 4), ("-100", 6)):
+        clock = {"PYTHONPATH": folder, "CLOCK_JUMPS_H": jumps}
+        done = cli.run(*command, "--max-steps", str(steps), "--json", env=clock)
+        assert (done.code, done.final["stop_reason"]) == (3, "max_steps"), done.stderr
+        command = ["resume", "t"]
+    with contextlib.closing(sqlite3.connect(cli.home / "checkpoints.db")) as database:
+        ((newest,),) = database.execute("SELECT max(checkpoint_id) FROM checkpoints").fetchall()
+    assert newest > str(uuid6()), "the clock did jump"
+    done = cli.run("resume", "t", "--max-steps", "9", "--json")
+    assert (done.code, done.final["answer"]) == (0, "Finished.")
+    assert (cli.workspace / "log").read_text().split() == list("012345")
+    assert [m["role"] for m in model.requests[-1].messages].count("tool") == 6
+
+
+def test_on_a_terminal_a_fault_is_said_once_with_the_command_that_goes_on(
+    cli: Cli, model: OpenAIServer
+) -> None:
+    def remove_home(body: dict[str, Any]) -> Reply:
+        shutil.move(cli.home, cli.root / "elsewhere")
+        return working(body)
+
+    model.add(remove_home)
+    done = cli.run("run", "go", "--thread", "t", "--workspace", "files")
+    assert (done.code, done.stdout) == (1, "")
+    assert done.stderr.count("cannot be used") == 1
+    assert "Go on with: openmanus resume t" in done.stderr

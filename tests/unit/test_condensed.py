@@ -1,0 +1,94 @@
+"""What stays of a conversation that became too long."""
+
+from itertools import chain
+
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+
+from openmanus_graph.models.condensed import cut_middle, divide, size_of, transcript
+from tests.support.graphs import calls
+
+
+def turn(number: int, *results: str) -> list[AnyMessage]:
+    made = calls(*[("look", {"n": number})] * len(results), prefix=f"t{number}-")
+    answers = [
+        ToolMessage(text, tool_call_id=call["id"] or "", name="look")
+        for text, call in zip(results, made.tool_calls, strict=True)
+    ]
+    return [made, *answers]
+
+
+def test_newest_turns_stay_whole_and_older_ones_become_notes() -> None:
+    turns = [turn(number, "x" * 100) for number in range(5)]
+    history: list[AnyMessage] = [HumanMessage("task"), *chain.from_iterable(turns)]
+    parts = divide(history, 0, 2 * sum(map(size_of, turns[0])) + 10)
+    assert parts.kept == [*turns[3], *turns[4]]
+    assert parts.old == list(chain.from_iterable(turns[:3]))
+
+
+def test_newest_results_are_shortened_rather_than_lost() -> None:
+    newest = turn(2, "a" * 50_000, "b" * 50_000)
+    parts = divide([HumanMessage("task"), *turn(1, "old"), *newest], 0, 4000)
+    assert [message.type for message in parts.kept] == ["ai", "tool", "tool"]
+    assert sum(map(size_of, parts.kept)) <= 4000
+    assert all("characters left out" in message.text for message in parts.kept[1:])
+    assert parts.kept[1].text.startswith("aaa")
+    assert len(newest[1].text) == 50_000, "the state's own message is not touched"
+
+
+def test_a_call_too_long_to_stay_becomes_notes_with_its_result() -> None:
+    long = calls(("write", {"text": "z" * 9000}))
+    result = ToolMessage("written", tool_call_id="c1", name="write")
+    parts = divide([HumanMessage("task"), long, result], 0, 4000)
+    assert (parts.kept, parts.old) == ([], [long, result])
+
+
+def test_notes_of_an_earlier_run_move_to_the_newest_task() -> None:
+    first = divide([HumanMessage("one", id="1"), *turn(1, "r")], 0, 0).with_notes("noted")
+    later: list[AnyMessage] = [*first, AIMessage("answer one"), HumanMessage("two", id="2")]
+    parts = divide(later, 1000, 1000)
+    assert [message.text for message in parts.past] == ["one", "answer one"]
+    assert (parts.words, parts.notes, parts.old) == ("two", "noted", [])
+    again = divide(parts.with_notes("noted more"), 1000, 1000)
+    assert (again.words, again.notes) == ("two", "noted more")
+
+
+def test_earlier_messages_that_do_not_fit_become_notes_with_their_answers() -> None:
+    said: list[AnyMessage] = [
+        HumanMessage("x" * 500),
+        AIMessage("an answer"),
+        HumanMessage("short"),
+        AIMessage("b"),
+    ]
+    history: list[AnyMessage] = [*said, HumanMessage("task")]
+    parts = divide(history, 100, 0)
+    assert [message.text for message in parts.past] == ["short", "b"]
+    assert parts.old == said[:2]
+
+
+def test_pictures_in_the_task_stay() -> None:
+    picture = {"type": "image_url", "image_url": {"url": "data:,"}}
+    task = HumanMessage([{"type": "text", "text": "see"}, picture], id="1")
+    (first,) = divide([task], 0, 0).with_notes("noted")
+    assert first.content[1] == picture
+    assert first.text.startswith("see")
+    assert "noted" in first.text
+
+
+def test_a_transcript_leaves_nothing_out() -> None:
+    history = [message for number in range(50) for message in turn(number, f"result {number}")]
+    history.append(AIMessage("one long thought " + "w" * 5000 + " end"))
+    pieces = transcript(history, 700)
+    text = "".join(pieces)
+    assert all(f"result {number}" in text for number in range(50))
+    assert "w" * 100 in text
+    assert text.endswith(" end")
+    assert max(map(len, pieces)) <= 700
+
+
+def test_a_cut_text_says_how_much_is_missing() -> None:
+    assert cut_middle("short", 100) == "short"
+    cut = cut_middle("a" * 500 + "b" * 500, 200)
+    assert len(cut) <= 200
+    assert cut.startswith("aaa")
+    assert cut.endswith("bbb")
+    assert f"{1000 - cut.count('a', 0, 70) - cut.count('b')} characters left out" in cut

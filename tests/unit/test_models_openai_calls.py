@@ -1,0 +1,66 @@
+"""Pieces of calls and of characters, as servers cut them."""
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from openmanus_graph.models.openai_calls import CallSlots
+from openmanus_graph.models.openai_replies import ReplyReader
+from openmanus_graph.models.surrogates import PairHolder, first_surrogate, without_surrogates
+
+Piece = dict[str, Any]
+
+
+def piece(arguments: str, name: str = "", call_id: str = "", **more: Any) -> Piece:
+    return {"id": call_id, "function": {"name": name, "arguments": arguments}, **more}
+
+
+@pytest.mark.parametrize(
+    ("pieces", "made"),
+    [
+        ([piece("{}", "ba", index=0)], [("ba", "{}")]),
+        ([piece("", "ba", "1", index=0), piece("", "sh", index=0), piece("{}")], [("bash", "{}")]),
+        ([piece("", "ba", "1"), piece("{}", "sh", "1")], [("bash", "{}")]),
+        ([piece("{", "a", "1"), piece("}", "a", "1")], [("a", "{}")]),
+        ([piece('{"x":', "a"), piece('{"y":1}}', "a")], [("a", '{"x":{"y":1}}')]),
+        ([piece("{}", "a"), piece('{"x":1}', "a")], [("a", "{}"), ("a", '{"x":1}')]),
+        ([piece("{}", "a", "1"), piece("{}", "b", "1")], [("a", "{}"), ("b", "{}")]),
+        ([piece("{}", "a", "1"), piece("{}", "a", "2")], [("a", "{}"), ("a", "{}")]),
+        ([piece("{", "a"), piece("}")], [("a", "{}")]),
+        ([{"function": "bash"}, {"function": None, "id": 7}, 3, None], [(None, "")]),
+    ],
+)
+def test_pieces_find_their_call(pieces: list[Any], made: list[tuple[str | None, str]]) -> None:
+    slots = CallSlots()
+    for one in pieces:
+        slots.read([one])
+    assert [(call["name"], call["args"]) for call in slots.calls()] == made
+
+
+def test_a_megabyte_in_small_pieces_is_read_in_no_time() -> None:
+    reader = ReplyReader()
+    text = "no JSON " * 125_000
+    started = time.monotonic()
+    for start in range(0, len(text), 50):
+        delta = {"tool_calls": [piece(text[start : start + 50], "bash", "1", index=0)]}
+        reader.read({"choices": [{"delta": delta}]})
+    reader.read({"choices": [{"delta": {}, "finish_reason": "stop"}]})
+    assert reader.finish().message.tool_call_chunks == []  # type: ignore[attr-defined]  # a chunk's
+    assert time.monotonic() - started < 20  # minutes, if it were quadratic
+
+
+def test_pairs_are_joined_across_pieces_and_single_halves_marked() -> None:
+    holder = PairHolder()
+    pieces = ["a\ud83d", "\ude00b", "\ud83d", "c", "\ude00", "\ud83d"]
+    read = [holder.add(one) for one in pieces] + [holder.rest()]
+    assert read == ["a", "\U0001f600b", "", "\ufffdc", "\ufffd", "", "\ufffd"]
+
+
+def test_halves_are_found_and_marked_in_plain_data() -> None:
+    value = {"k\udce9": ["x", {"y": "\ud83d\ude00"}, 3]}
+    assert first_surrogate(value) == "\\xe9"
+    assert first_surrogate(["\ud83d"]) == "\\ud83d"
+    assert first_surrogate(json.loads('{"a": [1, "\U0001f600"]}')) is None
+    assert without_surrogates(value) == {"k\ufffd": ["x", {"y": "\U0001f600"}, 3]}

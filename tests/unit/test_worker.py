@@ -1,0 +1,75 @@
+import asyncio
+import threading
+
+import pytest
+
+from openmanus_graph.persistence.worker import Worker
+
+
+async def test_jobs_run_in_order_in_one_thread_of_their_own() -> None:
+    worker = Worker("test")
+    done: list[tuple[int, str]] = []
+
+    def job(number: int) -> int:
+        done.append((number, threading.current_thread().name))
+        return number * number
+
+    results = await asyncio.gather(*(worker.do(job, number) for number in range(50)))
+    worker.close()
+    assert results == [number * number for number in range(50)]
+    assert done == [(number, "test") for number in range(50)]
+
+
+async def test_the_caller_gets_the_error_and_later_jobs_run() -> None:
+    worker = Worker("test")
+
+    def fail() -> None:
+        raise ValueError("no")
+
+    failed, fine = await asyncio.gather(worker.do(fail), worker.do(int), return_exceptions=True)
+    worker.close()
+    assert isinstance(failed, ValueError)
+    assert fine == 0
+
+
+async def test_a_cancelled_callers_job_is_done_all_the_same() -> None:
+    worker = Worker("test")
+    go, done = threading.Event(), threading.Event()
+
+    def job() -> None:
+        assert go.wait(60)
+        done.set()
+
+    asking = asyncio.create_task(worker.do(job))
+    await asyncio.sleep(0)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    go.set()
+    assert await worker.do(done.is_set)
+    worker.close()
+
+
+async def test_closing_finishes_what_was_asked_for_and_then_refuses() -> None:
+    worker = Worker("test")
+    asked = [asyncio.create_task(worker.do(int, number)) for number in range(5)]
+    await asyncio.sleep(0)
+    await asyncio.to_thread(worker.close)
+    assert await asyncio.gather(*asked) == list(range(5))
+    with pytest.raises(RuntimeError, match="closed"):
+        await worker.do(int)
+
+
+def test_a_loop_that_has_ended_does_not_stop_the_worker() -> None:
+    worker = Worker("test")
+    go = threading.Event()
+
+    async def leave_early() -> None:
+        asking = asyncio.create_task(worker.do(go.wait, 60))
+        await asyncio.sleep(0)
+        asking.cancel()
+
+    asyncio.run(leave_early())
+    go.set()
+    assert asyncio.run(worker.do(int, 7)) == 7
+    worker.close()
