@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from openmanus_graph.errors import ConfigError, ToolError
+    from openmanus_graph.graphs.browser import build_browser_graph
     from openmanus_graph.graphs.manus import build_manus_graph
     from openmanus_graph.registry import open_session
     from openmanus_graph.state.context import Context
@@ -18,6 +19,7 @@ __all__ = [
     "Context",
     "Observation",
     "ToolError",
+    "build_browser_graph",
     "build_manus_graph",
     "manus_tool",
     "open_session",
@@ -28,6 +30,7 @@ _HOMES = {
     "Context": "openmanus_graph.state.context",
     "Observation": "openmanus_graph.tools.declaration",
     "ToolError": "openmanus_graph.errors",
+    "build_browser_graph": "openmanus_graph.graphs.browser",
     "build_manus_graph": "openmanus_graph.graphs.manus",
     "manus_tool": "openmanus_graph.tools.declaration",
     "open_session": "openmanus_graph.registry",

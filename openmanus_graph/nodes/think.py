@@ -19,7 +19,6 @@ from openmanus_graph.models.compaction import Thought, call_with_room
 from openmanus_graph.models.failures import ModelError
 from openmanus_graph.models.storable import was_cut
 from openmanus_graph.outcome import answers
-from openmanus_graph.prompts import manus_system_prompt
 from openmanus_graph.registry import enter_session
 from openmanus_graph.sessions import Session
 from openmanus_graph.state.context import Context
@@ -117,7 +116,7 @@ def system_prompt(agent: Agent, session: Session, state: ManusState) -> str:
     own = settings.prompts.get("system") or agent.prompts.get("system")
     if own is not None:
         return own
-    return manus_system_prompt(
+    return agent.system_prompt(
         workspace=str(settings.workspace),
         date=state["run_date"],
         instructions=settings.instructions,

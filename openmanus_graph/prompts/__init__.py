@@ -15,12 +15,20 @@ def manus_system_prompt(*, workspace: str, date: str, instructions: str) -> str:
         instructions: The project's AGENTS.md, or nothing.
     """
     text = _render("manus_system", workspace=workspace, date=date)
-    return f"{text}\n\n{project_instructions(instructions)}" if instructions else text
+    return _with_instructions(text, instructions)
 
 
-def project_instructions(instructions: str) -> str:
-    """Render the part of a system prompt that holds the project's AGENTS.md."""
-    return _render("project_instructions", instructions=instructions.strip())
+def browser_system_prompt(*, workspace: str, date: str, instructions: str) -> str:
+    """Render the system prompt of the browser agent; takes what manus's takes."""
+    text = _render("browser_system", workspace=workspace, date=date)
+    return _with_instructions(text, instructions)
+
+
+def _with_instructions(text: str, instructions: str) -> str:
+    """Add the project's AGENTS.md to a system prompt."""
+    if not instructions:
+        return text
+    return f"{text}\n\n{_render('project_instructions', instructions=instructions.strip())}"
 
 
 def stuck_hint(verdict: Verdict) -> str:
