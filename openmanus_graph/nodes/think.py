@@ -19,6 +19,7 @@ from openmanus_graph.models.compaction import Thought, call_with_room
 from openmanus_graph.models.failures import ModelError
 from openmanus_graph.models.storable import was_cut
 from openmanus_graph.outcome import answers
+from openmanus_graph.provenance import unvouched_addresses
 from openmanus_graph.registry import enter_session
 from openmanus_graph.sessions import Session
 from openmanus_graph.state.context import Context
@@ -141,7 +142,12 @@ async def route_after_think(state: ManusState, *, agent: Agent) -> list[Send] | 
         return "stuck_check"
     elapsed_s = state.get("elapsed_s", 0.0)
     return [
-        Send("act", ActInput(calls=chain, branch=state["branch"], elapsed_s=elapsed_s))
+        Send(
+            "act",
+            ActInput(
+                calls=chain, branch=state["branch"], elapsed_s=elapsed_s, usage=state["usage"]
+            ),
+        )
         for chain in chains
     ]
 
@@ -149,8 +155,12 @@ async def route_after_think(state: ManusState, *, agent: Agent) -> list[Send] | 
 def call_chains(agent: Agent, messages: list[AnyMessage]) -> list[list[PlannedCall]]:
     """Group the open calls: those that share a resource form a chain, in call order."""
     chains: dict[str, list[PlannedCall]] = {}
+    traits = {name: traits_of(tool) for name, tool in agent.tools.items()}
     for index, call in enumerate(planned_calls(messages)):
-        tool = agent.tools.get(call["name"])
-        resource = traits_of(tool).resource_of(call["args"]) if tool else None
+        declared = traits.get(call["name"])
+        resource = declared.resource_of(call["args"]) if declared else None
+        unvouched = unvouched_addresses(call, messages, traits)
+        if unvouched:
+            call["unvouched"] = unvouched
         chains.setdefault(resource or f"call {index}", []).append(call)
     return list(chains.values())

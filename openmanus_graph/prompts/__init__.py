@@ -82,6 +82,34 @@ def compacted_task(*, task: str, notes: str) -> str:
     return _render("compacted_task", task=task, notes=notes)
 
 
+def extract_system() -> str:
+    """Render the system prompt of the call that answers a question from a page."""
+    return _render("extract_system")
+
+
+def extract_request(*, goal: str, url: str, part: str, text: str) -> str:
+    """Render the question about a page.
+
+    Args:
+        goal: What the agent wants to know.
+        url: Of the page.
+        part: Which part of how many this is.
+        text: Its Markdown.
+    """
+    return _render("extract_request", goal=goal, url=url, part=part, text=text)
+
+
+def extract_merge(*, goal: str, url: str, answers: str) -> str:
+    """Render the request to make one answer of those from several parts of a page.
+
+    Args:
+        goal: What the agent wants to know.
+        url: Of the page.
+        answers: One after another.
+    """
+    return _render("extract_merge", goal=goal, url=url, answers=answers)
+
+
 def _render(name: str, **values: str) -> str:
     template = _TEMPLATES[name]
     if set(template.get_identifiers()) != set(values):
