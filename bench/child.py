@@ -21,9 +21,9 @@ TICK_S = 0.002
 
 
 class Stalls:
-    """Watches how long the event loop was not free. It counts CPU time of the whole process:
+    """Watches how long the event loop was not free.
 
-    what else runs on the machine is not our doing.
+    It counts CPU time of the whole process: what else runs on the machine is not our doing.
     """
 
     def __init__(self) -> None:
@@ -32,14 +32,15 @@ class Stalls:
 
     async def watch(self) -> None:
         """Look at every callback, and tick, until cancelled."""
-        usual: Any = asyncio.Handle._run  # type: ignore[attr-defined]
+        handles: Any = asyncio.Handle  # whose method is private
+        usual = handles._run
 
         def watched(handle: asyncio.Handle) -> None:
             begun = time.perf_counter(), time.process_time()
             usual(handle)
             self.callback_ms = max(self.callback_ms, _held_ms(*begun))
 
-        asyncio.Handle._run = watched  # type: ignore[attr-defined]
+        handles._run = watched
         while True:
             begun = time.perf_counter() + TICK_S, time.process_time()
             await asyncio.sleep(TICK_S)

@@ -10,6 +10,7 @@ from openmanus_graph.imports import large_import
 
 if TYPE_CHECKING:
     from openmanus_graph.errors import ConfigError, ToolError
+    from openmanus_graph.graphs.browser import build_browser_graph
     from openmanus_graph.graphs.manus import build_manus_graph
     from openmanus_graph.registry import open_session
     from openmanus_graph.state.context import Context
@@ -20,6 +21,7 @@ __all__ = [
     "Context",
     "Observation",
     "ToolError",
+    "build_browser_graph",
     "build_manus_graph",
     "manus_tool",
     "open_session",
@@ -30,6 +32,7 @@ _HOMES = {
     "Context": "openmanus_graph.state.context",
     "Observation": "openmanus_graph.tools.declaration",
     "ToolError": "openmanus_graph.errors",
+    "build_browser_graph": "openmanus_graph.graphs.browser",
     "build_manus_graph": "openmanus_graph.graphs.manus",
     "manus_tool": "openmanus_graph.tools.declaration",
     "open_session": "openmanus_graph.registry",

@@ -4,7 +4,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from langchain_core.tools import BaseTool, StructuredTool
 
@@ -12,6 +12,14 @@ from openmanus_graph.errors import ConfigError
 
 ToolLike = BaseTool | Callable[..., Any]
 PROMPTS = ("system", "next_step")
+
+
+class SystemPrompt(Protocol):
+    """Renders an agent's own system prompt."""
+
+    def __call__(self, *, workspace: str, date: str, instructions: str) -> str:
+        """Render it for a run's folder, its ISO date, and the project's AGENTS.md or nothing."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,10 +30,14 @@ class Agent:
     tools: Mapping[str, BaseTool]
     prompts: Mapping[str, str]
     """The texts that the builder's caller replaced."""
+    system_prompt: SystemPrompt
 
 
 def define_agent(
-    name: str, tools: Iterable[ToolLike], prompts: Mapping[str, str] | None = None
+    name: str,
+    tools: Iterable[ToolLike],
+    prompts: Mapping[str, str] | None,
+    system_prompt: SystemPrompt,
 ) -> Agent:
     """Collect an agent's tools.
 
@@ -33,6 +45,7 @@ def define_agent(
         name: Of the graph.
         tools: LangChain tools, or functions with a docstring.
         prompts: Texts that replace the agent's own: `system`, `next_step`.
+        system_prompt: The agent's own.
 
     Raises:
         ConfigError: Two tools with one name, something that is no tool, or an unknown prompt.
@@ -45,7 +58,7 @@ def define_agent(
     unknown = set(prompts or {}) - set(PROMPTS)
     if unknown:
         raise ConfigError(f"There is no prompt {sorted(unknown)}. There are: {', '.join(PROMPTS)}.")
-    return Agent(name, found, dict(prompts or {}))
+    return Agent(name, found, dict(prompts or {}), system_prompt)
 
 
 def contained(tool: BaseTool) -> BaseTool:

@@ -27,9 +27,11 @@ def question_request(question: str) -> dict[str, Any]:
     return {"kind": "question", "question": question, "calls": []}
 
 
-def approval_request(name: str, args: Mapping[str, Any], call_id: str) -> dict[str, Any]:
+def approval_request(
+    name: str, args: Mapping[str, Any], call_id: str, reason: str = ""
+) -> dict[str, Any]:
     """Return what an interrupt shows to have a call allowed."""
-    question = f"Allow {name}?"
+    question = f"{reason} Allow {name}?".lstrip()
     allowed = ("approve", "edit", "reject", "respond")
     return _request("approval", question, name, args, call_id, allowed)
 

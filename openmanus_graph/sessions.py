@@ -20,6 +20,7 @@ from openmanus_graph.workspace import Workspace
 
 SESSION_KEY = "openmanus_session"
 ASK_KEY = "openmanus_ask"
+MODEL_KEY = "openmanus_model"
 
 
 class Handle(Protocol):
@@ -103,6 +104,10 @@ class Session:
                 self._handles[name] = _Open(open_handle(), identity)
             return cast("H", self._handles[name].handle)  # the name stands for one type of handle
 
+    def find(self, name: str) -> Handle | None:
+        """Return an open handle, if there is one of that name; never waits."""
+        return self._handles.get(name)
+
     def drop(self, name: str) -> None:
         """Close a handle that is broken or no longer wanted; the next use opens another.
 
@@ -140,6 +145,17 @@ def session_of(runtime: ToolRuntime[Any, Any]) -> Session:
     """Return the session a tool was called in."""
     configurable: Mapping[str, Any] = runtime.config.get("configurable", {})
     return cast("Session", configurable[SESSION_KEY])  # put there by `run_call`
+
+
+def model_of(runtime: ToolRuntime[Any, Any]) -> Callable[[str, str], Awaitable[str]] | None:
+    """Return the function by which a tool asks the run's model: system prompt, question -> text.
+
+    None where there is no run: a tool that is called by itself.
+    """
+    configurable: Mapping[str, Any] = runtime.config.get("configurable", {})
+    return cast(
+        "Callable[[str, str], Awaitable[str]] | None", configurable.get(MODEL_KEY)
+    )  # put there by `run_call`
 
 
 def asker_of(

@@ -49,6 +49,86 @@ class SandboxSettings:
 
 
 @dataclass(frozen=True)
+class SearchSettings:
+    """Which engines `web_search` asks, and how long it may take."""
+
+    engine: str | None = None
+    """The first one asked. None: what is set up, and then those that need no key."""
+    fallback_engines: tuple[str, ...] | None = None
+    """Those asked after it. None: all others that can be asked."""
+    lang: str = "en"
+    country: str = "us"
+    timeout_s: float = 10
+    """Of one engine."""
+    total_timeout_s: float = 30
+    """Of all of them, retries included."""
+    max_retries: int = 1
+    """Further rounds when no engine answered and waiting could help."""
+    retry_delay: float = 1
+    """Seconds before such a round; a few at most, whatever is set."""
+    keys: Mapping[str, SecretStr] = field(default_factory=dict[str, SecretStr])
+    """By engine."""
+    google_cse_id: str | None = None
+    """Google's keys search by a search engine id."""
+    urls: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Addresses by engine, where they are not the usual ones."""
+
+
+@dataclass(frozen=True)
+class ProxySettings:
+    """The proxy that the browser's traffic goes through."""
+
+    server: str
+    username: str = ""
+    password: SecretStr = SecretStr("")
+
+
+@dataclass(frozen=True)
+class SiteSecret:
+    """What the model types by its name only, and only on one site."""
+
+    name: str
+    value: SecretStr
+    domain: str
+    """A host, with a port where it matters; its subdomains count as well."""
+
+
+@dataclass(frozen=True)
+class BrowserSettings:
+    """Which browser `browser_use` drives, and how."""
+
+    headless: bool = True
+    disable_security: bool = False
+    """Pages may read each other, and certificates are not checked."""
+    extra_chromium_args: tuple[str, ...] = ()
+    chrome_instance_path: str | None = None
+    """The program. None: the first that is found."""
+    wss_url: str | None = None
+    """A Playwright server to connect to instead."""
+    cdp_url: str | None = None
+    """A running Chromium to connect to instead; its logins are used."""
+    profile: str | None = None
+    """A folder in which logins last; one process at a time."""
+    proxy: ProxySettings | None = None
+    max_content_length: int | None = None
+    """Characters of a page that `extract_content` returns. None: as any other tool."""
+    observation_tokens: int = 2500
+    """Of one observation, about."""
+    max_download_mb: int = 200
+    secrets: tuple[SiteSecret, ...] = ()
+
+
+@dataclass(frozen=True)
+class WebSettings:
+    """Which domains web tools and browser may reach; `Guard` keeps to it."""
+
+    allowed_domains: tuple[str, ...] = ()
+    """If there are any, no others are reached. Subdomains are included."""
+    denied_domains: tuple[str, ...] = ()
+    """Never reached, subdomains included."""
+
+
+@dataclass(frozen=True)
 class Settings:
     """Everything a run needs to know, resolved and validated."""
 
@@ -65,10 +145,11 @@ class Settings:
     timeout_s: float | None = None
     policy: Policy = "ask"
     allow_hosts: tuple[str, ...] = ()
+    web: WebSettings = field(default_factory=WebSettings)
     tools: tuple[str, ...] | None = None
     prompts: Mapping[str, str] = field(default_factory=dict[str, str])
-    browser: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    search: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    browser: BrowserSettings = field(default_factory=BrowserSettings)
+    search: SearchSettings = field(default_factory=SearchSettings)
     prices: Mapping[str, Mapping[str, float]] = field(
         default_factory=dict[str, Mapping[str, float]]
     )

@@ -2,11 +2,19 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-KEYS = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENMANUS_MODEL", "ANTHROPIC_API_KEY")
+from openmanus_graph.search.names import GOOGLE_ID_VARIABLE, KEY_VARIABLES, SEARXNG_VARIABLE
+from tests.support.search_engines import SearchServer
+
+KEYS = (
+    "OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENMANUS_MODEL", "ANTHROPIC_API_KEY",
+    *(name for names in KEY_VARIABLES.values() for name in names), GOOGLE_ID_VARIABLE,
+    SEARXNG_VARIABLE,
+)  # fmt: skip
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -28,3 +36,10 @@ def _own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENMANUS_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def search_server() -> Iterator[SearchServer]:
+    """A server for every search engine, which finds nothing until told otherwise."""
+    with SearchServer() as server:
+        yield server

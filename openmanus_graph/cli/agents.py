@@ -5,7 +5,10 @@ from typing import Any
 
 from openmanus_graph.errors import ConfigError
 
-AGENTS = {"manus": "openmanus_graph.graphs.manus:build_manus_graph"}
+AGENTS = {
+    "manus": "openmanus_graph.graphs.manus:build_manus_graph",
+    "browser": "openmanus_graph.graphs.browser:build_browser_graph",
+}
 DEFAULT_AGENT = "manus"
 
 

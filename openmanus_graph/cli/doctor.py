@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from openmanus_graph.errors import ConfigError
+from openmanus_graph.errors import ConfigError, ToolError
 
 State = Literal["ok", "optional", "missing"]
 
@@ -38,7 +39,7 @@ class Finding:
 def examine(*, fix: bool) -> int:
     """Look at everything, mend what can be mended if asked, and return 0 if nothing is missing."""
     missing = 0
-    for look in (_python, _configuration, _sandbox, _data, _fonts, _bash, _home):
+    for look in (_python, _configuration, _search, _sandbox, _browser, _data, _fonts, _bash, _home):
         for finding in look():
             if fix and finding.fix and finding.state != "ok":
                 finding = _mend(finding, look)
@@ -84,6 +85,25 @@ def _configuration() -> Iterator[Finding]:
         yield Finding("configuration", "optional", warning)
 
 
+def _search() -> Iterator[Finding]:
+    from openmanus_graph.config.resolve import read_layers
+    from openmanus_graph.config.search import search_settings
+    from openmanus_graph.search.choose import choose
+    from openmanus_graph.state.context import Context
+
+    try:
+        settings, _ = search_settings(Context(), read_layers(None)[0])
+    except ConfigError as error:
+        yield Finding("search", "missing", str(error))
+        return
+    choice = choose(settings)
+    names = ", ".join(engine.name for engine in choice.engines)
+    state: State = "ok" if names else "missing"
+    yield Finding("search", state, names or "no engine is set up; ddgs needs no key")
+    for notice in choice.notices:
+        yield Finding("search", "optional", notice.removeprefix("Search: "))
+
+
 def _sandbox() -> Iterator[Finding]:
     from openmanus_graph.sandbox.choose import probes
     from openmanus_graph.settings import SandboxSettings
@@ -98,6 +118,21 @@ def _sandbox() -> Iterator[Finding]:
             yield Finding(f"sandbox {name}", state, probe.detail, install_commands("bubblewrap"))
         else:
             yield Finding(f"sandbox {name}", "optional", probe.detail)
+
+
+def _browser() -> Iterator[Finding]:
+    from openmanus_graph.browser.find import find_browser
+    from openmanus_graph.config.browser import browser_settings
+    from openmanus_graph.config.resolve import read_layers
+    from openmanus_graph.state.context import Context
+
+    try:
+        settings, _ = browser_settings(Context(), read_layers(None)[0])
+        yield Finding("browser", "ok", str(find_browser(settings.chrome_instance_path)))
+    except ConfigError as error:
+        yield Finding("browser", "missing", str(error))
+    except ToolError as error:
+        yield Finding("browser", "missing", str(error).partition(". ")[0], browser_commands())
 
 
 def _data() -> Iterator[Finding]:
@@ -152,6 +187,21 @@ def install_commands(package: str) -> tuple[str, ...]:
             prefix = "" if os.geteuid() == 0 else "sudo "
             return tuple(f"{prefix}{command.format(package)}" for command in commands)
     return ()
+
+
+def browser_commands() -> tuple[str, ...]:
+    """Return the commands that install a Chromium."""
+    # Ubuntu's package is a snap, which sees none of the folders it would be given.
+    ours = () if _distribution() == "ubuntu" else install_commands("chromium")
+    libraries = "--with-deps " if sys.platform == "linux" else ""
+    return ours or (f"{sys.executable} -m playwright install {libraries}chromium",)
+
+
+def _distribution() -> str:
+    try:
+        return platform.freedesktop_os_release().get("ID", "")
+    except OSError:
+        return ""  # no Linux
 
 
 def pip_install(requirement: str) -> str:

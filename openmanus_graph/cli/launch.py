@@ -66,6 +66,8 @@ def take_thread(given: InputOptions, options: RunOptions) -> tuple[str, str, Run
 
 def to_context(options: RunOptions) -> "Context":
     """Turn options into a run's context."""
+    from pydantic import SecretStr
+
     from openmanus_graph.state.context import Context
 
     return Context(
@@ -80,6 +82,7 @@ def to_context(options: RunOptions) -> "Context":
         network=options.network,
         allow_hosts=tuple(options.allow_host) if options.allow_host else None,
         policy=options.policy,
+        browser={"secrets": list(map(SecretStr, options.secret))} if options.secret else None,
         config=options.config,
     )
 

@@ -49,10 +49,18 @@ class RunOptions:
     config: Annotated[
         str | None, typer.Option(help="Configuration file instead of ./openmanus.toml.")
     ] = None
+    secret: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="NAME=VALUE@DOMAIN, typed by the browser there only, by name. Repeatable; other "
+            "users see it in the process list: rather set OPENMANUS_SECRET_NAME=VALUE@DOMAIN."
+        ),
+    ] = None
 
     def stored(self) -> dict[str, Any]:
         """Return the given options, as a thread keeps them. There are no keys among them."""
         given = {name: value for name, value in asdict(self).items() if value is not None}
+        given.pop("secret", None)
         # A thread may be resumed from another folder.
         for name in ("workspace", "config"):
             if name in given:
@@ -61,7 +69,7 @@ class RunOptions:
 
     def over(self, stored: dict[str, Any]) -> "RunOptions":
         """Return these options, and those of the thread where none is given."""
-        return RunOptions(**{**stored, **self.stored()})
+        return RunOptions(**{**stored, **self.stored()}, secret=self.secret)
 
 
 @dataclass(frozen=True)

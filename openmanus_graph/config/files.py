@@ -51,6 +51,59 @@ class SandboxSection(_Section):
     work_dir: str | None = None
 
 
+class SearchSection(_Section):
+    """`[search]`: OpenManus's keys, then ours; the names of engines are checked later."""
+
+    engine: str | None = None
+    fallback_engines: tuple[str, ...] | None = None
+    retry_delay: float | None = Field(default=None, ge=0)
+    max_retries: int | None = Field(default=None, ge=0)
+    lang: str | None = None
+    country: str | None = None
+    timeout_s: float | None = Field(default=None, gt=0)
+    total_timeout_s: float | None = Field(default=None, gt=0, le=100)
+    searxng_url: str | None = None
+    urls: dict[Literal["searxng", "tavily", "brave", "google", "bing", "baidu"], str] | None = None
+    google_cse_id: str | None = None
+    tavily_api_key: SecretStr | None = None
+    brave_api_key: SecretStr | None = None
+    google_api_key: SecretStr | None = None
+    bing_api_key: SecretStr | None = None
+    baidu_api_key: SecretStr | None = None
+
+
+class WebSection(_Section):
+    """`[web]`: which domains web tools and browser may reach."""
+
+    allowed_domains: tuple[str, ...] | None = None
+    denied_domains: tuple[str, ...] | None = None
+
+
+class ProxySection(_Section):
+    """`[browser.proxy]`."""
+
+    server: str = ""
+    username: str = ""
+    password: SecretStr = SecretStr("")
+
+
+class BrowserSection(_Section):
+    """`[browser]`: OpenManus's keys, then ours."""
+
+    headless: bool | None = None
+    disable_security: bool | None = None
+    extra_chromium_args: tuple[str, ...] | None = None
+    chrome_instance_path: str | None = None
+    wss_url: str | None = None
+    cdp_url: str | None = None
+    max_content_length: int | None = Field(default=None, gt=0)
+    proxy: ProxySection | None = None
+    profile: str | None = None
+    observation_tokens: int | None = Field(default=None, ge=200)
+    max_download_mb: int | None = Field(default=None, gt=0)
+    secrets: tuple[SecretStr, ...] | dict[str, SecretStr] | None = None
+
+
 class ConfigFile(_Section):
     """A whole configuration file."""
 
@@ -70,8 +123,9 @@ class ConfigFile(_Section):
     prices: dict[str, dict[Literal["input", "cached", "output"], float]] | None = None
     llm: dict[str, Any] = Field(default_factory=dict)
     sandbox: SandboxSection = SandboxSection()
-    browser: dict[str, Any] | None = None
-    search: dict[str, Any] | None = None
+    browser: BrowserSection = BrowserSection()
+    search: SearchSection = SearchSection()
+    web: WebSection = WebSection()
     mcp: dict[str, Any] | None = None
     daytona: dict[str, Any] | None = None
     runflow: dict[str, Any] | None = None

@@ -15,14 +15,17 @@ from typing import Any, cast
 from langgraph.runtime import Runtime
 from pydantic import TypeAdapter, ValidationError
 
+from openmanus_graph.config.browser import browser_settings
 from openmanus_graph.config.files import Layer, read_layer
 from openmanus_graph.config.model import first, main_model, vision_model
+from openmanus_graph.config.search import search_settings
 from openmanus_graph.config.trust import (
     config_home,
     is_trusted,
     risky_settings,
     without_risks,
 )
+from openmanus_graph.config.web import allowed_hosts, web_settings
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.outcome import ResponseFormat
 from openmanus_graph.settings import MAX_COST_USD, SandboxSettings, Settings
@@ -59,8 +62,12 @@ def resolve_settings(context: Context, thread: str) -> Settings:
     workspace = Path(pick("workspace") or Path("workspace") / safe_name(thread)).expanduser()
     sandbox = _sandbox(context, layers)
     main = main_model(context, layers)
+    search, odd = search_settings(context, layers)
+    browser, odd_browser = browser_settings(context, layers)
     protected = [home, config_home(), *(Path(name).absolute() for name in KEY_FILES)]
     protected += [layer.path for layer in layers]
+    if browser.profile:
+        protected.append(Path(browser.profile).expanduser().absolute())
     protected += [workspace.absolute() / name for name in (*KEY_FILES, HOME)]
     # OpenManus's `max_input_tokens` is a budget of the whole process, not a context limit.
     token_limits = (layer.config.max_total_tokens or layer.llm.max_input_tokens for layer in layers)
@@ -77,15 +84,16 @@ def resolve_settings(context: Context, thread: str) -> Settings:
         max_total_tokens=token_limit,
         timeout_s=pick("timeout_s"),
         policy=pick("policy", "ask"),
-        allow_hosts=pick("allow_hosts", ()),
+        allow_hosts=allowed_hosts(pick("allow_hosts", ())),
+        web=web_settings(context, layers),
         tools=pick("tools"),
         prompts=pick("prompts", {}),
-        browser=pick("browser", {}),
-        search=pick("search", {}),
+        browser=browser,
+        search=search,
         prices=first(layer.config.prices for layer in layers) or {},
         response_format=_plain_format(context.response_format),
         instructions=_instructions(),
-        warnings=tuple(warnings),
+        warnings=(*warnings, *odd, *odd_browser),
     )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from openmanus_graph.config.files import Layer
+from openmanus_graph.config.files import BrowserSection, Layer
 from openmanus_graph.settings import MAX_COST_USD
 
 TUNING_OPTIONS = frozenset({
@@ -20,6 +20,8 @@ TUNING_OPTIONS = frozenset({
     "frequency_penalty", "presence_penalty", "reasoning", "reasoning_effort", "verbosity",
 })  # fmt: skip
 """Anything else (`base_url`, `default_headers` ...) may send the key elsewhere."""
+
+_HARMLESS_BROWSER = ("headless", "max_content_length", "observation_tokens")
 
 
 def config_home() -> Path:
@@ -44,7 +46,10 @@ def risky_settings(layer: Layer) -> dict[str, Any]:
         "llm.base_url": layer.llm.base_url,
         "llm.vision.base_url": layer.vision.base_url if layer.vision else None,
         "model_options": config.model_options if _reroutes(config.model_options) else None,
-        "browser": config.browser,
+        "browser": _risky_browser(config.browser),
+        "search.searxng_url": config.search.searxng_url,
+        "search.urls": config.search.urls,
+        "web.allowed_domains": config.web.allowed_domains,
         "mcp": config.mcp,
     }
     return {key: value for key, value in risky.items() if value}
@@ -82,7 +87,12 @@ def without_risks(layer: Layer) -> Layer:
             "sandbox": sandbox,
             "model_options": (None if _reroutes(config.model_options) else config.model_options),
             "max_cost_usd": None if _costs_more(config.max_cost_usd) else config.max_cost_usd,
-            **dict.fromkeys(("allow_hosts", "base_url", "browser", "mcp", "prices")),
+            "search": config.search.model_copy(update={"searxng_url": None, "urls": None}),
+            "browser": config.browser.model_copy(
+                update=dict.fromkeys(_risky_browser(config.browser))
+            ),
+            "web": config.web.model_copy(update={"allowed_domains": None}),
+            **dict.fromkeys(("allow_hosts", "base_url", "mcp", "prices")),
         }
     )
     llm = layer.llm.model_copy(update={"base_url": None})
@@ -93,6 +103,12 @@ def without_risks(layer: Layer) -> Layer:
 def _reroutes(options: Mapping[str, Any] | None) -> bool:
     """Say whether the client's options could do more than tune the model's replies."""
     return bool(set(options or ()) - TUNING_OPTIONS)
+
+
+def _risky_browser(section: BrowserSection) -> dict[str, Any]:
+    """Return what starts programs, connects elsewhere or takes protection off a browser."""
+    given = section.model_dump(exclude_none=True, exclude=set(_HARMLESS_BROWSER))
+    return {key: value for key, value in given.items() if value not in (False, (), "")}
 
 
 def _costs_more(max_cost_usd: float | None) -> bool:

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from openmanus_graph.errors import ToolError
-from openmanus_graph.files.text_file import Encoding, detect_encoding
+from openmanus_graph.files.page_encoding import decode_page
 
 _MAX_HTML_BYTES = 5 * 1024 * 1024
 _MAX_NOTEBOOK_BYTES = 50 * 1024 * 1024
-_META_CHARSET = re.compile(rb"<meta[^>]{0,200}charset\s*=\s*[\"']?\s*([\w-]+)", re.IGNORECASE)
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -72,20 +71,8 @@ def open_html(file: BinaryIO) -> Document:
     """Open a web page; scripts and styles are dropped."""
     data = file.read(_MAX_HTML_BYTES)
     cut = ["", "[the page goes on; only its first 5 MB were read]"] if file.read(1) else []
-    lines = [*_markdown(_html_text(data)).splitlines(), *cut]
+    lines = [*_markdown(decode_page(data)).splitlines(), *cut]
     return Document("HTML page", "", 1, lambda _: lines)
-
-
-def _html_text(data: bytes) -> str:
-    declared = _META_CHARSET.search(data[:4096])
-    utf8 = Encoding("utf-8")
-    if declared and not utf8.fits(data):
-        try:
-            return data.decode(declared[1].decode("ascii"), "replace")
-        except LookupError:
-            pass  # no such encoding: find out instead
-    encoding = detect_encoding(data) or utf8
-    return encoding.decode(data) if encoding.fits(data) else data.decode("utf-8", "replace")
 
 
 def _markdown(html: str) -> str:

@@ -4,29 +4,17 @@ A hostile or damaged document can crash a parser, eat all memory or never end. H
 ends the child. PDFium, moreover, must not be used by two threads of a process.
 """
 
-import json
-import os
-import resource
-import subprocess
-import sys
 import zipfile
 from collections.abc import Iterator
-from contextlib import suppress
-from pathlib import Path
 from typing import Any, BinaryIO
 
 from openmanus_graph.errors import ToolError
+from openmanus_graph.files.child import run_in_child
 from openmanus_graph.files.document_formats import OPENERS, Document
 from openmanus_graph.files.excerpt import Excerpt, Lines, parse_pages, take, wrapped
 
-TIMEOUT_S = 60
-_MEMORY_BYTES = 2 * 1024**3
 _UNPACKED_BYTES = {"docx": 300 * 1024**2, "pptx": 300 * 1024**2, "xlsx": 2 * 1024**3}
 _ZIP_ENTRIES = 20_000
-_START = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from openmanus_graph.files.documents import main; main(json.loads(sys.argv[2]))"
-)
 
 
 def read_document(file: BinaryIO, kind: str, pages: str | None, lines: Lines) -> str:
@@ -38,55 +26,15 @@ def read_document(file: BinaryIO, kind: str, pages: str | None, lines: Lines) ->
         pages: Pages, slides, sheets or cells, such as "1-3,7"; None for all.
         lines: Lines of what was chosen.
     """
-    package = str(Path(__file__).parents[2])
-    path = [entry for entry in sys.path if entry and entry != package]
     request = {"kind": kind, "pages": pages, "first": lines.first, "last": lines.last}
-    arguments = [json.dumps([*path, package]), json.dumps(request)]
-    command = [sys.executable, "-I", "-X", "utf8", "-W", "ignore", "-c", _START, *arguments]
-    file.seek(0)
-    try:
-        child = subprocess.run(
-            command, stdin=file, capture_output=True, timeout=TIMEOUT_S, check=False, cwd="/",
-            env={key: os.environ[key] for key in ("LD_LIBRARY_PATH",) if key in os.environ},
-        )  # fmt: skip
-    except subprocess.TimeoutExpired as error:
-        raise ToolError(
-            f"Reading took longer than {TIMEOUT_S} seconds. Choose fewer pages, or use "
-            "python_execute."
-        ) from error
-    if child.returncode:
-        reason = child.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2][:300]
-        raise ToolError(
-            f"The {kind} parser failed ({reason or f'signal {-child.returncode}'}). The file is "
-            "probably damaged; get it again, or try python_execute."
-        )
-    answer: dict[str, str] = json.loads(child.stdout)
-    if "error" in answer:
-        raise ToolError(answer["error"])
-    return answer["text"]
+    entry = f"{__name__}:render_request"
+    return str(run_in_child(entry, file, request, what=f"The {kind} parser"))
 
 
-def main(request: dict[str, Any]) -> None:
-    """Run in the child: read the document on stdin, write the answer to stdout as JSON."""
-    for limit, most in ((resource.RLIMIT_AS, _MEMORY_BYTES), (resource.RLIMIT_CPU, TIMEOUT_S)):
-        _limit(limit, most)
-    answer: dict[str, str]
-    try:
-        with os.fdopen(0, "rb") as file:
-            lines = Lines(request["first"], request["last"])
-            answer = {"text": render(file, request["kind"], request["pages"], lines)}
-    except ToolError as error:
-        answer = {"error": str(error)}
-    except MemoryError:
-        answer = {"error": "The document needs more memory than allowed (2 GB) to be read."}
-    sys.stdout.write(json.dumps(answer))
-
-
-def _limit(limit: int, most: int) -> None:
-    soft, hard = resource.getrlimit(limit)
-    known = [value for value in (soft, hard, most) if value != resource.RLIM_INFINITY]
-    with suppress(ValueError, OSError):  # macOS refuses some; the time limit remains
-        resource.setrlimit(limit, (min(known), hard))
+def render_request(file: BinaryIO, request: dict[str, Any]) -> str:
+    """Do in the child what `read_document` was asked for."""
+    lines = Lines(request["first"], request["last"])
+    return render(file, request["kind"], request["pages"], lines)
 
 
 def render(file: BinaryIO, kind: str, pages: str | None, lines: Lines) -> str:

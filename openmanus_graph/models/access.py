@@ -74,13 +74,25 @@ def certificate_context() -> ssl.SSLContext | bool:
 
     httpx knows SSL_CERT_FILE and SSL_CERT_DIR; REQUESTS_CA_BUNDLE is what companies set.
     """
+    path = certificate_path()
+    if path is None:
+        return True
+    if path.is_dir():
+        return ssl.create_default_context(capath=path)
+    return ssl.create_default_context(cafile=path)
+
+
+def certificate_path() -> Path | None:
+    """Return the file or folder of authorities that the environment names.
+
+    Raises:
+        ConfigError: It does not exist.
+    """
     for variable in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR"):
         path = os.environ.get(variable)
         if not path:
             continue
         if not Path(path).exists():
             raise ConfigError(f"{variable} names {path!r}, which does not exist.")
-        if Path(path).is_dir():
-            return ssl.create_default_context(capath=path)
-        return ssl.create_default_context(cafile=path)
-    return True
+        return Path(path)
+    return None

@@ -1,17 +1,22 @@
 """`act`: one chain of tool calls, in call order."""
 
+import functools
 import time
+from collections.abc import Sequence
 from typing import Any
 
+from langchain_core.messages import ToolMessage
 from langgraph.config import get_config
 from langgraph.runtime import Runtime
 
 from openmanus_graph.agent import Agent
 from openmanus_graph.lost import changes
+from openmanus_graph.limits import Progress
 from openmanus_graph.persistence.ledger import Ledger, open_ledger
 from openmanus_graph.registry import enter_session, saved_thread
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ActInput
+from openmanus_graph.state.reducers import Usage, add_usage, no_usage
 from openmanus_graph.tools.questions import Questions
 from openmanus_graph.tools.run_call import CallScope, run_call
 from openmanus_graph.tools.toolset import run_tools
@@ -36,6 +41,7 @@ async def act(chain: ActInput, runtime: Runtime[Context], *, agent: Agent) -> di
         thread=thread,
         ledger=ledger,
         questions=Questions(ledger),
+        progress=Progress(0, chain["usage"], chain["elapsed_s"]),
         deadline=None
         if settings.timeout_s is None
         else started + settings.timeout_s - chain["elapsed_s"],
@@ -47,4 +53,13 @@ async def act(chain: ActInput, runtime: Runtime[Context], *, agent: Agent) -> di
         "messages": messages,
         "branch": scope.branch,
         "elapsed_s": chain["elapsed_s"] + time.monotonic() - started,
+        "usage": spent_by(messages),
     } | ({"held": held} if held else {})
+
+
+def spent_by(messages: Sequence[ToolMessage]) -> Usage:
+    """Add up what tools' own questions to the model cost."""
+    spent = (
+        message.artifact["usage"] for message in messages if "usage" in (message.artifact or ())
+    )
+    return functools.reduce(add_usage, spent, no_usage())

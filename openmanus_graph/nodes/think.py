@@ -20,7 +20,8 @@ from openmanus_graph.models.compaction import Thought, call_with_room
 from openmanus_graph.models.failures import ModelError
 from openmanus_graph.models.storable import cut_by
 from openmanus_graph.outcome import answers
-from openmanus_graph.prompts import lost_hint, manus_system_prompt
+from openmanus_graph.prompts import lost_hint
+from openmanus_graph.provenance import unvouched_addresses
 from openmanus_graph.registry import enter_session
 from openmanus_graph.sessions import Session
 from openmanus_graph.state.context import Context
@@ -123,7 +124,7 @@ def system_prompt(agent: Agent, session: Session, state: ManusState) -> str:
     own = settings.prompts.get("system") or agent.prompts.get("system")
     if own is not None:
         return own
-    return manus_system_prompt(
+    return agent.system_prompt(
         workspace=str(settings.workspace),
         date=state["run_date"],
         instructions=settings.instructions,
@@ -156,7 +157,16 @@ async def route_after_think(state: ManusState, *, agent: Agent) -> list[Send] | 
         return "stuck_check"
     elapsed_s, held = state.get("elapsed_s", 0.0), state.get("held", {})
     return [
-        Send("act", ActInput(calls=chain, branch=state["branch"], elapsed_s=elapsed_s, held=held))
+        Send(
+            "act",
+            ActInput(
+                calls=chain,
+                branch=state["branch"],
+                elapsed_s=elapsed_s,
+                usage=state["usage"],
+                held=held,
+            ),
+        )
         for chain in chains
     ]
 
@@ -164,8 +174,12 @@ async def route_after_think(state: ManusState, *, agent: Agent) -> list[Send] | 
 def call_chains(agent: Agent, messages: list[AnyMessage]) -> list[list[PlannedCall]]:
     """Group the open calls: those that share a resource form a chain, in call order."""
     chains: dict[str, list[PlannedCall]] = {}
+    traits = {name: traits_of(tool) for name, tool in agent.tools.items()}
     for index, call in enumerate(planned_calls(messages)):
-        tool = agent.tools.get(call["name"])
-        resource = traits_of(tool).resource_of(call["args"]) if tool else None
+        declared = traits.get(call["name"])
+        resource = declared.resource_of(call["args"]) if declared else None
+        unvouched = unvouched_addresses(call, messages, traits)
+        if unvouched:
+            call["unvouched"] = unvouched
         chains.setdefault(resource or f"call {index}", []).append(call)
     return list(chains.values())

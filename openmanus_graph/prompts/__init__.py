@@ -16,12 +16,20 @@ def manus_system_prompt(*, workspace: str, date: str, instructions: str) -> str:
         instructions: The project's AGENTS.md, or nothing.
     """
     text = _render("manus_system", workspace=workspace, date=date)
-    return f"{text}\n\n{project_instructions(instructions)}" if instructions else text
+    return _with_instructions(text, instructions)
 
 
-def project_instructions(instructions: str) -> str:
-    """Render the part of a system prompt that holds the project's AGENTS.md."""
-    return _render("project_instructions", instructions=instructions.strip())
+def browser_system_prompt(*, workspace: str, date: str, instructions: str) -> str:
+    """Render the system prompt of the browser agent; takes what manus's takes."""
+    text = _render("browser_system", workspace=workspace, date=date)
+    return _with_instructions(text, instructions)
+
+
+def _with_instructions(text: str, instructions: str) -> str:
+    """Add the project's AGENTS.md to a system prompt."""
+    if not instructions:
+        return text
+    return f"{text}\n\n{_render('project_instructions', instructions=instructions.strip())}"
 
 
 def stuck_hint(verdict: Verdict) -> str:
@@ -83,6 +91,34 @@ def compacted_task(*, task: str, notes: str) -> str:
         notes: What the model wrote down.
     """
     return _render("compacted_task", task=task, notes=notes)
+
+
+def extract_system() -> str:
+    """Render the system prompt of the call that answers a question from a page."""
+    return _render("extract_system")
+
+
+def extract_request(*, goal: str, url: str, part: str, text: str) -> str:
+    """Render the question about a page.
+
+    Args:
+        goal: What the agent wants to know.
+        url: Of the page.
+        part: Which part of how many this is.
+        text: Its Markdown.
+    """
+    return _render("extract_request", goal=goal, url=url, part=part, text=text)
+
+
+def extract_merge(*, goal: str, url: str, answers: str) -> str:
+    """Render the request to make one answer of those from several parts of a page.
+
+    Args:
+        goal: What the agent wants to know.
+        url: Of the page.
+        answers: One after another.
+    """
+    return _render("extract_merge", goal=goal, url=url, answers=answers)
 
 
 def _render(name: str, **values: str) -> str:

@@ -47,6 +47,8 @@ class Context:
     """Whether the sandbox reaches the network. Default no."""
     allow_hosts: tuple[str, ...] | None = None
     """`HOST[:PORT]`s that web tools may reach although the guard refuses their kind."""
+    web: Mapping[str, Any] | None = None
+    """The `[web]` keys of the configuration file: `allowed_domains`, `denied_domains`."""
     policy: Policy | None = None
     """What happens before a call with external effects. Default `ask`."""
     tools: tuple[str, ...] | None = None

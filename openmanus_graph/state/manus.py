@@ -1,6 +1,6 @@
 """The state of the manus graph."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
@@ -40,6 +40,8 @@ class PlannedCall(TypedDict):
     """How many calls with the same tool and arguments came before in this branch."""
     problem: str | None
     """Why it cannot be run at all: its arguments were no JSON, say."""
+    unvouched: NotRequired[list[str]]
+    """Addresses it would open that nobody named, after something untrusted was read."""
 
 
 class ActInput(TypedDict):
@@ -52,6 +54,8 @@ class ActInput(TypedDict):
     """The run's time before this step."""
     held: Holdings
     """What live handles held before this step."""
+    usage: Usage
+    """What the run has cost before this step."""
 
 
 class ManusInput(TypedDict):

@@ -12,24 +12,39 @@ ENTRY_POINTS = "openmanus_graph.tools"
 
 def default_tools() -> list[BaseTool]:
     """Return manus's tools, those of installed packages included."""
-    from openmanus_graph.tools.ask_human import ask_human
     from openmanus_graph.tools.bash import bash
-    from openmanus_graph.tools.create_chat_completion import create_chat_completion
     from openmanus_graph.tools.python_execute import python_execute
     from openmanus_graph.tools.read_file import read_file
     from openmanus_graph.tools.str_replace_editor import str_replace_editor
-    from openmanus_graph.tools.terminate import terminate
 
     return [
         python_execute,
         bash,
         str_replace_editor,
         read_file,
-        ask_human,
-        create_chat_completion,
-        terminate,
+        *web_tools(),
+        *closing_tools(),
         *installed_tools(),
     ]
+
+
+def browser_tools() -> list[BaseTool]:
+    """Return the browser agent's tools."""
+    return [*web_tools(), *closing_tools()]
+
+
+def web_tools() -> list[BaseTool]:
+    """Return the tools that reach the web."""
+    return []  # wired when they stand
+
+
+def closing_tools() -> list[BaseTool]:
+    """Return the tools by which every agent asks, answers and ends."""
+    from openmanus_graph.tools.ask_human import ask_human
+    from openmanus_graph.tools.create_chat_completion import create_chat_completion
+    from openmanus_graph.tools.terminate import terminate
+
+    return [ask_human, create_chat_completion, terminate]
 
 
 def installed_tools() -> list[BaseTool]:

@@ -6,11 +6,13 @@ and the order in which parallel calls run.
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from langchain_core.tools import BaseTool, StructuredTool
+
+from openmanus_graph.state.reducers import Usage
 
 Effect = Literal["pure", "workspace", "external"]
 """`pure` may run twice; `workspace` changes files or processes of the sandbox; `external`
@@ -23,7 +25,8 @@ _TRAITS = "openmanus"
 class Traits:
     """What the graph must know of a tool beside its schema."""
 
-    effect: Effect = "external"
+    effect: Effect | Callable[[Mapping[str, Any]], Effect] = "external"
+    """What a call may change; a function gets the arguments."""
     resource: str | Callable[[Mapping[str, Any]], str] | None = None
     """Calls that share it run one after another, in call order; a function gets the arguments."""
     timeout_s: float = 120
@@ -33,6 +36,15 @@ class Traits:
     """The output comes from outside (a web page, a foreign server)."""
     approval: bool = False
     """Policy `ask` pauses before each call."""
+    addresses: Callable[[Mapping[str, Any]], Sequence[str]] | None = None
+    """Returns the web addresses that a call with these arguments would reach. Those that nobody
+    named are asked about once untrusted content or a file was read (`provenance`)."""
+    reads_files: bool = False
+    """The output holds content of the workspace; that of a `workspace` effect may in any case."""
+
+    def effect_of(self, args: Mapping[str, Any]) -> Effect:
+        """Say what a call with these arguments may change."""
+        return self.effect(args) if callable(self.effect) else self.effect
 
     def resource_of(self, args: Mapping[str, Any]) -> str | None:
         """Name the resource that a call with these arguments uses."""
@@ -48,6 +60,12 @@ class Observation:
     """Paths of pictures a model that sees should look at, relative to the workspace."""
     failed: bool = False
     """The call did its work, and the outcome is a failure (a command's exit code, say)."""
+    bounded: bool = False
+    """The tool keeps to a limit of its own, and its text is not cut again."""
+    usage: Usage | None = None
+    """What the tool's own questions to the model cost; set by `run_call`."""
+    edited: bool = False
+    """A person had changed the arguments; set by `run_call`."""
     structured: Any = None
     """The validated object of `create_chat_completion`."""
     ends_run: Literal["answer", "success", "failure"] | None = None
@@ -59,11 +77,13 @@ ToolFunction = Callable[..., Any]
 
 def manus_tool(
     *,
-    effect: Effect,
+    effect: Effect | Callable[[Mapping[str, Any]], Effect],
     resource: str | Callable[[Mapping[str, Any]], str] | None = None,
     timeout_s: float = 120,
     untrusted: bool = False,
     approval: bool | None = None,
+    addresses: Callable[[Mapping[str, Any]], Sequence[str]] | None = None,
+    reads_files: bool = False,
 ) -> Callable[[ToolFunction], BaseTool]:
     """Declare a function as a tool.
 
@@ -72,14 +92,16 @@ def manus_tool(
     or an `Observation`, and raises `ToolError` when the model should try something else.
 
     Args:
-        effect: What the call may change.
+        effect: What the call may change; a function is given the arguments.
         resource: Calls that share it run in call order.
         timeout_s: Seconds after which a call is cut off.
         untrusted: Whether the output comes from outside.
         approval: Whether policy `ask` pauses first; by default for external effects.
+        addresses: Returns the web addresses that a call with these arguments would reach.
+        reads_files: Whether the output may hold content of the workspace's files.
     """
     asks = effect == "external" if approval is None else approval
-    traits = Traits(effect, resource, timeout_s, untrusted, asks)
+    traits = Traits(effect, resource, timeout_s, untrusted, asks, addresses, reads_files)
 
     def declare(function: ToolFunction) -> BaseTool:
         asynchronous = inspect.iscoroutinefunction(function)

@@ -27,7 +27,7 @@ _COUNTED_BYTES = 50 * 1024 * 1024
 _LONGEST_LINE = 16 * 1024 * 1024
 
 
-@manus_tool(effect="pure", resource=file_resource)
+@manus_tool(effect="pure", resource=file_resource, reads_files=True)
 def read_file(  # noqa: D417  # the model is not shown `runtime`
     path: str,
     runtime: ToolRuntime[Context, Any],

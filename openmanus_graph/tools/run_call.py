@@ -22,8 +22,11 @@ from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.events import Emit
 from openmanus_graph.interrupts import approval_request, unknown_outcome_request
 from openmanus_graph.lost import changes, lost
+from openmanus_graph.limits import Progress
+from openmanus_graph.models.tool_model import ToolModel
 from openmanus_graph.persistence.ledger import EffectKey, Entry, Ledger
-from openmanus_graph.sessions import ASK_KEY, SESSION_KEY, Session
+from openmanus_graph.provenance import strange_addresses
+from openmanus_graph.sessions import ASK_KEY, MODEL_KEY, SESSION_KEY, Session
 from openmanus_graph.state.manus import PlannedCall
 from openmanus_graph.state.reducers import Held, Holdings
 from openmanus_graph.tools.declaration import Observation, Traits, traits_of
@@ -51,6 +54,8 @@ class CallScope:
     ledger: Ledger | None
     """None without a checkpointer."""
     questions: Questions
+    progress: Progress
+    """How far the run had come before this step."""
     deadline: float | None = None
     """When the run's time limit is over, on the monotonic clock."""
     held: Holdings = field(default_factory=dict[str, Held])
@@ -78,7 +83,7 @@ async def _settled(call: PlannedCall, scope: CallScope) -> Observation:
     if entry is not None and entry.outcome is not None:
         _announce(call, entry.args, scope)
         scope.held.update(entry.outcome.get("held", {}))
-        return remembered(entry.outcome)
+        return replace(remembered(entry.outcome), edited=entry.args != call["args"])
     if entry is not None and entry.stage == "intent" and traits.effect != "pure":
         known = await _cut_off(call, key, entry, traits, scope)
         if known is not None:
@@ -87,7 +92,8 @@ async def _settled(call: PlannedCall, scope: CallScope) -> Observation:
     else:
         _refuse_in_vain(call, traits, scope)
         args = await _allowed(call, key, traits, scope)
-    return await _recorded(call, key, args, traits, scope)
+    observation = await _recorded(call, key, args, traits, scope)
+    return replace(observation, edited=args != call["args"])
 
 
 def _checked(call: PlannedCall, scope: CallScope) -> Traits:
@@ -96,7 +102,7 @@ def _checked(call: PlannedCall, scope: CallScope) -> Traits:
         raise ToolError(call["problem"])
     traits = traits_of(scope.toolset.find(call["name"]))
     scope.toolset.check(call["name"], call["args"])
-    return traits
+    return replace(traits, effect=traits.effect_of(call["args"]))
 
 
 def _refuse_in_vain(call: PlannedCall, traits: Traits, scope: CallScope) -> None:
@@ -117,14 +123,17 @@ async def _allowed(
 ) -> dict[str, Any]:
     """Get a call allowed and return its arguments, which a person may have edited."""
     policy = scope.session.settings.policy
-    if not traits.approval or policy == "auto":
+    unvouched = call.get("unvouched", [])
+    if policy == "auto" or not (traits.approval or unvouched):
         return call["args"]
+    reason = strange_addresses(unvouched) if unvouched else ""
     if policy == "never":
+        why = reason or "The policy refuses calls with external effects."
         raise ToolError(
-            f"{call['name']} was not run: the policy refuses calls with external effects. "
-            "Find another way, or say in the answer what is left to do."
+            f"{call['name']} was not run. {why} Find another way, or say in the answer what is "
+            "left to do."
         )
-    request = approval_request(call["name"], call["args"], call["id"])
+    request = approval_request(call["name"], call["args"], call["id"], reason)
     decision = await scope.questions.decide(key, "approval", request)
     if decision.type == "edit" and decision.args is not None:
         scope.toolset.check(call["name"], decision.args)
@@ -196,9 +205,10 @@ async def _observe(
     traits = replace(traits, timeout_s=max(traits.timeout_s, own_limit_s(call, scope)))
     limit_s = time_limit_s(call["args"], traits, left_s)
     clock = asyncio.timeout(limit_s)
+    model = ToolModel(scope.session, scope.progress, scope.emit)
     try:
         async with clock:
-            observation = await _invoke(call, key, scope)
+            observation = await _invoke(call, key, scope, model)
     except (GraphBubbleUp, ConfigError):
         raise  # nothing the model could mend
     except ToolError as error:
@@ -214,6 +224,7 @@ async def _observe(
         else:
             log.info("tool %s raised", call["name"], exc_info=error)
             observation = Observation(f"{type(error).__name__}: {error}", failed=True)
+    observation = replace(observation, usage=model.spent)
     return await _shortened(call, observation, traits, scope)
 
 
@@ -223,7 +234,7 @@ async def _shortened(
     if observation.ends_run is not None:
         return observation  # the answer itself, which is never cut
     text = observation.text
-    if len(text) > LIMIT:
+    if len(text) > LIMIT and not observation.bounded:
         text = await asyncio.to_thread(shorten, text, scope.session.workspace)
     return replace(observation, text=labelled(text, call["name"]) if traits.untrusted else text)
 
@@ -241,11 +252,14 @@ def time_limit_s(args: Mapping[str, Any], traits: Traits, remaining_s: float | N
     return limit if remaining_s is None else max(0.1, min(limit, remaining_s))
 
 
-async def _invoke(call: PlannedCall, key: EffectKey, scope: CallScope) -> Observation:
+async def _invoke(
+    call: PlannedCall, key: EffectKey, scope: CallScope, model: ToolModel
+) -> Observation:
     configurable = {
         **scope.config.get("configurable", {}),
         SESSION_KEY: scope.session,
         ASK_KEY: partial(scope.questions.ask, key, "question"),
+        MODEL_KEY: model.ask,
     }
     config: RunnableConfig = {**scope.config, "configurable": configurable}
     request = {"type": "tool_call", "id": call["id"], "name": call["name"], "args": call["args"]}
@@ -285,9 +299,11 @@ def _answer(
     )
     extra = {
         key: value
-        for key in ("images", "structured", "ends_run")
+        for key in ("images", "usage", "structured", "ends_run")
         if (value := getattr(observation, key)) not in (None, ())
     }
+    if observation.edited:
+        extra["edited"] = True
     return ToolMessage(
         content=observation.text,
         name=call["name"],

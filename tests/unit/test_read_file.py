@@ -18,7 +18,7 @@ from pptx import Presentation
 from pptx.util import Inches
 
 from openmanus_graph.errors import ToolError
-from openmanus_graph.files import documents
+from openmanus_graph.files import child, documents
 from openmanus_graph.files.excerpt import Lines, parse_lines, parse_pages
 from openmanus_graph.testing.runtime import tool_runtime, tool_session
 from openmanus_graph.tools.declaration import traits_of
@@ -559,17 +559,17 @@ def test_a_parser_that_crashes_or_runs_on_ends_only_the_child(
 ) -> None:
     (root / "a").write_bytes(b"x")
     with (root / "a").open("rb") as file:
-        monkeypatch.setattr(documents, "_START", "import os; os.kill(os.getpid(), 11)")
+        monkeypatch.setattr(child, "_START", "import os; os.kill(os.getpid(), 11)")
         with pytest.raises(ToolError, match="signal 11"):
             documents.read_document(file, "pdf", None, Lines())
-        monkeypatch.setattr(documents, "_START", "while True: pass")
-        monkeypatch.setattr(documents, "TIMEOUT_S", 1)
+        monkeypatch.setattr(child, "_START", "while True: pass")
+        monkeypatch.setattr(child, "TIMEOUT_S", 1)
         with pytest.raises(ToolError, match="longer than 1 seconds"):
             documents.read_document(file, "pdf", None, Lines())
 
 
 def test_memory_of_the_child_is_limited() -> None:
-    program = "from openmanus_graph.files import documents as d\n"
+    program = "from openmanus_graph.files import child as d\n"
     program += "d._limit(d.resource.RLIMIT_AS, d._MEMORY_BYTES); bytearray(3 * 1024 ** 3)"
     command = [sys.executable, "-c", program]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -578,8 +578,8 @@ def test_memory_of_the_child_is_limited() -> None:
 
 def test_the_child_sees_no_secrets(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (root / "a").write_bytes(b"x")
-    program = "import json, os; print(json.dumps({'text': str([*os.environ.items()])}))"
-    monkeypatch.setattr(documents, "_START", program)
+    program = "import json, os; print(json.dumps({'value': str([*os.environ.items()])}))"
+    monkeypatch.setattr(child, "_START", program)
     monkeypatch.setenv("OPENAI_API_KEY", "the-secret")
     with (root / "a").open("rb") as file:
         assert "the-secret" not in documents.read_document(file, "pdf", None, Lines())

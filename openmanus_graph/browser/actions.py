@@ -1,0 +1,259 @@
+"""What `browser_use` can do: each action, what it needs, and what it may change."""
+
+import asyncio
+import os
+import shutil
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from openmanus_graph.browser import page as pages
+from openmanus_graph.browser.downloads import keep_file, safe_name
+from openmanus_graph.browser.navigation import go_back, go_to, refresh
+from openmanus_graph.browser.page import PageView
+from openmanus_graph.browser.window import Window
+from openmanus_graph.errors import ToolError
+from openmanus_graph.files.contained import opened_file
+from openmanus_graph.files.text_file import size_text
+from openmanus_graph.workspace import Workspace
+
+MAX_WAIT_S = 60
+DEFAULT_WAIT_S = 3
+PDF_S = 30.0
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """What a call may say beside its action; the defaults are those of the tool."""
+
+    url: str | None = None
+    index: int | None = None
+    text: str | None = None
+    scroll_amount: int | None = None
+    tab_id: int | None = None
+    query: str | None = None
+    goal: str | None = None
+    keys: str | None = None
+    seconds: int | None = None
+    target_index: int | None = None
+    x: float | None = None
+    y: float | None = None
+    accept: bool = True
+
+    @property
+    def number(self) -> int:
+        """The index, of an action that needs one."""
+        return -1 if self.index is None else self.index
+
+    @property
+    def words(self) -> str:
+        """The text, of an action that needs one."""
+        return self.text or ""
+
+
+@dataclass(frozen=True)
+class Action:
+    """One action."""
+
+    run: Callable[[Window, Arguments], Awaitable[str]]
+    """Returns a sentence that says what was done."""
+    needs: tuple[str, ...] = ()
+    changes: bool = False
+    """Whether it may change something in the world, so that it must not be repeated unasked."""
+    shows_all: bool = False
+    """Whether the whole page is shown afterwards, not only what changed."""
+    in_dialog: bool = False
+    """Whether it makes sense while a dialog blocks the page."""
+    looks: bool = True
+    """Whether the page is looked at afterwards."""
+
+
+async def _go_to_url(window: Window, given: Arguments) -> str:
+    return await go_to(window, window.current, given.url or "")
+
+
+async def _go_back(window: Window, given: Arguments) -> str:
+    return await go_back(window, window.current)
+
+
+async def _refresh(window: Window, given: Arguments) -> str:
+    return await refresh(window, window.current)
+
+
+async def _open_tab(window: Window, given: Arguments) -> str:
+    return await go_to(window, await window.new_tab(), given.url or "")
+
+
+async def _switch_tab(window: Window, given: Arguments) -> str:
+    tab = window.switch(-1 if given.tab_id is None else given.tab_id)
+    await tab.page.bring_to_front()
+    return f"Switched to tab {tab.id}."
+
+
+async def _close_tab(window: Window, given: Arguments) -> str:
+    tab = window.current if given.tab_id is None else window.switch(given.tab_id)
+    await tab.page.close()
+    return f"Closed tab {tab.id}."
+
+
+async def _click(window: Window, given: Arguments) -> str:
+    return await pages.click(_view(window), given.number)
+
+
+async def _click_at(window: Window, given: Arguments) -> str:
+    return await pages.click_at(_view(window), given.x or 0, given.y or 0)
+
+
+async def _hover(window: Window, given: Arguments) -> str:
+    return await pages.hover(_view(window), given.number)
+
+
+async def _drag(window: Window, given: Arguments) -> str:
+    target = -1 if given.target_index is None else given.target_index
+    return await pages.drag_and_drop(_view(window), given.number, target)
+
+
+async def _input_text(window: Window, given: Arguments) -> str:
+    view, secrets = _view(window), window.secrets
+    if not secrets.mentioned(given.words):
+        return await pages.input_text(view, given.number, given.words)
+    value = secrets.filled(given.words, await _origin(view, given.number))
+    return await pages.input_text(view, given.number, value, secret=True)
+
+
+async def _send_keys(window: Window, given: Arguments) -> str:
+    if window.secrets.mentioned(given.keys or ""):
+        raise ToolError("Nothing was typed: secrets are typed with input_text and an index.")
+    return await pages.send_keys(_view(window), given.keys or "")
+
+
+async def _scroll_down(window: Window, given: Arguments) -> str:
+    return await pages.scroll(_view(window), given.scroll_amount, given.index)
+
+
+async def _scroll_up(window: Window, given: Arguments) -> str:
+    amount = given.scroll_amount
+    if amount is None:
+        size = window.current.page.viewport_size
+        amount = size["height"] if size else 800
+    return await pages.scroll(_view(window), -abs(amount), given.index)
+
+
+async def _scroll_to_text(window: Window, given: Arguments) -> str:
+    return await pages.scroll_to_text(_view(window), given.words)
+
+
+async def _options(window: Window, given: Arguments) -> str:
+    return await pages.dropdown_options(_view(window), given.number)
+
+
+async def _select(window: Window, given: Arguments) -> str:
+    return await pages.select_dropdown_option(_view(window), given.number, given.words)
+
+
+async def _upload(window: Window, given: Arguments) -> str:
+    names = [name for line in given.words.splitlines() if (name := line.strip())]
+    paths = await asyncio.to_thread(_copies, window, names)
+    tab = window.current
+    chooser, tab.chooser = tab.chooser, None
+    if given.index is not None:
+        tab.uploading = True
+        try:
+            return await pages.upload_file(tab.view, given.index, paths)
+        finally:
+            tab.uploading = False
+    if chooser is None:
+        raise ToolError("Name the file input by its index: no file chooser is open.")
+    await chooser.set_files(paths)
+    return f"Gave {', '.join(path.name for path in paths)} to the page."
+
+
+async def _handle_dialog(window: Window, given: Arguments) -> str:
+    if window.secrets.mentioned(given.words):
+        raise ToolError("Secrets are not typed into dialogs.")
+    return await window.dialogs.answer(accept=given.accept, text=given.text)
+
+
+async def _save_pdf(window: Window, given: Arguments) -> str:
+    tab = window.current
+    name = safe_name(f"{await tab.page.title() or 'page'}.pdf")
+    folder = await asyncio.to_thread(window.scratch)
+    async with asyncio.timeout(PDF_S):
+        await tab.page.pdf(path=folder / "page.pdf", print_background=True)
+    kept = await asyncio.to_thread(keep_file, window.session.workspace, folder / "page.pdf", name)
+    return f"Saved the page as {kept} ({size_text((folder / 'page.pdf').stat().st_size)})."
+
+
+async def _wait(window: Window, given: Arguments) -> str:
+    seconds = DEFAULT_WAIT_S if given.seconds is None else given.seconds
+    bounded = min(max(seconds, 0), MAX_WAIT_S)
+    await window.dialogs.until(asyncio.sleep(bounded))
+    return f"Waited {bounded} s."
+
+
+async def _get_state(window: Window, given: Arguments) -> str:
+    return ""
+
+
+ACTIONS: dict[str, Action] = {
+    "go_to_url": Action(_go_to_url, ("url",), shows_all=True),
+    "get_state": Action(_get_state, shows_all=True, in_dialog=True),
+    "click_element": Action(_click, ("index",), changes=True),
+    "input_text": Action(_input_text, ("index", "text"), changes=True),
+    "send_keys": Action(_send_keys, ("keys",), changes=True),
+    "scroll_down": Action(_scroll_down),
+    "scroll_up": Action(_scroll_up),
+    "scroll_to_text": Action(_scroll_to_text, ("text",)),
+    "get_dropdown_options": Action(_options, ("index",)),
+    "select_dropdown_option": Action(_select, ("index", "text"), changes=True),
+    "go_back": Action(_go_back, changes=True),
+    "refresh": Action(_refresh, changes=True, shows_all=True),
+    "open_tab": Action(_open_tab, ("url",), shows_all=True),
+    "switch_tab": Action(_switch_tab, ("tab_id",), shows_all=True),
+    "close_tab": Action(_close_tab, shows_all=True, in_dialog=True),
+    "wait": Action(_wait),
+    "hover": Action(_hover, ("index",)),
+    "click_at": Action(_click_at, ("x", "y"), changes=True),
+    "drag_and_drop": Action(_drag, ("index", "target_index"), changes=True),
+    "upload_file": Action(_upload, ("text",), changes=True),
+    "handle_dialog": Action(_handle_dialog, changes=True, in_dialog=True),
+    "save_pdf": Action(_save_pdf, looks=False),
+}
+
+
+def check_needs(name: str, needs: tuple[str, ...], given: Arguments) -> None:
+    """Raise ToolError for what an action needs and the call does not say."""
+    missing = [need for need in needs if getattr(given, need) in (None, "") and need != "text"]
+    if "text" in needs and given.text is None:
+        missing.append("text")
+    if missing:
+        raise ToolError(f"{name} needs {' and '.join(missing)}. Call it again with that.")
+
+
+def _view(window: Window) -> PageView:
+    return window.current.view
+
+
+async def _origin(view: PageView, index: int) -> str:
+    """Return the origin of the frame that an element is in, which the page cannot forge."""
+    target = await view.element(index)
+    answer = await view.frames.send(
+        target.world.session,
+        "Runtime.evaluate",
+        {"expression": "self.origin", "uniqueContextId": target.world.key},
+    )
+    return str(answer["result"].get("value", ""))
+
+
+def _copies(window: Window, names: list[str]) -> list[Path]:
+    """Copy files of the workspace where no command can swap them meanwhile. Blocks."""
+    if not names:
+        raise ToolError("upload_file needs text: paths of files in the workspace, one per line.")
+    return [_copy(window.session.workspace, name, window.scratch()) for name in names]
+
+
+def _copy(workspace: Workspace, name: str, folder: Path) -> Path:
+    copy = folder / os.path.basename(name)  # noqa: PTH119  # a name from the model, not a path here
+    with opened_file(workspace, name) as source, copy.open("wb") as target:
+        shutil.copyfileobj(source, target)
+    return copy

@@ -1,0 +1,113 @@
+"""The whole content of the current page as text: all frames, shadow roots, and PDFs."""
+
+import asyncio
+import functools
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from openmanus_graph.browser.launch import first_line
+from openmanus_graph.browser.tab import Tab
+from openmanus_graph.browser.window import Window
+from openmanus_graph.errors import ToolError
+from openmanus_graph.web.client import fetch
+from openmanus_graph.web.markdown import REST_HEADING, page_text
+from openmanus_graph.web.reading import read_page
+
+if TYPE_CHECKING:
+    from playwright.async_api import Frame, Page
+
+MAX_HTML_CHARS = 5_000_000
+MAX_FRAMES = 30
+READ_S = 30.0
+_DOCUMENTS = ("application/pdf",)
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a page says."""
+
+    url: str
+    title: str
+    text: str
+    """Markdown, the main content first."""
+
+
+async def read_content(window: Window) -> Content:
+    """Read the current page. On the engine's loop.
+
+    Raises:
+        ToolError: It cannot be read.
+    """
+    async with window.lock:
+        await window.ensure()
+        if open_dialog := window.dialogs.describe():
+            raise ToolError(f"Nothing was read. {open_dialog}")
+        tab = window.current
+        await tab.view.settle()
+        if tab.media_type in _DOCUMENTS:
+            return await _document(window, tab)
+        parts = await _parts(tab.page)
+    texts = [await page_text(part["html"], part["base"]) for part in parts]
+    main = "\n\n".join(text.main for text in texts if text.main)
+    rest = "\n\n".join(text.rest for text in texts if text.rest)
+    text = "\n\n".join(filter(None, (main, f"{REST_HEADING}\n\n{rest}" if rest else "")))
+    return Content(tab.page.url, parts[0]["title"], text)
+
+
+async def _parts(page: "Page") -> list[dict[str, Any]]:
+    from playwright.async_api import Error
+
+    try:
+        async with asyncio.timeout(READ_S):
+            return await serialized(page)
+    except TimeoutError as error:
+        raise ToolError(
+            "The page is too busy to be read. Wait, or load it with refresh."
+        ) from error
+    except Error as error:
+        raise ToolError(
+            f"The page could not be read: {first_line(error)} Look at it with get_state."
+        ) from error
+
+
+async def serialized(page: "Page") -> list[dict[str, Any]]:
+    """Return `title`, `base` and `html` of a page and its frames, the page first."""
+    found = [await page.evaluate(_script(), MAX_HTML_CHARS)]
+    for frame in page.frames[1:MAX_FRAMES]:
+        part = await _of_frame(frame)
+        if part:
+            found.append(part)
+    html = [_document_of(part) for part in found]
+    return [{**part, "html": text} for part, text in zip(found, html, strict=True)]
+
+
+async def _of_frame(frame: "Frame") -> dict[str, Any] | None:
+    from playwright.async_api import Error
+
+    try:
+        part: dict[str, Any] = await frame.evaluate(_script(), MAX_HTML_CHARS // 5)
+    except Error:
+        return None  # it is gone, or never loaded
+    return part if part["html"].strip() else None
+
+
+def _document_of(part: dict[str, Any]) -> str:
+    title = str(part["title"]).replace("&", "&amp;").replace("<", "&lt;")
+    return f"<!doctype html><html><head><title>{title}</title></head>{part['html']}</html>"
+
+
+async def _document(window: Window, tab: Tab) -> Content:
+    """Read a document that the browser only displays: it is fetched again, with the cookies."""
+    url = tab.page.url
+    cookies = await window.connection.context.cookies(url)
+    pairs = "; ".join(f"{cookie.get('name')}={cookie.get('value')}" for cookie in cookies)
+    headers = {"Cookie": pairs} if pairs else None
+    page = await fetch(url, window.connection.guard, headers=headers)
+    reading = await read_page(page, window.session.workspace)
+    return Content(url, reading.title, reading.text)
+
+
+@functools.cache
+def _script() -> str:
+    return files("openmanus_graph.browser").joinpath("serialize.js").read_text("utf-8")

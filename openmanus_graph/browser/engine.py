@@ -1,0 +1,77 @@
+"""The event loop on which Playwright lives: one for the process, in a thread of its own.
+
+Callers come from many loops (notebooks, servers, several `asyncio.run`), and a Playwright object
+serves only the loop that made it.
+"""
+
+import asyncio
+import logging
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Work = Callable[[], Coroutine[Any, Any, T]]
+
+
+class Engine:
+    """Runs coroutines on its own loop, which starts when first needed."""
+
+    def __init__(self) -> None:
+        self._lock, self._loop = _nothing_started()
+
+    @property
+    def started(self) -> bool:
+        """Whether anything was ever run."""
+        return self._loop is not None
+
+    async def run(self, work: Work[T]) -> T:
+        """Await work on the engine's loop, from any other; cancelling this cancels the work."""
+        loop = self._started()
+        if loop is asyncio.get_running_loop():
+            return await work()
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), loop))
+
+    def call(self, work: Work[T], timeout_s: float) -> T:
+        """Do work on the engine's loop and block for it; never call it from that loop.
+
+        Raises:
+            TimeoutError: It took too long and was cancelled.
+        """
+        future = asyncio.run_coroutine_threadsafe(work(), self._started())
+        try:
+            return future.result(timeout_s)
+        except TimeoutError:
+            future.cancel()
+            raise
+
+    def _started(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._loop.set_exception_handler(_log)
+                # A daemon: the process may end at any time, see `browsers.close_all`.
+                threading.Thread(
+                    target=self._loop.run_forever, name="openmanus-browser", daemon=True
+                ).start()
+            return self._loop
+
+    def forget(self) -> None:
+        """Start anew with the next use: a forked child has the loop but not its thread."""
+        self._lock, self._loop = _nothing_started()
+
+
+def _log(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    # Calls that were under way when a browser died fail with nobody left to hear of it.
+    log.info("on the browser's loop: %s", context["message"], exc_info=context.get("exception"))
+
+
+def _nothing_started() -> tuple[threading.Lock, asyncio.AbstractEventLoop | None]:
+    return threading.Lock(), None
+
+
+engine = Engine()
+os.register_at_fork(after_in_child=engine.forget)

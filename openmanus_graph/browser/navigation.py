@@ -1,0 +1,120 @@
+"""Going to an address, and what to say when that fails."""
+
+import re
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from openmanus_graph.browser.launch import first_line
+from openmanus_graph.browser.tab import Tab
+from openmanus_graph.browser.window import Window
+from openmanus_graph.errors import ToolError
+
+if TYPE_CHECKING:
+    from playwright.async_api import Error
+
+ANSWER_S = 30.0
+"""How long a server may take to begin its answer."""
+_CODE = re.compile(r"net::(ERR_[A-Z0-9_]+)")
+_SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:(?!\d+(/|$))")
+_WHY = {
+    "ERR_NAME_NOT_RESOLVED": "there is no such host. Check the spelling, or search for the page",
+    "ERR_TOO_MANY_REDIRECTS": "it redirects in a circle. Find another address of the page",
+    "ERR_INVALID_AUTH_CREDENTIALS": "the server asks for a user name and a password (HTTP 401). "
+    "A person can set them as the secret http_auth=USER:PASSWORD@HOST",
+    "ERR_CONNECTION_REFUSED": "the server refuses connections. Try again later, or another source",
+    "ERR_CONNECTION_RESET": "the connection was broken off. Try again, or another source",
+    "ERR_CONNECTION_CLOSED": "the server broke the connection off. Try again, or another source",
+    "ERR_EMPTY_RESPONSE": "the server sent no answer. Try again, or another source",
+    "ERR_TIMED_OUT": "the server does not answer. Try again later, or another source",
+    "ERR_UNSAFE_PORT": "browsers do not open this port. Use fetch_page, or another source",
+    "ERR_TUNNEL_CONNECTION_FAILED": "the server cannot be reached. Check the address",
+    "ERR_ABORTED": "the page was left again before it loaded. Look with get_state",
+    "ERR_INVALID_RESPONSE": "the server's answer is broken. Try another source",
+    "ERR_SSL_PROTOCOL_ERROR": "the server speaks no valid TLS. Try the address with http://",
+}
+
+
+async def go_to(window: Window, tab: Tab, url: str) -> str:
+    """Go to an address and say what came of it.
+
+    Raises:
+        ToolError: It was not opened, and why.
+    """
+    from playwright.async_api import Error
+
+    connection = window.connection
+    if window.secrets.mentioned(url):
+        raise ToolError("Secrets are never put into addresses. Type them into a field instead.")
+    address = url if _SCHEME.match(url.strip()) else f"https://{url.strip()}"
+    connection.guard.check(address)
+    if connection.proxy is not None:
+        connection.proxy.take_refusals()  # of earlier pages
+    tab.status, tab.media_type = 0, ""
+    try:
+        await window.dialogs.until(
+            tab.page.goto(address, wait_until="commit", timeout=ANSWER_S * 1000)
+        )
+    except Error as error:
+        if "Download is starting" in error.message:
+            return f"{address} is a file, not a page."
+        raise _failure(window, address, error) from error
+    if tab.refused and (reason := _refused(window, address)):
+        raise ToolError(reason)
+    return f"Went to {address}."
+
+
+async def go_back(window: Window, tab: Tab) -> str:
+    """Go one page back."""
+    return await _moved(window, tab, tab.page.go_back(wait_until="commit"), "back")
+
+
+async def refresh(window: Window, tab: Tab) -> str:
+    """Load the page again."""
+    return await _moved(window, tab, tab.page.reload(wait_until="commit"), "again")
+
+
+async def _moved(window: Window, tab: Tab, work: Any, where: str) -> str:
+    from playwright.async_api import Error
+
+    before = tab.page.url
+    try:
+        response = await window.dialogs.until(work)
+    except Error as error:
+        raise _failure(window, before, error) from error
+    if where == "back" and response is None and tab.page.url == before:
+        if window.dialogs.describe():
+            return "Going back."
+        raise ToolError("There is no page to go back to in this tab.")
+    return "Went back." if where == "back" else "Loaded the page again."
+
+
+def _failure(window: Window, url: str, error: "Error") -> Exception:
+    """Turn Playwright's words into ours; a browser that died is not the address's fault."""
+    if "has been closed" in error.message or "crashed" in error.message:
+        return error
+    refused = _refused(window, url)
+    if refused:
+        return ToolError(refused)
+    if "Timeout" in error.message:
+        return ToolError(
+            f"{url} did not answer within {ANSWER_S:g} s. Try again later, or use another source."
+        )
+    code = _CODE.search(error.message)
+    name = code[1] if code else ""
+    if name.startswith("ERR_CERT"):
+        return ToolError(
+            f"{url} was not opened: its certificate is not valid ({name}), so it may be an "
+            "impostor. Use another source. A person can set [browser] disable_security."
+        )
+    why = _WHY.get(name) or f"{name or first_line(error)} Check the address, or another source"
+    return ToolError(f"{url} was not opened: {why}.")
+
+
+def _refused(window: Window, url: str) -> str:
+    """Return why the proxy refused this host, if it did."""
+    proxy = window.connection.proxy
+    host = urlsplit(url).hostname
+    for refusal in reversed(proxy.take_refusals() if proxy else ()):
+        if urlsplit(refusal.url).hostname == host:
+            return refusal.reason
+    return ""

@@ -1,0 +1,35 @@
+"""One page as the model knows it: what it shows, what changed, and how to act on it."""
+
+from openmanus_graph.browser.page.change import change_text
+from openmanus_graph.browser.page.dropdown import dropdown_options, select_dropdown_option
+from openmanus_graph.browser.page.keyboard import input_text, send_keys
+from openmanus_graph.browser.page.pointer import click, click_at, drag_and_drop, hover
+from openmanus_graph.browser.page.screenshot import marked_screenshot
+from openmanus_graph.browser.page.scrolling import scroll, scroll_to_text
+from openmanus_graph.browser.page.snapshot import Element, Line, Snapshot
+from openmanus_graph.browser.page.text import full_text
+from openmanus_graph.browser.page.upload import upload_file
+from openmanus_graph.browser.page.view import PageView, Target, prepare_context
+
+__all__ = [
+    "Element",
+    "Line",
+    "PageView",
+    "Snapshot",
+    "Target",
+    "change_text",
+    "click",
+    "click_at",
+    "drag_and_drop",
+    "dropdown_options",
+    "full_text",
+    "hover",
+    "input_text",
+    "marked_screenshot",
+    "prepare_context",
+    "scroll",
+    "scroll_to_text",
+    "select_dropdown_option",
+    "send_keys",
+    "upload_file",
+]

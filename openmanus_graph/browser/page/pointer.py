@@ -1,0 +1,163 @@
+"""Click, hover and drag with a real pointer, on what is really on top."""
+
+import asyncio
+from dataclasses import dataclass
+
+from openmanus_graph.browser.page.frames import Answer, FrameGone
+from openmanus_graph.browser.page.view import PageView, Target
+from openmanus_graph.errors import ToolError
+
+DRAG_STEPS = 12
+DIALOG_OPENED = " A dialog of the page opened and waits: answer it with handle_dialog."
+
+
+@dataclass(frozen=True)
+class Place:
+    """A point of the window that belongs to an element."""
+
+    target: Target
+    x: float
+    y: float
+    facts: Answer
+
+
+async def click(view: PageView, index: int) -> str:
+    """Click an element."""
+    place = await view.with_element(index, locate)
+    _refuse_click(place)
+    return await _press(view, place.x, place.y, f"Clicked {place.target.label}.")
+
+
+async def click_at(view: PageView, x: float, y: float) -> str:
+    """Click a point of the window, for canvas and drawings."""
+    await _check_point(view, x, y)
+    await view.begin()
+    return await _press(view, x, y, f"Clicked at x={x:g} y={y:g}.")
+
+
+async def hover(view: PageView, index: int) -> str:
+    """Move the pointer over an element."""
+    place = await view.with_element(index, locate)
+    await view.act(view.page.mouse.move(place.x, place.y))
+    return f"The pointer is over {place.target.label}."
+
+
+async def drag_and_drop(view: PageView, source: int, target: int) -> str:
+    """Drag one element onto another."""
+    start = await view.with_element(source, locate)
+    end = await _second_place(view, start.target, target)
+    start_now = await start.target.call("pointNow")
+    x, y, _ = await _in_window(start.target, start_now["x"], start_now["y"])
+    await view.act(_drag(view, (x, y), (end.x, end.y)))
+    return f"Dragged {start.target.label} onto {end.target.label}."
+
+
+async def locate(target: Target) -> Place:
+    """Scroll an element into view and find a point of it that nothing covers.
+
+    Raises:
+        FrameGone: The element is gone.
+        ToolError: It is hidden or something lies over it.
+    """
+    _, facts = await asyncio.gather(target.view.begin(target), target.call("point"))
+    if facts.get("hidden"):
+        raise ToolError(
+            f"{target.label} is on the page but cannot be seen now. Open what it is part of "
+            "(hover, expand, close what is in front), then retry."
+        )
+    x, y, cover = await _in_window(target, facts["x"], facts["y"])
+    if facts.get("cover"):
+        cover = {**facts["cover"], "frame": target.world.key}
+    if cover:
+        raise ToolError(_covered(target, cover))
+    return Place(target, x, y, facts)
+
+
+async def _press(view: PageView, x: float, y: float, said: str) -> str:
+    await view.act(view.page.mouse.click(x, y))
+    return said + (DIALOG_OPENED if view.dialog_open else "")
+
+
+async def _in_window(target: Target, x: float, y: float) -> tuple[float, float, Answer | None]:
+    """Turn a point of a frame into one of the window; also say what covers the frame there."""
+    frames, world = target.view.frames, target.world
+    covered: Answer | None = None
+    while world.owner:
+        parent = frames.known(world.owner[0])
+        if parent is None:
+            raise FrameGone(target.label)
+        place = await frames.call(parent, "framePlace", world.owner[1], x, y)
+        if place.get("gone"):
+            raise FrameGone(target.label)
+        x, y = x + place["left"], y + place["top"]
+        if place["cover"] and not covered:
+            covered = {**place["cover"], "frame": parent.key}
+        world = parent
+    return x, y, covered
+
+
+def _covered(target: Target, cover: Answer) -> str:
+    elements = target.view.snapshot.elements.values() if target.view.snapshot else ()
+    over = next(
+        (one for one in elements if one.frame == cover["frame"] and one.number in cover["listed"]),
+        None,
+    )
+    what = over.label if over else cover["what"] + (f' "{cover["text"]}"' if cover["text"] else "")
+    return (
+        f"{target.label} is covered by {what}. Scrolling did not free it. Close or use what is in "
+        "front first, then retry."
+    )
+
+
+def _refuse_click(place: Place) -> None:
+    label, element = place.target.label, place.target.element
+    if place.facts["disabled"]:
+        raise ToolError(f"{label} is disabled. Fill in or choose what it waits for first.")
+    if place.facts["tag"] == "select":
+        options = ", ".join(element.options)
+        raise ToolError(
+            f"{label} is a drop-down: choose with select_dropdown_option. Options: {options}"
+        )
+    if place.facts["type"] == "file":
+        raise ToolError(f"{label} takes files: use upload_file with their paths.")
+
+
+async def _check_point(view: PageView, x: float, y: float) -> None:
+    snapshot = view.snapshot or await view.look()
+    width, height = snapshot.view
+    if not (0 <= x < width and 0 <= y < height):
+        raise ToolError(
+            f"x={x:g} y={y:g} is outside the window, which is {width}x{height} pixels. "
+            "Scroll first, then give coordinates of the window."
+        )
+
+
+async def _second_place(view: PageView, source: Target, index: int) -> Place:
+    """Find where to drop, with the source still in the window."""
+
+    async def place(target: Target) -> Place:
+        facts = await target.call("pointNow")
+        if not facts["visible"] and target.world == source.world:
+            await view.frames.call(
+                target.world, "bringTogether", source.element.number, target.element.number
+            )
+            facts = await target.call("pointNow")
+        if not facts["visible"]:
+            raise ToolError(
+                f"{source.label} and {target.label} are too far apart to be in the window "
+                "together. Drag in two steps over something between them."
+            )
+        x, y, _ = await _in_window(target, facts["x"], facts["y"])
+        return Place(target, x, y, facts)
+
+    return await view.with_element(index, place)
+
+
+async def _drag(view: PageView, start: tuple[float, float], end: tuple[float, float]) -> None:
+    mouse = view.page.mouse
+    await mouse.move(*start)
+    await mouse.down()
+    await mouse.move(start[0] + 3, start[1] + 3, steps=2)  # past the distance where drags begin
+    await mouse.move(*end, steps=DRAG_STEPS)
+    await mouse.move(*end)
+    await mouse.up()

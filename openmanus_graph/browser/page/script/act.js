@@ -1,0 +1,203 @@
+// What actions need to know and do inside the page; the pointer and the keys are real ones.
+const gone = (el) => !el || !el.isConnected;
+
+function describe(el) {
+  const listed = [];
+  for (let one = el; one; one = parentOf(one)) if (numbers.has(one)) listed.push(numbers.get(one));
+  const text = cut(contentText(el, 80), 60) || cut(contentText(parentOf(el) || el, 80), 60);
+  const id = attr(el, 'id'),
+    classes = squeeze(attr(el, 'class')).split(' ')[0];
+  return { what: el.localName + (id ? '#' + id : classes ? '.' + classes : ''), text, listed };
+}
+
+async function still(el) {
+  const moving =
+    performance.now() - lastChange < 120 ||
+    document
+      .getAnimations()
+      .some((a) => a.playState === 'running' && a.effect?.target && holds(a.effect.target, el));
+  let before = moving ? null : boxOf(el);
+  for (let i = 0; i < 20; i++) {
+    const box = boxOf(el);
+    if (before && before.left === box.left && before.top === box.top && before.width === box.width) return;
+    before = box;
+    await frame();
+  }
+}
+
+// Points inside an element that are tried in turn; the first box of a text that wraps.
+function pointsOf(el) {
+  const boxes = areaRects.has(el)
+    ? [areaRects.get(el)]
+    : [...el.getClientRects()].filter((b) => b.width > 0 && b.height > 0);
+  const points = [];
+  for (const b of boxes.slice(0, 4)) {
+    const left = Math.max(b.left, 0),
+      right = Math.min(b.right, innerWidth);
+    const top = Math.max(b.top, 0),
+      bottom = Math.min(b.bottom, innerHeight);
+    if (right - left < 1 || bottom - top < 1) continue;
+    for (const [x, y] of [
+      [0.5, 0.5],
+      [0.2, 0.5],
+      [0.8, 0.5],
+      [0.5, 0.2],
+      [0.5, 0.8],
+      [0.1, 0.1],
+      [0.9, 0.9],
+    ]) {
+      points.push([left + (right - left) * x, top + (bottom - top) * y]);
+    }
+  }
+  return points;
+}
+
+function meets(el, hit) {
+  if (!hit) return false;
+  if (holds(el, hit)) return true;
+  if (el.localName === 'area') return hit.localName === 'img';
+  const label = hit.closest?.('label');
+  return !!label && label.control === el;
+}
+
+// Where to put the pointer on an element, scrolled into view; or what lies over it.
+async function point(number) {
+  const el = held.get(number);
+  if (gone(el)) return { gone: true };
+  const facts = {
+    disabled: el.matches(':disabled') || attr(el, 'aria-disabled') === 'true',
+    tag: el.localName,
+    type: el.type || '',
+  };
+  await still(el);
+  let over = null; // what lies over it where it is best seen
+  for (const block of [null, 'center', 'end', 'start']) {
+    if (block) {
+      const shown = areaRects.has(el)
+        ? document.querySelector(`img[usemap="#${CSS.escape(attr(parentOf(el), 'name') || '')}"]`) || el
+        : el;
+      shown.scrollIntoView({ block, inline: 'nearest', behavior: 'instant' });
+      await frame();
+      if (gone(el)) return { gone: true };
+    }
+    for (const [x, y] of pointsOf(el)) {
+      const found = elementAt(x, y);
+      if (meets(el, found)) return { ...facts, x, y, scrolled: !!block };
+      if (block === 'center' || !over) over = found || over;
+    }
+  }
+  const [middle] = pointsOf(el);
+  if (!middle) return { ...facts, hidden: true };
+  return { ...facts, x: middle[0], y: middle[1], cover: over ? describe(over) : null };
+}
+
+// The same as `point`, for a second place that must stay in view with the first one.
+function pointNow(number) {
+  const el = held.get(number);
+  if (gone(el)) return { gone: true };
+  const box = boxOf(el),
+    x = box.left + box.width / 2,
+    y = box.top + box.height / 2;
+  return {
+    x,
+    y,
+    visible: x >= 0 && y >= 0 && x < innerWidth && y < innerHeight,
+    top: box.top,
+    bottom: box.bottom,
+    height: innerHeight,
+  };
+}
+
+function bringTogether(first, second) {
+  const [a, b] = [held.get(first), held.get(second)];
+  if (gone(a) || gone(b)) return { gone: true };
+  const [one, two] = [boxOf(a), boxOf(b)];
+  const middle = (Math.min(one.top, two.top) + Math.max(one.bottom, two.bottom)) / 2;
+  window.scrollBy({ top: middle - innerHeight / 2, behavior: 'instant' });
+  return {};
+}
+
+// The place of a child frame's content, and whether a point of it is really on top.
+function framePlace(number, x, y) {
+  const el = held.get(number);
+  if (gone(el)) return { gone: true };
+  const box = el.getBoundingClientRect(),
+    style = getComputedStyle(el);
+  const left = box.left + el.clientLeft + parseFloat(style.paddingLeft),
+    top = box.top + el.clientTop + parseFloat(style.paddingTop);
+  const hit = elementAt(left + x, top + y);
+  return { left, top, cover: hit && hit !== el ? describe(hit) : null };
+}
+
+function scrollerOf(el) {
+  for (let one = el; one; one = parentOf(one)) {
+    if (
+      /auto|scroll/.test(getComputedStyle(one).overflowY) &&
+      one.scrollHeight > one.clientHeight + 1 &&
+      one !== document.body
+    )
+      return one;
+  }
+  return mainScroller();
+}
+
+function mainScroller() {
+  const root = document.scrollingElement || document.documentElement;
+  if (root.scrollHeight > innerHeight + 1) return root;
+  let best = root,
+    most = 0;
+  for (const el of document.querySelectorAll('div,main,section,ul,body,article')) {
+    if (el.scrollHeight <= el.clientHeight + 1 || !/auto|scroll/.test(getComputedStyle(el).overflowY))
+      continue;
+    const box = el.getBoundingClientRect();
+    if (inViewport(box) && box.width * box.height > most) [best, most] = [el, box.width * box.height];
+  }
+  return best;
+}
+
+async function scrollPage(number, pixels) {
+  const el = number === null ? null : held.get(number);
+  if (number !== null && gone(el)) return { gone: true };
+  const area = el ? scrollerOf(el) : mainScroller();
+  if (el && pixels === null && area !== el) {
+    el.scrollIntoView({ block: 'center', inline: 'nearest', behavior: 'instant' });
+    await frame();
+    return { into: true };
+  }
+  const page = area === document.scrollingElement;
+  const height = page ? innerHeight : area.clientHeight,
+    before = area.scrollTop;
+  area.scrollBy({ top: pixels ?? Math.round(height * 0.9), behavior: 'instant' });
+  await frame();
+  return {
+    page,
+    moved: Math.round(area.scrollTop - before),
+    above: Math.round(area.scrollTop),
+    below: Math.max(0, Math.round(area.scrollHeight - height - area.scrollTop)),
+  };
+}
+
+let found = { text: '', at: -1 };
+
+// Scroll to the next place that shows a text; `places` says how many there are.
+async function scrollToText(text) {
+  const wanted = squeeze(text).toLowerCase(),
+    places = [];
+  const says = (el) =>
+    squeeze(el.textContent).toLowerCase().includes(wanted) ||
+    (el.shadowRoot && [...el.shadowRoot.children].some(says));
+  const visit = (el, depth) => {
+    if (places.length > 200 || depth > 400 || SKIPPED.has(el.localName) || !says(el)) return;
+    if (!el.checkVisibility() && getComputedStyle(el).display !== 'contents') return;
+    const before = places.length;
+    for (const child of childNodesOf(el)) if (child.nodeType === 1) visit(child, depth + 1);
+    if (places.length === before) places.push(el);
+  };
+  if (document.body && wanted) visit(document.body, 0);
+  if (!places.length) return { places: 0 };
+  found = { text: wanted, at: found.text === wanted ? (found.at + 1) % places.length : 0 };
+  const el = places[found.at];
+  el.scrollIntoView({ block: 'center', inline: 'nearest', behavior: 'instant' });
+  await frame();
+  return { places: places.length, place: found.at + 1, text: cut(squeeze(el.textContent), 120) };
+}

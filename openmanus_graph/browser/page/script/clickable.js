@@ -1,0 +1,175 @@
+// What can be acted on: what was made for it, and what listeners, cursors and such make so.
+class PageWalk extends Walk {
+  image(el, box, inner) {
+    const alt = squeeze(attr(el, 'alt'));
+    if (alt && !inner.silent && box.width > 2)
+      this.text({ data: `(image: ${cut(alt, 100)})`, parentElement: el }, inner);
+    const map =
+      attr(el, 'usemap') && document.querySelector(`map[name="${CSS.escape(attr(el, 'usemap').slice(1))}"]`);
+    for (const area of map ? map.areas : []) {
+      const c = area.coords.split(',').map(Number);
+      const [xs, ys] =
+        area.shape === 'circle'
+          ? [
+              [c[0] - c[2], c[0] + c[2]],
+              [c[1] - c[2], c[1] + c[2]],
+            ]
+          : [c.filter((_, i) => i % 2 === 0), c.filter((_, i) => i % 2)];
+      const place = new DOMRect(
+        box.left + Math.min(...xs),
+        box.top + Math.min(...ys),
+        Math.max(...xs) - Math.min(...xs),
+        Math.max(...ys) - Math.min(...ys),
+      );
+      areaRects.set(area, place);
+      this.list(area, 'link', place, { name: nameOf(area, 'link') });
+    }
+  }
+
+  // Made to be acted on: listed, with its contents as its name unless they can be acted on too.
+  strong(el, role, box, inner, around) {
+    if (!inner.onTop && !this.uncovered(el)) return void this.covered++;
+    if (FIELDS.has(el.localName) || role === 'canvas') return this.list(el, role, box, this.field(el, role));
+    if (role === 'textbox' || role === 'audio' || role === 'video')
+      return this.list(el, role, box, this.field(el, role));
+    if (role === 'listbox' || role === 'combobox' || role === 'treeitem') {
+      this.list(el, role, box, this.field(el, role));
+      return this.children(el, { ...inner, silent: role === 'combobox' });
+    }
+    this.wrapped(el, role, box, { ...inner, strong: true }, around);
+  }
+
+  field(el, role) {
+    return { name: nameOf(el, role), value: valueOf(el, role), options: choicesOf(el), format: formatOf(el) };
+  }
+
+  // A label whose control is drawn by the style sheet: the label is what can be hit.
+  label(el, box, inner) {
+    if (!inner.onTop && !this.uncovered(el)) return void this.covered++;
+    const control = el.control,
+      role = nativeRole(control);
+    this.list(el, role, box, {
+      name: contentText(el) || nameOf(control, role),
+      words: statesOf(control, role),
+      value: control.type === 'file' ? valueOf(control, role) : null,
+    });
+  }
+
+  // List an element and what inside it can be acted on by itself.
+  wrapped(el, role, box, inner, around) {
+    const mark = this.items.length,
+      before = this.listed;
+    this.items.push(null);
+    this.children(el, inner);
+    const contents = this.items.splice(mark);
+    const own = contents.some((item) => item && item[0] === 't' && item[1].trim());
+    const found = this.listed - before;
+    if (!found) {
+      const name = nameOf(el, role);
+      const whole = !around.silent && name.length > LONG_NAME && own;
+      this.list(el, role, box, { name, cut: whole ? 70 : LONG_NAME, value: valueOf(el, role) });
+      if (whole) this.items.push(...contents.slice(1));
+      return;
+    }
+    const name = squeeze(attr(el, 'aria-label')) || cut(contentText(el), 60);
+    this.list(el, role, box, { name, open: true });
+    this.items.push(...contents.slice(1));
+  }
+
+  // Why something that was not made for it can be acted on: listener, property, cursor ...
+  softReason(el, style, box, around) {
+    if (el === document.body || el === document.documentElement) return '';
+    const kinds = handled.get(el) || '';
+    if (attr(el, 'onclick') !== null || /press|touch/.test(kinds)) return 'press';
+    if (attr(el, 'draggable') === 'true' || /drag/.test(kinds)) return 'drag';
+    if (/drop/.test(kinds)) return 'drop';
+    if (style.cursor === 'pointer' && !around.pointer && style.pointerEvents !== 'none') return 'pointer';
+    if (
+      ['grab', 'move'].includes(style.cursor) &&
+      getComputedStyle(parentOf(el) || el).cursor !== style.cursor
+    )
+      return 'drag';
+    if (+attr(el, 'tabindex') >= 0 && attr(el, 'tabindex') !== null) return 'focus';
+    if (/hover/.test(kinds) && !around.strong) return 'hover';
+    if (around.delegate && this.leaf(el)) return 'delegated';
+    return '';
+  }
+
+  leaf(el) {
+    if (INLINE_MARKS.has(el.localName)) return false;
+    if (SHAPES.has(el.localName) || el.localName === 'img') return true;
+    if (!el.firstElementChild) return !!squeeze(el.textContent) || colourOf(el) !== '';
+    return [...el.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+  }
+
+  // Its listener may be meant for its children: a list that handles its entries' clicks.
+  delegates(el, reason) {
+    if (reason !== 'press' || el.childElementCount < 2 || el.getElementsByTagName('*').length > 300)
+      return false;
+    const kinds = [...el.children].map((child) => child.localName);
+    return new Set(kinds).size === 1 && !INLINE_MARKS.has(kinds[0]);
+  }
+
+  soft(el, reason, box, inner, around) {
+    if (!inner.onTop && !this.uncovered(el)) return void this.covered++;
+    const mark = this.items.length,
+      before = this.listed;
+    const delegate = getComputedStyle(el).cursor !== 'pointer' && this.delegates(el, reason);
+    const spread = reason === 'pointer' && el.childElementCount > 1 && this.delegates(el, 'press');
+    this.children(el, { ...inner, delegate: delegate || spread, pointer: inner.pointer && !spread });
+    const contents = this.items.splice(mark),
+      found = this.listed - before;
+    if (!found) {
+      if (this.worthListing(el, reason, box, around)) return this.softLeaf(el, reason, box, contents);
+      return void this.items.push(...contents);
+    }
+    const own = contents.some((item) => item[0] === 't' && item[1].trim());
+    const large = box.width * box.height > innerWidth * innerHeight * 0.6 && found > 5;
+    const carrier =
+      (reason === 'press' && !delegate && own && !large) ||
+      (reason === 'pointer' && own && !spread && !large) ||
+      ((reason === 'drag' || reason === 'drop') && !large);
+    if (carrier)
+      this.list(el, this.softRole(el, reason), box, { name: cut(contentText(el), 60), open: true });
+    this.items.push(...contents);
+  }
+
+  worthListing(el, reason, box, around) {
+    if (around.strong) {
+      const outer = el.parentElement.getBoundingClientRect();
+      return reason === 'press' && box.width * box.height < outer.width * outer.height * 0.5;
+    }
+    if (
+      box.width * box.height > innerWidth * innerHeight * 0.85 &&
+      !squeeze(el.textContent) &&
+      el.localName !== 'svg'
+    )
+      return false;
+    if (reason === 'hover' || reason === 'focus')
+      return el.childElementCount < 30 && box.height < innerHeight;
+    return true;
+  }
+
+  softRole(el, reason) {
+    const role = attr(el, 'role');
+    if (reason === 'drop') return 'drop area';
+    if (role && !['presentation', 'none', 'generic', 'group', 'region'].includes(role)) return role;
+    if (SHAPES.has(el.localName))
+      return el.localName === 'g' ? 'clickable shape' : 'clickable ' + el.localName;
+    return reason === 'hover'
+      ? 'hoverable'
+      : reason === 'focus'
+        ? 'focusable'
+        : reason === 'drag'
+          ? 'draggable'
+          : 'clickable';
+  }
+
+  softLeaf(el, reason, box, contents) {
+    const role = this.softRole(el, reason);
+    const name = nameOf(el, role);
+    const whole = name.length > LONG_NAME;
+    this.list(el, role, box, { name, cut: whole ? 70 : LONG_NAME });
+    if (whole) this.items.push(...contents);
+  }
+}

@@ -1,0 +1,21 @@
+// What Python asks for: the walk's findings as JSON.
+function collect(limits) {
+  const gone = forgetDetached();
+  const walk = new PageWalk(limits);
+  if (document.body) walk.element(document.body, walk.start(), null);
+  const scroller = document.scrollingElement || document.documentElement;
+  return JSON.stringify({
+    url: location.href,
+    title: document.title,
+    document: documentId,
+    items: walk.items,
+    rest: walk.rest,
+    gone,
+    covered: walk.covered,
+    messages: passingMessages(),
+    top: Math.round(scroller?.scrollTop || 0),
+    height: scroller?.scrollHeight || 0,
+    view: [innerWidth, innerHeight],
+    ready: document.readyState,
+  });
+}

@@ -1,0 +1,124 @@
+// Runs in an isolated world of each frame: it sees the page's nodes, the page never sees it.
+const held = new Map(); // number -> element that was listed
+const numbers = new WeakMap(); // element -> its number in this document
+const handled = new WeakMap(); // element -> what its listeners wait for (listeners.js reports it)
+const secrets = new WeakSet(); // fields whose text must not be shown
+const areaRects = new WeakMap(); // <area> -> its box, which has no layout of its own
+let lastNumber = 0;
+// Shared by all frames of a document's life; another document has another.
+const documentId = Math.random().toString(36).slice(2);
+
+const attr = (el, name) => Element.prototype.getAttribute.call(el, name);
+const parentOf = (el) =>
+  el.assignedSlot ||
+  el.parentElement ||
+  (el.getRootNode() instanceof ShadowRoot ? el.getRootNode().host : null);
+const squeeze = (text) => (text || '').replace(/[\s\u200b\ufeff]+/g, ' ').trim();
+const cut = (text, length) => (text.length > length ? text.slice(0, length - 1) + '…' : text);
+
+function numberOf(el) {
+  let number = numbers.get(el);
+  if (!number) numbers.set(el, (number = ++lastNumber));
+  held.set(number, el);
+  return number;
+}
+
+// Let go of what has left the document; returns the numbers.
+function forgetDetached() {
+  const gone = [];
+  for (const [number, el] of held) {
+    if (el.isConnected) continue;
+    held.delete(number);
+    gone.push(number);
+  }
+  return gone;
+}
+
+function childNodesOf(el) {
+  if (el.shadowRoot) return el.shadowRoot.childNodes;
+  if (el.localName === 'slot') {
+    const assigned = el.assignedNodes();
+    return assigned.length ? assigned : el.childNodes;
+  }
+  return el.childNodes;
+}
+
+function boxOf(el) {
+  return areaRects.get(el) || el.getBoundingClientRect();
+}
+
+function inViewport(box) {
+  return box.right > 0 && box.bottom > 0 && box.left < innerWidth && box.top < innerHeight;
+}
+
+function elementAt(x, y) {
+  let hit = document.elementFromPoint(x, y);
+  while (hit && hit.shadowRoot) {
+    const inner = hit.shadowRoot.elementFromPoint(x, y);
+    if (!inner || inner === hit) break;
+    hit = inner;
+  }
+  return hit;
+}
+
+function holds(outer, inner) {
+  for (let el = inner; el; el = parentOf(el)) if (el === outer) return true;
+  return false;
+}
+
+function deepActive() {
+  let el = document.activeElement;
+  while (el && el.shadowRoot && el.shadowRoot.activeElement) el = el.shadowRoot.activeElement;
+  return el && el !== document.body && el !== document.documentElement ? el : null;
+}
+
+// A control that people cannot see or hit; its label stands for it then.
+function hiddenControl(control) {
+  if (!control.checkVisibility({ visibilityProperty: true })) return true;
+  const box = control.getBoundingClientRect();
+  if (box.width < 3 || box.height < 3 || box.right < 0) return true;
+  const style = getComputedStyle(control);
+  return style.opacity === '0' && style.pointerEvents === 'none';
+}
+
+// What covers the whole window (a dialog and its backdrop), or null: the roots that are on top.
+function topRoots() {
+  const modals = document.querySelectorAll('dialog:modal');
+  if (modals.length) return [modals[modals.length - 1]];
+  const w = innerWidth,
+    h = innerHeight;
+  const covers = [
+    [0.03, 0.03],
+    [0.97, 0.03],
+    [0.03, 0.97],
+    [0.97, 0.97],
+  ]
+    .map(([x, y]) => coverOf(elementAt(w * x, h * y)))
+    .filter(Boolean);
+  if (covers.length < 3) return null;
+  const roots = new Set(covers);
+  let middle = elementAt(w / 2, h / 2);
+  if (middle && !covers.some((cover) => holds(cover, middle))) {
+    while (parentOf(middle) && !covers.some((cover) => holds(parentOf(middle), cover))) {
+      middle = parentOf(middle);
+    }
+    roots.add(middle);
+  }
+  return [...roots];
+}
+
+function coverOf(el) {
+  for (; el && el !== document.body && el !== document.documentElement; el = parentOf(el)) {
+    const position = getComputedStyle(el).position;
+    if (position !== 'fixed' && position !== 'absolute') continue;
+    const box = el.getBoundingClientRect();
+    if (
+      box.left <= innerWidth * 0.05 &&
+      box.right >= innerWidth * 0.93 &&
+      box.top <= innerHeight * 0.05 &&
+      box.bottom >= innerHeight * 0.93
+    )
+      return el;
+  }
+  return null;
+}

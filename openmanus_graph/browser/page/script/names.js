@@ -1,0 +1,258 @@
+// Role, name, value and state of an element, as a person would say them.
+const INPUT_ROLES = {
+  button: 'button',
+  submit: 'button',
+  reset: 'button',
+  image: 'button',
+  checkbox: 'checkbox',
+  radio: 'radio',
+  range: 'slider',
+  number: 'spinbutton',
+  search: 'searchbox',
+  file: 'file input',
+  date: 'date input',
+  time: 'time input',
+  month: 'month input',
+  week: 'week input',
+  'datetime-local': 'date and time input',
+  color: 'color input',
+};
+const TAG_ROLES = { button: 'button', textarea: 'textbox', summary: 'disclosure', canvas: 'canvas' };
+const ARIA_ROLES = new Set(
+  (
+    'button link checkbox radio switch menuitem menuitemcheckbox ' +
+    'menuitemradio option tab treeitem textbox searchbox combobox listbox slider spinbutton'
+  ).split(' '),
+);
+const FIELDS = new Set(['input', 'textarea', 'select']);
+const PALETTE = {
+  black: [0, 0, 0],
+  white: [255, 255, 255],
+  gray: [128, 128, 128],
+  red: [230, 20, 20],
+  green: [10, 140, 20],
+  lime: [0, 255, 0],
+  blue: [20, 40, 220],
+  yellow: [255, 240, 0],
+  orange: [255, 150, 0],
+  purple: [128, 0, 128],
+  magenta: [255, 0, 255],
+  pink: [255, 180, 200],
+  cyan: [0, 240, 240],
+  brown: [140, 70, 20],
+  silver: [192, 192, 192],
+  navy: [0, 0, 128],
+};
+
+// The role of something made to be acted on, or '' for anything else.
+function nativeRole(el) {
+  const role = (attr(el, 'role') || '').trim().split(/\s+/)[0].toLowerCase();
+  const tag = el.localName;
+  if (tag === 'input') {
+    const type = el.type;
+    if (type === 'hidden') return '';
+    if (role === 'switch' || role === 'combobox') return role;
+    return INPUT_ROLES[type] || (el.list || ARIA_ROLES.has(role) ? role || 'combobox' : 'textbox');
+  }
+  if (ARIA_ROLES.has(role)) return role;
+  if (tag === 'a' || tag === 'area') return attr(el, 'href') !== null || el.href?.baseVal ? 'link' : '';
+  if (tag === 'select') return el.multiple || el.size > 1 ? 'listbox' : 'combobox';
+  if (tag === 'summary') return el.parentElement?.localName === 'details' ? 'disclosure' : '';
+  if (tag === 'canvas') return el.width * el.height > 99 ? 'canvas' : '';
+  if (tag === 'audio' || tag === 'video') return el.controls ? tag : '';
+  if (TAG_ROLES[tag]) return TAG_ROLES[tag];
+  if (el.isContentEditable && !el.parentElement?.isContentEditable) return 'textbox';
+  return '';
+}
+
+// Text as a person reads it, pictures by their descriptions; at most about `limit` characters.
+function contentText(el, limit = 400) {
+  const parts = [];
+  let length = 0;
+  const visit = (node, depth) => {
+    if (length > limit || depth > 60) return;
+    if (node.nodeType === 3) {
+      parts.push(node.data);
+      length += node.data.length;
+    } else if (node.nodeType === 1) {
+      const tag = node.localName;
+      if (tag === 'style' || tag === 'script' || tag === 'noscript' || FIELDS.has(tag)) return;
+      if (node !== el && !node.checkVisibility() && getComputedStyle(node).display !== 'contents') return;
+      const said = node === el ? '' : attr(node, 'aria-label') || attr(node, 'alt');
+      if (said) parts.push(' ', said, ' ');
+      else {
+        const block = node !== el && getComputedStyle(node).display !== 'inline';
+        if (block) parts.push(' ');
+        for (const child of childNodesOf(node)) visit(child, depth + 1);
+        if (block) parts.push(' ');
+      }
+    }
+  };
+  visit(el, 0);
+  return squeeze(parts.join(''));
+}
+
+function namedBy(el, attribute) {
+  const ids = attr(el, attribute);
+  if (!ids) return '';
+  const root = el.getRootNode();
+  return squeeze(
+    ids
+      .split(/\s+/)
+      .map((id) => {
+        const other = root.getElementById?.(id) || document.getElementById(id);
+        return other ? attr(other, 'aria-label') || other.textContent : '';
+      })
+      .join(' '),
+  );
+}
+
+function labelText(el) {
+  return squeeze([...(el.labels || [])].map((label) => contentText(label)).join(' '));
+}
+
+function nameOf(el, role) {
+  const tag = el.localName;
+  const said =
+    namedBy(el, 'aria-labelledby') ||
+    squeeze(attr(el, 'aria-label')) ||
+    labelText(el) ||
+    (tag === 'input' && role === 'button'
+      ? squeeze(el.value || attr(el, 'alt')) || { submit: 'Submit', reset: 'Reset' }[el.type] || ''
+      : '') ||
+    squeeze(attr(el, 'alt'));
+  if (said) return said;
+  const fromContent = !FIELDS.has(tag) && role !== 'textbox' && role !== 'listbox' && role !== 'canvas';
+  return (
+    (fromContent && (contentText(el) || drawnText(el))) ||
+    svgTitle(el) ||
+    squeeze(attr(el, 'title')) ||
+    squeeze(attr(el, 'placeholder')) ||
+    squeeze(attr(el, 'aria-placeholder')) ||
+    (fromContent && childTitle(el)) ||
+    ''
+  );
+}
+
+function svgTitle(el) {
+  const title = el.querySelector('title');
+  return title && title.namespaceURI.endsWith('svg') ? squeeze(title.textContent) : '';
+}
+
+function childTitle(el) {
+  const titled = el.querySelector('[title],[alt]');
+  return titled ? squeeze(attr(titled, 'title') || attr(titled, 'alt')) : '';
+}
+
+// Text that a style sheet draws, such as a cross; glyphs of icon fonts say nothing.
+function drawnText(el) {
+  for (const part of ['::before', '::after']) {
+    const content = getComputedStyle(el, part).content;
+    const match = /^"(.*)"$/.exec(content);
+    const text = match ? match[1].replace(/[\ue000-\uf8ff]/g, '').trim() : '';
+    if (text) return text;
+  }
+  return '';
+}
+
+// Words for what has no name: class, id, picture file; then colour and size.
+function hintOf(el) {
+  const inner = el.querySelector?.('[class],use,img') || null;
+  for (const one of [el, inner]) {
+    if (!one) continue;
+    const file = attr(one, 'src') || attr(one, 'href') || attr(one, 'xlink:href') || '';
+    const image = one.localName === 'img' || one.localName === 'use';
+    if (image && file && !file.startsWith('data:')) return cut(file.split(/[/#]/).pop(), 40);
+    const test = attr(one, 'data-testid') || attr(one, 'data-icon');
+    if (test) return cut(test, 40);
+    const classes = squeeze(attr(one, 'class')).split(' ').filter(Boolean).slice(0, 3);
+    const id = attr(one, 'id');
+    if (id || classes.length) return cut((id ? '#' + id : '') + classes.map((c) => '.' + c).join(''), 50);
+  }
+  const name = attr(el, 'name');
+  return name ? cut(name, 40) : '';
+}
+
+function colourOf(el) {
+  const style = getComputedStyle(el);
+  const paint = el instanceof SVGElement && style.fill !== 'none' ? style.fill : style.backgroundColor;
+  const parts = /rgba?\(([\d.]+),\s*([\d.]+),\s*([\d.]+)(?:,\s*([\d.]+))?/.exec(paint);
+  if (!parts || (parts[4] !== undefined && +parts[4] < 0.1)) return '';
+  const rgb = [+parts[1], +parts[2], +parts[3]];
+  let best = '',
+    least = Infinity;
+  for (const [name, other] of Object.entries(PALETTE)) {
+    const distance = other.reduce((sum, value, i) => sum + (value - rgb[i]) ** 2, 0);
+    if (distance < least) [best, least] = [name, distance];
+  }
+  return best;
+}
+
+// The words after the name, in the order they are shown.
+function statesOf(el, role) {
+  const words = [];
+  const aria = (name) => attr(el, 'aria-' + name);
+  const box = el.type === 'checkbox' || el.type === 'radio';
+  const checked =
+    box && el.localName === 'input' ? (el.indeterminate ? 'mixed' : String(el.checked)) : aria('checked');
+  if (checked === 'true') words.push('checked');
+  if (checked === 'mixed') words.push('half checked');
+  if (aria('pressed') === 'true') words.push('pressed');
+  if (aria('selected') === 'true') words.push('selected');
+  if (aria('current') && aria('current') !== 'false') words.push('current');
+  const expanded = role === 'disclosure' ? String(el.parentElement.open) : aria('expanded');
+  if (expanded === 'true') words.push('expanded');
+  if (expanded === 'false') words.push('collapsed');
+  if (el.matches(':disabled') || aria('disabled') === 'true') words.push('disabled');
+  if ((el.readOnly === true && !box) || aria('readonly') === 'true') words.push('readonly');
+  if (el.required === true || aria('required') === 'true') words.push('required');
+  if (aria('invalid') === 'true' || (FIELDS.has(el.localName) && el.matches(':user-invalid')))
+    words.push('invalid');
+  if (aria('haspopup') && aria('haspopup') !== 'false' && role !== 'combobox')
+    words.push('opens ' + (aria('haspopup') === 'true' ? 'menu' : aria('haspopup')));
+  if (attr(el, 'draggable') === 'true') words.push('draggable');
+  return words;
+}
+
+const optionName = (option) => squeeze(option.label || option.text) || option.value;
+
+// The value that is shown; null where there is none, and never a password.
+function valueOf(el, role) {
+  const tag = el.localName;
+  if (secrets.has(el) || el.type === 'password') return el.value ? '(hidden)' : '';
+  if (tag === 'select') return [...el.selectedOptions].map(optionName).join(', ');
+  if (tag === 'input' && ['checkbox', 'radio', 'button', 'submit', 'reset', 'image'].includes(el.type))
+    return null;
+  if (tag === 'input' && el.type === 'file') return [...el.files].map((file) => file.name).join(', ');
+  if (tag === 'input' || tag === 'textarea') return el.value;
+  if (['slider', 'spinbutton'].includes(role)) return attr(el, 'aria-valuetext') || attr(el, 'aria-valuenow');
+  if (role === 'textbox' || role === 'searchbox') return squeeze(el.innerText);
+  if (role === 'combobox') return squeeze(el.value ?? contentText(el));
+  return null;
+}
+
+// What may be chosen or typed: options, limits, formats.
+function choicesOf(el) {
+  if (el.localName === 'select') return [...el.options].map(optionName);
+  if (el.localName === 'input' && el.list) return [...el.list.options].map(optionName);
+  return null;
+}
+
+function formatOf(el) {
+  if (el.localName !== 'input') return '';
+  const formats = {
+    date: 'yyyy-mm-dd',
+    time: 'hh:mm',
+    month: 'yyyy-mm',
+    week: 'yyyy-Www',
+    'datetime-local': 'yyyy-mm-ddThh:mm',
+    color: '#rrggbb',
+    password: 'password',
+  };
+  const words = [formats[el.type] || ''];
+  if (['range', 'number', 'date', 'time', 'month', 'week'].includes(el.type) && (el.min || el.max)) {
+    words.push(`${el.min || ''}..${el.max || ''}`);
+  }
+  if (el.type === 'file' && el.accept) words.push('accepts ' + el.accept);
+  return words.filter(Boolean).join(' ');
+}

@@ -1,0 +1,160 @@
+// Notices when the page changes, so that an action's effects are awaited and nothing else.
+const ASK = 'openmanus-timers?',
+  ANSWER = 'openmanus-timers!';
+const RESTLESS = 5; // changes of one node after which it counts as an animation
+const MESSAGE =
+  '[role=alert],[role=status],[role=log],[aria-live=polite],[aria-live=assertive],' +
+  '[class*=toast i],[class*=snackbar i],[class*=notification i],[class*=alert i],output';
+const BUSY =
+  '[aria-busy=true],[role=progressbar]:not([aria-valuenow]),[class*=spinner i],[class*=loading i],' +
+  '[class*=skeleton i],[class*=loader i]';
+const LOADING =
+  /^(loading|please wait|searching|just a moment|wird geladen|bitte warten|chargement|cargando)\b.{0,20}$/i;
+let lastChange = performance.now(); // of anything but animations
+let markedAt = 0; // when the last action began
+let changes = 0; // since then
+let restless = new WeakMap();
+let messages = []; // of alerts and toasts since then
+let announced = -1; // remaining milliseconds of the page's timers, or -1 without timers.js
+const observed = new WeakSet();
+
+const observer = new MutationObserver((records) => {
+  let counted = false;
+  for (const record of records) {
+    const count = (restless.get(record.target) || 0) + (record.type === 'childList' ? 0.5 : 1);
+    restless.set(record.target, count);
+    if (count <= RESTLESS) counted = true;
+    if (record.type !== 'attributes') noteMessage(record);
+  }
+  if (counted) {
+    lastChange = performance.now();
+    changes++;
+  }
+});
+
+function noteMessage(record) {
+  const target = record.target.nodeType === 1 ? record.target : record.target.parentElement;
+  const added = [...record.addedNodes].find((node) => node.nodeType === 1 && node.matches(MESSAGE));
+  const place = added || target?.closest(MESSAGE);
+  const text = place && messages.length < 20 ? cut(squeeze(place.textContent), 200) : '';
+  if (text && !messages.includes(text) && text.length > 1) messages.push(text);
+}
+
+function passingMessages() {
+  return messages;
+}
+
+function watch(root) {
+  if (observed.has(root)) return;
+  observed.add(root);
+  observer.observe(root, {
+    subtree: true,
+    childList: true,
+    characterData: true,
+    attributes: true,
+    attributeFilter: [
+      'class',
+      'style',
+      'hidden',
+      'disabled',
+      'open',
+      'value',
+      'aria-expanded',
+      'aria-hidden',
+      'aria-busy',
+      'src',
+    ],
+  });
+}
+
+function mark() {
+  markedAt = lastChange = performance.now();
+  changes = 0;
+  messages = [];
+  restless = new WeakMap();
+}
+
+// The page's own timers since the mark that end within `limit` ms: asked of timers.js by an event.
+function timersLeft(limit) {
+  announced = -1;
+  window.dispatchEvent(new MouseEvent(ASK, { screenX: Math.floor(markedAt), screenY: limit }));
+  return announced;
+}
+
+function busy() {
+  const fresh = markedAt === 0;
+  for (const el of document.querySelectorAll(BUSY)) {
+    if (el === document.body || el === document.documentElement) continue;
+    if ((fresh || restless.has(el) || restless.has(el.parentNode)) && seen(el)) return true;
+  }
+  return fresh ? LOADING.test(squeeze(document.body?.innerText.slice(0, 200))) : false;
+}
+
+function seen(el) {
+  return (
+    el.checkVisibility({ visibilityProperty: true, opacityProperty: true }) &&
+    inViewport(el.getBoundingClientRect())
+  );
+}
+
+function bare() {
+  return (
+    !document.body ||
+    (squeeze(document.body.textContent).length < 20 &&
+      !document.querySelector('input,button,a,canvas,svg,iframe,img,video'))
+  );
+}
+
+const frame = () =>
+  new Promise((resolve) => {
+    const timer = setTimeout(resolve, 50);
+    requestAnimationFrame(() => {
+      clearTimeout(timer);
+      resolve();
+    });
+  });
+
+// How long the page should still be given now, in ms; 0 when it has settled.
+function patience(began) {
+  const now = performance.now(),
+    since = now - Math.max(markedAt, 0);
+  if (document.readyState === 'loading') return 50;
+  const loading = markedAt === 0;
+  const waits = busy() || (loading ? bare() : changes === 0);
+  const timers = timersLeft(waits ? 2500 : loading ? 2000 : 600);
+  const rest = loading ? (timers < 0 ? 400 : 100) : changes ? 12 : 24;
+  const quiet = rest - (now - Math.max(lastChange, changes ? 0 : began));
+  if (since < 3000 && timers > 0) return Math.max(timers, quiet, 1);
+  if (since < 2500 && ((loading && waits) || busy())) return 100;
+  return Math.max(quiet, 0);
+}
+
+// Resolves when the page is quiet, or after `limit` ms.
+async function quiet(limit) {
+  const began = performance.now();
+  for (let frames = 0; performance.now() - began < limit; frames++) {
+    await frame();
+    if (patience(began) === 0) return JSON.stringify({ settled: true, changes });
+  }
+  return JSON.stringify({ settled: false, changes });
+}
+
+watch(document);
+window.addEventListener(
+  ANSWER,
+  (event) => {
+    announced = event.screenX;
+  },
+  true,
+);
+window.addEventListener(
+  'openmanus-handles',
+  (event) => {
+    const el = event.composedPath()[0];
+    handled.set(
+      el,
+      ['press', 'touch', 'key', 'drag', 'drop', 'hover'].filter((_, i) => event.detail & (1 << i)).join(' '),
+    );
+  },
+  true,
+);

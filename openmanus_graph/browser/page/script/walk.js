@@ -1,0 +1,298 @@
+// One walk over the document in reading order: text, rows, and everything a person can act on.
+// clickable.js decides what that is.
+const SKIPPED = new Set([
+  'script',
+  'style',
+  'noscript',
+  'template',
+  'head',
+  'title',
+  'datalist',
+  'option',
+  'optgroup',
+  'object',
+  'param',
+  'track',
+  'source',
+  'defs',
+  'symbol',
+  'clipPath',
+  'mask',
+]);
+const INLINE_MARKS = new Set([
+  'b',
+  'i',
+  'em',
+  'strong',
+  'u',
+  's',
+  'small',
+  'sup',
+  'sub',
+  'code',
+  'mark',
+  'wbr',
+  'br',
+]);
+const SHAPES = new Set([
+  'circle',
+  'rect',
+  'path',
+  'polygon',
+  'polyline',
+  'line',
+  'ellipse',
+  'image',
+  'use',
+  'text',
+  'g',
+]);
+const ROW_ROLES = new Set(['row', 'listitem', 'option', 'article', 'treeitem']);
+const ROW_TAGS = new Set(['tr', 'li', 'article', 'dt', 'dd']);
+const LONG_NAME = 160;
+
+class Walk {
+  constructor(limits) {
+    this.limits = limits;
+    this.items = [];
+    this.texts = 0; // characters of text so far
+    this.listed = 0;
+    this.visited = 0;
+    this.covered = 0; // elements behind a dialog
+    this.rest = 0; // elements left out because a limit was reached
+    this.top = topRoots();
+    this.active = deepActive();
+    this.ends = performance.now() + limits.milliseconds;
+    this.full = false;
+  }
+
+  // What a visit knows of the elements around it.
+  start() {
+    return {
+      pointer: false,
+      clip: null,
+      delegate: false,
+      strong: false,
+      onTop: !this.top,
+      silent: false,
+      unseen: false,
+      depth: 0,
+    };
+  }
+
+  children(el, around) {
+    const nodes = childNodesOf(el);
+    const repeated = this.repeated(nodes);
+    for (const node of nodes) {
+      if (this.full) return;
+      if (node.nodeType === 3) this.text(node, around);
+      else if (node.nodeType === 1) this.element(node, around, repeated);
+    }
+  }
+
+  // Siblings of one make (cards, rows, entries) are shown one to a line.
+  repeated(nodes) {
+    if (nodes.length < 3) return null;
+    const counts = new Map();
+    for (const node of nodes) {
+      if (node.nodeType !== 1) continue;
+      const make = node.localName + '.' + (attr(node, 'class') || '').split(' ')[0];
+      counts.set(make, (counts.get(make) || 0) + 1);
+    }
+    return counts;
+  }
+
+  isRow(el, style, repeated) {
+    if (ROW_TAGS.has(el.localName) || ROW_ROLES.has(attr(el, 'role'))) return true;
+    if (
+      !repeated ||
+      style.display.startsWith('table') ||
+      style.display === 'inline' ||
+      style.display === 'contents'
+    )
+      return false;
+    return (
+      repeated.get(el.localName + '.' + (attr(el, 'class') || '').split(' ')[0]) > 2 &&
+      el.firstElementChild !== null
+    );
+  }
+
+  text(node, around) {
+    const words = node.data;
+    if (around.silent || around.unseen || (!around.onTop && !this.uncovered(node.parentElement))) return;
+    if (!words || (words.length < 50 && !words.trim())) {
+      if (words) this.items.push(['t', ' ']);
+      return;
+    }
+    const text = cut(words.replace(/[\s\u200b\ufeff]+/g, ' '), 4000);
+    this.texts += text.length;
+    this.items.push(['t', text]);
+  }
+
+  element(el, around, repeated) {
+    const tag = el.localName;
+    if (SKIPPED.has(tag)) return;
+    if (tag === 'area') return; // listed with its picture
+    if (tag === 'br') return void this.items.push(['b']);
+    this.visited++;
+    if (this.visited % 256 === 0 && this.overdue()) return;
+    if (around.depth > 500) return;
+    const shown = el.checkVisibility();
+    const style = getComputedStyle(el);
+    if (!shown && style.display !== 'contents') return;
+    if (el.inert || (style.opacity === '0' && !(FIELDS.has(tag) || tag === 'label'))) return;
+    if (style.display === 'contents') return this.children(el, { ...around, depth: around.depth + 1 });
+    const box = boxOf(el);
+    const inner = this.inside(el, style, box, around);
+    if (inner) this.visible(el, style, box, inner, around, repeated);
+  }
+
+  overdue() {
+    this.full =
+      performance.now() > this.ends ||
+      this.listed >= this.limits.elements ||
+      this.texts >= this.limits.characters;
+    if (this.full) this.rest = document.getElementsByTagName('*').length - this.visited;
+    return this.full;
+  }
+
+  // How the children are surrounded; null if nothing of this element can be seen.
+  inside(el, style, box, around) {
+    let clip = around.clip;
+    const position = style.position;
+    if (position === 'fixed' || (position === 'absolute' && clip && !clip.positioned)) clip = null;
+    const root = el === document.body || el === document.documentElement;
+    if (
+      clip &&
+      !root &&
+      box.width &&
+      (Math.min(box.right, clip.right) - Math.max(box.left, clip.left) < 2 ||
+        Math.min(box.bottom, clip.bottom) - Math.max(box.top, clip.top) < 2)
+    )
+      return null;
+    const overflow = style.overflowX + style.overflowY;
+    if (!root && overflow !== 'visiblevisible') {
+      if (box.width < 3 || box.height < 3) return null;
+      const scrolls = /auto|scroll/.test(overflow);
+      clip = scrolls
+        ? null
+        : {
+            left: Math.max(box.left, clip?.left ?? -Infinity),
+            right: Math.min(box.right, clip?.right ?? Infinity),
+            top: Math.max(box.top, clip?.top ?? -Infinity),
+            bottom: Math.min(box.bottom, clip?.bottom ?? Infinity),
+            positioned: position !== 'static',
+          };
+    }
+    return {
+      ...around,
+      clip,
+      pointer: style.cursor === 'pointer',
+      onTop: around.onTop || this.top.includes(el),
+      unseen: style.visibility !== 'visible',
+      delegate: false,
+      depth: around.depth + 1,
+    };
+  }
+
+  visible(el, style, box, inner, around, repeated) {
+    const tag = el.localName;
+    const block =
+      style.display !== 'inline' && style.display !== 'inline-block' && style.display !== 'inline-flex';
+    const cell = tag === 'td' || tag === 'th';
+    const row = this.isRow(el, style, repeated);
+    const heading = /^h[1-6]$/.test(tag)
+      ? +tag[1]
+      : attr(el, 'role') === 'heading'
+        ? +(attr(el, 'aria-level') || 2)
+        : 0;
+    if (row) this.items.push(['(']);
+    else if (block) this.items.push([cell ? '|' : 'b']);
+    else if (style.display !== 'inline') this.items.push(['t', ' ']);
+    if (heading && !around.silent) this.items.push(['h', heading]);
+    this.content(el, style, box, inner, around);
+    if (row) this.items.push([')']);
+    else if (block) this.items.push([cell ? '|' : 'b']);
+    else if (style.display !== 'inline') this.items.push(['t', ' ']);
+  }
+
+  content(el, style, box, inner, around) {
+    const tag = el.localName;
+    if (tag === 'iframe' || tag === 'frame') return this.frame(el, box);
+    if (tag === 'img') this.image(el, box, inner);
+    const there = box.width > 0 && box.height > 0 && !inner.unseen;
+    const role = there ? nativeRole(el) : '';
+    if (role && FIELDS.has(tag) && hiddenControl(el) && el.labels?.length) return;
+    if (role) return this.strong(el, role, box, inner, around);
+    if (tag === 'label' && el.control && hiddenControl(el.control) && nativeRole(el.control)) {
+      return this.label(el, box, inner);
+    }
+    const soft = there ? this.softReason(el, style, box, around) : '';
+    if (soft) return this.soft(el, soft, box, inner, around);
+    if (this.scrollArea(el, style, box))
+      this.list(el, 'scroll area', box, { more: el.scrollHeight - el.clientHeight });
+    this.children(el, { ...inner, delegate: around.delegate && !this.leaf(el) });
+  }
+
+  frame(el, box) {
+    if (box.width < 5 || box.height < 5) return;
+    const name = squeeze(attr(el, 'title') || attr(el, 'name') || attr(el, 'id'));
+    const left = box.left + el.clientLeft,
+      top = box.top + el.clientTop;
+    const style = getComputedStyle(el);
+    this.items.push([
+      'f',
+      {
+        n: numberOf(el),
+        name: cut(name, 80),
+        src: attr(el, 'src') || '',
+        at: [left + parseFloat(style.paddingLeft), top + parseFloat(style.paddingTop)],
+        box: this.box(box),
+      },
+    ]);
+  }
+
+  scrollArea(el, style, box) {
+    if (el === document.scrollingElement || el === document.body) return false;
+    return (
+      /auto|scroll/.test(style.overflowY) &&
+      el.scrollHeight > el.clientHeight + 20 &&
+      box.height > 40 &&
+      box.width > 40
+    );
+  }
+
+  uncovered(el) {
+    const box = el.getBoundingClientRect();
+    const x = (Math.max(box.left, 0) + Math.min(box.right, innerWidth)) / 2;
+    const y = (Math.max(box.top, 0) + Math.min(box.bottom, innerHeight)) / 2;
+    return inViewport(box) && holds(el, elementAt(x, y));
+  }
+
+  box(box) {
+    return [Math.round(box.left), Math.round(box.top), Math.round(box.width), Math.round(box.height)];
+  }
+
+  list(el, role, box, facts) {
+    if (box.right + scrollX <= 0 || box.bottom + scrollY <= 0) return;
+    const entry = {
+      n: numberOf(el),
+      role,
+      box: this.box(box),
+      name: cut(facts.name || '', facts.cut || LONG_NAME),
+    };
+    const words = facts.words || statesOf(el, role);
+    if (el === this.active) words.push('focused');
+    if (words.length) entry.words = words;
+    if (facts.value) entry.value = cut(facts.value, 200);
+    else if (facts.value === '') entry.value = '';
+    if (facts.options) [entry.options, entry.count] = [facts.options.slice(0, 12), facts.options.length];
+    if (facts.format) entry.format = facts.format;
+    if (facts.more) entry.more = facts.more;
+    if (facts.open) entry.open = true;
+    if (!entry.name) entry.hint = hintOf(el);
+    if ((!entry.name && !FIELDS.has(el.localName)) || SHAPES.has(el.localName)) entry.colour = colourOf(el);
+    this.listed++;
+    this.items.push(['e', entry]);
+  }
+}

@@ -1,0 +1,125 @@
+"""`browser_use`: a real browser."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+from langgraph.prebuilt import ToolRuntime
+
+from openmanus_graph.browser.actions import ACTIONS, Arguments, check_needs
+from openmanus_graph.browser.answering import extract
+from openmanus_graph.browser.engine import engine
+from openmanus_graph.browser.observing import Seen, perform
+from openmanus_graph.browser.window import HANDLE, Window
+from openmanus_graph.errors import ToolError
+from openmanus_graph.search.searching import search_for
+from openmanus_graph.sessions import Session, model_of, session_of
+from openmanus_graph.tools.declaration import Effect, Observation, manus_tool
+from openmanus_graph.tools.file_arguments import MaybeNumber, MaybeText
+
+_NEEDS: dict[str, tuple[str, ...]] = {"web_search": ("query",), "extract_content": ()}
+TIMEOUT_S = 180
+
+Name = Literal[
+    "go_to_url", "get_state", "click_element", "input_text", "send_keys", "scroll_down",
+    "scroll_up", "scroll_to_text", "get_dropdown_options", "select_dropdown_option",
+    "extract_content", "web_search", "go_back", "refresh", "open_tab", "switch_tab", "close_tab",
+    "wait", "hover", "click_at", "drag_and_drop", "upload_file", "handle_dialog", "save_pdf",
+]  # fmt: skip
+
+
+def effect_of(args: Mapping[str, Any]) -> Effect:
+    """Say what a call may change: only a page that is acted on may do something in the world."""
+    action = ACTIONS.get(str(args.get("action")))
+    return "external" if action is not None and action.changes else "pure"
+
+
+def addresses_of(args: Mapping[str, Any]) -> Sequence[str]:
+    """Name the address that a call goes to."""
+    return [str(args["url"])] if args.get("url") else []
+
+
+@manus_tool(
+    effect=effect_of,
+    resource=HANDLE,
+    timeout_s=TIMEOUT_S,
+    untrusted=True,
+    approval=False,
+    addresses=addresses_of,
+)
+async def browser_use(  # noqa: D417  # the model is not shown `runtime`
+    action: Name,
+    runtime: ToolRuntime[Any, Any],
+    url: MaybeText = None,
+    index: MaybeNumber = None,
+    text: MaybeText = None,
+    scroll_amount: MaybeNumber = None,
+    tab_id: MaybeNumber = None,
+    query: MaybeText = None,
+    goal: MaybeText = None,
+    keys: MaybeText = None,
+    seconds: MaybeNumber = None,
+    target_index: MaybeNumber = None,
+    x: MaybeNumber = None,
+    y: MaybeNumber = None,
+    accept: bool = True,
+) -> Observation:
+    """Drive a browser that stays open between calls. Elements have indices: [3] button "Save".
+
+    A new page is shown whole, later only what changed; get_state shows all again.
+
+    Args:
+        action: What to do.
+        url: For go_to_url and open_tab.
+        index: The element to act on, or the area to scroll.
+        text: To type (replaces the content), to scroll to, the option's label, the answer to a
+            prompt, or for upload_file paths in the workspace, one per line.
+        scroll_amount: Pixels; default one screen.
+        tab_id: For switch_tab and close_tab.
+        query: For web_search, which opens the first result.
+        goal: What extract_content should answer from the page; without it, the page as Markdown.
+        keys: Such as "Enter", "Control+A" or "Tab Tab Enter".
+        seconds: For wait; default 3.
+        target_index: Where to drop.
+        x: Pixels in the window, for click_at.
+        y: Likewise.
+        accept: handle_dialog: false cancels.
+    """
+    given = Arguments(
+        url, index, text, scroll_amount, tab_id, query, goal, keys, seconds, target_index, x, y,
+        accept,
+    )  # fmt: skip
+    session = session_of(runtime)
+    check_needs(action, ACTIONS[action].needs if action in ACTIONS else _NEEDS[action], given)
+    window = await asyncio.to_thread(window_of, session)
+    try:
+        if action == "extract_content":
+            seen = Seen(await extract(window, goal, model_of(runtime)))
+        elif action == "web_search":
+            seen = await _searched(window, given)
+        else:
+            seen = await engine.run(lambda: perform(window, action, given))
+    except ToolError as error:
+        raise ToolError(window.secrets.redacted(str(error))) from None
+    text = window.secrets.redacted(seen.text)
+    return Observation(text, failed=seen.failed, bounded=action != "extract_content")
+
+
+async def _searched(window: Window, given: Arguments) -> Seen:
+    """Search the web and open the first result."""
+    report = await search_for(window.session, given.query or "")
+    if not report.hits:
+        raise ToolError(f"Nothing was found for {given.query!r}. Use fewer or other words.")
+    listed = [f"{number}. {hit.title}\n   {hit.url}" for number, hit in enumerate(report.hits, 1)]
+    first = replace(given, url=report.hits[0].url)
+    try:
+        opened = (await engine.run(lambda: perform(window, "go_to_url", first))).text
+    except ToolError as error:
+        opened = f"The first result was not opened. {error}"
+    return Seen("\n".join([f"Results for {given.query!r}:", *listed, "", opened]))
+
+
+def window_of(session: Session) -> Window:
+    """Return the thread's window, which opens a browser when it is first used."""
+    return session.handle(HANDLE, lambda: Window(session))

@@ -1,0 +1,1 @@
+"""Reading the web: which addresses may be reached, plain HTTP, Markdown of pages, robots.txt."""

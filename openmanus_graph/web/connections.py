@@ -1,0 +1,78 @@
+"""Connections of plain HTTP: pinned to checked addresses, or through the environment's proxy."""
+
+import functools
+import ssl
+from collections.abc import Iterable
+
+from httpcore2 import (
+    SOCKET_OPTION,
+    AnyIOBackend,
+    AsyncConnectionPool,
+    AsyncNetworkBackend,
+    AsyncNetworkStream,
+    ConnectError,
+    Proxy,
+)
+
+from openmanus_graph.models.access import certificate_context, certificate_path
+from openmanus_graph.web.addresses import WebAddress, authority
+from openmanus_graph.web.guard import Guard
+from openmanus_graph.web.routes import environment_upstream
+
+
+class PinnedBackend(AsyncNetworkBackend):
+    """Resolves by the guard and connects to what it checked.
+
+    TLS and the Host header go by the name all the same: they are made above this layer.
+    """
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+        self._network = AnyIOBackend()
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,  # noqa: ASYNC109  # httpcore's signature
+        local_address: str | None = None,
+        socket_options: Iterable[SOCKET_OPTION] | None = None,
+    ) -> AsyncNetworkStream:
+        """Connect to the first of the checked addresses that answers."""
+        failure: ConnectError | None = None
+        for address in await self._guard.resolve(host, port):
+            try:
+                return await self._network.connect_tcp(
+                    str(address), port, timeout, local_address, socket_options
+                )
+            except ConnectError as error:
+                failure = failure or error
+        raise failure or ConnectError("no address")
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        await self._network.sleep(seconds)
+
+
+def open_pool(address: WebAddress, guard: Guard) -> AsyncConnectionPool:
+    """Return the connections by which an address is fetched. Blocks: it reads certificates."""
+    upstream = environment_upstream(address.scheme, address.host, address.port)
+    if upstream is None:
+        return AsyncConnectionPool(tls_context(), network_backend=PinnedBackend(guard))
+    url = f"{upstream.scheme}://{authority(upstream.host, upstream.port, upstream.scheme)}"
+    login = (upstream.username, upstream.password) if upstream.username else None
+    return AsyncConnectionPool(tls_context(), proxy=Proxy(url, login))
+
+
+def tls_context() -> ssl.SSLContext:
+    """Return what certificates are checked by: the environment's authorities, or the system's."""
+    path = certificate_path()
+    return _tls_context(str(path) if path else None)
+
+
+@functools.cache
+def _tls_context(_path: str | None) -> ssl.SSLContext:
+    from httpcore2 import default_ssl_context
+
+    context = certificate_context()
+    return context if isinstance(context, ssl.SSLContext) else default_ssl_context()

@@ -1,0 +1,90 @@
+"""Calling `browser_use` as a model does, without a graph."""
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from langchain_core.tools import StructuredTool
+
+from openmanus_graph.browser.window import HANDLE, Window
+from openmanus_graph.errors import ToolError
+from openmanus_graph.sessions import MODEL_KEY, Session
+from openmanus_graph.settings import BrowserSettings
+from openmanus_graph.testing.runtime import tool_runtime, tool_session
+from openmanus_graph.tools.browser_use import browser_use
+from openmanus_graph.tools.declaration import Observation
+
+PATIENCE_S = 30.0
+
+
+def wait_until(holds: Callable[[], object]) -> None:
+    """Wait until something holds."""
+    ends = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < ends
+        time.sleep(0.01)
+
+
+class Browsing:
+    """One thread with a browser that may reach this machine."""
+
+    def __init__(
+        self, folder: Path, settings: BrowserSettings | None = None, *, allow: str = "127.0.0.1"
+    ) -> None:
+        self.session: Session = tool_session(folder)
+        self.configure(browser=settings or BrowserSettings(), allow_hosts=(allow,))
+        self.model: Any = None
+        """Answers `extract_content`'s questions, if set."""
+
+    def configure(self, **settings: Any) -> None:
+        """Change settings, as the next run may."""
+        self.session.configure(replace(self.session.settings, **settings))
+
+    async def observe(self, action: str, **args: Any) -> Observation:
+        """Make a call; a ToolError becomes a failed observation, as in a run."""
+        assert isinstance(browser_use, StructuredTool)
+        assert browser_use.coroutine is not None
+        runtime = tool_runtime(self.session)
+        if self.model is not None:
+            runtime.config.get("configurable", {})[MODEL_KEY] = self.model
+        try:
+            _, seen = await browser_use.coroutine(action=action, runtime=runtime, **args)
+        except ToolError as error:
+            return Observation(str(error), failed=True)
+        assert isinstance(seen, Observation)
+        return seen
+
+    async def __call__(self, action: str, **args: Any) -> str:
+        """Make a call and return what the model reads."""
+        return (await self.observe(action, **args)).text
+
+    async def until(self, words: str, seen: str) -> str:
+        """Look until what is seen holds these words."""
+        ends = time.monotonic() + PATIENCE_S
+        while words not in seen:
+            assert time.monotonic() < ends, seen
+            seen = await self("get_state")
+        return seen
+
+    @property
+    def window(self) -> Window:
+        """The thread's window."""
+        window = self.session.find(HANDLE)
+        assert isinstance(window, Window)
+        return window
+
+    def index(self, words: str) -> int:
+        """Return the index of the only element that matches a pattern."""
+        snapshot = self.window.current.view.snapshot
+        assert snapshot is not None
+        labels = {index: element.label for index, element in snapshot.elements.items()}
+        found = [index for index, label in labels.items() if re.search(words, label)]
+        assert len(found) == 1, (words, labels)
+        return found[0]
+
+    async def click(self, words: str) -> str:
+        """Click the element that matches a pattern."""
+        return await self("click_element", index=self.index(words))

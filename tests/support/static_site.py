@@ -1,0 +1,58 @@
+"""A local web server for pages written for the tests."""
+
+import json
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+SITES = Path(__file__).parent / "sites"
+
+
+class SiteHandler(SimpleHTTPRequestHandler):
+    """Serves files; `/slow?ms=300` answers that much later."""
+
+    stopped = threading.Event()
+
+    def do_GET(self) -> None:
+        """Answer a request."""
+        parts = urlsplit(self.path)
+        if parts.path in ("/slow", "/poll"):
+            wait_ms = int(parse_qs(parts.query)["ms"][0])
+            self.stopped.wait(wait_ms / 1000)
+            self.send_json({"ms": wait_ms})
+        elif parts.query == "slow":
+            self.stopped.wait(0.5)
+            super().do_GET()
+        else:
+            super().do_GET()
+
+    def send_json(self, value: object) -> None:
+        """Answer with JSON."""
+        body = json.dumps(value).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # the base class's name
+        """Stay silent."""
+
+
+@contextmanager
+def serving(handler: type[SiteHandler] = SiteHandler, folder: Path = SITES) -> Generator[str]:
+    """Serve a folder on a free port of this machine; gives the address without a slash."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=str(folder))) as server:
+        server.daemon_threads = True
+        server.block_on_close = False
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()

@@ -1,0 +1,81 @@
+"""Drop-downs of every kind are listed and chosen from."""
+
+import pytest
+
+from openmanus_graph.browser.page import (
+    click,
+    dropdown_options,
+    input_text,
+    select_dropdown_option,
+)
+from openmanus_graph.errors import ToolError
+from tests.support.tabs import Tab, Text
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "chosen"),
+    [
+        ('"Size"', "Medium", "m"), ('"Size"', "m", "m"), ('"Size"', "1", "m"),
+        ('"Size"', "custom", "c"), ('"City"', "Prague", "Prague"), ('"Country"', "Belgium", "Be"),
+        ('"Country"', "Ch", "Ch"), ('"Country"', "0", "Au"), ("Speed", "Fast", "Fast"),
+        ('"Number"', "Number 321", "Number 321"), ('"Toppings"', "Ham", "Ham"),
+    ],
+)  # fmt: skip
+async def test_an_option_is_chosen_by_label_value_or_place(
+    tab: Tab, field: str, text: str, chosen: str
+) -> None:
+    await tab.open("dropdowns.html")
+    assert f"Chosen: {chosen}" in await tab.do(select_dropdown_option, field, Text(text))
+
+
+@pytest.mark.parametrize(
+    ("field", "listed"),
+    [
+        ('"Size"', "2: Huge (value x), disabled"),
+        ('"Size"', "3: Custom cut (value c) in Special"),
+        ('"Toppings"', "1: Olives"),
+        ('"City"', "0: Paris"),
+        ('"Country"', "2: Chile (value Ch)"),
+        ("Speed", "1: Fast"),
+        ('"Number"', "more; choose them by their labels)"),
+    ],
+)
+async def test_the_options_are_listed(tab: Tab, field: str, listed: str) -> None:
+    await tab.open("dropdowns.html")
+    assert listed in await tab.do(dropdown_options, field)
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "why"),
+    [
+        ('"Size"', "Enormous", r'(?s)no option "Enormous".*0: Small'),
+        ('"Size"', "Huge", "is disabled"),
+        ('"Country"', "Atlantis", "(?s)no option.*Austria"),
+    ],
+)
+async def test_a_wrong_option_gives_the_list(tab: Tab, field: str, text: str, why: str) -> None:
+    await tab.open("dropdowns.html")
+    with pytest.raises(ToolError, match=why):
+        await select_dropdown_option(tab.view, tab.index(field), text)
+
+
+async def test_several_options_can_be_selected(tab: Tab) -> None:
+    await tab.open("dropdowns.html")
+    await tab.do(select_dropdown_option, '"Toppings"', Text("Cheese"))
+    said = await tab.do(select_dropdown_option, '"Toppings"', Text("Olives"))
+    assert "Selected now: Cheese, Olives" in said
+
+
+async def test_suggestions_appear_while_typing_and_can_be_clicked(tab: Tab) -> None:
+    await tab.open("dropdowns.html")
+    change = await tab.do(input_text, '"Fruit"', Text("ap"))
+    assert 'option "apple"' in change
+    assert "Chosen: apricot" in await tab.do(click, '"apricot"')
+
+
+async def test_what_opens_no_list_is_told(tab: Tab) -> None:
+    await tab.open("tables.html")
+    with pytest.raises(ToolError, match="no list of options appeared"):
+        await dropdown_options(tab.view, tab.index('"Save"'))

@@ -1,0 +1,68 @@
+"""Waiting: what an action sets off is there at the next look, and nothing waits for ever."""
+
+import time
+
+import pytest
+
+from openmanus_graph.browser.page import change_text, click
+from tests.support.tabs import Tab
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+@pytest.mark.parametrize(
+    ("button", "result"),
+    [
+        ("Fetch", "fetched 500"), ("Late", "late result"), ("Chain", "chain done"),
+        ("Toast", "after toast"), ("Leave", "# Prices"),
+    ],
+)  # fmt: skip
+async def test_the_effects_of_a_click_are_awaited(tab: Tab, button: str, result: str) -> None:
+    await tab.open("waits.html")
+    assert result in await tab.do(click, f'"{button}"')
+
+
+@pytest.mark.parametrize(
+    ("page", "result"), [("late", "drawn by itself"), ("boot", 'button "Start"')]
+)
+async def test_content_drawn_by_scripts_is_awaited(tab: Tab, page: str, result: str) -> None:
+    assert result in await tab.open(f"waits.html?{page}")
+
+
+async def test_a_message_that_is_gone_again_is_repeated(tab: Tab) -> None:
+    await tab.open("waits.html")
+    assert 'Message (gone again): "Saved for a moment"' in await tab.do(click, '"Toast"')
+
+
+async def test_a_page_that_never_rests_is_not_waited_for(tab: Tab) -> None:
+    began = time.monotonic()
+    await tab.page.goto(f"{tab.site}/waits.html?restless")
+    assert await tab.view.settle(9.5) == ""
+    await tab.see()
+    assert "fetched 500" in await tab.do(click, '"Fetch"')
+    assert time.monotonic() - began < 60
+
+
+async def test_a_request_without_an_end_is_told(tab: Tab) -> None:
+    await tab.page.goto(f"{tab.site}/waits.html?endless")
+    note = await tab.view.settle(1.0)
+    assert note == "The page is still loading (slow)."
+    await tab.view.look()
+    assert await tab.view.settle(0.01) != ""
+
+
+async def test_a_page_whose_scripts_hang_is_waited_for_no_longer_than_allowed(tab: Tab) -> None:
+    await tab.open("tables.html")
+    busy = "() => { setTimeout(() => { for (const end = Date.now() + 4000; Date.now() < end;); }) }"
+    await tab.page.evaluate(busy)
+    assert await tab.view.settle(0.3) == "The page is still loading."
+
+
+async def test_a_click_without_effect_says_so_soon(tab: Tab) -> None:
+    await tab.open("tables.html")
+    await tab.do(click, '"First"')
+    before = tab.shot
+    assert before
+    said = await tab.do(click, '"First"')
+    assert "Nothing on the page changed." in said
+    assert change_text(before, before, 500) == "Nothing on the page changed."

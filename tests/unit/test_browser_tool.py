@@ -1,0 +1,391 @@
+"""`browser_use` on pages that behave as pages on the web do."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from blockbuster import blockbuster_ctx
+from langchain_core.utils.function_calling import convert_to_openai_tool
+
+from openmanus_graph.browser import dialogs
+from openmanus_graph.browser.steering import state_for_request, was_used
+from openmanus_graph.browser.window import MAX_TABS
+from openmanus_graph.settings import BrowserSettings
+from openmanus_graph.tools.browser_use import addresses_of, browser_use, effect_of
+from openmanus_graph.tools.declaration import traits_of
+from tests.support.awkward_site import awkward_site
+from tests.support.browsing import Browsing, wait_until
+from tests.support.graphs import calls
+from tests.support.search_engines import Found, SearchServer
+from tests.support.searching import local_settings
+
+ALLOWED_BY_DEV = (
+    "os.stat", "os.listdir", "os.remove", "io.BufferedReader.read", "io.BufferedWriter.write",
+    "io.TextIOWrapper.read", "io.TextIOWrapper.write", "threading.Lock.acquire",
+)  # fmt: skip
+REFERENCE = (
+    "go_to_url", "go_back", "web_search", "click_element", "input_text", "scroll_down",
+    "scroll_up", "scroll_to_text", "send_keys", "get_dropdown_options", "select_dropdown_option",
+    "extract_content", "switch_tab", "open_tab", "close_tab", "wait",
+)  # fmt: skip
+NEW = ("refresh", "hover", "upload_file", "drag_and_drop", "handle_dialog", "save_pdf", "click_at")
+
+
+@pytest.fixture(scope="module")
+def awkward() -> Iterator[str]:
+    with awkward_site() as url:
+        yield url
+
+
+@pytest.fixture(autouse=True)
+def _as_under_langgraph_dev() -> Iterator[None]:
+    """Refuse what `langgraph dev` refuses on an event loop, the browser's own included."""
+    with blockbuster_ctx("openmanus_graph") as detector:
+        for name, function in detector.functions.items():
+            if name.startswith("os.path.") or name in ALLOWED_BY_DEV:
+                function.deactivate()
+        yield
+
+
+@pytest.fixture
+def use(tmp_path: Path) -> Iterator[Browsing]:
+    browsing = Browsing(tmp_path / "work")
+    with contextlib.closing(browsing.session):
+        yield browsing
+
+
+def test_schema_has_every_action_and_is_small() -> None:
+    schema = convert_to_openai_tool(browser_use)
+    actions = schema["function"]["parameters"]["properties"]["action"]["enum"]
+    assert {*REFERENCE, *NEW} <= set(actions)
+    assert len(json.dumps(schema)) / 4 < 600
+    names = set(schema["function"]["parameters"]["properties"])
+    assert {"url", "index", "text", "scroll_amount", "tab_id", "query", "goal", "keys"} <= names
+
+
+def test_only_actions_on_a_page_are_external() -> None:
+    assert effect_of({"action": "click_element"}) == "external"
+    assert effect_of({"action": "input_text"}) == "external"
+    assert effect_of({"action": "scroll_down"}) == "pure"
+    assert effect_of({"action": "extract_content"}) == "pure"
+    traits = traits_of(browser_use)
+    assert traits.effect_of({"action": "send_keys"}) == "external"
+    assert (traits.approval, traits.untrusted, traits.resource) == (False, True, "browser")
+    assert addresses_of({"action": "open_tab", "url": "https://a.example"}) == ["https://a.example"]
+
+
+async def test_page_is_shown_whole_then_only_what_changed(use: Browsing, awkward: str) -> None:
+    assert "[1] textbox" in await use("go_to_url", url=f"{awkward}/form")
+    await use("input_text", index=use.index("User"), text="Ada")
+    seen = await use.click("Greet")
+    assert "Hello Ada" in seen
+    assert "Form" not in seen
+    assert "Form" in await use("get_state")
+
+
+@pytest.mark.parametrize(
+    ("action", "missing"),
+    [("go_to_url", "url"), ("input_text", "index and text"), ("click_at", "x and y"),
+     ("drag_and_drop", "index and target_index"), ("send_keys", "keys"), ("web_search", "query"),
+     ("switch_tab", "tab_id")],
+)  # fmt: skip
+async def test_missing_parameter_is_named(use: Browsing, action: str, missing: str) -> None:
+    seen = await use.observe(action)
+    assert seen.failed
+    assert seen.text == f"{action} needs {missing}. Call it again with that."
+
+
+async def test_gone_index_gives_the_current_list(use: Browsing, awkward: str) -> None:
+    await use("go_to_url", url=f"{awkward}/form")
+    seen = await use.observe("click_element", index=4711)
+    assert seen.failed
+    assert "Greet" in seen.text
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [("http://127.0.0.1:81/", "cannot be reached"), ("file:///etc/passwd", "only http and https"),
+     ("http://169.254.169.254/latest", "not reached"), ("http://10.0.0.1/", "--allow-host"),
+     ("https://no-such-host.invalid/", "no host"), ("javascript:alert(1)", "only http and https"),
+     ("chrome://version", "only http and https")],
+)  # fmt: skip
+async def test_refused_and_dead_addresses_say_why(use: Browsing, address: str, words: str) -> None:
+    seen = await use.observe("go_to_url", url=address)
+    assert seen.failed
+    assert words in seen.text
+
+
+async def test_http_errors_are_told_and_shown(use: Browsing, awkward: str) -> None:
+    seen = await use("go_to_url", url=f"{awkward}/nothing")
+    assert "HTTP 404" in seen
+    assert "No such page" in seen
+    assert "HTTP 500" in await use("go_to_url", url=f"{awkward}/broken")
+
+
+async def test_endless_redirect_ends(use: Browsing, awkward: str) -> None:
+    seen = await use.observe("go_to_url", url=f"{awkward}/circle")
+    assert seen.failed
+    assert "circle" in seen.text
+
+
+async def test_page_that_never_finishes_is_shown_as_far_as_it_is(
+    use: Browsing, awkward: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("openmanus_graph.browser.observing.SETTLE_S", 1.0)
+    seen = await use("go_to_url", url=f"{awkward}/unfinished")
+    assert "First part" in seen
+    assert "still loading" in seen
+
+
+async def test_silent_server_is_given_up(
+    use: Browsing, awkward: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("openmanus_graph.browser.navigation.ANSWER_S", 0.5)
+    seen = await use.observe("go_to_url", url=f"{awkward}/silent")
+    assert seen.failed
+    assert "did not answer within" in seen.text
+    assert "Plain page" in await use("go_to_url", url=f"{awkward}/plain")
+
+
+async def test_alert_is_told_and_accepted(use: Browsing, awkward: str) -> None:
+    await use("go_to_url", url=f"{awkward}/dialogs")
+    seen = await use.click("Alert")
+    assert 'alert: "Mind the gap"' in seen
+    assert "handle_dialog" not in seen
+
+
+async def test_confirm_waits_for_its_answer(use: Browsing, awkward: str) -> None:
+    await use("go_to_url", url=f"{awkward}/dialogs")
+    seen = await use.click("Confirm")
+    assert '"Delete all?"' in seen
+    blocked = await use.observe("click_element", index=1)
+    assert blocked.failed
+    assert "Nothing was done. A confirm dialog is open" in blocked.text
+    assert "confirmed false" in await use("handle_dialog", accept=False)
+    await use.click("Confirm")
+    assert "confirmed true" in await use("handle_dialog")
+
+
+async def test_prompt_gets_a_text(use: Browsing, awkward: str) -> None:
+    await use("go_to_url", url=f"{awkward}/dialogs")
+    assert "suggested: 'Bob'" in await use.click("Prompt")
+    assert "name Ada" in await use("handle_dialog", text="Ada")
+    assert (await use.observe("handle_dialog")).failed
+
+
+async def test_leaving_a_page_with_unsaved_text_is_asked(use: Browsing, awkward: str) -> None:
+    await use("go_to_url", url=f"{awkward}/dialogs")
+    await use("input_text", index=use.index("Text"), text="x")
+    assert "asks whether to leave" in await use("go_to_url", url=f"{awkward}/plain")
+    await use("handle_dialog", accept=False)
+    assert "/dialogs" in await use("get_state")
+    await use("go_to_url", url=f"{awkward}/plain")
+    assert "Plain page" in await use("handle_dialog", accept=True)
+
+
+async def test_unanswered_dialog_does_not_hang_for_ever(
+    use: Browsing, awkward: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dialogs, "PATIENCE_S", 0.2)
+    await use("go_to_url", url=f"{awkward}/dialogs")
+    await use.click("Confirm")
+    seen = await use("get_state")
+    seen = await use.until("Nobody answered", seen)
+    assert "confirmed false" in await use("get_state")
+
+
+async def test_new_tab_becomes_the_current_one_and_tabs_are_managed(
+    use: Browsing, awkward: str
+) -> None:
+    await use("go_to_url", url=f"{awkward}/tabs")
+    seen = await use.click("New tab")
+    assert "tab 2 (current)" in seen
+    assert "Plain page" in seen
+    assert "Flood" in await use("switch_tab", tab_id=1)
+    assert "Closed: tab 2." in await use("close_tab", tab_id=2)
+    assert "There is no tab 2" in await use("switch_tab", tab_id=2)
+    assert "tab 3 (current)" in await use("open_tab", url=f"{awkward}/plain")
+
+
+async def test_tab_that_takes_its_time_is_waited_for(use: Browsing, awkward: str) -> None:
+    await use("go_to_url", url=f"{awkward}/tabs")
+    assert "took its time" in await use.click("Late tab")
+
+
+async def test_page_that_closes_itself(use: Browsing, awkward: str) -> None:
+    await use("go_to_url", url=f"{awkward}/tabs")
+    assert "Close me" in await use.click("Open")
+    await use.until("Flood", await use.click("Close me"))
+    assert list(use.window.tabs) == [1]
+
+
+async def test_closing_the_last_tab(use: Browsing, awkward: str) -> None:
+    await use("go_to_url", url=f"{awkward}/plain")
+    assert "No tab is open" in await use("close_tab")
+    assert "Plain page" in await use("go_to_url", url=f"{awkward}/plain")
+
+
+async def test_flood_of_windows_is_bounded(use: Browsing, awkward: str) -> None:
+    await use("go_to_url", url=f"{awkward}/tabs")
+    seen = await use.click("Flood")
+    seen = await use.until("closed at once", seen)
+    assert len(use.window.tabs) <= MAX_TABS
+
+
+async def test_download_lands_in_the_workspace(use: Browsing, awkward: str) -> None:
+    await use("go_to_url", url=f"{awkward}/files")
+    assert "Downloaded downloads/report.txt (17 bytes)" in await use.click("Report")
+    again = await use.click("Report")
+    assert "downloads/report (2).txt" in again
+    root = use.session.workspace.root
+    assert (root / "downloads/report.txt").read_text() == "quarterly numbers"
+
+
+async def test_address_of_a_file_is_a_download(use: Browsing, awkward: str) -> None:
+    seen = await use("go_to_url", url=f"{awkward}/report")
+    assert "Downloaded downloads/report.txt" in seen
+
+
+async def test_download_cannot_leave_its_folder(use: Browsing, awkward: str) -> None:
+    await use("go_to_url", url=f"{awkward}/files")
+    assert "Downloaded downloads/" in await use.click("Traversal")
+    root = use.session.workspace.root
+    assert [path.parent.name for path in root.rglob("*bashrc*")] == ["downloads"]
+
+
+async def test_downloads_folder_that_is_a_link_outside_is_refused(
+    use: Browsing, awkward: str, tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (use.session.workspace.root / "downloads").symlink_to(outside)
+    assert "outside the workspace" in await use("go_to_url", url=f"{awkward}/report")
+    assert not list(outside.iterdir())
+
+
+async def test_endless_download_is_stopped(use: Browsing, awkward: str) -> None:
+    use.configure(browser=BrowserSettings(max_download_mb=1))
+    await use("go_to_url", url=f"{awkward}/files")
+    seen = await use.click("Endless")
+    seen = await use.until("larger than 1", seen)
+    assert not (use.session.workspace.root / "downloads").exists()
+
+
+async def test_file_chooser_is_told_and_filled(use: Browsing, awkward: str) -> None:
+    (use.session.workspace.root / "a.txt").write_text("contents")
+    await use("go_to_url", url=f"{awkward}/files")
+    assert "asks for a file" in await use.click("Choose")
+    assert "a.txt: contents" in await use("upload_file", text="a.txt")
+    (use.session.workspace.root / "b.txt").write_text("more")
+    seen = await use("upload_file", text="b.txt", index=use.index("Choose"))
+    assert "b.txt: more" in seen
+    assert "asks for a file" not in seen
+
+
+async def test_upload_reaches_only_the_workspace(
+    use: Browsing, awkward: str, tmp_path: Path
+) -> None:
+    (tmp_path / "key").write_text("secret")
+    (use.session.workspace.root / "link").symlink_to(tmp_path / "key")
+    await use("go_to_url", url=f"{awkward}/files")
+    await use.click("Choose")
+    for name in ("../key", "/etc/passwd", "link", "nothing.txt"):
+        assert (await use.observe("upload_file", text=name)).failed
+
+
+async def test_permissions_are_denied(use: Browsing, awkward: str) -> None:
+    await use("go_to_url", url=f"{awkward}/permissions")
+    assert "notifications denied" in await use.click("Ask")
+
+
+async def test_page_cannot_reach_private_addresses(use: Browsing, awkward: str) -> None:
+    assert "inward" in await use("go_to_url", url=f"{awkward}/inward")
+    proxy = use.window.connection.proxy
+    assert proxy is not None
+    refused: list[str] = []
+
+    def seen() -> bool:
+        refused.extend(refusal.url for refusal in proxy.take_refusals() if refusal.by_guard)
+        return any("169.254.169.254" in url for url in refused)
+
+    await asyncio.to_thread(wait_until, seen)
+
+
+async def test_save_pdf(use: Browsing, awkward: str) -> None:
+    await use("go_to_url", url=f"{awkward}/plain")
+    assert "Saved the page as downloads/Plain.pdf" in await use("save_pdf")
+    content = (use.session.workspace.root / "downloads/Plain.pdf").read_bytes()
+    assert content.startswith(b"%PDF-")
+
+
+async def test_basic_auth_is_told(use: Browsing, awkward: str) -> None:
+    seen = await use.observe("go_to_url", url=f"{awkward}/login")
+    assert seen.failed
+    assert "user name and a password" in seen.text
+
+
+async def test_going_back_and_refreshing(use: Browsing, awkward: str) -> None:
+    await use("go_to_url", url=f"{awkward}/plain")
+    await use("go_to_url", url=f"{awkward}/form")
+    assert "Plain page" in await use("go_back")
+    assert "Plain page" in await use("refresh")
+    assert "no page to go back to" in (await use("open_tab", url=f"{awkward}/plain")) + (
+        await use("go_back")
+    ) + (await use("go_back"))
+
+
+async def test_long_page_is_cut_once_and_at_its_own_limit(use: Browsing, awkward: str) -> None:
+    use.configure(browser=BrowserSettings(observation_tokens=4000))
+    seen = await use.observe("go_to_url", url=f"{awkward}/long")
+    assert seen.bounded
+    assert 9000 < len(seen.text) < 17_000
+    assert "left out" in seen.text
+
+
+async def test_search_opens_the_first_result(
+    use: Browsing, awkward: str, search_server: SearchServer
+) -> None:
+    hits = [Found("The plain one", f"{awkward}/plain", "x"), Found("Other", f"{awkward}/form", "y")]
+    search_server.results["tavily"] = hits
+    use.configure(search=local_settings(search_server, "tavily"))
+    seen = await use("web_search", query="something plain")
+    assert "2. Other" in seen
+    assert "Plain page" in seen
+    search_server.results["tavily"] = []
+    assert "Nothing was found" in await use("web_search", query="nothing at all")
+
+
+async def test_state_for_the_request(use: Browsing, awkward: str) -> None:
+    assert await state_for_request(use.session, picture=True) == ("", None)
+    await use("go_to_url", url=f"{awkward}/form")
+    text, picture = await state_for_request(use.session, picture=True)
+    assert "/form" in text
+    assert picture is not None
+    assert picture.startswith("data:image/jpeg;base64,")
+    assert "Changed" not in text
+    assert (await state_for_request(use.session, picture=False))[1] is None
+
+
+def test_recent_use_is_noticed() -> None:
+    message = calls(("browser_use", {"action": "get_state"}))
+    assert was_used([message])
+    assert not was_used([message, calls(("bash", {})), calls(("bash", {})), calls(("bash", {}))])
+
+
+async def test_calls_from_different_event_loops(use: Browsing, awkward: str) -> None:
+    await asyncio.to_thread(lambda: asyncio.run(use("go_to_url", url=f"{awkward}/plain")))
+    seen = await asyncio.to_thread(lambda: asyncio.run(use("get_state")))
+    assert "Plain page" in seen
+
+
+async def test_cancelling_stops_the_action(use: Browsing, awkward: str) -> None:
+    await use("go_to_url", url=f"{awkward}/plain")
+    task = asyncio.create_task(use("wait", seconds=60))
+    await asyncio.to_thread(wait_until, use.window.lock.locked)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert "Plain page" in await use("get_state")

@@ -1,0 +1,189 @@
+"""Addresses, texts, places and pages of results as pure functions."""
+
+import pytest
+
+from openmanus_graph.search.api import MAX_PAGES, paged
+from openmanus_graph.search.engine import EngineError, Hit, SearchQuery
+from openmanus_graph.search.gathering import Gathering
+from openmanus_graph.search.hits import identity, is_web_address, plain
+from openmanus_graph.search.metasearch import region
+from openmanus_graph.search.places import COUNTRY_NAMES, Place, parse_place
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://a.example/x",
+        "https://www.a.example/x/",
+        "https://A.example:443/x#part",
+        "https://a.example/x?utm_source=n&gclid=1&fbclid=2",
+        "https://a.example/x?&mc_cid=4",
+        "https://a.example/%78",
+    ],
+)
+def test_addresses_of_one_page_have_one_identity(url: str) -> None:
+    assert identity(url) == identity("https://a.example/x")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://a.example/y",
+        "https://a.example/x?id=1",
+        "https://a.example:8443/x",
+        "https://b.a.example/x",
+        "https://a.example/x#!/item/5",
+        "https://a.example/x#/item/5",
+        "https://a.example/x?utm=1",
+    ],
+)
+def test_other_pages_have_another_identity(url: str) -> None:
+    assert identity(url) != identity("https://a.example/x")
+
+
+def test_the_order_of_parameters_does_not_matter() -> None:
+    assert identity("https://a.example/?b=2&a=1") == identity("https://a.example?a=1&b=2")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "javascript:alert(1)",
+        "ftp://a.example/",
+        "/relative",
+        "https://",
+        "http://a.example:0/",
+        "http://a.example:port/",
+        "http://[::1",
+        "https://a.example/ b",
+        "https://a.example/\x00",
+        "https://a.example/\ud800",
+    ],
+)
+def test_what_cannot_be_opened_is_no_web_address(url: str) -> None:
+    assert not is_web_address(url)
+
+
+@pytest.mark.parametrize("url", ["https://a.example", "http://[::1]:80/", "https://köln.example/ö"])
+def test_web_addresses(url: str) -> None:
+    assert is_web_address(url)
+
+
+def test_a_long_text_is_cut_with_a_mark() -> None:
+    assert plain("word " * 100, 20) == "word word word word…"
+
+
+@pytest.mark.parametrize(
+    ("lang", "country", "place"),
+    [
+        ("en", "", Place("en", "us")),
+        ("EN", "UK", Place("en", "gb")),
+        (" de ", "AT", Place("de", "at")),
+        ("de-CH", "", Place("de", "ch")),
+        ("en_GB", "us", Place("en", "us")),
+        ("zh-TW", "", Place("zh", "tw", traditional=True)),
+        ("zh-Hant", "us", Place("zh", "us", traditional=True)),
+        ("zh-Hans-TW", "", Place("zh", "tw")),
+        ("zh", "cn", Place("zh", "cn")),
+    ],
+)
+def test_codes_are_read_as_people_write_them(lang: str, country: str, place: Place) -> None:
+    assert parse_place(lang, country) == place
+
+
+def test_the_usual_country_counts_when_nothing_else_says_one() -> None:
+    assert parse_place("de", "", "at").country == "at"
+    assert parse_place("de-CH", "", "at").country == "ch"
+
+
+@pytest.mark.parametrize(("lang", "country"), [("English", ""), ("", ""), ("en", "usa"), ("e", "")])
+def test_what_is_no_code_is_refused(lang: str, country: str) -> None:
+    with pytest.raises(ValueError, match="code such as"):
+        parse_place(lang, country)
+
+
+def test_countries_have_english_names() -> None:
+    assert COUNTRY_NAMES["de"] == "germany"
+    assert COUNTRY_NAMES["us"] == "united states"
+    assert all(len(code) == 2 and name == name.lower() for code, name in COUNTRY_NAMES.items())
+
+
+@pytest.mark.parametrize(
+    ("place", "backend", "code"),
+    [
+        (Place("en", "gb"), "duckduckgo", "uk-en"),
+        (Place("ja", "jp"), "duckduckgo", "jp-jp"),
+        (Place("zh", "tw", traditional=True), "duckduckgo", "tw-tzh"),
+        (Place("zh", "cn"), "duckduckgo", "cn-zh"),
+        (Place("de", "at"), "duckduckgo", "at-de"),
+        (Place("ja", "jp"), "wikipedia", "jp-ja"),
+        (Place("en", "gb"), "mojeek", "gb-en"),
+    ],
+)
+def test_ddgs_is_told_the_place_as_each_backend_reads_it(
+    place: Place, backend: str, code: str
+) -> None:
+    assert region(place, backend) == code
+
+
+def test_a_query_is_cut_at_a_word() -> None:
+    assert SearchQuery("some words here").text_up_to(11) == "some words"
+    assert SearchQuery("some words here").text_up_to(100, 2) == "some words"
+    assert SearchQuery("x" * 50).text_up_to(10) == "x" * 10
+
+
+def hits(*numbers: int) -> list[Hit]:
+    return [Hit(f"t{n}", f"https://a.example/{n}") for n in numbers]
+
+
+async def test_pages_are_asked_for_until_there_is_enough() -> None:
+    asked: list[int] = []
+
+    async def page(number: int) -> list[Hit]:
+        asked.append(number)
+        return hits(*range(number * 10, number * 10 + 10))
+
+    assert len(await paged(page, 25, 10)) == 30
+    assert asked == [0, 1, 2]
+
+
+async def test_pages_end_with_a_short_one_or_at_the_limit() -> None:
+    asked: list[int] = []
+
+    async def same(number: int) -> list[Hit]:
+        asked.append(number)
+        return hits(*range(10)) if number == 0 else hits(*range(5, 15))
+
+    assert len(await paged(same, 50, 10)) == 15
+    assert asked == [0, 1]
+
+    async def endless(number: int) -> list[Hit]:
+        return hits(number)
+
+    assert len(await paged(endless, 50, 1)) == MAX_PAGES
+
+
+async def test_a_later_page_that_fails_does_not_cost_the_first() -> None:
+    async def page(number: int) -> list[Hit]:
+        if number:
+            raise EngineError("over")
+        return hits(*range(10))
+
+    assert len(await paged(page, 25, 10)) == 10
+
+
+def test_results_are_merged_without_duplicates_up_to_what_is_wanted() -> None:
+    found = Gathering(3)
+    found.add("one", [*hits(1), Hit("again", "http://www.a.example/1/?utm_source=x")], ())
+    found.add("two", hits(1, 2, 3, 4), ("lang",))
+    assert [(hit.title, hit.engine) for hit in found.hits] == [
+        ("t1", "one"),
+        ("t2", "two"),
+        ("t3", "two"),
+    ]
+    assert [(item.engine, item.hits) for item in found.attempts.values()] == [
+        ("one", 1),
+        ("two", 2),
+    ]
+    assert found.complete
