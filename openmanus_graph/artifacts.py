@@ -34,8 +34,16 @@ _Stamp = list[int]
 """Size in bytes, modification time in ns."""
 
 
-def take_baseline(workspace: Workspace, run: str) -> None:
-    """Remember the workspace as a run finds it. Blocks."""
+def take_baseline(workspace: Workspace, run: str, *, once: bool = False) -> None:
+    """Remember the workspace as a run finds it. Blocks.
+
+    Args:
+        workspace: Where.
+        run: Names the baseline.
+        once: Keep the one that there is.
+    """
+    if once and _baseline(workspace, run).exists():
+        return
     stamps = dict(itertools.islice(_files(workspace), MAX_FILES + 1))
     path = _baseline(workspace, run)
     temporary = path.with_suffix(".part")

@@ -8,6 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
+from openmanus_graph.plans import plan_text
+from openmanus_graph.state.plan import Plan
+
+PLAN_FIELDS = ("id", "text", "executor", "depends_on", "done_when")
 Kind = Literal["question", "approval", "unknown_outcome"]
 
 
@@ -42,6 +46,26 @@ def unknown_outcome_request(name: str, args: Mapping[str, Any], call_id: str) ->
     )
     allowed = ("approve", "reject", "respond")
     return _request("unknown_outcome", question, name, args, call_id, allowed)
+
+
+def plan_request(plan: Plan, problem: str) -> dict[str, Any]:
+    """Return what an interrupt shows to have a plan approved.
+
+    Args:
+        plan: What would be done.
+        problem: What was wrong with the answer before, if there was one.
+    """
+    steps = [
+        {key: value for key, value in step.items() if key in PLAN_FIELDS} for step in plan["steps"]
+    ]
+    again = f"That cannot be done: {problem}. " if problem else ""
+    question = (
+        f"{again}Carry out this plan? Approve, edit its steps, reject, or say what to change."
+        f"\n\n{plan_text(plan)}"
+    )
+    args = {"title": plan["title"], "steps": steps}
+    allowed = ("approve", "edit", "reject", "respond")
+    return _request("approval", question, "planning", args, plan["plan_id"], allowed)
 
 
 def allowed_decisions(request: Mapping[str, Any]) -> list[str]:

@@ -11,10 +11,12 @@ from typing import Any, Protocol, TypeVar, cast
 from langgraph.prebuilt import ToolRuntime
 
 from openmanus_graph.settings import Settings
+from openmanus_graph.state.plan import Plans
 from openmanus_graph.workspace import Workspace
 
 SESSION_KEY = "openmanus_session"
 ASK_KEY = "openmanus_ask"
+PLANS_KEY = "openmanus_plans"
 
 
 class Handle(Protocol):
@@ -90,6 +92,12 @@ def session_of(runtime: ToolRuntime[Any, Any]) -> Session:
     """Return the session a tool was called in."""
     configurable: Mapping[str, Any] = runtime.config.get("configurable", {})
     return cast("Session", configurable[SESSION_KEY])  # put there by `run_call`
+
+
+def plans_of(runtime: ToolRuntime[Any, Any]) -> Plans:
+    """Return the thread's plans as they stand before the call."""
+    configurable: Mapping[str, Any] = runtime.config.get("configurable", {})
+    return cast("Plans", configurable[PLANS_KEY])  # put there by `run_call`
 
 
 def asker_of(

@@ -98,7 +98,7 @@ def _answered(state: "StateSnapshot", value: Any, wanted: str | None) -> Any:
 
 
 async def _state(thread: str, agent: str) -> "StateSnapshot":
-    from openmanus_graph.cli.agents import build_agent
+    from openmanus_graph.agents import build_agent
     from openmanus_graph.config.resolve import openmanus_home
     from openmanus_graph.persistence.checkpoints import open_checkpointer
 

@@ -15,7 +15,7 @@ from langgraph.errors import GraphDrained
 from langgraph.runtime import RunControl
 from langgraph.types import Command, Interrupt
 
-from openmanus_graph.cli.agents import build_agent
+from openmanus_graph.agents import build_agent
 from openmanus_graph.cli.lock import hold_thread
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.config.resolve import openmanus_home

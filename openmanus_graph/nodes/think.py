@@ -23,6 +23,7 @@ from openmanus_graph.registry import enter_session
 from openmanus_graph.sessions import Session
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ActInput, ManusState, PlannedCall
+from openmanus_graph.state.plan import no_plans
 from openmanus_graph.state.reducers import no_usage
 from openmanus_graph.tools.declaration import traits_of
 from openmanus_graph.tools.toolset import run_tools
@@ -139,9 +140,12 @@ async def route_after_think(state: ManusState, *, agent: Agent) -> list[Send] | 
     chains = call_chains(agent, state["messages"])
     if not chains:
         return "stuck_check"
-    elapsed_s = state.get("elapsed_s", 0.0)
+    elapsed_s, plans = state.get("elapsed_s", 0.0), state.get("plans") or no_plans()
     return [
-        Send("act", ActInput(calls=chain, branch=state["branch"], elapsed_s=elapsed_s))
+        Send(
+            "act",
+            ActInput(calls=chain, branch=state["branch"], elapsed_s=elapsed_s, plans=plans),
+        )
         for chain in chains
     ]
 

@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from typing_extensions import TypedDict
 
+from openmanus_graph.state.plan import Plans
 from openmanus_graph.state.reducers import Messages, Usage, furthest, merge_usage, newest
 
 Status = Literal["finished", "failed", "stopped", "cancelled"]
@@ -42,6 +43,8 @@ class ActInput(TypedDict):
     branch: str
     elapsed_s: float
     """The run's time before this step."""
+    plans: Plans
+    """The thread's plans before this step."""
 
 
 class ManusInput(TypedDict):
@@ -95,3 +98,5 @@ class ManusState(TypedDict):
     """Of this run, sub-agents included."""
     artifacts: list[Artifact]
     """Files created or changed by the run; set by `terminate`."""
+    plans: Plans
+    """Made with the `planning` tool, over all runs of the thread; written by `act`."""

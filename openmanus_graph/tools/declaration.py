@@ -12,6 +12,8 @@ from typing import Any, Literal
 
 from langchain_core.tools import BaseTool, StructuredTool
 
+from openmanus_graph.state.plan import Plans
+
 Effect = Literal["pure", "workspace", "external"]
 """`pure` may run twice; `workspace` changes files or processes of the sandbox; `external`
 reaches the world outside, where nothing can be undone."""
@@ -52,6 +54,8 @@ class Observation:
     """The validated object of `create_chat_completion`."""
     ends_run: Literal["answer", "success", "failure"] | None = None
     """How the run ends once the other calls of the step have succeeded."""
+    plans: Plans | None = None
+    """The thread's plans after the call, if it changed them."""
 
 
 ToolFunction = Callable[..., Any]

@@ -22,8 +22,9 @@ from openmanus_graph.events import Emit
 from openmanus_graph.history import canonical
 from openmanus_graph.interrupts import approval_request, unknown_outcome_request
 from openmanus_graph.persistence.ledger import EffectKey, Entry, Ledger
-from openmanus_graph.sessions import ASK_KEY, SESSION_KEY, Session
+from openmanus_graph.sessions import ASK_KEY, PLANS_KEY, SESSION_KEY, Session
 from openmanus_graph.state.manus import PlannedCall
+from openmanus_graph.state.plan import Plans, current_step
 from openmanus_graph.tools.declaration import Observation, Traits, traits_of
 from openmanus_graph.tools.observations import labelled, of_blocks, out_of_time, remembered
 from openmanus_graph.tools.output import LIMIT, shorten
@@ -34,6 +35,13 @@ GRACE_S = 15.0
 """Time a tool with a time limit of its own has to answer after it."""
 
 log = logging.getLogger(__name__)
+
+
+@dataclass
+class PlanBook:
+    """The thread's plans, as the calls of a chain change them."""
+
+    plans: Plans
 
 
 @dataclass(frozen=True)
@@ -49,6 +57,7 @@ class CallScope:
     ledger: Ledger | None
     """None without a checkpointer."""
     questions: Questions
+    book: PlanBook
     deadline: float | None = None
     """When the run's time limit is over, on the monotonic clock."""
 
@@ -61,7 +70,10 @@ async def run_call(call: PlannedCall, scope: CallScope) -> ToolMessage:
     except ToolError as error:
         _announce(call, call["args"], scope)
         observation = Observation(str(error), failed=True)
-    return _answer(call, observation, scope, started)
+    serves = current_step(scope.book.plans)
+    if observation.plans is not None:
+        scope.book.plans = observation.plans
+    return _answer(call, observation, serves, scope, started)
 
 
 async def _settled(call: PlannedCall, scope: CallScope) -> Observation:
@@ -225,6 +237,7 @@ async def _invoke(call: PlannedCall, key: EffectKey, scope: CallScope) -> Observ
         **scope.config.get("configurable", {}),
         SESSION_KEY: scope.session,
         ASK_KEY: partial(scope.questions.ask, key, "question"),
+        PLANS_KEY: scope.book.plans,
     }
     config: RunnableConfig = {**scope.config, "configurable": configurable}
     request = {"type": "tool_call", "id": call["id"], "name": call["name"], "args": call["args"]}
@@ -250,7 +263,11 @@ def _announce(call: PlannedCall, args: dict[str, Any], scope: CallScope) -> None
 
 
 def _answer(
-    call: PlannedCall, observation: Observation, scope: CallScope, started: float
+    call: PlannedCall,
+    observation: Observation,
+    serves: str | None,
+    scope: CallScope,
+    started: float,
 ) -> ToolMessage:
     scope.emit(
         {
@@ -267,6 +284,8 @@ def _answer(
         for key in ("images", "structured", "ends_run")
         if (value := getattr(observation, key)) not in (None, ())
     }
+    if serves is not None:
+        extra["plan_step"] = serves
     return ToolMessage(
         content=observation.text,
         name=call["name"],
