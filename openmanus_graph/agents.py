@@ -35,6 +35,15 @@ _OURS = {
         "openmanus_graph.graphs.browser:build_browser_graph",
         "the web: operates pages, searches, reads",
     ),
+    "swe": _Ours(
+        "openmanus_graph.graphs.swe:build_swe_graph",
+        "software: finds, reproduces, fixes and tests in a repository",
+    ),
+    "planner": _Ours(
+        "openmanus_graph.graphs.planner:build_planner_graph",
+        "one agent that keeps a plan and works it off",
+        executor=False,
+    ),
     "planning": _Ours(
         "openmanus_graph.graphs.planning:build_planning_graph",
         "plans, and has others do the steps",
@@ -76,6 +85,11 @@ def build_agent(name: str, **arguments: Any) -> Any:
     """Build an agent's graph. ConfigError names the agents that exist."""
     check_agent(name)
     return _builder(name)(**arguments)
+
+
+def restart_node(graph: Any) -> str | None:
+    """Name the node at which a run that a limit ended goes on with a higher one."""
+    return next((name for name in ("think", "schedule") if name in graph.nodes), None)
 
 
 def describe_agent(name: str) -> str:

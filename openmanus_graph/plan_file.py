@@ -9,7 +9,7 @@ from openmanus_graph.state.plan import Plan
 from openmanus_graph.workspace import Workspace
 
 PLAN_FILE = "plan.md"
-_SHOWN = ("id", "text", "executor", "depends_on", "done_when", "status")
+_SHOWN = ("id", "text", "executor", "depends_on", "done_when", "status", "seconds", "cost_usd")
 
 
 async def show_plan(plan: Plan, workspace: Workspace, emit: Emit) -> None:

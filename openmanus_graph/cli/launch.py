@@ -80,6 +80,7 @@ def to_context(options: RunOptions) -> "Context":
         network=options.network,
         allow_hosts=tuple(options.allow_host) if options.allow_host else None,
         policy=options.policy,
+        review_plan=options.review_plan,
         config=options.config,
     )
 

@@ -166,6 +166,7 @@ class _Driver:
             self.config,
             context=self.run.context,
             stream_mode=["custom"],
+            subgraphs=True,  # the steps of a plan run in graphs of their own
             version="v2",
             durability="sync",
             control=self.control,

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from langgraph.runtime import Runtime
 
 from openmanus_graph.checks import check_job
-from openmanus_graph.events import notice
+from openmanus_graph.events import notice, step_event
 from openmanus_graph.flow import after_review, jobs_of, plan_of, shared_files, to_review
 from openmanus_graph.limits import LimitReached
 from openmanus_graph.models.failures import ModelError
@@ -43,6 +43,7 @@ async def review_step(state: PlanningState, runtime: Runtime[Context]) -> dict[s
         if finding.problem is not None:
             notice(emit, f"Step {job['id']} failed: {finding.problem}")
         steps[job["id"]] = after_review(job, finding.problem, state["replans"])
+        emit(step_event("step_end", job, steps[job["id"]]["status"]))
     plan = plan_of({**state, "steps": merge_steps(state["steps"], [steps])})
     await show_plan(plan, session.workspace, emit)
     return {

@@ -14,6 +14,7 @@ from langgraph.runtime import Runtime
 
 from openmanus_graph.artifacts import changed_files, take_baseline
 from openmanus_graph.errors import ConfigError
+from openmanus_graph.events import step_event
 from openmanus_graph.flow import RESULT_CHARS
 from openmanus_graph.registry import LANE_KEY, enter_session
 from openmanus_graph.settings import Settings
@@ -39,9 +40,8 @@ async def run_step(
     """Invoke the executor on the step; whatever it raises is a failure of this step alone."""
     started = time.monotonic()
     session = await enter_session(runtime)
-    job, run, emit = step["job"], step["message_id"], runtime.stream_writer
-    named = {"id": job["id"], "executor": job["executor"]}
-    emit({"type": "step_start", **named, "status": "in_progress"})
+    job, run = step["job"], step["message_id"]
+    runtime.stream_writer(step_event("step_start", job, "in_progress"))
     await asyncio.to_thread(take_baseline, session.workspace, run, once=True)
     context = step_context(runtime.context, step, session.settings)
     limit_s = context.timeout_s or session.settings.step_timeout_s
@@ -58,7 +58,6 @@ async def run_step(
         outcome = Outcome(succeeded=False, text=why, usage=no_usage())
     found = await asyncio.to_thread(changed_files, session.workspace, run)
     seconds = time.monotonic() - started
-    emit({"type": "step_end", **named, "status": "done" if outcome.succeeded else "failed"})
     update = {
         "outcome": "succeeded" if outcome.succeeded else "failed",
         "result": outcome.text[:RESULT_CHARS],

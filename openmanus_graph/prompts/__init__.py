@@ -2,33 +2,39 @@
 
 from importlib import resources
 from string import Template
+from typing import Protocol
 
 from openmanus_graph.stuck import Verdict
 
 
-def manus_system_prompt(*, workspace: str, date: str, instructions: str) -> str:
-    """Render the system prompt of manus.
+class SystemPrompt(Protocol):
+    """Renders an agent's own system prompt."""
 
-    Args:
-        workspace: Absolute path of the run's folder.
-        date: ISO date on which the run began.
-        instructions: The project's AGENTS.md, or nothing.
-    """
-    text = _render("manus_system", workspace=workspace, date=date)
-    return _with_instructions(text, instructions)
+    def __call__(self, *, workspace: str, date: str, instructions: str) -> str:
+        """Render it.
 
-
-def browser_system_prompt(*, workspace: str, date: str, instructions: str) -> str:
-    """Render the system prompt of the browser agent; takes what manus's takes."""
-    text = _render("browser_system", workspace=workspace, date=date)
-    return _with_instructions(text, instructions)
+        Args:
+            workspace: Absolute path of the run's folder.
+            date: ISO date on which the run began.
+            instructions: The project's AGENTS.md, or nothing.
+        """
+        ...
 
 
-def _with_instructions(text: str, instructions: str) -> str:
-    """Add the project's AGENTS.md to a system prompt."""
-    if not instructions:
-        return text
-    return f"{text}\n\n{_render('project_instructions', instructions=instructions.strip())}"
+def _system_prompt(name: str) -> SystemPrompt:
+    def render(*, workspace: str, date: str, instructions: str) -> str:
+        text = _render(name, workspace=workspace, date=date)
+        if not instructions:
+            return text
+        return f"{text}\n\n{_render('project_instructions', instructions=instructions.strip())}"
+
+    return render
+
+
+manus_system_prompt = _system_prompt("manus_system")
+browser_system_prompt = _system_prompt("browser_system")
+planner_system_prompt = _system_prompt("planner_system")
+swe_system_prompt = _system_prompt("swe_system")
 
 
 def stuck_hint(verdict: Verdict) -> str:

@@ -33,6 +33,21 @@ def browser_tools() -> list[BaseTool]:
     return [*web_tools(), *closing_tools()]
 
 
+def planner_tools() -> list[BaseTool]:
+    """Return the planner's tools: manus's, and `planning`."""
+    from openmanus_graph.tools.planning import planning
+
+    return [planning, *default_tools()]
+
+
+def swe_tools() -> list[BaseTool]:
+    """Return the software agent's tools."""
+    from openmanus_graph.tools.bash import bash
+    from openmanus_graph.tools.str_replace_editor import str_replace_editor
+
+    return [bash, str_replace_editor, *closing_tools()]
+
+
 def web_tools() -> list[BaseTool]:
     """Return the tools that reach the web."""
     return []  # wired when they stand
