@@ -41,7 +41,7 @@ async def check_job(job: Job, state: PlanningState, session: Session, emit: Emit
         LimitReached: The run's limits forbid the model call of the check.
         ModelError: That call failed for good.
     """
-    if job["outcome"] == "failed":
+    if job["outcome"] != "succeeded":
         return Finding(job["result"], no_usage())
     wanted = job["done_when"]
     if wanted.lower().startswith(FILE):

@@ -8,7 +8,7 @@ from openmanus_graph.plans import dependents, plan_text, ready_steps
 from openmanus_graph.settings import Settings
 from openmanus_graph.state.plan import Plan, Step
 from openmanus_graph.state.planning import Job, PlanningState
-from openmanus_graph.state.reducers import no_usage
+from openmanus_graph.state.reducers import Usage
 
 MAX_ATTEMPTS = 2
 MAX_REPLANS = 2
@@ -38,6 +38,7 @@ def new_job(step: Step) -> Job:
     return Job(
         **step,
         attempt=0,
+        failures=0,
         lane=0,
         max_cost_usd=0.0,
         max_total_tokens=None,
@@ -94,15 +95,15 @@ def _needs(job: Job, blocked: set[str]) -> str:
     return f"Not begun: it needs {missing}, which could not be done."
 
 
-def share(state: PlanningState, settings: Settings) -> tuple[float, int | None]:
-    """Return the dollars and tokens that one step may use: what is left, by the open steps."""
-    usage = state.get("usage") or no_usage()
-    open_steps = sum(job["status"] in ("not_started", "in_progress") for job in jobs_of(state)) or 1
+def share(usage: Usage, settings: Settings, steps: int) -> dict[str, Any]:
+    """Return the limits of each of some steps that begin together: what is left, in equal parts."""
+    parts = max(1, steps)
     dollars = max(0.0, settings.max_cost_usd - usage["cost_usd"])
-    if settings.max_total_tokens is None:
-        return dollars / open_steps, None
-    used = usage["input_tokens"] + usage["output_tokens"]
-    return dollars / open_steps, max(1, (settings.max_total_tokens - used) // open_steps)
+    tokens = None
+    if settings.max_total_tokens is not None:
+        used = usage["input_tokens"] + usage["output_tokens"]
+        tokens = max(1, (settings.max_total_tokens - used) // parts)
+    return {"max_cost_usd": dollars / parts, "max_total_tokens": tokens}
 
 
 def given_text(job: Job, steps: Mapping[str, Job]) -> str:
@@ -156,10 +157,14 @@ def after_review(job: Job, problem: str | None, replans: int) -> dict[str, Any]:
     """
     if problem is None:
         return {"status": "completed", "notes": "", "outcome": ""}
-    if job["attempt"] < MAX_ATTEMPTS:
+    if job["outcome"] == "budget":  # it begins again if there is more; at a limit the run stops
         return {"status": "not_started", "notes": problem, "outcome": ""}
+    failures = job["failures"] + 1
+    failed = {"notes": problem, "failures": failures}
+    if failures < MAX_ATTEMPTS:
+        return {**failed, "status": "not_started", "outcome": ""}
     mend = replans < MAX_REPLANS
-    return {"status": "blocked", "notes": problem, "outcome": "failed" if mend else ""}
+    return {**failed, "status": "blocked", "outcome": "failed" if mend else ""}
 
 
 def ending(jobs: Sequence[Job]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ Approvals have the `HITLRequest` form that agent-chat-ui and Agent Inbox underst
 `kind`, `question` and `calls` beside it.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
@@ -75,6 +76,7 @@ def allowed_decisions(request: Mapping[str, Any]) -> list[str]:
 
 def read_decision(value: Any) -> Decision | None:
     """Understand an answer: a word, a decision, or `{"decisions": [...]}`. None if it is none."""
+    value = _written_out(value)
     fields = _fields(value)
     decisions: Any = fields.get("decisions")
     if isinstance(decisions, list):
@@ -99,6 +101,17 @@ def read_decision(value: Any) -> Decision | None:
             return Decision("edit", args=_fields(args)) if isinstance(args, Mapping) else None
         case _:
             return None
+
+
+def _written_out(value: Any) -> Any:
+    """Read a decision that was typed as JSON; any other text stays as it is."""
+    if not isinstance(value, str) or not value.lstrip().startswith("{"):
+        return value
+    try:
+        fields = _fields(json.loads(value))
+    except ValueError:
+        return value
+    return fields if "type" in fields or "decisions" in fields else value
 
 
 def read_text(value: Any) -> str:

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from langchain_core.messages import AnyMessage, HumanMessage
 from langchain_core.runnables import RunnableConfig
@@ -28,7 +28,7 @@ from openmanus_graph.team import Executor
 class Outcome:
     """What an executor's run came to."""
 
-    succeeded: bool
+    kind: Literal["succeeded", "failed", "budget"]
     text: str
     usage: Usage
     messages: Sequence[AnyMessage] = ()
@@ -55,11 +55,11 @@ async def run_step(
         why = f"{type(error).__name__}: {error}"
         if clock.expired():
             why = f"It did not end within {limit_s:g} s."
-        outcome = Outcome(succeeded=False, text=why, usage=no_usage())
+        outcome = Outcome("failed", why, no_usage())
     found = await asyncio.to_thread(changed_files, session.workspace, run)
     seconds = time.monotonic() - started
     update = {
-        "outcome": "succeeded" if outcome.succeeded else "failed",
+        "outcome": outcome.kind,
         "result": outcome.text[:RESULT_CHARS],
         "files": named_files([file["path"] for file in found], outcome.messages),
         "seconds": job["seconds"] + seconds,
@@ -104,10 +104,10 @@ def read_outcome(result: Mapping[str, Any]) -> Outcome:
     last = messages[-1].text.strip() if messages and messages[-1].type == "ai" else ""
     text = str(result.get("answer") or last)
     status, reason = result.get("status"), result.get("stop_reason")
-    succeeded = status == "finished" if status is not None else bool(text)
-    if not succeeded and status is not None:
-        text = f"It ended as {status} ({reason}). {text}".strip()
-    return Outcome(succeeded, text or "It ended without an answer.", _usage(result), messages)
+    if status == "finished" or (status is None and text):
+        return Outcome("succeeded", text, _usage(result), messages)
+    why = f"It ended as {status} ({reason}). {text}".strip() if status else "It gave no answer."
+    return Outcome("budget" if reason == "budget" else "failed", why, _usage(result), messages)
 
 
 def _usage(result: Mapping[str, Any]) -> Usage:

@@ -41,9 +41,8 @@ async def schedule(state: PlanningState, runtime: Runtime[Context]) -> dict[str,
             return {"status": "stopped", "stop_reason": reason}
     blocked = blocked_jobs(jobs)
     begun = begun_jobs(jobs, settings.max_parallel_steps)
-    dollars, tokens = share(state, settings)
     for fields in begun.values():
-        fields |= {"max_cost_usd": dollars, "max_total_tokens": tokens}
+        fields |= share(state["usage"], settings, len(begun))
     steps = merge_steps(state["steps"], [blocked, begun])
     plan = plan_of({**state, "steps": steps})
     await show_plan(plan, session.workspace, runtime.stream_writer)

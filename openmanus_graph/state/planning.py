@@ -16,14 +16,16 @@ class Job(Step):
 
     attempt: int
     """How often it was begun."""
+    failures: int
+    """How often it failed by itself, and not because the budget was used up."""
     lane: int
     """Which kernel, shell and browser it uses; steps that run at once never share one."""
     max_cost_usd: float
     """Its share of the budget."""
     max_total_tokens: int | None
     """Its share of the tokens."""
-    outcome: Literal["", "succeeded", "failed"]
-    """What its newest run came to, until it is reviewed."""
+    outcome: Literal["", "succeeded", "failed", "budget"]
+    """What its newest run came to, until it is reviewed; `budget`: its share was used up."""
     seconds: float
     """Of all its runs."""
     cost_usd: float

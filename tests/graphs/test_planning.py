@@ -319,7 +319,8 @@ async def test_a_person_reviews_edits_and_sends_back() -> None:
     ran = await planned(brain, graph, Command(resume=edit), CONFIG, review_plan=True)
     assert ran.values["status"] == "finished"
     assert plan_events(ran)[-1] == {"0": "completed", "1": "completed"}
-    assert "[A-1] mine" in Path("work/plan.md").read_text("utf-8")
+    written = await asyncio.to_thread(Path("work/plan.md").read_text, "utf-8")
+    assert "[A-1] mine" in written
 
 
 async def test_a_rejected_plan_ends_the_run() -> None:

@@ -1,4 +1,4 @@
-"""A model for planning runs that decides by what it is shown, so that it goes on after any crash."""
+"""A model for planning runs that decides by what it is shown: it goes on after any crash."""
 
 import re
 from collections.abc import Callable, Mapping
