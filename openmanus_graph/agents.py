@@ -39,6 +39,10 @@ _OURS = {
         "openmanus_graph.graphs.swe:build_swe_graph",
         "software: finds, reproduces, fixes and tests in a repository",
     ),
+    "data_analysis": _Ours(
+        "openmanus_graph.graphs.data_analysis:build_data_analysis_graph",
+        "data: cleans, computes, draws charts, writes reports",
+    ),
     "planner": _Ours(
         "openmanus_graph.graphs.planner:build_planner_graph",
         "one agent that keeps a plan and works it off",

@@ -34,6 +34,7 @@ def _system_prompt(name: str) -> SystemPrompt:
 manus_system_prompt = _system_prompt("manus_system")
 browser_system_prompt = _system_prompt("browser_system")
 planner_system_prompt = _system_prompt("planner_system")
+data_analysis_system_prompt = _system_prompt("data_analysis_system")
 swe_system_prompt = _system_prompt("swe_system")
 
 

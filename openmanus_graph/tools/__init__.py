@@ -48,6 +48,24 @@ def swe_tools() -> list[BaseTool]:
     return [bash, str_replace_editor, *closing_tools()]
 
 
+def data_analysis_tools() -> list[BaseTool]:
+    """Return the data analyst's tools."""
+    from openmanus_graph.tools.data_visualization import data_visualization
+    from openmanus_graph.tools.python_execute import python_execute
+    from openmanus_graph.tools.read_file import read_file
+    from openmanus_graph.tools.str_replace_editor import str_replace_editor
+    from openmanus_graph.tools.visualization_preparation import visualization_preparation
+
+    return [
+        python_execute,
+        visualization_preparation,
+        data_visualization,
+        read_file,
+        str_replace_editor,
+        *closing_tools(),
+    ]
+
+
 def web_tools() -> list[BaseTool]:
     """Return the tools that reach the web."""
     return []  # wired when they stand
