@@ -137,14 +137,21 @@ def stalls(scale: Scale) -> Table:
     small = str(500 * long)
     waits = ("--latency", "0.2")
     every_tool = ("--script", "first uses", "--counts")
+    agents = ("--stalls", "--agents", str(many))
     cases = {
         f"{long} steps": measure("openmanus", long, "--stalls"),
-        f"{many} agents": measure("openmanus", 10, "--stalls", "--agents", str(many), serves=waits),
+        f"{3 * long} steps, compacted on the way": measure(
+            "openmanus", 3 * long, "--stalls", "--window", small, serves=("--counts",)
+        ),
+        "the same, modules frozen as `openmanus run` does": measure(
+            "openmanus", 3 * long, "--stalls", "--freezes", "--window", small, serves=("--counts",)
+        ),
         "first use of each tool, outputs of megabytes": measure(
             "openmanus", 16, "--stalls", "--own-tools", serves=every_tool
         ),
-        f"{3 * long} steps, compacted on the way": measure(
-            "openmanus", 3 * long, "--stalls", "--window", small, serves=("--counts",)
+        f"{many} agents": measure("openmanus", 10, *agents, serves=waits),
+        f"{many} agents, modules frozen": measure(
+            "openmanus", 10, *agents, "--freezes", serves=waits
         ),
     }
     figures = ("callback_ms", "tick_ms")

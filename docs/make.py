@@ -1,19 +1,23 @@
 """Renew what the code knows best: the README's drawing and `docs/events.md`."""
 
-import re
 from pathlib import Path
 
 from openmanus_graph.events import events_page
 from openmanus_graph.graphs.manus import graph
+from openmanus_graph.graphs.planning import graph as planning
 
 ROOT = Path(__file__).parent.parent
 
 
 def readme(text: str) -> str:
-    """Return the README with the graph as it is now."""
-    drawing = graph.get_graph().draw_mermaid().strip()
-    block = f"<!-- drawing -->\n```mermaid\n{drawing}\n```\n<!-- /drawing -->"
-    return re.sub(r"<!-- drawing -->.*<!-- /drawing -->", lambda _: block, text, flags=re.DOTALL)
+    """Return the README with the graphs as they are now."""
+    for name, drawn in (("drawing", graph), ("planning", planning)):
+        drawing = drawn.get_graph().draw_mermaid().strip()
+        before, _, rest = text.partition(f"<!-- {name} -->")
+        after = rest.partition(f"<!-- /{name} -->")[2]
+        block = f"<!-- {name} -->\n```mermaid\n{drawing}\n```\n<!-- /{name} -->"
+        text = before + block + after
+    return text
 
 
 if __name__ == "__main__":

@@ -9,9 +9,14 @@ from typing import TYPE_CHECKING, Any
 from openmanus_graph.imports import large_import
 
 if TYPE_CHECKING:
+    from openmanus_graph.agents import register_agent
     from openmanus_graph.errors import ConfigError, ToolError
     from openmanus_graph.graphs.browser import build_browser_graph
+    from openmanus_graph.graphs.data_analysis import build_data_analysis_graph
     from openmanus_graph.graphs.manus import build_manus_graph
+    from openmanus_graph.graphs.planner import build_planner_graph
+    from openmanus_graph.graphs.planning import build_planning_graph
+    from openmanus_graph.graphs.swe import build_swe_graph
     from openmanus_graph.registry import open_session
     from openmanus_graph.state.context import Context
     from openmanus_graph.tools.declaration import Observation, manus_tool
@@ -22,9 +27,14 @@ __all__ = [
     "Observation",
     "ToolError",
     "build_browser_graph",
+    "build_data_analysis_graph",
     "build_manus_graph",
+    "build_planner_graph",
+    "build_planning_graph",
+    "build_swe_graph",
     "manus_tool",
     "open_session",
+    "register_agent",
 ]
 
 _HOMES = {
@@ -33,6 +43,11 @@ _HOMES = {
     "Observation": "openmanus_graph.tools.declaration",
     "ToolError": "openmanus_graph.errors",
     "build_browser_graph": "openmanus_graph.graphs.browser",
+    "build_data_analysis_graph": "openmanus_graph.graphs.data_analysis",
+    "build_planner_graph": "openmanus_graph.graphs.planner",
+    "build_planning_graph": "openmanus_graph.graphs.planning",
+    "build_swe_graph": "openmanus_graph.graphs.swe",
+    "register_agent": "openmanus_graph.agents",
     "build_manus_graph": "openmanus_graph.graphs.manus",
     "manus_tool": "openmanus_graph.tools.declaration",
     "open_session": "openmanus_graph.registry",

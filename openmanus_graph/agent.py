@@ -4,22 +4,15 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from langchain_core.tools import BaseTool, StructuredTool
 
 from openmanus_graph.errors import ConfigError
+from openmanus_graph.prompts import SystemPrompt
 
 ToolLike = BaseTool | Callable[..., Any]
 PROMPTS = ("system", "next_step")
-
-
-class SystemPrompt(Protocol):
-    """Renders an agent's own system prompt."""
-
-    def __call__(self, *, workspace: str, date: str, instructions: str) -> str:
-        """Render it for a run's folder, its ISO date, and the project's AGENTS.md or nothing."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)

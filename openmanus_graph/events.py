@@ -7,13 +7,14 @@ Nodes and the two seams send them through LangGraph's custom stream; the command
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, NotRequired, cast
 
 from langgraph.types import Interrupt
 from pydantic import ConfigDict, Discriminator, TypeAdapter, with_config
 from typing_extensions import TypedDict
 
 from openmanus_graph.state.manus import Artifact
+from openmanus_graph.state.plan import Step
 from openmanus_graph.state.reducers import Usage
 
 Emit = Callable[[dict[str, Any]], None]
@@ -116,6 +117,8 @@ class PlanStep(TypedDict):
     depends_on: list[str]
     done_when: str
     status: str
+    seconds: NotRequired[float]
+    cost_usd: NotRequired[float]
 
 
 class Plan(_Event):
@@ -126,7 +129,7 @@ class Plan(_Event):
 
 
 class StepEvent(_Event):
-    """A step of the plan begins or ends."""
+    """A step of the plan begins, or was looked at after its run; `status` is what it is then."""
 
     type: Literal["step_start", "step_end"]
     id: str
@@ -173,6 +176,11 @@ Event = Annotated[
 def notice(emit: Emit, text: str, level: Literal["info", "warning", "error"] = "warning") -> None:
     """Tell the person something in one line."""
     emit({"type": "notice", "level": level, "text": text})
+
+
+def step_event(kind: Literal["step_start", "step_end"], step: Step, status: str) -> dict[str, Any]:
+    """Return the event of a plan's step that begins, or that was looked at after its run."""
+    return {"type": kind, "id": step["id"], "executor": step["executor"], "status": status}
 
 
 GRAPH_EVENTS = (

@@ -51,6 +51,12 @@ def newest_first(messages: Sequence[AnyMessage]) -> Iterator[AnyMessage]:
         yield message
 
 
+def recently_called(messages: Sequence[AnyMessage], tool: str, last: int) -> bool:
+    """Say whether one of the last messages calls a tool."""
+    replies = (message for message in messages[-last:] if isinstance(message, AIMessage))
+    return any(call["name"] == tool for reply in replies for call in reply.tool_calls)
+
+
 def last_reply(messages: Sequence[AnyMessage]) -> AIMessage | None:
     """Return the model's newest message in the current run."""
     return next((m for m in newest_first(messages) if m.type == "ai"), None)

@@ -4,10 +4,15 @@ Approvals have the `HITLRequest` form that agent-chat-ui and Agent Inbox underst
 `kind`, `question` and `calls` beside it.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
+from openmanus_graph.plans import plan_text
+from openmanus_graph.state.plan import Plan
+
+PLAN_FIELDS = ("id", "text", "executor", "depends_on", "done_when")
 Kind = Literal["question", "approval", "unknown_outcome"]
 
 
@@ -46,6 +51,26 @@ def unknown_outcome_request(name: str, args: Mapping[str, Any], call_id: str) ->
     return _request("unknown_outcome", question, name, args, call_id, allowed)
 
 
+def plan_request(plan: Plan, problem: str) -> dict[str, Any]:
+    """Return what an interrupt shows to have a plan approved.
+
+    Args:
+        plan: What would be done.
+        problem: What was wrong with the answer before, if there was one.
+    """
+    steps = [
+        {key: value for key, value in step.items() if key in PLAN_FIELDS} for step in plan["steps"]
+    ]
+    again = f"That cannot be done: {problem}. " if problem else ""
+    question = (
+        f"{again}Carry out this plan? Approve, edit its steps, reject, or say what to change."
+        f"\n\n{plan_text(plan)}"
+    )
+    args = {"title": plan["title"], "steps": steps}
+    allowed = ("approve", "edit", "reject", "respond")
+    return _request("approval", question, "planning", args, plan["plan_id"], allowed)
+
+
 def allowed_decisions(request: Mapping[str, Any]) -> list[str]:
     """Return the decisions that answer a request."""
     return list(request["review_configs"][0]["allowed_decisions"])
@@ -53,6 +78,7 @@ def allowed_decisions(request: Mapping[str, Any]) -> list[str]:
 
 def read_decision(value: Any) -> Decision | None:
     """Understand an answer: a word, a decision, or `{"decisions": [...]}`. None if it is none."""
+    value = _written_out(value)
     fields = _fields(value)
     decisions: Any = fields.get("decisions")
     if isinstance(decisions, list):
@@ -77,6 +103,17 @@ def read_decision(value: Any) -> Decision | None:
             return Decision("edit", args=_fields(args)) if isinstance(args, Mapping) else None
         case _:
             return None
+
+
+def _written_out(value: Any) -> Any:
+    """Read a decision that was typed as JSON; any other text stays as it is."""
+    if not isinstance(value, str) or not value.lstrip().startswith("{"):
+        return value
+    try:
+        fields = _fields(json.loads(value))
+    except ValueError:
+        return value
+    return fields if "type" in fields or "decisions" in fields else value
 
 
 def read_text(value: Any) -> str:

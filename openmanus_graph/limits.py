@@ -55,6 +55,17 @@ def budget_spent(usage: Usage, settings: Settings) -> bool:
     return usage["cost_usd"] >= settings.max_cost_usd
 
 
+def deadline(settings: Settings, started: float, elapsed_s: float) -> float | None:
+    """Return when the run's time is over, on the monotonic clock.
+
+    Args:
+        settings: Hold the limit.
+        started: When the running step began, on the monotonic clock.
+        elapsed_s: The run's time before that step.
+    """
+    return None if settings.timeout_s is None else started + settings.timeout_s - elapsed_s
+
+
 def limit_text(reason: LimitReason, settings: Settings) -> str:
     """Say in words which limit ended the run, and how to go on."""
     match reason:

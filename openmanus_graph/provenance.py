@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
 from openmanus_graph.errors import ToolError
-from openmanus_graph.models.compaction import NOTES_KEY, TASK_KEY
+from openmanus_graph.models.condensed import NOTES_KEY, TASK_KEY
 from openmanus_graph.state.manus import PlannedCall
 from openmanus_graph.tools.declaration import Traits
 from openmanus_graph.web.addresses import PORTS, authority, normal_host, parse_address, within

@@ -13,7 +13,7 @@ import threading
 import uuid
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from langchain_core.callbacks import AsyncCallbackHandler, BaseCallbackManager
 from langchain_core.runnables import RunnableConfig
@@ -23,6 +23,9 @@ from langgraph.runtime import Runtime
 from openmanus_graph.config import resolve_context
 from openmanus_graph.sessions import Session
 
+LANE_KEY = "openmanus_lane"
+"""Metadata of a run inside another one that gets a session of its own: runs side by side must not
+share a kernel, a shell or a page. The session lives as long as the one of the run around it."""
 IDLE_S = 600.0
 CHECKPOINTER_KEY = "__pregel_checkpointer"
 """Where LangGraph keeps a run's checkpointer; it has no public name for it."""
@@ -41,9 +44,20 @@ class _Entry:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
+class _Place(NamedTuple):
+    """Where a chain runs."""
+
+    run: uuid.UUID
+    """Of the graph it belongs to."""
+    key: str
+    """Of that graph's session."""
+    lane: str
+    """Which of several runs side by side this is; see `LANE_KEY`."""
+
+
 _entries: dict[str, _Entry] = {}
-_roots: dict[uuid.UUID, tuple[uuid.UUID, str]] = {}
-"""Run id of a chain -> run id of the graph it belongs to, and that graph's session key."""
+_places: dict[uuid.UUID, _Place] = {}
+"""By the run id of each chain under way."""
 _lock = threading.Lock()
 """Held while entries come and go; sessions are closed in other threads than the event loop's."""
 
@@ -55,7 +69,7 @@ async def enter_session(runtime: Runtime[Any]) -> Session:
         ConfigError: The settings are wrong.
     """
     config = get_config()
-    run, key = _place_of(config)
+    run, key, _ = _place_of(config)
     entry = _entries[key]
     if entry.session is not None and entry.configured_for == run:
         return entry.session
@@ -110,15 +124,19 @@ class SessionKeeper(AsyncCallbackHandler):
         metadata: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        if run_id in _roots:
+        if run_id in _places:
             return  # seen already, by the keeper of a graph around this one
-        known = _roots.get(parent_run_id) if parent_run_id else None
-        if known is not None:
-            _roots[run_id] = known
+        around = _places.get(parent_run_id) if parent_run_id else None
+        lane = str((metadata or {}).get(LANE_KEY, ""))
+        if around is not None and around.lane == lane:
+            _places[run_id] = around
             return
         thread = (metadata or {}).get("thread_id")
-        key = str(thread) if thread else f"run {run_id}"
-        _roots[run_id] = (run_id, key)
+        if around is not None:
+            key = _lane_key(around.key, lane)
+        else:
+            key = str(thread) if thread else f"run {run_id}"
+        _places[run_id] = _Place(run_id, key, lane)
         with _lock:
             entry = _entries.setdefault(key, _Entry(lasting=bool(thread)))
             entry.runs.add(run_id)
@@ -136,13 +154,14 @@ class SessionKeeper(AsyncCallbackHandler):
 
 
 async def _leave(run_id: uuid.UUID) -> None:
-    root, key = _roots.pop(run_id, (None, ""))
-    if root != run_id:
+    place = _places.pop(run_id, None)
+    if place is None or place.run != run_id:
         return
+    key = place.key
     entry = _entries[key]
     entry.runs.discard(run_id)
-    if entry.runs or entry.owners:
-        return
+    if entry.runs or entry.owners or place.lane:
+        return  # a lane ends with the run around it
     if entry.lasting:
         # A timer of its own: the event loop may end before the thread is taken up again.
         entry.idle = threading.Timer(IDLE_S, _close, (key,))
@@ -152,12 +171,12 @@ async def _leave(run_id: uuid.UUID) -> None:
         await asyncio.shield(asyncio.to_thread(_close, key))
 
 
-def _place_of(config: RunnableConfig) -> tuple[uuid.UUID, str]:
+def _place_of(config: RunnableConfig) -> _Place:
     callbacks = config.get("callbacks")
     parent = callbacks.parent_run_id if isinstance(callbacks, BaseCallbackManager) else None
-    if parent is None or parent not in _roots:
+    if parent is None or parent not in _places:
         raise RuntimeError("This node runs outside of a graph that build_manus_graph() made.")
-    return _roots[parent]
+    return _places[parent]
 
 
 async def _line_of(config: RunnableConfig) -> str:
@@ -192,16 +211,22 @@ def _configure(
         return entry.session
 
 
+def _lane_key(key: str, lane: str) -> str:
+    return f"{key}\0{lane}"
+
+
 def _close(key: str) -> None:
     with _lock:
         entry = _entries.get(key)
         if entry is None or entry.runs or entry.owners:
             return  # somebody else still needs it
-        del _entries[key]
+        lanes = [name for name in _entries if name.startswith(_lane_key(key, ""))]
+        closed = [_entries.pop(name) for name in (*lanes, key)]
     if entry.idle is not None:
         entry.idle.cancel()
-    if entry.session is not None:
-        entry.session.close()
+    for left in closed:
+        if left.session is not None:
+            left.session.close()
 
 
 def _close_all() -> None:

@@ -15,12 +15,14 @@ from typing import Any, Protocol, TypeVar, cast
 from langgraph.prebuilt import ToolRuntime
 
 from openmanus_graph.settings import Settings
+from openmanus_graph.state.plan import Plans
 from openmanus_graph.state.reducers import Held, Holdings
 from openmanus_graph.workspace import Workspace
 
 SESSION_KEY = "openmanus_session"
 ASK_KEY = "openmanus_ask"
 MODEL_KEY = "openmanus_model"
+PLANS_KEY = "openmanus_plans"
 
 
 class Handle(Protocol):
@@ -106,7 +108,8 @@ class Session:
 
     def find(self, name: str) -> Handle | None:
         """Return an open handle, if there is one of that name; never waits."""
-        return self._handles.get(name)
+        known = self._handles.get(name)
+        return None if known is None else known.handle
 
     def drop(self, name: str) -> None:
         """Close a handle that is broken or no longer wanted; the next use opens another.
@@ -156,6 +159,12 @@ def model_of(runtime: ToolRuntime[Any, Any]) -> Callable[[str, str], Awaitable[s
     return cast(
         "Callable[[str, str], Awaitable[str]] | None", configurable.get(MODEL_KEY)
     )  # put there by `run_call`
+
+
+def plans_of(runtime: ToolRuntime[Any, Any]) -> Plans:
+    """Return the thread's plans as they stand before the call."""
+    configurable: Mapping[str, Any] = runtime.config.get("configurable", {})
+    return cast("Plans", configurable[PLANS_KEY])  # put there by `run_call`
 
 
 def asker_of(

@@ -143,6 +143,9 @@ class Settings:
     max_cost_usd: float = MAX_COST_USD
     max_total_tokens: int | None = None
     timeout_s: float | None = None
+    max_parallel_steps: int = 4
+    step_timeout_s: float = 3600
+    review_plan: bool = False
     policy: Policy = "ask"
     allow_hosts: tuple[str, ...] = ()
     web: WebSettings = field(default_factory=WebSettings)

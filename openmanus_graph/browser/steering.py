@@ -2,9 +2,6 @@
 
 import asyncio
 import base64
-from collections.abc import Sequence
-
-from langchain_core.messages import AIMessage, AnyMessage
 
 from openmanus_graph.browser.engine import engine
 from openmanus_graph.browser.observing import state
@@ -12,21 +9,12 @@ from openmanus_graph.browser.page import full_text, marked_screenshot
 from openmanus_graph.browser.window import HANDLE, Window
 from openmanus_graph.sessions import Session
 
-TOOL = "browser_use"
-RECENT_MESSAGES = 3
 BUDGET_TOKENS = 600
 ALL_TOKENS = 1_000_000
 LIMIT_S = 10.0
 
 
-def was_used(messages: Sequence[AnyMessage]) -> bool:
-    """Say whether one of the last messages called the browser."""
-    recent = messages[-RECENT_MESSAGES:]
-    called = (message.tool_calls for message in recent if isinstance(message, AIMessage))
-    return any(call["name"] == TOOL for calls in called for call in calls)
-
-
-async def state_for_request(session: Session, *, picture: bool) -> tuple[str, str | None]:
+async def state_for_request(session: Session, picture: bool) -> tuple[str, str | None]:
     """Return what the next request should say of the browser; never fails, and is soon done.
 
     Args:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from openmanus_graph.cli.agents import DEFAULT_AGENT
+from openmanus_graph.agents import DEFAULT_AGENT
 from openmanus_graph.cli.options import InputOptions, OutputOptions, RunOptions
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.models.failure_words import redact
@@ -83,6 +83,7 @@ def to_context(options: RunOptions) -> "Context":
         allow_hosts=tuple(options.allow_host) if options.allow_host else None,
         policy=options.policy,
         browser={"secrets": list(map(SecretStr, options.secret))} if options.secret else None,
+        review_plan=options.review_plan,
         config=options.config,
     )
 

@@ -4,6 +4,7 @@ import gc
 import io
 import sqlite3
 import sys
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -40,6 +41,20 @@ def run(
     from openmanus_graph.cli.run import run_task
 
     raise typer.Exit(run_task(task, given, options, output))
+
+
+@app.command()
+@takes(InputOptions, RunOptions, OutputOptions, without=("agent",))
+def plan(
+    given: InputOptions,
+    options: RunOptions,
+    output: OutputOptions,
+    task: Annotated[str, typer.Argument(help="What to do; - reads it from stdin.")],
+) -> None:
+    """Do one task by a plan, whose steps run side by side."""
+    from openmanus_graph.cli.run import run_task
+
+    raise typer.Exit(run_task(task, replace(given, agent="planning"), options, output))
 
 
 @app.command()

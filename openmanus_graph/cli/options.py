@@ -46,6 +46,10 @@ class RunOptions:
         PolicyName | None,
         typer.Option(help="Calls with external effects: ask, auto (allow) or never. Default ask."),
     ] = None
+    review_plan: Annotated[
+        bool | None,
+        typer.Option("--review-plan/--no-review-plan", help="Ask before a plan is carried out."),
+    ] = None
     config: Annotated[
         str | None, typer.Option(help="Configuration file instead of ./openmanus.toml.")
     ] = None

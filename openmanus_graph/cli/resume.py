@@ -59,11 +59,11 @@ def _plan(thread: str, reply: Reply, options: RunOptions) -> "Run":
         task=known.task,
         context=context,
         options=merged.stored(),
-        make_input=lambda: _next_input(asyncio.run(_state(thread, known.agent)), known, reply),
+        make_input=lambda: _next_input(*asyncio.run(_state(thread, known.agent)), known, reply),
     )
 
 
-def _next_input(state: "StateSnapshot", known: "Thread", reply: Reply) -> Any:
+def _next_input(state: "StateSnapshot", restart: str, known: "Thread", reply: Reply) -> Any:
     """Decide how a thread goes on: answered, from where it was cut off, or with a new limit."""
     from langgraph.types import Command
 
@@ -83,7 +83,7 @@ def _next_input(state: "StateSnapshot", known: "Thread", reply: Reply) -> Any:
         raise ConfigError(
             "This thread is finished. Ask for more with: openmanus run --thread ID TASK."
         )
-    return Command(goto="think")
+    return Command(goto=restart)
 
 
 def _lost_message(state: "StateSnapshot", known: "Thread", *, cut_off: bool) -> Any:
@@ -116,12 +116,12 @@ def _answered(state: "StateSnapshot", value: Any, wanted: str | None) -> Any:
     return Command(resume={wanted or open_ids[0]: value})
 
 
-async def _state(thread: str, agent: str) -> "StateSnapshot":
-    from openmanus_graph.cli.agents import build_agent
+async def _state(thread: str, agent: str) -> "tuple[StateSnapshot, str]":
+    from openmanus_graph.agents import build_agent, restart_node
     from openmanus_graph.config.resolve import openmanus_home
     from openmanus_graph.persistence.checkpoints import open_checkpointer
 
     async with open_checkpointer(openmanus_home()) as checkpointer:
         graph = build_agent(agent, checkpointer=checkpointer)
         state: StateSnapshot = await graph.aget_state({"configurable": {"thread_id": thread}})
-        return state
+        return state, restart_node(graph) or next(iter(graph.nodes))

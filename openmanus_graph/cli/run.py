@@ -3,7 +3,7 @@
 import sys
 from typing import Any
 
-from openmanus_graph.cli.agents import check_agent
+from openmanus_graph.agents import check_agent
 from openmanus_graph.cli.launch import launch, prepare_input, take_thread, to_context
 from openmanus_graph.cli.options import InputOptions, OutputOptions, RunOptions
 from openmanus_graph.errors import ConfigError

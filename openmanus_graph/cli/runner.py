@@ -16,7 +16,7 @@ from langgraph.errors import GraphDrained
 from langgraph.runtime import RunControl
 from langgraph.types import Command, Interrupt
 
-from openmanus_graph.cli.agents import build_agent
+from openmanus_graph.agents import build_agent
 from openmanus_graph.cli.failures import ToldError, complaint_of, is_storage_fault
 from openmanus_graph.cli.lock import hold_thread
 from openmanus_graph.config import resolve_settings
@@ -24,6 +24,7 @@ from openmanus_graph.config.resolve import openmanus_home
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.events import GRAPH_EVENTS, interrupt_event
 from openmanus_graph.history import last_text
+from openmanus_graph.imports import leave_alone_what_is_loaded
 from openmanus_graph.models.build import prepare_model
 from openmanus_graph.persistence.checkpoints import open_checkpointer
 from openmanus_graph.persistence.database import open_database
@@ -86,6 +87,7 @@ async def run_graph(run: Run, view: View, person: Person) -> int:
     settings = await asyncio.to_thread(resolve_settings, run.context, run.thread)
     # No thread begins with a model that cannot be asked, or a sandbox that does not work here.
     await prepare_model(settings.main)
+    leave_alone_what_is_loaded()
     await asyncio.to_thread(choose_sandbox, settings.sandbox)
     with hold_thread(home, run.thread):
         given = await asyncio.to_thread(run.make_input)
@@ -171,6 +173,7 @@ class _Driver:
             self.config,
             context=self.run.context,
             stream_mode=["custom"],
+            subgraphs=True,  # the steps of a plan run in graphs of their own
             version="v2",
             durability="sync",
             control=self.control,

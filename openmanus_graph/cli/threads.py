@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from openmanus_graph.cli.agents import build_agent
+from openmanus_graph.agents import build_agent
 from openmanus_graph.cli.failures import prepare_home
 from openmanus_graph.cli.lock import hold_thread, is_running
 from openmanus_graph.cli.views import printable

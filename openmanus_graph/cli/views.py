@@ -20,6 +20,7 @@ from openmanus_graph.cli.lines import Lines
 from openmanus_graph.cli.options import OutputOptions
 from openmanus_graph.cli.runner import View
 from openmanus_graph.events import interrupt_event
+from openmanus_graph.plans import MARKS
 
 OUTPUT_LINES = 6
 _REPLIES = {
@@ -72,6 +73,8 @@ class TerminalView:
         self.spinner: Status | None = None
         self.line_open = False
         self.workspace = ""
+        self.plan: dict[str, str] = {}
+        """Lines of the plan's steps as they were last shown."""
 
     def show(self, event: Mapping[str, Any]) -> None:
         """Show an event."""
@@ -127,6 +130,14 @@ class TerminalView:
         style = {"info": "dim", "warning": "yellow", "error": "red"}[event["level"]]
         self._line(f"[{style}]{escape(printable(event['text']))}[/]")
 
+    def _plan(self, event: Mapping[str, Any]) -> None:
+        """Show the checklist: all of it when it is new, then the steps that changed."""
+        for step in event["steps"]:
+            line = _checklist_line(step)
+            if self.plan.get(step["id"]) != line:
+                self._line(line)
+            self.plan[step["id"]] = line
+
     def _limit(self, event: Mapping[str, Any]) -> None:
         self._line(f"[yellow]limit reached: {escape(event['reason'])}[/]")
 
@@ -179,6 +190,14 @@ class TerminalView:
         if self.spinner is not None:
             self.spinner.stop()
             self.spinner = None
+
+
+def _checklist_line(step: Mapping[str, Any]) -> str:
+    facts = [step["executor"]]
+    if step.get("seconds"):
+        facts += [f"{step['seconds']:.1f} s", f"${step.get('cost_usd', 0.0):.4f}"]
+    mark, text = escape(MARKS[step["status"]]), escape(printable(step["text"]))
+    return f"{mark} [bold]{escape(step['id'])}[/] {text} [dim]({escape(', '.join(facts))})[/]"
 
 
 DECISIONS = {

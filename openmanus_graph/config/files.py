@@ -112,6 +112,9 @@ class ConfigFile(_Section):
     base_url: str | None = None
     model_options: dict[str, Any] | None = None
     max_steps: int | None = Field(default=None, gt=0)
+    max_parallel_steps: int | None = Field(default=None, gt=0)
+    step_timeout_s: float | None = Field(default=None, gt=0)
+    review_plan: bool | None = None
     max_cost_usd: float | None = Field(default=None, gt=0)
     max_total_tokens: int | None = Field(default=None, gt=0)
     timeout_s: float | None = Field(default=None, gt=0)

@@ -35,6 +35,14 @@ WORKING_FOLDER_FILES = ("openmanus.toml", "config/config.toml")
 KEY_FILES = (".env", "openmanus.toml", "config/config.toml", "config/mcp.json", "mcp.json")
 HOME = ".openmanus"
 MAX_INSTRUCTIONS_CHARS = 20_000
+POSITIVE = (
+    "max_steps",
+    "max_cost_usd",
+    "max_total_tokens",
+    "timeout_s",
+    "max_parallel_steps",
+    "step_timeout_s",
+)
 
 
 def resolve_context(runtime: Runtime[Any], thread: str) -> Settings:
@@ -83,6 +91,9 @@ def resolve_settings(context: Context, thread: str) -> Settings:
         max_cost_usd=pick("max_cost_usd", MAX_COST_USD),
         max_total_tokens=token_limit,
         timeout_s=pick("timeout_s"),
+        max_parallel_steps=pick("max_parallel_steps", 4),
+        step_timeout_s=pick("step_timeout_s", 3600.0),
+        review_plan=pick("review_plan", False),
         policy=pick("policy", "ask"),
         allow_hosts=allowed_hosts(pick("allow_hosts", ())),
         web=web_settings(context, layers),
@@ -163,7 +174,7 @@ def _validated(context: Context) -> Context:
             for item in error.errors(include_url=False, include_input=False)
         )
         raise ConfigError(f"The run's settings are wrong: {problems}.") from error
-    for name in ("max_steps", "max_cost_usd", "max_total_tokens", "timeout_s"):
+    for name in POSITIVE:
         value = getattr(checked, name)
         if value is not None and not value > 0:
             raise ConfigError(f"{name} is {value}; it must be more than 0.")

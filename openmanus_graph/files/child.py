@@ -20,11 +20,14 @@ TIMEOUT_S = 60
 _MEMORY_BYTES = 2 * 1024**3
 _START = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from openmanus_graph.files.child import main; main(sys.argv[2], json.loads(sys.argv[3]))"
+    "from openmanus_graph.files.child import main; "
+    "main(sys.argv[2], *map(json.loads, sys.argv[3:]))"
 )
 
 
-def run_in_child(entry: str, file: BinaryIO, request: dict[str, Any], *, what: str) -> Any:
+def run_in_child(
+    entry: str, file: BinaryIO, request: dict[str, Any], *, what: str, reserves: bool = False
+) -> Any:
     """Call a function in a child with the opened file and a request; return what it returns.
 
     Blocks.
@@ -34,13 +37,15 @@ def run_in_child(entry: str, file: BinaryIO, request: dict[str, Any], *, what: s
         file: The child gets it instead of a path, which could change. Read from its start.
         request: JSON values.
         what: Names the thing in errors, such as "The pdf parser".
+        reserves: The function needs a library that reserves far more addresses than it uses.
 
     Raises:
         ToolError: The function raised one, or the child came to no good end.
     """
     package = str(Path(__file__).parents[2])
     path = [entry for entry in sys.path if entry and entry != package]
-    arguments = [json.dumps([*path, package]), entry, json.dumps(request)]
+    limits = {"RLIMIT_DATA" if reserves else "RLIMIT_AS": _MEMORY_BYTES, "RLIMIT_CPU": TIMEOUT_S}
+    arguments = [json.dumps([*path, package]), entry, json.dumps(request), json.dumps(limits)]
     command = [sys.executable, "-I", "-X", "utf8", "-W", "ignore", "-c", _START, *arguments]
     file.seek(0)
     try:
@@ -64,10 +69,10 @@ def run_in_child(entry: str, file: BinaryIO, request: dict[str, Any], *, what: s
     return answer["value"]
 
 
-def main(entry: str, request: dict[str, Any]) -> None:
+def main(entry: str, request: dict[str, Any], limits: dict[str, int]) -> None:
     """Run in the child: read the file on stdin, write the answer to stdout as JSON."""
-    for limit, most in ((resource.RLIMIT_AS, _MEMORY_BYTES), (resource.RLIMIT_CPU, TIMEOUT_S)):
-        _limit(limit, most)
+    for name, most in limits.items():
+        _limit(getattr(resource, name), most)
     module, _, name = entry.partition(":")
     answer: dict[str, Any]
     try:

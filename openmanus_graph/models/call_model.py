@@ -7,14 +7,20 @@ import asyncio
 import base64
 import mimetypes
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, AIMessageChunk, AnyMessage, BaseMessage
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    AnyMessage,
+    BaseMessage,
+    HumanMessage,
+)
 from langchain_core.prompt_values import ChatPromptValue
 
 from openmanus_graph.events import Emit, notice
@@ -26,13 +32,15 @@ from openmanus_graph.models.caching import with_cache_marks
 from openmanus_graph.models.chunks import merged_message
 from openmanus_graph.models.identity import provider_of
 from openmanus_graph.models.prices import cost_usd, usage_of
-from openmanus_graph.models.projection import Pictures, Projector, picture_paths
+from openmanus_graph.models.projection import Pictures, Projector, picture_paths, steering_message
 from openmanus_graph.models.retries import max_retries_of, with_retries
 from openmanus_graph.models.storable import storable
 from openmanus_graph.sessions import Session
 from openmanus_graph.settings import ModelSettings, Settings
 from openmanus_graph.state.reducers import Usage
 from openmanus_graph.tools.toolset import Toolset
+
+LiveState = Callable[[bool], Awaitable[tuple[str, str | None]]]
 
 
 @dataclass(frozen=True)
@@ -46,6 +54,9 @@ class ModelCall:
     tools: Toolset
     progress: Progress
     step: int
+    live: LiveState | None = None
+    """Returns what a tool shows now, as text and, if the model sees (the argument), as a data URL;
+    it stands after the steering text."""
 
 
 async def call_model(call: ModelCall, session: Session, emit: Emit) -> tuple[AIMessage, Usage]:
@@ -139,12 +150,18 @@ async def _request(
             "vision_model to one that sees, or [llm] sees_images = true if this one does."
         )
         _once(session, emit, text)
+    steering = await _steering(call, sees=sees_images(model, chosen))
     messages = _projector(session).project(
-        call.history, system=call.system, steering=call.steering, pictures=pictures
+        call.history, system=call.system, steering=steering, pictures=pictures
     )
     name = model_name(chosen)
-    stable = len(messages) - 1 if call.steering else None
+    stable = None if steering is None else len(messages) - 1
     return with_cache_marks(messages, provider_of(chosen), name, stable)
+
+
+async def _steering(call: ModelCall, *, sees: bool) -> HumanMessage | None:
+    text, picture = ("", None) if call.live is None else await call.live(sees)
+    return steering_message("\n\n".join(filter(None, (call.steering, text))), picture)
 
 
 async def _ask(

@@ -160,7 +160,8 @@ class NotesWriter:
 
     def __init__(self, call: ModelCall, session: Session, emit: Emit) -> None:
         self._session, self._emit = session, emit
-        self._call = replace(call, system=compaction_system(), steering="", tools=Toolset({}, None))
+        alone = replace(call, steering="", live=None, tools=Toolset({}, None))
+        self._call = replace(alone, system=compaction_system())
         self.spent = no_usage()
 
     async def write(self, parts: Parts, pieces: Sequence[str], max_chars: int) -> str:

@@ -31,7 +31,11 @@ CUT_OFF = (
 
 
 def project(
-    messages: Sequence[AnyMessage], *, system: str, steering: str, pictures: Pictures | None
+    messages: Sequence[AnyMessage],
+    *,
+    system: str,
+    steering: HumanMessage | None,
+    pictures: Pictures | None,
 ) -> list[BaseMessage]:
     """Make the messages of a request.
 
@@ -39,12 +43,11 @@ def project(
         messages: The conversation.
         system: The system prompt.
         steering: What to add at the end of this request only.
-        pictures: The pictures to send; None when the model does not see.
+        pictures: The pictures to send; None when the model does not see. Of those that tools made,
+            only the newest are sent: each costs as much as a page of text.
     """
     request: list[BaseMessage] = [SystemMessage(system), *_shown(messages, pictures)]
-    if steering:
-        request.append(HumanMessage(steering))
-    return request
+    return request if steering is None else [*request, steering]
 
 
 class Projector:
@@ -70,7 +73,7 @@ class Projector:
         messages: Sequence[AnyMessage],
         *,
         system: str,
-        steering: str,
+        steering: HumanMessage | None,
         pictures: Pictures | None,
     ) -> list[BaseMessage]:
         """Do as the function `project`."""
@@ -80,7 +83,7 @@ class Projector:
         if self._system.content != system:
             self._system = SystemMessage(system)
         newest = _shown(messages[len(self._known) :], None)
-        last = [HumanMessage(steering)] if steering else []
+        last = [] if steering is None else [steering]
         return [self._system, *self._request, *newest, *last]
 
     def _learn(self, messages: Sequence[AnyMessage]) -> None:
@@ -99,7 +102,7 @@ class Projector:
 def _shown(messages: Sequence[AnyMessage], pictures: Pictures | None) -> list[BaseMessage]:
     """Return whole turns as they are sent."""
     request: list[BaseMessage] = []
-    position = 0
+    position, newest = 0, _newest_made(messages)
     while position < len(messages):
         message = messages[position]
         position += 1
@@ -109,10 +112,31 @@ def _shown(messages: Sequence[AnyMessage], pictures: Pictures | None) -> list[Ba
                 result = cast("ToolMessage", messages[position])
                 results.setdefault(result.tool_call_id, result)
                 position += 1
-            request += _turn(message, results, pictures)
+            made = pictures if pictures is None or position > newest else {}
+            request += _turn(message, results, made)
         elif message.type != "tool":
             request.append(_with_pictures(message, picture_paths(message), pictures))
     return request
+
+
+def _newest_made(messages: Sequence[AnyMessage]) -> int:
+    """Return the place of the newest tool result with pictures, -1 if there is none."""
+    places = range(len(messages) - 1, -1, -1)
+    made = (n for n in places if messages[n].type == "tool" and picture_paths(messages[n]))
+    return next(made, -1)
+
+
+def steering_message(text: str, picture: str | None = None) -> HumanMessage | None:
+    """Return what stands at the end of one request only, if there is anything to say.
+
+    Args:
+        text: In words.
+        picture: A data URL.
+    """
+    if picture is not None:
+        shown = {"type": "image_url", "image_url": {"url": picture}}
+        return HumanMessage([{"type": "text", "text": text}, shown])
+    return HumanMessage(text) if text else None
 
 
 def pictured(messages: Sequence[AnyMessage]) -> list[AnyMessage]:

@@ -53,8 +53,7 @@ async def with_retries(
             if pause > LONGEST_WAIT_S:
                 raise ModelError("retry", _too_long(failure, pause)) from error
         notice(
-            f"{failure.event} Attempt {attempt} of {max_attempts}; "
-            f"the next one in {pause:.0f} s."
+            f"{failure.event} Attempt {attempt} of {max_attempts}; the next one in {pause:.0f} s."
         )
         await sleep(pause)
     raise ValueError("max_retries must not be negative")

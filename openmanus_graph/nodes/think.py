@@ -3,6 +3,7 @@
 import asyncio
 import datetime
 import time
+from functools import partial
 from typing import Any
 
 from langchain_core.messages import AnyMessage
@@ -12,10 +13,10 @@ from langgraph.types import Overwrite, Send
 from openmanus_graph.agent import Agent
 from openmanus_graph.artifacts import take_baseline
 from openmanus_graph.events import Emit, notice
-from openmanus_graph.history import last_user_message, planned_calls
+from openmanus_graph.history import last_user_message, planned_calls, recently_called
 from openmanus_graph.limits import LimitReached, Progress
 from openmanus_graph.lost import lost, still_held
-from openmanus_graph.models.call_model import ModelCall
+from openmanus_graph.models.call_model import LiveState, ModelCall
 from openmanus_graph.models.compaction import Thought, call_with_room
 from openmanus_graph.models.failures import ModelError
 from openmanus_graph.models.storable import cut_by
@@ -26,9 +27,14 @@ from openmanus_graph.registry import enter_session
 from openmanus_graph.sessions import Session
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ActInput, ManusState, PlannedCall
+from openmanus_graph.state.plan import no_plans
 from openmanus_graph.state.reducers import no_usage
 from openmanus_graph.tools.declaration import traits_of
 from openmanus_graph.tools.toolset import run_tools
+
+BROWSER, BROWSER_HANDLE = "browser_use", "browser"
+RECENT_MESSAGES = 3
+"""As long as one of these used the browser, requests carry its state."""
 
 ManusUpdate = dict[str, Any]  # an update may hold `Overwrite`, which no TypedDict can say
 
@@ -52,6 +58,7 @@ async def think(state: ManusState, runtime: Runtime[Context], *, agent: Agent) -
         tools=run_tools(agent, session),
         progress=progress,
         step=progress.steps + 1,
+        live=live_state(session, now),
     )
     thought = await call_with_room(call, session, runtime.stream_writer)
     elapsed_s = progress.elapsed_s + time.monotonic() - started
@@ -145,6 +152,16 @@ def steering(agent: Agent, session: Session, state: ManusState, gone: list[str])
     return "\n\n".join(filter(None, (next_step, state.get("hint", ""), told)))
 
 
+def live_state(session: Session, state: ManusState) -> LiveState | None:
+    """Return who tells what the browser shows now, while it is in use."""
+    recent = recently_called(state["messages"], BROWSER, RECENT_MESSAGES)
+    if not recent or session.find(BROWSER_HANDLE) is None:
+        return None
+    from openmanus_graph.browser.steering import state_for_request
+
+    return partial(state_for_request, session)
+
+
 async def route_after_think(state: ManusState, *, agent: Agent) -> list[Send] | str:
     """Send each chain of calls to `act`; an outcome ends the run; the rest is looked into.
 
@@ -155,7 +172,7 @@ async def route_after_think(state: ManusState, *, agent: Agent) -> list[Send] | 
     chains = call_chains(agent, state["messages"])
     if not chains:
         return "stuck_check"
-    elapsed_s, held = state.get("elapsed_s", 0.0), state.get("held", {})
+    elapsed_s, plans = state.get("elapsed_s", 0.0), state.get("plans") or no_plans()
     return [
         Send(
             "act",
@@ -164,7 +181,8 @@ async def route_after_think(state: ManusState, *, agent: Agent) -> list[Send] | 
                 branch=state["branch"],
                 elapsed_s=elapsed_s,
                 usage=state["usage"],
-                held=held,
+                held=state.get("held", {}),
+                plans=plans,
             ),
         )
         for chain in chains

@@ -3,33 +3,40 @@
 from collections.abc import Iterable
 from importlib import resources
 from string import Template
+from typing import Protocol
 
 from openmanus_graph.stuck import Verdict
 
 
-def manus_system_prompt(*, workspace: str, date: str, instructions: str) -> str:
-    """Render the system prompt of manus.
+class SystemPrompt(Protocol):
+    """Renders an agent's own system prompt."""
 
-    Args:
-        workspace: Absolute path of the run's folder.
-        date: ISO date on which the run began.
-        instructions: The project's AGENTS.md, or nothing.
-    """
-    text = _render("manus_system", workspace=workspace, date=date)
-    return _with_instructions(text, instructions)
+    def __call__(self, *, workspace: str, date: str, instructions: str) -> str:
+        """Render it.
 
-
-def browser_system_prompt(*, workspace: str, date: str, instructions: str) -> str:
-    """Render the system prompt of the browser agent; takes what manus's takes."""
-    text = _render("browser_system", workspace=workspace, date=date)
-    return _with_instructions(text, instructions)
+        Args:
+            workspace: Absolute path of the run's folder.
+            date: ISO date on which the run began.
+            instructions: The project's AGENTS.md, or nothing.
+        """
+        ...
 
 
-def _with_instructions(text: str, instructions: str) -> str:
-    """Add the project's AGENTS.md to a system prompt."""
-    if not instructions:
-        return text
-    return f"{text}\n\n{_render('project_instructions', instructions=instructions.strip())}"
+def _system_prompt(name: str) -> SystemPrompt:
+    def render(*, workspace: str, date: str, instructions: str) -> str:
+        text = _render(name, workspace=workspace, date=date)
+        if not instructions:
+            return text
+        return f"{text}\n\n{_render('project_instructions', instructions=instructions.strip())}"
+
+    return render
+
+
+manus_system_prompt = _system_prompt("manus_system")
+browser_system_prompt = _system_prompt("browser_system")
+planner_system_prompt = _system_prompt("planner_system")
+data_analysis_system_prompt = _system_prompt("data_analysis_system")
+swe_system_prompt = _system_prompt("swe_system")
 
 
 def stuck_hint(verdict: Verdict) -> str:
@@ -119,6 +126,88 @@ def extract_merge(*, goal: str, url: str, answers: str) -> str:
         answers: One after another.
     """
     return _render("extract_merge", goal=goal, url=url, answers=answers)
+
+
+def plan_create(*, roster: str, date: str) -> str:
+    """Render the system prompt of the call that makes a plan.
+
+    Args:
+        roster: The executors, a line each.
+        date: ISO date.
+    """
+    return _render("plan_create", roster=roster, date=date)
+
+
+def plan_missing(*, problem: str) -> str:
+    """Render why a reply was no plan."""
+    return _render("plan_missing", problem=problem)
+
+
+def plan_mend(*, plan: str, failures: str, replaced: str, completed: str) -> str:
+    """Render the request to replace a part of a plan.
+
+    Args:
+        plan: As it stands.
+        failures: What went wrong, a line per step.
+        replaced: Ids of the steps that new ones take the place of.
+        completed: Ids that new steps may depend on.
+    """
+    return _render(
+        "plan_mend", plan=plan, failures=failures, replaced=replaced, completed=completed
+    )
+
+
+def plan_rejected(*, plan: str, reason: str) -> str:
+    """Render what a person wants of a plan that they sent back."""
+    return _render("plan_rejected", plan=plan, reason=reason)
+
+
+def plan_step(*, task: str, plan: str, step: str, text: str, given: str, scratch: str) -> str:
+    """Render what an executor is asked.
+
+    Args:
+        task: The user's words.
+        plan: As it stands.
+        step: The step's id.
+        text: What it says.
+        given: Results of the steps before it, and what went wrong the last time.
+        scratch: Folder of its own.
+    """
+    return _render(
+        "plan_step", task=task, plan=plan, step=step, text=text, given=given, scratch=scratch
+    )
+
+
+def plan_check() -> str:
+    """Render the system prompt of the call that checks a step."""
+    return _render("plan_check")
+
+
+def plan_evidence(*, text: str, done_when: str, result: str, files: str) -> str:
+    """Render what that call is shown.
+
+    Args:
+        text: The step's.
+        done_when: The question.
+        result: What the step's run answered.
+        files: What it changed.
+    """
+    return _render("plan_evidence", text=text, done_when=done_when, result=result, files=files)
+
+
+def plan_summary() -> str:
+    """Render the system prompt of the call that writes the answer."""
+    return _render("plan_summary")
+
+
+def plan_results(*, task: str, results: str) -> str:
+    """Render what that call is shown.
+
+    Args:
+        task: The user's words.
+        results: Of all steps.
+    """
+    return _render("plan_results", task=task, results=results)
 
 
 def _render(name: str, **values: str) -> str:

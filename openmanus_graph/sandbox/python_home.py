@@ -8,6 +8,8 @@ import shutil
 import sys
 from pathlib import Path
 
+from filelock import FileLock
+
 _PIP = '#!/bin/sh\nexec "$(dirname "$0")/python" -m pip "$@"\n'
 
 
@@ -31,7 +33,16 @@ def base_python() -> Path:
 
 
 def make_python(folder: Path) -> Path:
-    """Create the environment unless it is there; return its interpreter."""
+    """Create the environment unless it is there; return its interpreter.
+
+    One at a time: the steps of a plan share a workspace, and begin together.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder.with_suffix(".lock")):
+        return _make_python(folder)
+
+
+def _make_python(folder: Path) -> Path:
     base, version = base_python(), f"{sys.version_info.major}.{sys.version_info.minor}"
     packages = folder / "lib" / f"python{version}" / "site-packages"
     python = folder / "bin" / "python"
@@ -40,9 +51,11 @@ def make_python(folder: Path) -> Path:
     parents = "".join(
         f"import site; site.addsitedir({str(path)!r})\n" for path in package_folders()
     )
-    marker = folder / "pyvenv.cfg"
+    marker, path = folder / "pyvenv.cfg", packages / "_parent.pth"
     if marker.exists() and marker.read_text() != configuration:
         shutil.rmtree(folder)  # made for another Python, whose packages would not load
+    if marker.exists() and path.exists() and path.read_text() == parents and python.exists():
+        return python
     packages.mkdir(parents=True, exist_ok=True)
     python.parent.mkdir(exist_ok=True)
     for name in ("python", "python3", f"python{version}"):
@@ -53,6 +66,6 @@ def make_python(folder: Path) -> Path:
         script = python.with_name(name)
         script.write_text(_PIP)
         script.chmod(0o755)
-    (packages / "_parent.pth").write_text(parents)
+    path.write_text(parents)
     marker.write_text(configuration)
     return python

@@ -39,6 +39,12 @@ class Context:
     """Input and output tokens of one run, together. Default: no limit."""
     timeout_s: float | None = None
     """Seconds of one run, waiting for people not counted. Default: no limit."""
+    max_parallel_steps: int | None = None
+    """Steps of a plan that run at once. Default 4."""
+    step_timeout_s: float | None = None
+    """Seconds of one step of a plan. Default 3600."""
+    review_plan: bool | None = None
+    """Whether a person sees a plan before it is carried out. Default no."""
     workspace: str | None = None
     """Folder of the run's files. Default `./workspace/<thread>`."""
     sandbox: SandboxMode | None = None

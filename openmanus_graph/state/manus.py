@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
+from openmanus_graph.state.plan import Plans
 from openmanus_graph.state.reducers import (
     Holdings,
     Messages,
@@ -56,6 +57,8 @@ class ActInput(TypedDict):
     """What live handles held before this step."""
     usage: Usage
     """What the run has cost before this step."""
+    plans: Plans
+    """The thread's plans before this step."""
 
 
 class ManusInput(TypedDict):
@@ -112,3 +115,5 @@ class ManusState(TypedDict):
     """Of this run, sub-agents included."""
     artifacts: list[Artifact]
     """Files created or changed by the run; set by `terminate`."""
+    plans: Plans
+    """Made with the `planning` tool, over all runs of the thread; written by `act`."""

@@ -33,9 +33,47 @@ def browser_tools() -> list[BaseTool]:
     return [*web_tools(), *closing_tools()]
 
 
+def planner_tools() -> list[BaseTool]:
+    """Return the planner's tools: manus's, and `planning`."""
+    from openmanus_graph.tools.planning import planning
+
+    return [planning, *default_tools()]
+
+
+def swe_tools() -> list[BaseTool]:
+    """Return the software agent's tools."""
+    from openmanus_graph.tools.bash import bash
+    from openmanus_graph.tools.str_replace_editor import str_replace_editor
+
+    return [bash, str_replace_editor, *closing_tools()]
+
+
+def data_analysis_tools() -> list[BaseTool]:
+    """Return the data analyst's tools."""
+    from openmanus_graph.tools.data_visualization import data_visualization
+    from openmanus_graph.tools.python_execute import python_execute
+    from openmanus_graph.tools.read_file import read_file
+    from openmanus_graph.tools.str_replace_editor import str_replace_editor
+    from openmanus_graph.tools.visualization_preparation import visualization_preparation
+
+    return [
+        python_execute,
+        visualization_preparation,
+        data_visualization,
+        read_file,
+        str_replace_editor,
+        *closing_tools(),
+    ]
+
+
 def web_tools() -> list[BaseTool]:
     """Return the tools that reach the web."""
-    return []  # wired when they stand
+    from openmanus_graph.tools.browser_use import browser_use
+    from openmanus_graph.tools.crawl4ai import crawl4ai
+    from openmanus_graph.tools.fetch_page import fetch_page
+    from openmanus_graph.tools.web_search import web_search
+
+    return [browser_use, web_search, crawl4ai, fetch_page]
 
 
 def closing_tools() -> list[BaseTool]:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from langchain_core.tools import BaseTool, StructuredTool
 
+from openmanus_graph.state.plan import Plans
 from openmanus_graph.state.reducers import Usage
 
 Effect = Literal["pure", "workspace", "external"]
@@ -70,6 +71,8 @@ class Observation:
     """The validated object of `create_chat_completion`."""
     ends_run: Literal["answer", "success", "failure"] | None = None
     """How the run ends once the other calls of the step have succeeded."""
+    plans: Plans | None = None
+    """The thread's plans after the call, if it changed them."""
 
 
 ToolFunction = Callable[..., Any]

@@ -28,8 +28,19 @@ async def python_execute(  # noqa: D417  # the model never sees `runtime`
         code: The code.
         timeout_s: Seconds until it is interrupted.
     """
+    own = session_of(runtime).settings.sandbox.timeout_s
+    return await run_code(code, runtime, own if timeout_s == _DEFAULT_S else max(1.0, timeout_s))
+
+
+async def run_code(code: str, runtime: ToolRuntime[Any, Any], limit: float) -> Observation:
+    """Run code in the thread's kernel.
+
+    Args:
+        code: The code.
+        runtime: Of the tool call.
+        limit: Seconds until it is interrupted.
+    """
     session = session_of(runtime)
-    limit = session.settings.sandbox.timeout_s if timeout_s == _DEFAULT_S else max(1.0, timeout_s)
     kernel, note = await asyncio.to_thread(_kernel, session)
     warn_of_sandbox(session, runtime.stream_writer)
     result = await run_blocking(kernel.worker, lambda: kernel.execute(code, limit), kernel.stop)

@@ -21,13 +21,14 @@ from openmanus_graph.canonical import canonical
 from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.events import Emit
 from openmanus_graph.interrupts import approval_request, unknown_outcome_request
-from openmanus_graph.lost import changes, lost
 from openmanus_graph.limits import Progress
+from openmanus_graph.lost import changes, lost
 from openmanus_graph.models.tool_model import ToolModel
 from openmanus_graph.persistence.ledger import EffectKey, Entry, Ledger
 from openmanus_graph.provenance import strange_addresses
-from openmanus_graph.sessions import ASK_KEY, MODEL_KEY, SESSION_KEY, Session
+from openmanus_graph.sessions import ASK_KEY, MODEL_KEY, PLANS_KEY, SESSION_KEY, Session
 from openmanus_graph.state.manus import PlannedCall
+from openmanus_graph.state.plan import Plans, current_step
 from openmanus_graph.state.reducers import Held, Holdings
 from openmanus_graph.tools.declaration import Observation, Traits, traits_of
 from openmanus_graph.tools.observations import labelled, of_blocks, out_of_time, remembered
@@ -39,6 +40,13 @@ GRACE_S = 15.0
 """Time a tool with a time limit of its own has to answer after it."""
 
 log = logging.getLogger(__name__)
+
+
+@dataclass
+class PlanBook:
+    """The thread's plans, as the calls of a chain change them."""
+
+    plans: Plans
 
 
 @dataclass(frozen=True)
@@ -56,6 +64,7 @@ class CallScope:
     questions: Questions
     progress: Progress
     """How far the run had come before this step."""
+    book: PlanBook
     deadline: float | None = None
     """When the run's time limit is over, on the monotonic clock."""
     held: Holdings = field(default_factory=dict[str, Held])
@@ -70,7 +79,10 @@ async def run_call(call: PlannedCall, scope: CallScope) -> ToolMessage:
     except ToolError as error:
         _announce(call, call["args"], scope)
         observation = Observation(str(error), failed=True)
-    return _answer(call, observation, scope, started)
+    serves = current_step(scope.book.plans)
+    if observation.plans is not None:
+        scope.book.plans = observation.plans
+    return _answer(call, observation, serves, scope, started)
 
 
 async def _settled(call: PlannedCall, scope: CallScope) -> Observation:
@@ -260,6 +272,7 @@ async def _invoke(
         SESSION_KEY: scope.session,
         ASK_KEY: partial(scope.questions.ask, key, "question"),
         MODEL_KEY: model.ask,
+        PLANS_KEY: scope.book.plans,
     }
     config: RunnableConfig = {**scope.config, "configurable": configurable}
     request = {"type": "tool_call", "id": call["id"], "name": call["name"], "args": call["args"]}
@@ -285,7 +298,11 @@ def _announce(call: PlannedCall, args: dict[str, Any], scope: CallScope) -> None
 
 
 def _answer(
-    call: PlannedCall, observation: Observation, scope: CallScope, started: float
+    call: PlannedCall,
+    observation: Observation,
+    serves: str | None,
+    scope: CallScope,
+    started: float,
 ) -> ToolMessage:
     scope.emit(
         {
@@ -304,6 +321,8 @@ def _answer(
     }
     if observation.edited:
         extra["edited"] = True
+    if serves is not None:
+        extra["plan_step"] = serves
     return ToolMessage(
         content=observation.text,
         name=call["name"],

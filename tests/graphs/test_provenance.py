@@ -11,7 +11,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
 from openmanus_graph import build_manus_graph
-from openmanus_graph.models.compaction import NOTES_KEY, TASK_KEY
+from openmanus_graph.models.condensed import NOTES_KEY, TASK_KEY
 from openmanus_graph.provenance import domains_in, unvouched_addresses
 from openmanus_graph.state.manus import PlannedCall
 from openmanus_graph.tools.ask_human import ask_human

@@ -72,11 +72,14 @@ async def run_graph(
         context=Context(model=model, **context),
         stream_mode=["updates", "custom", "values"],
         version="v2",
+        subgraphs=True,
         durability="sync" if graph.checkpointer else None,
     )
     async for part in parts:
         if part["type"] == "custom":
             events.append(part["data"])
+        elif part["ns"]:
+            continue  # of a graph inside this one
         elif part["type"] == "updates":
             nodes += [name for name in part["data"] if not name.startswith("__")]
         else:

@@ -11,8 +11,9 @@ from blockbuster import blockbuster_ctx
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from openmanus_graph.browser import dialogs
-from openmanus_graph.browser.steering import state_for_request, was_used
+from openmanus_graph.browser.steering import state_for_request
 from openmanus_graph.browser.window import MAX_TABS
+from openmanus_graph.history import recently_called
 from openmanus_graph.settings import BrowserSettings
 from openmanus_graph.tools.browser_use import addresses_of, browser_use, effect_of
 from openmanus_graph.tools.declaration import traits_of
@@ -371,8 +372,9 @@ async def test_state_for_the_request(use: Browsing, awkward: str) -> None:
 
 def test_recent_use_is_noticed() -> None:
     message = calls(("browser_use", {"action": "get_state"}))
-    assert was_used([message])
-    assert not was_used([message, calls(("bash", {})), calls(("bash", {})), calls(("bash", {}))])
+    assert recently_called([message], "browser_use", 3)
+    later = [message, *(calls(("bash", {})) for _ in range(3))]
+    assert not recently_called(later, "browser_use", 3)
 
 
 async def test_calls_from_different_event_loops(use: Browsing, awkward: str) -> None:

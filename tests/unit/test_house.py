@@ -13,8 +13,14 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from docs.make import readme
 from openmanus_graph.events import events_page
-from openmanus_graph.prompts import manus_system_prompt
-from openmanus_graph.tools import default_tools
+from openmanus_graph.prompts import (
+    browser_system_prompt,
+    data_analysis_system_prompt,
+    manus_system_prompt,
+    planner_system_prompt,
+    swe_system_prompt,
+)
+from openmanus_graph.tools import data_analysis_tools, default_tools, planner_tools
 
 ROOT = Path(__file__).parent.parent.parent
 PACKAGE = ROOT / "openmanus_graph"
@@ -22,6 +28,13 @@ SNAPSHOTS = Path(__file__).parent / "snapshots"
 
 # graphs -> nodes -> tools, prompts -> state; what is named first may import what comes after it.
 LAYERS = ["cli", "graphs", "nodes", "tools", "prompts", "state"]
+PROMPTS = {
+    "manus_system": manus_system_prompt,
+    "browser_system": browser_system_prompt,
+    "planner_system": planner_system_prompt,
+    "swe_system": swe_system_prompt,
+    "data_analysis_system": data_analysis_system_prompt,
+}
 SIX = ["python_execute", "bash", "str_replace_editor", "ask_human", "create_chat_completion",
        "terminate"]  # fmt: skip
 
@@ -68,11 +81,13 @@ def test_the_events_page_is_as_the_code() -> None:
 
 
 def test_prompt_and_tools_are_as_in_the_snapshots() -> None:
-    tools = {tool.name: convert_to_openai_tool(tool)["function"] for tool in default_tools()}
+    every = [*default_tools(), *planner_tools(), *data_analysis_tools()]
+    tools = {tool.name: convert_to_openai_tool(tool)["function"] for tool in every}
     found = json.dumps(tools, indent=1, ensure_ascii=False) + "\n"
     assert found == (SNAPSHOTS / "tools.json").read_text(encoding="utf-8")
-    prompt = manus_system_prompt(workspace="/w", date="2026-01-01", instructions="")
-    assert prompt + "\n" == (SNAPSHOTS / "manus_system.md").read_text(encoding="utf-8")
+    for name, render in PROMPTS.items():
+        prompt = render(workspace="/w", date="2026-01-01", instructions="")
+        assert prompt + "\n" == (SNAPSHOTS / f"{name}.md").read_text(encoding="utf-8")
 
 
 def test_the_first_request_with_the_six_tools_is_short() -> None:

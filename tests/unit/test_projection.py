@@ -15,12 +15,12 @@ from langchain_core.messages.tool import invalid_tool_call, tool_call, tool_call
 
 from openmanus_graph.history import planned_calls, with_places
 from openmanus_graph.models.chunks import merged_message
-from openmanus_graph.models.projection import project
+from openmanus_graph.models.projection import project, steering_message
 from openmanus_graph.models.storable import storable
 
 
 def projected(messages: Sequence[AnyMessage], **more: Any) -> list[tuple[str, str]]:
-    arguments: dict[str, Any] = {"system": "s", "steering": "", "pictures": None, **more}
+    arguments: dict[str, Any] = {"system": "s", "steering": None, "pictures": None, **more}
     return [(m.type, m.text) for m in project(messages, **arguments)]
 
 
@@ -56,19 +56,25 @@ def test_broken_arguments_are_sent_as_an_empty_object() -> None:
     broken = AIMessage(
         "", invalid_tool_calls=[invalid_tool_call(name="t", args="{", id="1", error="e")]
     )
-    reply = project([broken], system="s", steering="", pictures=None)[1]
+    reply = project([broken], system="s", steering=None, pictures=None)[1]
     assert isinstance(reply, AIMessage)
     assert reply.tool_calls[0]["args"] == {}
 
 
 def test_steering_stands_last() -> None:
-    assert projected([HumanMessage("a")], steering="hint")[-1] == ("human", "hint")
+    assert projected([HumanMessage("a")], steering=steering_message("hint"))[-1] == (
+        "human",
+        "hint",
+    )
 
 
 def test_pictures_of_results_come_in_a_user_message() -> None:
     result = ToolMessage("seen", tool_call_id="1", artifact={"images": ["a.png"]})
     messages = project(
-        [called("1"), result], system="s", steering="", pictures={"a.png": "data:image/png;base64,"}
+        [called("1"), result],
+        system="s",
+        steering=None,
+        pictures={"a.png": "data:image/png;base64,"},
     )
     assert [m.type for m in messages] == ["system", "ai", "tool", "human"]
     assert isinstance(messages[-1].content, list)
@@ -130,7 +136,7 @@ def test_broken_calls_keep_their_places_in_the_order_of_running_and_of_the_reque
     planned = planned_calls([HumanMessage("a"), kept])
     assert [call["id"] for call in planned] == ["0", "1", "2", "3"]
     assert [call["problem"] is None for call in planned] == [True, False, True, False]
-    request = project([kept], system="s", steering="", pictures=None)
+    request = project([kept], system="s", steering=None, pictures=None)
     assert [m.tool_call_id for m in request if isinstance(m, ToolMessage)] == ["0", "1", "2", "3"]
     assert isinstance(request[1], AIMessage)
     assert [call["id"] for call in request[1].tool_calls] == ["0", "1", "2", "3"]

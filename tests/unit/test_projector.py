@@ -5,7 +5,13 @@ import random
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.messages.tool import tool_call
 
-from openmanus_graph.models.projection import Pictures, Projector, pictured, project
+from openmanus_graph.models.projection import (
+    Pictures,
+    Projector,
+    pictured,
+    project,
+    steering_message,
+)
 
 
 def some_messages(number: int, chance: random.Random) -> list[AnyMessage]:
@@ -37,8 +43,12 @@ def test_it_makes_the_same_requests_as_projecting_anew() -> None:
         pictures: Pictures | None = {"a.png": "data:,a"} if chance.randrange(5) == 0 else None
         steering, system = chance.choice(["", "hint"]), chance.choice(["s", "s", "other"])
         assert projector.pictured(messages) == pictured(messages)
-        kept = projector.project(messages, system=system, steering=steering, pictures=pictures)
-        anew = project(messages, system=system, steering=steering, pictures=pictures)
+        kept = projector.project(
+            messages, system=system, steering=steering_message(steering), pictures=pictures
+        )
+        anew = project(
+            messages, system=system, steering=steering_message(steering), pictures=pictures
+        )
         assert shown(kept) == shown(anew)
 
 
@@ -46,6 +56,8 @@ def test_the_beginning_is_made_of_the_same_objects() -> None:
     projector = Projector()
     turn: list[AnyMessage] = [AIMessage("step"), AIMessage("step")]
     messages: list[AnyMessage] = [HumanMessage("go"), *turn]
-    first = projector.project(messages, system="s", steering="hint", pictures=None)
-    again = projector.project([*messages, *turn], system="s", steering="", pictures=None)
+    first = projector.project(
+        messages, system="s", steering=steering_message("hint"), pictures=None
+    )
+    again = projector.project([*messages, *turn], system="s", steering=None, pictures=None)
     assert all(a is b for a, b in zip(first[:-1], again, strict=False))

@@ -1,0 +1,132 @@
+"""The agents and flows that there are, by name: ours, and those that others bring."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.plans import EXECUTOR_NAME
+
+ENTRY_POINTS = "openmanus_graph.agents"
+"""Packages add agents by entry points of this group, each a builder that takes what
+`build_manus_graph` takes. A builder's first docstring line tells planners what it is for."""
+DEFAULT_AGENT = "manus"
+
+Builder = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class _Ours:
+    address: str
+    description: str
+    executor: bool = True
+    """Whether it does steps of plans, unless the caller says otherwise."""
+
+
+_OURS = {
+    "manus": _Ours(
+        "openmanus_graph.graphs.manus:build_manus_graph",
+        "general: Python, shell, files, the web",
+    ),
+    "browser": _Ours(
+        "openmanus_graph.graphs.browser:build_browser_graph",
+        "the web: operates pages, searches, reads",
+    ),
+    "swe": _Ours(
+        "openmanus_graph.graphs.swe:build_swe_graph",
+        "software: finds, reproduces, fixes and tests in a repository",
+    ),
+    "data_analysis": _Ours(
+        "openmanus_graph.graphs.data_analysis:build_data_analysis_graph",
+        "data: cleans, computes, draws charts, writes reports",
+    ),
+    "planner": _Ours(
+        "openmanus_graph.graphs.planner:build_planner_graph",
+        "one agent that keeps a plan and works it off",
+        executor=False,
+    ),
+    "planning": _Ours(
+        "openmanus_graph.graphs.planning:build_planning_graph",
+        "plans, and has others do the steps",
+        executor=False,
+    ),
+}
+_registered: dict[str, Builder] = {}
+
+
+def register_agent(name: str, builder: Builder) -> None:
+    """Make an agent or flow known in this process: to `--agent`, and as an executor of plans.
+
+    Args:
+        name: Letters, digits, `_` and `-`.
+        builder: Takes what `build_manus_graph` takes and returns a compiled graph with `messages`.
+
+    Raises:
+        ConfigError: The name cannot be used, or belongs to one of ours.
+    """
+    if not EXECUTOR_NAME.fullmatch(name):
+        raise ConfigError(f"{name!r} is no name for an agent: use letters, digits, _ and -.")
+    if name in _OURS:
+        raise ConfigError(f"There is an agent {name!r} already. Choose another name.")
+    _registered[name] = builder
+
+
+def agent_names() -> list[str]:
+    """Return the names that `--agent` takes."""
+    return [*_OURS, *_registered, *(n for n in _installed() if n not in {*_OURS, *_registered})]
+
+
+def check_agent(name: str | None) -> None:
+    """Refuse an agent that does not exist. ConfigError names those that do."""
+    if name is not None and name not in agent_names():
+        raise ConfigError(f"There is no agent {name!r}. There are: {', '.join(agent_names())}.")
+
+
+def build_agent(name: str, **arguments: Any) -> Any:
+    """Build an agent's graph. ConfigError names the agents that exist."""
+    check_agent(name)
+    return _builder(name)(**arguments)
+
+
+def restart_node(graph: Any) -> str | None:
+    """Name the node at which a run that a limit ended goes on with a higher one."""
+    return next((name for name in ("think", "schedule") if name in graph.nodes), None)
+
+
+def describe_agent(name: str) -> str:
+    """Say in a line what an agent is for; nothing where nobody said."""
+    if name in _OURS:
+        return _OURS[name].description
+    if name not in agent_names():
+        return ""
+    return (_builder(name).__doc__ or "").strip().partition("\n")[0]
+
+
+def default_executors() -> dict[str, Any]:
+    """Build the agents that do the steps of plans."""
+    names = [name for name in agent_names() if name not in _OURS or _OURS[name].executor]
+    return {name: build_agent(name) for name in names}
+
+
+def _builder(name: str) -> Builder:
+    if name in _registered:
+        return _registered[name]
+    if name in _OURS:
+        module, _, builder = _OURS[name].address.partition(":")
+        return getattr(import_module(module), builder)  # type: ignore[no-any-return]  # ours
+    point = _installed()[name]
+    try:
+        return point.load()  # type: ignore[no-any-return]  # whatever the package brings
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(
+            f"The agent {name!r} ({point.value}) cannot be loaded: {error}. "
+            "Repair or uninstall the package that brings it."
+        ) from error
+
+
+@cache
+def _installed() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=ENTRY_POINTS)}

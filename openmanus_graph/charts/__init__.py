@@ -1,0 +1,1 @@
+"""Charts from tables: read, described, drawn, and what the figures say."""

@@ -1,0 +1,70 @@
+"""Draw one chart, in a child process with limits: V8 runs the specification."""
+
+import base64
+import importlib.util
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from openmanus_graph.charts.entries import ChartEntry
+from openmanus_graph.charts.insights import find_insights
+from openmanus_graph.charts.specs import make_spec, with_data
+from openmanus_graph.charts.tables import read_table
+from openmanus_graph.errors import ToolError
+
+SCALE = 2
+_FONTS = "notojp_matplotlib"
+
+
+def draw_table(file: BinaryIO, request: dict[str, Any]) -> dict[str, Any]:
+    """Read a table and draw it.
+
+    Args:
+        file: The table.
+        request: `entry` (of a `ChartEntry`), `name` of the file, `language`, `html`.
+
+    Returns:
+        `png` (base64), `html` or None, `spec` with its data, `insights`, `notes`.
+
+    Raises:
+        ToolError: The table or the specification is no good.
+    """
+    entry = ChartEntry(**request["entry"])
+    table, notes = read_table(file, request["name"])
+    spec = make_spec(table, entry)
+    x, y = (_field(spec, axis) for axis in ("x", "y"))
+    insights = find_insights(table, x, y, request["language"])
+    drawn = with_data(spec, table)
+    return {**render(drawn, html=request["html"]), "insights": insights, "notes": notes}
+
+
+def redraw(file: BinaryIO, request: dict[str, Any]) -> dict[str, Any]:
+    """Draw a specification with its data again, with lines of text beneath its title."""
+    import json
+
+    spec: dict[str, Any] = json.loads(file.read())
+    title: Any = spec.get("title")  # a text, or an object with one
+    text: Any = cast("dict[str, Any]", title).get("text") if isinstance(title, dict) else title
+    subtitle = {"text": text or "", "subtitle": request["lines"], "anchor": "start"}
+    return render({**spec, "title": subtitle}, html=request["html"])
+
+
+def render(spec: dict[str, Any], *, html: bool) -> dict[str, Any]:
+    """Return `png` in base64, `html` if it is wanted, and the `spec`."""
+    import vl_convert
+
+    fonts = importlib.util.find_spec(_FONTS)
+    if fonts is not None and fonts.origin is not None:
+        vl_convert.register_font_directory(str(Path(fonts.origin).parent / "fonts"))
+    try:
+        png = vl_convert.vegalite_to_png(spec, scale=SCALE)
+        page = vl_convert.vegalite_to_html(spec, bundle=True) if html else None
+    except ValueError as error:
+        raise ToolError(f"The chart cannot be drawn: {str(error)[:300]}.") from error
+    return {"png": base64.b64encode(png).decode(), "html": page, "spec": spec}
+
+
+def _field(spec: dict[str, Any], axis: str) -> str | None:
+    encoding: dict[str, Any] = spec.get("encoding") or {}
+    channel: dict[str, Any] = encoding.get(axis) or {}
+    field = channel.get("field")
+    return str(field).replace("\\", "") if field else None

@@ -1,0 +1,118 @@
+"""The planning graph: a plan is made, its steps are done side by side, checked and mended."""
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.graph import END, START, StateGraph
+from langgraph.graph.state import CompiledStateGraph
+from langgraph.runtime import Runtime
+from langgraph.store.base import BaseStore
+
+from openmanus_graph.agents import default_executors
+from openmanus_graph.nodes.approve_plan import approve_plan, route_after_approve_plan
+from openmanus_graph.nodes.create_plan import create_plan, route_after_create_plan
+from openmanus_graph.nodes.finalize import finalize
+from openmanus_graph.nodes.review_step import review_step, route_after_review_step
+from openmanus_graph.nodes.run_step import run_step
+from openmanus_graph.nodes.schedule import route_after_schedule, schedule
+from openmanus_graph.registry import SessionKeeper
+from openmanus_graph.state.context import Context
+from openmanus_graph.state.planning import (
+    PlanningInput,
+    PlanningOutput,
+    PlanningState,
+    StepInput,
+    StepOutput,
+    StepState,
+)
+from openmanus_graph.team import Executor, Executors, Team, make_team
+
+PlanningGraph = CompiledStateGraph[PlanningState, Context, PlanningInput, PlanningOutput]
+StepGraph = CompiledStateGraph[StepState, Context, StepInput, StepOutput]
+
+
+def build_planning_graph(
+    *,
+    executors: Executors | None = None,
+    checkpointer: BaseCheckpointSaver[str] | None = None,
+    store: BaseStore | None = None,
+    name: str = "planning",
+) -> PlanningGraph:
+    """Build the flow. Cheap, without any I/O; each run's settings come with its `Context`.
+
+    Args:
+        executors: Graphs with `messages` in their state, by name: the model and `[NAME]` tags
+            choose among them, the first does the rest. A single graph or a list works as well.
+            By default the agents that there are.
+        checkpointer: Keeps threads, and with them plans, the ledger and resuming.
+        store: LangGraph's long-term store, handed to the executors.
+        name: Of the compiled graph.
+
+    Raises:
+        ConfigError: Something is no executor.
+    """
+    team = make_team(default_executors() if executors is None else executors)
+    builder = StateGraph(
+        PlanningState,
+        context_schema=Context,
+        input_schema=PlanningInput,
+        output_schema=PlanningOutput,
+    )
+    builder.add_node("create_plan", partial(create_plan, team=team))
+    builder.add_node("approve_plan", partial(approve_plan, team=team))
+    builder.add_node("schedule", schedule)
+    builder.add_node("run_step", step_graph(team))
+    builder.add_node("review_step", review_step)
+    builder.add_node("finalize", finalize)
+
+    builder.add_edge(START, "create_plan")
+    builder.add_conditional_edges(
+        "create_plan",
+        route_after_create_plan,
+        ["create_plan", "approve_plan", "schedule", "finalize"],
+    )
+    builder.add_conditional_edges(
+        "approve_plan", route_after_approve_plan, ["create_plan", "schedule", "finalize"]
+    )
+    builder.add_conditional_edges(
+        "schedule", route_after_schedule, ["run_step", "review_step", "finalize"]
+    )
+    builder.add_edge("run_step", "review_step")
+    builder.add_conditional_edges(
+        "review_step", route_after_review_step, ["create_plan", "schedule", "finalize"]
+    )
+    builder.add_edge("finalize", END)
+
+    compiled = builder.compile(checkpointer=checkpointer, store=store, name=name)
+    return compiled.with_config(callbacks=[SessionKeeper()])
+
+
+def step_graph(team: Team) -> StepGraph:
+    """Build `run_step`: one node per executor, of which a step visits its own."""
+    builder = StateGraph(
+        StepState, context_schema=Context, input_schema=StepInput, output_schema=StepOutput
+    )
+    for name, executor in team.executors.items():
+        builder.add_node(name, executor_node(executor))
+        builder.add_edge(name, END)
+    builder.add_conditional_edges(START, executor_of, team.names)
+    return builder.compile(name="run_step")
+
+
+def executor_node(executor: Executor) -> Callable[..., Awaitable[dict[str, Any]]]:
+    """Make the node of one executor. LangGraph finds and draws the graph in its closure."""
+
+    async def do_step(step: StepState, runtime: Runtime[Context]) -> dict[str, Any]:
+        return await run_step(step, runtime, executor=executor)
+
+    return do_step
+
+
+async def executor_of(step: StepState) -> str:
+    """Return the node that does a step."""
+    return step["job"]["executor"]
+
+
+graph = build_planning_graph()

@@ -1,0 +1,62 @@
+"""`approve_plan`: a person sees the plan before it is carried out."""
+
+from typing import Any, Literal
+
+from langchain_core.messages import HumanMessage
+from langgraph.runtime import Runtime
+from langgraph.types import Overwrite, interrupt
+
+from openmanus_graph.flow import new_job, plan_of
+from openmanus_graph.interrupts import Decision, plan_request, read_decision
+from openmanus_graph.plan_file import show_plan
+from openmanus_graph.plans import PlanError, make_steps, plan_text
+from openmanus_graph.prompts import plan_rejected
+from openmanus_graph.registry import enter_session
+from openmanus_graph.state.context import Context
+from openmanus_graph.state.planning import PlanningState
+from openmanus_graph.team import Team
+
+
+async def approve_plan(
+    state: PlanningState, runtime: Runtime[Context], *, team: Team
+) -> dict[str, Any]:
+    """Wait for a person: approve, edit the steps, or reject with what to do better."""
+    session = await enter_session(runtime)
+    plan = plan_of(state)
+    await show_plan(plan, session.workspace, runtime.stream_writer)
+    problem = ""
+    while True:
+        decision = read_decision(interrupt(plan_request(plan, problem)))
+        try:
+            return _decided(decision, state, team)
+        except PlanError as error:
+            problem = str(error)
+
+
+def _decided(decision: Decision | None, state: PlanningState, team: Team) -> dict[str, Any]:
+    """Return what a decision means. PlanError: it cannot be carried out, and why."""
+    if decision is None:
+        raise PlanError("that was no decision (approve, edit, reject, or what to change)")
+    if decision.type == "approve":
+        return {"reviewed": True}
+    if decision.type == "edit":
+        steps = make_steps((decision.args or {}).get("steps") or (), team.names)
+        return {
+            "reviewed": True,
+            "order": [step["id"] for step in steps],
+            "steps": Overwrite({step["id"]: new_job(step) for step in steps}),
+        }
+    if not decision.message:
+        answer = "The plan was rejected, and nothing was done."
+        return {"status": "failed", "stop_reason": "terminate", "answer": answer}
+    feedback = plan_rejected(plan=plan_text(plan_of(state)), reason=decision.message)
+    return {"drafts": [HumanMessage(feedback)]}
+
+
+async def route_after_approve_plan(
+    state: PlanningState,
+) -> Literal["create_plan", "schedule", "finalize"]:
+    """A plan that was sent back is made again."""
+    if state.get("stop_reason"):
+        return "finalize"
+    return "create_plan" if state["drafts"] else "schedule"

@@ -1,0 +1,76 @@
+"""`finalize`: every planning run ends here, with an answer made from the steps' results."""
+
+import asyncio
+from typing import Any
+
+from langchain_core.messages import AIMessage, HumanMessage
+from langgraph.runtime import Runtime
+
+from openmanus_graph.artifacts import changed_files
+from openmanus_graph.errors import ToolError
+from openmanus_graph.events import Emit, notice
+from openmanus_graph.flow import ending, jobs_of, results_text, task_of
+from openmanus_graph.limits import LimitReached, Progress, limit_text
+from openmanus_graph.models.call_model import ModelCall, call_model
+from openmanus_graph.models.failures import ModelError
+from openmanus_graph.outcome import answers, validated
+from openmanus_graph.prompts import plan_results, plan_summary
+from openmanus_graph.registry import enter_session
+from openmanus_graph.sessions import Session
+from openmanus_graph.state.context import Context
+from openmanus_graph.state.planning import PlanningState
+from openmanus_graph.tools.create_chat_completion import WRAPPED, structured_completion
+from openmanus_graph.tools.toolset import Toolset
+
+
+async def finalize(state: PlanningState, runtime: Runtime[Context]) -> dict[str, Any]:
+    """Write the answer and collect the files. At a limit the model is not asked once more."""
+    session = await enter_session(runtime)
+    update: dict[str, Any] = {}
+    if state.get("stop_reason") is None:
+        update = {**ending(jobs_of(state)), **await _summary(state, session, runtime.stream_writer)}
+    elif not state.get("answer"):
+        update["answer"] = _unfinished(state, session)
+    answer = update.get("answer") or state.get("answer", "")
+    artifacts = await asyncio.to_thread(changed_files, session.workspace, state["run_message"])
+    return update | {"messages": [AIMessage(answer)], "artifacts": artifacts}
+
+
+async def _summary(state: PlanningState, session: Session, emit: Emit) -> dict[str, Any]:
+    """Have the model write the answer; where it cannot, the results themselves are the answer."""
+    wanted = session.settings.response_format
+    results = results_text(jobs_of(state))
+    tool = None if wanted is None else structured_completion(wanted)
+    call = ModelCall(
+        system=plan_summary(),
+        history=[HumanMessage(plan_results(task=task_of(state), results=results))],
+        steering="",
+        tools=Toolset({} if tool is None else {tool.name: tool}, None),
+        progress=Progress(0, state["usage"], state["elapsed_s"]),
+        step=state["step_count"] + 1,
+    )
+    try:
+        reply, usage = await call_model(call, session, emit)
+    except (LimitReached, ModelError) as error:
+        notice(emit, f"The summary could not be written: {error}")
+        return {"answer": results}
+    return {"answer": reply.text.strip() or results, "usage": usage, **_structured(reply, wanted)}
+
+
+def _structured(reply: AIMessage, wanted: Any) -> dict[str, Any]:
+    """Return the validated object of a reply, if the caller wants one and it is there."""
+    if wanted is None:
+        return {}
+    for call in reply.tool_calls:
+        given = call["args"].get(WRAPPED, call["args"])
+        try:
+            return {"structured": validated(given, wanted)}
+        except ToolError:
+            continue
+    return {"structured": answers(reply, wanted)[1]}
+
+
+def _unfinished(state: PlanningState, session: Session) -> str:
+    reason = state.get("stop_reason")
+    why = limit_text(reason, session.settings) if reason in ("budget", "timeout") else ""
+    return "\n\n".join(filter(None, (results_text(jobs_of(state)), why)))

@@ -1,0 +1,64 @@
+"""`review_step`: did the steps do what they should, and what becomes of those that did not?"""
+
+import time
+from typing import Any, Literal
+
+from langgraph.runtime import Runtime
+
+from openmanus_graph.checks import check_job
+from openmanus_graph.events import notice, step_event
+from openmanus_graph.flow import after_review, jobs_of, plan_of, shared_files, to_review
+from openmanus_graph.limits import LimitReached
+from openmanus_graph.models.failures import ModelError
+from openmanus_graph.plan_file import show_plan
+from openmanus_graph.registry import enter_session
+from openmanus_graph.state.context import Context
+from openmanus_graph.state.plan import merge_steps
+from openmanus_graph.state.planning import PlanningState
+from openmanus_graph.state.reducers import add_usage, no_usage
+
+
+async def review_step(state: PlanningState, runtime: Runtime[Context]) -> dict[str, Any]:
+    """Check the steps that ran. A failed one is tried again, then planned anew, then blocked."""
+    started = time.monotonic()
+    session = await enter_session(runtime)
+    emit = runtime.stream_writer
+    ran = to_review(jobs_of(state))
+    for path, writers in shared_files(ran):
+        notice(emit, f"Steps {' and '.join(writers)} wrote the same file: {path}. Look at it.")
+    usage, steps = no_usage(), dict[str, Any]()
+    ended: dict[str, Any] = {}
+    for job in ran:
+        now: PlanningState = {**state, "usage": add_usage(state["usage"], usage)}
+        try:
+            finding = await check_job(job, now, session, emit)
+        except LimitReached as limit:
+            emit({"type": "limit", "reason": limit.reason})
+            ended = {"status": "stopped", "stop_reason": limit.reason}
+            break
+        except ModelError as error:
+            ended = {"status": "failed", "stop_reason": "error", "answer": error.sentence}
+            break
+        usage = add_usage(usage, finding.usage)
+        if finding.problem is not None:
+            notice(emit, f"Step {job['id']} failed: {finding.problem}")
+        steps[job["id"]] = after_review(job, finding.problem, state["replans"])
+        emit(step_event("step_end", job, steps[job["id"]]["status"]))
+    plan = plan_of({**state, "steps": merge_steps(state["steps"], [steps])})
+    await show_plan(plan, session.workspace, emit)
+    return {
+        **ended,
+        "steps": steps,
+        "mending": [name for name, fields in steps.items() if fields.get("outcome") == "failed"],
+        "usage": usage,
+        "elapsed_s": state["elapsed_s"] + time.monotonic() - started,
+    }
+
+
+async def route_after_review_step(
+    state: PlanningState,
+) -> Literal["create_plan", "schedule", "finalize"]:
+    """A part of the plan that broke is planned anew first."""
+    if state.get("stop_reason"):
+        return "finalize"
+    return "create_plan" if state["mending"] else "schedule"

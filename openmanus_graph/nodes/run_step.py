@@ -1,0 +1,123 @@
+"""`run_step`: one step of the plan, done by its executor's graph."""
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from langchain_core.messages import AnyMessage, HumanMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.config import get_config
+from langgraph.errors import GraphBubbleUp
+from langgraph.runtime import Runtime
+
+from openmanus_graph.artifacts import changed_files, take_baseline
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.events import step_event
+from openmanus_graph.flow import RESULT_CHARS
+from openmanus_graph.registry import LANE_KEY, enter_session
+from openmanus_graph.settings import Settings
+from openmanus_graph.state.context import Context
+from openmanus_graph.state.planning import StepState
+from openmanus_graph.state.reducers import Usage, no_usage
+from openmanus_graph.team import Executor
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an executor's run came to."""
+
+    kind: Literal["succeeded", "failed", "budget"]
+    text: str
+    usage: Usage
+    messages: Sequence[AnyMessage] = ()
+
+
+async def run_step(
+    step: StepState, runtime: Runtime[Context], *, executor: Executor
+) -> dict[str, Any]:
+    """Invoke the executor on the step; whatever it raises is a failure of this step alone."""
+    started = time.monotonic()
+    session = await enter_session(runtime)
+    job, run = step["job"], step["message_id"]
+    runtime.stream_writer(step_event("step_start", job, "in_progress"))
+    await asyncio.to_thread(take_baseline, session.workspace, run, anew=False)
+    context = step_context(runtime.context, step, session.settings)
+    limit_s = context.timeout_s or session.settings.step_timeout_s
+    clock = asyncio.timeout(limit_s)
+    try:
+        async with clock:
+            outcome = read_outcome(await _invoke(executor, step, context))
+    except (GraphBubbleUp, ConfigError):
+        raise  # a question to a person, a drain, or settings that nobody but a person can mend
+    except Exception as error:  # noqa: BLE001  # an executor that raises fails its step, not the plan
+        why = f"{type(error).__name__}: {error}"
+        if clock.expired():
+            why = f"It did not end within {limit_s:g} s."
+        outcome = Outcome("failed", why, no_usage())
+    found = await asyncio.to_thread(changed_files, session.workspace, run)
+    seconds = time.monotonic() - started
+    update = {
+        "outcome": outcome.kind,
+        "result": outcome.text[:RESULT_CHARS],
+        "files": named_files([file["path"] for file in found], outcome.messages),
+        "seconds": job["seconds"] + seconds,
+        "cost_usd": job["cost_usd"] + outcome.usage["cost_usd"],
+    }
+    return {
+        "steps": {job["id"]: update},
+        "usage": outcome.usage,
+        "elapsed_s": step["elapsed_s"] + seconds,
+    }
+
+
+def step_context(given: Any, step: StepState, settings: Settings) -> Context:
+    """Return the context of a step's run: the flow's own, with the step's share of its limits."""
+    context = given if isinstance(given, Context) else Context()
+    job, limit_s = step["job"], settings.step_timeout_s
+    if settings.timeout_s is not None:
+        limit_s = max(1.0, min(limit_s, settings.timeout_s - step["elapsed_s"]))
+    return replace(
+        context,
+        workspace=str(settings.workspace),
+        max_cost_usd=job["max_cost_usd"] or None,
+        max_total_tokens=job["max_total_tokens"],
+        timeout_s=limit_s,
+        response_format=None,
+        prompts=None,
+    )
+
+
+async def _invoke(executor: Executor, step: StepState, context: Context) -> Mapping[str, Any]:
+    around = str((get_config().get("metadata") or {}).get(LANE_KEY, ""))
+    config: RunnableConfig = {"metadata": {LANE_KEY: f"{around}/{step['job']['lane']}"}}
+    message = HumanMessage(step["prompt"], id=step["message_id"])
+    ours = context if executor.context_schema is Context else None
+    result: dict[str, Any] = await executor.ainvoke({"messages": [message]}, config, context=ours)
+    return result
+
+
+def read_outcome(result: Mapping[str, Any]) -> Outcome:
+    """Understand what an executor returns: manus's output, or any graph's messages."""
+    messages: Sequence[AnyMessage] = result.get("messages") or ()
+    last = messages[-1].text.strip() if messages and messages[-1].type == "ai" else ""
+    text = str(result.get("answer") or last)
+    status, reason = result.get("status"), result.get("stop_reason")
+    if status == "finished" or (status is None and text):
+        return Outcome("succeeded", text, _usage(result), messages)
+    why = f"It ended as {status} ({reason}). {text}".strip() if status else "It gave no answer."
+    return Outcome("budget" if reason == "budget" else "failed", why, _usage(result), messages)
+
+
+def _usage(result: Mapping[str, Any]) -> Usage:
+    usage: Usage | None = result.get("usage")
+    return usage or no_usage()
+
+
+def named_files(paths: Sequence[str], messages: Sequence[AnyMessage]) -> list[str]:
+    """Return the changed files that a run's calls name: steps side by side share the workspace."""
+    said = "\n".join(
+        str(call["args"]) for message in messages for call in getattr(message, "tool_calls", ())
+    )
+    return [path for path in paths if path.rpartition("/")[2] in said]

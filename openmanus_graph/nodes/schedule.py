@@ -1,0 +1,77 @@
+"""`schedule`: which steps begin now."""
+
+from typing import Any
+
+from langgraph.runtime import Runtime
+from langgraph.types import Send
+
+from openmanus_graph.flow import (
+    begun_jobs,
+    blocked_jobs,
+    given_text,
+    jobs_of,
+    plan_of,
+    share,
+    task_of,
+    to_review,
+    to_run,
+)
+from openmanus_graph.limits import Progress, limit_reached
+from openmanus_graph.plan_file import show_plan
+from openmanus_graph.plans import plan_text
+from openmanus_graph.prompts import plan_step
+from openmanus_graph.registry import enter_session
+from openmanus_graph.state.context import Context
+from openmanus_graph.state.plan import merge_steps
+from openmanus_graph.state.planning import Job, PlanningState, StepInput
+
+SCRATCH = ".openmanus/files/steps"
+"""Folder for what a step needs only itself; nothing in it is an artifact."""
+
+
+async def schedule(state: PlanningState, runtime: Runtime[Context]) -> dict[str, Any]:
+    """Begin the steps whose dependencies are completed, within the budget. None at a limit."""
+    session = await enter_session(runtime)
+    settings = session.settings
+    jobs = jobs_of(state)
+    if any(job["status"] == "not_started" for job in jobs):
+        reason = limit_reached(Progress(0, state["usage"], state["elapsed_s"]), settings)
+        if reason is not None:
+            runtime.stream_writer({"type": "limit", "reason": reason})
+            return {"status": "stopped", "stop_reason": reason}
+    blocked = blocked_jobs(jobs)
+    begun = begun_jobs(jobs, settings.max_parallel_steps)
+    for fields in begun.values():
+        fields |= share(state["usage"], settings, len(begun))
+    steps = merge_steps(state["steps"], [blocked, begun])
+    plan = plan_of({**state, "steps": steps})
+    await show_plan(plan, session.workspace, runtime.stream_writer)
+    return {"steps": {**blocked, **begun}, "status": None, "stop_reason": None}
+
+
+async def route_after_schedule(state: PlanningState) -> list[Send] | str:
+    """Send each step that begins to `run_step`; without any the run is over."""
+    jobs = jobs_of(state)
+    if state.get("stop_reason"):
+        return "finalize"
+    if to_review(jobs):  # they ran before the run was stopped
+        return "review_step"
+    begun = [Send("run_step", step_input(job, state)) for job in to_run(jobs)]
+    return begun or "finalize"
+
+
+def step_input(job: Job, state: PlanningState) -> StepInput:
+    """Return what a step's run is given."""
+    return StepInput(
+        job=job,
+        message_id=f"{state['run_message']}/{job['id']}/{job['attempt']}",
+        prompt=plan_step(
+            task=task_of(state),
+            plan=plan_text(plan_of(state)),
+            step=job["id"],
+            text=job["text"],
+            given=given_text(job, state["steps"]),
+            scratch=f"{SCRATCH}/{job['id']}",
+        ),
+        elapsed_s=state["elapsed_s"],
+    )

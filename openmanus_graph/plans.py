@@ -1,0 +1,197 @@
+"""What a plan is, whether it is one, and what comes next: pure functions."""
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from openmanus_graph.state.plan import Plan, Step, StepStatus
+
+MAX_STEPS = 100
+MARKS: Mapping[StepStatus, str] = {
+    "not_started": "[ ]",
+    "in_progress": "[→]",
+    "completed": "[✓]",
+    "blocked": "[!]",
+}
+EXECUTOR_NAME = re.compile(r"[\w-]+")
+_TAG = re.compile(rf"\[({EXECUTOR_NAME.pattern})\]")
+_LEADING_TAG = re.compile(r"\s*\[([A-Z][A-Z0-9_-]*)\]")
+
+
+class PlanError(Exception):
+    """Something is no plan; the text says all that is wrong with it."""
+
+
+def make_steps(
+    given: Sequence[str | Mapping[str, Any]],
+    executors: Sequence[str] = (),
+    *,
+    kept: Iterable[Step] = (),
+    prefix: str = "",
+) -> list[Step]:
+    """Make the steps of a plan from strings and objects.
+
+    Steps without any `depends_on` among them follow one another, as in OpenManus. Dependencies
+    are ids or indices. `[TAG]` in a step's text picks the executor of that name.
+
+    Args:
+        given: What the model or a person wrote.
+        executors: Names that may do a step, the first by default; none: nobody asks.
+        kept: Steps of the plan that stay as they are, which new ones may depend on.
+        prefix: Of the ids of steps that bring none.
+
+    Raises:
+        PlanError: It is no plan.
+    """
+    rows = [{"text": step} if isinstance(step, str) else dict(step) for step in given]
+    problems = list(_size_problems(rows))
+    ids = [str(row.get("id") or f"{prefix}{index}") for index, row in enumerate(rows)]
+    taken = {step["id"] for step in kept}
+    problems += [f"two steps have the id {name!r}" for name in _repeated([*taken, *ids])]
+    parallel = any(row.get("depends_on") is not None for row in rows)
+    steps: list[Step] = []
+    for index, (step_id, row) in enumerate(zip(ids, rows, strict=True)):
+        before = [ids[index - 1]] if index and not parallel else []
+        needs = row.get("depends_on")
+        steps.append(
+            Step(
+                id=step_id,
+                text=str(row.get("text") or "").strip(),
+                executor=_executor(row, executors),
+                depends_on=before if needs is None else _known_ids(needs, ids, taken),
+                done_when=str(row.get("done_when") or "").strip(),
+                status="not_started",
+                notes="",
+                result="",
+            )
+        )
+    problems += _step_problems(steps, executors, taken)
+    if problems:
+        raise PlanError("; ".join(problems))
+    return steps
+
+
+def _size_problems(rows: Sequence[Mapping[str, Any]]) -> Iterable[str]:
+    if not rows:
+        yield "it has no steps"
+    if len(rows) > MAX_STEPS:
+        yield f"it has {len(rows)} steps; at most {MAX_STEPS} are taken: make them larger"
+
+
+def _repeated(names: Sequence[str]) -> list[str]:
+    return sorted({name for name in names if names.count(name) > 1})
+
+
+def _executor(row: Mapping[str, Any], executors: Sequence[str]) -> str:
+    """Name who does a step: its own field, a `[TAG]` in its text, or the first of all."""
+    by_name = {name.lower(): name for name in executors}
+    text = str(row.get("text") or "")
+    if wanted := str(row.get("executor") or ""):
+        return by_name.get(wanted.lower(), wanted)
+    for tag in _TAG.findall(text):
+        if tag.lower() in by_name:
+            return by_name[tag.lower()]
+    leading = _LEADING_TAG.match(text)
+    if leading and executors:
+        return leading[1].lower()  # nobody's name, which is told
+    return executors[0] if executors else ""
+
+
+def _known_ids(needs: Any, ids: Sequence[str], taken: Collection[str]) -> list[str]:
+    """Read dependencies: ids, or indices where no step has such an id."""
+    named: list[str] = []
+    for need in [needs] if isinstance(needs, str | int) else needs:
+        name = str(need)
+        if name not in ids and name not in taken and name.isdecimal() and int(name) < len(ids):
+            name = ids[int(name)]
+        if name not in named:
+            named.append(name)
+    return named
+
+
+def _step_problems(
+    steps: Sequence[Step], executors: Sequence[str], taken: Collection[str]
+) -> list[str]:
+    known = {step["id"] for step in steps} | set(taken)
+    problems: list[str] = []
+    for step in steps:
+        if not step["text"]:
+            problems.append(f"step {step['id']} has no text")
+        if executors and step["executor"] not in executors:
+            names = ", ".join(executors)
+            problems.append(
+                f"step {step['id']} names executor {step['executor']!r}; known: {names}"
+            )
+        for need in step["depends_on"]:
+            if need not in known:
+                problems.append(f"step {step['id']} depends on {need!r}, which does not exist")
+    if ring := _ring(steps):
+        problems.append(f"steps {', '.join(ring)} depend on each other in a circle")
+    return problems
+
+
+def _ring(steps: Sequence[Step]) -> list[str]:
+    """Return steps that can never begin, because they wait for each other."""
+    waiting = {step["id"]: set(step["depends_on"]) for step in steps}
+    while free := [name for name, needs in waiting.items() if not needs & waiting.keys()]:
+        for name in free:
+            del waiting[name]
+    return list(waiting)
+
+
+def ready_steps(steps: Sequence[Step]) -> list[Step]:
+    """Return the steps that may begin, in the plan's order."""
+    completed = {step["id"] for step in steps if step["status"] == "completed"}
+    return [
+        step
+        for step in steps
+        if step["status"] == "not_started" and completed.issuperset(step["depends_on"])
+    ]
+
+
+def dependents(steps: Sequence[Step], roots: Collection[str]) -> list[str]:
+    """Return the ids of all steps that need one of these, directly or not."""
+    found: set[str] = set(roots)
+    while more := {s["id"] for s in steps if s["id"] not in found and found & set(s["depends_on"])}:
+        found |= more
+    return [step["id"] for step in steps if step["id"] in found and step["id"] not in roots]
+
+
+def plan_text(plan: Plan) -> str:
+    """Write a plan as the `planning` tool shows it."""
+    steps = plan["steps"]
+    counts = {status: sum(s["status"] == status for s in steps) for status in MARKS}
+    done, total = counts["completed"], len(steps)
+    share = f" ({100 * done / total:.1f}%)" if total else ""
+    head = f"Plan: {plan['title']} (ID: {plan['plan_id']})"
+    lines = [
+        head,
+        "=" * len(head),
+        "",
+        f"Progress: {done}/{total} steps completed{share}",
+        f"Status: {done} completed, {counts['in_progress']} in progress, "
+        f"{counts['blocked']} blocked, {counts['not_started']} not started",
+        "",
+        "Steps:",
+    ]
+    for index, step in enumerate(steps):
+        lines.append(f"{index}. {MARKS[step['status']]} {step['text']}")
+        if step["notes"]:
+            lines.append(f"   Notes: {step['notes']}")
+    return "\n".join(lines)
+
+
+def plan_markdown(plan: Plan) -> str:
+    """Write a plan as a checklist for people."""
+    lines = [f"# {plan['title']}", ""]
+    for index, step in enumerate(plan["steps"]):
+        mark = "x" if step["status"] == "completed" else " "
+        facts = [step["status"].replace("_", " "), step["executor"]]
+        if step["depends_on"]:
+            facts.append(f"after {', '.join(step['depends_on'])}")
+        if step["done_when"]:
+            facts.append(f"done when {step['done_when']}")
+        lines.append(f"- [{mark}] {index}. {step['text']} ({'; '.join(filter(None, facts))})")
+        if step["notes"]:
+            lines.append(f"  - {step['notes']}")
+    return "\n".join(lines) + "\n"

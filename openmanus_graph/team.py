@@ -1,0 +1,64 @@
+"""Who does the steps of a plan: graphs by name."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from langgraph.pregel import Pregel
+
+from openmanus_graph.agents import describe_agent
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.plans import EXECUTOR_NAME
+
+Executor = Pregel[Any, Any, Any, Any]
+Executors = Executor | Sequence[Executor] | Mapping[str, Executor]
+
+
+@dataclass(frozen=True, eq=False)
+class Team:
+    """The executors of one planning graph; the first does what names nobody."""
+
+    executors: Mapping[str, Executor]
+
+    @property
+    def names(self) -> list[str]:
+        """Their names, in order."""
+        return list(self.executors)
+
+    def roster(self) -> str:
+        """Describe them for the model that plans, a line each."""
+        return "\n".join(f"- {name}{_words(name, graph)}" for name, graph in self.executors.items())
+
+
+def make_team(executors: Executors) -> Team:
+    """Collect the executors. A single graph, or a list, gets names as in OpenManus.
+
+    Raises:
+        ConfigError: There is none, one is no graph, or a name cannot stand in a plan.
+    """
+    team = dict(_named(executors))
+    if not team:
+        raise ConfigError("A planning graph needs at least one executor.")
+    for name, graph in team.items():
+        if not EXECUTOR_NAME.fullmatch(name):
+            raise ConfigError(f"Executor {name!r}: a name has letters, digits, _ and - only.")
+        if not isinstance(graph, Pregel):
+            raise ConfigError(f"Executor {name!r} is no compiled graph: {graph!r}.")
+        if "messages" not in graph.channels:
+            raise ConfigError(f"Executor {name!r} has no `messages` in its state.")
+    return Team(team)
+
+
+def _named(executors: Any) -> Mapping[str, Any]:
+    if isinstance(executors, Mapping):
+        return executors  # pyright: ignore[reportUnknownVariableType]  # checked by the caller
+    if isinstance(executors, Sequence):
+        return {f"agent_{index}": graph for index, graph in enumerate(executors)}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    return {"default": executors}
+
+
+def _words(name: str, graph: Executor) -> str:
+    """Return what a graph says of itself: `with_config(metadata={"description": ...})`."""
+    metadata = (graph.config or {}).get("metadata") or {}
+    description = metadata.get("description") or describe_agent(name)
+    return f": {description}" if description else ""

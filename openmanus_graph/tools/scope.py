@@ -1,0 +1,60 @@
+"""Opening the scope in which tool calls run."""
+
+import time
+
+from langgraph.config import get_config
+
+from openmanus_graph.events import Emit
+from openmanus_graph.limits import Progress, deadline
+from openmanus_graph.persistence.ledger import Ledger, open_ledger
+from openmanus_graph.registry import saved_thread
+from openmanus_graph.sessions import Session
+from openmanus_graph.state.plan import Plans
+from openmanus_graph.state.reducers import Holdings
+from openmanus_graph.tools.questions import Questions
+from openmanus_graph.tools.run_call import CallScope, PlanBook
+from openmanus_graph.tools.toolset import Toolset
+
+
+async def open_scope(
+    session: Session,
+    toolset: Toolset,
+    emit: Emit,
+    *,
+    branch: str,
+    progress: Progress,
+    plans: Plans,
+    held: Holdings,
+) -> CallScope:
+    """Return the scope of one task's calls, with the ledger if anything is saved at all.
+
+    Args:
+        session: Of the run.
+        toolset: The tools on offer.
+        emit: Takes the events.
+        branch: Of the run's history.
+        progress: How far the run has come.
+        plans: The thread's.
+        held: What its live handles held before this step.
+    """
+    config = get_config()
+    # Without a checkpointer there is nothing to resume, and no ledger.
+    thread = saved_thread(config)
+    ledger = None
+    if thread is not None:
+        home = session.settings.home
+        ledger = await session.cached_off_loop(Ledger, lambda: open_ledger(home))
+    return CallScope(
+        session=session,
+        toolset=toolset,
+        config=config,
+        emit=emit,
+        branch=session.on_line(branch),
+        thread=thread,
+        ledger=ledger,
+        questions=Questions(ledger),
+        progress=progress,
+        book=PlanBook(plans),
+        deadline=deadline(session.settings, time.monotonic(), progress.elapsed_s),
+        held=dict(held),
+    )

@@ -1,0 +1,159 @@
+"""`openmanus plan` as a process: side by side, killed in the middle, reviewed, stopped."""
+
+import json
+import re
+import signal
+from collections import Counter
+from typing import Any
+
+from tests.support.cli import Cli, until
+from tests.support.openai_script import Answer, Call, Reply
+from tests.support.openai_server import OpenAIServer
+
+STEP = re.compile(r"Your step \((.+?)\):")
+JOIN = (
+    {"id": "a", "text": "left", "depends_on": []},
+    {"id": "b", "text": "right", "depends_on": []},
+    {"id": "c", "text": "join", "depends_on": ["a", "b"], "done_when": "file: c.txt"},
+)
+
+
+class Brain:
+    """Answers by what a request shows, so that it goes on after any crash."""
+
+    def __init__(self, *steps: Any, slow: str = "") -> None:
+        self.steps, self.slow = steps, slow
+        self.asked: Counter[str] = Counter()
+
+    def __call__(self, body: dict[str, Any]) -> Reply:
+        messages: list[dict[str, Any]] = body["messages"]
+        system = str(messages[0]["content"])
+        if system.startswith("You plan how"):
+            self.asked["plan"] += 1
+            args = {"command": "create", "title": "Join", "steps": list(self.steps)}
+            return Reply(calls=(Call("planning", args),))
+        if system.startswith("You write the final"):
+            self.asked["summary"] += 1
+            return Reply("All of it is done.")
+        found = STEP.search(str(messages[1]["content"]))
+        assert found is not None
+        self.asked[found[1]] += 1
+        if messages[-1]["role"] == "tool":
+            return Reply(f"{found[1]}: {str(messages[-1]['content'])[:60]}")
+        wait = f"touch begun-{found[1]}; until [ -e go ]; do sleep 0.02; done; "
+        command = f"echo {found[1]} >> log; {wait if found[1] == self.slow else ''}"
+        return Reply(calls=(Call("bash", {"command": f"{command}echo ok > {found[1]}.txt"}),))
+
+    def answers(self, count: int = 60) -> list[Answer]:
+        return [self] * count
+
+
+def plan(cli: Cli, *args: str) -> tuple[str, ...]:
+    return ("plan", "join them", "--thread", "t", "--workspace", "files", *args)
+
+
+def log_of(cli: Cli) -> list[str]:
+    return sorted((cli.workspace / "log").read_text().split())
+
+
+def test_a_plan_is_carried_out_and_shown(cli: Cli, model: OpenAIServer) -> None:
+    model.add(*Brain(*JOIN).answers())
+    done = cli.run(*plan(cli))
+    assert (done.code, done.stdout) == (0, "All of it is done.\n")
+    assert "[ ] c join" in done.stderr
+    assert re.search(r"\[✓\] c join \(manus, [\d.]+ s, \$[\d.]+\)", done.stderr)
+    assert log_of(cli) == ["a", "b", "c"]
+    assert "- [x] 2. join" in (cli.workspace / "plan.md").read_text("utf-8")
+
+
+def test_its_events_are_those_of_the_list(cli: Cli, model: OpenAIServer) -> None:
+    model.add(*Brain(*JOIN).answers())
+    done = cli.run(*plan(cli, "--json"))
+    assert done.code == 0
+    assert done.of("run_start")[0]["agent"] == "planning"
+    ended = [(event["id"], event["status"]) for event in done.of("step_end")]
+    assert ended == [("a", "completed"), ("b", "completed"), ("c", "completed")]
+    assert [step["status"] for step in done.of("plan")[-1]["steps"]] == ["completed"] * 3
+    assert done.final["usage"]["model_calls"] == 8
+    assert {file["path"] for file in done.final["artifacts"]} == {
+        "a.txt", "b.txt", "c.txt", "log", "plan.md",
+    }  # fmt: skip
+
+
+def test_a_kill_in_the_middle_of_two_steps_repeats_no_finished_call(
+    cli: Cli, model: OpenAIServer
+) -> None:
+    brain = Brain(*JOIN, slow="b")
+    model.add(*brain.answers())
+    running = cli.start(*plan(cli))
+    running.wait_for(lambda e: e["type"] == "tool_end" and "ok" in str(e))
+    until((cli.workspace / "begun-b").exists)
+    running.signal(signal.SIGKILL)
+    running.process.wait()
+    (cli.workspace / "go").touch()
+    done = cli.run("resume", "t", "--json")
+    assert (done.code, done.final["answer"]) == (0, "All of it is done.")
+    assert brain.asked["plan"] == 1
+    assert Counter(log_of(cli))["a"] == 1
+    told = [m["content"] for r in model.requests for m in r.messages if m["role"] == "tool"]
+    assert any("cut off" in text for text in told), "b ran in part, and the model is told"
+
+
+def test_ctrl_c_saves_and_resume_goes_on(cli: Cli, model: OpenAIServer) -> None:
+    brain = Brain(*JOIN, slow="b")
+    model.add(*brain.answers())
+    running = cli.start(*plan(cli))
+    until((cli.workspace / "begun-b").exists)
+    running.signal(signal.SIGINT)
+    running.wait_for(lambda e: e["type"] == "notice" and "Finishing" in e["text"])
+    (cli.workspace / "go").touch()
+    stopped = running.finish()
+    assert (stopped.code, stopped.final["status"]) == (130, "cancelled")
+    done = cli.run("resume", "t", "--json")
+    assert (done.code, done.final["answer"]) == (0, "All of it is done.")
+    assert log_of(cli) == ["a", "b", "c"]
+    assert brain.asked["plan"] == 1
+
+
+def test_a_plan_is_reviewed_and_edited_from_the_terminal(cli: Cli, model: OpenAIServer) -> None:
+    model.add(*Brain(*JOIN).answers())
+    asked = cli.run(*plan(cli, "--review-plan"))
+    assert asked.code == 4
+    assert "join" in asked.stderr
+    assert not (cli.workspace / "log").exists()
+    edited = {"type": "edit", "args": {"args": {"steps": [{"id": "z", "text": "only this"}]}}}
+    done = cli.run("resume", "t", "--answer", json.dumps(edited))
+    assert done.code == 0
+    assert log_of(cli) == ["z"]
+
+
+def test_an_approved_plan_runs_and_a_rejected_one_does_not(cli: Cli, model: OpenAIServer) -> None:
+    model.add(*Brain(*JOIN).answers())
+    assert cli.run(*plan(cli, "--review-plan")).code == 4
+    assert cli.run("resume", "t", "--approve").code == 0
+    assert log_of(cli) == ["a", "b", "c"]
+    other = ("plan", "join", "--thread", "u", "--review-plan", "--workspace", "files")
+    assert cli.run(*other).code == 4
+    rejected = cli.run("resume", "u", "--reject")
+    assert rejected.code == 1
+    assert "rejected" in rejected.stdout
+    assert log_of(cli) == ["a", "b", "c"]
+
+
+def test_a_limit_stops_the_plan_and_resume_raises_it(cli: Cli, model: OpenAIServer) -> None:
+    brain = Brain("one", "two", "three")
+    model.add(*brain.answers())
+    stopped = cli.run(*plan(cli, "--max-tokens", "300", "--json"))
+    assert (stopped.code, stopped.final["stop_reason"]) == (3, "budget")
+    done = cli.run("resume", "t", "--max-tokens", "100000", "--json")
+    assert (done.code, done.final["status"]) == (0, "finished")
+    assert brain.asked["plan"] == 1
+    assert set(log_of(cli)) == {"0", "1", "2"}
+    again = brain.asked.total() - brain.asked["plan"] - brain.asked["summary"]
+    assert done.final["usage"]["model_calls"] == again + 2, "the bill goes on"
+
+
+def test_an_empty_task_is_wrong_usage(cli: Cli) -> None:
+    done = cli.run("plan", "  ")
+    assert (done.code, done.stdout) == (2, "")
+    assert "empty" in done.stderr

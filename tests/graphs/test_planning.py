@@ -1,0 +1,395 @@
+"""The planning graph with scripted models: plans, side by side, mended, reviewed, resumed."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.types import Command
+
+from openmanus_graph import ConfigError, Context, build_manus_graph
+from openmanus_graph.graphs.planning import build_planning_graph
+from openmanus_graph.models.failures import ModelError
+from tests.support.graphs import Ran, run_graph
+from tests.support.planning import PlanBrain, plan_call, use
+
+CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
+
+
+async def planned(
+    brain: PlanBrain, graph: Any = None, task: Any = "the task", config: Any = None, **context: Any
+) -> Ran:
+    graph = graph or build_planning_graph(executors={"manus": build_manus_graph()})
+    return await run_graph(graph, model=brain.model(), task=task, config=config, **context)
+
+
+async def questions(graph: Any) -> list[Any]:
+    state = await graph.aget_state(CONFIG)
+    return list(state.interrupts)
+
+
+def plan_events(ran: Ran) -> list[dict[str, str]]:
+    return [
+        {step["id"]: step["status"] for step in event["steps"]}
+        for event in ran.events
+        if event["type"] == "plan"
+    ]
+
+
+def echo(name: str, answer: Any = None, error: Exception | None = None) -> Any:
+    """Make somebody else's graph: only `messages`, no tools."""
+
+    async def reply(state: MessagesState) -> dict[str, Any]:
+        if error is not None:
+            raise error
+        asked = state["messages"][-1].text
+        said = answer(asked) if callable(answer) else answer or f"{name} did it"
+        return {"messages": [AIMessage(said)]}
+
+    builder = StateGraph(MessagesState)
+    builder.add_node("reply", reply)
+    builder.add_edge(START, "reply")
+    builder.add_edge("reply", END)
+    return builder.compile(name=name)
+
+
+def together(count: int) -> Any:
+    """Make a graph whose runs answer only once `count` of them are under way."""
+    barrier = asyncio.Barrier(count)
+
+    async def reply(state: MessagesState) -> dict[str, Any]:
+        async with asyncio.timeout(20):
+            await barrier.wait()
+        return {"messages": [AIMessage("met")]}
+
+    builder = StateGraph(MessagesState)
+    builder.add_node("reply", reply)
+    builder.add_edge(START, "reply")
+    builder.add_edge("reply", END)
+    return builder.compile(name="together")
+
+
+async def test_branches_run_side_by_side_and_join() -> None:
+    brain = PlanBrain(
+        [
+            plan_call(
+                {"id": "a", "text": "[TOGETHER] left", "depends_on": []},
+                {"id": "b", "text": "[together] right", "depends_on": []},
+                {"id": "c", "text": "join", "depends_on": ["a", "b"]},
+            )
+        ]
+    )
+    graph = build_planning_graph(executors={"manus": build_manus_graph(), "together": together(2)})
+    ran = await planned(brain, graph)
+    assert (ran.values["status"], ran.values["answer"]) == ("finished", "the summary")
+    (asked,) = brain.requests("c")
+    assert asked[-1].text.count("met") == 2
+    assert plan_events(ran)[-1] == {"a": "completed", "b": "completed", "c": "completed"}
+    assert [e["executor"] for e in ran.events if e["type"] == "step_start"][:2] == ["together"] * 2
+
+
+async def test_the_summary_is_written_from_results_and_every_call_is_on_the_bill() -> None:
+    brain = PlanBrain([plan_call("one", "two")])
+    ran = await planned(brain)
+    (asked,) = brain.requests("summary")
+    assert "result of 0" in asked[-1].text
+    assert "result of 1" in asked[-1].text
+    assert ran.values["usage"]["model_calls"] == 4
+    assert ran.values["messages"][-1].text == "the summary"
+
+
+async def test_steps_without_dependencies_follow_one_another_and_keep_their_shell() -> None:
+    def work(step: str, messages: list[Any]) -> Any:
+        if messages[-1].type == "human":
+            return use("bash", command="X=kept; echo $X" if step == "0" else "echo [$X]")
+        return f"saw {messages[-1].text}"
+
+    brain = PlanBrain([plan_call("set it", "read it")], work)
+    await planned(brain)
+    assert "result" not in brain.requests("0")[0][-1].text
+    assert "saw kept" in brain.requests("1")[0][-1].text
+    assert "[kept]" in brain.requests("1")[-1][-1].text
+
+
+async def test_steps_side_by_side_have_shells_of_their_own() -> None:
+    def work(step: str, messages: list[Any]) -> Any:
+        count = sum(message.type == "tool" for message in messages)
+        script = [f"X={step}; cd /; sleep 0.2", "echo $X in $PWD"]
+        return use("bash", command=script[count]) if count < 2 else messages[-1].text
+
+    brain = PlanBrain(
+        [plan_call({"text": "a", "depends_on": []}, {"text": "b", "depends_on": []})], work
+    )
+    await planned(brain)
+    assert brain.requests("0")[-1][-1].text.strip() == "0 in /"
+    assert brain.requests("1")[-1][-1].text.strip() == "1 in /"
+
+
+async def test_a_failing_step_is_tried_again_planned_anew_then_blocked_while_the_rest_goes_on() -> (
+    None
+):
+    fails: list[Any] = [use("terminate", status="failure") for _ in range(20)]
+    brain = PlanBrain(
+        [
+            plan_call(
+                {"id": "bad", "text": "cannot", "depends_on": []},
+                {"id": "after", "text": "needs it", "depends_on": ["bad"]},
+                {"id": "free", "text": "independent", "depends_on": []},
+            ),
+            plan_call({"id": "bad2", "text": "another way", "depends_on": ["free"]}),
+            plan_call({"id": "bad3", "text": "a third way", "depends_on": []}),
+        ],
+        {"bad": fails, "bad2": list(fails), "bad3": list(fails)},
+    )
+    ran = await planned(brain)
+    assert [len(brain.requests(name)) for name in ("bad", "bad2", "bad3", "free", "after")] == [
+        2, 2, 2, 1, 0,
+    ]  # fmt: skip
+    assert "failed" in brain.requests("bad")[1][-1].text
+    assert plan_events(ran)[-1] == {"bad3": "blocked", "free": "completed"}
+    assert (ran.values["status"], ran.values["stop_reason"]) == ("failed", "terminate")
+    (asked,) = brain.requests("summary")
+    assert "blocked" in asked[-1].text
+    assert "result of free" in asked[-1].text
+
+
+async def test_what_depends_on_a_blocked_step_is_never_begun() -> None:
+    brain = PlanBrain(
+        [
+            plan_call(
+                {"id": "bad", "text": "cannot", "depends_on": []},
+                {"id": "after", "text": "needs it", "depends_on": ["bad"]},
+            ),
+            "There is no other way: the server is gone.",
+        ],
+        {"bad": [use("terminate", status="failure")] * 2},
+    )
+    ran = await planned(brain)
+    assert not brain.requests("after")
+    assert plan_events(ran)[-1] == {"bad": "blocked", "after": "blocked"}
+
+
+@pytest.mark.parametrize(
+    ("steps", "problem"),
+    [
+        ([], "no steps"),
+        (["x"] * 101, "101 steps"),
+        ([{"text": "x", "executor": "nobody"}], "nobody"),
+        (["[NOBODY-7] do"], "nobody-7"),
+        ([{"text": "x", "depends_on": ["9"]}], "does not exist"),
+        (
+            [
+                {"id": "a", "text": "x", "depends_on": ["b"]},
+                {"id": "b", "text": "y", "depends_on": ["a"]},
+            ],
+            "circle",
+        ),
+        ([{"id": "a", "text": "x"}, {"id": "a", "text": "y"}], "two steps have the id"),
+        ([{"text": " "}], "no text"),
+    ],
+)
+async def test_what_is_no_plan_goes_back_to_the_model(steps: list[Any], problem: str) -> None:
+    brain = PlanBrain([plan_call(*steps), plan_call("good")])
+    ran = await planned(brain)
+    assert problem in brain.requests("plan")[1][-1].text
+    assert brain.requests("plan")[1][-1].type == "tool"
+    assert ran.values["status"] == "finished"
+
+
+async def test_a_model_that_cannot_plan_gets_the_plain_plan() -> None:
+    brain = PlanBrain(["I would begin with ...", AIMessage(""), "Well."])
+    ran = await planned(brain)
+    assert len(brain.requests("plan")) == 3
+    assert [len(brain.requests(str(step))) for step in range(3)] == [1, 1, 1]
+    assert any("no plan" in e["text"] for e in ran.events if e["type"] == "notice")
+
+
+async def test_done_when_is_checked_by_file_command_and_question() -> None:
+    def work(step: str, messages: list[Any]) -> Any:
+        tries = len(brain.requests(step))
+        if messages[-1].type == "tool":
+            return f"try {tries}"
+        # The first run of each forgets what is asked of it.
+        if "failed" not in messages[-1].text:
+            return "all done, trust me"
+        return use("bash", command=f"echo ok > {step}.txt")
+
+    brain = PlanBrain(
+        [
+            plan_call(
+                {"id": "f", "text": "x", "depends_on": [], "done_when": "file: f.txt"},
+                {"id": "c", "text": "x", "depends_on": [], "done_when": "command: grep ok c.txt"},
+                {"id": "q", "text": "x", "depends_on": [], "done_when": "Is q.txt there?"},
+            )
+        ],
+        work,
+        verdicts=[use("verdict", done=False, reason="nothing shows it"),
+                  use("verdict", done=True, reason="q.txt is named")],
+    )  # fmt: skip
+    ran = await planned(brain)
+    assert set(plan_events(ran)[-1].values()) == {"completed"}
+    assert "does not exist" in brain.requests("f")[1][-1].text
+    assert "grep ok c.txt" in brain.requests("c")[1][-1].text
+    assert "nothing shows it" in brain.requests("q")[1][-1].text
+    assert "q.txt" in brain.requests("check")[1][-1].text
+    assert {file["path"] for file in ran.values["artifacts"]} == {
+        "c.txt", "f.txt", "q.txt", "plan.md",
+    }  # fmt: skip
+
+
+async def test_an_executor_that_raises_fails_its_step_alone() -> None:
+    graph = build_planning_graph(
+        executors={"broken": echo("broken", error=RuntimeError("no disk")), "fine": echo("fine")}
+    )
+    brain = PlanBrain(
+        [plan_call({"text": "[broken] x", "depends_on": []},
+                   {"text": "[fine] y", "depends_on": []}),
+         "No other way."]
+    )  # fmt: skip
+    ran = await planned(brain, graph)
+    assert plan_events(ran)[-1] == {"0": "blocked", "1": "completed"}
+    assert "no disk" in brain.requests("summary")[0][-1].text
+
+
+async def test_an_executor_that_hangs_is_cut_off() -> None:
+    async def hang(state: MessagesState) -> dict[str, Any]:
+        await asyncio.Event().wait()
+        return {}
+
+    builder = StateGraph(MessagesState)
+    builder.add_node("hang", hang)
+    builder.add_edge(START, "hang")
+    graph = build_planning_graph(executors={"slow": builder.compile()})
+    brain = PlanBrain([plan_call("wait"), "No other way."])
+    ran = await planned(brain, graph, step_timeout_s=0.2)
+    assert plan_events(ran)[-1] == {"0": "blocked"}
+    assert "0.2 s" in brain.requests("summary")[0][-1].text
+
+
+async def test_a_single_graph_or_a_list_are_executors_as_well() -> None:
+    for executors in (echo("only"), [echo("first"), echo("second")]):
+        graph = build_planning_graph(executors=executors)
+        ran = await planned(PlanBrain([plan_call("x")]), graph)
+        assert ran.values["status"] == "finished"
+    with pytest.raises(ConfigError, match="executor"):
+        build_planning_graph(executors={})
+    with pytest.raises(ConfigError, match="no compiled graph"):
+        build_planning_graph(executors={"x": "manus"})  # type: ignore[dict-item]
+
+
+async def test_a_failed_model_ends_the_run_with_its_sentence() -> None:
+    brain = PlanBrain([ModelError("bad_request", "The server refuses it.")])
+    ran = await planned(brain)
+    assert (ran.values["status"], ran.values["stop_reason"]) == ("failed", "error")
+    assert ran.values["answer"] == "The server refuses it."
+
+
+async def test_a_budget_stops_the_flow_and_a_higher_one_goes_on() -> None:
+    graph = build_planning_graph(
+        executors={"manus": build_manus_graph()}, checkpointer=InMemorySaver()
+    )
+    brain = PlanBrain([plan_call("one", "two")])
+    stopped = await planned(brain, graph, config=CONFIG, max_total_tokens=130)
+    assert (stopped.values["status"], stopped.values["stop_reason"]) == ("stopped", "budget")
+    assert "--max-tokens" in stopped.values["answer"]
+    ran = await planned(brain, graph, Command(goto="schedule"), CONFIG, max_total_tokens=100_000)
+    assert ran.values["status"] == "finished"
+    assert len(brain.requests("plan")) == 1
+    assert ran.values["usage"]["model_calls"] == 4
+
+
+async def test_a_person_reviews_edits_and_sends_back() -> None:
+    graph = build_planning_graph(executors={"a-1": echo("a-1")}, checkpointer=InMemorySaver())
+    brain = PlanBrain([plan_call("first"), plan_call("second")])
+    await planned(brain, graph, config=CONFIG, review_plan=True)
+    (waiting,) = await questions(graph)
+    assert waiting.value["action_requests"][0]["args"]["steps"][0]["text"] == "first"
+    await planned(brain, graph, Command(resume="shorter please"), CONFIG, review_plan=True)
+    assert "shorter please" in brain.requests("plan")[1][-1].text
+    nonsense = {"type": "edit", "args": {"args": {"steps": [{"text": "x", "executor": "who"}]}}}
+    await planned(brain, graph, Command(resume=nonsense), CONFIG, review_plan=True)
+    (waiting,) = await questions(graph)
+    assert "'who'" in waiting.value["question"]
+    edit = {"decisions": [{"type": "edit", "edited_action": {
+        "name": "planning", "args": {"steps": ["[A-1] mine", "and then"]}}}]}  # fmt: skip
+    ran = await planned(brain, graph, Command(resume=edit), CONFIG, review_plan=True)
+    assert ran.values["status"] == "finished"
+    assert plan_events(ran)[-1] == {"0": "completed", "1": "completed"}
+    written = await asyncio.to_thread(Path("work/plan.md").read_text, "utf-8")
+    assert "[A-1] mine" in written
+
+
+async def test_a_rejected_plan_ends_the_run() -> None:
+    graph = build_planning_graph(executors=echo("x"), checkpointer=InMemorySaver())
+    brain = PlanBrain([plan_call("first")])
+    await planned(brain, graph, config=CONFIG, review_plan=True)
+    ran = await planned(brain, graph, Command(resume="reject"), CONFIG, review_plan=True)
+    assert (ran.values["status"], ran.values["stop_reason"]) == ("failed", "terminate")
+    assert not [e for e in ran.events if e["type"] == "step_start"]
+
+
+async def test_a_question_of_a_step_reaches_the_person_and_the_answer_the_step() -> None:
+    def work(step: str, messages: list[Any]) -> Any:
+        if messages[-1].type == "human":
+            return use("ask_human", inquire=f"which colour for {step}?")
+        return f"{step} is {messages[-1].text}"
+
+    graph = build_planning_graph(
+        executors={"manus": build_manus_graph()}, checkpointer=InMemorySaver()
+    )
+    brain = PlanBrain(
+        [plan_call({"text": "a", "depends_on": []}, {"text": "b", "depends_on": []})], work
+    )
+    await planned(brain, graph, config=CONFIG)
+    waiting = {asked.value["question"]: asked.id for asked in await questions(graph)}
+    assert set(waiting) == {"which colour for 0?", "which colour for 1?"}
+    answers = {waiting["which colour for 0?"]: "red", waiting["which colour for 1?"]: "blue"}
+    ran = await planned(brain, graph, Command(resume=answers), CONFIG)
+    assert ran.values["status"] == "finished"
+    asked = brain.requests("summary")[0][-1].text
+    assert "0 is red" in asked
+    assert "1 is blue" in asked
+    assert len(brain.requests("plan")) == 1
+
+
+async def test_two_steps_that_write_one_file_are_reported() -> None:
+    def work(step: str, messages: list[Any]) -> Any:
+        if messages[-1].type == "human":
+            return use("bash", command=f"sleep 0.3; echo {step} > same.txt; sleep 0.3")
+        return "done"
+
+    brain = PlanBrain(
+        [plan_call({"text": "a", "depends_on": []}, {"text": "b", "depends_on": []})], work
+    )
+    ran = await planned(brain)
+    assert any("same.txt" in e["text"] for e in ran.events if e["type"] == "notice")
+
+
+async def test_a_new_message_makes_a_new_plan_and_a_new_bill() -> None:
+    graph = build_planning_graph(executors=echo("x"), checkpointer=InMemorySaver())
+    brain = PlanBrain([plan_call("one"), plan_call("two", "three")])
+    await planned(brain, graph, config=CONFIG)
+    ran = await planned(brain, graph, {"messages": [HumanMessage("more")]}, CONFIG)
+    assert plan_events(ran)[-1] == {"0": "completed", "1": "completed"}
+    assert ran.values["usage"]["model_calls"] == 2
+    assert [message.text for message in ran.messages] == [
+        "the task", "the summary", "more", "the summary",
+    ]  # fmt: skip
+
+
+async def test_the_caller_gets_its_format() -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    brain = PlanBrain([plan_call("one")], summary=use("create_chat_completion", n=3))
+    ran = await planned(brain, build_planning_graph(executors=echo("x")), response_format=schema)
+    assert ran.values["structured"] == {"n": 3}
+
+
+async def test_without_a_context_the_flow_still_knows_its_executors() -> None:
+    graph = build_planning_graph(executors={"x": echo("x")})
+    drawn = graph.get_graph(xray=1).draw_mermaid()
+    assert "run_step" in drawn
+    assert Context in (graph.context_schema,)

@@ -1,0 +1,77 @@
+"""A model for planning runs that decides by what it is shown: it goes on after any crash."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.messages.tool import tool_call
+
+from openmanus_graph.testing import ScriptedChatModel
+
+Reply = AIMessage | str | Exception
+StepBrain = Callable[[str, list[BaseMessage]], Reply]
+_STEP = re.compile(r"Your step \((.+?)\):")
+
+
+def plan_call(*steps: Any, title: str = "The plan") -> AIMessage:
+    """Make a reply that plans."""
+    args = {"command": "create", "title": title, "steps": list(steps)}
+    return AIMessage("", tool_calls=[tool_call(name="planning", args=args, id="plan")])
+
+
+def use(name: str, **args: Any) -> AIMessage:
+    """Make a reply that calls one tool."""
+    return AIMessage("", tool_calls=[tool_call(name=name, args=args, id="call")])
+
+
+def step_of(messages: list[BaseMessage]) -> str:
+    """Return the id of the step that a request is about."""
+    asked = next(message for message in messages if message.type == "human")
+    found = _STEP.search(asked.text)
+    assert found is not None
+    return found[1]
+
+
+class PlanBrain:
+    """Answers each kind of request a planning run makes."""
+
+    def __init__(
+        self,
+        plans: list[Reply],
+        steps: Mapping[str, list[Reply]] | StepBrain | None = None,
+        summary: Reply = "the summary",
+        verdicts: list[Reply] | None = None,
+    ) -> None:
+        self.plans, self.steps, self.summary = list(plans), steps or {}, summary
+        self.verdicts = list(verdicts or [])
+        self.asked: list[tuple[str, list[BaseMessage]]] = []
+
+    def model(self, **fields: Any) -> ScriptedChatModel:
+        return ScriptedChatModel([self.answer] * 1000, **fields)
+
+    def answer(self, messages: list[BaseMessage]) -> Reply:
+        system = messages[0].text
+        if system.startswith("You plan how"):
+            self.asked.append(("plan", messages))
+            return self.plans.pop(0)
+        if system.startswith("You write the final"):
+            self.asked.append(("summary", messages))
+            return self.summary
+        if system.startswith("You check whether"):
+            self.asked.append(("check", messages))
+            return self.verdicts.pop(0)
+        return self._step(messages)
+
+    def _step(self, messages: list[BaseMessage]) -> Reply:
+        step = step_of(messages)
+        self.asked.append((step, messages))
+        if callable(self.steps):
+            return self.steps(step, messages)
+        if step not in self.steps:
+            return f"result of {step}"
+        return self.steps[step].pop(0)
+
+    def requests(self, kind: str) -> list[list[BaseMessage]]:
+        """Return what was asked about one step, or with one purpose."""
+        return [messages for asked, messages in self.asked if asked == kind]
