@@ -1,19 +1,29 @@
 import sqlite3
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import empty_checkpoint
 
-from openmanus_graph.persistence.checkpoints import CHECKPOINTS, open_checkpointer
+from openmanus_graph.persistence.checkpoints import (
+    CHECKPOINTS,
+    LeanSqliteSaver,
+    open_checkpointer,
+)
 
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
 
 
+async def put(saver: LeanSqliteSaver) -> dict[str, Any]:
+    """Write an empty checkpoint and return its configuration."""
+    return {**await saver.aput(CONFIG, empty_checkpoint(), {"step": 1}, {})}
+
+
 async def test_what_is_written_is_on_disk_when_the_call_returns(tmp_path: Path) -> None:
     async with open_checkpointer(tmp_path) as saver:
-        stored = await saver.aput(CONFIG, empty_checkpoint(), {"step": 1}, {})
-        await saver.aput_writes(stored, [("a", 1), ("b", "two")], "task")
+        stored = await put(saver)
+        await saver.aput_writes(cast("RunnableConfig", stored), [("a", 1), ("b", "two")], "task")
         other = sqlite3.connect(tmp_path / CHECKPOINTS)
         assert other.execute("SELECT count(*) FROM checkpoints").fetchone() == (1,)
         assert other.execute("SELECT channel FROM writes ORDER BY idx").fetchall() == [
@@ -25,7 +35,7 @@ async def test_what_is_written_is_on_disk_when_the_call_returns(tmp_path: Path) 
 
 async def test_a_write_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
     async with open_checkpointer(tmp_path) as saver:
-        stored = await saver.aput(CONFIG, empty_checkpoint(), {"step": 1}, {})
+        stored = await put(saver)
 
         def fail() -> None:
             with saver.cursor() as cursor:
@@ -41,17 +51,10 @@ async def test_a_write_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
 
 async def test_history_and_deletion(tmp_path: Path) -> None:
     async with open_checkpointer(tmp_path) as saver:
-        stored = CONFIG
-        for step in range(3):
-            stored = await saver.aput(
-                {**stored, "configurable": {**CONFIG["configurable"], **stored["configurable"]}},
-                empty_checkpoint(),
-                {"step": step},
-                {},
-            )
-        steps = [found.metadata["step"] async for found in saver.alist(CONFIG)]
-        assert steps == [2, 1, 0]
-        assert [f.metadata["step"] async for f in saver.alist(CONFIG, limit=1)] == [2]
+        ids = [(await put(saver))["configurable"]["checkpoint_id"] for _ in range(3)]
+        found = [one.checkpoint["id"] async for one in saver.alist(CONFIG)]
+        assert found == ids[::-1]
+        assert [one.checkpoint["id"] async for one in saver.alist(CONFIG, limit=1)] == ids[-1:]
         await saver.adelete_thread("t")
         assert await saver.aget_tuple(CONFIG) is None
 

@@ -39,7 +39,7 @@ def some_update(chance: random.Random, number: int) -> Any:
 def test_it_holds_what_langgraphs_channel_holds(seed: int) -> None:
     chance = random.Random(seed)
     ours: Any = Conversation(REDUCER)
-    theirs: Any = DeltaChannel(REDUCER)
+    theirs: Any = DeltaChannel[list[AnyMessage]](REDUCER)
     ours.key = theirs.key = "messages"
     for number in range(60):
         values = [some_update(chance, number)]
