@@ -38,6 +38,8 @@ NOTES_REQUEST_SHARE = 0.8
 CHARS_PER_TOKEN = 3
 """Low on purpose: too much is refused, too little only costs some detail."""
 LEAST_PIECE = 500
+LEAST_NOTES = 1500
+"""Characters, after a refusal: a server may refuse what is short, and notes must say something."""
 NOTES_WORDS, CHARS_PER_WORD = 800, 7
 
 
@@ -60,7 +62,7 @@ async def call_with_room(call: ModelCall, session: Session, emit: Emit) -> Thoug
         ConfigError: The model's settings are wrong.
     """
     started = time.monotonic()
-    window = await window_of(session.settings)
+    window, least_notes = await window_of(session.settings), 0
     if not is_full(call, window):
         thought = await _try(call, session, emit)
         too_long = isinstance(thought.ended, ModelError) and thought.ended.kind == "context_length"
@@ -68,9 +70,10 @@ async def call_with_room(call: ModelCall, session: Session, emit: Emit) -> Thoug
             return thought
         # The server's own is smaller than we thought, and some report less than they were sent.
         window = min(window, max(tokens_of(call), count_tokens_approximately(list(call.history))))
+        least_notes = LEAST_NOTES
     writer = NotesWriter(call, session, emit)
     try:
-        compacted = await compact(call, window, writer, emit)
+        compacted = await compact(call, window, writer, emit, least_notes)
     except LimitReached as limit:
         return Thought(None, writer.spent, ended=limit)
     progress = replace(
@@ -122,7 +125,7 @@ def is_full(call: ModelCall, window: int) -> bool:
 
 
 async def compact(
-    call: ModelCall, window: int, writer: "NotesWriter", emit: Emit
+    call: ModelCall, window: int, writer: "NotesWriter", emit: Emit, least_notes: int = 0
 ) -> list[AnyMessage]:
     """Return a short conversation to go on with.
 
@@ -131,7 +134,7 @@ async def compact(
     """
     room = room_for(call, window)
     parts = divide(call.history, int(PAST_SHARE * room), int(KEPT_SHARE * room))
-    notes_chars = int(NOTES_SHARE * room)
+    notes_chars = max(least_notes, int(NOTES_SHARE * room))
     shown = int(NOTES_REQUEST_SHARE * window * chars_per_token(call))
     piece_chars = max(LEAST_PIECE, shown - len(parts.words) - notes_chars)
     notes = await writer.write(parts, transcript(parts.old, piece_chars), notes_chars)

@@ -125,3 +125,12 @@ async def test_what_cannot_be_shortened_is_not_compacted_again_and_again() -> No
     assert ran.values["answer"] == "done"
     made = [request for request in model.requests if "Write the notes" in request[-1].text]
     assert len(made) < 15
+
+
+async def test_a_short_conversation_that_is_refused_keeps_what_was_done() -> None:
+    refused = ModelError("context_length", "The request is too long.")
+    step = calls(("bash", {"command": "echo hi"}))
+    ran = await run_graph(build_manus_graph(), step, refused, "echo hi printed hi", "done")
+    assert [message.type for message in ran.model.requests[3]] == ["system", "human"]
+    assert "echo hi printed hi" in ran.model.requests[3][-1].text
+    assert ran.values["status"] == "finished"
