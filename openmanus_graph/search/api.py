@@ -16,7 +16,7 @@ import httpx2
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.models.retry_after import retry_after_s
 from openmanus_graph.search.engine import EngineError, Hit
-from openmanus_graph.web.connections import tls_context
+from openmanus_graph.web.certificates import tls_context
 
 MAX_ANSWER_BYTES = 5_000_000
 MAX_PAGES = 5

@@ -1,7 +1,5 @@
 """Connections of plain HTTP: pinned to checked addresses, or through the environment's proxy."""
 
-import functools
-import ssl
 from collections.abc import Iterable
 
 from httpcore2 import (
@@ -14,8 +12,8 @@ from httpcore2 import (
     Proxy,
 )
 
-from openmanus_graph.models.access import certificate_context, certificate_path
 from openmanus_graph.web.addresses import WebAddress, authority
+from openmanus_graph.web.certificates import tls_context
 from openmanus_graph.web.guard import Guard
 from openmanus_graph.web.routes import environment_upstream
 
@@ -62,17 +60,3 @@ def open_pool(address: WebAddress, guard: Guard) -> AsyncConnectionPool:
     url = f"{upstream.scheme}://{authority(upstream.host, upstream.port, upstream.scheme)}"
     login = (upstream.username, upstream.password) if upstream.username else None
     return AsyncConnectionPool(tls_context(), proxy=Proxy(url, login))
-
-
-def tls_context() -> ssl.SSLContext:
-    """Return what certificates are checked by: the environment's authorities, or the system's."""
-    path = certificate_path()
-    return _tls_context(str(path) if path else None)
-
-
-@functools.cache
-def _tls_context(_path: str | None) -> ssl.SSLContext:
-    from httpcore2 import default_ssl_context
-
-    context = certificate_context()
-    return context if isinstance(context, ssl.SSLContext) else default_ssl_context()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import h11
 
 from openmanus_graph.web.addresses import WebAddress, authority
-from openmanus_graph.web.connections import tls_context
+from openmanus_graph.web.certificates import tls_context
 from openmanus_graph.web.guard import Guard
 from openmanus_graph.web.routes import Upstream, environment_upstream, is_this_machine
 
