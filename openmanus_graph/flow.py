@@ -45,6 +45,7 @@ def new_job(step: Step) -> Job:
         outcome="",
         seconds=0.0,
         cost_usd=0.0,
+        links=[],
         files=[],
     )
 

@@ -19,11 +19,14 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMes
 from openmanus_graph.errors import ToolError
 from openmanus_graph.models.condensed import NOTES_KEY, TASK_KEY
 from openmanus_graph.state.manus import PlannedCall
+from openmanus_graph.state.plan import Origin
 from openmanus_graph.tools.declaration import Traits
 from openmanus_graph.web.addresses import PORTS, authority, normal_host, parse_address, within
 
 PERSON = "person"
 """The resource of tools whose output is a person's own words."""
+ORIGIN_KEY = "openmanus_origin"
+"""Where a message that a flow wrote keeps an `Origin`."""
 _LINK = re.compile(r"https?://[^\s<>\"`\\|^{}]+", re.IGNORECASE)
 _ESCAPED = re.compile(r"\\u0026|\\/|\\([_*\[\]()#+.!~-])")
 _ENDINGS = ".,;:!?)]*_~'"
@@ -39,6 +42,20 @@ _NO_MORE = r"/?(?![\w/?#&=%+~@:-]|\.\w)"
 """After an address: that it does not go on."""
 _FILE_ENDINGS = frozenset({"py", "md", "sh", "zip", "rs", "pl", "so", "cc", "mov", "ps", "cab"})
 """Top-level domains that a name without a scheme rather has because it is a file."""
+
+
+def passed_on(text: str, messages: Sequence[AnyMessage], traits: Mapping[str, Traits]) -> list[str]:
+    """Return the links of a text that were really seen in a conversation.
+
+    Args:
+        text: What a step reports.
+        messages: Of that step.
+        traits: Of the tools whose links count.
+    """
+    record = _Record(traits)
+    for message in messages:
+        record.take(message)
+    return [link for link in dict.fromkeys(links_in(text)) if record.has_seen(link)]
 
 
 def unvouched_addresses(
@@ -150,6 +167,9 @@ class _Record:
     def take(self, message: AnyMessage) -> None:
         """Read the next message."""
         if isinstance(message, HumanMessage):
+            if origin := _origin(message):
+                self.tainted |= origin["tainted"]
+                self._see("\n".join(origin["links"]), allowed=True)
             self._domains.update(domains_in(_own_words(message)))
             if NOTES_KEY in message.additional_kwargs:  # what was read before is not known any more
                 self.tainted = self._composed = True
@@ -169,6 +189,13 @@ class _Record:
             and (address.port == port if port else address.port in PORTS.values())
             for domain, port in self._domains
         )
+
+    def has_seen(self, url: str) -> bool:
+        """Say whether an address was shown as a link."""
+        try:
+            return _identity(url) in self._seen
+        except ToolError:
+            return False
 
     def _take_reply(self, reply: AIMessage) -> None:
         for call in reply.tool_calls:
@@ -217,7 +244,32 @@ class _Record:
 
 def _own_words(message: HumanMessage) -> str:
     """Return what the person said; the notes of a compacted conversation are the model's."""
+    if origin := _origin(message):
+        return origin["words"]
     return str(message.additional_kwargs.get(TASK_KEY) or message.text)
+
+
+def _origin(message: HumanMessage) -> Origin | None:
+    return cast("Origin | None", message.additional_kwargs.get(ORIGIN_KEY))  # `origin_of` made it
+
+
+def origin_of(message: HumanMessage | None, links: Sequence[str], *, tainted: bool) -> Origin:
+    """Return what vouches for a step, made for a person's message or another flow's.
+
+    Args:
+        message: Of the user.
+        links: Passed on by the steps before.
+        tainted: Whether there were any.
+    """
+    if message is None:
+        return Origin(words="", links=list(links), tainted=tainted)
+    around = _origin(message)
+    known = around["links"] if around else []
+    return Origin(
+        words=_own_words(message),
+        links=[*known, *links],
+        tainted=tainted or bool(around and around["tainted"]),
+    )
 
 
 def strange_addresses(addresses: Sequence[str]) -> str:

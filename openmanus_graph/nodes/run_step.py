@@ -16,12 +16,15 @@ from openmanus_graph.artifacts import changed_files, take_baseline
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.events import step_event
 from openmanus_graph.flow import RESULT_CHARS
+from openmanus_graph.provenance import ORIGIN_KEY, passed_on
 from openmanus_graph.registry import LANE_KEY, enter_session
 from openmanus_graph.settings import Settings
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.planning import StepState
 from openmanus_graph.state.reducers import Usage, no_usage
 from openmanus_graph.team import Executor
+from openmanus_graph.tools import web_tools
+from openmanus_graph.tools.declaration import Traits, traits_of
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,7 @@ async def run_step(
     update = {
         "outcome": outcome.kind,
         "result": outcome.text[:RESULT_CHARS],
+        "links": passed_on(outcome.text, outcome.messages, web_traits()),
         "files": named_files([file["path"] for file in found], outcome.messages),
         "seconds": job["seconds"] + seconds,
         "cost_usd": job["cost_usd"] + outcome.usage["cost_usd"],
@@ -70,6 +74,11 @@ async def run_step(
         "usage": outcome.usage,
         "elapsed_s": step["elapsed_s"] + seconds,
     }
+
+
+def web_traits() -> dict[str, Traits]:
+    """Return what is declared of the tools whose links one step may hand to the next."""
+    return {tool.name: traits_of(tool) for tool in web_tools()}
 
 
 def step_context(given: Any, step: StepState, settings: Settings) -> Context:
@@ -92,7 +101,9 @@ def step_context(given: Any, step: StepState, settings: Settings) -> Context:
 async def _invoke(executor: Executor, step: StepState, context: Context) -> Mapping[str, Any]:
     around = str((get_config().get("metadata") or {}).get(LANE_KEY, ""))
     config: RunnableConfig = {"metadata": {LANE_KEY: f"{around}/{step['job']['lane']}"}}
-    message = HumanMessage(step["prompt"], id=step["message_id"])
+    message = HumanMessage(
+        step["prompt"], id=step["message_id"], additional_kwargs={ORIGIN_KEY: step["origin"]}
+    )
     ours = context if executor.context_schema is Context else None
     result: dict[str, Any] = await executor.ainvoke({"messages": [message]}, config, context=ours)
     return result

@@ -16,13 +16,15 @@ from openmanus_graph.flow import (
     to_review,
     to_run,
 )
+from openmanus_graph.history import last_user_message
 from openmanus_graph.limits import Progress, limit_reached
 from openmanus_graph.plan_file import show_plan
 from openmanus_graph.plans import plan_text
 from openmanus_graph.prompts import plan_step
+from openmanus_graph.provenance import origin_of
 from openmanus_graph.registry import enter_session
 from openmanus_graph.state.context import Context
-from openmanus_graph.state.plan import merge_steps
+from openmanus_graph.state.plan import Origin, merge_steps
 from openmanus_graph.state.planning import Job, PlanningState, StepInput
 
 SCRATCH = ".openmanus/files/steps"
@@ -60,6 +62,13 @@ async def route_after_schedule(state: PlanningState) -> list[Send] | str:
     return begun or "finalize"
 
 
+def step_origin(job: Job, state: PlanningState) -> Origin:
+    """Return what vouches for addresses in a step: the user's words, and links seen before it."""
+    links = [link for name in job["depends_on"] for link in state["steps"][name]["links"]]
+    user = last_user_message(state["messages"])
+    return origin_of(user, links, tainted=bool(job["depends_on"]) or job["attempt"] > 1)
+
+
 def step_input(job: Job, state: PlanningState) -> StepInput:
     """Return what a step's run is given."""
     return StepInput(
@@ -73,5 +82,6 @@ def step_input(job: Job, state: PlanningState) -> StepInput:
             given=given_text(job, state["steps"]),
             scratch=f"{SCRATCH}/{job['id']}",
         ),
+        origin=step_origin(job, state),
         elapsed_s=state["elapsed_s"],
     )

@@ -33,6 +33,17 @@ class Plan(TypedDict):
     steps: list[Step]
 
 
+class Origin(TypedDict):
+    """What vouches for addresses in a message that no person wrote: a step of a plan."""
+
+    words: str
+    """The person's own."""
+    links: list[str]
+    """Seen by the steps before, word for word."""
+    tainted: bool
+    """Whether these steps may have read anything."""
+
+
 class Plans(TypedDict):
     """The plans of one thread, made with the `planning` tool."""
 

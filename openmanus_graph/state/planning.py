@@ -7,7 +7,7 @@ from langgraph.channels.delta import DeltaChannel
 from typing_extensions import TypedDict
 
 from openmanus_graph.state.manus import Artifact, Status, StopReason
-from openmanus_graph.state.plan import Step, merge_steps
+from openmanus_graph.state.plan import Origin, Step, merge_steps
 from openmanus_graph.state.reducers import Messages, Usage, furthest, merge_usage
 
 
@@ -30,6 +30,8 @@ class Job(Step):
     """Of all its runs."""
     cost_usd: float
     """Of all its runs."""
+    links: list[str]
+    """Addresses in its result that it really saw; the steps after it may open them."""
     files: list[str]
     """Paths that its newest run changed, relative to the workspace."""
 
@@ -42,6 +44,8 @@ class StepInput(TypedDict):
     """Of the message that begins the executor's run; names its branch in the ledger."""
     prompt: str
     """What the executor is asked."""
+    origin: Origin
+    """What vouches for addresses in it."""
     elapsed_s: float
     """The run's time before this step."""
 
