@@ -112,7 +112,7 @@ def _shown(messages: Sequence[AnyMessage], pictures: Pictures | None) -> list[Ba
                 result = cast("ToolMessage", messages[position])
                 results.setdefault(result.tool_call_id, result)
                 position += 1
-            made = pictures if pictures is None or position > newest else {}
+            made: Pictures | None = pictures if pictures is None or position > newest else {}
             request += _turn(message, results, made)
         elif message.type != "tool":
             request.append(_with_pictures(message, picture_paths(message), pictures))

@@ -11,7 +11,7 @@ from tests.support.openai_script import Answer, Call, Reply
 from tests.support.openai_server import OpenAIServer
 
 STEP = re.compile(r"Your step \((.+?)\):")
-JOIN = (
+JOIN: tuple[dict[str, Any], ...] = (
     {"id": "a", "text": "left", "depends_on": []},
     {"id": "b", "text": "right", "depends_on": []},
     {"id": "c", "text": "join", "depends_on": ["a", "b"], "done_when": "file: c.txt"},

@@ -131,7 +131,7 @@ async def test_a_call_is_linked_to_the_step_it_serves() -> None:
         calls(("bash", {"command": "true"}), prefix="c"),
         "done",
     )
-    served = {
+    served: dict[str, Any] = {
         message.tool_call_id: (message.artifact or {}).get("plan_step")
         for message in ran.messages
         if message.type == "tool"
@@ -153,7 +153,10 @@ async def test_calls_of_one_reply_see_each_other_in_order() -> None:
 
 
 async def test_steps_may_be_objects_with_dependencies() -> None:
-    steps = [{"id": "a", "text": "x", "depends_on": []}, {"text": "y", "depends_on": ["a"]}]
+    steps: list[Any] = [
+        {"id": "a", "text": "x", "depends_on": []},
+        {"text": "y", "depends_on": ["a"]},
+    ]
     ran = await answered(plan("create", plan_id="p", title="t", steps=steps))
     assert "0. [ ] x\n1. [ ] y" in ran.results()[0]
     circle = [{"id": "a", "text": "x", "depends_on": ["b"]},

@@ -47,8 +47,8 @@ def echo(name: str, answer: Any = None, error: Exception | None = None) -> Any:
         if error is not None:
             raise error
         asked = state["messages"][-1].text
-        said = answer(asked) if callable(answer) else answer or f"{name} did it"
-        return {"messages": [AIMessage(said)]}
+        said: Any = answer(asked) if callable(answer) else answer or f"{name} did it"
+        return {"messages": [AIMessage(str(said))]}
 
     builder = StateGraph(MessagesState)
     builder.add_node("reply", reply)

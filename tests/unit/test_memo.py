@@ -57,3 +57,11 @@ def test_it_does_not_keep_a_conversation_alive() -> None:
     messages.clear()
     gc.collect()
     assert [end() for end in ends if end() is not None] == []
+
+
+def test_a_change_of_a_new_message_shows() -> None:
+    memo = GrowingMemo[str]()
+    messages: list[BaseMessage] = [HumanMessage(f"{number}") for number in range(3 * NEWEST)]
+    memo.get(messages, lambda m: m.text)
+    messages[-1].content = "changed"
+    assert memo.get(messages, lambda m: m.text)[-1] == "changed"

@@ -39,17 +39,18 @@ def test_it_makes_the_same_requests_as_projecting_anew() -> None:
     for number in range(300):
         if chance.randrange(25) == 0:
             messages = messages[: chance.randrange(1, len(messages) + 1)]
-        messages = [*messages, *some_messages(number, chance)]
-        pictures: Pictures | None = {"a.png": "data:,a"} if chance.randrange(5) == 0 else None
-        steering, system = chance.choice(["", "hint"]), chance.choice(["s", "s", "other"])
-        assert projector.pictured(messages) == pictured(messages)
-        kept = projector.project(
-            messages, system=system, steering=steering_message(steering), pictures=pictures
-        )
-        anew = project(
-            messages, system=system, steering=steering_message(steering), pictures=pictures
-        )
-        assert shown(kept) == shown(anew)
+        for message in some_messages(number, chance):
+            messages = [*messages, message]
+            pictures: Pictures | None = {"a.png": "data:,a"} if chance.randrange(5) == 0 else None
+            steering, system = chance.choice(["", "hint"]), chance.choice(["s", "s", "other"])
+            assert projector.pictured(messages) == pictured(messages)
+            kept = projector.project(
+                messages, system=system, steering=steering_message(steering), pictures=pictures
+            )
+            anew = project(
+                messages, system=system, steering=steering_message(steering), pictures=pictures
+            )
+            assert shown(kept) == shown(anew)
 
 
 def test_the_beginning_is_made_of_the_same_objects() -> None:
