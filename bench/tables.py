@@ -211,6 +211,17 @@ def install(scale: Scale) -> Table:
     )
 
 
+def browser(scale: Scale) -> Table:
+    """What the browser costs."""
+    from bench.browsing import measure_browser
+
+    rows = measure_browser(clicks=4 if scale.quick else 40)
+    return Table(
+        ["the browser, in the shop of the tests", "beside", "ours", "ratio", "at most"], rows
+    )
+
+
 TABLES: dict[str, Callable[[Scale], Table]] = {
-    table.__name__: table for table in (cpu, gap, run, agents, stalls, tools, start, install)
+    table.__name__: table
+    for table in (cpu, gap, run, agents, stalls, tools, start, install, browser)
 }
