@@ -17,8 +17,6 @@ MEASURED_STEPS = 7
 BYTES_PER_TOKEN = 3.9
 """As o200k, the encoding of GPT-4o and later models, makes of our first request."""
 COMMAND = str(Path(sysconfig.get_path("scripts")) / "openmanus")
-BROWSER = ("playwright", "ddgs")
-"""Dependencies to be, for browsing and searching."""
 Rows = list[list[str]]
 
 
@@ -189,7 +187,7 @@ def start(scale: Scale) -> Table:
         rows.append([f"{subject}: cold start to the first request, ms (CPU)", shown, limit])
     request = measure("openmanus", 0, "--own-tools")["first_request_bytes"]
     tokens = f"{request:.0f} ({request / BYTES_PER_TOKEN:.0f})"
-    rows.append(["first request with its own tools, bytes (tokens)", tokens, "(1500)"])
+    rows.append(["first request with its six tools, bytes (tokens)", tokens, "(1500)"])
     return Table(["start", "", "at most"], rows)
 
 
@@ -202,7 +200,7 @@ def install(scale: Scale) -> Table:
         place = Path(folder) / "venv"
         process(["uv", "venv", "--quiet", "--python", sys.executable, str(place)])
         target = ["--link-mode", "copy", "--python", str(place / "bin" / "python")]
-        process(["uv", "pip", "install", "--quiet", *target, ".", *BROWSER])
+        process(["uv", "pip", "install", "--quiet", *target, "."])
         files = [path for path in place.rglob("*") if path.is_file() and not path.is_symlink()]
         megabytes = sum(path.stat().st_size for path in files) / 1e6
         packages = len(list(place.glob("lib/python*/site-packages/*.dist-info")))

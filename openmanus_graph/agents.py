@@ -1,5 +1,6 @@
 """The agents and flows that there are, by name: ours, and those that others bring."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -55,6 +56,9 @@ _OURS = {
     ),
 }
 _registered: dict[str, Builder] = {}
+_building: list[str] = []
+"""Agents whose builder runs."""
+log = logging.getLogger(__name__)
 
 
 def register_agent(name: str, builder: Builder) -> None:
@@ -88,7 +92,11 @@ def check_agent(name: str | None) -> None:
 def build_agent(name: str, **arguments: Any) -> Any:
     """Build an agent's graph. ConfigError names the agents that exist."""
     check_agent(name)
-    return _builder(name)(**arguments)
+    _building.append(name)
+    try:
+        return _builder(name)(**arguments)
+    finally:
+        _building.remove(name)
 
 
 def restart_node(graph: Any) -> str | None:
@@ -108,7 +116,15 @@ def describe_agent(name: str) -> str:
 def default_executors() -> dict[str, Any]:
     """Build the agents that do the steps of plans."""
     names = [name for name in agent_names() if name not in _OURS or _OURS[name].executor]
-    return {name: build_agent(name) for name in names}
+    found: dict[str, Any] = {}
+    for name in names:
+        if name in _building:
+            continue  # a flow that plans does not do its own steps
+        try:
+            found[name] = build_agent(name)
+        except ConfigError as error:  # one broken package must not take the others along
+            log.warning("no executor %s: %s", name, error)
+    return found
 
 
 def _builder(name: str) -> Builder:

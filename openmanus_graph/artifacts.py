@@ -10,7 +10,9 @@ import mimetypes
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+from openmanus_graph.files.contained import put_file
 from openmanus_graph.state.manus import Artifact
 from openmanus_graph.workspace import OWN_FOLDER, Workspace
 
@@ -47,17 +49,17 @@ def take_baseline(workspace: Workspace, run: str, *, anew: bool) -> None:
     if path.exists() and not anew:
         return
     stamps = dict(itertools.islice(_files(workspace), MAX_FILES + 1))
-    temporary = path.with_suffix(".part")
     known = stamps if len(stamps) <= MAX_FILES else None
-    temporary.write_text(json.dumps(known), encoding="utf-8")
-    temporary.replace(path)
+    put_file(workspace, path, json.dumps(known).encode())
 
 
 def changed_files(workspace: Workspace, run: str) -> list[Artifact]:
     """List what the run created or changed, by path. Blocks."""
     path = _baseline(workspace, run)
     try:
-        before: dict[str, _Stamp] | None = json.loads(path.read_text("utf-8"))
+        known: Any = json.loads(path.read_text("utf-8"))
+        # A command in the sandbox may have written something else there.
+        before: dict[str, _Stamp] | None = known if isinstance(known, dict | None) else {}
         began = path.stat().st_mtime_ns
     except (OSError, ValueError):
         before, began = {}, 0  # whoever removed the baseline gets all files rather than none

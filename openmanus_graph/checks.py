@@ -1,7 +1,8 @@
 """Whether a step of a plan is done: a file, a command, or a question put to the model."""
 
 import asyncio
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 
 from langchain_core.messages import AIMessage, HumanMessage
 
@@ -16,6 +17,7 @@ from openmanus_graph.state.plan import no_plans
 from openmanus_graph.state.planning import Job, PlanningState
 from openmanus_graph.state.reducers import Usage, no_usage
 from openmanus_graph.tools.bash import bash
+from openmanus_graph.tools.questions import Questions
 from openmanus_graph.tools.run_call import run_call
 from openmanus_graph.tools.scope import open_scope
 from openmanus_graph.tools.toolset import Toolset
@@ -68,15 +70,17 @@ def _file_problem(name: str, session: Session) -> str | None:
 async def _command_problem(
     command: str, job: Job, state: PlanningState, session: Session, emit: Emit
 ) -> str | None:
-    scope = await open_scope(
+    opened = await open_scope(
         session,
         Toolset({bash.name: bash}, None),
         emit,
-        branch=f"{state['run_message']}/check",
+        branch=state["branch"],
         progress=Progress(0, state["usage"], state["elapsed_s"]),
         plans=no_plans(),
         held={},
     )
+    # A check only looks: it runs again after a crash, and never has another one's outcome.
+    scope = replace(opened, ledger=None, questions=Questions(None))
     # A new shell each: what one check did must not change the next.
     call = PlannedCall(
         id=f"check-{job['id']}-{job['attempt']}",
@@ -111,12 +115,12 @@ async def _asked(job: Job, state: PlanningState, session: Session, emit: Emit) -
 
 
 def read_verdict(reply: AIMessage) -> str | None:
-    """Return why a step is not done; a reply without a verdict counts by its first word."""
+    """Return why a step is not done; without a verdict only a plain yes counts."""
     for call in reply.tool_calls:
         if call["name"] == verdict.name and isinstance(call["args"].get("done"), bool):
             reason = str(call["args"].get("reason") or "The check says that it is not done.")
             return None if call["args"]["done"] else reason
     text = reply.text.strip()
-    if text.lower().startswith(("yes", "done", "true")):
+    if re.fullmatch(r"(yes|done|true)[.!]?", text, re.IGNORECASE):
         return None
     return text or "The check gave no verdict."

@@ -1,7 +1,7 @@
 """What a plan's execution does next: pure decisions over the planning graph's state."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from openmanus_graph.history import last_user_message
 from openmanus_graph.plans import dependents, plan_text, ready_steps
@@ -31,6 +31,13 @@ def task_of(state: PlanningState) -> str:
     """Return the user's words."""
     message = last_user_message(state["messages"])
     return message.text if message else ""
+
+
+def unfinished_plan(state: PlanningState) -> Literal["create_plan", "approve_plan"] | None:
+    """Name the node that has not done its work: the plan is not made, mended or approved."""
+    if not state["order"] or state["drafts"] or state["mending"]:
+        return "create_plan"
+    return None if state["reviewed"] else "approve_plan"
 
 
 def new_job(step: Step) -> Job:

@@ -1,14 +1,16 @@
 """Showing a plan: as an event, and as `plan.md` in the workspace."""
 
 import asyncio
-from pathlib import Path
+import contextlib
 
 from openmanus_graph.events import Emit, notice
+from openmanus_graph.files.contained import put_file
 from openmanus_graph.plans import plan_markdown
 from openmanus_graph.state.plan import Plan
 from openmanus_graph.workspace import Workspace
 
-PLAN_FILE = "plan.md"
+PLAN_FILE, OTHER_FILE = "plan.md", "openmanus-plan.md"
+MADE_BY = "<!-- kept up to date by openmanus plan -->"
 _SHOWN = ("id", "text", "executor", "depends_on", "done_when", "status", "seconds", "cost_usd")
 
 
@@ -17,12 +19,14 @@ async def show_plan(plan: Plan, workspace: Workspace, emit: Emit) -> None:
     steps = [{key: value for key, value in step.items() if key in _SHOWN} for step in plan["steps"]]
     emit({"type": "plan", "steps": steps})
     try:
-        await asyncio.to_thread(_write, workspace.root / PLAN_FILE, plan_markdown(plan))
+        await asyncio.to_thread(_write, workspace, plan_markdown(plan))
     except OSError as error:
         notice(emit, f"{PLAN_FILE} could not be written: {error.strerror}.")
 
 
-def _write(path: Path, text: str) -> None:
-    temporary = path.with_suffix(".part")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
+def _write(workspace: Workspace, text: str) -> None:
+    path = workspace.root / PLAN_FILE
+    with contextlib.suppress(FileNotFoundError):
+        if MADE_BY not in path.read_text("utf-8", errors="replace"):
+            path = workspace.root / OTHER_FILE  # the person has a plan.md of their own
+    put_file(workspace, path, f"{text}\n{MADE_BY}\n".encode("utf-8", "replace"))

@@ -70,14 +70,8 @@ class Workspace:
 
     def keep(self, content: bytes, suffix: str) -> Path:
         """Store content under a name made from it, so that the same content is one file."""
-        self.own.mkdir(parents=True, exist_ok=True)
+        from openmanus_graph.files.contained import put_file  # which is about workspaces
+
         path = self.own / (hashlib.sha256(content).hexdigest()[:16] + suffix)
-        if not path.exists():
-            temporary = path.with_suffix(path.suffix + ".part")
-            try:
-                temporary.write_bytes(content)
-                temporary.replace(path)
-            except OSError:
-                temporary.unlink(missing_ok=True)  # a full disk leaves half of it
-                raise
+        put_file(self, path, content)
         return path

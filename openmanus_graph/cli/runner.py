@@ -181,7 +181,9 @@ class _Driver:
         async for part in parts:
             event: Any = part["data"]
             # A user's tool may write to the stream as well, whatever it likes.
-            if isinstance(event, dict) and event.get("type") in GRAPH_EVENTS:
+            if not isinstance(event, dict) or event.get("type") not in GRAPH_EVENTS:
+                continue
+            if not (part["ns"] and event["type"] == "limit"):  # a plan's step may end at its own
                 self._emit(**event)
 
     async def _answers(self) -> dict[str, Any]:
@@ -209,6 +211,9 @@ class _Driver:
         if state.interrupts:
             asked = interrupt_event(state.interrupts[0])
             status, reason, answer = "waiting", asked["kind"], asked["question"]
+        elif status is None and not state.tasks and last_text(values.get("messages", [])):
+            # Somebody else's graph: it has messages, and says nothing of how it ended.
+            status, reason, answer = "finished", "answer", last_text(values["messages"])
         elif cancelled and state.tasks:
             status = reason = "cancelled"
             answer = last_text(values.get("messages", [])) or "The run was cancelled."

@@ -104,6 +104,8 @@ class TerminalView:
 
     def _token(self, event: Mapping[str, Any]) -> None:
         self._stop_spinner()
+        if self.plan:
+            return  # steps that run at once would write into each other's lines
         self.console.print(Text(printable(event["text"])), end="")
         self.line_open = True
 
@@ -158,7 +160,7 @@ class TerminalView:
             command = f"openmanus resume {shlex.quote(event['thread'])}{_REPLIES.get(reason, '')}"
             self._line(f"Go on with: [bold]{escape(command)}[/]")
         # On a terminal the answer was just streamed; it is not shown twice.
-        streamed = sys.stdout.isatty() and reason == "answer" and not self.quiet
+        streamed = sys.stdout.isatty() and reason == "answer" and not self.quiet and not self.plan
         if answer and status != "waiting" and reason != "error" and not streamed:
             write_out(printable(answer).rstrip() + "\n")
 

@@ -148,6 +148,19 @@ def require_writable(folder: int, name: str, path: str) -> None:
         )
 
 
+def put_file(workspace: Workspace, real: Path, data: bytes) -> None:
+    """Write a file at once, new or anew, and the folders on the way to it. Raises OSError.
+
+    What a command in the sandbox put there instead, a link say, is replaced and not followed.
+    """
+    with opened_folder(workspace, real.parent, create=True) as folder:
+        there = status(folder, real.name)
+        if there is not None and not stat.S_ISREG(there.st_mode):
+            os.unlink(real.name, dir_fd=folder)
+            there = None
+        replace_file(folder, real.name, data, there)
+
+
 def replace_file(
     folder: int, name: str, data: bytes, like: os.stat_result | None, scratch: int | None = None
 ) -> None:

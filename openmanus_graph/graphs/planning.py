@@ -77,7 +77,9 @@ def build_planning_graph(
         "approve_plan", route_after_approve_plan, ["create_plan", "schedule", "finalize"]
     )
     builder.add_conditional_edges(
-        "schedule", route_after_schedule, ["run_step", "review_step", "finalize"]
+        "schedule",
+        route_after_schedule,
+        ["run_step", "review_step", "create_plan", "approve_plan", "finalize"],
     )
     builder.add_edge("run_step", "review_step")
     builder.add_conditional_edges(

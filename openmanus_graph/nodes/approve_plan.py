@@ -6,6 +6,7 @@ from langchain_core.messages import HumanMessage
 from langgraph.runtime import Runtime
 from langgraph.types import Overwrite, interrupt
 
+from openmanus_graph.errors import ToolError
 from openmanus_graph.flow import new_job, plan_of
 from openmanus_graph.interrupts import Decision, plan_request, read_decision
 from openmanus_graph.plan_file import show_plan
@@ -15,6 +16,7 @@ from openmanus_graph.registry import enter_session
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.planning import PlanningState
 from openmanus_graph.team import Team
+from openmanus_graph.tools.planning import PLANNING, planning
 
 
 async def approve_plan(
@@ -40,9 +42,15 @@ def _decided(decision: Decision | None, state: PlanningState, team: Team) -> dic
     if decision.type == "approve":
         return {"reviewed": True}
     if decision.type == "edit":
-        steps = make_steps((decision.args or {}).get("steps") or (), team.names)
+        args = {"command": "create", **(decision.args or {})}
+        try:
+            PLANNING.check(planning.name, args)
+        except ToolError as error:
+            raise PlanError(str(error)) from error
+        steps = make_steps(args.get("steps") or (), team.names)
         return {
             "reviewed": True,
+            "title": args.get("title") or state["title"],
             "order": [step["id"] for step in steps],
             "steps": Overwrite({step["id"]: new_job(step) for step in steps}),
         }

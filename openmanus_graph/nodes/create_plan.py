@@ -35,8 +35,7 @@ from openmanus_graph.state.plan import Step
 from openmanus_graph.state.planning import PlanningState
 from openmanus_graph.state.reducers import no_usage
 from openmanus_graph.team import Team
-from openmanus_graph.tools.planning import planning
-from openmanus_graph.tools.toolset import Toolset
+from openmanus_graph.tools.planning import PLANNING, planning
 
 Update = dict[str, Any]
 MAX_DRAFTS = 3
@@ -58,11 +57,12 @@ async def create_plan(state: PlanningState, runtime: Runtime[Context], *, team: 
         system=plan_create(roster=team.roster(), date=datetime.date.today().isoformat()),
         history=[*now["messages"], *drafts],
         steering="",
-        tools=Toolset({planning.name: planning}, None),
+        tools=PLANNING,
         progress=Progress(0, now["usage"], now["elapsed_s"]),
         step=now["step_count"] + 1,
     )
-    update: Update = {**begun, "status": None, "stop_reason": None, "step_count": call.step}
+    update: Update = {**begun, "status": None, "stop_reason": None, "answer": ""}
+    update |= {"step_count": call.step, "branch": session.on_line(now["branch"])}
     if begun:
         update["reviewed"] = not session.settings.review_plan
         update |= {"usage": Overwrite(no_usage()), "elapsed_s": Overwrite(0.0)}
@@ -108,6 +108,7 @@ def begin_run(state: PlanningState) -> Update:
         return {}
     return {
         "run_message": message_id,
+        "branch": message_id,
         "title": "",
         "order": [],
         "steps": {},
@@ -161,7 +162,7 @@ def _plan(
 ) -> Draft:
     if name != planning.name:
         raise PlanError(f"there is no tool {name!r} here")
-    Toolset({planning.name: planning}, None).check(name, args)
+    PLANNING.check(name, args)
     if args["command"] not in ("create", "update"):
         raise PlanError(f"the command {args['command']!r} makes no plan")
     given = args.get("steps") or ()

@@ -49,7 +49,10 @@ async def review_step(state: PlanningState, runtime: Runtime[Context]) -> dict[s
     return {
         **ended,
         "steps": steps,
-        "mending": [name for name, fields in steps.items() if fields.get("outcome") == "failed"],
+        "mending": [
+            *state["mending"],
+            *(name for name, fields in steps.items() if fields.get("outcome") == "failed"),
+        ],
         "usage": usage,
         "elapsed_s": state["elapsed_s"] + time.monotonic() - started,
     }

@@ -26,6 +26,9 @@ from openmanus_graph.team import Executor
 from openmanus_graph.tools import web_tools
 from openmanus_graph.tools.declaration import Traits, traits_of
 
+GRACE_S = 10.0
+"""Time that an executor with a limit of its own has to end after it."""
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -48,7 +51,9 @@ async def run_step(
     await asyncio.to_thread(take_baseline, session.workspace, run, anew=False)
     context = step_context(runtime.context, step, session.settings)
     limit_s = context.timeout_s or session.settings.step_timeout_s
-    clock = asyncio.timeout(limit_s)
+    # One of ours ends itself, and tells what it spent.
+    grace_s = GRACE_S if executor.context_schema is Context else 0
+    clock = asyncio.timeout(limit_s + grace_s)
     try:
         async with clock:
             outcome = read_outcome(await _invoke(executor, step, context))
@@ -101,9 +106,8 @@ def step_context(given: Any, step: StepState, settings: Settings) -> Context:
 async def _invoke(executor: Executor, step: StepState, context: Context) -> Mapping[str, Any]:
     around = str((get_config().get("metadata") or {}).get(LANE_KEY, ""))
     config: RunnableConfig = {"metadata": {LANE_KEY: f"{around}/{step['job']['lane']}"}}
-    message = HumanMessage(
-        step["prompt"], id=step["message_id"], additional_kwargs={ORIGIN_KEY: step["origin"]}
-    )
+    extra = {ORIGIN_KEY: step["origin"], "images": step["images"]}
+    message = HumanMessage(step["prompt"], id=step["message_id"], additional_kwargs=extra)
     ours = context if executor.context_schema is Context else None
     result: dict[str, Any] = await executor.ainvoke({"messages": [message]}, config, context=ours)
     return result

@@ -15,9 +15,11 @@ from openmanus_graph.flow import (
     task_of,
     to_review,
     to_run,
+    unfinished_plan,
 )
 from openmanus_graph.history import last_user_message
 from openmanus_graph.limits import Progress, limit_reached
+from openmanus_graph.models.projection import picture_paths
 from openmanus_graph.plan_file import show_plan
 from openmanus_graph.plans import plan_text
 from openmanus_graph.prompts import plan_step
@@ -35,7 +37,11 @@ async def schedule(state: PlanningState, runtime: Runtime[Context]) -> dict[str,
     """Begin the steps whose dependencies are completed, within the budget. None at a limit."""
     session = await enter_session(runtime)
     settings = session.settings
+    branch = session.on_line(state["branch"])
+    begins: dict[str, Any] = {"branch": branch, "status": None, "stop_reason": None, "answer": ""}
     jobs = jobs_of(state)
+    if unfinished_plan(state) or to_review(jobs):  # a run that was stopped there goes on
+        return begins
     if any(job["status"] == "not_started" for job in jobs):
         reason = limit_reached(Progress(0, state["usage"], state["elapsed_s"]), settings)
         if reason is not None:
@@ -48,7 +54,7 @@ async def schedule(state: PlanningState, runtime: Runtime[Context]) -> dict[str,
     steps = merge_steps(state["steps"], [blocked, begun])
     plan = plan_of({**state, "steps": steps})
     await show_plan(plan, session.workspace, runtime.stream_writer)
-    return {"steps": {**blocked, **begun}, "status": None, "stop_reason": None}
+    return {**begins, "steps": {**blocked, **begun}}
 
 
 async def route_after_schedule(state: PlanningState) -> list[Send] | str:
@@ -56,24 +62,40 @@ async def route_after_schedule(state: PlanningState) -> list[Send] | str:
     jobs = jobs_of(state)
     if state.get("stop_reason"):
         return "finalize"
-    if to_review(jobs):  # they ran before the run was stopped
+    if again := unfinished_plan(state):
+        return again
+    if to_review(jobs):
         return "review_step"
     begun = [Send("run_step", step_input(job, state)) for job in to_run(jobs)]
     return begun or "finalize"
+
+
+def _pictures(state: PlanningState) -> list[str]:
+    user = last_user_message(state["messages"])
+    return [] if user is None else list(picture_paths(user))
 
 
 def step_origin(job: Job, state: PlanningState) -> Origin:
     """Return what vouches for addresses in a step: the user's words, and links seen before it."""
     links = [link for name in job["depends_on"] for link in state["steps"][name]["links"]]
     user = last_user_message(state["messages"])
-    return origin_of(user, links, tainted=bool(job["depends_on"]) or job["attempt"] > 1)
+    # The plan shows what steps came to, so that any of them may have written what it says now.
+    worked = any(job["attempt"] for job in state["steps"].values()) and not _is_first(job, state)
+    return origin_of(user, links, tainted=worked)
+
+
+def _is_first(job: Job, state: PlanningState) -> bool:
+    """Say whether nothing ran before the steps that begin now."""
+    return job["attempt"] == 1 and all(
+        not other["result"] and not other["notes"] for other in state["steps"].values()
+    )
 
 
 def step_input(job: Job, state: PlanningState) -> StepInput:
     """Return what a step's run is given."""
     return StepInput(
         job=job,
-        message_id=f"{state['run_message']}/{job['id']}/{job['attempt']}",
+        message_id=f"{state['branch']}/{state['replans']}/{job['id']}/{job['attempt']}",
         prompt=plan_step(
             task=task_of(state),
             plan=plan_text(plan_of(state)),
@@ -83,5 +105,6 @@ def step_input(job: Job, state: PlanningState) -> StepInput:
             scratch=f"{SCRATCH}/{job['id']}",
         ),
         origin=step_origin(job, state),
+        images=_pictures(state),
         elapsed_s=state["elapsed_s"],
     )

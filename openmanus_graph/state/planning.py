@@ -46,6 +46,8 @@ class StepInput(TypedDict):
     """What the executor is asked."""
     origin: Origin
     """What vouches for addresses in it."""
+    images: list[str]
+    """Pictures that the user gave, relative to the workspace."""
     elapsed_s: float
     """The run's time before this step."""
 
@@ -104,8 +106,10 @@ class PlanningState(TypedDict):
     """Whether nobody needs to see the plan any more; written by `create_plan`, `approve_plan`."""
     run_message: str
     """Id of the user message that began the run; written by `create_plan`."""
+    branch: str
+    """Names the line of history this is, for the ledger: new with each user message and fork."""
     step_count: int
-    """Model calls of the flow itself in this run."""
+    """Requests for plans in this run."""
     elapsed_s: Annotated[float, furthest]
     """Seconds that the run took, over all its processes; waiting for people not counted."""
     status: Status | None

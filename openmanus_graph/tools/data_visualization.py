@@ -4,6 +4,7 @@ import asyncio
 import base64
 import json
 import re
+import tempfile
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,6 +13,7 @@ from langgraph.prebuilt import ToolRuntime
 from openmanus_graph.charts.entries import ChartEntry, InsightEntry, Language, read_entries
 from openmanus_graph.errors import ToolError
 from openmanus_graph.files.child import run_in_child
+from openmanus_graph.files.contained import put_file, told_as
 from openmanus_graph.sessions import session_of
 from openmanus_graph.tools.declaration import Observation, manus_tool
 from openmanus_graph.workspace import Workspace
@@ -77,7 +79,7 @@ def _draw(
     base = _free_name(workspace.root / FOLDER, entry.chartTitle)
     names = _write(base, drawn, workspace)
     side = {"spec": drawn["spec"], "insights": drawn["insights"], "title": entry.chartTitle}
-    base.with_name(base.name + _SIDE).write_text(json.dumps(side, ensure_ascii=False), "utf-8")
+    _put(workspace, base.with_name(base.name + _SIDE), json.dumps(side, ensure_ascii=False))
     lines = [f"{entry.chartTitle}: {', '.join(names)}", *drawn["notes"]]
     lines += [f"  insight {found['id']}: {found['text']}" for found in drawn["insights"]]
     return "\n".join(lines), names[0]
@@ -94,18 +96,16 @@ def _add_insights(workspace: Workspace, listed: str, html: bool, language: Langu
             raise ToolError(f"{entry.chartPath} is no chart that this tool drew.")
         kept: Json = json.loads(side.read_text("utf-8"))
         chosen = _chosen(kept["insights"], entry)
-        spec = side.with_suffix(".spec")
-        spec.write_text(json.dumps(kept["spec"]), "utf-8")
-        with spec.open("rb") as file:
+        with tempfile.TemporaryFile() as file:
+            file.write(json.dumps(kept["spec"]).encode())
             request = {"lines": chosen, "html": html or base.with_suffix(".html").exists()}
             drawn: Json = run_in_child(
                 "openmanus_graph.charts.draw:redraw", file, request, what="The chart", reserves=True
             )
-        spec.unlink()
         names = _write(base, drawn, workspace)
         notes = base.with_suffix(".md")
         text = "\n".join([f"# {kept['title']}", "", *(f"- {line}" for line in chosen), ""])
-        notes.write_text(text, "utf-8")
+        _put(workspace, notes, text)
         names.append(workspace.relative(notes))
         done.append("\n".join([f"{kept['title']}: {', '.join(names)}", *chosen]))
         pictures.append(names[0])
@@ -133,21 +133,27 @@ def _report(workspace: Workspace, listed: str, html: bool, language: Language) -
 
     page = report_page(source.read_text("utf-8", errors="replace"), find, language)
     target = source.with_suffix(".html")
-    target.write_text(page, "utf-8")
+    _put(workspace, target, page)
     return Observation(f"{workspace.relative(target)} holds the report with its pictures.")
 
 
 def _write(base: Path, drawn: Json, workspace: Workspace) -> list[str]:
     """Write what was drawn and return the names, the picture first."""
-    base.parent.mkdir(parents=True, exist_ok=True)
     picture = base.with_suffix(".png")
-    picture.write_bytes(base64.b64decode(drawn["png"]))
+    _put(workspace, picture, base64.b64decode(drawn["png"]))
     names = [workspace.relative(picture)]
     if drawn["html"] is not None:
         page = base.with_suffix(".html")
-        page.write_text(drawn["html"], "utf-8")
+        _put(workspace, page, drawn["html"])
         names.append(workspace.relative(page))
     return names
+
+
+def _put(workspace: Workspace, path: Path, content: str | bytes) -> None:
+    data = content.encode("utf-8", "replace") if isinstance(content, str) else content
+    name = workspace.relative(path)
+    with told_as("write", name):
+        put_file(workspace, path, data)
 
 
 def _free_name(folder: Path, title: str) -> Path:

@@ -3,6 +3,7 @@
 import codecs
 import hashlib
 import re
+import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -90,7 +91,8 @@ def _look_through(path: Path, start: int, limit: int) -> _Stream:
 def _copy(path: Path, start: int, whole: _Stream, workspace: Workspace) -> Path:
     """Copy a stream, even if more was written to it meanwhile, and return the copy."""
     workspace.own.mkdir(parents=True, exist_ok=True)
-    temporary = workspace.own / f"{path.name}.part"
+    # A name that no command in the sandbox can know, and put a link in its place.
+    temporary = workspace.own / f".{secrets.token_hex(8)}.part"
     left = whole.size
     try:
         with path.open("rb") as source, temporary.open("wb") as target:

@@ -11,6 +11,7 @@ from openmanus_graph.plans import PlanError, make_steps, plan_text
 from openmanus_graph.sessions import plans_of
 from openmanus_graph.state.plan import Plan, Plans, Step, StepStatus
 from openmanus_graph.tools.declaration import Observation, manus_tool
+from openmanus_graph.tools.toolset import Toolset
 
 Command = Literal["create", "update", "list", "get", "set_active", "mark_step", "delete"]
 
@@ -73,6 +74,8 @@ def planning(  # noqa: D417  # the model never sees `runtime`
             return _delete(plans, plan_id)
 
 
+PLANNING = Toolset({planning.name: planning}, None)
+"""The tool alone, as whoever makes a plan is offered it."""
 Given = Sequence[str | Mapping[str, Any]]
 
 

@@ -393,3 +393,106 @@ async def test_without_a_context_the_flow_still_knows_its_executors() -> None:
     drawn = graph.get_graph(xray=1).draw_mermaid()
     assert "run_step" in drawn
     assert Context in (graph.context_schema,)
+
+
+async def refused_once(*plans: Any, **context: Any) -> tuple[PlanBrain, Any]:
+    """Have the model fail while it plans, on a saved thread."""
+    graph = build_planning_graph(executors=echo("x"), checkpointer=InMemorySaver())
+    brain = PlanBrain([*plans])
+    return brain, graph
+
+
+async def test_a_run_whose_planner_failed_plans_when_it_goes_on() -> None:
+    brain, graph = await refused_once(ModelError("bad_request", "No."), plan_call("one"))
+    assert (await planned(brain, graph, config=CONFIG)).values["status"] == "failed"
+    ran = await planned(brain, graph, Command(goto="schedule"), CONFIG)
+    assert ran.values["status"] == "finished"
+    assert plan_events(ran)[-1] == {"0": "completed"}
+
+
+async def test_a_plan_that_was_sent_back_is_never_carried_out_by_a_resume() -> None:
+    no = ModelError("bad_request", "No.")
+    brain, graph = await refused_once(plan_call("bad"), no, plan_call("good"))
+    await planned(brain, graph, config=CONFIG, review_plan=True)
+    await planned(brain, graph, Command(resume="not so"), CONFIG, review_plan=True)
+    ran = await planned(brain, graph, Command(goto="schedule"), CONFIG, review_plan=True)
+    assert not [e for e in ran.events if e["type"] == "step_start"]
+    (waiting,) = await questions(graph)
+    assert "good" in waiting.value["question"]
+
+
+async def test_a_mend_that_failed_is_made_when_the_run_goes_on() -> None:
+    graph = build_planning_graph(
+        executors={"bad": echo("bad", error=RuntimeError("no")), "fine": echo("fine")},
+        checkpointer=InMemorySaver(),
+    )
+    no = ModelError("bad_request", "No.")
+    brain = PlanBrain([plan_call("[bad] x"), no, plan_call("[fine] y")])
+    assert (await planned(brain, graph, config=CONFIG)).values["status"] == "failed"
+    ran = await planned(brain, graph, Command(goto="schedule"), CONFIG)
+    assert ran.values["status"] == "finished"
+    assert ran.values["answer"] == "the summary"
+
+
+async def test_a_step_that_is_planned_anew_under_its_old_name_runs_again() -> None:
+    count = Path("work/count")
+
+    def work(step: str, messages: list[Any]) -> Any:
+        if messages[-1].type == "human":
+            return use("bash", command=f"echo run >> {count.name}")
+        return use("terminate", status="failure") if len(brain.requests("s")) < 8 else "done"
+
+    graph = build_planning_graph(
+        executors={"manus": build_manus_graph()}, checkpointer=InMemorySaver()
+    )
+    step = {"id": "s", "text": "x"}
+    brain = PlanBrain([plan_call(step), plan_call(step)], work)
+    await planned(brain, graph, config=CONFIG)
+    begun = sum(messages[-1].type == "human" for messages in brain.requests("s"))
+    runs = await asyncio.to_thread(count.read_text)
+    assert runs.count("run") == begun == 4
+
+
+async def test_two_steps_with_one_check_are_both_checked() -> None:
+    def work(step: str, messages: list[Any]) -> Any:
+        return "done"
+
+    graph = build_planning_graph(
+        executors={"manus": build_manus_graph()}, checkpointer=InMemorySaver()
+    )
+    check = "command: echo checked >> checks"
+    brain = PlanBrain([plan_call({"text": "a", "done_when": check},
+                                 {"text": "b", "done_when": check})], work)  # fmt: skip
+    await planned(brain, graph, config=CONFIG)
+    assert (await asyncio.to_thread(Path("work/checks").read_text)).count("checked") == 2
+
+
+@pytest.mark.parametrize("steps", [[1], "ab", [{"text": 3}], {}])
+async def test_a_malformed_edit_of_a_plan_is_asked_for_again(steps: Any) -> None:
+    graph = build_planning_graph(executors=echo("x"), checkpointer=InMemorySaver())
+    brain = PlanBrain([plan_call("one")])
+    await planned(brain, graph, config=CONFIG, review_plan=True)
+    edit = {"type": "edit", "args": {"args": {"steps": steps}}}
+    await planned(brain, graph, Command(resume=edit), CONFIG, review_plan=True)
+    (waiting,) = await questions(graph)
+    assert "cannot be done" in waiting.value["question"]
+
+
+async def test_a_plan_md_of_the_users_own_and_a_link_in_its_place_are_left_alone() -> None:
+    place = Path("work")
+    await asyncio.to_thread(place.mkdir)
+    await asyncio.to_thread((place / "plan.md").write_text, "mine")
+    victim = Path("victim")
+    await asyncio.to_thread(victim.write_text, "untouched")
+    await asyncio.to_thread((place / "openmanus-plan.md").symlink_to, Path("..") / victim)
+    await planned(PlanBrain([plan_call("one")]), build_planning_graph(executors=echo("x")))
+    assert await asyncio.to_thread((place / "plan.md").read_text) == "mine"
+    assert await asyncio.to_thread(victim.read_text) == "untouched"
+    assert "one" in await asyncio.to_thread((place / "openmanus-plan.md").read_text)
+
+
+async def test_the_pictures_of_the_task_reach_the_steps() -> None:
+    brain = PlanBrain([plan_call("one")])
+    given = HumanMessage("look", additional_kwargs={"images": ["a.png"]})
+    await planned(brain, task={"messages": [given]})
+    assert "not shown: this model does not see" in brain.requests("0")[0][-1].text
