@@ -221,7 +221,7 @@ async def test_the_graph_searches_and_marks_the_results_as_untrusted(
 ) -> None:
     search_server.results["google"] = found(3)
     ran = await run_graph(
-        build_manus_graph(extra_tools=[web_search]),
+        build_manus_graph(),
         calls(("web_search", {"query": "cats", "num_results": 3})),
         "done",
         search=local_search(search_server, "Bing", "Google"),
@@ -239,7 +239,7 @@ async def test_the_graph_survives_a_search_with_all_engines_down(
 ) -> None:
     search_server.script = {"bing": [Behaviour(status=500)], "baidu": [Behaviour(status=401)]}
     ran = await run_graph(
-        build_manus_graph(extra_tools=[web_search]),
+        build_manus_graph(),
         calls(("web_search", {"query": "cats"}), ("web_search", {"query": "x", "num_results": 0})),
         "no luck",
         search=local_search(search_server, "bing", "baidu"),
