@@ -16,6 +16,7 @@ from openmanus_graph.artifacts import changed_files, take_baseline
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.events import step_event
 from openmanus_graph.flow import RESULT_CHARS
+from openmanus_graph.models.condensed import cut_middle
 from openmanus_graph.provenance import ORIGIN_KEY, passed_on
 from openmanus_graph.registry import LANE_KEY, enter_session
 from openmanus_graph.settings import Settings
@@ -65,11 +66,12 @@ async def run_step(
             why = f"It did not end within {limit_s:g} s."
         outcome = Outcome("failed", why, no_usage())
     found = await asyncio.to_thread(changed_files, session.workspace, run)
+    links = await asyncio.to_thread(passed_on, outcome.text, outcome.messages, web_traits())
     seconds = time.monotonic() - started
     update = {
         "outcome": outcome.kind,
-        "result": outcome.text[:RESULT_CHARS],
-        "links": passed_on(outcome.text, outcome.messages, web_traits()),
+        "result": cut_middle(outcome.text, RESULT_CHARS),
+        "links": links,
         "files": named_files([file["path"] for file in found], outcome.messages),
         "seconds": job["seconds"] + seconds,
         "cost_usd": job["cost_usd"] + outcome.usage["cost_usd"],

@@ -13,7 +13,7 @@ from langgraph.types import Overwrite, Send
 from openmanus_graph.agent import Agent
 from openmanus_graph.artifacts import take_baseline
 from openmanus_graph.events import Emit, notice
-from openmanus_graph.history import last_user_message, planned_calls, recently_called
+from openmanus_graph.history import last_reply, last_user_message, planned_calls, recently_called
 from openmanus_graph.limits import LimitReached, Progress
 from openmanus_graph.lost import lost, still_held
 from openmanus_graph.models.call_model import LiveState, ModelCall
@@ -169,7 +169,7 @@ async def route_after_think(state: ManusState, *, agent: Agent) -> list[Send] | 
     """
     if state.get("stop_reason"):
         return "terminate"
-    chains = call_chains(agent, state["messages"])
+    chains = await _chains(agent, state["messages"])
     if not chains:
         return "stuck_check"
     elapsed_s, plans = state.get("elapsed_s", 0.0), state.get("plans") or no_plans()
@@ -187,6 +187,16 @@ async def route_after_think(state: ManusState, *, agent: Agent) -> list[Send] | 
         )
         for chain in chains
     ]
+
+
+async def _chains(agent: Agent, messages: list[AnyMessage]) -> list[list[PlannedCall]]:
+    """Group the calls; where some open addresses, off the loop: all that was read is looked at."""
+    reply = last_reply(messages)
+    names = {call["name"] for call in reply.tool_calls} if reply else set[str]()
+    tools = [agent.tools[name] for name in names if name in agent.tools]
+    if any(traits_of(tool).addresses for tool in tools):
+        return await asyncio.to_thread(call_chains, agent, messages)
+    return call_chains(agent, messages)
 
 
 def call_chains(agent: Agent, messages: list[AnyMessage]) -> list[list[PlannedCall]]:
