@@ -120,9 +120,10 @@ def _checked(call: PlannedCall, scope: CallScope) -> Traits:
 def _refuse_in_vain(call: PlannedCall, traits: Traits, scope: CallScope) -> None:
     """Raise ToolError for a call whose process has ended since the model planned it.
 
-    In a new process it would not do what was meant: `rm *` after a `cd` that is forgotten.
+    In a new process it would not do what was meant: `rm *` after a `cd` that is forgotten. What
+    changes nothing, opening another page say, may run all the same.
     """
-    resource = traits.resource_of(call["args"])
+    resource = None if traits.effect == "pure" else traits.resource_of(call["args"])
     if resource and lost(scope.held, scope.session.identities(), f"{resource}:"):
         raise ToolError(
             f"{call['name']} was not run: the process it was meant for has ended, and with it what "

@@ -104,3 +104,22 @@ def test_a_private_address_is_refused_unless_allowed(
     (ended,) = done.of("tool_end")
     assert not ended["ok"]
     assert "--allow-host" in ended["output"]
+
+
+def test_an_approved_address_is_opened_in_a_new_process(
+    cli: Cli, model: OpenAIServer, corner_shop: Shop
+) -> None:
+    place = corner_shop.url.split("/")[2]
+    other = corner_shop.url.replace("127.0.0.1", "localhost") + "?from=a"
+    opened = [Call("browser_use", {"action": "go_to_url", "url": url})
+              for url in (corner_shop.url, other)]  # fmt: skip
+    model.add(*(Reply(calls=(call,)) for call in opened), Reply("Both were opened."))
+    task = f"Look at {corner_shop.url}"
+    asked = cli.run(
+        "run", task, "--agent", "browser", "--allow-host", place, "--thread", "t", "--json"
+    )
+    assert (asked.code, asked.final["stop_reason"]) == (4, "approval")
+    done = cli.run("resume", "t", "--approve", "--json")
+    assert (done.code, done.final["answer"]) == (0, "Both were opened.")
+    (ended,) = done.of("tool_end")
+    assert ended["ok"], ended["output"]
