@@ -10,7 +10,7 @@ import mimetypes
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from openmanus_graph.files.contained import put_file
 from openmanus_graph.state.manus import Artifact
@@ -59,7 +59,8 @@ def changed_files(workspace: Workspace, run: str) -> list[Artifact]:
     try:
         known: Any = json.loads(path.read_text("utf-8"))
         # A command in the sandbox may have written something else there.
-        before: dict[str, _Stamp] | None = known if isinstance(known, dict | None) else {}
+        sound = known is None or isinstance(known, dict)
+        before = cast("dict[str, _Stamp] | None", known) if sound else {}
         began = path.stat().st_mtime_ns
     except (OSError, ValueError):
         before, began = {}, 0  # whoever removed the baseline gets all files rather than none
