@@ -52,9 +52,13 @@ def newest_first(messages: Sequence[AnyMessage]) -> Iterator[AnyMessage]:
 
 
 def recently_called(messages: Sequence[AnyMessage], tool: str, last: int) -> bool:
-    """Say whether one of the last messages calls a tool."""
-    replies = (message for message in messages[-last:] if isinstance(message, AIMessage))
-    return any(call["name"] == tool for reply in replies for call in reply.tool_calls)
+    """Say whether one of the last messages calls a tool, or is its result."""
+    return any(
+        message.name == tool
+        if isinstance(message, ToolMessage)
+        else isinstance(message, AIMessage) and any(c["name"] == tool for c in message.tool_calls)
+        for message in messages[-last:]
+    )
 
 
 def last_reply(messages: Sequence[AnyMessage]) -> AIMessage | None:

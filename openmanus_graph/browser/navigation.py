@@ -58,7 +58,7 @@ async def go_to(window: Window, tab: Tab, url: str) -> str:
         if "Download is starting" in error.message:
             return f"{address} is a file, not a page."
         raise _failure(window, address, error) from error
-    if tab.refused and (reason := _refused(window, address)):
+    if tab.refused and (reason := _refused(window, address, tab.page.url)):  # or a redirect's end
         raise ToolError(reason)
     return f"Went to {address}."
 
@@ -110,11 +110,11 @@ def _failure(window: Window, url: str, error: "Error") -> Exception:
     return ToolError(f"{url} was not opened: {why}.")
 
 
-def _refused(window: Window, url: str) -> str:
-    """Return why the proxy refused this host, if it did."""
+def _refused(window: Window, *urls: str) -> str:
+    """Return why the proxy refused one of these hosts, if it did."""
     proxy = window.connection.proxy
-    host = urlsplit(url).hostname
+    hosts = {urlsplit(url).hostname for url in urls}
     for refusal in reversed(proxy.take_refusals() if proxy else ()):
-        if urlsplit(refusal.url).hostname == host:
+        if urlsplit(refusal.url).hostname in hosts:
             return refusal.reason
     return ""

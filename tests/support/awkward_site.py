@@ -95,6 +95,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _broken(self) -> None:
         self._send(b"<title>Broken</title><p>Sorry, that was a mistake of ours.", status=500)
 
+    def _inwards(self) -> None:
+        self._send(b"", status=302, Location="http://10.0.0.1/")
+
     def _circle(self) -> None:
         self._send(b"", status=302, Location="/circle")
 

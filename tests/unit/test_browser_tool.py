@@ -126,6 +126,14 @@ async def test_http_errors_are_told_and_shown(use: Browsing, awkward: str) -> No
     assert "HTTP 500" in await use("go_to_url", url=f"{awkward}/broken")
 
 
+async def test_redirect_to_a_private_address_is_told_as_refused(
+    use: Browsing, awkward: str
+) -> None:
+    seen = await use.observe("go_to_url", url=f"{awkward}/inwards")
+    assert seen.failed
+    assert "--allow-host" in seen.text
+
+
 async def test_endless_redirect_ends(use: Browsing, awkward: str) -> None:
     seen = await use.observe("go_to_url", url=f"{awkward}/circle")
     assert seen.failed
