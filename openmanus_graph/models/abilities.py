@@ -6,7 +6,8 @@ from functools import lru_cache
 from langchain_core.language_models import BaseChatModel
 
 from openmanus_graph.models.build import model_name
-from openmanus_graph.models.prices import is_local, load_prices
+from openmanus_graph.models.price_list import find
+from openmanus_graph.models.prices import is_local, name_query
 from openmanus_graph.settings import ModelSettings
 
 UNKNOWN_WINDOW = 128_000
@@ -65,11 +66,7 @@ def _plain_name(settings: ModelSettings) -> str:
 
 @lru_cache
 def _window_by_name(name: str) -> int:
-    try:
-        _, model = load_prices().find_provider_model(name, None, None, None)
-    except LookupError:
-        pass
-    else:
-        if model.context_window:
-            return model.context_window
+    entry = find(name_query(name))
+    if entry is not None and entry.model.context_window:
+        return entry.model.context_window
     return next((size for pattern, size in _WINDOWS if re.search(pattern, name)), UNKNOWN_WINDOW)

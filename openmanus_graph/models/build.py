@@ -5,7 +5,7 @@ import importlib
 import json
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel
@@ -15,7 +15,9 @@ from openmanus_graph.errors import ConfigError
 from openmanus_graph.imports import large_import
 from openmanus_graph.models.access import api_key, base_url, certificate_context, is_elsewhere
 from openmanus_graph.models.failure_words import redact
-from openmanus_graph.models.prices import load_prices, needs_prices, prices_loaded
+from openmanus_graph.models.identity import provider_of
+from openmanus_graph.models.price_list import Query, look_up, looked_up
+from openmanus_graph.models.prices import needs_prices, queries_of
 from openmanus_graph.models.spec import ModelSpec, parse_spec
 from openmanus_graph.settings import ModelSettings
 
@@ -78,7 +80,7 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 def _ready(settings: ModelSettings, loop: asyncio.AbstractEventLoop | None) -> BaseChatModel | None:
     """Return the client if nothing has to be loaded for it any more."""
-    if _wants_prices(settings):
+    if not looked_up(_price_queries(settings)):
         return None
     if not isinstance(settings.model, str):
         return settings.model
@@ -86,15 +88,17 @@ def _ready(settings: ModelSettings, loop: asyncio.AbstractEventLoop | None) -> B
 
 
 def _prepare(settings: ModelSettings, loop: asyncio.AbstractEventLoop) -> BaseChatModel:
-    if _wants_prices(settings):
-        load_prices()
+    look_up(_price_queries(settings))
     return _cached(settings, loop)
 
 
-def _wants_prices(settings: ModelSettings) -> bool:
+def _price_queries(settings: ModelSettings) -> Sequence[Query]:
+    """Return what has to be looked for in the list of prices before the model is asked."""
     name = model_name(settings)
     plain = name.partition(":")[2] if isinstance(settings.model, str) else name
-    return not prices_loaded() and needs_prices(plain, settings.base_url)
+    if not needs_prices(plain, settings.base_url):
+        return ()
+    return queries_of(plain, provider_of(settings), settings.base_url)
 
 
 def _key(spec: ModelSpec, settings: ModelSettings) -> _Key:

@@ -1,18 +1,17 @@
 """What a model call used and what that costs, from data that is installed, never fetched."""
 
+import contextlib
 import ipaddress
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.messages.utils import count_tokens_approximately
 
-if TYPE_CHECKING:
-    from genai_prices.data_snapshot import DataSnapshot
+from openmanus_graph.models.price_list import Query, find
 
 Prices = Mapping[str, Mapping[str, float]]
 
@@ -119,22 +118,20 @@ def is_local(base_url: str | None) -> bool:
         return False
 
 
-@lru_cache(maxsize=1)
-def load_prices() -> "DataSnapshot":
-    """Return the data. The first call takes half a second: make it off the event loop."""
-    from genai_prices import data_snapshot
-
-    return data_snapshot.get_snapshot()
-
-
 def needs_prices(model_name: str, base_url: str | None) -> bool:
     """Whether the data can say what a model costs: an open one on this machine costs nothing."""
     return not is_local(base_url) or _is_closed(model_name)
 
 
-def prices_loaded() -> bool:
-    """Whether a price is at hand, without waiting for the data."""
-    return load_prices.cache_info().currsize > 0
+def queries_of(model_name: str, provider: str, base_url: str | None) -> tuple[Query, Query]:
+    """Return how a model is looked for in the list: where it is asked, and then by its name."""
+    provider_id = None if base_url else _PROVIDER_IDS.get(provider, provider)
+    return Query(model_name, provider_id, base_url), name_query(model_name)
+
+
+def name_query(model_name: str) -> Query:
+    """Return how a model is looked for by its name, wherever it is asked."""
+    return Query(model_name.rpartition("/")[2].lower())
 
 
 def _by_rates(rates: Mapping[str, float], usage: CallUsage) -> float:
@@ -161,15 +158,11 @@ def _by_data(model: str, provider: str, usage: CallUsage, base_url: str | None) 
         cache_write_tokens=min(usage.written_tokens, usage.input_tokens - usage.cached_tokens),
         output_tokens=usage.output_tokens,
     )
-    provider_id = None if base_url else _PROVIDER_IDS.get(provider, provider)
-    for name, where, address in (
-        (model, provider_id, base_url),
-        (model.rpartition("/")[2], None, None),
-    ):
-        if where is None and address is None and not _is_closed(model):
+    for query in queries_of(model, provider, base_url):
+        if query == name_query(model) and not _is_closed(model):
             break
-        try:
-            return float(load_prices().calc(tokens, name, where, address, None).total_price)
-        except (LookupError, ValueError):
-            continue
+        entry = find(query)
+        if entry is not None:
+            with contextlib.suppress(LookupError, ValueError):  # it has no price for such tokens
+                return float(entry.model.calc_price(tokens, entry.provider).total_price)
     return None

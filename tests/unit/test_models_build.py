@@ -130,7 +130,7 @@ def test_a_key_that_cannot_be_one_is_told() -> None:
 def test_a_missing_certificate_file_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/nowhere/ca.pem")
     with pytest.raises(ConfigError, match="REQUESTS_CA_BUNDLE names '/nowhere/ca.pem'"):
-        build_model(ModelSettings("openai:m", base_url="https://models.test/v1"))
+        build_model(ModelSettings("openai:m", base_url="https://certified.test/v1"))
 
 
 async def test_the_same_settings_share_a_client() -> None:

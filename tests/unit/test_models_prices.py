@@ -1,3 +1,5 @@
+import sys
+
 import pytest
 from langchain_core.language_models import BaseChatModel, FakeListChatModel
 from langchain_core.language_models.model_profile import ModelProfile
@@ -76,6 +78,11 @@ def test_what_nobody_knows_is_none_and_ones_own_machine_is_free(
     name: str, provider: str, base_url: str | None, cost: float | None
 ) -> None:
     assert cost_usd(name, provider, MILLION, base_url=base_url) == cost
+
+
+def test_the_list_of_all_models_is_not_kept_in_memory() -> None:
+    assert cost_usd("gpt-4o-mini", "openai", MILLION) == pytest.approx(0.15)
+    assert "genai_prices.data" not in sys.modules
 
 
 def test_the_persons_own_prices_go_first() -> None:
