@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import gc
 import json
 import os
 import resource
@@ -61,8 +60,6 @@ def main() -> None:
     watching: list[asyncio.Task[None]] = []
 
     def mark() -> None:
-        if not marks and given.freezes:
-            gc.freeze()
         if not marks and given.stalls:
             watching.append(asyncio.create_task(stalls.watch()))
         marks.append((time.process_time(), time.perf_counter()))
@@ -106,7 +103,6 @@ def _parsed() -> argparse.Namespace:
     parser.add_argument("--own-tools", action="store_true")
     parser.add_argument("--streams", action="store_true")
     parser.add_argument("--stalls", action="store_true")
-    parser.add_argument("--freezes", action="store_true")
     return parser.parse_args()
 
 

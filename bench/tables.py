@@ -141,16 +141,10 @@ def stalls(scale: Scale) -> Table:
         f"{3 * long} steps, compacted on the way": measure(
             "openmanus", 3 * long, "--stalls", "--window", small, serves=("--counts",)
         ),
-        "the same, modules frozen as `openmanus run` does": measure(
-            "openmanus", 3 * long, "--stalls", "--freezes", "--window", small, serves=("--counts",)
-        ),
         "first use of each tool, outputs of megabytes": measure(
             "openmanus", 16, "--stalls", "--own-tools", serves=every_tool
         ),
         f"{many} agents": measure("openmanus", 10, *agents, serves=waits),
-        f"{many} agents, modules frozen": measure(
-            "openmanus", 10, *agents, "--freezes", serves=waits
-        ),
     }
     figures = ("callback_ms", "tick_ms")
     rows = [[case, *(f"{found[name]:.0f}" for name in figures)] for case, found in cases.items()]

@@ -1,7 +1,6 @@
 """Loading big libraries a tenth faster."""
 
 import contextlib
-import functools
 import gc
 import threading
 from collections.abc import Generator
@@ -27,16 +26,6 @@ def large_import() -> Generator[None]:
             usual = _usual.pop()
             if not _usual:
                 gc.set_threshold(*usual)
-
-
-@functools.cache
-def leave_alone_what_is_loaded() -> None:
-    """Take all objects that there are out of the collector's sight, once in a process.
-
-    Modules stay, and looking through them for garbage holds the event loop for a tenth of a
-    second. For whoever owns the process: what is garbage later, and now is not, stays, too.
-    """
-    gc.freeze()
 
 
 def calm(usual: tuple[int, int, int]) -> None:

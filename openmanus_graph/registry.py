@@ -20,6 +20,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.config import get_config
 from langgraph.runtime import Runtime
 
+from openmanus_graph.collector import set_aside, take_back
 from openmanus_graph.config import resolve_context
 from openmanus_graph.sessions import Session
 
@@ -72,6 +73,7 @@ async def enter_session(runtime: Runtime[Any]) -> Session:
     run, key, _ = _place_of(config)
     entry = _entries[key]
     if entry.session is not None and entry.configured_for == run:
+        set_aside(run)  # by now the libraries of the first step are loaded
         return entry.session
     line = await _line_of(config)
     return await asyncio.to_thread(_configure, entry, key, run, line, runtime)
@@ -157,6 +159,7 @@ async def _leave(run_id: uuid.UUID) -> None:
     place = _places.pop(run_id, None)
     if place is None or place.run != run_id:
         return
+    take_back(run_id)
     key = place.key
     entry = _entries[key]
     entry.runs.discard(run_id)

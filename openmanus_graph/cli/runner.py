@@ -24,7 +24,6 @@ from openmanus_graph.config.resolve import openmanus_home
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.events import GRAPH_EVENTS, interrupt_event
 from openmanus_graph.history import last_text
-from openmanus_graph.imports import leave_alone_what_is_loaded
 from openmanus_graph.models.build import prepare_model
 from openmanus_graph.persistence.checkpoints import open_checkpointer
 from openmanus_graph.persistence.database import open_database
@@ -87,7 +86,6 @@ async def run_graph(run: Run, view: View, person: Person) -> int:
     settings = await asyncio.to_thread(resolve_settings, run.context, run.thread)
     # No thread begins with a model that cannot be asked, or a sandbox that does not work here.
     await prepare_model(settings.main)
-    leave_alone_what_is_loaded()
     await asyncio.to_thread(choose_sandbox, settings.sandbox)
     with hold_thread(home, run.thread):
         given = await asyncio.to_thread(run.make_input)
