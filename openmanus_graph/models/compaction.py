@@ -66,8 +66,10 @@ async def call_with_room(call: ModelCall, session: Session, emit: Emit) -> Thoug
     if not is_full(call, window):
         thought = await _try(call, session, emit)
         too_long = isinstance(thought.ended, ModelError) and thought.ended.kind == "context_length"
-        if not too_long or len(call.history) < 2:  # a task alone cannot be shortened
+        if not too_long:
             return thought
+        if len(call.history) < 2:  # a task alone cannot be shortened; a gateway's next server
+            return await _try(call, session, emit)  # may take more
         # The server's own is smaller than we thought, and some report less than they were sent.
         window = min(window, max(tokens_of(call), count_tokens_approximately(list(call.history))))
         least_notes = LEAST_NOTES

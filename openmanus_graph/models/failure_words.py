@@ -10,6 +10,8 @@ FailureKind = Literal[
     "no_stream_options",
     "no_streaming",
     "content_filter",
+    "withheld",
+    "page",
     "quota",
     "auth",
     "not_found",

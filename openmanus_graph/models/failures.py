@@ -99,6 +99,8 @@ _ADVICE: dict[FailureKind, str] = {
     "no_stream_options": "Ask again without stream_options.",
     "no_streaming": "Ask again without streaming.",
     "content_filter": "The provider's filter refused the request; put the task in other words.",
+    "withheld": "The provider's filter refused the reply; put the task in other words.",
+    "page": "Check the base URL (most servers want it to end in /v1), and what stands before it.",
     "quota": "The account has no credit left; top it up or use another key or model.",
     "auth": "Check the key, and that it may use this model.",
     "not_found": "Check the model's name and the base URL (most servers want it to end in /v1).",
@@ -255,7 +257,8 @@ def _what_failed(error: BaseException, status: int | None, kind: FailureKind) ->
     if "DecodingError" in names:  # of its compression
         return "gave no usable reply"
     if isinstance(error, ReplyError):
-        return "gave no usable reply" if kind == "retry" else "refused the request"
+        passing = kind in ("retry", "withheld", "page")
+        return "gave no usable reply" if passing else "refused the request"
     if names & {"ReadError", "RemoteProtocolError", "EndOfStream", "IncompleteRead"}:
         return "broke its answer off"
     if isinstance(error, OSError) or names & {"APIConnectionError", "TransportError"}:

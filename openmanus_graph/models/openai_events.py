@@ -70,7 +70,7 @@ def _document(body: bytes) -> Event:
         return cast("Event", parsed)
     shown = _shown(body)
     if body[:1] == b"<":  # a web server answers, not a model's
-        raise ReplyError(f"the server sent an HTML page: {shown}", kind="not_found")
+        raise ReplyError(f"the server sent an HTML page: {shown}", kind="page")
     what = f"something that is not a chat completion: {shown}" if shown else "nothing"
     raise ReplyError(f"the server sent {what}")
 

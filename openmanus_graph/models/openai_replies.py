@@ -77,7 +77,7 @@ class ReplyReader:
             raise ReplyError("the provider reported an error in the middle of its reply")
         calls = self._calls.calls()
         if self._finish_reason == "content_filter" and not (self._seen_text or calls):
-            raise ReplyError("the reply was withheld", kind="content_filter")
+            raise ReplyError("the reply was withheld", kind="withheld")
         message = AIMessageChunk(
             content=self._text.rest(),
             additional_kwargs={**self._last_kwargs(), **({WHOLE_CALLS: calls} if calls else {})},

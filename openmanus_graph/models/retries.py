@@ -6,11 +6,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 from openmanus_graph.errors import ConfigError
+from openmanus_graph.models.failure_words import FailureKind
 from openmanus_graph.models.failures import Failure, ModelError, classify
 
 T = TypeVar("T")
 
 MAX_RETRIES = 5
+RETRIES: dict[FailureKind, int] = {"withheld": 1, "page": 1}
+"""Of failures that may be a passing mood of a filter or a proxy, and mostly are not."""
 FIRST_BACKOFF_S = 1.0
 MAX_BACKOFF_S = 60.0
 LONGEST_WAIT_S = 300.0
@@ -39,15 +42,15 @@ async def with_retries(
     Raises:
         ModelError: The failure does not pass, or the attempts are used up.
     """
-    max_attempts = max_retries + 1
-    for attempt in range(1, max_attempts + 1):
+    for attempt in range(1, max_retries + 2):
         try:
             return await call()
         except Exception as error:
             failure = classify(error, subject)
             if failure is None:
                 raise
-            if failure.kind != "retry" or attempt == max_attempts:
+            max_attempts = 1 + _retries(failure.kind, max_retries)
+            if attempt >= max_attempts:
                 raise ModelError(failure.kind, _last_word(failure, attempt)) from error
             pause = _pause_s(failure, attempt, random())
             if pause > LONGEST_WAIT_S:
@@ -69,6 +72,10 @@ def max_retries_of(options: Mapping[str, Any]) -> int:
     if isinstance(wanted, int) and wanted >= 0:
         return wanted
     raise ConfigError(f"model_options.max_retries must be 0 or more, not {wanted!r}.")
+
+
+def _retries(kind: FailureKind, max_retries: int) -> int:
+    return max_retries if kind == "retry" else min(max_retries, RETRIES.get(kind, 0))
 
 
 def _pause_s(failure: Failure, attempt: int, spread: float) -> float:

@@ -56,11 +56,13 @@ REFUSALS: dict[str, tuple[Answer, str]] = {
         refusal(400, "The prompt was filtered.", code="content_filter"),
         "400.*put the task in other words",
     ),
-    "withheld": (Reply(finish_reason="content_filter"), "withheld.*put the task in other words"),
-    "page": (Reply(fault="html"), "HTML page.*base URL"),
     "key inside": (inside("error_inside", "Invalid key", code=401), "401.*Check the key"),
     "key in mid stream": (inside("error_mid", "Invalid key", code=401), "401.*Check the key"),
     "too long again and again": (refusal(400, TOO_LONG["message"]), "choose a model with a larger"),
+}
+ASKED_TWICE: dict[str, tuple[Answer, str]] = {
+    "withheld": (Reply(finish_reason="content_filter"), "withheld.*put the task in other words"),
+    "page": (Reply(fault="html"), "HTML page.*base URL"),
 }
 TOO_LONG_ONCE: dict[str, Answer] = {
     "too long": refusal(400, TOO_LONG["message"], code="context_length_exceeded"),
@@ -119,6 +121,8 @@ def played(tmp_path_factory: pytest.TempPathFactory, blackhole: str, nobody: str
     cases |= {
         name: Case((*LONG, *script, TWO, Reply("Done."))) for name, script in COMPACTED.items()
     }
+    cases |= {name: Case((ONE, *[answer] * 2)) for name, (answer, _) in ASKED_TWICE.items()}
+    cases["too long at once"] = Case((TOO_LONG_ONCE["too long"], Reply("Done.")))
     cases["stays down"] = Case((ONE, *[Reply(status=503, headers=NOW)] * 9))
     cases["nobody there"] = Case((), address=nobody, options=once)
     cases["never connects"] = Case((), address=blackhole, options=once)
@@ -142,6 +146,26 @@ def test_a_lasting_refusal_is_said_once_and_never_retried(
     assert "\n" not in answer
     assert KEY not in ran.log.read_text()
     assert ran.notices == []
+
+
+@MODE
+@pytest.mark.parametrize("name", ASKED_TWICE)
+def test_what_a_filter_or_a_proxy_says_is_believed_the_second_time(
+    played: Played, name: str, mode: Mode
+) -> None:
+    ran = played[name, mode]
+    ran.ended(1, "failed", "error")
+    assert (ran.appended, len(ran.requests), len(ran.notices)) == (["one"], 3, 1)
+    assert re.search(ASKED_TWICE[name][1], ran.result.final["answer"])
+
+
+@MODE
+def test_a_task_that_is_too_long_for_one_server_is_sent_once_more(
+    played: Played, mode: Mode
+) -> None:
+    ran = played["too long at once", mode]
+    ran.ended(0, "finished", "answer", words="Done.")
+    assert len(ran.requests) == 2
 
 
 @MODE

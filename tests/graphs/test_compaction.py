@@ -64,7 +64,7 @@ async def test_a_refused_length_leads_to_compaction_and_one_more_try() -> None:
 
 async def test_a_length_refused_again_ends_the_run_with_its_reason() -> None:
     refused = ModelError("context_length", "The request is too long.")
-    ran = await run_graph(build_manus_graph(tools=[note]), refused, "the notes", refused)
+    ran = await run_graph(build_manus_graph(tools=[note]), refused, refused)
     assert (ran.values["status"], ran.values["stop_reason"]) == ("failed", "error")
     assert "too long" in ran.values["answer"]
 

@@ -231,7 +231,7 @@ FAULTS: list[tuple[Fault, FailureKind]] = [
     ("no_choices", "retry"),
     ("null_choices", "retry"),
     ("broken_json", "retry"),
-    ("html", "not_found"),
+    ("html", "page"),
 ]
 
 
@@ -276,7 +276,7 @@ async def test_a_reply_that_a_filter_withheld_is_no_empty_answer(
         await ask(server, Reply(finish_reason="content_filter"), stream=stream)
     failure = classify(raised.value)
     assert failure is not None
-    assert failure.kind == "content_filter"
+    assert failure.kind == "withheld"
 
 
 @MODES
