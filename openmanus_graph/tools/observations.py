@@ -33,7 +33,7 @@ def of_blocks(message: ToolMessage, failed: bool, workspace: Workspace) -> Obser
 
 def out_of_time(name: str, limit_s: float, traits: Traits) -> str:
     """Say that a call was cut off, and what that may mean."""
-    text = f"{name} was cut off after {limit_s:g} s, its time limit."
+    text = f"{name} was cut off after {limit_s:.3g} s, its time limit."
     if traits.effect == "pure":
         return f"{text} Try a smaller piece of the work."
     return f"{text} It may have taken effect in part or in full: look before you repeat it."
