@@ -1,0 +1,61 @@
+"""Every notebook runs from top to bottom, offline, without a key, as a newcomer would run it."""
+
+import re
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+FOLDER = Path(__file__).parents[2] / "notebooks"
+NAMES = sorted(path.stem for path in FOLDER.glob("*.ipynb"))
+
+SHOWN = {
+    "01_first_run": ("('e', 92)", "letters.csv", "finished (answer)"),
+    "04_your_own_tool_and_agent": ("There are: blue mug", "3 teapots", "sold out"),
+    "06_resume_and_going_back": ("stopped (max_steps)", "smallest is 21", "largest number", "739"),
+    "07_embedding": ("Dear customer", "397.8", "tool_end python_execute", "result.txt"),
+}
+"""What a reader sees in each; the tools that print it really ran."""
+
+
+def read(name: str) -> Any:
+    return nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)  # type: ignore[no-untyped-call]
+
+
+def text_of(cell: Any) -> str:
+    """Return what the outputs of a cell show."""
+    shown = ""
+    for output in cell.get("outputs", []):
+        data = output.get("data", {})
+        shown += output.get("text") or data.get("text/html") or data.get("text/plain", "")
+    return shown
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_notebook_runs_from_top_to_bottom(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("OPENMANUS_MODEL", "OPENAI_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    book = read(name)
+    NotebookClient(
+        book, timeout=60, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()
+    shown = unescape("".join(map(text_of, book.cells)))
+    assert [words for words in SHOWN[name] if words not in shown] == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_notebook_is_stored_without_outputs_and_ends_with_one_thing_to_try(name: str) -> None:
+    book = read(name)
+    codes = [cell for cell in book.cells if cell.cell_type == "code"]
+    assert all(not cell.outputs and cell.execution_count is None for cell in codes)
+    assert "**Try next:**" in book.cells[-1].source
+    imported = re.findall(
+        r"^from (openmanus_graph[\w.]*)", "\n".join(c.source for c in codes), re.M
+    )
+    assert set(imported) <= {"openmanus_graph", "openmanus_graph.notebook"}, "public names only"
