@@ -21,7 +21,7 @@ from openmanus_graph.browser.launch import (
     start_browser,
     user_agent,
 )
-from openmanus_graph.errors import ToolError
+from openmanus_graph.errors import OwnWordsError
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext, Playwright
@@ -80,7 +80,7 @@ class Browsers:
                 self.leave(shared)
                 await self._drop(shared)
                 if last_try:
-                    raise ToolError(
+                    raise OwnWordsError(
                         f"The browser failed: {first_line(error)} Try again."
                     ) from error
             except BaseException:
@@ -114,7 +114,7 @@ class Browsers:
         except BaseException as error:
             await self.leave_profile()
             if isinstance(error, Error):
-                raise ToolError(
+                raise OwnWordsError(
                     f"The browser did not start on the profile {folder}: {first_line(error)} "
                     "A person has to close whatever uses that profile, or set another."
                 ) from error

@@ -13,7 +13,7 @@ from openmanus_graph.browser.browsers import CLOSE_S, Shared, browsers
 from openmanus_graph.browser.launch import VIEWPORT, Launch
 from openmanus_graph.browser.page import prepare_context
 from openmanus_graph.browser.secrets import origin_of
-from openmanus_graph.errors import ToolError
+from openmanus_graph.errors import OwnWordsError, ToolError
 from openmanus_graph.settings import BrowserSettings, Settings, SiteSecret
 from openmanus_graph.web.guard import Guard
 from openmanus_graph.web.proxy import BYPASS, GuardedProxy
@@ -219,12 +219,12 @@ def _hold_profile(profile: str) -> tuple[Path, FileLock]:
         lock = FileLock(folder / "openmanus.lock", timeout=0, thread_local=False)
         lock.acquire()
     except Timeout as error:
-        raise ToolError(
+        raise OwnWordsError(
             f"The browser profile {folder} is in use by another run. Wait for it, or a person "
             "sets another [browser] profile."
         ) from error
     except OSError as error:
-        raise ToolError(
+        raise OwnWordsError(
             f"The browser profile {folder} cannot be used: {error.strerror}. A person has to set "
             "another [browser] profile."
         ) from error

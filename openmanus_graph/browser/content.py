@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from openmanus_graph.browser.launch import first_line
 from openmanus_graph.browser.tab import Tab
 from openmanus_graph.browser.window import Window
-from openmanus_graph.errors import ToolError
+from openmanus_graph.errors import OwnWordsError, ToolError
 from openmanus_graph.web.client import fetch
 from openmanus_graph.web.markdown import REST_HEADING, page_text
 from openmanus_graph.web.reading import read_page
@@ -62,7 +62,7 @@ async def _parts(page: "Page") -> list[dict[str, Any]]:
         async with asyncio.timeout(READ_S):
             return await serialized(page)
     except TimeoutError as error:
-        raise ToolError(
+        raise OwnWordsError(
             "The page is too busy to be read. Wait, or load it with refresh."
         ) from error
     except Error as error:

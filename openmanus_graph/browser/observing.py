@@ -13,7 +13,7 @@ from openmanus_graph.browser.page.text import page_head
 from openmanus_graph.browser.page.view import DIALOG_NOTE
 from openmanus_graph.browser.tab import Tab
 from openmanus_graph.browser.window import Window
-from openmanus_graph.errors import ToolError
+from openmanus_graph.errors import OwnWordsError, ToolError
 
 SETTLE_S = 8.0
 ALERT_S = 3.0
@@ -49,7 +49,7 @@ async def perform(window: Window, name: str, given: Arguments) -> Seen:
         except ToolError as error:
             if await window.recover():
                 return await _lost(window, f"{name} was cut off.")
-            raise ToolError("\n".join([str(error), *window.news.take()])) from error
+            raise _told(window, error) from error
         except Error as error:
             if await window.recover():
                 return await _lost(window, f"{name} was cut off: {first_line(error)}")
@@ -60,7 +60,16 @@ async def perform(window: Window, name: str, given: Arguments) -> Seen:
             raise ToolError(f"{name} failed: {first_line(error)} {advice}") from error
         except TimeoutError as error:
             advice = "The page may be busy: wait, or load it again with refresh."
-            raise ToolError(f"{name} took too long. {advice}") from error
+            raise _told(window, OwnWordsError(f"{name} took too long. {advice}")) from error
+
+
+def _told(window: Window, error: ToolError) -> ToolError:
+    """Add what the page has to tell; then, or if a page is open unseen, it is not all ours."""
+    news = window.news.take()
+    unseen = (tab for tab in window.tabs.values() if tab.seen is None and not tab.refused)
+    if news or any(tab.place.startswith("http") for tab in unseen):  # the next request shows it
+        return ToolError("\n".join([str(error), *news]))
+    return error
 
 
 async def _lost(window: Window, said: str) -> Seen:
@@ -128,7 +137,7 @@ async def _looked(window: Window) -> tuple[Tab | None, Snapshot | None]:
             if note and not tab.view.dialog_open and note != DIALOG_NOTE:
                 window.news.tell(note)
             return tab, snapshot
-    raise ToolError("The page keeps opening or closing tabs. Look again with get_state.")
+    raise OwnWordsError("The page keeps opening or closing tabs. Look again with get_state.")
 
 
 async def _alert_gone(window: Window, tab: Tab) -> None:

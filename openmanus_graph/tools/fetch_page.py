@@ -34,7 +34,8 @@ async def fetch_page(  # noqa: D417  # the model is not shown `runtime`
         url: The whole address.
     """
     session = session_of(runtime)
-    page = await fetch(url, Guard.of(session.settings))
+    downloads = session.settings.browser.max_download_mb << 20
+    page = await fetch(url, Guard.of(session.settings), download_limit_bytes=downloads)
     reading = await read_page(page, session.workspace)
     room = _ROOM if page.status < 400 else _ERROR_ROOM
     text = await asyncio.to_thread(fitted, reading.text, room, session.workspace)

@@ -18,7 +18,7 @@ from langgraph.errors import GraphBubbleUp
 from langgraph.types import Command
 
 from openmanus_graph.canonical import canonical
-from openmanus_graph.errors import ConfigError, ToolError
+from openmanus_graph.errors import ConfigError, OwnWordsError, ToolError
 from openmanus_graph.events import Emit
 from openmanus_graph.interrupts import approval_request, unknown_outcome_request
 from openmanus_graph.limits import Progress
@@ -78,7 +78,7 @@ async def run_call(call: PlannedCall, scope: CallScope) -> ToolMessage:
         observation = await _settled(call, scope)
     except ToolError as error:
         _announce(call, call["args"], scope)
-        observation = Observation(str(error), failed=True)
+        observation = Observation(str(error), failed=True, own_words=True)
     serves = current_step(scope.book.plans)
     if observation.plans is not None:
         scope.book.plans = observation.plans
@@ -225,7 +225,8 @@ async def _observe(
     except (GraphBubbleUp, ConfigError):
         raise  # nothing the model could mend
     except ToolError as error:
-        observation = Observation(str(error), failed=True)
+        ours = isinstance(error, OwnWordsError)
+        observation = Observation(str(error), failed=True, own_words=ours)
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
@@ -233,7 +234,9 @@ async def _observe(
         observation = Observation(f"{call['name']} cancelled itself.", failed=True)
     except Exception as error:  # one raising tool must not end the run
         if clock.expired():
-            observation = Observation(out_of_time(call["name"], limit_s, traits), failed=True)
+            text = out_of_time(call["name"], limit_s, traits)
+            # What a tool holds open may show itself in the next request.
+            observation = Observation(text, failed=True, own_words=traits.resource is None)
         else:
             log.info("tool %s raised", call["name"], exc_info=error)
             observation = Observation(f"{type(error).__name__}: {error}", failed=True)
@@ -249,7 +252,9 @@ async def _shortened(
     text = observation.text
     if len(text) > LIMIT and not observation.bounded:
         text = await asyncio.to_thread(shorten, text, scope.session.workspace)
-    return replace(observation, text=labelled(text, call["name"]) if traits.untrusted else text)
+    if traits.untrusted and not observation.own_words:
+        text = labelled(text, call["name"])
+    return replace(observation, text=text)
 
 
 def own_limit_s(call: PlannedCall, scope: CallScope) -> float:
@@ -320,8 +325,7 @@ def _answer(
         for key in ("images", "usage", "structured", "ends_run")
         if (value := getattr(observation, key)) not in (None, ())
     }
-    if observation.edited:
-        extra["edited"] = True
+    extra |= {key: True for key in ("edited", "own_words") if getattr(observation, key)}
     if serves is not None:
         extra["plan_step"] = serves
     return ToolMessage(

@@ -24,7 +24,7 @@ TABS = """<title>Tabs</title><a href=/plain target=_blank>New tab</a>
 <button onclick="for (let i = 0; i < 30; i++) window.open('about:blank')">Flood</button>"""
 
 FILES = """<title>Files</title><a href=/report>Report</a><a href=/endless>Endless</a>
-<a href=/traversal>Traversal</a><input type=file id=field hidden
+<a href=/traversal>Traversal</a><a href=/slow>Slow</a><input type=file id=field hidden
 onchange="this.files[0].text().then(text => said.textContent = this.files[0].name + ': ' + text)">
 <button onclick="field.click()">Choose</button><p id=said></p>"""
 
@@ -137,6 +137,17 @@ class _Handler(BaseHTTPRequestHandler):
     def _attachment(self, name: str, body: bytes) -> None:
         disposition = f"attachment; filename*=UTF-8''{name}"
         self._send(body, "application/octet-stream", Content_Disposition=disposition)
+
+    def _slow(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "application/octet-stream")
+        self.send_header("Content-Disposition", "attachment; filename=slow.bin")
+        self.send_header("Content-Length", "20")
+        self.end_headers()
+        self.wfile.write(b"first half")
+        self.wfile.flush()
+        self.stopped.wait(1.5)
+        self.wfile.write(b"and second")
 
     def _endless(self) -> None:
         self.send_response(200)

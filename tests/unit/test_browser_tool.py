@@ -111,7 +111,9 @@ async def test_gone_index_gives_the_current_list(use: Browsing, awkward: str) ->
     [("http://127.0.0.1:81/", "cannot be reached"), ("file:///etc/passwd", "only http and https"),
      ("http://169.254.169.254/latest", "not reached"), ("http://10.0.0.1/", "--allow-host"),
      ("https://no-such-host.invalid/", "no host"), ("javascript:alert(1)", "only http and https"),
-     ("chrome://version", "only http and https")],
+     ("chrome://version", "only http and https"), ("not a url", "is no web address"),
+     ("hello", "is no web address"), ("localhost:81", "cannot be reached"),
+     ("  ", "go_to_url needs url")],
 )  # fmt: skip
 async def test_refused_and_dead_addresses_say_why(use: Browsing, address: str, words: str) -> None:
     seen = await use.observe("go_to_url", url=address)
@@ -273,6 +275,17 @@ async def test_downloads_folder_that_is_a_link_outside_is_refused(
     (use.session.workspace.root / "downloads").symlink_to(outside)
     assert "outside the workspace" in await use("go_to_url", url=f"{awkward}/report")
     assert not list(outside.iterdir())
+
+
+async def test_waiting_ends_with_the_download_it_is_for(
+    use: Browsing, awkward: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("openmanus_graph.browser.downloads.WAIT_S", 0.0)
+    await use("go_to_url", url=f"{awkward}/files")
+    assert "Still downloading slow.bin" in await use.click("Slow")
+    seen = await use("wait", seconds=60)
+    assert "Downloaded downloads/slow.bin" in seen
+    assert "Waited 60" not in seen
 
 
 async def test_endless_download_is_stopped(use: Browsing, awkward: str) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from openmanus_graph.errors import ToolError
+from openmanus_graph.errors import OwnWordsError
 
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession, Frame, Page
@@ -142,7 +142,7 @@ class Frames:
         try:
             answer = await self.unless_dialog(_sent(session, method, params))
         except TimeoutError as error:
-            raise ToolError(UNRESPONSIVE) from error
+            raise OwnWordsError(UNRESPONSIVE) from error
         except Error as error:
             if self.page.is_closed() or "crashed" in error.message:
                 raise

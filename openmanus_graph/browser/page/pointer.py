@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from openmanus_graph.browser.page.frames import Answer, FrameGone
 from openmanus_graph.browser.page.view import PageView, Target
-from openmanus_graph.errors import ToolError
+from openmanus_graph.errors import OwnWordsError, ToolError
 
 DRAG_STEPS = 12
 DIALOG_OPENED = " A dialog of the page opened and waits: answer it with handle_dialog."
@@ -126,7 +126,7 @@ async def _check_point(view: PageView, x: float, y: float) -> None:
     snapshot = view.snapshot or await view.look()
     width, height = snapshot.view
     if not (0 <= x < width and 0 <= y < height):
-        raise ToolError(
+        raise OwnWordsError(
             f"x={x:g} y={y:g} is outside the window, which is {width}x{height} pixels. "
             "Scroll first, then give coordinates of the window."
         )

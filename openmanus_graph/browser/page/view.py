@@ -20,7 +20,7 @@ from openmanus_graph.browser.page.indices import Indices
 from openmanus_graph.browser.page.settle import Network
 from openmanus_graph.browser.page.snapshot import Element, Line, Snapshot
 from openmanus_graph.browser.page.text import full_text
-from openmanus_graph.errors import ToolError
+from openmanus_graph.errors import OwnWordsError, ToolError
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page
@@ -107,7 +107,7 @@ class PageView:
                 await asyncio.sleep(0.05)
             except DialogOpen:
                 return self._blocked()
-        raise ToolError(
+        raise OwnWordsError(
             "The page could not be read: it keeps loading other pages. Wait, then retry."
         )
 
@@ -137,7 +137,7 @@ class PageView:
                         return await prepare(target)
                 await self.look()
         except DialogOpen as error:
-            raise ToolError(DIALOG_NOTE) from error
+            raise OwnWordsError(DIALOG_NOTE) from error
         now = full_text(self.snapshot, LIST_TOKENS) if self.snapshot else ""
         raise ToolError(
             f"There is no element [{index}] on the page any more. Choose from what is there now:\n"
