@@ -32,8 +32,9 @@ ARTICLE = """<title>Tower</title><nav><a href=/plain>Menu entry</a></nav><main><
 <p>The tower was opened on 31 March 1889 and is <b>330 metres</b> high, says its keeper.</p>
 <p>It has three floors for visitors and is painted every seven years.</p>
 <script>document.currentScript.outerHTML = '<p>Rendered by a script.</p>'</script>
-<div id=host></div><iframe src=/inner></iframe></main>
-<script>host.attachShadow({mode: 'open'}).innerHTML = '<p>In the shadow root.</p>'</script>"""
+<div id=host></div><div id=shut></div><iframe src=/inner></iframe></main>
+<script>host.attachShadow({mode: 'open'}).innerHTML = '<p>In the shadow root.</p>';
+shut.attachShadow({mode: 'closed'}).innerHTML = '<p>In the closed root.</p>'</script>"""
 
 PERMISSIONS = """<title>Asking</title><button onclick="Notification.requestPermission().then(
 answer => said.textContent = 'notifications ' + answer)">Ask</button><p id=said></p>

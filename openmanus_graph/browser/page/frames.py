@@ -24,11 +24,11 @@ UNRESPONSIVE = (
     "The page does not answer: its scripts keep it busy. Wait and try again, or load it anew."
 )
 _EVENTS = "om" + secrets.token_hex(6)
-_SCRIPTS = ("dom", "names", "quiet", "walk", "clickable", "collect", "act", "forms")
+_SCRIPTS = ("dom", "names", "quiet", "hover", "walk", "clickable", "collect", "act", "forms")
 _CALLABLE = (
-    "collect, mark, quiet, point, pointNow, bringTogether, framePlace, scrollPage, scrollToText, "
-    "field, enter, assign, nativeOptions, selectOption, customOptions, pageList, fileInput, "
-    "fileFacts, connected, numberOf, focusedNumber"
+    "collect, mark, quiet, point, under, pointNow, bringTogether, framePlace, scrollPage, "
+    "scrollToText, field, enter, assign, nativeOptions, selectOption, customOptions, pageList, "
+    "fileInput, fileFacts, connected, numberOf, focusedNumber, adopt"
 )
 
 
@@ -117,14 +117,6 @@ class Frames:
             },
         )
         return answer["result"].get("value")
-
-    async def report_listeners(self, world: FrameWorld) -> None:
-        """Let the frame's page world tell ours which elements wait for pointers and keys."""
-        await self.send(
-            world.session,
-            "Runtime.callFunctionOn",
-            {"objectId": world.listeners, "functionDeclaration": "function () { return this(); }"},
-        )
 
     async def object_id(self, world: FrameWorld, function: str, number: int) -> str | None:
         """Return the protocol's id of the node that a function of our script returns."""

@@ -17,6 +17,7 @@ from openmanus_graph.browser.page.frames import (
     script,
 )
 from openmanus_graph.browser.page.indices import Indices
+from openmanus_graph.browser.page.reports import adopt_roots, report_listeners
 from openmanus_graph.browser.page.settle import Network
 from openmanus_graph.browser.page.snapshot import Element, Line, Snapshot
 from openmanus_graph.browser.page.text import full_text
@@ -58,8 +59,9 @@ class Target:
 
 
 async def prepare_context(context: "BrowserContext") -> None:
-    """Let the pages of a browser context tell when their timers will fire, so that we can wait."""
+    """Let the pages of a browser context tell of their timers and of their closed shadow roots."""
     await context.add_init_script(script("timers"))
+    await context.add_init_script(script("roots"))
 
 
 class PageView:
@@ -195,9 +197,13 @@ class PageView:
 
     async def _walk(self, world: FrameWorld) -> FrameWalk | None:
         try:
-            _, found = await asyncio.gather(
-                self.frames.report_listeners(world), self.frames.call(world, "collect", LIMITS)
+            unknown, found = await asyncio.gather(
+                report_listeners(self.frames, world), self.frames.call(world, "collect", LIMITS)
             )
+            if unknown:
+                await adopt_roots(self.frames, world)
+                await report_listeners(self.frames, world)
+                found = await self.frames.call(world, "collect", LIMITS)
         except FrameGone:
             return None
         return FrameWalk(world.key, json.loads(found), {})
