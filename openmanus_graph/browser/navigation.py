@@ -54,13 +54,10 @@ async def go_to(window: Window, tab: Tab, url: str) -> str:
         raise OwnWordsError("Secrets are never put into addresses. Type them into a field instead.")
     address = whole_address(url, connection.guard)
     connection.guard.check(address)
-    if connection.proxy is not None:
-        connection.proxy.take_refusals()  # of earlier pages
+    connection.door.take_refusals()  # of earlier pages
     tab.status, tab.media_type = 0, ""
     try:
-        await window.dialogs.until(
-            tab.page.goto(address, wait_until="commit", timeout=ANSWER_S * 1000)
-        )
+        await window.dialogs.until(_opened(tab, address))
     except Error as error:
         if "Download is starting" in error.message:
             return f"{address} is a file, not a page."
@@ -125,6 +122,18 @@ async def _moved(window: Window, tab: Tab, work: Any, where: str) -> str:
     return "Went back." if where == "back" else "Loaded the page again."
 
 
+async def _opened(tab: Tab, address: str) -> None:
+    """Go there, once more if the error page of an earlier try comes in between."""
+    from playwright.async_api import Error
+
+    try:
+        await tab.page.goto(address, wait_until="commit", timeout=ANSWER_S * 1000)
+    except Error as error:
+        if "interrupted by another navigation" not in error.message:
+            raise
+        await tab.page.goto(address, wait_until="commit", timeout=ANSWER_S * 1000)
+
+
 async def _stop(tab: Tab) -> None:
     """Give up loading, so that what comes late is not taken for what was asked for next."""
     from playwright.async_api import Error
@@ -139,7 +148,8 @@ def _failure(window: Window, url: str, error: "Error") -> Exception:
     """Turn Playwright's words into ours; a browser that died is not the address's fault."""
     if "has been closed" in error.message or "crashed" in error.message:
         return error
-    refused = _refused(window, url)
+    at_gate = "ERR_BLOCKED_BY_CLIENT" in error.message
+    refused = _refused(window, url, anywhere=at_gate)
     if refused:
         return refused
     if "Timeout" in error.message:
@@ -157,14 +167,13 @@ def _failure(window: Window, url: str, error: "Error") -> Exception:
     return OwnWordsError(f"{url} was not opened: {why}.")
 
 
-def _refused(window: Window, url: str, *further: str) -> ToolError | None:
-    """Return why the proxy refused a host, or one that its server led to, if it did."""
-    proxy = window.connection.proxy
+def _refused(window: Window, url: str, *further: str, anywhere: bool = False) -> ToolError | None:
+    """Return why a host was refused, or one that its server led to, if it was."""
     host, led_to = urlsplit(url).hostname, {urlsplit(other).hostname for other in further}
-    for refusal in reversed(proxy.take_refusals() if proxy else ()):
+    for refusal in reversed(window.connection.door.take_refusals()):
         refused = urlsplit(refusal.url).hostname
         if refused == host:
             return OwnWordsError(refusal.reason)
-        if refused in led_to:
+        if refused in led_to or anywhere:
             return ToolError(refusal.reason)
     return None

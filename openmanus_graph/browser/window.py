@@ -109,7 +109,7 @@ class Window:
         """Open an empty tab and make it the current one."""
         if len(self.tabs) >= MAX_TABS:
             raise OwnWordsError(f"There are {MAX_TABS} tabs already. Close one with close_tab.")
-        page = await self.connection.context.new_page()
+        page = await self.connection.new_page()
         tab = self._tab_of(page) or self._add(page)
         self._current = tab.id
         return tab
@@ -221,7 +221,7 @@ class Window:
         from playwright.async_api import Error
 
         old, old_view = tab.page, tab.view
-        page = await self.connection.context.new_page()
+        page = await self.connection.new_page()
         duplicate = self._tab_of(page)
         if duplicate is not None:
             del self.tabs[duplicate.id]

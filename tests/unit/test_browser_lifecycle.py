@@ -241,35 +241,6 @@ async def test_other_settings_open_another_browser(use: Browsing, awkward: str) 
     assert "Plain page" in seen
 
 
-async def test_browser_elsewhere_by_cdp(tmp_path: Path, awkward: str) -> None:
-    folder = tmp_path / "remote"
-    program = [str(find_browser(None)), "--headless", "--no-sandbox", "--remote-debugging-port=0",
-               f"--user-data-dir={folder}"]  # fmt: skip
-    process = await asyncio.create_subprocess_exec(*program, stderr=subprocess.DEVNULL)
-    try:
-        place = folder / "DevToolsActivePort"
-        await asyncio.to_thread(wait_until, lambda: place.is_file() and place.read_text())
-        port = place.read_text().splitlines()[0]
-        settings = BrowserSettings(cdp_url=f"http://127.0.0.1:{port}")
-        use = Browsing(tmp_path / "work", settings)
-        with contextlib.closing(use.session):
-            assert "Plain page" in await use("go_to_url", url=f"{awkward}/plain")
-            assert (await use.observe("go_to_url", url="http://10.0.0.1/")).failed
-            seen = await use("go_to_url", url=f"{awkward}/inward")
-            assert "The picture is inward" in seen
-        assert process.returncode is None
-    finally:
-        process.kill()
-        await process.wait()
-
-
-async def test_unreachable_remote_browser_is_said(tmp_path: Path) -> None:
-    use = Browsing(tmp_path, BrowserSettings(cdp_url="http://127.0.0.1:9"))
-    with contextlib.closing(use.session):
-        seen = await use.observe("go_to_url", url="https://example.com")
-    assert "[browser] cdp_url names cannot be reached" in seen.text
-
-
 async def test_configured_proxy_is_used(tmp_path: Path) -> None:
     asked: list[str] = []
     server = await asyncio.start_server(

@@ -325,8 +325,7 @@ async def test_permissions_are_denied(use: Browsing, awkward: str) -> None:
 
 async def test_page_cannot_reach_private_addresses(use: Browsing, awkward: str) -> None:
     assert "inward" in await use("go_to_url", url=f"{awkward}/inward")
-    proxy = use.window.connection.proxy
-    assert proxy is not None
+    proxy = use.window.connection.door
     refused: list[str] = []
 
     def seen() -> bool:
