@@ -34,6 +34,7 @@ from openmanus_graph.tools.declaration import Observation, Traits, traits_of
 from openmanus_graph.tools.observations import labelled, of_blocks, out_of_time, remembered
 from openmanus_graph.tools.output import LIMIT, shorten
 from openmanus_graph.tools.questions import Questions
+from openmanus_graph.tools.stopping import RunStopping, unless_stopped
 from openmanus_graph.tools.toolset import Toolset
 
 GRACE_S = 15.0
@@ -221,9 +222,13 @@ async def _observe(
     model = ToolModel(scope.session, scope.progress, scope.emit)
     try:
         async with clock:
-            observation = await _invoke(call, key, scope, model)
+            pure = traits.effect == "pure"
+            observation = await unless_stopped(_invoke(call, key, scope, model), pure=pure)
     except (GraphBubbleUp, ConfigError):
         raise  # nothing the model could mend
+    except RunStopping:
+        text = f"{call['name']} was given up: the run was stopped. Repeat it if it is still needed."
+        observation = Observation(text, failed=True, own_words=traits.resource is None)
     except ToolError as error:
         ours = isinstance(error, OwnWordsError)
         observation = Observation(str(error), failed=True, own_words=ours)
