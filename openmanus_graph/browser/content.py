@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from openmanus_graph.browser.launch import first_line
-from openmanus_graph.browser.page.frames import script
+from openmanus_graph.browser.page.scripts import script
 from openmanus_graph.browser.tab import Tab
 from openmanus_graph.browser.window import Window
 from openmanus_graph.errors import OwnWordsError, ToolError

@@ -23,9 +23,10 @@ _BARE = re.compile(
     r"(//)?(?P<host>[^\s/?#:@\[\]]+|\[[0-9a-fA-F:.]+\])(:(?P<port>\d{1,5}))?([/?#].*)?"
 )
 _SHOWN_URL = 200
+_WITHOUT_PAGE = (204, 205)
 _WHY = {
     "ERR_NAME_NOT_RESOLVED": "there is no such host. Check the spelling, or search for the page",
-    "ERR_TOO_MANY_REDIRECTS": "it redirects in a circle. Find another address of the page",
+    "ERR_TOO_MANY_REDIRECTS": "it redirects in a circle, or without end. Find another source",
     "ERR_INVALID_AUTH_CREDENTIALS": "the server asks for a user name and a password (HTTP 401). "
     "A person can set them as the secret http_auth=USER:PASSWORD@HOST",
     "ERR_CONNECTION_REFUSED": "the server refuses connections. Try again later, or another source",
@@ -162,6 +163,11 @@ def _failure(window: Window, url: str, error: "Error") -> Exception:
         return OwnWordsError(
             f"{url} was not opened: its certificate is not valid ({name}), so it may be an "
             "impostor. Use another source. A person can set [browser] disable_security."
+        )
+    if name == "ERR_ABORTED" and window.current.status in _WITHOUT_PAGE:
+        return OwnWordsError(
+            f"{url} answered HTTP {window.current.status}, which shows no page; the last one is "
+            "still open."
         )
     why = _WHY.get(name) or f"{name or first_line(error)} Check the address, or another source"
     return OwnWordsError(f"{url} was not opened: {why}.")

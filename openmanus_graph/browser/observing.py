@@ -20,6 +20,7 @@ ALERT_S = 3.0
 NEWS_S = 0.4
 _TABS_PASSED = 5
 _SHOWN_URL = 100
+_FEW_GARBLED = 5
 _DOCUMENTS = ("application/pdf",)
 
 
@@ -80,6 +81,8 @@ async def _lost(window: Window, said: str) -> Seen:
 async def _performed(
     window: Window, action: Action, given: Arguments, tabs: dict[int, str]
 ) -> Seen:
+    if "index" in action.needs and not window.current.shows:
+        raise OwnWordsError("The browser shows no page yet. Open one with go_to_url.")
     open_dialog = window.dialogs.describe()
     if open_dialog and not action.in_dialog:
         raise ToolError(f"Nothing was done. {open_dialog}")
@@ -119,6 +122,8 @@ async def _looked(window: Window) -> tuple[Tab | None, Snapshot | None]:
     from playwright.async_api import Error
 
     for _ in range(_TABS_PASSED):
+        if not window.tabs and not await window.connection.answers():
+            raise OwnWordsError("The browser has ended.")
         if not window.tabs or window.dialogs.describe():
             return None, None
         tab = window.current
@@ -183,7 +188,16 @@ def _document_notes(tab: Tab, snapshot: Snapshot) -> list[str]:
         notes.append("This is a PDF: read it with extract_content.")
     elif tab.media_type.startswith("image/"):
         notes.append("This is a picture.")
+    if _garbled(snapshot):
+        notes.append(
+            "Its text is garbled, for it declares a wrong charset: read it with fetch_page."
+        )
     return notes
+
+
+def _garbled(snapshot: Snapshot) -> bool:
+    text = "".join(part for line in snapshot.lines for part in line.parts if isinstance(part, str))
+    return text.count("\ufffd") > max(_FEW_GARBLED, len(text) // 50)
 
 
 def _secret_names(window: Window, snapshot: Snapshot) -> list[str]:

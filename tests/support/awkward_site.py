@@ -96,6 +96,13 @@ class _Handler(BaseHTTPRequestHandler):
     def _broken(self) -> None:
         self._send(b"<title>Broken</title><p>Sorry, that was a mistake of ours.", status=500)
 
+    def _nocontent(self) -> None:
+        self._send(b"", status=204)
+
+    def _garbled(self) -> None:
+        text = "<p>" + "中文页面内容测试。" * 20
+        self._send(text.encode("gb18030"), "text/html; charset=utf-8")
+
     def _inwards(self) -> None:
         self._send(b"", status=302, Location="http://10.0.0.1/")
 

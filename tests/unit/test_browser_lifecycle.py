@@ -61,6 +61,11 @@ def chromiums() -> list[psutil.Process]:
     return found
 
 
+def renderers(browser: psutil.Process) -> list[psutil.Process]:
+    """List the processes in which a browser draws its pages."""
+    return [one for one in browser.children(recursive=True) if "--type=renderer" in one.cmdline()]
+
+
 def memory_mb(root: psutil.Process) -> float:
     """Return what a browser uses, shared pages counted once."""
     total = 0
@@ -162,6 +167,22 @@ async def test_crashed_page_is_loaded_again(use: Browsing, awkward: str) -> None
     assert "had crashed and was loaded again" in seen
     assert "Greet" in seen
     assert list(use.window.tabs) == [1]
+
+
+async def test_page_or_browser_that_dies_while_nothing_is_done_is_noticed_at_once(
+    use: Browsing, awkward: str
+) -> None:
+    await use("go_to_url", url=f"{awkward}/form")
+    (browser,) = chromiums()
+    for doomed, said in ((renderers(browser), "had crashed"), ([browser], "had ended")):
+        waiting = asyncio.ensure_future(use("wait", seconds=2))
+        await asyncio.to_thread(wait_until, use.window.lock.locked)
+        for process in doomed:
+            process.kill()
+        async with asyncio.timeout(25):  # a page that is dead answers no question for 30 s
+            seen = await waiting
+        assert said in seen
+        assert "Greet" in seen
 
 
 def test_nothing_is_left_when_our_process_is_killed(tmp_path: Path, awkward: str) -> None:

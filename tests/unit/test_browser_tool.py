@@ -128,6 +128,17 @@ async def test_http_errors_are_told_and_shown(use: Browsing, awkward: str) -> No
     assert "HTTP 500" in await use("go_to_url", url=f"{awkward}/broken")
 
 
+async def test_an_answer_without_a_page_and_a_wrong_charset_are_told(
+    use: Browsing, awkward: str
+) -> None:
+    assert "shows no page yet" in await use("click_element", index=1)
+    seen = await use.observe("go_to_url", url=f"{awkward}/nocontent")
+    assert seen.failed
+    assert "HTTP 204" in seen.text
+    assert "read it with fetch_page" in await use("go_to_url", url=f"{awkward}/garbled")
+    assert "garbled" not in await use("go_to_url", url=f"{awkward}/plain")
+
+
 async def test_redirect_to_a_private_address_is_told_as_refused(
     use: Browsing, awkward: str
 ) -> None:

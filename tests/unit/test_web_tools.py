@@ -172,6 +172,8 @@ async def test_the_browser_is_advised_for_what_it_can_download(
 async def test_a_page_that_scripts_make_says_so(site: PageServer, session: Session) -> None:
     url = site.add("/app", "<title>App</title><div id=root></div><script>boot()</script>")
     assert "browser_use or crawl4ai" in await fetched(session, url)
+    chinese = site.add("/zh", "<p>" + "这里有很多字。" * 40)
+    assert "scripts may make it" not in await fetched(session, chinese)
 
 
 async def test_a_refused_address_says_how_it_is_allowed(session: Session) -> None:

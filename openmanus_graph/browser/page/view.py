@@ -14,10 +14,10 @@ from openmanus_graph.browser.page.frames import (
     FrameGone,
     Frames,
     FrameWorld,
-    script,
 )
 from openmanus_graph.browser.page.indices import Indices
 from openmanus_graph.browser.page.reports import adopt_roots, report_listeners
+from openmanus_graph.browser.page.scripts import script
 from openmanus_graph.browser.page.settle import Network
 from openmanus_graph.browser.page.snapshot import Element, Line, Snapshot
 from openmanus_graph.browser.page.text import full_text
