@@ -1,8 +1,15 @@
-"""The two errors people and models are meant to read."""
+"""The errors people and models are meant to read."""
 
 
 class ToolError(Exception):
     """What a tool tells the model: what failed, why, and what to try next."""
+
+
+class OwnWordsError(ToolError):
+    """A ToolError that holds nothing but our words and the call's own.
+
+    It is not marked as coming from outside, and nothing foreign was read by it.
+    """
 
 
 class ConfigError(Exception):

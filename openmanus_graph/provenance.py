@@ -207,6 +207,8 @@ class _Record:
             self._written += unquote("\n".join([reply.text, *arguments])) + "\n"
 
     def _take_result(self, result: ToolMessage) -> None:
+        if "own_words" in (result.artifact or ()):  # nothing came in, so nothing was read
+            return
         name, args = self._calls.get(result.tool_call_id, (result.name or "", {}))
         traits = self.traits.get(name)
         if traits is None:  # another agent's tool, or none

@@ -106,7 +106,7 @@ class BrowserSettings:
     wss_url: str | None = None
     """A Playwright server to connect to instead."""
     cdp_url: str | None = None
-    """A running Chromium to connect to instead; its logins are used."""
+    """A running Chromium to connect to instead; its logins are taken over into a window of ours."""
     profile: str | None = None
     """A folder in which logins last; one process at a time."""
     proxy: ProxySettings | None = None

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import shutil
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from openmanus_graph.browser.downloads import keep_file, safe_name
 from openmanus_graph.browser.navigation import go_back, go_to, refresh
 from openmanus_graph.browser.page import PageView
 from openmanus_graph.browser.window import Window
-from openmanus_graph.errors import ToolError
+from openmanus_graph.errors import OwnWordsError
 from openmanus_graph.files.contained import opened_file
 from openmanus_graph.files.text_file import size_text
 from openmanus_graph.workspace import Workspace
@@ -123,7 +124,7 @@ async def _input_text(window: Window, given: Arguments) -> str:
 
 async def _send_keys(window: Window, given: Arguments) -> str:
     if window.secrets.mentioned(given.keys or ""):
-        raise ToolError("Nothing was typed: secrets are typed with input_text and an index.")
+        raise OwnWordsError("Nothing was typed: secrets are typed with input_text and an index.")
     return await pages.send_keys(_view(window), given.keys or "")
 
 
@@ -163,14 +164,14 @@ async def _upload(window: Window, given: Arguments) -> str:
         finally:
             tab.uploading = False
     if chooser is None:
-        raise ToolError("Name the file input by its index: no file chooser is open.")
+        raise OwnWordsError("Name the file input by its index: no file chooser is open.")
     await chooser.set_files(paths)
     return f"Gave {', '.join(path.name for path in paths)} to the page."
 
 
 async def _handle_dialog(window: Window, given: Arguments) -> str:
     if window.secrets.mentioned(given.words):
-        raise ToolError("Secrets are not typed into dialogs.")
+        raise OwnWordsError("Secrets are not typed into dialogs.")
     return await window.dialogs.answer(accept=given.accept, text=given.text)
 
 
@@ -187,8 +188,9 @@ async def _save_pdf(window: Window, given: Arguments) -> str:
 async def _wait(window: Window, given: Arguments) -> str:
     seconds = DEFAULT_WAIT_S if given.seconds is None else given.seconds
     bounded = min(max(seconds, 0), MAX_WAIT_S)
-    await window.dialogs.until(asyncio.sleep(bounded))
-    return f"Waited {bounded} s."
+    started = time.monotonic()
+    await window.dialogs.until(window.downloads.pause(bounded))
+    return f"Waited {time.monotonic() - started:.0f} s."
 
 
 async def _get_state(window: Window, given: Arguments) -> str:
@@ -223,11 +225,16 @@ ACTIONS: dict[str, Action] = {
 
 def check_needs(name: str, needs: tuple[str, ...], given: Arguments) -> None:
     """Raise ToolError for what an action needs and the call does not say."""
-    missing = [need for need in needs if getattr(given, need) in (None, "") and need != "text"]
-    if "text" in needs and given.text is None:
-        missing.append("text")
+    missing = [need for need in needs if _lacks(given, need)]
     if missing:
-        raise ToolError(f"{name} needs {' and '.join(missing)}. Call it again with that.")
+        raise OwnWordsError(f"{name} needs {' and '.join(missing)}. Call it again with that.")
+
+
+def _lacks(given: Arguments, need: str) -> bool:
+    """Whether nothing is given; an empty text clears a field, and a blank is a key."""
+    value = getattr(given, need)
+    said = value.strip() if need in ("url", "query") and value else value
+    return said is None or (said == "" and need != "text")
 
 
 def _view(window: Window) -> PageView:
@@ -248,7 +255,7 @@ async def _origin(view: PageView, index: int) -> str:
 def _copies(window: Window, names: list[str]) -> list[Path]:
     """Copy files of the workspace where no command can swap them meanwhile. Blocks."""
     if not names:
-        raise ToolError("upload_file needs text: paths of files in the workspace, one per line.")
+        raise OwnWordsError("upload_file needs text: paths in the workspace, one per line.")
     return [_copy(window.session.workspace, name, window.scratch()) for name in names]
 
 

@@ -10,7 +10,7 @@ import logging
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from openmanus_graph.browser.engine import engine
 from openmanus_graph.browser.launch import (
@@ -21,14 +21,15 @@ from openmanus_graph.browser.launch import (
     start_browser,
     user_agent,
 )
-from openmanus_graph.errors import ToolError
+from openmanus_graph.errors import OwnWordsError
 
 if TYPE_CHECKING:
-    from playwright.async_api import Browser, BrowserContext, Playwright
+    from playwright.async_api import Browser, BrowserContext, Playwright, StorageState
 
 IDLE_S = 20.0
 """How long a browser without users is kept."""
 CLOSE_S = 10.0
+LOGINS_S = 5.0
 
 log = logging.getLogger(__name__)
 
@@ -40,8 +41,6 @@ class Shared:
     browser: "Browser"
     launch: Launch
     users: int = 0
-    borrowed: "BrowserContext | None" = None
-    """The context that a remote browser had already, with its logins, while a thread uses it."""
     idle: asyncio.TimerHandle | None = None
 
 
@@ -65,7 +64,7 @@ class Browsers:
         Args:
             launch: Names the browser.
             options: Of the context.
-            fresh: Never the context that a remote browser has already.
+            fresh: Without the logins that a browser elsewhere has already.
 
         Raises:
             ToolError: No browser can be started.
@@ -80,7 +79,7 @@ class Browsers:
                 self.leave(shared)
                 await self._drop(shared)
                 if last_try:
-                    raise ToolError(
+                    raise OwnWordsError(
                         f"The browser failed: {first_line(error)} Try again."
                     ) from error
             except BaseException:
@@ -114,7 +113,7 @@ class Browsers:
         except BaseException as error:
             await self.leave_profile()
             if isinstance(error, Error):
-                raise ToolError(
+                raise OwnWordsError(
                     f"The browser did not start on the profile {folder}: {first_line(error)} "
                     "A person has to close whatever uses that profile, or set another."
                 ) from error
@@ -188,13 +187,23 @@ class Browsers:
 
 
 async def _context_of(shared: Shared, options: dict[str, Any], fresh: bool) -> "BrowserContext":
+    """Open a context of our own, also in a browser elsewhere: its own ones know no guard."""
     browser, launch = shared.browser, shared.launch
-    if launch.remote and browser.contexts and shared.borrowed is None and not fresh:
-        shared.borrowed = browser.contexts[0]
-        return shared.borrowed
     if launch.headless and not launch.remote:
         options = {**options, "user_agent": user_agent(browser.version)}
+    if launch.remote and browser.contexts and not fresh:
+        options = {**options, "storage_state": await _logins(browser.contexts[0])}
     return await browser.new_context(**options)
+
+
+async def _logins(context: "BrowserContext") -> "StorageState":
+    """Return what a person's own window holds: cookies, and what sites of open tabs have stored."""
+    try:
+        async with asyncio.timeout(LOGINS_S):
+            return await context.storage_state()
+    except TimeoutError:  # a tab does not answer
+        cookies = cast("Any", await context.cookies())  # alike but for their types' names
+        return {"cookies": cookies, "origins": []}
 
 
 async def _answers(playwright: "Playwright") -> bool:

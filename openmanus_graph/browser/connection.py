@@ -1,4 +1,4 @@
-"""One browser context of a thread, and the proxy that all its traffic goes through."""
+"""One browser context of a thread, and the guarded door that all its traffic goes through."""
 
 import asyncio
 import contextlib
@@ -10,17 +10,18 @@ from urllib.parse import urlsplit
 from filelock import FileLock, Timeout
 
 from openmanus_graph.browser.browsers import CLOSE_S, Shared, browsers
+from openmanus_graph.browser.gate import Gate
 from openmanus_graph.browser.launch import VIEWPORT, Launch
 from openmanus_graph.browser.page import prepare_context
 from openmanus_graph.browser.secrets import origin_of
-from openmanus_graph.errors import ToolError
+from openmanus_graph.errors import OwnWordsError
 from openmanus_graph.settings import BrowserSettings, Settings, SiteSecret
 from openmanus_graph.web.guard import Guard
 from openmanus_graph.web.proxy import BYPASS, GuardedProxy
 from openmanus_graph.web.routes import parse_upstream
 
 if TYPE_CHECKING:
-    from playwright.async_api import BrowserContext, Page, Route
+    from playwright.async_api import BrowserContext, Page
 
 ALIVE_S = 5.0
 _LOCAL = ("localhost", "127.0.0.1", "::1")
@@ -32,16 +33,13 @@ class Connection:
 
     context: "BrowserContext"
     guard: Guard
-    proxy: GuardedProxy | None
-    """None for a browser elsewhere, which cannot reach our proxy; requests are then checked by
-    their address only."""
+    door: GuardedProxy | Gate
+    """A proxy of ours; a browser elsewhere cannot reach it, and has a gate before its requests."""
     shared: Shared | None
     """None for a browser of its own, on a profile."""
     lock: FileLock | None = None
     pages: "list[Page]" = field(default_factory=list["Page"])
-    """Tabs that were there from the beginning and are ours."""
-    borrowed: bool = False
-    """The context is somebody else's, and stays open."""
+    """Tabs that were there from the beginning."""
     closed: bool = False
 
     @property
@@ -61,30 +59,26 @@ class Connection:
             return False
         return self.alive
 
+    async def new_page(self) -> "Page":
+        """Open a tab."""
+        page = await self.context.new_page()
+        if isinstance(self.door, Gate):
+            await self.door.watch(page)
+        return page
+
     async def close(self) -> None:
         """Let go of everything, whatever is left of it."""
         self.closed = True
         with contextlib.suppress(Exception):  # dead or dying: gone either way
             async with asyncio.timeout(CLOSE_S):
-                await self._close_context()
+                await self.context.close()
         if self.shared is not None:
-            if self.borrowed:
-                self.shared.borrowed = None
             browsers().leave(self.shared)
         else:
             await browsers().leave_profile()
         if self.lock is not None:
             await asyncio.to_thread(self.lock.release)
-        if self.proxy is not None:
-            await self.proxy.close()
-
-    async def _close_context(self) -> None:
-        if not self.borrowed:
-            await self.context.close()
-            return
-        for page in self.context.pages:
-            if page in self.pages:
-                await page.close()
+        await self.door.close()
 
 
 async def open_connection(
@@ -103,14 +97,13 @@ async def open_connection(
     if fresh:
         settings = replace(settings, browser=replace(settings.browser, profile=None))
     launch = Launch.of(settings.browser)
-    proxy = await _proxy(settings, launch)
+    door = await _door(settings, launch)
     try:
         connection = await _connected(
-            settings, launch, proxy, context_options(settings, proxy, login), fresh=fresh
+            settings, launch, door, context_options(settings, door, login), fresh=fresh
         )
     except BaseException:
-        if proxy is not None:
-            await proxy.close()
+        await door.close()
         raise
     try:
         await _prepare(connection)
@@ -121,7 +114,7 @@ async def open_connection(
 
 
 def context_options(
-    settings: Settings, proxy: GuardedProxy | None, login: SiteSecret | None
+    settings: Settings, door: GuardedProxy | Gate, login: SiteSecret | None
 ) -> dict[str, Any]:
     """Return what Playwright makes a context with."""
     open_doors = settings.browser.disable_security
@@ -130,14 +123,14 @@ def context_options(
         "accept_downloads": True,
         "ignore_https_errors": open_doors,
         "bypass_csp": open_doors,
-        # Behind a proxy they are guarded like everything else; without one nobody sees them.
-        "service_workers": "allow" if proxy else "block",
+        # Behind a proxy they are guarded like everything else; no gate sees them.
+        "service_workers": "block" if isinstance(door, Gate) else "allow",
     }
-    if proxy is not None:
+    if isinstance(door, GuardedProxy):
         options["proxy"] = {
-            "server": proxy.server,
-            "username": proxy.username,
-            "password": proxy.password,
+            "server": door.server,
+            "username": door.username,
+            "password": door.password,
             "bypass": BYPASS,
         }
     if login is not None:
@@ -153,7 +146,7 @@ def context_options(
 async def _connected(
     settings: Settings,
     launch: Launch,
-    proxy: GuardedProxy | None,
+    door: GuardedProxy | Gate,
     options: dict[str, Any],
     *,
     fresh: bool,
@@ -166,14 +159,14 @@ async def _connected(
         except BaseException:
             await asyncio.to_thread(lock.release)
             raise
-        return Connection(context, guard, proxy, None, lock, list(context.pages))
+        return Connection(context, guard, door, None, lock, list(context.pages))
     context, shared = await browsers().open_context(launch, options, fresh=fresh)
-    return Connection(context, guard, proxy, shared, borrowed=context is shared.borrowed)
+    return Connection(context, guard, door, shared)
 
 
-async def _proxy(settings: Settings, launch: Launch) -> GuardedProxy | None:
+async def _door(settings: Settings, launch: Launch) -> GuardedProxy | Gate:
     if launch.remote and not _is_local(settings.browser):
-        return None
+        return Gate(Guard.of(settings))
     given = settings.browser.proxy
     upstream = None
     if given is not None:
@@ -191,24 +184,10 @@ def _is_local(settings: BrowserSettings) -> bool:
 
 async def _prepare(connection: Connection) -> None:
     context = connection.context
-    if not connection.borrowed:
-        await context.grant_permissions([])  # pages are told no to everything, without a question
+    await context.grant_permissions([])  # pages are told no to everything, without a question
     await prepare_context(context)
-    if connection.proxy is None or connection.borrowed:
-        await context.route("**/*", lambda route: _checked(route, connection.guard))
-
-
-async def _checked(route: "Route", guard: Guard) -> None:
-    """Let a request through if the guard does."""
-    url = route.request.url
-    if url.startswith(("http:", "https:")):
-        try:
-            address = guard.check(url)
-            await guard.resolve(address.host, address.port)
-        except ToolError:
-            await route.abort("blockedbyclient")
-            return
-    await route.continue_()
+    if isinstance(connection.door, Gate):
+        await connection.door.stand(context)
 
 
 def _hold_profile(profile: str) -> tuple[Path, FileLock]:
@@ -219,12 +198,12 @@ def _hold_profile(profile: str) -> tuple[Path, FileLock]:
         lock = FileLock(folder / "openmanus.lock", timeout=0, thread_local=False)
         lock.acquire()
     except Timeout as error:
-        raise ToolError(
+        raise OwnWordsError(
             f"The browser profile {folder} is in use by another run. Wait for it, or a person "
             "sets another [browser] profile."
         ) from error
     except OSError as error:
-        raise ToolError(
+        raise OwnWordsError(
             f"The browser profile {folder} cannot be used: {error.strerror}. A person has to set "
             "another [browser] profile."
         ) from error

@@ -1,15 +1,14 @@
 """The whole content of the current page as text: all frames, shadow roots, and PDFs."""
 
 import asyncio
-import functools
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from openmanus_graph.browser.launch import first_line
+from openmanus_graph.browser.page.scripts import script
 from openmanus_graph.browser.tab import Tab
 from openmanus_graph.browser.window import Window
-from openmanus_graph.errors import ToolError
+from openmanus_graph.errors import OwnWordsError, ToolError
 from openmanus_graph.web.client import fetch
 from openmanus_graph.web.markdown import REST_HEADING, page_text
 from openmanus_graph.web.reading import read_page
@@ -62,7 +61,7 @@ async def _parts(page: "Page") -> list[dict[str, Any]]:
         async with asyncio.timeout(READ_S):
             return await serialized(page)
     except TimeoutError as error:
-        raise ToolError(
+        raise OwnWordsError(
             "The page is too busy to be read. Wait, or load it with refresh."
         ) from error
     except Error as error:
@@ -73,7 +72,7 @@ async def _parts(page: "Page") -> list[dict[str, Any]]:
 
 async def serialized(page: "Page") -> list[dict[str, Any]]:
     """Return `title`, `base` and `html` of a page and its frames, the page first."""
-    found = [await page.evaluate(_script(), MAX_HTML_CHARS)]
+    found = [await page.evaluate(script("serialize"), MAX_HTML_CHARS)]
     for frame in page.frames[1:MAX_FRAMES]:
         part = await _of_frame(frame)
         if part:
@@ -86,7 +85,7 @@ async def _of_frame(frame: "Frame") -> dict[str, Any] | None:
     from playwright.async_api import Error
 
     try:
-        part: dict[str, Any] = await frame.evaluate(_script(), MAX_HTML_CHARS // 5)
+        part: dict[str, Any] = await frame.evaluate(script("serialize"), MAX_HTML_CHARS // 5)
     except Error:
         return None  # it is gone, or never loaded
     return part if part["html"].strip() else None
@@ -106,8 +105,3 @@ async def _document(window: Window, tab: Tab) -> Content:
     page = await fetch(url, window.connection.guard, headers=headers)
     reading = await read_page(page, window.session.workspace)
     return Content(url, reading.title, reading.text)
-
-
-@functools.cache
-def _script() -> str:
-    return files("openmanus_graph.browser").joinpath("serialize.js").read_text("utf-8")

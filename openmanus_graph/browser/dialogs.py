@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from openmanus_graph.browser.background import Background
-from openmanus_graph.errors import ToolError
+from openmanus_graph.errors import OwnWordsError
 
 if TYPE_CHECKING:
     from playwright.async_api import Dialog
@@ -89,7 +89,7 @@ class Dialogs:
         """Answer the open dialog. ToolError when there is none."""
         dialog = self._open
         if dialog is None:
-            raise ToolError("No dialog is open. Look at the page with get_state.")
+            raise OwnWordsError("No dialog is open. Look at the page with get_state.")
         self.forget()
         await _answer(dialog, accept=accept, text=text)
         await self._background.finish(FINISH_S)

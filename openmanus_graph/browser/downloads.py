@@ -70,6 +70,13 @@ class Downloads:
             so_far = f", {size_text(running.size)} so far" if running.size else ""
             self._tell(f"Still downloading {running.name}{so_far}; `wait` to see it end.")
 
+    async def pause(self, limit_s: float) -> None:
+        """Wait that long, or until the downloads that run have ended."""
+        if self._running:
+            await asyncio.wait(set(self._running), timeout=limit_s)
+        else:
+            await asyncio.sleep(limit_s)
+
     def stop(self) -> None:
         """Let go of what runs."""
         for task in self._running:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from openmanus_graph.errors import ToolError
+from openmanus_graph.errors import OwnWordsError
 
 COMMANDS = (
     "chromium",
@@ -35,13 +35,13 @@ def find_browser(configured: str | None) -> Path:
         path = Path(configured).expanduser()
         if path.is_file() and os.access(path, os.X_OK):
             return path
-        raise ToolError(
+        raise OwnWordsError(
             f"There is no browser at {configured}. A person has to correct "
             "[browser] chrome_instance_path in the configuration."
         )
     found = next(_places(), None)
     if found is None:
-        raise ToolError(
+        raise OwnWordsError(
             "No browser is installed. A person has to run `openmanus doctor --fix`, or install "
             "Chromium or Chrome. Do what is left of the task without browser_use."
         )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from openmanus_graph.browser.find import find_browser
-from openmanus_graph.errors import ToolError
+from openmanus_graph.errors import OwnWordsError
 from openmanus_graph.settings import BrowserSettings
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ async def start_browser(playwright: "Playwright", launch: Launch) -> "Browser":
             return await playwright.chromium.connect(launch.wss_url, timeout=START_S * 500)
     except Error as error:
         place = "cdp_url" if launch.cdp_url else "wss_url"
-        raise ToolError(
+        raise OwnWordsError(
             f"The browser that [browser] {place} names cannot be reached: {first_line(error)} "
             "A person has to start it or correct the address."
         ) from error
@@ -95,7 +95,7 @@ async def start_browser(playwright: "Playwright", launch: Launch) -> "Browser":
         browser: Browser = await sandboxed(playwright.chromium.launch, options)
         return browser
     except Error as error:
-        raise ToolError(_did_not_start(options, error)) from error
+        raise OwnWordsError(_did_not_start(options, error)) from error
 
 
 def launch_options(launch: Launch) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Going to an address, and what to say when that fails."""
 
+import contextlib
 import re
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -7,7 +8,9 @@ from urllib.parse import urlsplit
 from openmanus_graph.browser.launch import first_line
 from openmanus_graph.browser.tab import Tab
 from openmanus_graph.browser.window import Window
-from openmanus_graph.errors import ToolError
+from openmanus_graph.errors import OwnWordsError, ToolError
+from openmanus_graph.web.addresses import literal_ip
+from openmanus_graph.web.guard import Guard
 
 if TYPE_CHECKING:
     from playwright.async_api import Error
@@ -16,9 +19,14 @@ ANSWER_S = 30.0
 """How long a server may take to begin its answer."""
 _CODE = re.compile(r"net::(ERR_[A-Z0-9_]+)")
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:(?!\d+(/|$))")
+_BARE = re.compile(
+    r"(//)?(?P<host>[^\s/?#:@\[\]]+|\[[0-9a-fA-F:.]+\])(:(?P<port>\d{1,5}))?([/?#].*)?"
+)
+_SHOWN_URL = 200
+_WITHOUT_PAGE = (204, 205)
 _WHY = {
     "ERR_NAME_NOT_RESOLVED": "there is no such host. Check the spelling, or search for the page",
-    "ERR_TOO_MANY_REDIRECTS": "it redirects in a circle. Find another address of the page",
+    "ERR_TOO_MANY_REDIRECTS": "it redirects in a circle, or without end. Find another source",
     "ERR_INVALID_AUTH_CREDENTIALS": "the server asks for a user name and a password (HTTP 401). "
     "A person can set them as the secret http_auth=USER:PASSWORD@HOST",
     "ERR_CONNECTION_REFUSED": "the server refuses connections. Try again later, or another source",
@@ -44,23 +52,49 @@ async def go_to(window: Window, tab: Tab, url: str) -> str:
 
     connection = window.connection
     if window.secrets.mentioned(url):
-        raise ToolError("Secrets are never put into addresses. Type them into a field instead.")
-    address = url if _SCHEME.match(url.strip()) else f"https://{url.strip()}"
+        raise OwnWordsError("Secrets are never put into addresses. Type them into a field instead.")
+    address = whole_address(url, connection.guard)
     connection.guard.check(address)
-    if connection.proxy is not None:
-        connection.proxy.take_refusals()  # of earlier pages
+    connection.door.take_refusals()  # of earlier pages
     tab.status, tab.media_type = 0, ""
     try:
-        await window.dialogs.until(
-            tab.page.goto(address, wait_until="commit", timeout=ANSWER_S * 1000)
-        )
+        await window.dialogs.until(_opened(tab, address))
     except Error as error:
         if "Download is starting" in error.message:
             return f"{address} is a file, not a page."
+        if "Timeout" in error.message:
+            await _stop(tab)
         raise _failure(window, address, error) from error
-    if tab.refused and (reason := _refused(window, address, tab.page.url)):  # or a redirect's end
-        raise ToolError(reason)
+    if tab.refused and (refusal := _refused(window, address, tab.page.url)):  # or a redirect's end
+        raise refusal
     return f"Went to {address}."
+
+
+def whole_address(url: str, guard: Guard) -> str:
+    """Complete an address that was written without `https://`.
+
+    Raises:
+        ToolError: It is no address at all.
+    """
+    text = url.strip()
+    if _SCHEME.match(text):
+        return text
+    bare = _BARE.fullmatch(text)
+    host = bare["host"].strip("[]") if bare else ""
+    number = literal_ip(host) is not None
+    if number or host == "localhost" or (bare and guard.allows(host, int(bare["port"] or 80))):
+        return f"http://{text.lstrip('/')}"  # hardly any of these speaks TLS
+    if "." in host:
+        return with_scheme(text)
+    raise OwnWordsError(
+        f"{text[:_SHOWN_URL]!r} is no web address. Give a whole one, such as https://example.com/, "
+        "or find the page with web_search."
+    )
+
+
+def with_scheme(url: str) -> str:
+    """Return an address as one that can be taken apart."""
+    return url if _SCHEME.match(url.strip()) else f"https://{url.strip().lstrip('/')}"
 
 
 async def go_back(window: Window, tab: Tab) -> str:
@@ -80,41 +114,72 @@ async def _moved(window: Window, tab: Tab, work: Any, where: str) -> str:
     try:
         response = await window.dialogs.until(work)
     except Error as error:
-        raise _failure(window, before, error) from error
+        failure = _failure(window, before, error)
+        raise (ToolError(str(failure)) if isinstance(failure, ToolError) else failure) from error
     if where == "back" and response is None and tab.page.url == before:
         if window.dialogs.describe():
             return "Going back."
-        raise ToolError("There is no page to go back to in this tab.")
+        raise OwnWordsError("There is no page to go back to in this tab.")
     return "Went back." if where == "back" else "Loaded the page again."
+
+
+async def _opened(tab: Tab, address: str) -> None:
+    """Go there, once more if the error page of an earlier try comes in between."""
+    from playwright.async_api import Error
+
+    try:
+        await tab.page.goto(address, wait_until="commit", timeout=ANSWER_S * 1000)
+    except Error as error:
+        if "interrupted by another navigation" not in error.message:
+            raise
+        await tab.page.goto(address, wait_until="commit", timeout=ANSWER_S * 1000)
+
+
+async def _stop(tab: Tab) -> None:
+    """Give up loading, so that what comes late is not taken for what was asked for next."""
+    from playwright.async_api import Error
+
+    with contextlib.suppress(Error):
+        session = await tab.page.context.new_cdp_session(tab.page)
+        await session.send("Page.stopLoading")
+        await session.detach()
 
 
 def _failure(window: Window, url: str, error: "Error") -> Exception:
     """Turn Playwright's words into ours; a browser that died is not the address's fault."""
     if "has been closed" in error.message or "crashed" in error.message:
         return error
-    refused = _refused(window, url)
+    at_gate = "ERR_BLOCKED_BY_CLIENT" in error.message
+    refused = _refused(window, url, anywhere=at_gate)
     if refused:
-        return ToolError(refused)
+        return refused
     if "Timeout" in error.message:
-        return ToolError(
+        return OwnWordsError(
             f"{url} did not answer within {ANSWER_S:g} s. Try again later, or use another source."
         )
     code = _CODE.search(error.message)
     name = code[1] if code else ""
     if name.startswith("ERR_CERT"):
-        return ToolError(
+        return OwnWordsError(
             f"{url} was not opened: its certificate is not valid ({name}), so it may be an "
             "impostor. Use another source. A person can set [browser] disable_security."
         )
+    if name == "ERR_ABORTED" and window.current.status in _WITHOUT_PAGE:
+        return OwnWordsError(
+            f"{url} answered HTTP {window.current.status}, which shows no page; the last one is "
+            "still open."
+        )
     why = _WHY.get(name) or f"{name or first_line(error)} Check the address, or another source"
-    return ToolError(f"{url} was not opened: {why}.")
+    return OwnWordsError(f"{url} was not opened: {why}.")
 
 
-def _refused(window: Window, *urls: str) -> str:
-    """Return why the proxy refused one of these hosts, if it did."""
-    proxy = window.connection.proxy
-    hosts = {urlsplit(url).hostname for url in urls}
-    for refusal in reversed(proxy.take_refusals() if proxy else ()):
-        if urlsplit(refusal.url).hostname in hosts:
-            return refusal.reason
-    return ""
+def _refused(window: Window, url: str, *further: str, anywhere: bool = False) -> ToolError | None:
+    """Return why a host was refused, or one that its server led to, if it was."""
+    host, led_to = urlsplit(url).hostname, {urlsplit(other).hostname for other in further}
+    for refusal in reversed(window.connection.door.take_refusals()):
+        refused = urlsplit(refusal.url).hostname
+        if refused == host:
+            return OwnWordsError(refusal.reason)
+        if refused in led_to or anywhere:
+            return ToolError(refusal.reason)
+    return None

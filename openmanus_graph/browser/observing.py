@@ -13,13 +13,14 @@ from openmanus_graph.browser.page.text import page_head
 from openmanus_graph.browser.page.view import DIALOG_NOTE
 from openmanus_graph.browser.tab import Tab
 from openmanus_graph.browser.window import Window
-from openmanus_graph.errors import ToolError
+from openmanus_graph.errors import OwnWordsError, ToolError
 
 SETTLE_S = 8.0
 ALERT_S = 3.0
 NEWS_S = 0.4
 _TABS_PASSED = 5
 _SHOWN_URL = 100
+_FEW_GARBLED = 5
 _DOCUMENTS = ("application/pdf",)
 
 
@@ -49,7 +50,7 @@ async def perform(window: Window, name: str, given: Arguments) -> Seen:
         except ToolError as error:
             if await window.recover():
                 return await _lost(window, f"{name} was cut off.")
-            raise ToolError("\n".join([str(error), *window.news.take()])) from error
+            raise _told(window, error) from error
         except Error as error:
             if await window.recover():
                 return await _lost(window, f"{name} was cut off: {first_line(error)}")
@@ -60,7 +61,16 @@ async def perform(window: Window, name: str, given: Arguments) -> Seen:
             raise ToolError(f"{name} failed: {first_line(error)} {advice}") from error
         except TimeoutError as error:
             advice = "The page may be busy: wait, or load it again with refresh."
-            raise ToolError(f"{name} took too long. {advice}") from error
+            raise _told(window, OwnWordsError(f"{name} took too long. {advice}")) from error
+
+
+def _told(window: Window, error: ToolError) -> ToolError:
+    """Add what the page has to tell; then, or if a page is open unseen, it is not all ours."""
+    news = window.news.take()
+    unseen = (tab for tab in window.tabs.values() if tab.seen is None and not tab.refused)
+    if news or any(tab.place.startswith("http") for tab in unseen):  # the next request shows it
+        return ToolError("\n".join([str(error), *news]))
+    return error
 
 
 async def _lost(window: Window, said: str) -> Seen:
@@ -71,6 +81,8 @@ async def _lost(window: Window, said: str) -> Seen:
 async def _performed(
     window: Window, action: Action, given: Arguments, tabs: dict[int, str]
 ) -> Seen:
+    if "index" in action.needs and not window.current.shows:
+        raise OwnWordsError("The browser shows no page yet. Open one with go_to_url.")
     open_dialog = window.dialogs.describe()
     if open_dialog and not action.in_dialog:
         raise ToolError(f"Nothing was done. {open_dialog}")
@@ -110,6 +122,8 @@ async def _looked(window: Window) -> tuple[Tab | None, Snapshot | None]:
     from playwright.async_api import Error
 
     for _ in range(_TABS_PASSED):
+        if not window.tabs and not await window.connection.answers():
+            raise OwnWordsError("The browser has ended.")
         if not window.tabs or window.dialogs.describe():
             return None, None
         tab = window.current
@@ -128,7 +142,7 @@ async def _looked(window: Window) -> tuple[Tab | None, Snapshot | None]:
             if note and not tab.view.dialog_open and note != DIALOG_NOTE:
                 window.news.tell(note)
             return tab, snapshot
-    raise ToolError("The page keeps opening or closing tabs. Look again with get_state.")
+    raise OwnWordsError("The page keeps opening or closing tabs. Look again with get_state.")
 
 
 async def _alert_gone(window: Window, tab: Tab) -> None:
@@ -174,7 +188,16 @@ def _document_notes(tab: Tab, snapshot: Snapshot) -> list[str]:
         notes.append("This is a PDF: read it with extract_content.")
     elif tab.media_type.startswith("image/"):
         notes.append("This is a picture.")
+    if _garbled(snapshot):
+        notes.append(
+            "Its text is garbled, for it declares a wrong charset: read it with fetch_page."
+        )
     return notes
+
+
+def _garbled(snapshot: Snapshot) -> bool:
+    text = "".join(part for line in snapshot.lines for part in line.parts if isinstance(part, str))
+    return text.count("\ufffd") > max(_FEW_GARBLED, len(text) // 50)
 
 
 def _secret_names(window: Window, snapshot: Snapshot) -> list[str]:

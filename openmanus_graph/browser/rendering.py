@@ -5,7 +5,7 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from openmanus_graph.browser.connection import open_connection
+from openmanus_graph.browser.connection import Connection, open_connection
 from openmanus_graph.browser.content import serialized
 from openmanus_graph.browser.engine import engine
 from openmanus_graph.browser.launch import first_line
@@ -15,7 +15,7 @@ from openmanus_graph.errors import ToolError
 from openmanus_graph.sessions import Session
 
 if TYPE_CHECKING:
-    from playwright.async_api import BrowserContext, Dialog
+    from playwright.async_api import Dialog
 
 AT_ONCE = 4
 """Pages of all threads together."""
@@ -58,7 +58,7 @@ async def _rendered(session: Session, url: str, timeout_s: float) -> Rendered:
             connection = await open_connection(session.settings, None, fresh=True)
             try:
                 connection.guard.check(url)
-                return await _read(connection.context, url, timeout_s * SETTLE_SHARE)
+                return await _read(connection, url, timeout_s * SETTLE_SHARE)
             finally:
                 await asyncio.shield(connection.close())
     except TimeoutError as error:
@@ -67,11 +67,11 @@ async def _rendered(session: Session, url: str, timeout_s: float) -> Rendered:
         ) from error
 
 
-async def _read(context: "BrowserContext", url: str, settle_s: float) -> Rendered:
+async def _read(connection: Connection, url: str, settle_s: float) -> Rendered:
     from playwright.async_api import Error
 
-    context.on("dialog", _dismiss)
-    page = await context.new_page()
+    connection.context.on("dialog", _dismiss)
+    page = await connection.new_page()
     tab = Tab(0, page, PageView(page))
     page.on("response", tab.answered)
     try:

@@ -50,6 +50,11 @@ class Tab:
         self.crashed = True
 
     @property
+    def shows(self) -> bool:
+        """Whether there is anything to act on."""
+        return self.seen is not None or self.place != BLANK
+
+    @property
     def place(self) -> str:
         """Its address, as it is now."""
         return self.url if self.crashed or self.page.is_closed() else self.page.url

@@ -22,7 +22,7 @@ from openmanus_graph.browser.news import News
 from openmanus_graph.browser.page import PageView
 from openmanus_graph.browser.secrets import Secrets
 from openmanus_graph.browser.tab import BLANK, Tab
-from openmanus_graph.errors import ToolError
+from openmanus_graph.errors import OwnWordsError
 from openmanus_graph.sessions import Session
 
 if TYPE_CHECKING:
@@ -70,14 +70,14 @@ class Window:
     def current(self) -> Tab:
         """The tab that actions go to. ToolError when nothing is open."""
         if not self.tabs:
-            raise ToolError("The browser shows no page yet. Open one with go_to_url.")
+            raise OwnWordsError("The browser shows no page yet. Open one with go_to_url.")
         return self.tabs[self._current]
 
     @property
     def connection(self) -> Connection:
         """The way to the browser. Only while it is open."""
         if self._connection is None:
-            raise ToolError("The browser is not open. Open a page with go_to_url.")
+            raise OwnWordsError("The browser is not open. Open a page with go_to_url.")
         return self._connection
 
     async def ensure(self) -> bool:
@@ -108,8 +108,8 @@ class Window:
     async def new_tab(self) -> Tab:
         """Open an empty tab and make it the current one."""
         if len(self.tabs) >= MAX_TABS:
-            raise ToolError(f"There are {MAX_TABS} tabs already. Close one with close_tab.")
-        page = await self.connection.context.new_page()
+            raise OwnWordsError(f"There are {MAX_TABS} tabs already. Close one with close_tab.")
+        page = await self.connection.new_page()
         tab = self._tab_of(page) or self._add(page)
         self._current = tab.id
         return tab
@@ -118,7 +118,7 @@ class Window:
         """Make another tab the current one. ToolError when there is none of that id."""
         if tab_id not in self.tabs:
             known = ", ".join(map(str, self.tabs))
-            raise ToolError(f"There is no tab {tab_id}. There are: {known or 'none'}.")
+            raise OwnWordsError(f"There is no tab {tab_id}. There are: {known or 'none'}.")
         self._current = tab_id
         return self.tabs[tab_id]
 
@@ -221,7 +221,7 @@ class Window:
         from playwright.async_api import Error
 
         old, old_view = tab.page, tab.view
-        page = await self.connection.context.new_page()
+        page = await self.connection.new_page()
         duplicate = self._tab_of(page)
         if duplicate is not None:
             del self.tabs[duplicate.id]

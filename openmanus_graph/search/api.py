@@ -119,7 +119,7 @@ def _refusal(
         reason = f"HTTP {status}"
     passing = status in (408, 429) or status >= 500
     words = f"{reason}: {said}" if said else reason
-    return EngineError(words, passing=passing, retry_after_s=wait_s)
+    return EngineError(words, passing=passing, retry_after_s=wait_s, quotes=bool(said))
 
 
 def _said(body: bytes, secrets: Any) -> str:

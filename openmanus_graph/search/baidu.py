@@ -34,5 +34,5 @@ class Baidu:
         if answer.get("code") and "references" not in answer:
             said = plain(answer.get("message"), _MAX_WORDS_CHARS)
             said = said.replace(self._key.get_secret_value(), "***")
-            raise EngineError(f"error {answer['code']}: {said}")
+            raise EngineError(f"error {answer['code']}: {said}", quotes=True)
         return hits_of(answer.get("references"), title="title", url="url", snippet="content")

@@ -42,15 +42,22 @@ class EngineError(Exception):
         reason: What is shown to people and models.
         passing: Whether asking again in a moment could help.
         retry_after_s: How long the engine asked to be left alone.
+        quotes: Whether the reason holds words of the engine's own.
     """
 
     def __init__(
-        self, reason: str, *, passing: bool = False, retry_after_s: float | None = None
+        self,
+        reason: str,
+        *,
+        passing: bool = False,
+        retry_after_s: float | None = None,
+        quotes: bool = False,
     ) -> None:
         super().__init__(reason)
         self.reason = reason
         self.passing = passing
         self.retry_after_s = retry_after_s
+        self.quotes = quotes
 
 
 class Engine(Protocol):

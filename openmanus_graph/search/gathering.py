@@ -15,6 +15,8 @@ class Attempt:
     """How many results it gave that were not there yet."""
     problem: str = ""
     """Why it gave no answer; empty when it answered."""
+    quotes: bool = False
+    """The problem is told in words of the engine's own."""
     ignores: tuple[str, ...] = ()
     """Which of `lang` and `country` could not be told to it."""
 
@@ -43,9 +45,9 @@ class Gathering:
                 self.hits.append(replace(hit, engine=engine))
         self.attempts[engine] = Attempt(engine, len(self.hits) - before, ignores=ignores)
 
-    def fail(self, engine: str, problem: str) -> None:
+    def fail(self, engine: str, problem: str, *, quotes: bool = False) -> None:
         """Note why an engine gave no answer."""
-        self.attempts[engine] = Attempt(engine, problem=problem)
+        self.attempts[engine] = Attempt(engine, problem=problem, quotes=quotes)
 
     def skip(self, engine: str, reason: str) -> None:
         """Note why an engine was not asked, unless it was asked before."""

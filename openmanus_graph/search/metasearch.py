@@ -63,7 +63,7 @@ class Metasearch:
                 raise EngineError(words, passing=True) from error
             if _NOTHING in str(error):
                 return []
-            raise EngineError(_short(str(error)), passing=True) from error
+            raise EngineError(_short(str(error)), passing=True, quotes=True) from error
         return hits_of(found, title="title", url="href", snippet="body")
 
 

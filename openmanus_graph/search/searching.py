@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from openmanus_graph.errors import ToolError
+from openmanus_graph.errors import OwnWordsError, ToolError
 from openmanus_graph.search.choose import choose
 from openmanus_graph.search.engine import Engine, EngineError, Hit, SearchQuery
 from openmanus_graph.search.gathering import Attempt, Gathering
@@ -33,6 +33,11 @@ class SearchReport:
     """The engines that were asked, in order."""
     notices: tuple[str, ...]
     """Engines that the settings name and that are not set up."""
+
+    @property
+    def quotes(self) -> bool:
+        """Whether anything in it comes from an engine."""
+        return bool(self.hits) or any(attempt.quotes for attempt in self.attempts)
 
 
 @dataclass
@@ -73,7 +78,7 @@ async def search_for(
         return memory.reports[wanted]
     choice = choose(settings)
     if not choice.engines:
-        raise ToolError(
+        raise OwnWordsError(
             f"The web was not searched: no search engine is set up. {' '.join(choice.notices)} "
             "The engine ddgs needs no key."
         )
@@ -82,7 +87,7 @@ async def search_for(
         wanted, tuple(found.hits), tuple(found.attempts.values()), tuple(choice.notices)
     )
     if all(attempt.problem for attempt in report.attempts):
-        raise ToolError(_all_down(report))
+        raise (ToolError if report.quotes else OwnWordsError)(_all_down(report))
     if report.hits:
         memory.reports[wanted] = report
     return report
@@ -132,7 +137,7 @@ class _Rounds:
         try:
             hits = await _answer(engine, self._query, left_s)
         except EngineError as error:
-            self._found.fail(engine.name, error.reason)
+            self._found.fail(engine.name, error.reason, quotes=error.quotes)
             if error.retry_after_s is not None:
                 self._not_before[engine.name] = time.monotonic() + error.retry_after_s
             return not error.passing
@@ -172,20 +177,20 @@ def _place(settings: SearchSettings, lang: str | None, country: str | None) -> P
     try:
         return parse_place(lang or settings.lang, country or "", settings.country)
     except ValueError as error:
-        raise ToolError(f"The web was not searched: {error}.") from error
+        raise OwnWordsError(f"The web was not searched: {error}.") from error
 
 
 def _query(text: str, count: int, place: Place) -> SearchQuery:
     words = " ".join(text.split())
     if not words:
-        raise ToolError("The web was not searched: the query is empty. Say what to look for.")
+        raise OwnWordsError("The web was not searched: the query is empty. Say what to look for.")
     if len(words) > MAX_QUERY_CHARS:
-        raise ToolError(
+        raise OwnWordsError(
             f"The web was not searched: the query has {len(words)} characters. A search takes a "
             "few words; shorten it."
         )
     if not 1 <= count <= MAX_RESULTS:
-        raise ToolError(f"num_results is {count}; it must be 1 to {MAX_RESULTS}.")
+        raise OwnWordsError(f"num_results is {count}; it must be 1 to {MAX_RESULTS}.")
     return SearchQuery(words, count, place)
 
 

@@ -52,7 +52,9 @@ class Searxng:
             hits = hits_of(answer.get("results"), title="title", url="url", snippet="content")
             silent = _silent(answer)
             if not hits and silent:
-                raise EngineError(f"its own engines did not answer: {silent}", passing=True)
+                raise EngineError(
+                    f"its own engines did not answer: {silent}", passing=True, quotes=True
+                )
             return hits
 
         return await paged(page, query.count, _PAGE)

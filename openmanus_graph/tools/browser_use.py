@@ -10,9 +10,10 @@ from langgraph.prebuilt import ToolRuntime
 from openmanus_graph.browser.actions import ACTIONS, Arguments, check_needs
 from openmanus_graph.browser.answering import extract
 from openmanus_graph.browser.engine import engine
+from openmanus_graph.browser.navigation import with_scheme
 from openmanus_graph.browser.observing import Seen, perform
 from openmanus_graph.browser.window import HANDLE, Window
-from openmanus_graph.errors import ToolError
+from openmanus_graph.errors import OwnWordsError, ToolError
 from openmanus_graph.search.searching import search_for
 from openmanus_graph.sessions import Session, model_of, session_of
 from openmanus_graph.tools.declaration import Effect, Observation, manus_tool
@@ -37,7 +38,7 @@ def effect_of(args: Mapping[str, Any]) -> Effect:
 
 def addresses_of(args: Mapping[str, Any]) -> Sequence[str]:
     """Name the address that a call goes to."""
-    return [str(args["url"])] if args.get("url") else []
+    return [with_scheme(str(args["url"]))] if args.get("url") else []
 
 
 @manus_tool(
@@ -101,7 +102,7 @@ async def browser_use(  # noqa: D417  # the model is not shown `runtime`
         else:
             seen = await engine.run(lambda: perform(window, action, given))
     except ToolError as error:
-        raise ToolError(window.secrets.redacted(str(error))) from None
+        raise type(error)(window.secrets.redacted(str(error))) from None
     text = window.secrets.redacted(seen.text)
     return Observation(text, failed=seen.failed, bounded=action != "extract_content")
 
@@ -110,7 +111,7 @@ async def _searched(window: Window, given: Arguments) -> Seen:
     """Search the web and open the first result."""
     report = await search_for(window.session, given.query or "")
     if not report.hits:
-        raise ToolError(f"Nothing was found for {given.query!r}. Use fewer or other words.")
+        raise OwnWordsError(f"Nothing was found for {given.query!r}. Use fewer or other words.")
     listed = [f"{number}. {hit.title}\n   {hit.url}" for number, hit in enumerate(report.hits, 1)]
     first = replace(given, url=report.hits[0].url)
     try:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, cast
 from langgraph.prebuilt import ToolRuntime
 from pydantic import BeforeValidator, Field
 
-from openmanus_graph.errors import ToolError
+from openmanus_graph.errors import OwnWordsError
 from openmanus_graph.sessions import session_of
 from openmanus_graph.tools.declaration import Observation, manus_tool
 from openmanus_graph.tools.output import LIMIT
@@ -50,12 +50,16 @@ async def crawl4ai(  # noqa: D417  # the model is not shown `runtime`
     crawl = session.cached(Crawl, lambda: Crawl(session))
     wanted = list(dict.fromkeys(url.strip() for url in urls if url.strip()))
     if not wanted:
-        raise ToolError("urls names no address. Give whole addresses, such as https://example.com/")
+        raise OwnWordsError(
+            "urls names no address. Give whole addresses, such as https://example.com/"
+        )
     results = await crawl.read(
         wanted, timeout_s=timeout, fresh=bypass_cache, word_count_threshold=word_count_threshold
     )
     text = await asyncio.to_thread(_text, results, session.workspace)
-    return Observation(text, failed=all(isinstance(result, Failed) for result in results))
+    failures = [result for result in results if isinstance(result, Failed)]
+    failed = len(failures) == len(results)
+    return Observation(text, failed=failed, own_words=failed and all(f.own_words for f in failures))
 
 
 def _text(results: Sequence[Crawled | Failed], workspace: Workspace) -> str:

@@ -61,6 +61,8 @@ class Observation:
     """Paths of pictures a model that sees should look at, relative to the workspace."""
     failed: bool = False
     """The call did its work, and the outcome is a failure (a command's exit code, say)."""
+    own_words: bool = False
+    """Nothing in it comes from outside, although the tool reads there."""
     bounded: bool = False
     """The tool keeps to a limit of its own, and its text is not cut again."""
     usage: Usage | None = None

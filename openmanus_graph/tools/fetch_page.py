@@ -16,6 +16,7 @@ from openmanus_graph.web.reading import Reading, fitted, read_page
 _ROOM = LIMIT - 500
 _ERROR_ROOM = 1500
 _FEW_WORDS = 20
+_FEW_CHARS = 200
 
 
 def _addresses(args: Mapping[str, Any]) -> list[str]:
@@ -34,11 +35,17 @@ async def fetch_page(  # noqa: D417  # the model is not shown `runtime`
         url: The whole address.
     """
     session = session_of(runtime)
-    page = await fetch(url, Guard.of(session.settings))
+    downloads = session.settings.browser.max_download_mb << 20
+    page = await fetch(url, Guard.of(session.settings), download_limit_bytes=downloads)
     reading = await read_page(page, session.workspace)
     room = _ROOM if page.status < 400 else _ERROR_ROOM
     text = await asyncio.to_thread(fitted, reading.text, room, session.workspace)
     return Observation(f"{_head(page, reading)}\n\n{text}", failed=page.status >= 400)
+
+
+def _is_bare(reading: Reading) -> bool:
+    """Whether there is hardly any text; some scripts write no blanks between words."""
+    return len(reading.text.split()) < _FEW_WORDS and len(reading.text) < _FEW_CHARS
 
 
 def _head(page: Page, reading: Reading) -> str:
@@ -49,7 +56,7 @@ def _head(page: Page, reading: Reading) -> str:
         rows.append(f"HTTP {page.reason}")
     if reading.title:
         rows.append(f"Title: {reading.title}")
-    if reading.page is not None and page.status < 400 and reading.page.words < _FEW_WORDS:
+    if reading.page is not None and page.status < 400 and _is_bare(reading):
         rows.append("(There is hardly any text: scripts may make it. browser_use or crawl4ai "
                     "show it then.)")  # fmt: skip
     return "\n".join(rows)

@@ -18,7 +18,7 @@ from langgraph.errors import GraphBubbleUp
 from langgraph.types import Command
 
 from openmanus_graph.canonical import canonical
-from openmanus_graph.errors import ConfigError, ToolError
+from openmanus_graph.errors import ConfigError, OwnWordsError, ToolError
 from openmanus_graph.events import Emit
 from openmanus_graph.interrupts import approval_request, unknown_outcome_request
 from openmanus_graph.limits import Progress
@@ -34,6 +34,7 @@ from openmanus_graph.tools.declaration import Observation, Traits, traits_of
 from openmanus_graph.tools.observations import labelled, of_blocks, out_of_time, remembered
 from openmanus_graph.tools.output import LIMIT, shorten
 from openmanus_graph.tools.questions import Questions
+from openmanus_graph.tools.stopping import RunStopping, unless_stopped
 from openmanus_graph.tools.toolset import Toolset
 
 GRACE_S = 15.0
@@ -78,7 +79,7 @@ async def run_call(call: PlannedCall, scope: CallScope) -> ToolMessage:
         observation = await _settled(call, scope)
     except ToolError as error:
         _announce(call, call["args"], scope)
-        observation = Observation(str(error), failed=True)
+        observation = Observation(str(error), failed=True, own_words=True)
     serves = current_step(scope.book.plans)
     if observation.plans is not None:
         scope.book.plans = observation.plans
@@ -221,11 +222,16 @@ async def _observe(
     model = ToolModel(scope.session, scope.progress, scope.emit)
     try:
         async with clock:
-            observation = await _invoke(call, key, scope, model)
+            pure = traits.effect == "pure"
+            observation = await unless_stopped(_invoke(call, key, scope, model), pure=pure)
     except (GraphBubbleUp, ConfigError):
         raise  # nothing the model could mend
+    except RunStopping:
+        text = f"{call['name']} was given up: the run was stopped. Repeat it if it is still needed."
+        observation = Observation(text, failed=True, own_words=traits.resource is None)
     except ToolError as error:
-        observation = Observation(str(error), failed=True)
+        ours = isinstance(error, OwnWordsError)
+        observation = Observation(str(error), failed=True, own_words=ours)
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
@@ -233,7 +239,9 @@ async def _observe(
         observation = Observation(f"{call['name']} cancelled itself.", failed=True)
     except Exception as error:  # one raising tool must not end the run
         if clock.expired():
-            observation = Observation(out_of_time(call["name"], limit_s, traits), failed=True)
+            text = out_of_time(call["name"], limit_s, traits)
+            # What a tool holds open may show itself in the next request.
+            observation = Observation(text, failed=True, own_words=traits.resource is None)
         else:
             log.info("tool %s raised", call["name"], exc_info=error)
             observation = Observation(f"{type(error).__name__}: {error}", failed=True)
@@ -249,7 +257,9 @@ async def _shortened(
     text = observation.text
     if len(text) > LIMIT and not observation.bounded:
         text = await asyncio.to_thread(shorten, text, scope.session.workspace)
-    return replace(observation, text=labelled(text, call["name"]) if traits.untrusted else text)
+    if traits.untrusted and not observation.own_words:
+        text = labelled(text, call["name"])
+    return replace(observation, text=text)
 
 
 def own_limit_s(call: PlannedCall, scope: CallScope) -> float:
@@ -320,8 +330,7 @@ def _answer(
         for key in ("images", "usage", "structured", "ends_run")
         if (value := getattr(observation, key)) not in (None, ())
     }
-    if observation.edited:
-        extra["edited"] = True
+    extra |= {key: True for key in ("edited", "own_words") if getattr(observation, key)}
     if serves is not None:
         extra["plan_step"] = serves
     return ToolMessage(

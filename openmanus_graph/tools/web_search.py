@@ -12,7 +12,7 @@ from openmanus_graph.search.engine import SearchQuery
 from openmanus_graph.search.pages import PageContent, read_pages
 from openmanus_graph.search.searching import MAX_RESULTS, SearchReport, search_for
 from openmanus_graph.sessions import Session, session_of
-from openmanus_graph.tools.declaration import manus_tool
+from openmanus_graph.tools.declaration import Observation, manus_tool
 from openmanus_graph.tools.file_arguments import MaybeText
 from openmanus_graph.tools.output import shorten
 from openmanus_graph.web.guard import Guard
@@ -30,7 +30,7 @@ async def web_search(  # noqa: D417  # the model is not shown `runtime`
     lang: MaybeText = None,
     country: MaybeText = None,
     fetch_content: bool = False,
-) -> str:
+) -> Observation:
     """Search the web: titles, addresses and descriptions, or with fetch_content the pages' text.
 
     Args:
@@ -44,7 +44,8 @@ async def web_search(  # noqa: D417  # the model is not shown `runtime`
     report = await search_for(session, query, num_results=num_results, lang=lang, country=country)
     _tell(session, report, runtime.stream_writer)
     pages = await _pages(session, report) if fetch_content else ()
-    return await asyncio.to_thread(_text, report, pages, session.workspace)
+    text = await asyncio.to_thread(_text, report, pages, session.workspace)
+    return Observation(text, own_words=not report.quotes)
 
 
 def _tell(session: Session, report: SearchReport, emit: Emit) -> None:

@@ -7,7 +7,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import NoReturn
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from openmanus_graph.errors import ToolError
+from openmanus_graph.errors import OwnWordsError
 
 PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 _SHOWN_CHARS = 200
@@ -137,4 +137,4 @@ def _percent(char: str) -> str:
 
 def _refuse(what: str, why: str, advice: str) -> NoReturn:
     shown = what if len(what) <= _SHOWN_CHARS else what[:_SHOWN_CHARS] + "..."
-    raise ToolError(f"{shown!r} was not opened: {why}. {advice}")
+    raise OwnWordsError(f"{shown!r} was not opened: {why}. {advice}")

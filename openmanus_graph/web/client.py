@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from urllib.parse import urljoin
 
-from openmanus_graph.errors import ToolError
+from openmanus_graph.errors import OwnWordsError, ToolError
 from openmanus_graph.files.page_encoding import decode_page
 from openmanus_graph.web.addresses import WebAddress
-from openmanus_graph.web.exchange import Request, exchange
+from openmanus_graph.web.exchange import Reply, Request, exchange
 from openmanus_graph.web.guard import Guard
 
 TIMEOUT_S = 30.0
@@ -62,6 +62,7 @@ async def fetch(
     limit_bytes: int = LIMIT,
     text_limit_bytes: int = TEXT_LIMIT,
     headers: Mapping[str, str] | None = None,
+    download_limit_bytes: int = 0,
 ) -> Page:
     """Get a page by HTTP GET, following redirects.
 
@@ -72,18 +73,20 @@ async def fetch(
         limit_bytes: A longer body is refused ...
         text_limit_bytes: ... and one of text is cut, which the page says.
         headers: Beside the usual ones; not sent to another origin after a redirect.
+        download_limit_bytes: What the browser may download, if it is there to be advised.
 
     Raises:
         ToolError: There is no page, and why.
     """
     request = Request(
-        guard.check(url), {"Accept": _PAGE, **(headers or {})}, limit_bytes, text_limit_bytes
-    )
+        guard.check(url), {"Accept": _PAGE, **(headers or {})}, limit_bytes, text_limit_bytes,
+        download_limit_bytes,
+    )  # fmt: skip
     try:
         async with asyncio.timeout(timeout_s):
             return await _followed(request, guard)
     except TimeoutError as error:
-        raise ToolError(
+        raise OwnWordsError(
             f"{url} did not answer in full within {timeout_s:g} s. Try again later, or use "
             "another source."
         ) from error
@@ -92,7 +95,7 @@ async def fetch(
 async def _followed(request: Request, guard: Guard) -> Page:
     requested, seen = request.address.url, {request.address.url}
     for _ in range(MAX_REDIRECTS + 1):
-        reply = await exchange(request, guard)
+        reply = await _exchanged(request, guard, requested)
         address = request.address
         if reply.status not in _REDIRECTS or not reply.location:
             return Page(
@@ -110,6 +113,15 @@ async def _followed(request: Request, guard: Guard) -> Page:
         f"{requested} redirects more than {MAX_REDIRECTS} times, at last to "
         f"{request.address.url}. Try browser_use, or another source."
     )
+
+
+async def _exchanged(request: Request, guard: Guard, requested: str) -> Reply:
+    try:
+        return await exchange(request, guard)
+    except OwnWordsError as error:
+        if request.address.url == requested:
+            raise
+        raise ToolError(str(error)) from error  # it names a place that a server has chosen
 
 
 def _next_address(address: WebAddress, location: str, guard: Guard) -> WebAddress:

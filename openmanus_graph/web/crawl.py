@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from openmanus_graph.errors import ToolError
+from openmanus_graph.errors import OwnWordsError, ToolError
 from openmanus_graph.sessions import Session
 from openmanus_graph.web.client import fetch
 from openmanus_graph.web.guard import Guard
@@ -46,6 +46,8 @@ class Failed:
 
     url: str
     reason: str
+    own_words: bool = False
+    """The reason holds nothing from outside."""
 
 
 class Crawl:
@@ -89,10 +91,10 @@ class Crawl:
             async with clock:
                 crawled = await self._one(url, timeout_s, threshold)
         except ToolError as error:
-            return Failed(url, str(error))
+            return Failed(url, str(error), isinstance(error, OwnWordsError))
         except Exception as error:  # one page must not take the others with it
             if clock.expired():
-                return Failed(url, f"It was not read within {timeout_s:g} s.")
+                return Failed(url, f"It was not read within {timeout_s:g} s.", own_words=True)
             log.info("crawling %s failed", url, exc_info=error)
             return Failed(url, f"{type(error).__name__}: {error}")
         if crawled.status >= 400:
@@ -102,14 +104,15 @@ class Crawl:
     async def _one(self, url: str, timeout_s: float, threshold: int) -> Crawled:
         self._guard.check(url)
         if not await self._robots.allow(url):
-            raise ToolError(
+            raise OwnWordsError(
                 "The site's robots.txt asks programs not to read this page. Open it with "
                 "browser_use if the person wants this very page."
             )
         crawled, note = await self._rendered(url, timeout_s, threshold)
         if crawled is not None:
             return crawled
-        page = await fetch(url, self._guard, timeout_s=timeout_s)
+        downloads = self._session.settings.browser.max_download_mb << 20
+        page = await fetch(url, self._guard, timeout_s=timeout_s, download_limit_bytes=downloads)
         reading = await read_page(page, self._session.workspace, word_count_threshold=threshold)
         html = reading.kind == "page"
         return _crawled(url, page.url, page.status, reading, note if html else "")

@@ -10,7 +10,7 @@ from email.message import Message
 from importlib.metadata import version
 from typing import TYPE_CHECKING, NoReturn
 
-from openmanus_graph.errors import ToolError
+from openmanus_graph.errors import OwnWordsError, ToolError
 from openmanus_graph.files.text_file import size_text
 from openmanus_graph.web.addresses import WebAddress
 from openmanus_graph.web.guard import Guard
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 CONNECT_S = 15.0
 _TEXT = re.compile(r"text/.*|application/(?:.*[+/-])?(?:json|xml|javascript|yaml|x-ndjson)")
+_SHOWN = re.compile(r"(image|audio|video)/|application/pdf")
+"""What a browser opens instead of keeping it."""
 _GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
 
 
@@ -31,6 +33,8 @@ class Request:
     headers: Mapping[str, str]
     limit_bytes: int
     text_limit_bytes: int
+    download_limit_bytes: int = 0
+    """What `browser_use` may download, which is advised where it helps."""
 
 
 @dataclass(frozen=True)
@@ -100,10 +104,10 @@ async def _exchanged(pool: "AsyncConnectionPool", request: Request) -> Reply:
         text = is_text(known.media_type) or not known.media_type
         limit = request.text_limit_bytes if text else request.limit_bytes
         if not text and known.length is not None and known.length > limit:
-            _too_long(request.address, known, limit)
+            _too_long(request, known, limit)
         body, cut = await _read(response, known.encoding, limit, request.address)
         if cut and not text:
-            _too_long(request.address, known, limit)
+            _too_long(request, known, limit)
         return Reply(
             response.status, known.media_type, known.charset, known["location"], known.filename,
             body, cut,
@@ -184,12 +188,15 @@ def _unpacker(first: bytes) -> Callable[[bytes, int], bytes]:
     return zlib.decompressobj(_GZIP_OR_ZLIB).decompress
 
 
-def _too_long(address: WebAddress, known: _Headers, limit: int) -> NoReturn:
+def _too_long(request: Request, known: _Headers, limit: int) -> NoReturn:
     declared = known.length or 0  # of what is packed, if it is packed
     size = size_text(declared) if declared > limit else f"more than {size_text(limit)}"
+    most = request.download_limit_bytes
+    downloads = declared <= most and most > 0 and not _SHOWN.match(known.media_type)
+    further = f", or download it with browser_use (up to {size_text(most)})" if downloads else ""
     raise ToolError(
-        f"{address.url} is {known.media_type} of {size}; the limit is {size_text(limit)}, and "
-        "nothing was kept. Look for a smaller version, or download it with browser_use."
+        f"{request.address.url} is {known.media_type} of {size}; the limit is {size_text(limit)}, "
+        f"and nothing was kept. Look for a smaller version{further}."
     )
 
 
@@ -197,16 +204,16 @@ def _no_answer(address: WebAddress, error: Exception) -> NoReturn:
     text = str(error) or type(error).__name__
     if "CERTIFICATE_VERIFY_FAILED" in text:
         reason = text.partition("CERTIFICATE_VERIFY_FAILED] ")[2].partition(" (_ssl")[0]
-        raise ToolError(
+        raise OwnWordsError(
             f"{address.origin} was reached, but its certificate is not trusted ({reason}). It may "
             "be an impostor: do not send it anything, and find another source."
         ) from error
     if "SSL" in text.upper():
-        raise ToolError(
+        raise OwnWordsError(
             f"{address.origin} was reached, but no TLS connection came about ({text}). Perhaps it "
             "speaks http:// only on this port."
         ) from error
-    raise ToolError(
+    raise OwnWordsError(
         f"{address.origin} cannot be reached ({text}). Check host and port, try again later, or "
         "find another source."
     ) from error

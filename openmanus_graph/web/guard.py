@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 
-from openmanus_graph.errors import ConfigError, ToolError
+from openmanus_graph.errors import ConfigError, OwnWordsError, ToolError
 from openmanus_graph.settings import Settings
 from openmanus_graph.web.addresses import (
     IPAddress,
@@ -72,7 +72,7 @@ class Guard:
         """
         host = normal_host(host)
         if any(within(host, _domain(entry)) for entry in self.denied_domains):
-            raise ToolError(
+            raise OwnWordsError(
                 f"{host} was not reached: it is among the denied domains of the configuration. "
                 "Find another source."
             )
@@ -81,7 +81,7 @@ class Guard:
         if self.allowed_domains and not any(
             within(host, _domain(entry)) for entry in self.allowed_domains
         ):
-            raise ToolError(
+            raise OwnWordsError(
                 f"{host} was not reached: the configuration allows only "
                 f"{', '.join(self.allowed_domains)}. Find what you need there."
             )
@@ -123,13 +123,13 @@ class Guard:
         try:
             found = [ip_address(text) for text in await self.resolver(host, port)]
         except (OSError, UnicodeError) as error:
-            raise ToolError(
+            raise OwnWordsError(
                 f"There is no host {host}, or names cannot be resolved here "
                 f"({getattr(error, 'strerror', None) or error}). Check the spelling, or look for "
                 "another source."
             ) from error
         if not found:
-            raise ToolError(f"The host {host} has no address. Check the spelling.")
+            raise OwnWordsError(f"The host {host} has no address. Check the spelling.")
         return found
 
 
@@ -183,10 +183,10 @@ def _domain(entry: str) -> str:
     return entry.strip().lower().removeprefix("*").removeprefix(".").rstrip(".")
 
 
-def _private(host: str, port: int, address: str) -> ToolError:
+def _private(host: str, port: int, address: str) -> OwnWordsError:
     leads = "it is" if host == address else f"it leads to {address},"
     shown = f"[{host}]" if ":" in host else host
-    return ToolError(
+    return OwnWordsError(
         f"{shown}:{port} was not reached: {leads} an address of this machine, of a private network "
         "or for special use, which web tools do not open. If the person wants it opened, they can "
         f"start the run with --allow-host {shown}:{port}."

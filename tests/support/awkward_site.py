@@ -24,7 +24,7 @@ TABS = """<title>Tabs</title><a href=/plain target=_blank>New tab</a>
 <button onclick="for (let i = 0; i < 30; i++) window.open('about:blank')">Flood</button>"""
 
 FILES = """<title>Files</title><a href=/report>Report</a><a href=/endless>Endless</a>
-<a href=/traversal>Traversal</a><input type=file id=field hidden
+<a href=/traversal>Traversal</a><a href=/slow>Slow</a><input type=file id=field hidden
 onchange="this.files[0].text().then(text => said.textContent = this.files[0].name + ': ' + text)">
 <button onclick="field.click()">Choose</button><p id=said></p>"""
 
@@ -32,8 +32,9 @@ ARTICLE = """<title>Tower</title><nav><a href=/plain>Menu entry</a></nav><main><
 <p>The tower was opened on 31 March 1889 and is <b>330 metres</b> high, says its keeper.</p>
 <p>It has three floors for visitors and is painted every seven years.</p>
 <script>document.currentScript.outerHTML = '<p>Rendered by a script.</p>'</script>
-<div id=host></div><iframe src=/inner></iframe></main>
-<script>host.attachShadow({mode: 'open'}).innerHTML = '<p>In the shadow root.</p>'</script>"""
+<div id=host></div><div id=shut></div><iframe src=/inner></iframe></main>
+<script>host.attachShadow({mode: 'open'}).innerHTML = '<p>In the shadow root.</p>';
+shut.attachShadow({mode: 'closed'}).innerHTML = '<p>In the closed root.</p>'</script>"""
 
 PERMISSIONS = """<title>Asking</title><button onclick="Notification.requestPermission().then(
 answer => said.textContent = 'notifications ' + answer)">Ask</button><p id=said></p>
@@ -95,6 +96,13 @@ class _Handler(BaseHTTPRequestHandler):
     def _broken(self) -> None:
         self._send(b"<title>Broken</title><p>Sorry, that was a mistake of ours.", status=500)
 
+    def _nocontent(self) -> None:
+        self._send(b"", status=204)
+
+    def _garbled(self) -> None:
+        text = "<p>" + "中文页面内容测试。" * 20
+        self._send(text.encode("gb18030"), "text/html; charset=utf-8")
+
     def _inwards(self) -> None:
         self._send(b"", status=302, Location="http://10.0.0.1/")
 
@@ -137,6 +145,17 @@ class _Handler(BaseHTTPRequestHandler):
     def _attachment(self, name: str, body: bytes) -> None:
         disposition = f"attachment; filename*=UTF-8''{name}"
         self._send(body, "application/octet-stream", Content_Disposition=disposition)
+
+    def _slow(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "application/octet-stream")
+        self.send_header("Content-Disposition", "attachment; filename=slow.bin")
+        self.send_header("Content-Length", "20")
+        self.end_headers()
+        self.wfile.write(b"first half")
+        self.wfile.flush()
+        self.stopped.wait(1.5)
+        self.wfile.write(b"and second")
 
     def _endless(self) -> None:
         self.send_response(200)

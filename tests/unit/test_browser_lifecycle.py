@@ -61,6 +61,11 @@ def chromiums() -> list[psutil.Process]:
     return found
 
 
+def renderers(browser: psutil.Process) -> list[psutil.Process]:
+    """List the processes in which a browser draws its pages."""
+    return [one for one in browser.children(recursive=True) if "--type=renderer" in one.cmdline()]
+
+
 def memory_mb(root: psutil.Process) -> float:
     """Return what a browser uses, shared pages counted once."""
     total = 0
@@ -164,6 +169,22 @@ async def test_crashed_page_is_loaded_again(use: Browsing, awkward: str) -> None
     assert list(use.window.tabs) == [1]
 
 
+async def test_page_or_browser_that_dies_while_nothing_is_done_is_noticed_at_once(
+    use: Browsing, awkward: str
+) -> None:
+    await use("go_to_url", url=f"{awkward}/form")
+    (browser,) = chromiums()
+    for doomed, said in ((renderers(browser), "had crashed"), ([browser], "had ended")):
+        waiting = asyncio.ensure_future(use("wait", seconds=2))
+        await asyncio.to_thread(wait_until, use.window.lock.locked)
+        for process in doomed:
+            process.kill()
+        async with asyncio.timeout(25):  # a page that is dead answers no question for 30 s
+            seen = await waiting
+        assert said in seen
+        assert "Greet" in seen
+
+
 def test_nothing_is_left_when_our_process_is_killed(tmp_path: Path, awkward: str) -> None:
     program = textwrap.dedent(f"""
         import asyncio, sys, time
@@ -239,35 +260,6 @@ async def test_other_settings_open_another_browser(use: Browsing, awkward: str) 
     seen = await use("get_state")
     assert "settings changed" in seen
     assert "Plain page" in seen
-
-
-async def test_browser_elsewhere_by_cdp(tmp_path: Path, awkward: str) -> None:
-    folder = tmp_path / "remote"
-    program = [str(find_browser(None)), "--headless", "--no-sandbox", "--remote-debugging-port=0",
-               f"--user-data-dir={folder}"]  # fmt: skip
-    process = await asyncio.create_subprocess_exec(*program, stderr=subprocess.DEVNULL)
-    try:
-        place = folder / "DevToolsActivePort"
-        await asyncio.to_thread(wait_until, lambda: place.is_file() and place.read_text())
-        port = place.read_text().splitlines()[0]
-        settings = BrowserSettings(cdp_url=f"http://127.0.0.1:{port}")
-        use = Browsing(tmp_path / "work", settings)
-        with contextlib.closing(use.session):
-            assert "Plain page" in await use("go_to_url", url=f"{awkward}/plain")
-            assert (await use.observe("go_to_url", url="http://10.0.0.1/")).failed
-            seen = await use("go_to_url", url=f"{awkward}/inward")
-            assert "The picture is inward" in seen
-        assert process.returncode is None
-    finally:
-        process.kill()
-        await process.wait()
-
-
-async def test_unreachable_remote_browser_is_said(tmp_path: Path) -> None:
-    use = Browsing(tmp_path, BrowserSettings(cdp_url="http://127.0.0.1:9"))
-    with contextlib.closing(use.session):
-        seen = await use.observe("go_to_url", url="https://example.com")
-    assert "[browser] cdp_url names cannot be reached" in seen.text
 
 
 async def test_configured_proxy_is_used(tmp_path: Path) -> None:

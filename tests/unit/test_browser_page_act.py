@@ -163,6 +163,8 @@ async def test_keys_are_pressed_by_name_and_text_is_typed(tab: Tab) -> None:
         await tab.do(send_keys, Text("Ctrl+A Backspace")) + await tab.do(send_keys, Text("x"))
     )
     assert 'The focus is on [5] date input "Born"' in await tab.do(send_keys, Text("Tab"))
+    with pytest.raises(ToolError, match="There is no key"):
+        await send_keys(tab.view, "Control+Nonsense")
 
 
 async def test_a_dialog_of_the_page_blocks_and_is_told(tab: Tab) -> None:

@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from openmanus_graph.browser.page import click, full_text, hover, marked_screenshot
+from openmanus_graph.browser.page import click, full_text, hover, input_text, marked_screenshot
 from openmanus_graph.browser.page.text import tokens
-from tests.support.tabs import Tab
+from tests.support.tabs import Tab, Text
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -102,6 +102,16 @@ async def test_open_shadow_roots_are_read_with_what_is_slotted(tab: Tab) -> None
     assert "pressed" in await tab.do(click, "Plain press")
 
 
+async def test_closed_shadow_roots_are_read_and_acted_on(tab: Tab) -> None:
+    text = await tab.open("shadow.html")
+    assert "Closed text" in text
+    assert 'link "Light child"' in text
+    assert "closed button pressed" in await tab.do(click, "Closed button")
+    assert 'value="typed"' in await tab.do(input_text, "Closed field", Text("typed"))
+    assert 'button "Made later"' in await tab.do(click, "Closed press")
+    assert "later button pressed" in await tab.do(click, "Made later")
+
+
 async def test_what_lies_behind_a_dialog_is_left_out(tab: Tab) -> None:
     await tab.open("layers.html")
     await tab.do(click, "Open dialog")
@@ -154,6 +164,23 @@ async def test_hovering_shows_what_appears(tab: Tab) -> None:
     )
     await tab.see()
     assert 'link "Sub entry"' in await tab.do(hover, '"Menu"')
+
+
+async def test_what_opens_on_hover_is_marked(tab: Tab) -> None:
+    await tab.open("hover.html")
+    for trigger, inside in (
+        ('link "Products" opens on hover', 'link "Phones"'),
+        ('hoverable "Services" opens on hover', 'link "Repairs"'),
+        ('hoverable "Term" opens on hover', "Its meaning"),
+        ("hoverable .side red 100x20 opens on hover", 'button "In the panel"'),
+        ('hoverable "Card" opens on hover', 'button "In the card"'),
+        ('hoverable "Row one" opens on hover', 'button "Delete one"'),
+        ('hoverable "Row two" opens on hover', 'button "Delete two"'),  # it slips away once
+    ):
+        assert inside not in await tab.see()
+        assert inside in await tab.do(hover, trigger), trigger
+    assert tab.has('button "Fading"$')
+    assert not tab.has("Coloured")
 
 
 async def test_the_screenshot_is_small_and_marked(tab: Tab) -> None:

@@ -111,7 +111,9 @@ async def test_gone_index_gives_the_current_list(use: Browsing, awkward: str) ->
     [("http://127.0.0.1:81/", "cannot be reached"), ("file:///etc/passwd", "only http and https"),
      ("http://169.254.169.254/latest", "not reached"), ("http://10.0.0.1/", "--allow-host"),
      ("https://no-such-host.invalid/", "no host"), ("javascript:alert(1)", "only http and https"),
-     ("chrome://version", "only http and https")],
+     ("chrome://version", "only http and https"), ("not a url", "is no web address"),
+     ("hello", "is no web address"), ("localhost:81", "cannot be reached"),
+     ("  ", "go_to_url needs url")],
 )  # fmt: skip
 async def test_refused_and_dead_addresses_say_why(use: Browsing, address: str, words: str) -> None:
     seen = await use.observe("go_to_url", url=address)
@@ -124,6 +126,17 @@ async def test_http_errors_are_told_and_shown(use: Browsing, awkward: str) -> No
     assert "HTTP 404" in seen
     assert "No such page" in seen
     assert "HTTP 500" in await use("go_to_url", url=f"{awkward}/broken")
+
+
+async def test_an_answer_without_a_page_and_a_wrong_charset_are_told(
+    use: Browsing, awkward: str
+) -> None:
+    assert "shows no page yet" in await use("click_element", index=1)
+    seen = await use.observe("go_to_url", url=f"{awkward}/nocontent")
+    assert seen.failed
+    assert "HTTP 204" in seen.text
+    assert "read it with fetch_page" in await use("go_to_url", url=f"{awkward}/garbled")
+    assert "garbled" not in await use("go_to_url", url=f"{awkward}/plain")
 
 
 async def test_redirect_to_a_private_address_is_told_as_refused(
@@ -275,6 +288,17 @@ async def test_downloads_folder_that_is_a_link_outside_is_refused(
     assert not list(outside.iterdir())
 
 
+async def test_waiting_ends_with_the_download_it_is_for(
+    use: Browsing, awkward: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("openmanus_graph.browser.downloads.WAIT_S", 0.0)
+    await use("go_to_url", url=f"{awkward}/files")
+    assert "Still downloading slow.bin" in await use.click("Slow")
+    seen = await use("wait", seconds=60)
+    assert "Downloaded downloads/slow.bin" in seen
+    assert "Waited 60" not in seen
+
+
 async def test_endless_download_is_stopped(use: Browsing, awkward: str) -> None:
     use.configure(browser=BrowserSettings(max_download_mb=1))
     await use("go_to_url", url=f"{awkward}/files")
@@ -312,8 +336,7 @@ async def test_permissions_are_denied(use: Browsing, awkward: str) -> None:
 
 async def test_page_cannot_reach_private_addresses(use: Browsing, awkward: str) -> None:
     assert "inward" in await use("go_to_url", url=f"{awkward}/inward")
-    proxy = use.window.connection.proxy
-    assert proxy is not None
+    proxy = use.window.connection.door
     refused: list[str] = []
 
     def seen() -> bool:

@@ -155,9 +155,25 @@ async def test_other_files_are_kept_and_described(site: PageServer, session: Ses
     assert (session.workspace.root / found[1]).read_bytes() == picture
 
 
+@pytest.mark.parametrize(
+    ("mb", "kind", "advised"),
+    [(60, "application/zip", True), (300, "application/zip", False),
+     (60, "application/pdf", False)],
+)  # fmt: skip
+async def test_the_browser_is_advised_for_what_it_can_download(
+    site: PageServer, session: Session, mb: int, kind: str, advised: bool
+) -> None:
+    with pytest.raises(ToolError) as raised:
+        await fetched(session, site.url(f"/big?mb={mb}&type={kind}"))
+    assert ("browser_use (up to 200.0 MB)" in str(raised.value)) == advised
+    assert "smaller version" in str(raised.value)
+
+
 async def test_a_page_that_scripts_make_says_so(site: PageServer, session: Session) -> None:
     url = site.add("/app", "<title>App</title><div id=root></div><script>boot()</script>")
     assert "browser_use or crawl4ai" in await fetched(session, url)
+    chinese = site.add("/zh", "<p>" + "这里有很多字。" * 40)
+    assert "scripts may make it" not in await fetched(session, chinese)
 
 
 async def test_a_refused_address_says_how_it_is_allowed(session: Session) -> None:

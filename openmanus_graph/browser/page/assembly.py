@@ -161,7 +161,7 @@ def _trim(line: RawLine) -> None:
     if parts and isinstance(parts[-1], str):
         parts[-1] = parts[-1].rstrip(" |")
     for place, part in enumerate(parts):
-        if isinstance(part, Entry) and part.facts["name"]:
+        if isinstance(part, Entry) and part.facts["name"] and not part.facts.get("open"):
             _drop_label(parts, place, part.facts["name"])
     line.parts = [part for part in parts if part]
 

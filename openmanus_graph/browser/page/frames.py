@@ -2,15 +2,13 @@
 
 import asyncio
 import contextlib
-import functools
 import json
-import secrets
 from collections.abc import Awaitable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from openmanus_graph.errors import ToolError
+from openmanus_graph.browser.page.scripts import EVENTS, isolated_script, script
+from openmanus_graph.errors import OwnWordsError
 
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession, Frame, Page
@@ -23,13 +21,7 @@ CALL_LIMIT_S = 30.0
 UNRESPONSIVE = (
     "The page does not answer: its scripts keep it busy. Wait and try again, or load it anew."
 )
-_EVENTS = "om" + secrets.token_hex(6)
-_SCRIPTS = ("dom", "names", "quiet", "walk", "clickable", "collect", "act", "forms")
-_CALLABLE = (
-    "collect, mark, quiet, point, pointNow, bringTogether, framePlace, scrollPage, scrollToText, "
-    "field, enter, assign, nativeOptions, selectOption, customOptions, pageList, fileInput, "
-    "fileFacts, connected, numberOf, focusedNumber"
-)
+CRASHED = "The page has crashed."
 
 
 class FrameGone(Exception):  # an event, not a fault: the page moved on
@@ -56,39 +48,26 @@ class FrameWorld:
     """The parent frame's key and the number of the frame's element there."""
 
 
-@functools.cache
-def script(name: str) -> str:
-    """Read one of our scripts, with event names that differ from process to process."""
-    text = files("openmanus_graph.browser.page").joinpath("script", f"{name}.js").read_text("utf-8")
-    return text.replace("openmanus-", _EVENTS)
-
-
-@functools.cache
-def _isolated_script() -> str:
-    body = "\n".join(script(name) for name in _SCRIPTS)
-    return (
-        "if (!globalThis.openmanus) globalThis.openmanus = (() => {\n"
-        f"'use strict';\n{body}\nreturn {{ {_CALLABLE} }};\n}})(); 0"
-    )
-
-
 class Frames:
     """The worlds of a page's frames, found again whenever the page loads something."""
 
     def __init__(self, page: "Page") -> None:
         self.page = page
         self.dialog_open = False
+        self._crashed = False
         self._session: CDPSession | None = None
         self._own_sessions: dict[Frame, CDPSession] = {}
         self._worlds: dict[str, FrameWorld] = {}
         self._stale = True
         self._calls: set[asyncio.Future[Any]] = set()
+        page.on("crash", self._crash)
         page.on("framenavigated", self._moved)
         page.on("framedetached", self._moved)
         page.on("frameattached", self._moved)
 
     def close(self) -> None:
         """Stop listening to the page."""
+        self.page.remove_listener("crash", self._crash)
         self.page.remove_listener("framenavigated", self._moved)
         self.page.remove_listener("framedetached", self._moved)
         self.page.remove_listener("frameattached", self._moved)
@@ -118,14 +97,6 @@ class Frames:
         )
         return answer["result"].get("value")
 
-    async def report_listeners(self, world: FrameWorld) -> None:
-        """Let the frame's page world tell ours which elements wait for pointers and keys."""
-        await self.send(
-            world.session,
-            "Runtime.callFunctionOn",
-            {"objectId": world.listeners, "functionDeclaration": "function () { return this(); }"},
-        )
-
     async def object_id(self, world: FrameWorld, function: str, number: int) -> str | None:
         """Return the protocol's id of the node that a function of our script returns."""
         answer = await self.send(
@@ -142,7 +113,7 @@ class Frames:
         try:
             answer = await self.unless_dialog(_sent(session, method, params))
         except TimeoutError as error:
-            raise ToolError(UNRESPONSIVE) from error
+            raise OwnWordsError(UNRESPONSIVE) from error
         except Error as error:
             if self.page.is_closed() or "crashed" in error.message:
                 raise
@@ -156,16 +127,19 @@ class Frames:
     async def unless_dialog(self, work: Awaitable[T]) -> T:
         """Wait for the page to do something; DialogOpen as soon as a dialog blocks it."""
         call = asyncio.ensure_future(work)
-        if self.dialog_open:
+        if self.dialog_open or self._crashed:
             call.cancel()
-            raise DialogOpen
+            raise OwnWordsError(CRASHED) if self._crashed else DialogOpen
         self._calls.add(call)
         try:
             return await asyncio.wait_for(call, CALL_LIMIT_S)
         except asyncio.CancelledError:
             task = asyncio.current_task()
-            if self.dialog_open and not (task and task.cancelling()):
-                raise DialogOpen from None
+            if not (task and task.cancelling()):
+                if self._crashed:
+                    raise OwnWordsError(CRASHED) from None
+                if self.dialog_open:
+                    raise DialogOpen from None
             raise
         finally:
             self._calls.discard(call)
@@ -173,8 +147,16 @@ class Frames:
     def _moved(self, _frame: object) -> None:
         self._stale = True
 
+    def _crash(self, _page: object) -> None:
+        self._crashed = True
+        self._give_up()
+
     def _dialog_opened(self, _event: Answer) -> None:
         self.dialog_open = True
+        self._give_up()
+
+    def _give_up(self) -> None:
+        """End the calls that nothing will answer now."""
         for call in list(self._calls):
             call.cancel()
 
@@ -236,7 +218,7 @@ class Frames:
 
         session.on("Runtime.executionContextCreated", note)
         try:
-            worlds = [{"frameId": frame["id"], "worldName": _EVENTS} for frame in frames]
+            worlds = [{"frameId": frame["id"], "worldName": EVENTS} for frame in frames]
             create = [self.send(session, "Page.createIsolatedWorld", world) for world in worlds]
             await asyncio.gather(*create)
             await self.send(session, "Runtime.enable", {})
@@ -249,14 +231,14 @@ class Frames:
         self, session: "CDPSession", frame: Answer, contexts: Iterable[Answer]
     ) -> FrameWorld | None:
         here = [one for one in contexts if one["auxData"]["frameId"] == frame["id"]]
-        ours = next((one for one in here if one["name"] == _EVENTS), None)
+        ours = next((one for one in here if one["name"] == EVENTS), None)
         theirs = next((one for one in here if one["auxData"]["isDefault"]), None)
         if not ours or not theirs:
             return None
         key = ours["uniqueId"]
         if key in self._worlds:
             return self._worlds[key]
-        run = {"uniqueContextId": key, "expression": _isolated_script()}
+        run = {"uniqueContextId": key, "expression": isolated_script()}
         ask = {
             "uniqueContextId": theirs["uniqueId"],
             "includeCommandLineAPI": True,

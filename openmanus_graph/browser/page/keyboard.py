@@ -6,11 +6,12 @@ from openmanus_graph.browser.page.dropdown import select_dropdown_option
 from openmanus_graph.browser.page.frames import Answer, FrameGone
 from openmanus_graph.browser.page.pointer import DIALOG_OPENED, click
 from openmanus_graph.browser.page.view import PageView, Target
-from openmanus_graph.errors import ToolError
+from openmanus_graph.errors import OwnWordsError, ToolError
 
 TYPED_CHARS = 120
 """Longer texts are put in at once, but for their end."""
 LAST_CHARS = 5
+_PRESSED = ("button", "link", "disclosure", "tab", "menuitem", "option", "switch")
 SHOWN_CHARS = 200
 KEY_NAMES = {
     "ctrl": "Control", "control": "Control", "cmd": "Meta", "command": "Meta", "meta": "Meta",
@@ -23,6 +24,7 @@ KEY_NAMES = {
     "arrowright": "ArrowRight", "controlormeta": "ControlOrMeta",
     **{f"f{number}": f"F{number}" for number in range(1, 13)},
 }  # fmt: skip
+_COMBINATION = re.compile(r"(ctrl|control|cmd|command|meta|alt|option|shift)\+.", re.IGNORECASE)
 
 
 async def input_text(view: PageView, index: int, text: str, *, secret: bool = False) -> str:
@@ -55,6 +57,11 @@ async def input_text(view: PageView, index: int, text: str, *, secret: bool = Fa
 async def send_keys(view: PageView, keys: str) -> str:
     """Press keys ("Enter", "Control+A", "Tab Tab Enter") or type a text where the cursor is."""
     presses = [_press_name(token) for token in keys.split()]
+    for token, press in zip(keys.split(), presses, strict=True):
+        if press is None and len(presses) == 1 and _COMBINATION.match(token):
+            raise OwnWordsError(
+                f'There is no key "{token}". Write keys like "Control+A" or "Enter".'
+            )
     await view.begin()
     if not presses or not all(presses):
         await view.act(view.page.keyboard.type(keys))
@@ -96,6 +103,11 @@ def _refuse(target: Target, facts: Answer) -> None:
         )
     if facts["kind"] == "check":
         raise ToolError(f"{target.label} is not typed into: click it to change it.")
+    if facts["kind"] == "none" and target.element.role in _PRESSED:  # it may send or leave
+        raise ToolError(
+            f"{target.label} cannot be typed into, and nothing was done. Choose a textbox, or "
+            "click it if that opens one."
+        )
     if facts["kind"] == "file":
         raise ToolError(f"{target.label} takes files: use upload_file with their paths.")
 

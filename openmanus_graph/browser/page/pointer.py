@@ -3,11 +3,13 @@
 import asyncio
 from dataclasses import dataclass
 
-from openmanus_graph.browser.page.frames import Answer, FrameGone
+from openmanus_graph.browser.page.frames import Answer, DialogOpen, FrameGone
 from openmanus_graph.browser.page.view import PageView, Target
-from openmanus_graph.errors import ToolError
+from openmanus_graph.errors import OwnWordsError, ToolError
 
 DRAG_STEPS = 12
+_HOVERS = 3
+"""An element may slip away when what was under the pointer before closes."""
 DIALOG_OPENED = " A dialog of the page opened and waits: answer it with handle_dialog."
 
 
@@ -37,9 +39,21 @@ async def click_at(view: PageView, x: float, y: float) -> str:
 
 async def hover(view: PageView, index: int) -> str:
     """Move the pointer over an element."""
-    place = await view.with_element(index, locate)
-    await view.act(view.page.mouse.move(place.x, place.y))
+    for _ in range(_HOVERS):
+        place = await view.with_element(index, locate)
+        await view.act(view.page.mouse.move(place.x, place.y))
+        if await _under_pointer(place):
+            break
     return f"The pointer is over {place.target.label}."
+
+
+async def _under_pointer(place: Place) -> bool:
+    """Say whether an element is still where the pointer went."""
+    try:
+        answer = await place.target.call("under", place.facts["x"], place.facts["y"])
+    except (FrameGone, DialogOpen):
+        return True  # the pointer has set something off
+    return bool(answer["under"])
 
 
 async def drag_and_drop(view: PageView, source: int, target: int) -> str:
@@ -126,7 +140,7 @@ async def _check_point(view: PageView, x: float, y: float) -> None:
     snapshot = view.snapshot or await view.look()
     width, height = snapshot.view
     if not (0 <= x < width and 0 <= y < height):
-        raise ToolError(
+        raise OwnWordsError(
             f"x={x:g} y={y:g} is outside the window, which is {width}x{height} pixels. "
             "Scroll first, then give coordinates of the window."
         )

@@ -2,7 +2,7 @@
 
 from openmanus_graph.browser.page.frames import Answer, FrameGone
 from openmanus_graph.browser.page.view import PageView, Target
-from openmanus_graph.errors import ToolError
+from openmanus_graph.errors import OwnWordsError
 
 
 async def scroll(view: PageView, pixels: int | None = None, index: int | None = None) -> str:
@@ -36,7 +36,7 @@ async def scroll_to_text(view: PageView, text: str) -> str:
         if found["places"]:
             many = f" (place {found['place']} of {found['places']})" if found["places"] > 1 else ""
             return f'Scrolled to "{found["text"]}"{many}.'
-    raise ToolError(
+    raise OwnWordsError(
         f'The page does not show "{text}". Look for fewer or other words; more may appear after '
         "scrolling down or opening a part of the page."
     )

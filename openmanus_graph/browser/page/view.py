@@ -14,13 +14,14 @@ from openmanus_graph.browser.page.frames import (
     FrameGone,
     Frames,
     FrameWorld,
-    script,
 )
 from openmanus_graph.browser.page.indices import Indices
+from openmanus_graph.browser.page.reports import adopt_roots, report_listeners
+from openmanus_graph.browser.page.scripts import script
 from openmanus_graph.browser.page.settle import Network
 from openmanus_graph.browser.page.snapshot import Element, Line, Snapshot
 from openmanus_graph.browser.page.text import full_text
-from openmanus_graph.errors import ToolError
+from openmanus_graph.errors import OwnWordsError, ToolError
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page
@@ -58,8 +59,9 @@ class Target:
 
 
 async def prepare_context(context: "BrowserContext") -> None:
-    """Let the pages of a browser context tell when their timers will fire, so that we can wait."""
+    """Let the pages of a browser context tell of their timers and of their closed shadow roots."""
     await context.add_init_script(script("timers"))
+    await context.add_init_script(script("roots"))
 
 
 class PageView:
@@ -107,7 +109,7 @@ class PageView:
                 await asyncio.sleep(0.05)
             except DialogOpen:
                 return self._blocked()
-        raise ToolError(
+        raise OwnWordsError(
             "The page could not be read: it keeps loading other pages. Wait, then retry."
         )
 
@@ -137,7 +139,7 @@ class PageView:
                         return await prepare(target)
                 await self.look()
         except DialogOpen as error:
-            raise ToolError(DIALOG_NOTE) from error
+            raise OwnWordsError(DIALOG_NOTE) from error
         now = full_text(self.snapshot, LIST_TOKENS) if self.snapshot else ""
         raise ToolError(
             f"There is no element [{index}] on the page any more. Choose from what is there now:\n"
@@ -195,9 +197,13 @@ class PageView:
 
     async def _walk(self, world: FrameWorld) -> FrameWalk | None:
         try:
-            _, found = await asyncio.gather(
-                self.frames.report_listeners(world), self.frames.call(world, "collect", LIMITS)
+            unknown, found = await asyncio.gather(
+                report_listeners(self.frames, world), self.frames.call(world, "collect", LIMITS)
             )
+            if unknown:
+                await adopt_roots(self.frames, world)
+                await report_listeners(self.frames, world)
+                found = await self.frames.call(world, "collect", LIMITS)
         except FrameGone:
             return None
         return FrameWalk(world.key, json.loads(found), {})

@@ -91,6 +91,12 @@ async function point(number) {
   return { ...facts, x: middle[0], y: middle[1], cover: over ? describe(over) : null };
 }
 
+// Whether a point still belongs to an element: what the pointer closes may move the others.
+function under(number, x, y) {
+  const el = held.get(number);
+  return gone(el) ? { gone: true } : { under: meets(el, elementAt(x, y)) };
+}
+
 // The same as `point`, for a second place that must stay in view with the first one.
 function pointNow(number) {
   const el = held.get(number);
@@ -185,7 +191,7 @@ async function scrollToText(text) {
     places = [];
   const says = (el) =>
     squeeze(el.textContent).toLowerCase().includes(wanted) ||
-    (el.shadowRoot && [...el.shadowRoot.children].some(says));
+    [...(rootOf(el)?.children || [])].some(says);
   const visit = (el, depth) => {
     if (places.length > 200 || depth > 400 || SKIPPED.has(el.localName) || !says(el)) return;
     if (!el.checkVisibility() && getComputedStyle(el).display !== 'contents') return;

@@ -1,5 +1,12 @@
 // What can be acted on: what was made for it, and what listeners, cursors and such make so.
 class PageWalk extends Walk {
+  content(el, ...known) {
+    const mark = this.items.length;
+    super.content(el, ...known);
+    const first = this.hovers.has(el) && this.items.slice(mark).find((item) => item && item[0] === 'e');
+    if (first) first[1].words = [...(first[1].words || []), 'opens on hover'];
+  }
+
   image(el, box, inner) {
     const alt = squeeze(attr(el, 'alt'));
     if (alt && !inner.silent && box.width > 2)
@@ -90,7 +97,7 @@ class PageWalk extends Walk {
     )
       return 'drag';
     if (+attr(el, 'tabindex') >= 0 && attr(el, 'tabindex') !== null) return 'focus';
-    if (/hover/.test(kinds) && !around.strong) return 'hover';
+    if ((/hover/.test(kinds) && !around.strong) || this.hovers.has(el)) return 'hover';
     if (around.delegate && this.leaf(el)) return 'delegated';
     return '';
   }
@@ -125,12 +132,16 @@ class PageWalk extends Walk {
     }
     const own = contents.some((item) => item[0] === 't' && item[1].trim());
     const large = box.width * box.height > innerWidth * innerHeight * 0.6 && found > 5;
+    const opens = this.hovers.has(el) && own && !large;
     const carrier =
+      opens ||
       (reason === 'press' && !delegate && own && !large) ||
       (reason === 'pointer' && own && !spread && !large) ||
       ((reason === 'drag' || reason === 'drop') && !large);
-    if (carrier)
-      this.list(el, this.softRole(el, reason), box, { name: cut(contentText(el), 60), open: true });
+    if (carrier) {
+      const name = (opens && firstWords(contents)) || contentText(el);
+      this.list(el, this.softRole(el, reason), box, { name: cut(name, 60), open: true });
+    }
     this.items.push(...contents);
   }
 
@@ -172,4 +183,10 @@ class PageWalk extends Walk {
     this.list(el, role, box, { name, cut: whole ? 70 : LONG_NAME });
     if (whole) this.items.push(...contents);
   }
+}
+
+// The text before the first element: what stands there also while nothing is opened.
+function firstWords(contents) {
+  const end = contents.findIndex((item) => item[0] === 'e');
+  return squeeze(contents.slice(0, end).map((item) => (item[0] === 't' ? item[1] : ' ')).join(''));
 }

@@ -4,10 +4,12 @@ const numbers = new WeakMap(); // element -> its number in this document
 const handled = new WeakMap(); // element -> what its listeners wait for (listeners.js reports it)
 const secrets = new WeakSet(); // fields whose text must not be shown
 const areaRects = new WeakMap(); // <area> -> its box, which has no layout of its own
+const closedRoots = new WeakMap(); // host -> its closed shadow root (roots.py hands it over)
 let lastNumber = 0;
 // Shared by all frames of a document's life; another document has another.
 const documentId = Math.random().toString(36).slice(2);
 
+const SEEN = { visibilityProperty: true, opacityProperty: true };
 const attr = (el, name) => Element.prototype.getAttribute.call(el, name);
 const parentOf = (el) =>
   el.assignedSlot ||
@@ -34,8 +36,14 @@ function forgetDetached() {
   return gone;
 }
 
+// The shadow root of an element, whether it is open or closed.
+function rootOf(el) {
+  return el.shadowRoot || closedRoots.get(el) || null;
+}
+
 function childNodesOf(el) {
-  if (el.shadowRoot) return el.shadowRoot.childNodes;
+  const root = rootOf(el);
+  if (root) return root.childNodes;
   if (el.localName === 'slot') {
     const assigned = el.assignedNodes();
     return assigned.length ? assigned : el.childNodes;
@@ -53,8 +61,8 @@ function inViewport(box) {
 
 function elementAt(x, y) {
   let hit = document.elementFromPoint(x, y);
-  while (hit && hit.shadowRoot) {
-    const inner = hit.shadowRoot.elementFromPoint(x, y);
+  for (let root = hit && rootOf(hit); root; root = rootOf(hit)) {
+    const inner = root.elementFromPoint(x, y);
     if (!inner || inner === hit) break;
     hit = inner;
   }
@@ -68,7 +76,7 @@ function holds(outer, inner) {
 
 function deepActive() {
   let el = document.activeElement;
-  while (el && el.shadowRoot && el.shadowRoot.activeElement) el = el.shadowRoot.activeElement;
+  while (el && rootOf(el)?.activeElement) el = rootOf(el).activeElement;
   return el && el !== document.body && el !== document.documentElement ? el : null;
 }
 

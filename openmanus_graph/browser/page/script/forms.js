@@ -5,7 +5,7 @@ const TYPED = new Set(['text', 'search', 'email', 'url', 'tel', 'password', 'num
 function fieldOf(el) {
   if (FIELDS.has(el.localName) || el.isContentEditable) return el;
   if (el.localName === 'label' && el.control) return el.control;
-  const root = el.shadowRoot || el;
+  const root = rootOf(el) || el;
   return (
     root.querySelector(
       'input:not([type=hidden]),textarea,[contenteditable=""],[contenteditable=true],select',

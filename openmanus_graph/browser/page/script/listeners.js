@@ -2,8 +2,15 @@
 // pointers and keys. It tells our world by events that no page listens for.
 (() => {
   const eventListeners = getEventListeners,
-    known = { rounds: new WeakMap(), round: 0, chance: 1 };
-  return function tell() {
+    known = { rounds: new WeakMap(), round: 0, chance: 1 },
+    handed = new WeakSet();
+  // Closed shadow roots; roots.js answers.
+  const closedRoots = () => {
+    const roots = [];
+    window.dispatchEvent(new CustomEvent('openmanus-roots?', { detail: roots }));
+    return roots;
+  };
+  const tell = function tell() {
     const KINDS = [
       /^(click|dblclick|auxclick|contextmenu|mousedown|mouseup|pointerdown|pointerup)$/,
       /^touch(start|end)$/,
@@ -32,15 +39,16 @@
         .filter((name) => typeof given[name] === 'function')
         .map((name) => REACT[name]);
     };
-    const ask = (el) => {
+    const ask = (el, composed) => {
       const types = [...Object.keys(eventListeners(el)), ...reactTypes(el)];
       let kinds = 0;
       KINDS.forEach((pattern, i) => {
         if (types.some((type) => pattern.test(type))) kinds |= 1 << i;
       });
-      if (kinds) el.dispatchEvent(new UIEvent('openmanus-handles', { composed: true, detail: kinds }));
+      if (kinds) el.dispatchEvent(new UIEvent('openmanus-handles', { composed, detail: kinds }));
     };
     const search = (root) => {
+      const composed = root.mode !== 'closed';
       for (const el of root.querySelectorAll('*')) {
         if (el.shadowRoot) search(el.shadowRoot);
         const round = known.rounds.get(el);
@@ -49,12 +57,20 @@
         if (round !== undefined) again++;
         if ((++fresh & 63) === 0 && performance.now() > ends) return;
         known.rounds.set(el, known.round);
-        ask(el);
+        ask(el, composed); // else it would seem to come from the closed root's host
       }
     };
     known.round++;
     known.chance = Math.min(1, 200 / document.getElementsByTagName('*').length);
     search(document);
-    return fresh;
+    const roots = closedRoots();
+    roots.filter((root) => handed.has(root)).forEach(search);
+    return roots.filter((root) => !handed.has(root)).length;
   };
+  tell.fresh = () => {
+    const roots = closedRoots().filter((root) => !handed.has(root)).slice(0, 300);
+    roots.forEach((root) => handed.add(root));
+    return roots;
+  };
+  return tell;
 })();

@@ -77,11 +77,12 @@ function contentText(el, limit = 400) {
     } else if (node.nodeType === 1) {
       const tag = node.localName;
       if (tag === 'style' || tag === 'script' || tag === 'noscript' || FIELDS.has(tag)) return;
-      if (node !== el && !node.checkVisibility() && getComputedStyle(node).display !== 'contents') return;
+      const display = node === el ? '' : getComputedStyle(node).display;
+      if (display && display !== 'contents' && !node.checkVisibility(SEEN)) return;
       const said = node === el ? '' : attr(node, 'aria-label') || attr(node, 'alt');
       if (said) parts.push(' ', said, ' ');
       else {
-        const block = node !== el && getComputedStyle(node).display !== 'inline';
+        const block = node !== el && display !== 'inline';
         if (block) parts.push(' ');
         for (const child of childNodesOf(node)) visit(child, depth + 1);
         if (block) parts.push(' ');

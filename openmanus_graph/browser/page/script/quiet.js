@@ -91,10 +91,7 @@ function busy() {
 }
 
 function seen(el) {
-  return (
-    el.checkVisibility({ visibilityProperty: true, opacityProperty: true }) &&
-    inViewport(el.getBoundingClientRect())
-  );
+  return el.checkVisibility(SEEN) && inViewport(el.getBoundingClientRect());
 }
 
 function bare() {
@@ -147,14 +144,15 @@ window.addEventListener(
   },
   true,
 );
-window.addEventListener(
-  'openmanus-handles',
-  (event) => {
-    const el = event.composedPath()[0];
-    handled.set(
-      el,
-      ['press', 'touch', 'key', 'drag', 'drop', 'hover'].filter((_, i) => event.detail & (1 << i)).join(' '),
-    );
-  },
-  true,
-);
+function noteHandled(event) {
+  const kinds = ['press', 'touch', 'key', 'drag', 'drop', 'hover'].filter((_, i) => event.detail & (1 << i));
+  handled.set(event.composedPath()[0], kinds.join(' '));
+}
+window.addEventListener('openmanus-handles', noteHandled, true);
+
+// Take a closed shadow root for one that can be looked into.
+function adopt(root) {
+  closedRoots.set(root.host, root);
+  root.addEventListener('openmanus-handles', noteHandled, true);
+  watch(root);
+}

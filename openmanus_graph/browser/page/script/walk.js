@@ -62,6 +62,7 @@ class Walk {
     this.rest = 0; // elements left out because a limit was reached
     this.top = topRoots();
     this.active = deepActive();
+    this.hovers = hoverTriggers();
     this.ends = performance.now() + limits.milliseconds;
     this.full = false;
   }

@@ -11,8 +11,12 @@
   const FOLDED = '[role=tabpanel], details, details *, .tab-pane, .accordion *, [class*=collapse]';
   const hidden = (el) => el.nodeType === 1 && el.checkVisibility && !el.checkVisibility() && !el.closest(FOLDED)
     && getComputedStyle(el).display !== 'contents';
+  const closed = [];
+  window.dispatchEvent(new CustomEvent('openmanus-roots?', { detail: closed })); // roots.js answers
+  const closedRoots = new Map(closed.map((root) => [root.host, root]));
   const children = (node) => {
-    if (node.shadowRoot) return node.shadowRoot.childNodes;
+    const root = node.shadowRoot || closedRoots.get(node);
+    if (root) return root.childNodes;
     if (node.tagName === 'SLOT' && node.assignedNodes) {
       const given = node.assignedNodes();
       if (given.length) return given;

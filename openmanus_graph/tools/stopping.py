@@ -1,0 +1,40 @@
+"""Calls that are given up because the run is being stopped."""
+
+import asyncio
+import time
+from collections.abc import Awaitable
+from typing import TypeVar
+
+from langgraph.runtime import get_runtime
+
+GRACE_S = 5.0
+"""What a call that changes nothing may still take once the run was told to stop."""
+_LOOK_S = 0.25
+
+T = TypeVar("T")
+
+
+class RunStopping(Exception):  # an event, not a fault
+    """The run was told to stop, and nobody is left to wait for the call."""
+
+
+async def unless_stopped(work: Awaitable[T], *, pure: bool) -> T:
+    """Wait for a call in a node; what changes nothing can be made again by the run that goes on.
+
+    Raises:
+        RunStopping: It was given up.
+    """
+    if not pure:
+        return await work
+    call = asyncio.ensure_future(work)
+    ends = None
+    try:
+        while not call.done():
+            await asyncio.wait({call}, timeout=_LOOK_S)
+            if ends is None and get_runtime().drain_requested:
+                ends = time.monotonic() + GRACE_S
+            if ends is not None and time.monotonic() > ends and not call.done():
+                raise RunStopping
+    finally:
+        call.cancel()
+    return call.result()
