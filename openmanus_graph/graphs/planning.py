@@ -19,17 +19,11 @@ from openmanus_graph.nodes.run_step import run_step
 from openmanus_graph.nodes.schedule import route_after_schedule, schedule
 from openmanus_graph.registry import SessionKeeper
 from openmanus_graph.state.context import Context
-from openmanus_graph.state.planning import (
-    PlanningInput,
-    PlanningOutput,
-    PlanningState,
-    StepInput,
-    StepOutput,
-    StepState,
-)
+from openmanus_graph.state.manus import ManusInput, ManusOutput
+from openmanus_graph.state.planning import PlanningState, StepInput, StepOutput, StepState
 from openmanus_graph.team import Executor, Executors, Team, make_team
 
-PlanningGraph = CompiledStateGraph[PlanningState, Context, PlanningInput, PlanningOutput]
+PlanningGraph = CompiledStateGraph[PlanningState, Context, ManusInput, ManusOutput]
 StepGraph = CompiledStateGraph[StepState, Context, StepInput, StepOutput]
 
 
@@ -57,8 +51,8 @@ def build_planning_graph(
     builder = StateGraph(
         PlanningState,
         context_schema=Context,
-        input_schema=PlanningInput,
-        output_schema=PlanningOutput,
+        input_schema=ManusInput,
+        output_schema=ManusOutput,
     )
     builder.add_node("create_plan", partial(create_plan, team=team))
     builder.add_node("approve_plan", partial(approve_plan, team=team))
