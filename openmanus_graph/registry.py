@@ -22,7 +22,7 @@ from langgraph.runtime import Runtime
 
 from openmanus_graph.config import resolve_context
 from openmanus_graph.limits import Progress
-from openmanus_graph.sessions import Session
+from openmanus_graph.sessions import LANE_SEPARATOR, Session
 from openmanus_graph.state.reducers import Usage, no_usage
 
 LANE_KEY = "openmanus_lane"
@@ -237,7 +237,7 @@ def _configure(
 
 
 def _lane_key(key: str, lane: str) -> str:
-    return f"{key}\0{lane}"
+    return f"{key}{LANE_SEPARATOR}{lane}"
 
 
 def _close(key: str) -> None:

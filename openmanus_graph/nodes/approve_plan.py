@@ -25,7 +25,7 @@ async def approve_plan(
     """Wait for a person: approve, edit the steps, or reject with what to do better."""
     session = await enter_session(runtime)
     plan = plan_of(state)
-    await show_plan(plan, session.workspace, runtime.stream_writer)
+    await show_plan(plan, session, runtime.stream_writer)
     problem = ""
     while True:
         decision = read_decision(interrupt(plan_request(plan, problem)))

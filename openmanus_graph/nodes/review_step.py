@@ -6,7 +6,7 @@ from typing import Any, Literal
 from langgraph.runtime import Runtime
 
 from openmanus_graph.checks import check_job
-from openmanus_graph.events import notice, step_event
+from openmanus_graph.events import notice
 from openmanus_graph.flow import (
     after_review,
     halted_by,
@@ -18,7 +18,7 @@ from openmanus_graph.flow import (
 )
 from openmanus_graph.limits import LimitReached
 from openmanus_graph.models.failures import ModelError
-from openmanus_graph.plan_file import show_plan
+from openmanus_graph.plan_file import show_plan, tell_step
 from openmanus_graph.registry import enter_session
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.plan import merge_steps
@@ -59,11 +59,11 @@ async def review_step(state: PlanningState, runtime: Runtime[Context]) -> dict[s
             **after_review(job, finding.problem, state["replans"]),
             "cost_usd": job["cost_usd"] + finding.usage["cost_usd"],
         }
-        emit(step_event("step_end", job, steps[job["id"]]["status"]))
+        tell_step(session, emit, "step_end", job, steps[job["id"]]["status"])
     for job in halted:
-        emit(step_event("step_end", job, job["status"]))
+        tell_step(session, emit, "step_end", job, job["status"])
     plan = plan_of({**state, "steps": merge_steps(state["steps"], [steps])})
-    await show_plan(plan, session.workspace, emit)
+    await show_plan(plan, session, emit)
     return {
         **ended,
         "steps": steps,

@@ -17,11 +17,11 @@ from openmanus_graph.artifacts import changed_files, take_baseline
 from openmanus_graph.budget import SharedBudget, shared_budget, sharing
 from openmanus_graph.carried import going_on, paused_at
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.events import step_event
 from openmanus_graph.flow import RESULT_CHARS, is_limit
 from openmanus_graph.footprint import Footprint
 from openmanus_graph.limits import Progress
 from openmanus_graph.models.condensed import cut_middle
+from openmanus_graph.plan_file import tell_step
 from openmanus_graph.provenance import ORIGIN_KEY, passed_on
 from openmanus_graph.registry import LANE_KEY, enter_session, spent_beside
 from openmanus_graph.sessions import Session
@@ -44,7 +44,7 @@ async def run_step(
     started = time.monotonic()
     session = await enter_session(runtime)
     job, run = step["job"], step["message_id"]
-    runtime.stream_writer(step_event("step_start", job, "in_progress"))
+    tell_step(session, runtime.stream_writer, "step_start", job, "in_progress")
     await asyncio.to_thread(take_baseline, session.workspace, run, anew=False)
     work = StepRun(executor, step, runtime.context, session)
     with sharing(await budget_of(session, step["before"])):

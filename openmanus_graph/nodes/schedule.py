@@ -51,7 +51,7 @@ async def schedule(state: PlanningState, runtime: Runtime[Context]) -> dict[str,
     begun = begun_jobs(jobs, settings.max_parallel_steps)
     steps = merge_steps(state["steps"], [blocked, begun])
     plan = plan_of({**state, "steps": steps})
-    await show_plan(plan, session.workspace, runtime.stream_writer)
+    await show_plan(plan, session, runtime.stream_writer)
     return {**begins, "steps": {**blocked, **begun}}
 
 
