@@ -15,6 +15,8 @@ ENTRY_POINTS = "openmanus_graph.agents"
 """Packages add agents by entry points of this group, each a builder that takes what
 `build_manus_graph` takes. A builder's first docstring line tells planners what it is for."""
 DEFAULT_AGENT = "manus"
+FLOW = "planning"
+"""The one that `openmanus plan` runs."""
 
 Builder = Callable[..., Any]
 
@@ -49,7 +51,7 @@ _OURS = {
         "one agent that keeps a plan and works it off",
         executor=False,
     ),
-    "planning": _Ours(
+    FLOW: _Ours(
         "openmanus_graph.graphs.planning:build_planning_graph",
         "plans, and has others do the steps",
         executor=False,

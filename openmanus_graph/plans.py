@@ -123,7 +123,9 @@ def _step_problems(
                 f"step {step['id']} names executor {step['executor']!r}; known: {names}"
             )
         for need in step["depends_on"]:
-            if need not in known:
+            if need == step["id"]:
+                problems.append(f"step {need} depends on itself")
+            elif need not in known:
                 problems.append(f"step {step['id']} depends on {need!r}, which does not exist")
     if ring := _ring(steps):
         problems.append(f"steps {', '.join(ring)} depend on each other in a circle")
@@ -132,10 +134,16 @@ def _step_problems(
 
 def _ring(steps: Sequence[Step]) -> list[str]:
     """Return steps that can never begin, because they wait for each other."""
-    waiting = {step["id"]: set(step["depends_on"]) for step in steps}
-    while free := [name for name, needs in waiting.items() if not needs & waiting.keys()]:
-        for name in free:
-            del waiting[name]
+    waiting = {step["id"]: {*step["depends_on"]} - {step["id"]} for step in steps}
+    before = 0
+    while before != len(waiting):
+        before = len(waiting)
+        needed = {need for needs in waiting.values() for need in needs}
+        waiting = {
+            name: needs & waiting.keys()
+            for name, needs in waiting.items()
+            if needs & waiting.keys() and name in needed
+        }
     return list(waiting)
 
 

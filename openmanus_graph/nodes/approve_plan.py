@@ -1,6 +1,7 @@
 """`approve_plan`: a person sees the plan before it is carried out."""
 
-from typing import Any, Literal
+import json
+from typing import Any, Literal, cast
 
 from langchain_core.messages import HumanMessage
 from langgraph.runtime import Runtime
@@ -28,11 +29,28 @@ async def approve_plan(
     await show_plan(plan, session, runtime.stream_writer)
     problem = ""
     while True:
-        decision = read_decision(interrupt(plan_request(plan, problem)))
+        answer = interrupt(plan_request(plan, problem))
         try:
-            return _decided(decision, state, team)
+            return _decided(read_review(answer), state, team)
         except PlanError as error:
             problem = str(error)
+
+
+def read_review(answer: Any) -> Decision | None:
+    """Understand an answer about a plan: a decision, or the steps as a person wants them.
+
+    Raises:
+        PlanError: It begins as JSON does, and is none.
+    """
+    if isinstance(answer, str) and answer.lstrip().startswith(("{", "[")):
+        try:
+            answer = json.loads(answer)
+        except ValueError as error:
+            raise PlanError(f"the answer is no JSON ({error})") from error
+    given: Any = {"steps": answer} if isinstance(answer, list) else answer
+    if isinstance(given, dict) and "steps" in given and "type" not in given:
+        return Decision("edit", args=cast("dict[str, Any]", given))
+    return read_decision(given)
 
 
 def _decided(decision: Decision | None, state: PlanningState, team: Team) -> dict[str, Any]:

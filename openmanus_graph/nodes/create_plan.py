@@ -55,6 +55,8 @@ async def create_plan(state: PlanningState, runtime: Runtime[Context], *, team: 
     if begun:
         run, fork = begun["run_message"], bool(session.line)
         await asyncio.to_thread(take_baseline, session.workspace, run, anew=fork)
+        if state.get("order") and not state["reviewed"] and not state.get("stop_reason"):
+            notice(runtime.stream_writer, "The plan before, which nobody approved, is dropped.")
     now: PlanningState = {**state, **begun}  # type: ignore[typeddict-item]  # begun's keys are the state's
     if begun and unfinished_plan(now) != "create_plan":  # it goes on with a plan it had made
         return _begun(begun, session, now)
