@@ -152,13 +152,13 @@ def shared_files(jobs: Sequence[Job], ran: Sequence[Job]) -> Iterator[tuple[str,
         jobs: The plan.
         ran: The steps that ran just now; what was told before is not told again.
     """
-    known = {job["id"]: {job["id"], *dependents(jobs, [job["id"]])} for job in jobs}
     for path in sorted({path for job in ran for path in job["wrote"]}):
         writers = [job["id"] for job in jobs if path in job["wrote"]]
+        after = {name: {name, *dependents(jobs, [name])} for name in writers}
         rivals = [
             one
             for one in writers
-            if any(one not in known[other] and other not in known[one] for other in writers)
+            if any(one not in after[other] and other not in after[one] for other in writers)
         ]
         if rivals:
             yield path, rivals

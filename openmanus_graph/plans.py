@@ -7,6 +7,8 @@ from typing import Any
 from openmanus_graph.state.plan import Plan, Step, StepStatus
 
 MAX_STEPS = 100
+NEAR = 12
+"""Steps before and after one that are shown of a long plan: each step's request holds them."""
 MARKS: Mapping[StepStatus, str] = {
     "not_started": "[ ]",
     "in_progress": "[→]",
@@ -165,9 +167,17 @@ def dependents(steps: Sequence[Step], roots: Collection[str]) -> list[str]:
     return [step["id"] for step in steps if step["id"] in found and step["id"] not in roots]
 
 
-def plan_text(plan: Plan) -> str:
-    """Write a plan as the `planning` tool shows it."""
+def plan_text(plan: Plan, around: int | None = None) -> str:
+    """Write a plan as the `planning` tool shows it.
+
+    Args:
+        plan: All of it.
+        around: Index of a step; of a long plan only those near it are shown then.
+    """
     steps = plan["steps"]
+    shown = range(len(steps))
+    if around is not None:
+        shown = range(max(0, around - NEAR), min(len(steps), around + NEAR + 1))
     counts = {status: sum(s["status"] == status for s in steps) for status in MARKS}
     done, total = counts["completed"], len(steps)
     share = f" ({100 * done / total:.1f}%)" if total else ""
@@ -182,10 +192,15 @@ def plan_text(plan: Plan) -> str:
         "",
         "Steps:",
     ]
-    for index, step in enumerate(steps):
+    if shown.start:
+        lines.append(f"... ({shown.start} steps before)")
+    for index in shown:
+        step = steps[index]
         lines.append(f"{index}. {MARKS[step['status']]} {step['text']}")
         if step["notes"]:
             lines.append(f"   Notes: {step['notes']}")
+    if left := len(steps) - shown.stop:
+        lines.append(f"... ({left} steps after)")
     return "\n".join(lines)
 
 

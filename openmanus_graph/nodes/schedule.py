@@ -96,7 +96,7 @@ def step_input(job: Job, state: PlanningState) -> StepInput:
         message_id=f"{state['branch']}/{state['replans']}/{job['id']}/{job['attempt']}",
         prompt=plan_step(
             task=task_of(state),
-            plan=plan_text(plan_of(state)),
+            plan=plan_text(plan_of(state), around=state["order"].index(job["id"])),
             step=job["id"],
             text=job["text"],
             given=given_text(job, state["steps"]),

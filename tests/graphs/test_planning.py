@@ -14,6 +14,7 @@ from langgraph.types import Command
 from openmanus_graph import ConfigError, Context, build_manus_graph
 from openmanus_graph.graphs.planning import build_planning_graph
 from openmanus_graph.models.failures import ModelError
+from openmanus_graph.persistence.checkpoints import open_checkpointer
 from tests.support.graphs import Ran, run_graph
 from tests.support.planning import PlanBrain, plan_call, use
 
@@ -469,11 +470,14 @@ async def test_two_steps_with_one_check_are_both_checked() -> None:
     assert (await asyncio.to_thread(Path("work/checks").read_text)).count("checked") == 2
 
 
+NO_STEPS: list[Any] = [[1], "ab", [{"text": 3}], {}, None, [None], [[]]]
+
+
 @pytest.mark.parametrize(
     ("answer", "problem"),
     [
         *(({"type": "edit", "args": {"args": {"steps": steps}}}, "cannot be done")
-          for steps in ([1], "ab", [{"text": 3}], {}, None, [None], [[]])),
+          for steps in NO_STEPS),
         ({"type": "edit", "args": {"steps": ["[NOBODY] x"]}}, "'nobody'"),
         ({"type": "edit"}, "no decision"),
         ({"type": "fly"}, "no decision"),
@@ -525,3 +529,20 @@ async def test_the_pictures_of_the_task_reach_the_steps() -> None:
     given = HumanMessage("look", additional_kwargs={"images": ["a.png"]})
     await planned(brain, task={"messages": [given]})
     assert "not shown: this model does not see" in brain.requests("0")[0][-1].text
+
+
+async def stored_bytes(steps: int, home: Path) -> int:
+    """Carry out a plan whose steps follow one another; return what its thread takes on disk."""
+    brain = PlanBrain([plan_call(*(f"piece of work {n}" for n in range(steps)))])
+    await asyncio.to_thread(home.mkdir)
+    async with open_checkpointer(home) as saver:
+        graph = build_planning_graph(executors={"manus": build_manus_graph()}, checkpointer=saver)
+        ran = await planned(brain, graph, config=CONFIG, max_cost_usd=1e6)
+        assert ran.values["status"] == "finished"
+    files = await asyncio.to_thread(lambda: [f.stat().st_size for f in home.glob("*.db*")])
+    return sum(files)
+
+
+async def test_storage_grows_with_the_steps_and_no_faster(tmp_path: Path) -> None:
+    few, many = await stored_bytes(25, tmp_path / "few"), await stored_bytes(75, tmp_path / "many")
+    assert many < 3.3 * few

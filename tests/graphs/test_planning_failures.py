@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.messages.ai import UsageMetadata
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 from typing_extensions import TypedDict
@@ -64,8 +65,8 @@ async def test_a_state_of_ones_own_is_no_trouble() -> None:
 
 async def test_the_tokens_of_somebody_elses_graph_are_on_the_bill() -> None:
     async def reply(state: MessagesState) -> dict[str, Any]:
-        used = {"input_tokens": 7, "output_tokens": 5, "total_tokens": 12}
-        return {"messages": [AIMessage("done", usage_metadata=used)]}  # type: ignore[arg-type]
+        used = UsageMetadata(input_tokens=7, output_tokens=5, total_tokens=12)
+        return {"messages": [AIMessage("done", usage_metadata=used)]}
 
     ran = await run(PlanBrain([plan_call("x")]), graph_of(reply))
     assert ran.values["usage"]["model_calls"] == 3
