@@ -1,7 +1,7 @@
 """The agents and flows that there are, by name: ours, and those that others bring."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -117,15 +117,23 @@ def describe_agent(name: str) -> str:
 
 def default_executors() -> dict[str, Any]:
     """Build the agents that do the steps of plans."""
-    names = [name for name in agent_names() if name not in _OURS or _OURS[name].executor]
+    return _built(name for name in agent_names() if name not in _OURS or _OURS[name].executor)
+
+
+def brought_agents() -> dict[str, Any]:
+    """Build the agents that others bring."""
+    return _built(name for name in agent_names() if name not in _OURS)
+
+
+def _built(names: Iterable[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name in names:
         if name in _building:
             continue  # a flow that plans does not do its own steps
         try:
             found[name] = build_agent(name)
-        except ConfigError as error:  # one broken package must not take the others along
-            log.warning("no executor %s: %s", name, error)
+        except Exception as error:  # noqa: BLE001  # one broken package must not take all along
+            log.warning("The agent %s cannot be built: %s", name, error)
     return found
 
 

@@ -34,6 +34,7 @@ def _of_task(task: PregelTask) -> Usage:
 
 
 def _usage_in(values: Any) -> Usage:
-    fields = cast("Mapping[str, Any]", values) if isinstance(values, Mapping) else {}
-    usage: Usage | None = fields.get("usage")
+    if not isinstance(values, Mapping):
+        return no_usage()
+    usage: Usage | None = cast("Mapping[str, Any]", values).get("usage")
     return usage or no_usage()

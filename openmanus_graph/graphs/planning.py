@@ -10,7 +10,6 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import Runtime
 from langgraph.store.base import BaseStore
 
-from openmanus_graph.agents import default_executors
 from openmanus_graph.nodes.approve_plan import approve_plan, route_after_approve_plan
 from openmanus_graph.nodes.create_plan import create_plan, route_after_create_plan
 from openmanus_graph.nodes.finalize import finalize
@@ -21,7 +20,7 @@ from openmanus_graph.registry import SessionKeeper
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ManusInput, ManusOutput
 from openmanus_graph.state.planning import PlanningState, StepInput, StepOutput, StepState
-from openmanus_graph.team import Executor, Executors, Team, make_team
+from openmanus_graph.team import Executor, Executors, Team, default_team, make_team
 
 PlanningGraph = CompiledStateGraph[PlanningState, Context, ManusInput, ManusOutput]
 StepGraph = CompiledStateGraph[StepState, Context, StepInput, StepOutput]
@@ -47,7 +46,7 @@ def build_planning_graph(
     Raises:
         ConfigError: Something is no executor.
     """
-    team = make_team(default_executors() if executors is None else executors)
+    team = default_team() if executors is None else make_team(executors)
     builder = StateGraph(
         PlanningState,
         context_schema=Context,

@@ -47,10 +47,17 @@ def read_review(answer: Any) -> Decision | None:
             answer = json.loads(answer)
         except ValueError as error:
             raise PlanError(f"the answer is no JSON ({error})") from error
-    given: Any = {"steps": answer} if isinstance(answer, list) else answer
-    if isinstance(given, dict) and "steps" in given and "type" not in given:
-        return Decision("edit", args=cast("dict[str, Any]", given))
-    return read_decision(given)
+    if isinstance(answer, list):
+        items = cast("list[Any]", answer)
+        decisions = bool(items) and all(isinstance(one, dict) and "type" in one for one in items)
+        return read_decision({"decisions": items}) if decisions else _edit({"steps": items})
+    if isinstance(answer, dict) and "steps" in answer and "type" not in answer:
+        return _edit(cast("dict[str, Any]", answer))
+    return read_decision(answer)
+
+
+def _edit(args: dict[str, Any]) -> Decision:
+    return Decision("edit", args=args)
 
 
 def _decided(decision: Decision | None, state: PlanningState, team: Team) -> dict[str, Any]:

@@ -175,11 +175,12 @@ def test_nonsense_for_a_plan_is_told_and_the_plan_stays_answerable(
 ) -> None:
     model.add(*Brain(*JOIN).answers())
     assert cli.run(*plan(cli, "--review-plan")).code == 4
-    circle = [{"id": "x", "text": "x", "depends_on": ["x"]}]
-    for answer, problem in (
+    circle: list[Any] = [{"id": "x", "text": "x", "depends_on": ["x"]}]
+    wrong: list[tuple[dict[str, Any], str]] = [
         ({"type": "edit", "args": {"args": {"steps": circle}}}, "depends on itself"),
         ({"steps": []}, "no steps"),
-    ):
+    ]
+    for answer, problem in wrong:
         asked = cli.run("resume", "t", "--answer", json.dumps(answer), "--json")
         assert (asked.code, asked.final["status"]) == (4, "waiting")
         assert problem in asked.final["answer"]

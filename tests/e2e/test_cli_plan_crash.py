@@ -19,8 +19,10 @@ from tests.support.openai_server import OpenAIServer
 from tests.support.zygote import Zygote
 
 STEP = re.compile(r"Your step \((.+?)\):")
-WIDE = [{"id": f"w{n}", "text": "x", "depends_on": []} for n in range(4)]
-DEEP = [{"id": f"d{n}", "text": "x", "depends_on": [f"w{n % 4}"]} for n in range(3)]
+WIDE: list[dict[str, Any]] = [{"id": f"w{n}", "text": "x", "depends_on": []} for n in range(4)]
+DEEP: list[dict[str, Any]] = [
+    {"id": f"d{n}", "text": "x", "depends_on": [f"w{n % 4}"]} for n in range(3)
+]
 STEPS: list[dict[str, Any]] = [*WIDE, *DEEP, {"id": "end", "text": "x", "depends_on": ["d0", "d2"]}]
 LINES = 2
 """That each step writes, a call each."""

@@ -17,7 +17,7 @@ from openmanus_graph.graphs.planning import build_planning_graph
 from tests.support.graphs import Ran, run_graph
 from tests.support.planning import PlanBrain, plan_call, use
 
-SIDE_BY_SIDE = {"text": "x", "depends_on": []}
+SIDE_BY_SIDE: dict[str, Any] = {"text": "x", "depends_on": []}
 
 
 def graph_of(node: Any, state: Any = MessagesState, **compiling: Any) -> Any:
@@ -186,7 +186,7 @@ def writing(commands: dict[str, str]) -> Any:
 
 
 async def test_reading_one_file_is_not_reported_as_writing_it() -> None:
-    steps = [
+    steps: list[dict[str, Any]] = [
         {"id": "make", "text": "x", "depends_on": []},
         {"id": "a", "text": "x", "depends_on": ["make"]},
         {"id": "b", "text": "x", "depends_on": ["make"]},

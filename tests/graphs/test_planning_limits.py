@@ -137,7 +137,7 @@ async def test_steps_side_by_side_overshoot_a_budget_by_one_call_at_most() -> No
     def slow(step: str, messages: list[Any]) -> Any:
         return use("bash", command=f"echo {step} {len(messages)} >> log")
 
-    steps = [{"text": str(n), "depends_on": []} for n in range(4)]
+    steps: list[Any] = [{"text": str(n), "depends_on": []} for n in range(4)]
     brain = PlanBrain([plan_call(*steps)], slow)
     model = brain.model(latency_s=0.05)
     ran = await run_graph(
@@ -149,7 +149,7 @@ async def test_steps_side_by_side_overshoot_a_budget_by_one_call_at_most() -> No
 
 
 async def test_steps_side_by_side_never_take_more_steps_than_there_are() -> None:
-    steps = [{"text": str(n), "depends_on": []} for n in range(4)]
+    steps: list[Any] = [{"text": str(n), "depends_on": []} for n in range(4)]
     brain = PlanBrain([plan_call(*steps)], three_calls)
     ran = await run_graph(flow(), model=brain.model(latency_s=0.02), config=CONFIG, max_steps=8)
     assert ran.values["stop_reason"] == "max_steps"
@@ -162,7 +162,7 @@ async def test_what_a_step_beside_had_spent_counts_after_a_question() -> None:
             return three_calls(step, messages)
         return use("ask_human", inquire="which?")
 
-    steps = [{"text": "asks", "depends_on": []}, {"text": "works", "depends_on": []}]
+    steps: list[Any] = [{"text": "asks", "depends_on": []}, {"text": "works", "depends_on": []}]
     graph, brain = flow(), PlanBrain([plan_call(*steps)], work)
     await run(graph, brain, max_steps=7)  # plan, one of `asks`, four of `works`
     ran = await run(graph, brain, Command(resume="red"), max_steps=7)
