@@ -98,8 +98,8 @@ def read_decision(value: Any) -> Decision | None:
         case "respond" | "response":
             return Decision("respond", message=message or _text(fields.get("args")))
         case "edit":
-            edited = _fields(fields.get("edited_action") or fields.get("args") or fields)
-            args = edited.get("args")
+            edited = fields.get("edited_action") or fields.get("args")
+            args = _fields(edited).get("args", edited)
             return Decision("edit", args=_fields(args)) if isinstance(args, Mapping) else None
         case _:
             return None

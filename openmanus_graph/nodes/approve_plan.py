@@ -1,6 +1,7 @@
 """`approve_plan`: a person sees the plan before it is carried out."""
 
-from typing import Any, Literal
+import json
+from typing import Any, Literal, cast
 
 from langchain_core.messages import HumanMessage
 from langgraph.runtime import Runtime
@@ -25,14 +26,38 @@ async def approve_plan(
     """Wait for a person: approve, edit the steps, or reject with what to do better."""
     session = await enter_session(runtime)
     plan = plan_of(state)
-    await show_plan(plan, session.workspace, runtime.stream_writer)
+    await show_plan(plan, session, runtime.stream_writer)
     problem = ""
     while True:
-        decision = read_decision(interrupt(plan_request(plan, problem)))
+        answer = interrupt(plan_request(plan, problem))
         try:
-            return _decided(decision, state, team)
+            return _decided(read_review(answer), state, team)
         except PlanError as error:
             problem = str(error)
+
+
+def read_review(answer: Any) -> Decision | None:
+    """Understand an answer about a plan: a decision, or the steps as a person wants them.
+
+    Raises:
+        PlanError: It begins as JSON does, and is none.
+    """
+    if isinstance(answer, str) and answer.lstrip().startswith(("{", "[")):
+        try:
+            answer = json.loads(answer)
+        except ValueError as error:
+            raise PlanError(f"the answer is no JSON ({error})") from error
+    if isinstance(answer, list):
+        items = cast("list[Any]", answer)
+        decisions = bool(items) and all(isinstance(one, dict) and "type" in one for one in items)
+        return read_decision({"decisions": items}) if decisions else _edit({"steps": items})
+    if isinstance(answer, dict) and "steps" in answer and "type" not in answer:
+        return _edit(cast("dict[str, Any]", answer))
+    return read_decision(answer)
+
+
+def _edit(args: dict[str, Any]) -> Decision:
+    return Decision("edit", args=args)
 
 
 def _decided(decision: Decision | None, state: PlanningState, team: Team) -> dict[str, Any]:
