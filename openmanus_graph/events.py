@@ -27,6 +27,11 @@ class _Event(TypedDict):
     """When it was sent: ISO 8601, UTC."""
 
 
+class _StepsEvent(_Event):
+    plan_step: NotRequired[str]
+    """Id of the plan's step that it comes from; `outer/inner` from a plan within a step."""
+
+
 class RunStart(_Event):
     """A run begins or goes on."""
 
@@ -37,14 +42,14 @@ class RunStart(_Event):
     workspace: str
 
 
-class ThinkStart(_Event):
+class ThinkStart(_StepsEvent):
     """The model is asked. Tokens of an earlier `think_start` of the same step are void."""
 
     type: Literal["think_start"]
     step: int
 
 
-class Token(_Event):
+class Token(_StepsEvent):
     """A piece of the model's text, as it streams."""
 
     type: Literal["token"]
@@ -59,7 +64,7 @@ class EventCall(TypedDict):
     args: dict[str, Any]
 
 
-class ThinkEnd(_Event):
+class ThinkEnd(_StepsEvent):
     """The model's reply is complete."""
 
     type: Literal["think_end"]
@@ -70,7 +75,7 @@ class ThinkEnd(_Event):
     seconds: float
 
 
-class ToolStart(_Event):
+class ToolStart(_StepsEvent):
     """A tool call begins; it may begin again after a question to a person."""
 
     type: Literal["tool_start"]
@@ -79,7 +84,7 @@ class ToolStart(_Event):
     args: dict[str, Any]
 
 
-class ToolEnd(_Event):
+class ToolEnd(_StepsEvent):
     """A tool call is over."""
 
     type: Literal["tool_end"]
@@ -90,7 +95,7 @@ class ToolEnd(_Event):
     output: str
 
 
-class Notice(_Event):
+class Notice(_StepsEvent):
     """Something a person should know: a retry, a compaction, a warning."""
 
     type: Literal["notice"]
@@ -98,7 +103,7 @@ class Notice(_Event):
     text: str
 
 
-class InterruptEvent(_Event):
+class InterruptEvent(_StepsEvent):
     """The run waits for a person."""
 
     type: Literal["interrupt"]
@@ -117,24 +122,30 @@ class PlanStep(TypedDict):
     depends_on: list[str]
     done_when: str
     status: str
+    notes: NotRequired[str]
     seconds: NotRequired[float]
     cost_usd: NotRequired[float]
 
 
-class Plan(_Event):
+class Plan(_StepsEvent):
     """The plan as it stands."""
 
     type: Literal["plan"]
+    title: str
     steps: list[PlanStep]
 
 
-class StepEvent(_Event):
+class StepEvent(_StepsEvent):
     """A step of the plan begins, or was looked at after its run; `status` is what it is then."""
 
     type: Literal["step_start", "step_end"]
     id: str
     executor: str
     status: str
+    seconds: NotRequired[float]
+    """Of all its runs so far; at its end."""
+    cost_usd: NotRequired[float]
+    """Of all its runs so far; at its end."""
 
 
 class Limit(_Event):
@@ -180,7 +191,14 @@ def notice(emit: Emit, text: str, level: Literal["info", "warning", "error"] = "
 
 def step_event(kind: Literal["step_start", "step_end"], step: Step, status: str) -> dict[str, Any]:
     """Return the event of a plan's step that begins, or that was looked at after its run."""
-    return {"type": kind, "id": step["id"], "executor": step["executor"], "status": status}
+    spent: tuple[str, ...] = ("seconds", "cost_usd") if kind == "step_end" else ()
+    return {
+        "type": kind,
+        "id": step["id"],
+        "executor": step["executor"],
+        "status": status,
+        **{key: value for key, value in step.items() if key in spent},
+    }
 
 
 GRAPH_EVENTS = (

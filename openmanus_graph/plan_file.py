@@ -5,21 +5,31 @@ import contextlib
 
 from openmanus_graph.events import Emit, notice
 from openmanus_graph.files.contained import put_file
-from openmanus_graph.plans import plan_markdown
+from openmanus_graph.plan_view import plan_document
 from openmanus_graph.state.plan import Plan
 from openmanus_graph.workspace import Workspace
 
 PLAN_FILE, OTHER_FILE = "plan.md", "openmanus-plan.md"
 MADE_BY = "<!-- kept up to date by openmanus plan -->"
-_SHOWN = ("id", "text", "executor", "depends_on", "done_when", "status", "seconds", "cost_usd")
+_SHOWN = (
+    "id",
+    "text",
+    "executor",
+    "depends_on",
+    "done_when",
+    "status",
+    "notes",
+    "seconds",
+    "cost_usd",
+)
 
 
 async def show_plan(plan: Plan, workspace: Workspace, emit: Emit) -> None:
     """Tell the plan as it stands, and write it down. A file that cannot be written is only said."""
     steps = [{key: value for key, value in step.items() if key in _SHOWN} for step in plan["steps"]]
-    emit({"type": "plan", "steps": steps})
+    emit({"type": "plan", "title": plan["title"], "steps": steps})
     try:
-        await asyncio.to_thread(_write, workspace, plan_markdown(plan))
+        await asyncio.to_thread(_write, workspace, plan_document(plan))
     except OSError as error:
         notice(emit, f"{PLAN_FILE} could not be written: {error.strerror}.")
 
