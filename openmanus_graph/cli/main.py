@@ -125,12 +125,15 @@ def export(
 @takes(OutputOptions)
 def demo(
     output: OutputOptions,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="By a plan, whose steps run side by side.")
+    ] = False,
     workspace: Annotated[str | None, typer.Option(help="Folder of the demo's files.")] = None,
 ) -> None:
     """Do a real task with real tools and a recorded model: no key, no network."""
     from openmanus_graph.cli.demo import run_demo
 
-    raise typer.Exit(run_demo(workspace, output))
+    raise typer.Exit(run_demo(workspace, output, plans=plan))
 
 
 @app.command()

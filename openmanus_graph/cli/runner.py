@@ -23,7 +23,7 @@ from openmanus_graph.cli.sources import Sources
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.config.resolve import openmanus_home
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.events import GRAPH_EVENTS, interrupt_event
+from openmanus_graph.events import interrupt_event
 from openmanus_graph.history import last_text
 from openmanus_graph.imports import leave_alone_what_is_loaded
 from openmanus_graph.models.build import prepare_model
@@ -181,12 +181,9 @@ class _Driver:
             control=self.control,
         )
         async for part in parts:
-            event: Any = part["data"]
-            # A user's tool may write to the stream as well, whatever it likes.
-            if not isinstance(event, dict) or event.get("type") not in GRAPH_EVENTS:
-                continue
-            if not (part["ns"] and event["type"] == "limit"):  # a plan's step may end at its own
-                self._emit(**event, **self.sources.of(part["ns"], event))
+            event = self.sources.event(part["ns"], part["data"])
+            if event is not None:
+                self._emit(**event)
 
     async def _answers(self) -> dict[str, Any]:
         """Ask the person each open question; nothing when one stays open."""

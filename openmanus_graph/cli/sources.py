@@ -1,9 +1,11 @@
-"""Which step of a plan an event comes from."""
+"""What a graph streams as events, each with the step of the plan that it comes from."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from langgraph.types import PregelTask
+
+from openmanus_graph.events import GRAPH_EVENTS
 
 Namespace = Sequence[str]
 
@@ -14,18 +16,27 @@ class Sources:
     def __init__(self) -> None:
         self._steps: dict[tuple[str, ...], str] = {}
 
-    def of(self, namespace: Namespace, event: Mapping[str, Any]) -> dict[str, str]:
-        """Return `plan_step` for an event of a step, nothing for one of the run itself."""
-        place = tuple(namespace)
-        if event["type"] == "step_start":
-            self._steps[place] = str(event["id"])
-        if event["type"] in ("step_start", "step_end"):  # it is of the plan around the step
-            place = place[:-1]
-        return self._at(place)
+    def event(self, namespace: Namespace, streamed: Any) -> dict[str, Any] | None:
+        """Return an event, with `plan_step` if it is of a step; None for what is none of ours.
+
+        A user's tool may write to the stream as well, whatever it likes.
+        """
+        if not isinstance(streamed, Mapping):
+            return None
+        event = cast("Mapping[str, Any]", streamed)
+        if event.get("type") not in GRAPH_EVENTS or (namespace and event["type"] == "limit"):
+            return None  # a plan's step may end at a limit of its own
+        return {**event, **self._at(self._place(tuple(namespace), event))}
 
     def of_task(self, task: PregelTask) -> dict[str, str]:
         """Return `plan_step` for a question of a task, if it is a step."""
         return self._at((f"{task.name}:{task.id}",))
+
+    def _place(self, namespace: tuple[str, ...], event: Mapping[str, Any]) -> tuple[str, ...]:
+        if event["type"] == "step_start":
+            self._steps[namespace] = str(event["id"])
+        # Where a step begins and ends is told of the plan around it.
+        return namespace[:-1] if event["type"] in ("step_start", "step_end") else namespace
 
     def _at(self, place: tuple[str, ...]) -> dict[str, str]:
         around = (place[:length] for length in range(1, len(place) + 1))
