@@ -73,7 +73,8 @@ def _from_rows(text: io.TextIOWrapper, name: str) -> "tuple[pd.DataFrame, list[s
     """Read row by row: of a table of millions only those that a chart could show."""
     import pandas as pd
 
-    separator = "\t" if name.endswith(".tsv") else None
+    separator = "\t" if name.endswith(".tsv") else _separator(text.readline())
+    text.seek(0)
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         table = pd.read_csv(
@@ -82,6 +83,12 @@ def _from_rows(text: io.TextIOWrapper, name: str) -> "tuple[pd.DataFrame, list[s
     if any("Length of header" in str(warning.message) for warning in seen):
         return table, [f"{name} has rows longer than its header; what is beyond is left out."]
     return table, []
+
+
+def _separator(header: str) -> str:
+    """Tell what parts the columns; guessing by all rows finds letters in a table of one column."""
+    names = re.sub(r'"[^"]*"', "", header)
+    return max(",;\t|", key=names.count)
 
 
 def _encoding(file: BinaryIO, name: str) -> tuple[str, list[str]]:
