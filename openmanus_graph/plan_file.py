@@ -39,4 +39,5 @@ def _write(workspace: Workspace, text: str) -> None:
     with contextlib.suppress(FileNotFoundError):
         if MADE_BY not in path.read_text("utf-8", errors="replace"):
             path = workspace.root / OTHER_FILE  # the person has a plan.md of their own
-    put_file(workspace, path, f"{text}\n{MADE_BY}\n".encode("utf-8", "replace"))
+    data = f"{text}\n{MADE_BY}\n".encode("utf-8", "replace")
+    put_file(workspace, path, data, synced=False)  # it is written again at the next change

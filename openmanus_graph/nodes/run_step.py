@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Literal
 
 from langchain_core.messages import AnyMessage, HumanMessage
@@ -83,6 +84,7 @@ async def run_step(
     }
 
 
+@cache
 def web_traits() -> dict[str, Traits]:
     """Return what is declared of the tools whose links one step may hand to the next."""
     return {tool.name: traits_of(tool) for tool in web_tools()}

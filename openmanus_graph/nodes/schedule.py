@@ -21,7 +21,7 @@ from openmanus_graph.history import last_user_message
 from openmanus_graph.limits import Progress, limit_reached
 from openmanus_graph.models.projection import picture_paths
 from openmanus_graph.plan_file import show_plan
-from openmanus_graph.plans import plan_text
+from openmanus_graph.plan_view import plan_around
 from openmanus_graph.prompts import plan_step
 from openmanus_graph.provenance import origin_of
 from openmanus_graph.registry import enter_session
@@ -98,7 +98,7 @@ def step_input(job: Job, state: PlanningState) -> StepInput:
         message_id=f"{state['branch']}/{state['replans']}/{job['id']}/{job['attempt']}",
         prompt=plan_step(
             task=task_of(state),
-            plan=plan_text(plan_of(state)),
+            plan=plan_around(plan_of(state), job["id"]),
             step=job["id"],
             text=job["text"],
             given=given_text(job, state["steps"]),
