@@ -1,7 +1,7 @@
 """The agents and flows that there are, by name: ours, and those that others bring."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -15,6 +15,8 @@ ENTRY_POINTS = "openmanus_graph.agents"
 """Packages add agents by entry points of this group, each a builder that takes what
 `build_manus_graph` takes. A builder's first docstring line tells planners what it is for."""
 DEFAULT_AGENT = "manus"
+FLOW = "planning"
+"""The one that `openmanus plan` runs."""
 
 Builder = Callable[..., Any]
 
@@ -49,7 +51,7 @@ _OURS = {
         "one agent that keeps a plan and works it off",
         executor=False,
     ),
-    "planning": _Ours(
+    FLOW: _Ours(
         "openmanus_graph.graphs.planning:build_planning_graph",
         "plans, and has others do the steps",
         executor=False,
@@ -115,15 +117,23 @@ def describe_agent(name: str) -> str:
 
 def default_executors() -> dict[str, Any]:
     """Build the agents that do the steps of plans."""
-    names = [name for name in agent_names() if name not in _OURS or _OURS[name].executor]
+    return _built(name for name in agent_names() if name not in _OURS or _OURS[name].executor)
+
+
+def brought_agents() -> dict[str, Any]:
+    """Build the agents that others bring."""
+    return _built(name for name in agent_names() if name not in _OURS)
+
+
+def _built(names: Iterable[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name in names:
         if name in _building:
             continue  # a flow that plans does not do its own steps
         try:
             found[name] = build_agent(name)
-        except ConfigError as error:  # one broken package must not take the others along
-            log.warning("no executor %s: %s", name, error)
+        except Exception as error:  # noqa: BLE001  # one broken package must not take all along
+            log.warning("The agent %s cannot be built: %s", name, error)
     return found
 
 

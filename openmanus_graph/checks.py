@@ -1,7 +1,9 @@
 """Whether a step of a plan is done: a file, a command, or a question put to the model."""
 
 import asyncio
+import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from langchain_core.messages import AIMessage, HumanMessage
@@ -22,9 +24,13 @@ from openmanus_graph.tools.run_call import run_call
 from openmanus_graph.tools.scope import open_scope
 from openmanus_graph.tools.toolset import Toolset
 from openmanus_graph.tools.verdict import verdict
+from openmanus_graph.workspace import Workspace
 
 FILE, COMMAND = "file:", "command:"
+_QUOTES = " `\"'"
 OUTPUT_CHARS = 1500
+EVIDENCE_CHARS = 12_000
+"""Of the files that a step changed, together."""
 
 
 @dataclass(frozen=True)
@@ -45,19 +51,27 @@ async def check_job(job: Job, state: PlanningState, session: Session, emit: Emit
     """
     if job["outcome"] != "succeeded":
         return Finding(job["result"], no_usage())
-    wanted = job["done_when"]
+    wanted = _unquoted(job["done_when"])
     if wanted.lower().startswith(FILE):
-        problem = await asyncio.to_thread(_file_problem, wanted[len(FILE) :].strip(), session)
-        return Finding(problem, no_usage())
+        name = wanted[len(FILE) :].strip(_QUOTES)
+        return Finding(await asyncio.to_thread(_file_problem, name, session), no_usage())
     if wanted.lower().startswith(COMMAND):
-        command = wanted[len(COMMAND) :].strip()
+        command = _unquoted(wanted[len(COMMAND) :].strip())
         return Finding(await _command_problem(command, job, state, session, emit), no_usage())
     if wanted:
         return await _asked(job, state, session, emit)
     return Finding(None, no_usage())
 
 
+def _unquoted(text: str) -> str:
+    """Take a text out of the backticks that a model put around it: a shell would run them."""
+    whole = len(text) > 1 and text[0] == text[-1] == "`" and text.count("`") == 2
+    return text[1:-1].strip() if whole else text
+
+
 def _file_problem(name: str, session: Session) -> str | None:
+    if not name:
+        return f"Its check `{FILE}` names no file."
     try:
         path = session.workspace.resolve(name)
     except ToolError as error:
@@ -70,6 +84,8 @@ def _file_problem(name: str, session: Session) -> str | None:
 async def _command_problem(
     command: str, job: Job, state: PlanningState, session: Session, emit: Emit
 ) -> str | None:
+    if not command:
+        return f"Its check `{COMMAND}` names no command."
     opened = await open_scope(
         session,
         Toolset({bash.name: bash}, None),
@@ -100,7 +116,7 @@ async def _asked(job: Job, state: PlanningState, session: Session, emit: Emit) -
         text=job["text"],
         done_when=job["done_when"],
         result=job["result"],
-        files="\n".join(job["files"]) or "none that are known",
+        files=await asyncio.to_thread(evidence_of, job["files"], session.workspace),
     )
     call = ModelCall(
         system=plan_check(),
@@ -112,6 +128,22 @@ async def _asked(job: Job, state: PlanningState, session: Session, emit: Emit) -
     )
     reply, usage = await call_model(call, session, emit)
     return Finding(read_verdict(reply), usage)
+
+
+def evidence_of(paths: Sequence[str], workspace: Workspace) -> str:
+    """Show what files hold, as far as they are text. Blocks."""
+    share = EVIDENCE_CHARS // max(1, len(paths))
+    return "\n\n".join(_shown(path, workspace, share) for path in paths) or "none that are known"
+
+
+def _shown(path: str, workspace: Workspace, chars: int) -> str:
+    try:
+        with workspace.resolve(path).open("rb") as file:
+            size, start = os.fstat(file.fileno()).st_size, file.read(4 * chars)
+    except (OSError, ToolError):
+        return f"{path} (gone)"
+    head = f"{path} ({size:,} bytes)"
+    return head if b"\0" in start else f"{head}\n{start.decode('utf-8', 'replace')[:chars]}"
 
 
 def read_verdict(reply: AIMessage) -> str | None:

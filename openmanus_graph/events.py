@@ -14,7 +14,6 @@ from pydantic import ConfigDict, Discriminator, TypeAdapter, with_config
 from typing_extensions import TypedDict
 
 from openmanus_graph.state.manus import Artifact
-from openmanus_graph.state.plan import Step
 from openmanus_graph.state.reducers import Usage
 
 Emit = Callable[[dict[str, Any]], None]
@@ -187,18 +186,6 @@ Event = Annotated[
 def notice(emit: Emit, text: str, level: Literal["info", "warning", "error"] = "warning") -> None:
     """Tell the person something in one line."""
     emit({"type": "notice", "level": level, "text": text})
-
-
-def step_event(kind: Literal["step_start", "step_end"], step: Step, status: str) -> dict[str, Any]:
-    """Return the event of a plan's step that begins, or that was looked at after its run."""
-    spent: tuple[str, ...] = ("seconds", "cost_usd") if kind == "step_end" else ()
-    return {
-        "type": kind,
-        "id": step["id"],
-        "executor": step["executor"],
-        "status": status,
-        **{key: value for key, value in step.items() if key in spent},
-    }
 
 
 GRAPH_EVENTS = (

@@ -1,19 +1,22 @@
 """What a plan's execution does next: pure decisions over the planning graph's state."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 from openmanus_graph.history import last_user_message
+from openmanus_graph.limits import LimitReason, Progress
+from openmanus_graph.models.condensed import cut_middle
 from openmanus_graph.plans import dependents, plan_text, ready_steps
 from openmanus_graph.settings import Settings
 from openmanus_graph.state.plan import Plan, Step
 from openmanus_graph.state.planning import Job, PlanningState
-from openmanus_graph.state.reducers import Usage
 
 MAX_ATTEMPTS = 2
 MAX_REPLANS = 2
 RESULT_CHARS = 6000
 """Of a step's result as other steps and the summary see it."""
+RESULTS_CHARS = 60_000
+"""Of all the results that one of them sees."""
 
 
 def jobs_of(state: PlanningState) -> list[Job]:
@@ -47,37 +50,36 @@ def new_job(step: Step) -> Job:
         attempt=0,
         failures=0,
         lane=0,
-        max_cost_usd=0.0,
-        max_total_tokens=None,
         outcome="",
+        paused=None,
         seconds=0.0,
         cost_usd=0.0,
         links=[],
         files=[],
+        wrote=[],
     )
 
 
 def begun_jobs(jobs: Sequence[Job], limit: int) -> dict[str, dict[str, Any]]:
-    """Return the updates that begin the steps which may begin now.
+    """Return the updates that begin the steps which may begin now, or go on.
 
     Args:
         jobs: The plan.
         limit: How many may run at once.
     """
     by_id = {job["id"]: job for job in jobs}
-    ready = [by_id[step["id"]] for step in ready_steps(jobs)][:limit]
+    halted = to_run(jobs)
+    ready = [*halted, *(by_id[step["id"]] for step in ready_steps(jobs))]
+    waits = dict.fromkeys((job["id"] for job in halted[limit:]), {"status": "not_started"})
     free = list(range(limit))
     begun: dict[str, dict[str, Any]] = {}
-    for job in ready:
+    for job in ready[:limit]:
         lane = _lane(job, by_id, free)
         free.remove(lane)
-        begun[job["id"]] = {
-            "status": "in_progress",
-            "attempt": job["attempt"] + 1,
-            "lane": lane,
-            "outcome": "",
-        }
-    return begun
+        again = job["status"] == "in_progress" or job["paused"] is not None
+        attempt = job["attempt"] + (0 if again else 1)
+        begun[job["id"]] = {"status": "in_progress", "attempt": attempt, "lane": lane}
+    return {**waits, **begun}
 
 
 def _lane(job: Job, by_id: Mapping[str, Job], free: Sequence[int]) -> int:
@@ -103,50 +105,67 @@ def _needs(job: Job, blocked: set[str]) -> str:
     return f"Not begun: it needs {missing}, which could not be done."
 
 
-def share(usage: Usage, settings: Settings, steps: int) -> dict[str, Any]:
-    """Return the limits of each of some steps that begin together: what is left, in equal parts."""
-    parts = max(1, steps)
-    dollars = max(0.0, settings.max_cost_usd - usage["cost_usd"])
-    tokens = None
-    if settings.max_total_tokens is not None:
-        used = usage["input_tokens"] + usage["output_tokens"]
-        tokens = max(1, (settings.max_total_tokens - used) // parts)
-    return {"max_cost_usd": dollars / parts, "max_total_tokens": tokens}
+def progress_of(state: PlanningState, settings: Settings) -> Progress:
+    """Return how far the whole run has come. Its steps count only where somebody limited them."""
+    steps = state["step_count"] if settings.max_steps_set else 0
+    return Progress(steps, state["usage"], state["elapsed_s"])
 
 
 def given_text(job: Job, steps: Mapping[str, Job]) -> str:
     """Write what a step is given beside its text."""
+    needed = [steps[name] for name in job["depends_on"]]
+    chars = _share_of_chars(len(needed))
     parts = [
-        f"Result of step {name} ({steps[name]['text']}):\n{steps[name]['result']}"
-        for name in job["depends_on"]
+        f"Result of step {one['id']} ({one['text']}):\n{cut_middle(one['result'], chars)}"
+        for one in needed
     ]
-    if job["notes"] and job["attempt"] > 1:
+    if job["failures"]:
         parts.append(f"It was tried before and failed: {job['notes']} Do it another way.")
     if job["done_when"]:
         parts.append(f"It counts as done when: {job['done_when']}")
     return "\n\n".join(parts)
 
 
+def _share_of_chars(results: int) -> int:
+    return min(RESULT_CHARS, RESULTS_CHARS // max(1, results))
+
+
 def results_text(jobs: Sequence[Job]) -> str:
     """Write all steps with what came of them."""
-    return "\n\n".join(map(_result_text, jobs))
+    chars = _share_of_chars(len(jobs))
+    return "\n\n".join(_result_text(job, chars) for job in jobs)
 
 
-def _result_text(job: Job) -> str:
+def _result_text(job: Job, chars: int) -> str:
     came_of_it = job["result"] if job["status"] == "completed" else job["notes"]
-    return f"Step {job['id']} ({job['status']}): {job['text']}\n{came_of_it}".strip()
+    if job["paused"] is not None:
+        came_of_it = "Not done yet; it goes on where it stopped when the run is resumed."
+    status = job["status"].replace("_", " ")
+    text = f"Step {job['id']} ({status}): {job['text']}\n{cut_middle(came_of_it, chars)}"
+    return text.strip()
 
 
-def shared_files(jobs: Sequence[Job]) -> Iterator[tuple[str, list[str]]]:
-    """Yield the files that several of these steps wrote, with the steps' ids."""
-    for path in sorted({path for job in jobs for path in job["files"]}):
-        writers = [job["id"] for job in jobs if path in job["files"]]
-        if len(writers) > 1:
-            yield path, writers
+def shared_files(jobs: Sequence[Job], ran: Sequence[Job]) -> Iterator[tuple[str, list[str]]]:
+    """Yield the files that steps wrote which do not know of each other, with the steps' ids.
+
+    Args:
+        jobs: The plan.
+        ran: The steps that ran just now; what was told before is not told again.
+    """
+    for path in sorted({path for job in ran for path in job["wrote"]}):
+        writers = [job["id"] for job in jobs if path in job["wrote"]]
+        after = {name: {name, *dependents(jobs, [name])} for name in writers}
+        rivals = [
+            one
+            for one in writers
+            if any(one not in after[other] and other not in after[one] for other in writers)
+        ]
+        if rivals:
+            yield path, rivals
 
 
 def to_run(jobs: Sequence[Job]) -> list[Job]:
-    """Return the steps that have begun."""
+    """Return the steps that have begun, or were halted by a limit."""
     return [job for job in jobs if job["status"] == "in_progress" and not job["outcome"]]
 
 
@@ -165,14 +184,22 @@ def after_review(job: Job, problem: str | None, replans: int) -> dict[str, Any]:
     """
     if problem is None:
         return {"status": "completed", "notes": "", "outcome": ""}
-    if job["outcome"] == "budget":  # it begins again if there is more; at a limit the run stops
-        return {"status": "not_started", "notes": problem, "outcome": ""}
     failures = job["failures"] + 1
     failed = {"notes": problem, "failures": failures}
     if failures < MAX_ATTEMPTS:
         return {**failed, "status": "not_started", "outcome": ""}
     mend = replans < MAX_REPLANS
     return {**failed, "status": "blocked", "outcome": "failed" if mend else ""}
+
+
+def halted_by(jobs: Sequence[Job]) -> LimitReason | None:
+    """Return the limit of the whole run that ended one of these steps, if one did."""
+    return next((job["outcome"] for job in jobs if is_limit(job["outcome"])), None)
+
+
+def is_limit(outcome: str | None) -> TypeGuard[LimitReason]:
+    """Say whether a limit of the whole run ended something: it did not fail, and can go on."""
+    return outcome in ("max_steps", "budget", "timeout")
 
 
 def ending(jobs: Sequence[Job]) -> dict[str, Any]:

@@ -5,7 +5,6 @@ Approvals have the `HITLRequest` form that agent-chat-ui and Agent Inbox underst
 """
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
@@ -14,7 +13,6 @@ from openmanus_graph.plan_view import editable, plan_for_review
 from openmanus_graph.state.plan import Plan
 
 _PLAN_TOOL = "planning"
-_AS_JSON = re.compile(r'\s*(\{|\[\s*[{"])')
 Kind = Literal["question", "approval", "unknown_outcome"]
 
 
@@ -82,22 +80,6 @@ def plan_of_request(request: Mapping[str, Any]) -> str:
     return json.dumps(request["calls"][0]["args"], ensure_ascii=False, indent=1) + "\n"
 
 
-def read_plan_decision(value: Any) -> Decision | None:
-    """Understand an answer to a plan: a decision, edited steps (also as JSON), or words.
-
-    Raises:
-        ValueError: It looks like JSON and is none.
-    """
-    if isinstance(value, str) and _AS_JSON.match(value):
-        value = json.loads(value)
-    if isinstance(value, list):
-        return Decision("edit", args={"steps": cast("list[Any]", value)})
-    fields = _fields(value)
-    if "steps" in fields and "type" not in fields:
-        return Decision("edit", args={k: v for k, v in fields.items() if k in ("title", "steps")})
-    return read_decision(value)
-
-
 def allowed_decisions(request: Mapping[str, Any]) -> list[str]:
     """Return the decisions that answer a request."""
     return list(request["review_configs"][0]["allowed_decisions"])
@@ -125,8 +107,8 @@ def read_decision(value: Any) -> Decision | None:
         case "respond" | "response":
             return Decision("respond", message=message or _text(fields.get("args")))
         case "edit":
-            edited = _fields(fields.get("edited_action") or fields.get("args") or fields)
-            args = edited.get("args")
+            edited = fields.get("edited_action") or fields.get("args")
+            args = _fields(edited).get("args", edited)
             return Decision("edit", args=_fields(args)) if isinstance(args, Mapping) else None
         case _:
             return None

@@ -5,7 +5,7 @@ from typing import Literal
 
 from openmanus_graph.settings import Settings
 from openmanus_graph.state.manus import ManusState
-from openmanus_graph.state.reducers import Usage, no_usage
+from openmanus_graph.state.reducers import Usage, add_usage, no_usage
 
 LimitReason = Literal["max_steps", "budget", "timeout"]
 
@@ -25,6 +25,11 @@ class Progress:
     steps: int
     usage: Usage
     elapsed_s: float
+
+    def plus(self, other: "Progress") -> "Progress":
+        """Add what a run side by side has spent; its time is not added."""
+        usage = add_usage(self.usage, other.usage)
+        return Progress(self.steps + other.steps, usage, self.elapsed_s)
 
     @classmethod
     def of(cls, state: ManusState) -> "Progress":
@@ -66,11 +71,17 @@ def deadline(settings: Settings, started: float, elapsed_s: float) -> float | No
     return None if settings.timeout_s is None else started + settings.timeout_s - elapsed_s
 
 
-def limit_text(reason: LimitReason, settings: Settings) -> str:
-    """Say in words which limit ended the run, and how to go on."""
+def limit_text(reason: LimitReason, settings: Settings, steps: str = "steps") -> str:
+    """Say in words which limit ended the run, and how to go on.
+
+    Args:
+        reason: The limit.
+        settings: Hold what it is.
+        steps: What `max_steps` counts, where a step is something else.
+    """
     match reason:
         case "max_steps":
-            what, option = f"{settings.max_steps} steps", "--max-steps"
+            what, option = f"{settings.max_steps} {steps}", "--max-steps"
         case "timeout":
             what, option = f"{settings.timeout_s:g} seconds", "--timeout"
         case "budget":

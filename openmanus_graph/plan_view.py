@@ -4,13 +4,10 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from openmanus_graph.plans import MARKS, plan_text
 from openmanus_graph.state.plan import Plan, Step
 
 RESULT_CHARS = 600
 """Of a step's result in the checklist; the whole is in the thread."""
-WHOLE_STEPS, BESIDE_STEPS = 20, 6
-"""Steps of a plan that is shown whole to those who do it; else, those before and after theirs."""
 EDITABLE = ("id", "text", "executor", "depends_on", "done_when")
 _BOXES = {"not_started": "[ ]", "in_progress": "[→]", "completed": "[x]", "blocked": "[!]"}
 """Markdown's own box for what is done."""
@@ -38,27 +35,6 @@ def plan_as_json(plan: Plan) -> str:
 def editable(step: Step) -> dict[str, Any]:
     """Return the fields of a step that a person may change."""
     return {key: value for key, value in step.items() if key in EDITABLE}
-
-
-def plan_around(plan: Plan, step_id: str) -> str:
-    """Write a plan for whoever does one step of it; of a long one the part round that step.
-
-    Each step keeps what it was told: with the whole of a long plan, storage would grow with the
-    square of its steps.
-    """
-    steps = plan["steps"]
-    if len(steps) <= WHOLE_STEPS:
-        return plan_text(plan)
-    place = next(index for index, step in enumerate(steps) if step["id"] == step_id)
-    near = {*range(place - BESIDE_STEPS, place + BESIDE_STEPS + 1)}
-    shown = [
-        f"{index}. {MARKS[step['status']]} {_one_line(step['text'])}"
-        for index, step in enumerate(steps)
-        if index in near or step["id"] in steps[place]["depends_on"][:WHOLE_STEPS]
-    ]
-    done = sum(step["status"] == "completed" for step in steps)
-    head = f"Plan: {plan['title']} ({done} of {len(steps)} steps completed); the part round yours:"
-    return "\n".join([head, *shown])
 
 
 def plan_document(plan: Plan) -> str:

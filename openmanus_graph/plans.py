@@ -7,6 +7,8 @@ from typing import Any
 from openmanus_graph.state.plan import Plan, Step, StepStatus
 
 MAX_STEPS = 100
+NEAR = 12
+"""Steps before and after one that are shown of a long plan: each step's request holds them."""
 MARKS: Mapping[StepStatus, str] = {
     "not_started": "[ ]",
     "in_progress": "[→]",
@@ -123,7 +125,9 @@ def _step_problems(
                 f"step {step['id']} names executor {step['executor']!r}; known: {names}"
             )
         for need in step["depends_on"]:
-            if need not in known:
+            if need == step["id"]:
+                problems.append(f"step {need} depends on itself")
+            elif need not in known:
                 problems.append(f"step {step['id']} depends on {need!r}, which does not exist")
     if ring := _ring(steps):
         problems.append(f"steps {', '.join(ring)} depend on each other in a circle")
@@ -132,10 +136,16 @@ def _step_problems(
 
 def _ring(steps: Sequence[Step]) -> list[str]:
     """Return steps that can never begin, because they wait for each other."""
-    waiting = {step["id"]: set(step["depends_on"]) for step in steps}
-    while free := [name for name, needs in waiting.items() if not needs & waiting.keys()]:
-        for name in free:
-            del waiting[name]
+    waiting = {step["id"]: {*step["depends_on"]} - {step["id"]} for step in steps}
+    before = 0
+    while before != len(waiting):
+        before = len(waiting)
+        needed = {need for needs in waiting.values() for need in needs}
+        waiting = {
+            name: needs & waiting.keys()
+            for name, needs in waiting.items()
+            if needs & waiting.keys() and name in needed
+        }
     return list(waiting)
 
 
@@ -157,9 +167,17 @@ def dependents(steps: Sequence[Step], roots: Collection[str]) -> list[str]:
     return [step["id"] for step in steps if step["id"] in found and step["id"] not in roots]
 
 
-def plan_text(plan: Plan) -> str:
-    """Write a plan as the `planning` tool shows it."""
+def plan_text(plan: Plan, around: int | None = None) -> str:
+    """Write a plan as the `planning` tool shows it.
+
+    Args:
+        plan: All of it.
+        around: Index of a step; of a long plan only those near it are shown then.
+    """
     steps = plan["steps"]
+    shown = range(len(steps))
+    if around is not None:
+        shown = range(max(0, around - NEAR), min(len(steps), around + NEAR + 1))
     counts = {status: sum(s["status"] == status for s in steps) for status in MARKS}
     done, total = counts["completed"], len(steps)
     share = f" ({100 * done / total:.1f}%)" if total else ""
@@ -174,8 +192,13 @@ def plan_text(plan: Plan) -> str:
         "",
         "Steps:",
     ]
-    for index, step in enumerate(steps):
+    if shown.start:
+        lines.append(f"... ({shown.start} steps before)")
+    for index in shown:
+        step = steps[index]
         lines.append(f"{index}. {MARKS[step['status']]} {step['text']}")
         if step["notes"]:
             lines.append(f"   Notes: {step['notes']}")
+    if left := len(steps) - shown.stop:
+        lines.append(f"... ({left} steps after)")
     return "\n".join(lines)

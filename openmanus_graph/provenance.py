@@ -137,14 +137,15 @@ def _identities(text: str) -> Iterator[str]:
         yield identity.partition("#")[0].rstrip("/")
 
 
-def _strings(value: Any) -> Iterator[str]:  # arguments are any JSON
+def strings_in(value: Any) -> Iterator[str]:
+    """Yield every text in arguments, which are any JSON."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
-        yield from _strings(list(cast("dict[str, Any]", value).values()))
+        yield from strings_in(list(cast("dict[str, Any]", value).values()))
     elif isinstance(value, list | tuple):
         for item in cast("Sequence[Any]", value):
-            yield from _strings(item)
+            yield from strings_in(item)
 
 
 @dataclass
@@ -203,7 +204,7 @@ class _Record:
             if self.tainted and self._is_program(call["name"], call["args"]):
                 self._composed = True
         if self.tainted:
-            arguments = _strings([call["args"] for call in reply.tool_calls])
+            arguments = strings_in([call["args"] for call in reply.tool_calls])
             self._written += unquote("\n".join([reply.text, *arguments])) + "\n"
 
     def _take_result(self, result: ToolMessage) -> None:

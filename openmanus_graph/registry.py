@@ -13,7 +13,7 @@ import threading
 import uuid
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from langchain_core.callbacks import AsyncCallbackHandler, BaseCallbackManager
 from langchain_core.runnables import RunnableConfig
@@ -21,7 +21,9 @@ from langgraph.config import get_config
 from langgraph.runtime import Runtime
 
 from openmanus_graph.config import resolve_context
-from openmanus_graph.sessions import Session
+from openmanus_graph.limits import Progress
+from openmanus_graph.sessions import LANE_SEPARATOR, Session
+from openmanus_graph.state.reducers import Usage, no_usage
 
 LANE_KEY = "openmanus_lane"
 """Metadata of a run inside another one that gets a session of its own: runs side by side must not
@@ -84,6 +86,29 @@ def saved_thread(config: RunnableConfig) -> str | None:
     if configurable.get(CHECKPOINTER_KEY) is None:
         return None
     return str(configurable["thread_id"])
+
+
+async def spent_beside(config: RunnableConfig) -> Progress:
+    """Return what the steps beside this one had spent that ended before it began.
+
+    After a crash or a question only unfinished ones run again; what the others brought waits to be
+    merged into the state when these end, too.
+    """
+    spent = Progress(0, no_usage(), 0.0)
+    thread = saved_thread(config)
+    if thread is None:
+        return spent
+    configurable = config.get("configurable", {})
+    # The namespace of this node is its flow's, then `run_step`, then the executor.
+    around = configurable["checkpoint_ns"].split("|")[:-2]
+    place = {"thread_id": thread, "checkpoint_ns": "|".join(around)}
+    head = await configurable[CHECKPOINTER_KEY].aget_tuple({"configurable": place})
+    for _, channel, value in (head.pending_writes or ()) if head else ():
+        if channel == "usage" and isinstance(value, dict):
+            spent = spent.plus(Progress(0, cast("Usage", value), 0.0))
+        elif channel == "step_count" and isinstance(value, int):
+            spent = spent.plus(Progress(value, no_usage(), 0.0))
+    return spent
 
 
 @contextlib.asynccontextmanager
@@ -212,7 +237,7 @@ def _configure(
 
 
 def _lane_key(key: str, lane: str) -> str:
-    return f"{key}\0{lane}"
+    return f"{key}{LANE_SEPARATOR}{lane}"
 
 
 def _close(key: str) -> None:

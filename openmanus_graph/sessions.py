@@ -23,6 +23,8 @@ SESSION_KEY = "openmanus_session"
 ASK_KEY = "openmanus_ask"
 MODEL_KEY = "openmanus_model"
 PLANS_KEY = "openmanus_plans"
+LANE_SEPARATOR = "\0"
+"""Between the key of a run's session and the lane of a run inside it."""
 
 
 class Handle(Protocol):
@@ -65,6 +67,11 @@ class Session:
         """Handles of whose end the model was told at once: nothing is held by them any more."""
         self._cache: dict[Any, Any] = {}
         self._lock = threading.RLock()
+
+    @property
+    def is_inner(self) -> bool:
+        """Whether its run is a step of a plan, and so not what the person watches."""
+        return LANE_SEPARATOR in self.key
 
     def configure(self, settings: Settings) -> None:
         """Take over the settings of the thread's next run. Blocks if handles do not fit them."""

@@ -140,6 +140,8 @@ class Settings:
     """Configuration and key files that tools must not reach."""
     sandbox: SandboxSettings
     max_steps: int = 20
+    max_steps_set: bool = False
+    """Whether somebody set it: then it bounds a whole plan, else each of its steps."""
     max_cost_usd: float = MAX_COST_USD
     max_total_tokens: int | None = None
     timeout_s: float | None = None

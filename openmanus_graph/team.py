@@ -1,16 +1,18 @@
 """Who does the steps of a plan: graphs by name."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from langgraph.pregel import Pregel
 
-from openmanus_graph.agents import describe_agent
+from openmanus_graph.agents import default_executors, describe_agent
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.plans import EXECUTOR_NAME
 
 Executor = Pregel[Any, Any, Any, Any]
+log = logging.getLogger(__name__)
 Executors = Executor | Sequence[Executor] | Mapping[str, Executor]
 
 
@@ -40,13 +42,31 @@ def make_team(executors: Executors) -> Team:
     if not team:
         raise ConfigError("A planning graph needs at least one executor.")
     for name, graph in team.items():
-        if not EXECUTOR_NAME.fullmatch(name):
-            raise ConfigError(f"Executor {name!r}: a name has letters, digits, _ and - only.")
-        if not isinstance(graph, Pregel):
-            raise ConfigError(f"Executor {name!r} is no compiled graph: {graph!r}.")
-        if "messages" not in graph.channels:
-            raise ConfigError(f"Executor {name!r} has no `messages` in its state.")
+        if problem := _problem(name, graph):
+            raise ConfigError(problem)
     return Team(team)
+
+
+def default_team() -> Team:
+    """Collect the agents that there are. Those of others that are no executors are left out."""
+    found: dict[str, Any] = {}
+    for name, graph in default_executors().items():
+        if problem := _problem(name, graph):
+            log.warning("%s", problem)
+        else:
+            found[name] = graph
+    return Team(found)
+
+
+def _problem(name: str, graph: Any) -> str | None:
+    """Say why something is no executor."""
+    if not EXECUTOR_NAME.fullmatch(name):
+        return f"Executor {name!r}: a name has letters, digits, _ and - only."
+    if not isinstance(graph, Pregel):
+        return f"Executor {name!r} is no compiled graph: {graph!r}."
+    if "messages" not in graph.channels:
+        return f"Executor {name!r} has no `messages` in its state."
+    return None
 
 
 def _named(executors: Any) -> Mapping[str, Any]:

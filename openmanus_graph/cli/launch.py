@@ -6,12 +6,13 @@ import datetime
 import logging
 import mimetypes
 import secrets
+import shlex
 import shutil
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from openmanus_graph.agents import DEFAULT_AGENT
+from openmanus_graph.agents import DEFAULT_AGENT, FLOW
 from openmanus_graph.cli.options import InputOptions, OutputOptions, RunOptions
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.models.failure_words import redact
@@ -62,7 +63,14 @@ def take_thread(given: InputOptions, options: RunOptions) -> tuple[str, str, Run
     known = find_thread(given.thread)
     if known is None:
         return given.thread, given.agent or DEFAULT_AGENT, options
-    return known.id, given.agent or known.agent, options.over(known.options)
+    agent = given.agent or known.agent
+    if known.status == "waiting" and FLOW in (agent, known.agent):
+        raise ConfigError(
+            f"Thread {known.id} waits for an answer, and a new task would drop its plan. Answer it "
+            f"(openmanus resume {shlex.quote(known.id)} --approve, --reject or --answer TEXT), or "
+            "give the task another --thread."
+        )
+    return known.id, agent, options.over(known.options)
 
 
 def to_context(options: RunOptions) -> "Context":

@@ -52,9 +52,10 @@ def plan(
     task: Annotated[str, typer.Argument(help="What to do; - reads it from stdin.")],
 ) -> None:
     """Do one task by a plan, whose steps run side by side."""
+    from openmanus_graph.agents import FLOW
     from openmanus_graph.cli.run import run_task
 
-    raise typer.Exit(run_task(task, replace(given, agent="planning"), options, output))
+    raise typer.Exit(run_task(task, replace(given, agent=FLOW), options, output))
 
 
 @app.command()

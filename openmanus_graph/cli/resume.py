@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from openmanus_graph.persistence.threads import Thread
 
 
+QUESTION_CHARS = 100
+
+
 @dataclass(frozen=True)
 class Reply:
     """What the person says to an open question."""
@@ -108,12 +111,24 @@ def _answered(state: "StateSnapshot", value: Any, wanted: str | None) -> Any:
 
     open_ids = [waiting.id for waiting in state.interrupts]
     if wanted is not None and wanted not in open_ids:
-        raise ConfigError(f"There is no question {wanted}. Open: {', '.join(open_ids)}.")
+        raise ConfigError(f"There is no question {wanted}. Open:{_listed(state)}")
     if value is None:
         return None  # asked again: on a terminal the person can answer then
     if wanted is None and len(open_ids) > 1:
-        raise ConfigError(f"Several questions are open; choose with --id: {', '.join(open_ids)}.")
+        raise ConfigError(f"Several questions are open; choose one with --id:{_listed(state)}")
     return Command(resume={wanted or open_ids[0]: value})
+
+
+def _listed(state: "StateSnapshot") -> str:
+    """Write the open questions, a line each."""
+    from openmanus_graph.cli.text import printable
+    from openmanus_graph.events import interrupt_event
+
+    asked = ((one.id, interrupt_event(one)["question"]) for one in state.interrupts)
+    lines = (
+        f"{name}  {printable(' '.join(text.split()))[:QUESTION_CHARS]}" for name, text in asked
+    )
+    return "".join(f"\n  {line}" for line in lines)
 
 
 async def _state(thread: str, agent: str) -> "tuple[StateSnapshot, str]":

@@ -17,6 +17,7 @@ from langgraph.runtime import RunControl
 from langgraph.types import Command, Interrupt
 
 from openmanus_graph.agents import build_agent
+from openmanus_graph.cli.bill import read_bill
 from openmanus_graph.cli.failures import ToldError, complaint_of, is_storage_fault
 from openmanus_graph.cli.lock import hold_thread
 from openmanus_graph.cli.sources import Sources
@@ -222,7 +223,7 @@ class _Driver:
             "stop_reason": reason or "error",
             "answer": answer,
             "structured": values.get("structured"),
-            "usage": values.get("usage") or no_usage(),
+            "usage": await read_bill(self.graph, self.config, state),
             "artifacts": values.get("artifacts") or [],
         }
         self._emit(type="final", **final)

@@ -88,6 +88,7 @@ def resolve_settings(context: Context, thread: str) -> Settings:
         protected=tuple(dict.fromkeys(path.resolve() for path in protected)),
         sandbox=sandbox,
         max_steps=pick("max_steps", 20),
+        max_steps_set=pick("max_steps") is not None,
         max_cost_usd=pick("max_cost_usd", MAX_COST_USD),
         max_total_tokens=token_limit,
         timeout_s=pick("timeout_s"),

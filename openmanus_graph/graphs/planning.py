@@ -10,7 +10,6 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import Runtime
 from langgraph.store.base import BaseStore
 
-from openmanus_graph.agents import default_executors
 from openmanus_graph.nodes.approve_plan import approve_plan, route_after_approve_plan
 from openmanus_graph.nodes.create_plan import create_plan, route_after_create_plan
 from openmanus_graph.nodes.finalize import finalize
@@ -19,17 +18,11 @@ from openmanus_graph.nodes.run_step import run_step
 from openmanus_graph.nodes.schedule import route_after_schedule, schedule
 from openmanus_graph.registry import SessionKeeper
 from openmanus_graph.state.context import Context
-from openmanus_graph.state.planning import (
-    PlanningInput,
-    PlanningOutput,
-    PlanningState,
-    StepInput,
-    StepOutput,
-    StepState,
-)
-from openmanus_graph.team import Executor, Executors, Team, make_team
+from openmanus_graph.state.manus import ManusInput, ManusOutput
+from openmanus_graph.state.planning import PlanningState, StepInput, StepOutput, StepState
+from openmanus_graph.team import Executor, Executors, Team, default_team, make_team
 
-PlanningGraph = CompiledStateGraph[PlanningState, Context, PlanningInput, PlanningOutput]
+PlanningGraph = CompiledStateGraph[PlanningState, Context, ManusInput, ManusOutput]
 StepGraph = CompiledStateGraph[StepState, Context, StepInput, StepOutput]
 
 
@@ -53,12 +46,12 @@ def build_planning_graph(
     Raises:
         ConfigError: Something is no executor.
     """
-    team = make_team(default_executors() if executors is None else executors)
+    team = default_team() if executors is None else make_team(executors)
     builder = StateGraph(
         PlanningState,
         context_schema=Context,
-        input_schema=PlanningInput,
-        output_schema=PlanningOutput,
+        input_schema=ManusInput,
+        output_schema=ManusOutput,
     )
     builder.add_node("create_plan", partial(create_plan, team=team))
     builder.add_node("approve_plan", partial(approve_plan, team=team))

@@ -23,15 +23,16 @@ from langchain_core.messages import (
 )
 from langchain_core.prompt_values import ChatPromptValue
 
+from openmanus_graph.budget import reserved
 from openmanus_graph.events import Emit, notice
 from openmanus_graph.history import run_messages
-from openmanus_graph.limits import LimitReached, Progress, limit_reached
+from openmanus_graph.limits import LimitReached, Progress
 from openmanus_graph.models.abilities import context_window, sees_images
 from openmanus_graph.models.build import model_name, prepare_model
 from openmanus_graph.models.caching import with_cache_marks
 from openmanus_graph.models.chunks import merged_message
 from openmanus_graph.models.identity import provider_of
-from openmanus_graph.models.prices import cost_usd, usage_of
+from openmanus_graph.models.prices import CallUsage, cost_usd, tokens_of, usage_of
 from openmanus_graph.models.projection import Pictures, Projector, picture_paths, steering_message
 from openmanus_graph.models.retries import max_retries_of, with_retries
 from openmanus_graph.models.storable import storable
@@ -40,6 +41,8 @@ from openmanus_graph.settings import ModelSettings, Settings
 from openmanus_graph.state.reducers import Usage
 from openmanus_graph.tools.toolset import Toolset
 
+EXPECTED_OUTPUT_TOKENS = 500
+"""Of a call that is not made yet."""
 LiveState = Callable[[bool], Awaitable[tuple[str, str | None]]]
 
 
@@ -54,6 +57,8 @@ class ModelCall:
     tools: Toolset
     progress: Progress
     step: int
+    counted: bool = False
+    """Whether it is a step of an agent, of which there may be a limited number."""
     live: LiveState | None = None
     """Returns what a tool shows now, as text and, if the model sees (the argument), as a data URL;
     it stands after the steering text."""
@@ -67,10 +72,26 @@ async def call_model(call: ModelCall, session: Session, emit: Emit) -> tuple[AIM
         ModelError: The call failed for good; holds a sentence for the person.
         ConfigError: The model's settings are wrong.
     """
+    expected = partial(_expected, call, session)
+    async with reserved(session.key, call.progress, session.settings, expected) as reservation:
+        reply, usage = await _called(call, session, emit)
+        if reservation is not None:
+            reservation.spent = usage
+        return reply, usage
+
+
+async def _expected(call: ModelCall, session: Session) -> Progress:
+    """Estimate what a call will cost."""
+    chosen = session.settings.main
+    await prepare_model(chosen)
+    tokens = tokens_of(call.history, call.system, call.steering, call.tools.definitions)
+    used = CallUsage(input_tokens=tokens, cached_tokens=0, output_tokens=EXPECTED_OUTPUT_TOKENS)
+    usage, _ = await asyncio.to_thread(_priced, used, chosen, session.settings)
+    return Progress(int(call.counted), usage, 0)
+
+
+async def _called(call: ModelCall, session: Session, emit: Emit) -> tuple[AIMessage, Usage]:
     settings = session.settings
-    reason = limit_reached(call.progress, settings)
-    if reason is not None:
-        raise LimitReached(reason)
     shown = _projector(session).pictured(call.history)
     chosen, model = await choose_model(shown, call, settings)
     request = await _request(shown, call, chosen, model, session, emit)
@@ -210,8 +231,11 @@ def _account(
     settings: Settings,
 ) -> tuple[Usage, list[str]]:
     """Return what a call cost, and what about that is not known."""
+    return _priced(usage_of(reply, request, call.tools.definitions), chosen, settings)
+
+
+def _priced(used: CallUsage, chosen: ModelSettings, settings: Settings) -> tuple[Usage, list[str]]:
     name = model_name(chosen)
-    used = usage_of(reply, request, call.tools.definitions)
     plain = name.partition(":")[2] if isinstance(chosen.model, str) else name
     cost = cost_usd(plain, provider_of(chosen), used, settings.prices, base_url=chosen.base_url)
     unknown: list[str] = []

@@ -14,6 +14,7 @@ from langchain_core.messages.utils import count_tokens_approximately
 from openmanus_graph.events import Emit, notice
 from openmanus_graph.history import last_user_message
 from openmanus_graph.limits import LimitReached
+from openmanus_graph.models import prices
 from openmanus_graph.models.call_model import ModelCall, call_model, window_of
 from openmanus_graph.models.condensed import (
     Parts,
@@ -93,20 +94,13 @@ async def _try(call: ModelCall, session: Session, emit: Emit) -> Thought:
 
 
 def tokens_of(call: ModelCall) -> int:
-    """Estimate a request: the last reported figure, and what came after it."""
-    history = call.history
-    for position in range(len(history) - 1, -1, -1):
-        message = history[position]
-        if isinstance(message, AIMessage) and message.usage_metadata:
-            later = list(history[position + 1 :])
-            return message.usage_metadata["total_tokens"] + count_tokens_approximately(later)
-    return count_tokens_approximately(list(history)) + fixed_tokens(call)
+    """Estimate a request."""
+    return prices.tokens_of(call.history, call.system, call.steering, call.tools.definitions)
 
 
 def fixed_tokens(call: ModelCall) -> int:
     """Estimate what stands in each request beside the conversation."""
-    beside = [HumanMessage(call.system), HumanMessage(call.steering)]
-    return count_tokens_approximately(beside, tools=list(call.tools.definitions))
+    return prices.fixed_tokens(call.system, call.steering, call.tools.definitions)
 
 
 def is_full(call: ModelCall, window: int) -> bool:
@@ -163,7 +157,7 @@ class NotesWriter:
 
     def __init__(self, call: ModelCall, session: Session, emit: Emit) -> None:
         self._session, self._emit = session, emit
-        alone = replace(call, steering="", live=None, tools=Toolset({}, None))
+        alone = replace(call, steering="", counted=False, live=None, tools=Toolset({}, None))
         self._call = replace(alone, system=compaction_system())
         self.spent = no_usage()
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
-from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.messages.utils import count_tokens_approximately
 
 if TYPE_CHECKING:
@@ -71,6 +71,24 @@ def usage_of(
         written_tokens=_sum_of(details, "cache_creation"),
         reported_cost_usd=reported_cost,
     )
+
+
+def tokens_of(
+    history: Sequence[BaseMessage], system: str, steering: str, tools: Sequence[Mapping[str, Any]]
+) -> int:
+    """Estimate a request: the last reported figure, and what came after it."""
+    for position in range(len(history) - 1, -1, -1):
+        message = history[position]
+        if isinstance(message, AIMessage) and message.usage_metadata:
+            later = list(history[position + 1 :])
+            return message.usage_metadata["total_tokens"] + count_tokens_approximately(later)
+    return count_tokens_approximately(list(history)) + fixed_tokens(system, steering, tools)
+
+
+def fixed_tokens(system: str, steering: str, tools: Sequence[Mapping[str, Any]]) -> int:
+    """Estimate what stands in each request beside the conversation."""
+    beside = [HumanMessage(system), HumanMessage(steering)]
+    return count_tokens_approximately(beside, tools=[dict(tool) for tool in tools])
 
 
 def _sum_of(details: Mapping[str, object], ending: str) -> int:

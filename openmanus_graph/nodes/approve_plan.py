@@ -1,7 +1,9 @@
 """`approve_plan`: a person sees the plan before it is carried out."""
 
+import json
+import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from langchain_core.messages import HumanMessage
 from langgraph.runtime import Runtime
@@ -9,7 +11,7 @@ from langgraph.types import Overwrite, interrupt
 
 from openmanus_graph.errors import ToolError
 from openmanus_graph.flow import new_job, plan_of
-from openmanus_graph.interrupts import plan_request, read_plan_decision
+from openmanus_graph.interrupts import Decision, plan_request, read_decision
 from openmanus_graph.plan_file import show_plan
 from openmanus_graph.plans import PlanError, make_steps, plan_text
 from openmanus_graph.prompts import plan_rejected
@@ -19,6 +21,9 @@ from openmanus_graph.state.planning import PlanningState
 from openmanus_graph.team import Team
 from openmanus_graph.tools.planning import PLANNING, planning
 
+_AS_JSON = re.compile(r'\s*(\{|\[\s*[{"])')
+"""How JSON begins; `[SWE] shall do it` are words."""
+
 
 async def approve_plan(
     state: PlanningState, runtime: Runtime[Context], *, team: Team
@@ -26,22 +31,42 @@ async def approve_plan(
     """Wait for a person: approve, edit the steps, or reject with what to do better."""
     session = await enter_session(runtime)
     plan = plan_of(state)
-    await show_plan(plan, session.workspace, runtime.stream_writer)
+    await show_plan(plan, session, runtime.stream_writer)
     problem = ""
     while True:
         answer = interrupt(plan_request(plan, problem))
         try:
-            return _decided(answer, state, team)
+            return _decided(read_review(answer), state, team)
         except PlanError as error:
             problem = str(error)
 
 
-def _decided(answer: Any, state: PlanningState, team: Team) -> dict[str, Any]:
-    """Return what an answer means. PlanError: it cannot be carried out, and why."""
-    try:
-        decision = read_plan_decision(answer)
-    except ValueError as error:
-        raise PlanError(f"the steps are no JSON ({error})") from error
+def read_review(answer: Any) -> Decision | None:
+    """Understand an answer about a plan: a decision, or the steps as a person wants them.
+
+    Raises:
+        PlanError: It begins as JSON does, and is none.
+    """
+    if isinstance(answer, str) and _AS_JSON.match(answer):
+        try:
+            answer = json.loads(answer)
+        except ValueError as error:
+            raise PlanError(f"the answer is no JSON ({error})") from error
+    if isinstance(answer, list):
+        items = cast("list[Any]", answer)
+        decisions = bool(items) and all(isinstance(one, dict) and "type" in one for one in items)
+        return read_decision({"decisions": items}) if decisions else _edit({"steps": items})
+    if isinstance(answer, dict) and "steps" in answer and "type" not in answer:
+        return _edit(cast("dict[str, Any]", answer))
+    return read_decision(answer)
+
+
+def _edit(args: dict[str, Any]) -> Decision:
+    return Decision("edit", args=args)
+
+
+def _decided(decision: Decision | None, state: PlanningState, team: Team) -> dict[str, Any]:
+    """Return what a decision means. PlanError: it cannot be carried out, and why."""
     if decision is None:
         raise PlanError("that was no decision (approve, edit, reject, or what to change)")
     if decision.type == "approve":

@@ -12,8 +12,9 @@ from langgraph.runtime import Runtime
 from langgraph.types import Overwrite
 
 from openmanus_graph.artifacts import take_baseline
+from openmanus_graph.carried import carried_by
 from openmanus_graph.errors import ToolError
-from openmanus_graph.events import notice
+from openmanus_graph.events import Emit, notice
 from openmanus_graph.flow import (
     failed_for_good,
     jobs_of,
@@ -21,15 +22,18 @@ from openmanus_graph.flow import (
     mending_text,
     new_job,
     plan_of,
+    progress_of,
     task_of,
+    unfinished_plan,
 )
 from openmanus_graph.history import last_user_message
-from openmanus_graph.limits import LimitReached, Progress
+from openmanus_graph.limits import LimitReached
 from openmanus_graph.models.call_model import ModelCall, call_model
 from openmanus_graph.models.failures import ModelError
 from openmanus_graph.plans import PlanError, make_steps
 from openmanus_graph.prompts import plan_create, plan_mend, plan_missing
 from openmanus_graph.registry import enter_session
+from openmanus_graph.sessions import Session
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.plan import Step
 from openmanus_graph.state.planning import PlanningState
@@ -51,42 +55,58 @@ async def create_plan(state: PlanningState, runtime: Runtime[Context], *, team: 
     if begun:
         run, fork = begun["run_message"], bool(session.line)
         await asyncio.to_thread(take_baseline, session.workspace, run, anew=fork)
+        if state.get("order") and not state["reviewed"] and not state.get("stop_reason"):
+            notice(runtime.stream_writer, "The plan before, which nobody approved, is dropped.")
     now: PlanningState = {**state, **begun}  # type: ignore[typeddict-item]  # begun's keys are the state's
+    if begun and unfinished_plan(now) != "create_plan":  # it goes on with a plan it had made
+        return _begun(begun, session, now)
     drafts = now["drafts"] or _request(now)
     call = ModelCall(
         system=plan_create(roster=team.roster(), date=datetime.date.today().isoformat()),
         history=[*now["messages"], *drafts],
         steering="",
         tools=PLANNING,
-        progress=Progress(0, now["usage"], now["elapsed_s"]),
+        progress=progress_of(now, session.settings),
         step=now["step_count"] + 1,
+        counted=True,
     )
-    update: Update = {**begun, "status": None, "stop_reason": None, "answer": ""}
-    update |= {"step_count": call.step, "branch": session.on_line(now["branch"])}
-    if begun:
-        update["reviewed"] = not session.settings.review_plan
-        update |= {"usage": Overwrite(no_usage()), "elapsed_s": Overwrite(0.0)}
-        update["steps"] = Overwrite({})
+    update: Update = {"status": None, "stop_reason": None, "answer": ""}
+    update |= _begun(begun, session, now) if begun else {"branch": session.on_line(now["branch"])}
+    spent: Update = {}
     try:
         reply, usage = await call_model(call, session, runtime.stream_writer)
+        spent = {"usage": usage, "step_count": 1}
+        update |= _planned(reply, now, drafts, team, runtime.stream_writer)
     except LimitReached as limit:
         runtime.stream_writer({"type": "limit", "reason": limit.reason})
-        return update | {"status": "stopped", "stop_reason": limit.reason}
+        update |= {"status": "stopped", "stop_reason": limit.reason}
     except ModelError as error:
-        return update | {"status": "failed", "stop_reason": "error", "answer": error.sentence}
-    elapsed_s = now["elapsed_s"] + time.monotonic() - started
-    update["usage"] = Overwrite(usage) if begun else usage
-    update["elapsed_s"] = Overwrite(elapsed_s) if begun else elapsed_s
-    draft = read_draft(reply, now, team.names)
+        update |= {"status": "failed", "stop_reason": "error", "answer": error.sentence}
+    spent["elapsed_s"] = now["elapsed_s"] + time.monotonic() - started
+    return update | ({key: Overwrite(value) for key, value in spent.items()} if begun else spent)
+
+
+def _planned(
+    reply: AIMessage, state: PlanningState, drafts: Sequence[AnyMessage], team: Team, emit: Emit
+) -> Update:
+    """Return what a reply means: another try, the part that was mended, or the plan."""
+    draft = read_draft(reply, state, team.names)
     asked = sum(isinstance(message, AIMessage) for message in drafts) + 1
     if draft.steps is None and asked < MAX_DRAFTS and not draft.refused:
-        return update | {"drafts": [*drafts, reply, *draft.answers]}
-    if now["mending"]:
-        return update | _mended(now, draft)
+        return {"drafts": [*drafts, reply, *draft.answers]}
+    if state["mending"]:
+        return _mended(state, draft)
     if draft.steps is None:
-        notice(runtime.stream_writer, "The model made no plan; a plain one is used.")
-        draft = Draft(f"Plan for: {task_of(now)[:50]}", make_steps(FALLBACK, team.names))
-    return update | _placed(draft)
+        notice(emit, "The model made no plan; a plain one is used.")
+        draft = Draft(f"Plan for: {task_of(state)[:50]}", make_steps(FALLBACK, team.names))
+    return _placed(draft)
+
+
+def _begun(begun: Update, session: Session, state: PlanningState) -> Update:
+    """Return the update that begins a run: what counts up in the state begins anew."""
+    fresh = {key: Overwrite(begun[key]) for key in ("usage", "elapsed_s", "step_count", "steps")}
+    reviewed = begun.get("reviewed", not session.settings.review_plan)
+    return {**begun, **fresh, "reviewed": reviewed, "branch": session.on_line(state["branch"])}
 
 
 async def route_after_create_plan(
@@ -118,9 +138,12 @@ def begin_run(state: PlanningState) -> Update:
         "step_count": 0,
         "elapsed_s": 0.0,
         "usage": no_usage(),
+        "status": None,
+        "stop_reason": None,
         "answer": "",
         "structured": None,
         "artifacts": [],
+        **carried_by(message),
     }
 
 

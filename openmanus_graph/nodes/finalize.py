@@ -9,7 +9,7 @@ from langgraph.runtime import Runtime
 from openmanus_graph.artifacts import changed_files
 from openmanus_graph.errors import ToolError
 from openmanus_graph.events import Emit, notice
-from openmanus_graph.flow import ending, jobs_of, results_text, task_of
+from openmanus_graph.flow import ending, is_limit, jobs_of, results_text, task_of
 from openmanus_graph.limits import LimitReached, Progress, limit_text
 from openmanus_graph.models.call_model import ModelCall, call_model
 from openmanus_graph.models.failures import ModelError
@@ -72,5 +72,5 @@ def _structured(reply: AIMessage, wanted: Any) -> dict[str, Any]:
 
 def _unfinished(state: PlanningState, session: Session) -> str:
     reason = state.get("stop_reason")
-    why = limit_text(reason, session.settings) if reason in ("budget", "timeout") else ""
+    why = limit_text(reason, session.settings, "model calls") if is_limit(reason) else ""
     return "\n\n".join(filter(None, (results_text(jobs_of(state)), why)))

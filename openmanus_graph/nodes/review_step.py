@@ -6,11 +6,19 @@ from typing import Any, Literal
 from langgraph.runtime import Runtime
 
 from openmanus_graph.checks import check_job
-from openmanus_graph.events import notice, step_event
-from openmanus_graph.flow import after_review, jobs_of, plan_of, shared_files, to_review
+from openmanus_graph.events import notice
+from openmanus_graph.flow import (
+    after_review,
+    halted_by,
+    is_limit,
+    jobs_of,
+    plan_of,
+    shared_files,
+    to_review,
+)
 from openmanus_graph.limits import LimitReached
 from openmanus_graph.models.failures import ModelError
-from openmanus_graph.plan_file import show_plan
+from openmanus_graph.plan_file import show_plan, tell_step
 from openmanus_graph.registry import enter_session
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.plan import merge_steps
@@ -24,11 +32,16 @@ async def review_step(state: PlanningState, runtime: Runtime[Context]) -> dict[s
     session = await enter_session(runtime)
     emit = runtime.stream_writer
     ran = to_review(jobs_of(state))
-    for path, writers in shared_files(ran):
+    for path, writers in shared_files(jobs_of(state), ran):
         notice(emit, f"Steps {' and '.join(writers)} wrote the same file: {path}. Look at it.")
-    usage, steps = no_usage(), dict[str, Any]()
+    usage = no_usage()
+    halted = [job for job in ran if is_limit(job["outcome"])]
+    steps: dict[str, Any] = {job["id"]: {"outcome": ""} for job in halted}
     ended: dict[str, Any] = {}
-    for job in ran:
+    if reason := halted_by(halted):
+        emit({"type": "limit", "reason": reason})
+        ended = {"status": "stopped", "stop_reason": reason}
+    for job in (job for job in ran if job not in halted):
         now: PlanningState = {**state, "usage": add_usage(state["usage"], usage)}
         try:
             finding = await check_job(job, now, session, emit)
@@ -42,10 +55,15 @@ async def review_step(state: PlanningState, runtime: Runtime[Context]) -> dict[s
         usage = add_usage(usage, finding.usage)
         if finding.problem is not None:
             notice(emit, f"Step {job['id']} failed: {finding.problem}")
-        steps[job["id"]] = after_review(job, finding.problem, state["replans"])
-        emit(step_event("step_end", job, steps[job["id"]]["status"]))
+        steps[job["id"]] = {
+            **after_review(job, finding.problem, state["replans"]),
+            "cost_usd": job["cost_usd"] + finding.usage["cost_usd"],
+        }
+        tell_step(session, emit, "step_end", job, steps[job["id"]]["status"])
+    for job in halted:
+        tell_step(session, emit, "step_end", job, job["status"])
     plan = plan_of({**state, "steps": merge_steps(state["steps"], [steps])})
-    await show_plan(plan, session.workspace, emit)
+    await show_plan(plan, session, emit)
     return {
         **ended,
         "steps": steps,

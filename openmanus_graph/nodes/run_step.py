@@ -1,11 +1,12 @@
 """`run_step`: one step of the plan, done by its executor's graph."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
-from typing import Any, Literal
+from typing import Any
 
 from langchain_core.messages import AnyMessage, HumanMessage
 from langchain_core.runnables import RunnableConfig
@@ -14,32 +15,27 @@ from langgraph.errors import GraphBubbleUp
 from langgraph.runtime import Runtime
 
 from openmanus_graph.artifacts import changed_files, take_baseline
+from openmanus_graph.budget import SharedBudget, shared_budget, sharing
+from openmanus_graph.carried import going_on, paused_at
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.events import step_event
-from openmanus_graph.flow import RESULT_CHARS
+from openmanus_graph.flow import RESULT_CHARS, is_limit
+from openmanus_graph.footprint import Footprint
+from openmanus_graph.limits import Progress
 from openmanus_graph.models.condensed import cut_middle
+from openmanus_graph.plan_file import tell_step
 from openmanus_graph.provenance import ORIGIN_KEY, passed_on
-from openmanus_graph.registry import LANE_KEY, enter_session
+from openmanus_graph.registry import LANE_KEY, enter_session, spent_beside
+from openmanus_graph.sessions import Session
 from openmanus_graph.settings import Settings
 from openmanus_graph.state.context import Context
-from openmanus_graph.state.planning import StepState
-from openmanus_graph.state.reducers import Usage, no_usage
+from openmanus_graph.state.planning import Before, StepState
+from openmanus_graph.step_outcome import StepLimits, StepOutcome, outcome_at, read_outcome
 from openmanus_graph.team import Executor
 from openmanus_graph.tools import web_tools
 from openmanus_graph.tools.declaration import Traits, traits_of
 
 GRACE_S = 10.0
 """Time that an executor with a limit of its own has to end after it."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What an executor's run came to."""
-
-    kind: Literal["succeeded", "failed", "budget"]
-    text: str
-    usage: Usage
-    messages: Sequence[AnyMessage] = ()
 
 
 async def run_step(
@@ -49,39 +45,101 @@ async def run_step(
     started = time.monotonic()
     session = await enter_session(runtime)
     job, run = step["job"], step["message_id"]
-    runtime.stream_writer(step_event("step_start", job, "in_progress"))
+    tell_step(session, runtime.stream_writer, "step_start", job, "in_progress")
     await asyncio.to_thread(take_baseline, session.workspace, run, anew=False)
-    context = step_context(runtime.context, step, session.settings)
-    limit_s = context.timeout_s or session.settings.step_timeout_s
-    # One of ours ends itself, and tells what it spent.
-    grace_s = GRACE_S if executor.context_schema is Context else 0
-    clock = asyncio.timeout(limit_s + grace_s)
-    try:
-        async with clock:
-            outcome = read_outcome(await _invoke(executor, step, context))
-    except (GraphBubbleUp, ConfigError):
-        raise  # a question to a person, a drain, or settings that nobody but a person can mend
-    except Exception as error:  # noqa: BLE001  # an executor that raises fails its step, not the plan
-        why = f"{type(error).__name__}: {error}"
-        if clock.expired():
-            why = f"It did not end within {limit_s:g} s."
-        outcome = Outcome("failed", why, no_usage())
+    work = StepRun(executor, step, runtime.context, session)
+    with sharing(await budget_of(session, step["before"])):
+        outcome = await work.outcome()
     found = await asyncio.to_thread(changed_files, session.workspace, run)
     links = await asyncio.to_thread(passed_on, outcome.text, outcome.messages, web_traits())
-    seconds = time.monotonic() - started
+    seconds = max(time.monotonic() - started, outcome.elapsed_s)
+    halted = is_limit(outcome.kind)
     update = {
         "outcome": outcome.kind,
-        "result": cut_middle(outcome.text, RESULT_CHARS),
+        "paused": paused_at(work.kept, run) if halted else None,
+        "result": "" if halted else cut_middle(outcome.text, RESULT_CHARS),
         "links": links,
         "files": named_files([file["path"] for file in found], outcome.messages),
+        "wrote": sorted({*job["wrote"], *work.footprint.wrote}),
         "seconds": job["seconds"] + seconds,
         "cost_usd": job["cost_usd"] + outcome.usage["cost_usd"],
     }
     return {
         "steps": {job["id"]: update},
         "usage": outcome.usage,
-        "elapsed_s": step["elapsed_s"] + seconds,
+        "step_count": outcome.steps,
+        "elapsed_s": step["before"]["elapsed_s"] + seconds,
     }
+
+
+async def budget_of(session: Session, before: Before) -> SharedBudget:
+    """Return the budget that the steps which run at once share, and all that run inside them."""
+    progress = Progress(before["steps"], before["usage"], before["elapsed_s"])
+    around = shared_budget()
+    if around is not None:  # this flow is itself a step of another one
+        around.meet(session.key, progress)
+        return around
+    beside = await spent_beside(get_config())
+    key = (SharedBudget, before["steps"], before["elapsed_s"])
+    return session.cached(key, lambda: SharedBudget(session.settings, progress.plus(beside)))
+
+
+class StepRun:
+    """One run of an executor, watched as it goes."""
+
+    def __init__(self, executor: Executor, step: StepState, given: Any, session: Session) -> None:
+        self._executor, self._step = executor, step
+        self._ours = executor.context_schema is Context
+        self._limits = step_limits(step, session.settings)
+        self._context = step_context(given, self._limits, session.settings)
+        self._messages = step_messages(step)
+        self._values: dict[str, Any] = {"messages": self._messages}
+        self.footprint = Footprint(session.workspace)
+
+    @property
+    def kept(self) -> Mapping[str, Any]:
+        """What the run goes on with, if it was halted."""
+        return self._values if self._ours else {"messages": self._values.get("messages")}
+
+    async def outcome(self) -> StepOutcome:
+        """Run the executor to its end, or to its time limit."""
+        # One of ours ends itself.
+        clock = asyncio.timeout(self._limits.seconds + (GRACE_S if self._ours else 0))
+        asked = len(self._messages)
+        try:
+            async with clock:
+                await self._stream()
+            return read_outcome(self._values, self._limits, asked)
+        except (GraphBubbleUp, ConfigError):
+            raise  # a question to a person, a drain, or settings that only a person can mend
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            return outcome_at(self._values, "failed", "It cancelled itself.", asked)
+        except Exception as error:  # noqa: BLE001  # a step that raises fails alone, not the plan
+            if not clock.expired():
+                why = f"{type(error).__name__}: {error}"
+                return outcome_at(self._values, "failed", why, asked)
+            if limit := self._limits.of_all("timeout"):
+                return outcome_at(self._values, limit, "", asked)
+            why = f"It did not end within {self._limits.seconds:g} s."
+            return outcome_at(self._values, "failed", why, asked)
+
+    async def _stream(self) -> None:
+        around = str((get_config().get("metadata") or {}).get(LANE_KEY, ""))
+        lane = f"{around}/{self._step['job']['lane']}"
+        config: RunnableConfig = {"metadata": {LANE_KEY: lane}}
+        states = self._executor.astream(
+            {"messages": self._messages},
+            config,
+            context=self._context if self._ours else None,
+            stream_mode="values",
+        )
+        async with contextlib.aclosing(states):  # type: ignore[type-var]  # it is a generator
+            async for values in states:
+                self._values = values
+                await asyncio.to_thread(self.footprint.follow, values.get("messages") or ())
 
 
 @cache
@@ -90,48 +148,42 @@ def web_traits() -> dict[str, Traits]:
     return {tool.name: traits_of(tool) for tool in web_tools()}
 
 
-def step_context(given: Any, step: StepState, settings: Settings) -> Context:
-    """Return the context of a step's run: the flow's own, with the step's share of its limits."""
-    context = given if isinstance(given, Context) else Context()
-    job, limit_s = step["job"], settings.step_timeout_s
+def step_limits(step: StepState, settings: Settings) -> StepLimits:
+    """Return what bounds a step's run: its own limits, or what is left of the plan's."""
+    left_s = float("inf")
     if settings.timeout_s is not None:
-        limit_s = max(1.0, min(limit_s, settings.timeout_s - step["elapsed_s"]))
+        left_s = max(0.1, settings.timeout_s - step["before"]["elapsed_s"])
+    return StepLimits(
+        seconds=min(settings.step_timeout_s, left_s),
+        seconds_of_all=left_s <= settings.step_timeout_s,
+        max_steps=settings.max_steps,
+        max_steps_of_all=settings.max_steps_set,
+    )
+
+
+def step_context(given: Any, limits: StepLimits, settings: Settings) -> Context:
+    """Return the context of a step's run: the flow's own, within the step's limits."""
+    context = given if isinstance(given, Context) else Context()
     return replace(
         context,
         workspace=str(settings.workspace),
-        max_cost_usd=job["max_cost_usd"] or None,
-        max_total_tokens=job["max_total_tokens"],
-        timeout_s=limit_s,
+        max_steps=limits.max_steps,
+        max_cost_usd=settings.max_cost_usd,
+        max_total_tokens=settings.max_total_tokens,
+        timeout_s=limits.seconds,
+        review_plan=False,
         response_format=None,
         prompts=None,
     )
 
 
-async def _invoke(executor: Executor, step: StepState, context: Context) -> Mapping[str, Any]:
-    around = str((get_config().get("metadata") or {}).get(LANE_KEY, ""))
-    config: RunnableConfig = {"metadata": {LANE_KEY: f"{around}/{step['job']['lane']}"}}
+def step_messages(step: StepState) -> list[AnyMessage]:
+    """Return what a step's run is given: its task, or the conversation in which it was halted."""
+    paused = step["job"]["paused"]
+    if paused is not None:
+        return going_on(paused, step["message_id"])
     extra = {ORIGIN_KEY: step["origin"], "images": step["images"]}
-    message = HumanMessage(step["prompt"], id=step["message_id"], additional_kwargs=extra)
-    ours = context if executor.context_schema is Context else None
-    result: dict[str, Any] = await executor.ainvoke({"messages": [message]}, config, context=ours)
-    return result
-
-
-def read_outcome(result: Mapping[str, Any]) -> Outcome:
-    """Understand what an executor returns: manus's output, or any graph's messages."""
-    messages: Sequence[AnyMessage] = result.get("messages") or ()
-    last = messages[-1].text.strip() if messages and messages[-1].type == "ai" else ""
-    text = str(result.get("answer") or last)
-    status, reason = result.get("status"), result.get("stop_reason")
-    if status == "finished" or (status is None and text):
-        return Outcome("succeeded", text, _usage(result), messages)
-    why = f"It ended as {status} ({reason}). {text}".strip() if status else "It gave no answer."
-    return Outcome("budget" if reason == "budget" else "failed", why, _usage(result), messages)
-
-
-def _usage(result: Mapping[str, Any]) -> Usage:
-    usage: Usage | None = result.get("usage")
-    return usage or no_usage()
+    return [HumanMessage(step["prompt"], id=step["message_id"], additional_kwargs=extra)]
 
 
 def named_files(paths: Sequence[str], messages: Sequence[AnyMessage]) -> list[str]:

@@ -11,23 +11,23 @@ from openmanus_graph.flow import (
     given_text,
     jobs_of,
     plan_of,
-    share,
+    progress_of,
     task_of,
     to_review,
     to_run,
     unfinished_plan,
 )
 from openmanus_graph.history import last_user_message
-from openmanus_graph.limits import Progress, limit_reached
+from openmanus_graph.limits import limit_reached
 from openmanus_graph.models.projection import picture_paths
 from openmanus_graph.plan_file import show_plan
-from openmanus_graph.plan_view import plan_around
+from openmanus_graph.plans import plan_text
 from openmanus_graph.prompts import plan_step
 from openmanus_graph.provenance import origin_of
 from openmanus_graph.registry import enter_session
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.plan import Origin, merge_steps
-from openmanus_graph.state.planning import Job, PlanningState, StepInput
+from openmanus_graph.state.planning import Before, Job, PlanningState, StepInput
 
 SCRATCH = ".openmanus/files/steps"
 """Folder for what a step needs only itself; nothing in it is an artifact."""
@@ -42,18 +42,16 @@ async def schedule(state: PlanningState, runtime: Runtime[Context]) -> dict[str,
     jobs = jobs_of(state)
     if unfinished_plan(state) or to_review(jobs):  # a run that was stopped there goes on
         return begins
-    if any(job["status"] == "not_started" for job in jobs):
-        reason = limit_reached(Progress(0, state["usage"], state["elapsed_s"]), settings)
+    if to_run(jobs) or any(job["status"] == "not_started" for job in jobs):
+        reason = limit_reached(progress_of(state, settings), settings)
         if reason is not None:
             runtime.stream_writer({"type": "limit", "reason": reason})
             return {"status": "stopped", "stop_reason": reason}
     blocked = blocked_jobs(jobs)
     begun = begun_jobs(jobs, settings.max_parallel_steps)
-    for fields in begun.values():
-        fields |= share(state["usage"], settings, len(begun))
     steps = merge_steps(state["steps"], [blocked, begun])
     plan = plan_of({**state, "steps": steps})
-    await show_plan(plan, session.workspace, runtime.stream_writer)
+    await show_plan(plan, session, runtime.stream_writer)
     return {**begins, "steps": {**blocked, **begun}}
 
 
@@ -98,7 +96,7 @@ def step_input(job: Job, state: PlanningState) -> StepInput:
         message_id=f"{state['branch']}/{state['replans']}/{job['id']}/{job['attempt']}",
         prompt=plan_step(
             task=task_of(state),
-            plan=plan_around(plan_of(state), job["id"]),
+            plan=plan_text(plan_of(state), around=state["order"].index(job["id"])),
             step=job["id"],
             text=job["text"],
             given=given_text(job, state["steps"]),
@@ -106,5 +104,7 @@ def step_input(job: Job, state: PlanningState) -> StepInput:
         ),
         origin=step_origin(job, state),
         images=_pictures(state),
-        elapsed_s=state["elapsed_s"],
+        before=Before(
+            steps=state["step_count"], usage=state["usage"], elapsed_s=state["elapsed_s"]
+        ),
     )

@@ -12,6 +12,7 @@ from langgraph.types import Overwrite, Send
 
 from openmanus_graph.agent import Agent
 from openmanus_graph.artifacts import take_baseline
+from openmanus_graph.carried import carried_by
 from openmanus_graph.events import Emit, notice
 from openmanus_graph.history import last_reply, last_user_message, planned_calls, recently_called
 from openmanus_graph.limits import LimitReached, Progress
@@ -58,6 +59,7 @@ async def think(state: ManusState, runtime: Runtime[Context], *, agent: Agent) -
         tools=run_tools(agent, session),
         progress=progress,
         step=progress.steps + 1,
+        counted=True,
         live=live_state(session, now),
     )
     thought = await call_with_room(call, session, runtime.stream_writer)
@@ -122,6 +124,7 @@ def begin_run(state: ManusState, line: str) -> ManusUpdate:
         "usage": no_usage(),
         "hint": "",
         "structured": None,
+        **carried_by(message),
     }
 
 

@@ -65,28 +65,32 @@ class ManusInput(TypedDict):
     """What callers pass."""
 
     messages: Messages
+    """The conversation; written by the caller and by nodes, shortened by compaction."""
 
 
-class ManusOutput(TypedDict, total=False):
-    """What callers get."""
+class ManusOutput(ManusInput):
+    """What callers get: how a run ended and what came of it."""
 
-    messages: Messages
     status: Status | None
+    """How the run ended; None while it goes on."""
     stop_reason: StopReason | None
+    """Why it ended; whoever sets it sends the run to its last node."""
     answer: str
+    """Text for the user; set when the run ends."""
     structured: Any
+    """The validated object, if the caller gave a `response_format`; set when the run ends."""
     usage: Annotated[Usage, merge_usage]
+    """Of this run, sub-agents included."""
     artifacts: list[Artifact]
+    """Files created or changed by the run; set when it ends."""
 
 
-class ManusState(TypedDict):
+class ManusState(ManusOutput):
     """What a checkpoint holds. A run begins with a new user message, and `think` resets it.
 
     Before the first `think` only `messages` is there.
     """
 
-    messages: Messages
-    """The conversation; written by the caller, `think` and `act`, shortened by compaction."""
     step_count: int
     """Model calls of the agent so far in this run; written by `think`."""
     branch: Annotated[str, newest]
@@ -103,17 +107,5 @@ class ManusState(TypedDict):
     held: Annotated[Holdings, merge_held]
     """What live handles hold, as each `act` leaves them. `think` tells the model once what is gone
     with its process, and forgets it."""
-    status: Status | None
-    """How the run ended; None while it goes on."""
-    stop_reason: StopReason | None
-    """Why it ended; whoever sets it sends the run to `terminate`."""
-    answer: str
-    """Text for the user; set when the run ends."""
-    structured: Any
-    """The validated object, if the caller gave a `response_format`; set when the run ends."""
-    usage: Annotated[Usage, merge_usage]
-    """Of this run, sub-agents included."""
-    artifacts: list[Artifact]
-    """Files created or changed by the run; set by `terminate`."""
     plans: Plans
     """Made with the `planning` tool, over all runs of the thread; written by `act`."""

@@ -1,14 +1,37 @@
 """The state of the planning graph."""
 
+import operator
 from typing import Annotated, Any, Literal
 
 from langchain_core.messages import AnyMessage
 from langgraph.channels.delta import DeltaChannel
 from typing_extensions import TypedDict
 
-from openmanus_graph.state.manus import Artifact, Status, StopReason
+from openmanus_graph.state.manus import ManusOutput
 from openmanus_graph.state.plan import Origin, Step, merge_steps
-from openmanus_graph.state.reducers import Messages, Usage, furthest, merge_usage
+from openmanus_graph.state.reducers import Usage, furthest
+
+Outcome = Literal["", "succeeded", "failed", "max_steps", "budget", "timeout"]
+"""What a step's run came to; the last three are limits of the whole run, which it goes on after."""
+
+
+class Paused(TypedDict):
+    """Where a step goes on."""
+
+    message_id: str
+    """Under which its messages were said; names its branch in the ledger."""
+    messages: list[AnyMessage]
+    """Its conversation so far."""
+    state: dict[str, Any]
+    """What else its executor keeps."""
+
+
+class Before(TypedDict):
+    """How far the whole run had come before the steps that run at once."""
+
+    steps: int
+    usage: Usage
+    elapsed_s: float
 
 
 class Job(Step):
@@ -20,12 +43,10 @@ class Job(Step):
     """How often it failed by itself, and not because the budget was used up."""
     lane: int
     """Which kernel, shell and browser it uses; steps that run at once never share one."""
-    max_cost_usd: float
-    """Its share of the budget."""
-    max_total_tokens: int | None
-    """Its share of the tokens."""
-    outcome: Literal["", "succeeded", "failed", "budget"]
-    """What its newest run came to, until it is reviewed; `budget`: its share was used up."""
+    outcome: Outcome
+    """What its newest run came to, until it is reviewed."""
+    paused: Paused | None
+    """Where it goes on, after a limit of the whole run ended it."""
     seconds: float
     """Of all its runs."""
     cost_usd: float
@@ -33,7 +54,9 @@ class Job(Step):
     links: list[str]
     """Addresses in its result that it really saw; the steps after it may open them."""
     files: list[str]
-    """Paths that its newest run changed, relative to the workspace."""
+    """Paths that its newest run may have changed, relative to the workspace."""
+    wrote: list[str]
+    """Those of them that it certainly changed."""
 
 
 class StepInput(TypedDict):
@@ -48,8 +71,7 @@ class StepInput(TypedDict):
     """What vouches for addresses in it."""
     images: list[str]
     """Pictures that the user gave, relative to the workspace."""
-    elapsed_s: float
-    """The run's time before this step."""
+    before: Before
 
 
 class StepOutput(TypedDict):
@@ -57,6 +79,7 @@ class StepOutput(TypedDict):
 
     steps: dict[str, Any]
     usage: Usage
+    step_count: int
     elapsed_s: float
 
 
@@ -64,32 +87,12 @@ class StepState(StepInput, StepOutput):
     """The state of the graph that is `run_step`."""
 
 
-class PlanningInput(TypedDict):
-    """What callers pass."""
-
-    messages: Messages
-
-
-class PlanningOutput(TypedDict, total=False):
-    """What callers get."""
-
-    messages: Messages
-    status: Status | None
-    stop_reason: StopReason | None
-    answer: str
-    structured: Any
-    usage: Annotated[Usage, merge_usage]
-    artifacts: list[Artifact]
-
-
-class PlanningState(TypedDict):
+class PlanningState(ManusOutput):
     """What a checkpoint holds. A run begins with a new user message, and `create_plan` resets it.
 
     Before the first `create_plan` only `messages` is there.
     """
 
-    messages: Messages
-    """The conversation with the user: tasks and answers. Steps have messages of their own."""
     title: str
     """Of the plan; empty while there is none. Written by `create_plan`."""
     order: list[str]
@@ -108,19 +111,7 @@ class PlanningState(TypedDict):
     """Id of the user message that began the run; written by `create_plan`."""
     branch: str
     """Names the line of history this is, for the ledger: new with each user message and fork."""
-    step_count: int
-    """Requests for plans in this run."""
+    step_count: Annotated[int, operator.add]
+    """Model calls of the planner and of the steps in this run."""
     elapsed_s: Annotated[float, furthest]
     """Seconds that the run took, over all its processes; waiting for people not counted."""
-    status: Status | None
-    """How the run ended; None while it goes on."""
-    stop_reason: StopReason | None
-    """Why it ended; whoever sets it sends the run to `finalize`."""
-    answer: str
-    """Text for the user; set when the run ends."""
-    structured: Any
-    """The validated object, if the caller gave a `response_format`; set by `finalize`."""
-    usage: Annotated[Usage, merge_usage]
-    """Of this run, the steps' own included."""
-    artifacts: list[Artifact]
-    """Files created or changed by the run; set by `finalize`."""

@@ -1,6 +1,6 @@
 """`planning`: plans that a thread keeps."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
 from langgraph.prebuilt import ToolRuntime
@@ -55,6 +55,13 @@ def planning(  # noqa: D417  # the model never sees `runtime`
         step_status: The step's new status.
         step_notes: The step's new notes.
     """
+    _refuse_in_vain(
+        command,
+        title=title,
+        steps=steps,
+        step_status=step_status,
+        step_notes=step_notes,
+    )
     plans = plans_of(runtime)
     given = [s if isinstance(s, str) else s.model_dump(exclude_none=True) for s in steps or ()]
     match command:
@@ -72,6 +79,26 @@ def planning(  # noqa: D417  # the model never sees `runtime`
             return _mark(plans, plan_id, step_index, step_status, step_notes)
         case "delete":
             return _delete(plans, plan_id)
+
+
+_TAKES: Mapping[Command, Collection[str]] = {
+    "create": ("title", "steps"),
+    "update": ("title", "steps"),
+    "mark_step": ("step_status", "step_notes"),
+}
+_BY: Mapping[str, str] = {
+    "title": "create and update", "steps": "create and update",
+    "step_status": "mark_step", "step_notes": "mark_step",
+}  # fmt: skip
+
+
+def _refuse_in_vain(command: Command, **given: Any) -> None:
+    """Raise ToolError for what a command would not do, so that nobody believes it was done."""
+    for name, value in given.items():
+        if value and name not in _TAKES.get(command, ()):
+            raise ToolError(
+                f"{command} takes no {name}; that is for {_BY[name]}. Nothing was done."
+            )
 
 
 PLANNING = Toolset({planning.name: planning}, None)

@@ -157,3 +157,59 @@ def test_an_empty_task_is_wrong_usage(cli: Cli) -> None:
     done = cli.run("plan", "  ")
     assert (done.code, done.stdout) == (2, "")
     assert "empty" in done.stderr
+
+
+def test_a_second_plan_never_drops_one_that_waits(cli: Cli, model: OpenAIServer) -> None:
+    model.add(*Brain(*JOIN).answers())
+    assert cli.run(*plan(cli, "--review-plan")).code == 4
+    for command in (plan(cli), ("run", "else", "--thread", "t")):
+        refused = cli.run(*command)
+        assert (refused.code, refused.stdout) == (2, "")
+        assert "openmanus resume t --approve" in refused.stderr
+    assert cli.run("resume", "t", "--approve").code == 0
+    assert log_of(cli) == ["a", "b", "c"]
+
+
+def test_nonsense_for_a_plan_is_told_and_the_plan_stays_answerable(
+    cli: Cli, model: OpenAIServer
+) -> None:
+    model.add(*Brain(*JOIN).answers())
+    assert cli.run(*plan(cli, "--review-plan")).code == 4
+    circle: list[Any] = [{"id": "x", "text": "x", "depends_on": ["x"]}]
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"type": "edit", "args": {"args": {"steps": circle}}}, "depends on itself"),
+        ({"steps": []}, "no steps"),
+    ]
+    for answer, problem in wrong:
+        asked = cli.run("resume", "t", "--answer", json.dumps(answer), "--json")
+        assert (asked.code, asked.final["status"]) == (4, "waiting")
+        assert problem in asked.final["answer"]
+    assert cli.run("resume", "t", "--approve").code == 0
+    assert log_of(cli) == ["a", "b", "c"]
+
+
+def test_two_open_questions_are_answered_by_their_ids(cli: Cli, model: OpenAIServer) -> None:
+    def ask(body: dict[str, Any]) -> Reply:
+        found = STEP.search(str(body["messages"][1]["content"]))
+        last = body["messages"][-1]
+        if found is None or last["role"] == "tool":
+            return brain(body)
+        return Reply(calls=(Call("ask_human", {"inquire": f"Which colour for {found[1]}?"}),))
+
+    brain = Brain(*({"id": name, "text": name, "depends_on": []} for name in "ab"))
+    model.add(*[ask] * 20)
+    asked = cli.run(*plan(cli, "--json"))
+    assert asked.code == 4
+    ids = {event["question"][-2]: event["id"] for event in asked.of("interrupt")}
+    for wrong in (("--answer", "red"), ("--answer", "red", "--id", "nonsense")):
+        refused = cli.run("resume", "t", *wrong)
+        assert refused.code == 2
+        assert f"{ids['a']}  Which colour for a?" in refused.stderr
+        assert f"{ids['b']}  Which colour for b?" in refused.stderr
+    first = cli.run("resume", "t", "--answer", "red", "--id", ids["b"], "--json")
+    assert (first.code, first.final["answer"]) == (4, "Which colour for a?")
+    done = cli.run("resume", "t", "--answer", "blue", "--json")
+    assert done.code == 0
+    summary = str(model.requests[-1].messages[-1])
+    assert "a: blue" in summary
+    assert "b: red" in summary

@@ -14,6 +14,7 @@ from langgraph.types import Command
 from openmanus_graph import ConfigError, Context, build_manus_graph
 from openmanus_graph.graphs.planning import build_planning_graph
 from openmanus_graph.models.failures import ModelError
+from openmanus_graph.persistence.checkpoints import open_checkpointer
 from tests.support.graphs import Ran, run_graph
 from tests.support.planning import PlanBrain, plan_call, use
 
@@ -189,6 +190,8 @@ async def test_what_depends_on_a_blocked_step_is_never_begun() -> None:
             "circle",
         ),
         ([{"id": "a", "text": "x"}, {"id": "a", "text": "y"}], "two steps have the id"),
+        ([{"id": "a", "text": "x", "depends_on": ["a"]}], "step a depends on itself"),
+        (["x"] * 200, "200 steps"),
         ([{"text": " "}], "no text"),
     ],
 )
@@ -467,15 +470,45 @@ async def test_two_steps_with_one_check_are_both_checked() -> None:
     assert (await asyncio.to_thread(Path("work/checks").read_text)).count("checked") == 2
 
 
-@pytest.mark.parametrize("steps", [[1], "ab", [{"text": 3}], {}])
-async def test_a_malformed_edit_of_a_plan_is_asked_for_again(steps: Any) -> None:
+NO_STEPS: list[Any] = [[1], "ab", [{"text": 3}], {}, None, [None], [[]]]
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        *(({"type": "edit", "args": {"args": {"steps": steps}}}, "cannot be done")
+          for steps in NO_STEPS),
+        ({"type": "edit", "args": {"steps": ["[NOBODY] x"]}}, "'nobody'"),
+        ({"type": "edit"}, "no decision"),
+        ({"type": "fly"}, "no decision"),
+        ({"decisions": []}, "no decision"),
+        ('{"steps": [', "no JSON"),
+        ('[{"text": "x", "until": 3}]', "until"),
+        ('{"steps": ["x"], "plan": 3}', "plan"),
+        (7, "no decision"),
+        ("", "no decision"),
+    ],
+)  # fmt: skip
+async def test_nonsense_about_a_plan_is_asked_for_again(answer: Any, problem: str) -> None:
     graph = build_planning_graph(executors=echo("x"), checkpointer=InMemorySaver())
     brain = PlanBrain([plan_call("one")])
     await planned(brain, graph, config=CONFIG, review_plan=True)
-    edit = {"type": "edit", "args": {"args": {"steps": steps}}}
-    await planned(brain, graph, Command(resume=edit), CONFIG, review_plan=True)
+    await planned(brain, graph, Command(resume=answer), CONFIG, review_plan=True)
     (waiting,) = await questions(graph)
-    assert "cannot be done" in waiting.value["question"]
+    assert problem in waiting.value["question"]
+    ran = await planned(brain, graph, Command(resume="approve"), CONFIG, review_plan=True)
+    assert ran.values["status"] == "finished"
+
+
+@pytest.mark.parametrize(
+    "answer", ['["mine"]', '{"steps": ["mine"]}', {"type": "edit", "args": {"steps": ["mine"]}}]
+)
+async def test_a_person_may_just_give_the_steps(answer: Any) -> None:
+    graph = build_planning_graph(executors=echo("x"), checkpointer=InMemorySaver())
+    brain = PlanBrain([plan_call("one")])
+    await planned(brain, graph, config=CONFIG, review_plan=True)
+    ran = await planned(brain, graph, Command(resume=answer), CONFIG, review_plan=True)
+    assert [step["text"] for step in ran.values["steps"].values()] == ["mine"]
 
 
 async def test_a_plan_md_of_the_users_own_and_a_link_in_its_place_are_left_alone() -> None:
@@ -496,3 +529,20 @@ async def test_the_pictures_of_the_task_reach_the_steps() -> None:
     given = HumanMessage("look", additional_kwargs={"images": ["a.png"]})
     await planned(brain, task={"messages": [given]})
     assert "not shown: this model does not see" in brain.requests("0")[0][-1].text
+
+
+async def stored_bytes(steps: int, home: Path) -> int:
+    """Carry out a plan whose steps follow one another; return what its thread takes on disk."""
+    brain = PlanBrain([plan_call(*(f"piece of work {n}" for n in range(steps)))])
+    await asyncio.to_thread(home.mkdir)
+    async with open_checkpointer(home) as saver:
+        graph = build_planning_graph(executors={"manus": build_manus_graph()}, checkpointer=saver)
+        ran = await planned(brain, graph, config=CONFIG, max_cost_usd=1e6)
+        assert ran.values["status"] == "finished"
+    files = await asyncio.to_thread(lambda: [f.stat().st_size for f in home.glob("*.db*")])
+    return sum(files)
+
+
+async def test_storage_grows_with_the_steps_and_no_faster(tmp_path: Path) -> None:
+    few, many = await stored_bytes(25, tmp_path / "few"), await stored_bytes(75, tmp_path / "many")
+    assert many < 3.3 * few

@@ -28,9 +28,7 @@ def use(name: str, **args: Any) -> AIMessage:
 def step_of(messages: list[BaseMessage]) -> str:
     """Return the id of the step that a request is about."""
     asked = next(message for message in messages if message.type == "human")
-    found = _STEP.search(asked.text)
-    assert found is not None
-    return found[1]
+    return str(_STEP.findall(asked.text)[-1])  # a flow that does a step repeats its own prompt
 
 
 class PlanBrain:

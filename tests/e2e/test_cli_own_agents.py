@@ -1,0 +1,93 @@
+"""Agents and flows that a package brings by entry points."""
+
+import subprocess
+import sys
+from typing import Any
+
+from tests.support.cli import Cli
+from tests.support.openai_script import Call, Reply
+from tests.support.openai_server import OpenAIServer
+
+CODE = '''
+from langchain_core.messages import AIMessage
+from langgraph.graph import END, START, MessagesState, StateGraph
+
+from openmanus_graph import build_planning_graph
+
+
+async def advise(state: MessagesState):
+    return {"messages": [AIMessage("Take the red one.")]}
+
+
+def sommelier(*, checkpointer=None):
+    """Knows wine."""
+    builder = StateGraph(MessagesState)
+    builder.add_node("advise", advise)
+    builder.add_edge(START, "advise")
+    builder.add_edge("advise", END)
+    return builder.compile(checkpointer=checkpointer)
+
+
+def crew(*, checkpointer=None):
+    """Plans a tasting."""
+    return build_planning_graph(executors={"som": sommelier()}, checkpointer=checkpointer)
+
+
+def broken(**arguments):
+    raise RuntimeError("half installed")
+
+
+def nonsense(**arguments):
+    return "no graph"
+'''
+
+
+def bring_agents(cli: Cli) -> None:
+    place = cli.root / "packages"
+    info = place / "wine-1.0.dist-info"
+    info.mkdir(parents=True)
+    (place / "wine.py").write_text(CODE)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: wine\nVersion: 1.0\n")
+    names = ("sommelier", "crew", "broken", "nonsense")
+    points = [f"{name}-2 = wine:{name}" for name in names]
+    (info / "entry_points.txt").write_text(
+        "\n".join(["[openmanus_graph.agents]", *points, "gone = wine:gone"])
+    )
+    cli.env["PYTHONPATH"] = str(place)
+
+
+def answer(body: dict[str, Any]) -> Reply:
+    messages = body["messages"]
+    system, asked = str(messages[0]["content"]), str(messages[-1]["content"])
+    if system.startswith("You write the final"):
+        return Reply(f"In the end: {asked.count('Take the red one.')} red.")
+    inner = "Your step (0)" in asked or "plan tastings" in asked
+    steps = ["taste"] if inner else ["[CREW-2] plan tastings", "[SOMMELIER-2] choose"]
+    plan = {"command": "create", "title": "Wine", "steps": steps}
+    return Reply(calls=(Call("planning", plan),))
+
+
+def test_they_are_agents_executors_and_graphs_of_a_server(cli: Cli, model: OpenAIServer) -> None:
+    bring_agents(cli)
+    model.add(*[answer] * 20)
+    alone = cli.run("run", "which?", "--agent", "sommelier-2")
+    assert (alone.code, alone.stdout) == (0, "Take the red one.\n")
+    done = cli.run("plan", "wine", "--json")
+    assert (done.code, done.final["status"]) == (0, "finished")
+    assert [e["executor"] for e in done.of("step_start")] == ["crew-2", "sommelier-2"]
+    roster = str(model.requests[0].messages[0]["content"])
+    assert "- sommelier-2: Knows wine.\n- crew-2: Plans a tasting." in roster
+    assert "broken" not in roster
+    flow = cli.run("run", "plan tastings", "--agent", "crew-2", "--thread", "c")
+    assert (flow.code, flow.stdout) == (0, "In the end: 1 red.\n")
+    unknown = cli.run("run", "x", "--agent", "waiter")
+    assert unknown.code == 2
+    assert "crew-2" in unknown.stderr
+    code = (
+        "from openmanus_graph.graphs import registered as r;"
+        "print(sorted(n for n in vars(r) if n.endswith('-2')))"
+    )
+    shown = subprocess.run(
+        [sys.executable, "-c", code], env=cli.env, capture_output=True, text=True, check=True
+    )
+    assert shown.stdout.strip() == "['crew-2', 'nonsense-2', 'sommelier-2']"

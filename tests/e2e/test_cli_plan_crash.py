@@ -1,0 +1,165 @@
+"""`openmanus plan` killed, cancelled and limited in the middle of its steps."""
+
+import json
+import random
+import re
+import signal
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typing_extensions import override
+
+from tests.support.cli import Cli, Event
+from tests.support.crash import Kill, Ordeal, require_equal
+from tests.support.crash_script import THREAD
+from tests.support.openai_script import Answer, Call, Reply
+from tests.support.openai_server import OpenAIServer
+from tests.support.zygote import Zygote
+
+STEP = re.compile(r"Your step \((.+?)\):")
+WIDE: list[dict[str, Any]] = [{"id": f"w{n}", "text": "x", "depends_on": []} for n in range(4)]
+DEEP: list[dict[str, Any]] = [
+    {"id": f"d{n}", "text": "x", "depends_on": [f"w{n % 4}"]} for n in range(3)
+]
+STEPS: list[dict[str, Any]] = [*WIDE, *DEEP, {"id": "end", "text": "x", "depends_on": ["d0", "d2"]}]
+LINES = 2
+"""That each step writes, a call each."""
+
+
+def step_in(body: dict[str, Any]) -> str | None:
+    """Return the step that a request is about."""
+    found = STEP.search(str(body["messages"][1]["content"]))
+    return found[1] if found else None
+
+
+def careful(body: dict[str, Any]) -> Reply:
+    """Answer by what a request shows; what may have run in part is looked at first."""
+    messages: list[dict[str, Any]] = body["messages"]
+    step = step_in(body)
+    if step is None:
+        if str(messages[0]["content"]).startswith("You plan how"):
+            plan = {"command": "create", "title": "Lines", "steps": STEPS}
+            return Reply(calls=(Call("planning", plan),))
+        return Reply("All of it is done.")
+    told = [str(message["content"]) for message in messages if message["role"] == "tool"]
+    if told and "cut off" in told[-1]:
+        return Reply(calls=(Call("bash", {"command": f"grep '^{step}[.]' log.txt; true"}),))
+    seen = set(re.findall(rf"\b{step}\.\d", "\n".join(told)))
+    for number in range(LINES):
+        if f"{step}.{number}" not in seen:
+            write = f"echo {step}.{number} | tee -a log.txt; sleep 0.02"
+            return Reply(calls=(Call("bash", {"command": write}),))
+    return Reply(f"{step} is done")
+
+
+class PlanOrdeal(Ordeal):
+    """A plan that is killed and resumed until it ends."""
+
+    @override
+    def run_argv(self) -> tuple[str, ...]:
+        return ("plan", "write", "--thread", THREAD, "--workspace", "files", "--sandbox", "none")
+
+    @override
+    def look_at_thread(self) -> bool:
+        return bool(self.quietly("threads", "--json"))
+
+
+def completed(events: list[Event]) -> set[str]:
+    """Return the steps that the newest plan shows as completed."""
+    plans = [event["steps"] for event in events if event["type"] == "plan"]
+    return {step["id"] for step in plans[-1] if step["status"] == "completed"} if plans else set()
+
+
+def test_killed_at_any_event_no_finished_step_or_call_runs_again(
+    tmp_path: Path, zygote: Zygote
+) -> None:
+    chance = random.Random(5)
+    ordeal = PlanOrdeal(tmp_path / "cli", zygote, model=careful)
+    ordeal.see_through(*(Kill(chance.randrange(9, 50), whole=bool(n % 2)) for n in range(4)))
+    assert sum(life.killed for life in ordeal.lives) == 4, ordeal.story()
+    wanted = Counter(f"{step['id']}.{n}" for step in STEPS for n in range(LINES))
+    require_equal("lines", Counter(ordeal.files()["log.txt"].split()), wanted)
+    for life, later in zip(ordeal.lives, ordeal.lives[1:], strict=False):
+        asked = {step_in(r.body) for r in ordeal.server.requests[life.asked : later.asked]}
+        require_equal("finished steps that ran again", asked & completed(life.events), set[str]())
+    plans = [r for r in ordeal.server.requests if step_in(r.body) is None]
+    assert len(plans) == 2, "the plan and the summary"
+    counted = ordeal.lives[-1].final["usage"]["model_calls"]
+    lost = sum(life.asked - life.settled for life in ordeal.lives)
+    assert len(ordeal.server.requests) - lost <= counted <= len(ordeal.server.requests)
+
+
+def answers() -> list[Answer]:
+    return [careful] * 200
+
+
+def plan(*args: str) -> tuple[str, ...]:
+    return ("plan", "write", "--thread", "t", "--workspace", "files", "--sandbox", "none", *args)
+
+
+def log_of(cli: Cli) -> Counter[str]:
+    return Counter((cli.workspace / "log.txt").read_text().split())
+
+
+def test_limits_and_a_kill_in_turn_repeat_nothing(cli: Cli, model: OpenAIServer) -> None:
+    model.add(*answers())
+    stopped = cli.run(*plan("--max-steps", "8", "--json"))
+    assert (stopped.code, stopped.final["stop_reason"]) == (3, "max_steps")
+    assert "--max-steps" in stopped.final["answer"]
+    assert "8" in stopped.final["answer"]
+    assert stopped.of("limit") == [{**stopped.of("limit")[0], "reason": "max_steps"}]
+    assert len(model.requests) == 8
+    running = cli.start("resume", "t", "--max-steps", "100")
+    running.wait_for(lambda event: event["type"] == "tool_end")
+    running.signal(signal.SIGKILL)
+    running.process.wait()
+    stopped = cli.run("resume", "t", "--json", "--max-steps", "25")
+    assert (stopped.code, stopped.final["stop_reason"]) == (3, "max_steps")
+    done = cli.run("resume", "t", "--json", "--max-steps", "100")
+    assert (done.code, done.final["answer"]) == (0, "All of it is done.")
+    assert log_of(cli) == Counter(f"{step['id']}.{n}" for step in STEPS for n in range(LINES))
+    assert done.final["usage"]["model_calls"] in (len(model.requests), len(model.requests) - 4)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_cancelled_plan_tells_its_whole_bill_and_goes_on(
+    cli: Cli, model: OpenAIServer, number: signal.Signals
+) -> None:
+    model.add(*answers())
+    running = cli.start(*plan())
+    running.wait_for(lambda event: event["type"] == "tool_end")
+    running.signal(number)
+    stopped = running.finish()
+    assert (stopped.code, stopped.final["status"]) == (
+        130 if number == signal.SIGINT else 143,
+        "cancelled",
+    )
+    assert stopped.final["usage"]["model_calls"] == len(model.requests) > 1
+    assert "t" in stopped.final["thread"]
+    done = cli.run("resume", "t", "--json")
+    assert done.code == 0
+    assert done.final["usage"]["model_calls"] == len(model.requests)
+    assert log_of(cli) == Counter(f"{step['id']}.{n}" for step in STEPS for n in range(LINES))
+    assert not [m for r in model.requests for m in r.messages if "tried before" in str(m)]
+
+
+def test_the_time_of_the_whole_plan_is_a_limit(cli: Cli, model: OpenAIServer) -> None:
+    def slow(body: dict[str, Any]) -> Reply:
+        reply = careful(body)
+        late = bool(reply.calls) and "d0.0" in json.dumps(reply.calls[0].args)
+        wait = Call("bash", {"command": "until [ -e go ]; do sleep 0.02; done"})
+        told = [m for m in body["messages"] if m["role"] == "tool"]
+        return Reply(calls=(wait,)) if late and not told else reply
+
+    model.add(*[slow] * 200)
+    stopped = cli.run(*plan("--timeout", "8", "--json"))
+    assert (stopped.code, stopped.final["status"]) == (3, "stopped")
+    assert stopped.final["stop_reason"] == "timeout"
+    assert "8 seconds" in stopped.final["answer"]
+    assert "failed" not in stopped.final["answer"]
+    (cli.workspace / "go").touch()
+    done = cli.run("resume", "t", "--json", "--timeout", "600")
+    assert (done.code, done.final["status"]) == (0, "finished")
+    assert log_of(cli) == Counter(f"{step['id']}.{n}" for step in STEPS for n in range(LINES))

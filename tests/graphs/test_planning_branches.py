@@ -1,0 +1,147 @@
+"""Going back in the thread of a plan, and plans inside plans."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command
+
+from openmanus_graph import agents, build_manus_graph
+from openmanus_graph.agents import register_agent
+from openmanus_graph.graphs.planning import build_planning_graph
+from tests.support.graphs import Ran, run_graph
+from tests.support.planning import PlanBrain, plan_call, use
+
+CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
+
+
+def one_line(step: str, messages: list[Any]) -> Any:
+    """Write a line, then answer."""
+    if messages[-1].type == "tool":
+        return f"result of {step}"
+    return use("bash", command=f"echo {step} >> log")
+
+
+async def lines() -> list[str]:
+    return (await asyncio.to_thread(Path("work/log").read_text)).split()
+
+
+async def finished(brain: PlanBrain) -> Any:
+    """Run a plan of three steps to its end, and return the graph."""
+    graph = build_planning_graph(
+        executors={"manus": build_manus_graph()}, checkpointer=InMemorySaver()
+    )
+    ran = await run_graph(graph, model=brain.model(), config=CONFIG)
+    assert ran.values["status"] == "finished"
+    return graph
+
+
+async def checkpoint_with(graph: Any, wanted: tuple[str, ...], done: int) -> Any:
+    """Return the checkpoint at which these nodes are next and so many steps are completed."""
+    async for state in graph.aget_state_history(CONFIG):
+        steps = state.values.get("steps", {}).values()
+        completed = sum(step["status"] == "completed" for step in steps)
+        if state.next == wanted and completed == done:
+            return state.config
+    raise AssertionError(f"no checkpoint before {wanted} with {done} completed")
+
+
+async def go_back(graph: Any, brain: PlanBrain, place: Any, given: Any = None) -> Ran:
+    return await run_graph(graph, model=brain.model(), task=given, config=place)
+
+
+async def test_going_back_keeps_the_steps_before_and_runs_the_later_ones_again() -> None:
+    for next_node in ("schedule", "run_step"):
+        brain = PlanBrain([plan_call("a", "b", "c")], one_line)
+        graph = await finished(brain)
+        place = await checkpoint_with(graph, (next_node,), 1)
+        ran = await go_back(graph, brain, place)
+        assert ran.values["status"] == "finished"
+        assert await lines() == ["0", "1", "2", "1", "2"], next_node
+        assert len(brain.requests("0")) == 2
+        assert len(brain.requests("plan")) == 1
+        assert ran.values["usage"]["model_calls"] == 8, next_node
+        await asyncio.to_thread(Path("work/log").unlink)
+
+
+async def test_an_edited_checkpoint_is_a_branch_of_its_own() -> None:
+    brain = PlanBrain([plan_call("a", "b", "c")], one_line)
+    graph = await finished(brain)
+    place = await checkpoint_with(graph, ("schedule",), 1)
+    changed = {"steps": {"1": {"text": "another b"}}}
+    fork = await graph.aupdate_state(place, changed)
+    ran = await go_back(graph, brain, fork)
+    assert ran.values["status"] == "finished"
+    assert await lines() == ["0", "1", "2", "1", "2"]
+    assert "another b" in brain.requests("1")[2][-1].text
+
+
+async def test_a_halted_step_goes_on_in_a_fork_and_in_its_own_line() -> None:
+    def work(step: str, messages: list[Any]) -> Any:
+        done = sum(message.type == "tool" for message in messages)
+        return use("bash", command="echo x >> log") if done < 3 else "done"
+
+    graph = build_planning_graph(
+        executors={"manus": build_manus_graph()}, checkpointer=InMemorySaver()
+    )
+    brain = PlanBrain([plan_call("a")], work)
+    stopped = await run_graph(graph, model=brain.model(), config=CONFIG, max_steps=3)
+    assert stopped.values["stop_reason"] == "max_steps"
+    halted = (await graph.aget_state(CONFIG)).config
+    again: Command[Any] = Command(goto="schedule")
+    ran = await run_graph(graph, model=brain.model(), task=again, config=CONFIG, max_steps=9)
+    assert ran.values["status"] == "finished"
+    assert await lines() == ["x"] * 3
+    ran = await run_graph(graph, model=brain.model(), task=again, config=halted, max_steps=9)
+    assert ran.values["status"] == "finished"
+    assert await lines() == ["x"] * 4, "the third call is another one on the fork"
+
+
+class InnerBrain(PlanBrain):
+    """Tells the inner flow's requests from the outer one's by their task."""
+
+    def __init__(self, outer: PlanBrain, inner: PlanBrain) -> None:
+        super().__init__([])
+        self.outer, self.inner = outer, inner
+
+    def answer(self, messages: list[Any]) -> Any:
+        text = "\n".join(message.text for message in messages[1:])
+        brain = self.inner if "Your step (0)" in text else self.outer
+        return brain.answer(messages)
+
+
+async def test_a_registered_flow_does_a_step_of_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agents, "_registered", {})
+
+    def build(**arguments: Any) -> Any:
+        """Does pieces of work by a plan of its own."""
+        executors = {"worker": build_manus_graph()}
+        return build_planning_graph(executors=executors, name="pieces", **arguments)
+
+    register_agent("pieces", build)
+    outer = PlanBrain([plan_call("[PIECES] do the inner work", "then")], one_line)
+    inner = PlanBrain(
+        [plan_call({"id": "x", "text": "x", "depends_on": []},
+                   {"id": "y", "text": "y", "depends_on": []})],
+        one_line,
+        summary="both pieces",
+    )  # fmt: skip
+    brain = InnerBrain(outer, inner)
+    graph = build_planning_graph(checkpointer=InMemorySaver())
+    ran = await run_graph(graph, model=brain.model(), config=CONFIG, max_steps=4)
+    assert ran.values["stop_reason"] == "max_steps", ran.values["answer"]
+    again: Command[Any] = Command(goto="schedule")
+    ran = await run_graph(graph, model=brain.model(), task=again, config=CONFIG, max_steps=30)
+    assert ran.values["status"] == "finished", ran.values["answer"]
+    assert sorted(await lines())[:1] == ["1"]
+    assert sorted(await lines())[1:] == ["x", "y"]
+    assert (len(inner.requests("plan")), len(outer.requests("plan"))) == (1, 1)
+    assert "both pieces" in outer.requests("1")[0][-1].text
+    total = len(inner.asked) + len(outer.asked)
+    assert ran.values["usage"]["model_calls"] == total
+    shown = {step["id"] for e in ran.events if e["type"] == "plan" for step in e["steps"]}
+    assert shown == {"0", "1"}
+    assert "pieces of work" in outer.requests("plan")[0][0].text

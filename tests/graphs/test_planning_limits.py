@@ -1,0 +1,180 @@
+"""Limits of a whole plan: what they bound, and how a step that one ended goes on."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.types import Command
+
+from openmanus_graph import build_manus_graph
+from openmanus_graph.graphs.planning import build_planning_graph
+from tests.support.graphs import Ran, run_graph
+from tests.support.planning import PlanBrain, plan_call, use
+
+CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
+AGAIN: Command[Any] = Command(goto="schedule")
+
+
+def flow(**executors: Any) -> Any:
+    return build_planning_graph(
+        executors=executors or {"manus": build_manus_graph()}, checkpointer=InMemorySaver()
+    )
+
+
+async def run(graph: Any, brain: PlanBrain, task: Any = "the task", **context: Any) -> Ran:
+    return await run_graph(graph, model=brain.model(), task=task, config=CONFIG, **context)
+
+
+def three_calls(step: str, messages: list[Any]) -> Any:
+    """Do three different calls that each leave a line, then answer."""
+    done = sum(message.type == "tool" for message in messages)
+    if done == 3:
+        return f"result of {step}"
+    return use("bash", command=f"echo {step}.{done} >> log")
+
+
+async def lines() -> list[str]:
+    return sorted((await asyncio.to_thread(Path("work/log").read_text)).split())
+
+
+LIMITS: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
+    ("budget", {"max_total_tokens": 400}, {"max_total_tokens": 10_000}, "--max-tokens"),
+    ("max_steps", {"max_steps": 4}, {"max_steps": 30}, "limit of 4 model calls"),
+]
+
+
+@pytest.mark.parametrize(("reason", "low", "high", "said"), LIMITS)
+@pytest.mark.parametrize("steps", [["one"], [{"text": "one", "depends_on": []},
+                                             {"text": "two", "depends_on": []}]])  # fmt: skip
+async def test_a_step_that_a_limit_ended_goes_on_with_its_own_conversation(
+    reason: str, low: dict[str, Any], high: dict[str, Any], said: str, steps: list[Any]
+) -> None:
+    graph, brain = flow(), PlanBrain([plan_call(*steps)], three_calls)
+    stopped = await run(graph, brain, **low)
+    assert (stopped.values["status"], stopped.values["stop_reason"]) == ("stopped", reason)
+    assert said in stopped.values["answer"]
+    asked = len(brain.requests("0"))
+    ran = await run(graph, brain, AGAIN, **high)
+    assert ran.values["status"] == "finished"
+    assert await lines() == [f"{step}.{n}" for step in range(len(steps)) for n in range(3)]
+    first = brain.requests("0")[asked]
+    assert sum(message.type == "tool" for message in first) == asked
+    assert not [m for _, request in brain.asked for m in request if "another way" in m.text]
+    assert ran.values["usage"]["model_calls"] == len(brain.asked)
+    assert ran.values["step_count"] == len(brain.asked) - 1
+
+
+async def test_a_step_may_be_halted_many_times() -> None:
+    graph, brain = flow(), PlanBrain([plan_call("one")], three_calls)
+    ran = await run(graph, brain, max_steps=2)
+    for limit in range(3, 6):
+        assert ran.values["stop_reason"] == "max_steps"
+        ran = await run(graph, brain, AGAIN, max_steps=limit)
+    assert ran.values["status"] == "finished"
+    assert await lines() == ["0.0", "0.1", "0.2"]
+    assert len(brain.asked) == 6
+
+
+async def test_the_time_of_the_whole_run_is_a_limit_and_no_failure_of_the_step() -> None:
+    def work(step: str, messages: list[Any]) -> Any:
+        done = sum(message.type == "tool" for message in messages)
+        wait = "until [ -e go ]; do sleep 0.02; done" if done else "true"
+        return use("bash", command=f"echo {done} >> log; {wait}") if done < 2 else "done"
+
+    graph, brain = flow(), PlanBrain([plan_call("one")], work)
+    stopped = await run(graph, brain, timeout_s=2)
+    assert (stopped.values["status"], stopped.values["stop_reason"]) == ("stopped", "timeout")
+    assert "limit of 2 seconds" in stopped.values["answer"]
+    await asyncio.to_thread(Path("work/go").touch)
+    ran = await run(graph, brain, AGAIN, timeout_s=60)
+    assert ran.values["status"] == "finished"
+    assert await lines() == ["0", "1"]
+
+
+async def test_somebody_elses_graph_goes_on_with_its_messages_after_the_time_limit() -> None:
+    release = asyncio.Event()
+
+    async def first(state: MessagesState) -> dict[str, Any]:
+        return {} if len(state["messages"]) > 1 else {"messages": [AIMessage("half")]}
+
+    async def second(state: MessagesState) -> dict[str, Any]:
+        await release.wait()
+        return {"messages": [AIMessage(f"whole after {len(state['messages'])}")]}
+
+    builder = StateGraph(MessagesState)
+    builder.add_node("first", first)
+    builder.add_node("second", second)
+    builder.add_edge(START, "first")
+    builder.add_edge("first", "second")
+    builder.add_edge("second", END)
+    graph, brain = flow(other=builder.compile()), PlanBrain([plan_call("one")])
+    stopped = await run(graph, brain, timeout_s=0.5)
+    assert stopped.values["stop_reason"] == "timeout"
+    release.set()
+    ran = await run(graph, brain, AGAIN, timeout_s=60)
+    assert ran.values["status"] == "finished"
+    assert "whole after 2" in brain.requests("summary")[0][-1].text
+
+
+async def test_a_limit_that_nobody_set_is_the_steps_own_and_it_fails_by_it() -> None:
+    def endless(step: str, messages: list[Any]) -> Any:
+        return use("bash", command=f"echo {len(messages)} >> log")
+
+    brain = PlanBrain([plan_call({"id": "long", "text": "x"}), "No other way."], endless)
+    ran = await run(flow(), brain, max_cost_usd=100)
+    assert (ran.values["status"], ran.values["stop_reason"]) == ("failed", "terminate")
+    assert len(brain.requests("long")) == 40
+    assert "after 20 model calls" in brain.requests("summary")[0][-1].text
+    assert "stop_reason" not in brain.requests("summary")[0][-1].text
+
+
+async def test_steps_side_by_side_overshoot_a_budget_by_one_call_at_most() -> None:
+    def slow(step: str, messages: list[Any]) -> Any:
+        return use("bash", command=f"echo {step} {len(messages)} >> log")
+
+    steps: list[Any] = [{"text": str(n), "depends_on": []} for n in range(4)]
+    brain = PlanBrain([plan_call(*steps)], slow)
+    model = brain.model(latency_s=0.05)
+    ran = await run_graph(
+        flow(), model=model, config=CONFIG, max_total_tokens=1000, max_cost_usd=100
+    )
+    used = ran.values["usage"]["input_tokens"] + ran.values["usage"]["output_tokens"]
+    assert ran.values["stop_reason"] == "budget"
+    assert 1000 <= used <= 1000 + 120
+
+
+async def test_steps_side_by_side_never_take_more_steps_than_there_are() -> None:
+    steps: list[Any] = [{"text": str(n), "depends_on": []} for n in range(4)]
+    brain = PlanBrain([plan_call(*steps)], three_calls)
+    ran = await run_graph(flow(), model=brain.model(latency_s=0.02), config=CONFIG, max_steps=8)
+    assert ran.values["stop_reason"] == "max_steps"
+    assert len(brain.asked) == ran.values["step_count"] == 8
+
+
+async def test_what_a_step_beside_had_spent_counts_after_a_question() -> None:
+    def work(step: str, messages: list[Any]) -> Any:
+        if step == "1" or len(messages) > 3:
+            return three_calls(step, messages)
+        return use("ask_human", inquire="which?")
+
+    steps: list[Any] = [{"text": "asks", "depends_on": []}, {"text": "works", "depends_on": []}]
+    graph, brain = flow(), PlanBrain([plan_call(*steps)], work)
+    await run(graph, brain, max_steps=7)  # plan, one of `asks`, four of `works`
+    ran = await run(graph, brain, Command(resume="red"), max_steps=7)
+    assert ran.values["stop_reason"] == "max_steps"
+    assert len(brain.asked) == 7
+
+
+async def test_a_new_message_after_a_limit_begins_anew() -> None:
+    graph, brain = flow(), PlanBrain([plan_call("one"), plan_call("two")], three_calls)
+    await run(graph, brain, max_steps=3)
+    given = {"messages": [HumanMessage("another task")]}
+    ran = await run(graph, brain, given, max_steps=6)
+    assert ran.values["status"] == "finished"
+    assert ran.values["step_count"] == 5
+    assert (await lines()).count("0.0") == 2
