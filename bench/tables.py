@@ -213,7 +213,14 @@ def browser(scale: Scale) -> Table:
     )
 
 
+def flow(scale: Scale) -> Table:
+    """What plans cost."""
+    from bench.flow import measure_flow
+
+    return Table(["plans", "", "ratio", "at most"], measure_flow(quick=scale.quick))
+
+
 TABLES: dict[str, Callable[[Scale], Table]] = {
     table.__name__: table
-    for table in (cpu, gap, run, agents, stalls, tools, start, install, browser)
+    for table in (cpu, gap, run, agents, stalls, tools, start, install, browser, flow)
 }

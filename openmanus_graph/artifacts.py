@@ -50,7 +50,7 @@ def take_baseline(workspace: Workspace, run: str, *, anew: bool) -> None:
         return
     stamps = dict(itertools.islice(_files(workspace), MAX_FILES + 1))
     known = stamps if len(stamps) <= MAX_FILES else None
-    put_file(workspace, path, json.dumps(known).encode())
+    put_file(workspace, path, json.dumps(known).encode(), synced=False)
 
 
 def changed_files(workspace: Workspace, run: str) -> list[Artifact]:

@@ -26,6 +26,11 @@ class _Event(TypedDict):
     """When it was sent: ISO 8601, UTC."""
 
 
+class _StepsEvent(_Event):
+    plan_step: NotRequired[str]
+    """Id of the plan's step that it comes from; `outer/inner` from a plan within a step."""
+
+
 class RunStart(_Event):
     """A run begins or goes on."""
 
@@ -36,14 +41,14 @@ class RunStart(_Event):
     workspace: str
 
 
-class ThinkStart(_Event):
+class ThinkStart(_StepsEvent):
     """The model is asked. Tokens of an earlier `think_start` of the same step are void."""
 
     type: Literal["think_start"]
     step: int
 
 
-class Token(_Event):
+class Token(_StepsEvent):
     """A piece of the model's text, as it streams."""
 
     type: Literal["token"]
@@ -58,7 +63,7 @@ class EventCall(TypedDict):
     args: dict[str, Any]
 
 
-class ThinkEnd(_Event):
+class ThinkEnd(_StepsEvent):
     """The model's reply is complete."""
 
     type: Literal["think_end"]
@@ -69,7 +74,7 @@ class ThinkEnd(_Event):
     seconds: float
 
 
-class ToolStart(_Event):
+class ToolStart(_StepsEvent):
     """A tool call begins; it may begin again after a question to a person."""
 
     type: Literal["tool_start"]
@@ -78,7 +83,7 @@ class ToolStart(_Event):
     args: dict[str, Any]
 
 
-class ToolEnd(_Event):
+class ToolEnd(_StepsEvent):
     """A tool call is over."""
 
     type: Literal["tool_end"]
@@ -89,7 +94,7 @@ class ToolEnd(_Event):
     output: str
 
 
-class Notice(_Event):
+class Notice(_StepsEvent):
     """Something a person should know: a retry, a compaction, a warning."""
 
     type: Literal["notice"]
@@ -97,7 +102,7 @@ class Notice(_Event):
     text: str
 
 
-class InterruptEvent(_Event):
+class InterruptEvent(_StepsEvent):
     """The run waits for a person."""
 
     type: Literal["interrupt"]
@@ -116,24 +121,30 @@ class PlanStep(TypedDict):
     depends_on: list[str]
     done_when: str
     status: str
+    notes: NotRequired[str]
     seconds: NotRequired[float]
     cost_usd: NotRequired[float]
 
 
-class Plan(_Event):
+class Plan(_StepsEvent):
     """The plan as it stands."""
 
     type: Literal["plan"]
+    title: str
     steps: list[PlanStep]
 
 
-class StepEvent(_Event):
+class StepEvent(_StepsEvent):
     """A step of the plan begins, or was looked at after its run; `status` is what it is then."""
 
     type: Literal["step_start", "step_end"]
     id: str
     executor: str
     status: str
+    seconds: NotRequired[float]
+    """Of all its runs so far; at its end."""
+    cost_usd: NotRequired[float]
+    """Of all its runs so far; at its end."""
 
 
 class Limit(_Event):

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from openmanus_graph.plans import plan_text
+from openmanus_graph.plan_view import editable, plan_for_review
 from openmanus_graph.state.plan import Plan
 
-PLAN_FIELDS = ("id", "text", "executor", "depends_on", "done_when")
+_PLAN_TOOL = "planning"
 Kind = Literal["question", "approval", "unknown_outcome"]
 
 
@@ -58,17 +58,26 @@ def plan_request(plan: Plan, problem: str) -> dict[str, Any]:
         plan: What would be done.
         problem: What was wrong with the answer before, if there was one.
     """
-    steps = [
-        {key: value for key, value in step.items() if key in PLAN_FIELDS} for step in plan["steps"]
-    ]
+    steps = [editable(step) for step in plan["steps"]]
     again = f"That cannot be done: {problem}. " if problem else ""
     question = (
         f"{again}Carry out this plan? Approve, edit its steps, reject, or say what to change."
-        f"\n\n{plan_text(plan)}"
+        f"\n\n{plan_for_review(plan)}"
     )
     args = {"title": plan["title"], "steps": steps}
     allowed = ("approve", "edit", "reject", "respond")
-    return _request("approval", question, "planning", args, plan["plan_id"], allowed)
+    return _request("approval", question, _PLAN_TOOL, args, plan["plan_id"], allowed)
+
+
+def is_plan_request(request: Mapping[str, Any]) -> bool:
+    """Say whether a request, or its event, is about a plan: no call of that tool needs approval."""
+    calls = request.get("calls") or ()
+    return request.get("kind") == "approval" and [c["tool"] for c in calls] == [_PLAN_TOOL]
+
+
+def plan_of_request(request: Mapping[str, Any]) -> str:
+    """Return the plan of such a request as JSON that a person may edit."""
+    return json.dumps(request["calls"][0]["args"], ensure_ascii=False, indent=1) + "\n"
 
 
 def allowed_decisions(request: Mapping[str, Any]) -> list[str]:

@@ -6,14 +6,14 @@ from typing import Literal
 
 from openmanus_graph.events import Emit, notice
 from openmanus_graph.files.contained import put_file
-from openmanus_graph.plans import plan_markdown
+from openmanus_graph.plan_view import EDITABLE, plan_document
 from openmanus_graph.sessions import Session
 from openmanus_graph.state.plan import Plan, Step
 from openmanus_graph.workspace import Workspace
 
 PLAN_FILE, OTHER_FILE = "plan.md", "openmanus-plan.md"
 MADE_BY = "<!-- kept up to date by openmanus plan -->"
-_SHOWN = ("id", "text", "executor", "depends_on", "done_when", "status", "seconds", "cost_usd")
+_SHOWN = (*EDITABLE, "status", "notes", "seconds", "cost_usd")
 
 
 async def show_plan(plan: Plan, session: Session, emit: Emit) -> None:
@@ -24,9 +24,9 @@ async def show_plan(plan: Plan, session: Session, emit: Emit) -> None:
     if session.is_inner:
         return
     steps = [{key: value for key, value in step.items() if key in _SHOWN} for step in plan["steps"]]
-    emit({"type": "plan", "steps": steps})
+    emit({"type": "plan", "title": plan["title"], "steps": steps})
     try:
-        await asyncio.to_thread(_write, session.workspace, plan_markdown(plan))
+        await asyncio.to_thread(_write, session.workspace, plan_document(plan))
     except OSError as error:
         notice(emit, f"{PLAN_FILE} could not be written: {error.strerror}.")
 
@@ -35,8 +35,12 @@ def tell_step(
     session: Session, emit: Emit, kind: Literal["step_start", "step_end"], step: Step, status: str
 ) -> None:
     """Tell that a step begins, or that it was looked at after its run."""
-    if not session.is_inner:
-        emit({"type": kind, "id": step["id"], "executor": step["executor"], "status": status})
+    if session.is_inner:
+        return
+    event = {"type": kind, "id": step["id"], "executor": step["executor"], "status": status}
+    ended = kind == "step_end"
+    spent = {key: value for key, value in step.items() if ended and key in ("seconds", "cost_usd")}
+    emit(event | spent)
 
 
 def _write(workspace: Workspace, text: str) -> None:
@@ -44,4 +48,5 @@ def _write(workspace: Workspace, text: str) -> None:
     with contextlib.suppress(FileNotFoundError):
         if MADE_BY not in path.read_text("utf-8", errors="replace"):
             path = workspace.root / OTHER_FILE  # the person has a plan.md of their own
-    put_file(workspace, path, f"{text}\n{MADE_BY}\n".encode("utf-8", "replace"))
+    data = f"{text}\n{MADE_BY}\n".encode("utf-8", "replace")
+    put_file(workspace, path, data, synced=False)  # it is written again at the next change

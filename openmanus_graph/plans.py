@@ -202,19 +202,3 @@ def plan_text(plan: Plan, around: int | None = None) -> str:
     if left := len(steps) - shown.stop:
         lines.append(f"... ({left} steps after)")
     return "\n".join(lines)
-
-
-def plan_markdown(plan: Plan) -> str:
-    """Write a plan as a checklist for people."""
-    lines = [f"# {plan['title']}", ""]
-    for index, step in enumerate(plan["steps"]):
-        mark = "x" if step["status"] == "completed" else " "
-        facts = [step["status"].replace("_", " "), step["executor"]]
-        if step["depends_on"]:
-            facts.append(f"after {', '.join(step['depends_on'])}")
-        if step["done_when"]:
-            facts.append(f"done when {step['done_when']}")
-        lines.append(f"- [{mark}] {index}. {step['text']} ({'; '.join(filter(None, facts))})")
-        if step["notes"]:
-            lines.append(f"  - {step['notes']}")
-    return "\n".join(lines) + "\n"

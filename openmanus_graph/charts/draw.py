@@ -20,10 +20,10 @@ def draw_table(file: BinaryIO, request: dict[str, Any]) -> dict[str, Any]:
 
     Args:
         file: The table.
-        request: `entry` (of a `ChartEntry`), `name` of the file, `language`, `html`.
+        request: `entry` (of a `ChartEntry`), `name` of the file, `language`.
 
     Returns:
-        `png` (base64), `html` or None, `spec` with its data, `insights`, `notes`.
+        `png` (base64), `spec` with its data, `insights`, `notes`.
 
     Raises:
         ToolError: The table or the specification is no good.
@@ -34,7 +34,7 @@ def draw_table(file: BinaryIO, request: dict[str, Any]) -> dict[str, Any]:
     x, y = (_field(spec, axis) for axis in ("x", "y"))
     insights = find_insights(table, x, y, request["language"])
     drawn = with_data(spec, table)
-    return {**render(drawn, html=request["html"]), "insights": insights, "notes": notes}
+    return {**render(drawn), "insights": insights, "notes": notes}
 
 
 def redraw(file: BinaryIO, request: dict[str, Any]) -> dict[str, Any]:
@@ -45,11 +45,11 @@ def redraw(file: BinaryIO, request: dict[str, Any]) -> dict[str, Any]:
     title: Any = spec.get("title")  # a text, or an object with one
     text: Any = cast("dict[str, Any]", title).get("text") if isinstance(title, dict) else title
     subtitle = {"text": text or "", "subtitle": request["lines"], "anchor": "start"}
-    return render({**spec, "title": subtitle}, html=request["html"])
+    return render({**spec, "title": subtitle})
 
 
-def render(spec: dict[str, Any], *, html: bool) -> dict[str, Any]:
-    """Return `png` in base64, `html` if it is wanted, and the `spec`."""
+def render(spec: dict[str, Any]) -> dict[str, Any]:
+    """Return `png` in base64, and the `spec`."""
     import vl_convert
 
     fonts = importlib.util.find_spec(_FONTS)
@@ -57,10 +57,9 @@ def render(spec: dict[str, Any], *, html: bool) -> dict[str, Any]:
         vl_convert.register_font_directory(str(Path(fonts.origin).parent / "fonts"))
     try:
         png = vl_convert.vegalite_to_png(spec, scale=SCALE)
-        page = vl_convert.vegalite_to_html(spec, bundle=True) if html else None
     except ValueError as error:
         raise ToolError(f"The chart cannot be drawn: {str(error)[:300]}.") from error
-    return {"png": base64.b64encode(png).decode(), "html": page, "spec": spec}
+    return {"png": base64.b64encode(png).decode(), "spec": spec}
 
 
 def _field(spec: dict[str, Any], axis: str) -> str | None:

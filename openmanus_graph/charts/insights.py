@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     Numbers = np.ndarray[Any, np.dtype[np.float64]]
 
 MAX_INSIGHTS = 6
+TOP = 3
 SURE = 0.01
 """Largest probability of chance at which something is said at all."""
 
@@ -21,6 +22,7 @@ _WORDS = {
         "correlation": "{a} and {b} move {way} (r = {r}, n = {n}).",
         "together": "together", "apart": "against each other",
         "top": "The largest {x} by {y}: {names}, together {share} of the total.",
+        "order": "By {y}: {names}.",
         "change": "The level of {y} changes at {x} {at}: on average {before}, then {after}.",
     },
     "zh": {
@@ -30,6 +32,7 @@ _WORDS = {
         "correlation": "{a}与{b}{way}（r = {r}，n = {n}）。",
         "together": "正相关", "apart": "负相关",
         "top": "按{y}最大的{x}：{names}，合计占总量的{share}。",
+        "order": "按{y}排序：{names}。",
         "change": "{y}的水平在{x} {at}处改变：之前平均{before}，之后平均{after}。",
     },
 }  # fmt: skip
@@ -68,7 +71,7 @@ def _along(
         return
     rows = table[[x, y]].dropna()
     values = rows[y].to_numpy(dtype=np.float64)
-    places = [str(place) for place in rows[x]]
+    places = [str(place).removesuffix(" 00:00:00") for place in rows[x]]
     if _ordered(table, x) and len(values) >= 5:
         trend = _trend(values)
         if trend is not None:
@@ -132,14 +135,19 @@ def _outliers(values: "Numbers") -> Iterator[tuple[int, float]]:
 def _largest(
     table: "pd.DataFrame", x: str | None, y: str | None
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    if x is None or y is None or not _numeric(table, y) or _ordered(table, x):
+    if x is None or y is None or not _numeric(table, y) or _numeric(table, x):
         return
-    totals = table.groupby(x)[y].sum().sort_values(ascending=False)
+    if _ordered(table, x):
+        return
+    totals = table.dropna(subset=[x, y]).groupby(x)[y].sum().sort_values(ascending=False)
     total = float(totals.sum())
-    if len(totals) < 3 or totals.min() < 0 or total <= 0:
+    if len(totals) < 2 or totals.min() < 0 or total <= 0:
         return
-    top = totals.head(3)
+    top = totals.head(TOP)
     names = ", ".join(f"{name} ({value:,.6g})" for name, value in top.items())
+    if len(totals) <= TOP:  # together they are everything
+        yield "order", {"y": y, "names": names}
+        return
     yield "top", {"x": x, "y": y, "names": names, "share": f"{float(top.sum()) / total:.0%}"}
 
 

@@ -6,6 +6,7 @@ import mimetypes
 import re
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import unquote
 
 from openmanus_graph.errors import ToolError
 
@@ -52,6 +53,7 @@ def _embedded(address: str, find: Callable[[str], Path]) -> str:
     address = html.unescape(address)
     if address.startswith("data:image/"):
         return html.escape(address)
+    address = unquote(address)  # as Markdown writes the address of a file with a Chinese name
     path = find(address)
     kind = mimetypes.guess_type(path.name)[0] or ""
     if not kind.startswith("image/"):

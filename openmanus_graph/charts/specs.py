@@ -1,6 +1,8 @@
 """From a table and what is asked of it to a Vega-Lite specification that is valid."""
 
+import difflib
 import json
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from openmanus_graph.charts.entries import ChartEntry, ChartType
@@ -29,8 +31,7 @@ def make_spec(table: "pd.DataFrame", entry: ChartEntry) -> Spec:
     """
     for column in (entry.x, entry.y, entry.color):
         if column is not None and column not in table.columns:
-            known = ", ".join(table.columns)
-            raise ToolError(f"There is no column {column!r}. There are: {known}.")
+            raise ToolError(f"There is no column {column!r}. {_known_columns(column, table)}")
     spec = dict(entry.spec) if entry.spec is not None else _suggested(table, entry)
     spec.setdefault("$schema", SCHEMA)
     spec.setdefault("title", entry.chartTitle)
@@ -38,17 +39,22 @@ def make_spec(table: "pd.DataFrame", entry: ChartEntry) -> Spec:
     spec.setdefault("height", HEIGHT)
     spec["config"] = {"font": _FONT, "background": "white", **spec.get("config", {})}
     check_spec(spec)
+    check_columns(spec, table)
     return spec
 
 
 def check_spec(spec: Spec) -> None:
-    """Validate a specification. ToolError names the field that is wrong."""
+    """Validate a specification. ToolError names the field that is wrong, and the right one."""
     import altair
     from altair.utils.schemapi import SchemaValidationError
     from jsonschema import ValidationError
 
+    from openmanus_graph.charts.spec_faults import spec_faults
+
     if _reaches_out(spec):
         raise ToolError("The specification loads something by `url`. Use csvFilePath for data.")
+    if faults := list(spec_faults(spec)):
+        raise ToolError(f"The chart's specification is not valid: {'; '.join(faults[:5])}.")
     try:
         altair.Chart.from_dict({"data": {"values": []}, **spec})
     except (SchemaValidationError, ValidationError) as error:
@@ -57,6 +63,36 @@ def check_spec(spec: Spec) -> None:
         raise ToolError(
             f"The chart's specification is not valid at {where or 'the top'}: {words}."
         ) from error
+
+
+def check_columns(spec: Spec, table: "pd.DataFrame") -> None:
+    """Refuse a field that the table does not have: the chart would be blank."""
+    for field in _fields(spec):
+        name = field.replace("\\", "")
+        if name not in table.columns:
+            raise ToolError(f"There is no column {name!r}. {_known_columns(name, table)}")
+
+
+def _fields(value: Any) -> Iterator[str]:
+    """Yield the columns that a specification shows; what has transforms of its own is left out."""
+    if isinstance(value, dict):
+        inside = cast("dict[str, Any]", value)
+        if "transform" in inside:
+            return
+        for name, inner in inside.items():
+            if name == "field" and isinstance(inner, str):
+                yield inner
+            elif name != "data":
+                yield from _fields(inner)
+    elif isinstance(value, list):
+        for inner in cast("list[Any]", value):
+            yield from _fields(inner)
+
+
+def _known_columns(name: str, table: "pd.DataFrame") -> str:
+    close = difflib.get_close_matches(name, list(table.columns), 1, 0.5)
+    meant = f"Did you mean {close[0]!r}? " if close else ""
+    return f"{meant}There are: {', '.join(table.columns)}."
 
 
 def with_data(spec: Spec, table: "pd.DataFrame") -> Spec:
@@ -93,7 +129,10 @@ def _suggested(table: "pd.DataFrame", entry: ChartEntry) -> Spec:
         encoding["x"] |= {"sort": "-y", "axis": {"labelAngle": -35, "labelLimit": 160}}
     if color and kind != "pie":
         encoding["color"] = _channel(table, color, None, None)
-    encoding["tooltip"] = [{"field": name} for name in (x, y, color) if name]
+    encoding["tooltip"] = [
+        {key: channel[key] for key in ("field", "type", "title")}
+        for channel in (_channel(table, name, None, None) for name in (x, y, color) if name)
+    ]
     mark: Any = {"type": _MARKS[kind], "tooltip": True}
     if kind == "line":
         mark["point"] = len(table) <= 60
@@ -146,17 +185,7 @@ def _channel(
 
 
 def is_time(table: "pd.DataFrame", column: str) -> bool:
-    """Say whether a column holds dates or times."""
-    import warnings
-
+    """Say whether a column holds dates or times; `read_table` has made them such."""
     import pandas as pd
 
-    values = table[column]
-    if pd.api.types.is_datetime64_any_dtype(values):
-        return True
-    if pd.api.types.is_numeric_dtype(values):
-        return False
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        dates = pd.to_datetime(values.dropna().astype("string").head(200), errors="coerce")
-    return len(dates) > 0 and bool(dates.notna().all())
+    return bool(pd.api.types.is_datetime64_any_dtype(table[column]))

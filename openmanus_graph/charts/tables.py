@@ -1,11 +1,13 @@
 """Reading a table that may be empty, huge, wrongly encoded or full of mixed types."""
 
+import codecs
 import io
 import json
+import re
 import warnings
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
+from openmanus_graph.charts.columns import make_numeric, make_times
 from openmanus_graph.errors import ToolError
 
 if TYPE_CHECKING:
@@ -14,12 +16,10 @@ if TYPE_CHECKING:
 MAX_BYTES = 200 * 1024**2
 MAX_ROWS = 20_000
 """Of a chart: more only make a picture that nobody can read."""
-NUMBERS_SHARE = 0.8
-"""Share of a column's values that must be numbers for the rest to count as missing."""
 
 
 def read_table(file: BinaryIO, name: str) -> "tuple[pd.DataFrame, list[str]]":
-    """Read a table and say what was odd about it.
+    """Read a table and say what was odd about it. Columns of dates become dates.
 
     Raises:
         ToolError: It is empty, too large, or no table.
@@ -33,79 +33,106 @@ def read_table(file: BinaryIO, name: str) -> "tuple[pd.DataFrame, list[str]]":
         )
     try:
         table, notes = _parse(file, name.lower())
-    except (ValueError, KeyError, TypeError) as error:
+    except RecursionError as error:
+        raise ToolError(f"{name} is nested too deeply to be a table.") from error
+    except (ValueError, KeyError, TypeError, AttributeError, NotImplementedError) as error:
         raise ToolError(f"{name} is no table that can be read: {str(error)[:300]}.") from error
     if table.empty:
         raise ToolError(f"{name} has no rows.")
     if len(table) > MAX_ROWS:
         raise ToolError(
-            f"{name} has {len(table):,} rows; a chart shows at most {MAX_ROWS:,}. "
+            f"{name} has more than {MAX_ROWS:,} rows, which no chart can show. "
             "Aggregate or sample it with python_execute first."
         )
     table.columns = [str(column) for column in table.columns]
     if table.columns.has_duplicates:
         raise ToolError(f"{name} has two columns of one name. Rename one.")
-    return table, [*notes, *_make_numeric(table)]
+    return table, [*notes, *_renamed(table), *make_numeric(table), *make_times(table)]
 
 
 def _parse(file: BinaryIO, name: str) -> "tuple[pd.DataFrame, list[str]]":
     import pandas as pd
 
     if name.endswith((".xlsx", ".xls")):
-        return pd.read_excel(file), []
-    text, notes = _decode(file.read(), name)
-    if not text.strip():
-        raise ToolError(f"{name} is empty.")
-    if name.endswith(".json"):
-        return pd.json_normalize(_rows(json.loads(text))), notes
-    separator = "\t" if name.endswith(".tsv") else None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of falling back to a slower parser
-        return pd.read_csv(io.StringIO(text), sep=separator, engine="python"), notes
-
-
-def _decode(content: bytes, name: str) -> tuple[str, list[str]]:
+        return pd.read_excel(file, nrows=MAX_ROWS + 1), []
+    encoding, notes = _encoding(file, name)
+    text = io.TextIOWrapper(file, encoding=encoding, errors="replace", newline="")
     try:
-        return content.decode("utf-8-sig"), []
+        if not text.read(4096).strip():
+            raise ToolError(f"{name} is empty.")
+        text.seek(0)
+        if name.endswith(".json"):
+            return _from_json(json.loads(text.read())), notes
+        table, more = _from_rows(text, name)
+        return table, [*notes, *more]
+    finally:
+        text.detach()  # the file is not ours to close
+
+
+def _from_rows(text: io.TextIOWrapper, name: str) -> "tuple[pd.DataFrame, list[str]]":
+    """Read row by row: of a table of millions only those that a chart could show."""
+    import pandas as pd
+
+    separator = "\t" if name.endswith(".tsv") else _separator(text.readline())
+    text.seek(0)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        table = pd.read_csv(
+            text, sep=separator, engine="python", nrows=MAX_ROWS + 1, index_col=False
+        )
+    if any("Length of header" in str(warning.message) for warning in seen):
+        return table, [f"{name} has rows longer than its header; what is beyond is left out."]
+    return table, []
+
+
+def _separator(header: str) -> str:
+    """Tell what parts the columns; guessing by all rows finds letters in a table of one column."""
+    names = re.sub(r'"[^"]*"', "", header)
+    return max(",;\t|", key=names.count)
+
+
+def _encoding(file: BinaryIO, name: str) -> tuple[str, list[str]]:
+    """Tell a table's encoding by its beginning; the file stands at its start again."""
+    sample = file.read(1024**2)
+    file.seek(0)
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(sample, final=len(sample) < 1024**2)
     except UnicodeDecodeError:
         import charset_normalizer
 
-        best = charset_normalizer.from_bytes(content[: 1024**2]).best()
+        best = charset_normalizer.from_bytes(sample).best()
         encoding = best.encoding if best else "latin-1"
-        return content.decode(encoding, "replace"), [f"{name} is not UTF-8; read as {encoding}."]
+        return encoding, [f"{name} is not UTF-8; read as {encoding}."]
+    return "utf-8-sig", []
 
 
-def _rows(value: Any) -> Any:
-    """Find the rows in a JSON value: a list, or the only list of an object."""
-    if not isinstance(value, dict):
-        return value
-    values = cast("dict[str, Any]", value).values()
-    lists: list[Any] = [inner for inner in values if isinstance(inner, list)]
-    return lists[0] if len(lists) == 1 else cast("Any", value)
-
-
-def _make_numeric(table: "pd.DataFrame") -> list[str]:
-    """Turn columns that are numbers but for a few values into numbers, in place."""
+def _from_json(value: Any) -> "pd.DataFrame":
+    """Make a table of rows, of columns, or of the only list in an object."""
     import pandas as pd
 
-    notes: list[str] = []
-    for column in table.columns:
-        values = table[column]
-        if not (values.dtype == object or pd.api.types.is_string_dtype(values)):
-            continue
-        cleaned = values.astype("string").str.strip().str.replace(r"[,%$€£¥]", "", regex=True)
-        numbers = pd.to_numeric(cleaned, errors="coerce")
-        wrong = values[numbers.isna() & values.notna()]
-        if numbers.notna().sum() < NUMBERS_SHARE * values.notna().sum():
-            continue
-        table[column] = numbers
-        if len(wrong):
-            notes.append(
-                f"{column}: {len(wrong)} value(s) are no numbers and left out, "
-                f"such as {_examples(list(wrong))}."
-            )
-    return notes
+    if isinstance(value, dict):
+        fields = cast("dict[str, Any]", value)
+        lists: list[Any] = [inner for inner in fields.values() if isinstance(inner, list)]
+        if len(lists) == len(fields) > 1 and len({len(column) for column in lists}) == 1:
+            return pd.DataFrame(fields)
+        value = lists[0] if len(lists) == 1 else cast("Any", fields)
+    if not isinstance(value, list | dict):
+        raise ValueError("it holds a single value, not a list of rows")
+    if isinstance(value, list) and not any(isinstance(r, dict) for r in cast("list[Any]", value)):
+        return pd.DataFrame(cast("list[Any]", value))
+    return pd.json_normalize(value).map(_as_text_if_nested)
 
 
-def _examples(values: Sequence[Any]) -> str:
-    return ", ".join(repr(str(value)[:30]) for value in values[:3])
+def _as_text_if_nested(cell: Any) -> Any:
+    """Write out a list within a cell, by which nothing can be grouped."""
+    return json.dumps(cell, ensure_ascii=False) if isinstance(cell, list | dict) else cell
+
+
+def _renamed(table: "pd.DataFrame") -> list[str]:
+    """Say which columns have one name in the file: the reader numbers the later ones."""
+    names = list(table.columns)
+    numbered = re.compile(r"(.+)\.(\d+)")
+    twice = [
+        match[0] for name in names if (match := numbered.fullmatch(name)) and match[1] in names
+    ]
+    return [f"Columns of one name were numbered: {', '.join(twice)}."] if twice else []

@@ -19,11 +19,16 @@ TASK = (
     "Clean the penguin measurements in penguins-raw.csv, find out how the species differ in size, "
     "draw a chart and write a short report."
 )
+PLAN_TASK = (
+    "Clean the penguin measurements in penguins-raw.csv, find out how the species differ in size "
+    "and where and when they were measured, draw charts and write a report."
+)
 
 
-def run_demo(workspace: str | None, output: OutputOptions) -> int:
-    """Run the demo and return its exit code."""
-    missing = [name for name in ("pandas", "matplotlib") if not importlib.util.find_spec(name)]
+def run_demo(workspace: str | None, output: OutputOptions, *, plans: bool) -> int:
+    """Run the demo, by a plan if wished, and return its exit code."""
+    needed = ("pandas", "altair", "vl_convert") if plans else ("pandas", "matplotlib")
+    missing = [name for name in needed if not importlib.util.find_spec(name)]
     if missing:
         raise ConfigError(
             f"The demo needs {' and '.join(missing)}: pip install 'openmanus-graph[data]'."
@@ -33,32 +38,47 @@ def run_demo(workspace: str | None, output: OutputOptions) -> int:
             "DEMO: the model's replies come from a recording. Graph, tools, sandbox, limits and "
             "files are real.\n"
         )
-    return launch(lambda: _plan(workspace), output)
+    return launch(lambda: _plan(workspace, plans=plans), output)
 
 
-def _plan(workspace: str | None) -> "Run":
+def _plan(workspace: str | None, *, plans: bool) -> "Run":
     from openmanus_graph.cli.runner import Run
     from openmanus_graph.state.context import Context
-    from openmanus_graph.testing import RecordedChatModel, load_recording
 
     thread = f"demo-{new_thread()}"
-    with _demo_folder() as folder:
-        recording = load_recording(folder / "penguins.json")
-    context = Context(model=RecordedChatModel(recording), workspace=workspace)
+    agent, task, model = _planning() if plans else _single()
+    context = Context(model=model, workspace=workspace)
     return Run(
         thread=thread,
-        agent="manus",
-        task=TASK,
+        agent=agent,
+        task=task,
         context=context,
         options={},
-        make_input=lambda: _input(context, thread),
+        make_input=lambda: _input(task, context, thread),
     )
 
 
-def _input(context: "Context", thread: str) -> dict[str, Any]:
+def _single() -> tuple[str, str, Any]:
+    from openmanus_graph.testing import RecordedChatModel, load_recording
+
+    with _demo_folder() as folder:
+        return "manus", TASK, RecordedChatModel(load_recording(folder / "penguins.json"))
+
+
+def _planning() -> tuple[str, str, Any]:
+    from openmanus_graph.testing import RecordedPlanModel, load_conversations
+
+    with _demo_folder() as folder:
+        conversations = load_conversations(folder / "penguins-plan.json")
+    # The charts go to the model as to one that sees them.
+    model = RecordedPlanModel(conversations, profile={"image_inputs": True})
+    return "planning", PLAN_TASK, model
+
+
+def _input(task: str, context: "Context", thread: str) -> dict[str, Any]:
     with _demo_folder() as folder:
         given = InputOptions(file=[str(folder / "penguins-raw.csv")])
-        return prepare_input(TASK, given, context, thread)
+        return prepare_input(task, given, context, thread)
 
 
 def _demo_folder() -> AbstractContextManager[Path]:

@@ -103,11 +103,12 @@ def threads(
 def show(
     thread: Annotated[str, typer.Argument(help="The thread to show.")],
     as_json: Annotated[bool, typer.Option("--json", help="The messages as JSON.")] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="Its plan as JSON, to be edited.")] = False,
 ) -> None:
     """Show what was said and done in a thread."""
-    from openmanus_graph.cli.threads import show_thread
+    from openmanus_graph.cli.threads import show_plan, show_thread
 
-    raise typer.Exit(show_thread(thread, as_json=as_json))
+    raise typer.Exit(show_plan(thread) if plan else show_thread(thread, as_json=as_json))
 
 
 @app.command()
@@ -125,12 +126,15 @@ def export(
 @takes(OutputOptions)
 def demo(
     output: OutputOptions,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="By a plan, whose steps run side by side.")
+    ] = False,
     workspace: Annotated[str | None, typer.Option(help="Folder of the demo's files.")] = None,
 ) -> None:
     """Do a real task with real tools and a recorded model: no key, no network."""
     from openmanus_graph.cli.demo import run_demo
 
-    raise typer.Exit(run_demo(workspace, output))
+    raise typer.Exit(run_demo(workspace, output, plans=plan))
 
 
 @app.command()

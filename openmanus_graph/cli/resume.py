@@ -121,7 +121,7 @@ def _answered(state: "StateSnapshot", value: Any, wanted: str | None) -> Any:
 
 def _listed(state: "StateSnapshot") -> str:
     """Write the open questions, a line each."""
-    from openmanus_graph.cli.views import printable
+    from openmanus_graph.cli.text import printable
     from openmanus_graph.events import interrupt_event
 
     asked = ((one.id, interrupt_event(one)["question"]) for one in state.interrupts)

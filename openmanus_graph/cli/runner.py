@@ -20,10 +20,11 @@ from openmanus_graph.agents import build_agent
 from openmanus_graph.cli.bill import read_bill
 from openmanus_graph.cli.failures import ToldError, complaint_of, is_storage_fault
 from openmanus_graph.cli.lock import hold_thread
+from openmanus_graph.cli.sources import Sources
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.config.resolve import openmanus_home
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.events import GRAPH_EVENTS, interrupt_event
+from openmanus_graph.events import interrupt_event
 from openmanus_graph.history import last_text
 from openmanus_graph.models.build import prepare_model
 from openmanus_graph.persistence.checkpoints import open_checkpointer
@@ -117,6 +118,7 @@ class _Driver:
         self.control = RunControl()
         self.signal: signal.Signals | None = None
         self.asking = self.finished = False
+        self.sources = Sources()
 
     async def drive(self, given: Any) -> tuple[dict[str, Any], int]:
         """Run to the end and return what the `final` event holds, and the exit code."""
@@ -178,19 +180,17 @@ class _Driver:
             control=self.control,
         )
         async for part in parts:
-            event: Any = part["data"]
-            # A user's tool may write to the stream as well, whatever it likes.
-            if not isinstance(event, dict) or event.get("type") not in GRAPH_EVENTS:
-                continue
-            if not (part["ns"] and event["type"] == "limit"):  # a plan's step may end at its own
+            event = self.sources.event(part["ns"], part["data"])
+            if event is not None:
                 self._emit(**event)
 
     async def _answers(self) -> dict[str, Any]:
         """Ask the person each open question; nothing when one stays open."""
         state = await self.graph.aget_state(self.config)
         answers: dict[str, Any] = {}
-        for waiting in state.interrupts:
-            self._emit(**interrupt_event(waiting))
+        for task in state.tasks:
+            for waiting in task.interrupts:
+                self._emit(**interrupt_event(waiting), **self.sources.of_task(task))
         for waiting in state.interrupts if self.signal is None else ():
             self.asking = True
             try:

@@ -3,18 +3,11 @@
 import asyncio
 import json
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from langchain_core.messages import (
-    AIMessage,
-    AnyMessage,
-    HumanMessage,
-    ToolMessage,
-    messages_to_dict,
-)
+from langchain_core.messages import BaseMessage, messages_to_dict
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -22,16 +15,17 @@ from rich.text import Text
 from openmanus_graph.agents import build_agent
 from openmanus_graph.cli.failures import prepare_home
 from openmanus_graph.cli.lock import hold_thread, is_running
-from openmanus_graph.cli.views import printable
+from openmanus_graph.cli.plan_steps import Runs, plan_in, runs_of_steps
+from openmanus_graph.cli.text import printable
+from openmanus_graph.cli.transcript import transcript
 from openmanus_graph.config.resolve import openmanus_home
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.persistence.checkpoints import open_checkpointer
 from openmanus_graph.persistence.database import open_database
 from openmanus_graph.persistence.ledger import open_ledger
 from openmanus_graph.persistence.threads import Thread, Threads
-from openmanus_graph.state.manus import Artifact
+from openmanus_graph.plan_view import plan_as_json
 
-SHOWN_OUTPUT_CHARS = 2000
 SHOWN_TASK_CHARS = 60
 PIPE_WIDTH = 1000
 
@@ -105,19 +99,32 @@ def delete_thread(thread: str) -> int:
 def show_thread(thread: str, *, as_json: bool) -> int:
     """Print what was said and done."""
     known = known_thread(thread)
-    values = asyncio.run(_values(known))
+    values, runs = asyncio.run(_held(known))
     if as_json:
-        held = {**values, "messages": messages_to_dict(values.get("messages", []))}
+        held = {name: _plain(value) for name, value in values.items()}
+        if runs:
+            held["step_runs"] = {step: list(map(_plain, each)) for step, each in runs.items()}
         sys.stdout.write(json.dumps(held, ensure_ascii=False, default=str) + "\n")
         return 0
-    sys.stdout.write(printable("\n".join(_markdown(known, values, cut=True)) + "\n"))
+    sys.stdout.write(printable("\n".join(transcript(known, values, runs, cut=True)) + "\n"))
+    return 0
+
+
+def show_plan(thread: str) -> int:
+    """Print a thread's plan as JSON that a person may edit and answer with."""
+    values, _ = asyncio.run(_held(known_thread(thread)))
+    plan = plan_in(values)
+    if plan is None:
+        raise ConfigError(f"Thread {thread!r} has no plan. Make one with: openmanus plan TASK.")
+    sys.stdout.write(plan_as_json(plan) + "\n")
     return 0
 
 
 def export_thread(thread: str, output: str) -> int:
     """Write a thread as Markdown."""
     known = known_thread(thread)
-    text = printable("\n".join(_markdown(known, asyncio.run(_values(known)), cut=False)) + "\n")
+    values, runs = asyncio.run(_held(known))
+    text = printable("\n".join(transcript(known, values, runs, cut=False)) + "\n")
     if output == "-":
         sys.stdout.write(text)
         return 0
@@ -128,57 +135,22 @@ def export_thread(thread: str, output: str) -> int:
     return 0
 
 
-async def _values(thread: Thread) -> dict[str, Any]:
+async def _held(thread: Thread) -> tuple[dict[str, Any], Runs]:
+    """Return a thread's state, and the conversations of its plan's steps."""
     async with open_checkpointer(openmanus_home()) as checkpointer:
         graph = build_agent(thread.agent, checkpointer=checkpointer)
         state = await graph.aget_state({"configurable": {"thread_id": thread.id}})
-        return dict(state.values)
+        values = dict(state.values)
+        return values, await runs_of_steps(graph, checkpointer, thread.id, values)
+
+
+def _plain(value: Any) -> Any:
+    """Return messages as JSON can hold them."""
+    if isinstance(value, list) and value and isinstance(value[0], BaseMessage):
+        return messages_to_dict(cast("list[BaseMessage]", value))
+    return cast("Any", value)
 
 
 async def _delete_checkpoints(thread: str) -> None:
     async with open_checkpointer(openmanus_home()) as checkpointer:
         await checkpointer.adelete_thread(thread)
-
-
-def _markdown(thread: Thread, values: dict[str, Any], *, cut: bool) -> Iterator[str]:
-    yield f"# Thread {thread.id}\n\n{thread.agent} · {thread.status} · {thread.updated}\n"
-    for message in values.get("messages", []):
-        yield from _message(message, cut=cut)
-    usage = values.get("usage")
-    if usage:
-        yield (
-            f"---\n{usage['model_calls']} model calls, {usage['input_tokens']} tokens in, "
-            f"{usage['output_tokens']} out, ${usage['cost_usd']:.4f}"
-        )
-    artifacts: list[Artifact] = values.get("artifacts") or []
-    for artifact in artifacts:
-        yield f"- `{artifact['path']}` ({artifact['size']} bytes)"
-
-
-def _message(message: AnyMessage, *, cut: bool) -> Iterator[str]:
-    text = str(message.text)
-    if isinstance(message, HumanMessage):
-        yield f"## User\n\n{text}\n"
-    elif isinstance(message, AIMessage):
-        yield f"## Agent\n\n{text}\n" if text.strip() else "## Agent\n"
-        for call in message.tool_calls:
-            args = json.dumps(call["args"], ensure_ascii=False, indent=1)
-            yield f"**{call['name']}**\n\n{_fenced(args, 'json')}"
-    elif isinstance(message, ToolMessage):
-        if cut and len(text) > SHOWN_OUTPUT_CHARS:
-            left_out = len(text) - SHOWN_OUTPUT_CHARS
-            text = f"{text[:SHOWN_OUTPUT_CHARS]}\n[... {left_out} more characters]"
-        yield f"{message.name} ({message.status}):\n\n{_fenced(text)}"
-
-
-def _fenced(text: str, language: str = "") -> str:
-    fence = "`" * max(3, _longest_fence(text) + 1)
-    return f"{fence}{language}\n{text}\n{fence}\n"
-
-
-def _longest_fence(text: str) -> int:
-    longest = run = 0
-    for character in text:
-        run = run + 1 if character == "`" else 0
-        longest = max(longest, run)
-    return longest

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import re
 import shlex
 import sys
 import time
@@ -15,12 +14,12 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
+from openmanus_graph.cli.checklist import Checklist
 from openmanus_graph.cli.failures import silence, write_out
-from openmanus_graph.cli.lines import Lines
 from openmanus_graph.cli.options import OutputOptions
 from openmanus_graph.cli.runner import View
-from openmanus_graph.events import interrupt_event
-from openmanus_graph.plans import MARKS
+from openmanus_graph.cli.text import printable
+from openmanus_graph.interrupts import is_plan_request
 
 OUTPUT_LINES = 6
 _REPLIES = {
@@ -28,6 +27,12 @@ _REPLIES = {
     "approval": " --approve (or --reject)",
     "unknown_outcome": " --approve (or --reject, or --answer TEXT)",
 }
+_PLAN_REPLIES = """\
+Go on with: [bold]openmanus resume {thread} --approve[/]
+  or else:  [bold]openmanus resume {thread} --answer "WHAT TO CHANGE"[/]  (it is planned again)
+            [bold]openmanus show {thread} --plan > plan.json[/]  (edit it, then)
+            [bold]openmanus resume {thread} --answer "$(cat plan.json)"[/]
+            [bold]openmanus resume {thread} --reject[/]  (nothing is done)"""
 
 
 @contextlib.contextmanager
@@ -73,8 +78,9 @@ class TerminalView:
         self.spinner: Status | None = None
         self.line_open = False
         self.workspace = ""
-        self.plan: dict[str, str] = {}
-        """Lines of the plan's steps as they were last shown."""
+        self.checklist = Checklist(self.console)
+        self.reviewing = False
+        """Whether the question that is open is about a plan."""
 
     def show(self, event: Mapping[str, Any]) -> None:
         """Show an event."""
@@ -86,25 +92,30 @@ class TerminalView:
     def close(self) -> None:
         """Leave the terminal as it was."""
         self._stop_spinner()
+        self.checklist.rest()
 
     def _ignore(self, event: Mapping[str, Any]) -> None:
         """Show nothing of this event."""
 
     def _run_start(self, event: Mapping[str, Any]) -> None:
         self.workspace = str(event["workspace"])
+        self.checklist, self.reviewing = Checklist(self.console), False
         facts = f"{event['agent']} · {event['model']} · thread {event['thread']}"
         self._line(f"[bold]{escape(facts)}[/]\n[dim]files in {escape(self.workspace)}[/]")
 
     def _think_start(self, event: Mapping[str, Any]) -> None:
         self.step = int(event["step"])
         self._end_line()
-        if self.console.is_terminal:
+        if self.checklist:
+            self._doing(event, "thinking")
+            self.checklist.wake()
+        elif self.console.is_terminal:
             self.spinner = self.console.status(f"step {self.step}: thinking")
             self.spinner.start()
 
     def _token(self, event: Mapping[str, Any]) -> None:
         self._stop_spinner()
-        if self.plan:
+        if self.checklist:
             return  # steps that run at once would write into each other's lines
         self.console.print(Text(printable(event["text"])), end="")
         self.line_open = True
@@ -112,15 +123,21 @@ class TerminalView:
     def _think_end(self, event: Mapping[str, Any]) -> None:
         self._stop_spinner()
         self._end_line()
+        self._doing(event, "" if event["tool_calls"] else "answered")
 
     def _tool_start(self, event: Mapping[str, Any]) -> None:
         shown = printable(json.dumps(event["args"], ensure_ascii=False))
         shown = shown if len(shown) <= 160 else f"{shown[:160]}…"
-        self._line(f"[cyan]{self.step}[/] [bold]{escape(event['tool'])}[/] {escape(shown)}")
+        self._doing(event, event["tool"])
+        self.checklist.wake()
+        label = _label(event) or f"[cyan]{self.step}[/] "
+        self._line(f"{label}[bold]{escape(event['tool'])}[/] {escape(shown)}")
 
     def _tool_end(self, event: Mapping[str, Any]) -> None:
         mark = "[green]✓[/]" if event["ok"] else "[red]✗[/]"
-        self._line(f"  {mark} {escape(event['tool'])} [dim]{event['seconds']:.2f} s[/]")
+        self._doing(event, "")
+        label = _label(event) or "  "
+        self._line(f"{label}{mark} {escape(event['tool'])} [dim]{event['seconds']:.2f} s[/]")
         lines = printable(event["output"]).splitlines()
         shown = lines[:OUTPUT_LINES]
         if len(lines) > OUTPUT_LINES:
@@ -130,37 +147,44 @@ class TerminalView:
 
     def _notice(self, event: Mapping[str, Any]) -> None:
         style = {"info": "dim", "warning": "yellow", "error": "red"}[event["level"]]
-        self._line(f"[{style}]{escape(printable(event['text']))}[/]")
+        self._line(f"{_label(event)}[{style}]{escape(printable(event['text']))}[/]")
 
     def _plan(self, event: Mapping[str, Any]) -> None:
         """Show the checklist: all of it when it is new, then the steps that changed."""
-        for step in event["steps"]:
-            line = _checklist_line(step)
-            if self.plan.get(step["id"]) != line:
-                self._line(line)
-            self.plan[step["id"]] = line
+        if event.get("plan_step"):
+            return  # a plan within a step is that step's own business
+        self._stop_spinner()
+        for line in self.checklist.update(event):
+            self._line(line)
 
     def _limit(self, event: Mapping[str, Any]) -> None:
         self._line(f"[yellow]limit reached: {escape(event['reason'])}[/]")
 
     def _interrupt(self, event: Mapping[str, Any]) -> None:
-        self._line(f"[magenta]? {escape(printable(event['question']))}[/]")
+        self.checklist.rest()
+        self._line(f"{_label(event)}[magenta]? {escape(printable(event['question']))}[/]")
+        self.reviewing = is_plan_request(event)
+        if self.reviewing:
+            return  # the question shows the plan as people read it
         for call in event["calls"]:
             self._line(f"  {escape(call['tool'])} {escape(printable(json.dumps(call['args'])))}")
 
     def _final(self, event: Mapping[str, Any]) -> None:
         self._stop_spinner()
         self._end_line()
+        self.checklist.rest()
         if not self.quiet:
             self._summary(event)
         status, reason, answer = event["status"], event["stop_reason"], event["answer"]
         if reason == "error":
             self._line(f"[red]{escape(answer)}[/]")
         if status in ("waiting", "stopped", "cancelled") or reason == "error":
-            command = f"openmanus resume {shlex.quote(event['thread'])}{_REPLIES.get(reason, '')}"
-            self._line(f"Go on with: [bold]{escape(command)}[/]")
+            thread = escape(shlex.quote(event["thread"]))
+            line = f"Go on with: [bold]openmanus resume {thread}{_REPLIES.get(reason, '')}[/]"
+            self._line(_PLAN_REPLIES.format(thread=thread) if self.reviewing else line)
         # On a terminal the answer was just streamed; it is not shown twice.
-        streamed = sys.stdout.isatty() and reason == "answer" and not self.quiet and not self.plan
+        streamed = sys.stdout.isatty() and reason == "answer" and not self.quiet
+        streamed = streamed and not self.checklist
         if answer and status != "waiting" and reason != "error" and not streamed:
             write_out(printable(answer).rstrip() + "\n")
 
@@ -169,7 +193,9 @@ class TerminalView:
         tokens = f"{usage['input_tokens']:,} in ({usage['cached_tokens']:,} cached), "
         table = Table(show_header=False, box=None, padding=(0, 1))
         table.add_row("status", f"{event['status']} ({event['stop_reason']})")
-        table.add_row("steps", str(self.step))
+        if self.checklist and self.console.is_terminal:
+            self.console.print(self.checklist.whole())
+        table.add_row("steps", self.checklist.progress if self.checklist else str(self.step))
         table.add_row("tokens", f"{tokens}{usage['output_tokens']:,} out")
         table.add_row("cost", f"${usage['cost_usd']:.4f}")
         table.add_row("time", f"{time.monotonic() - self.started:.1f} s")
@@ -177,6 +203,9 @@ class TerminalView:
             name = Text(f"{printable(artifact['path'])} ({artifact['size']:,} bytes)")
             table.add_row("" if index else "files", name)
         self.console.print(table)
+
+    def _doing(self, event: Mapping[str, Any], what: str) -> None:
+        self.checklist.doing(str(event.get("plan_step", "")).partition("/")[0], what)
 
     def _line(self, markup: str) -> None:
         self._stop_spinner()
@@ -194,41 +223,7 @@ class TerminalView:
             self.spinner = None
 
 
-def _checklist_line(step: Mapping[str, Any]) -> str:
-    facts = [step["executor"]]
-    if step.get("seconds"):
-        facts += [f"{step['seconds']:.1f} s", f"${step.get('cost_usd', 0.0):.4f}"]
-    mark, text = escape(MARKS[step["status"]]), escape(printable(step["text"]))
-    return f"{mark} [bold]{escape(step['id'])}[/] {text} [dim]({escape(', '.join(facts))})[/]"
-
-
-DECISIONS = {
-    **dict.fromkeys(("a", "y", "yes", "ok"), "approve"),
-    **dict.fromkeys(("r", "n", "no"), "reject"),
-}
-
-
-class TerminalPerson:
-    """Asks on the terminal, if there is one; a pipe is never asked."""
-
-    def __init__(self, view: View) -> None:
-        self.view = view
-
-    async def answer(self, interrupt: Any) -> Any:
-        """Return the person's answer, or None when nobody is there."""
-        lines = Lines()
-        if isinstance(self.view, JsonView) or not lines.interactive:
-            return None
-        if interrupt_event(interrupt)["kind"] == "question":
-            return await lines.ask("Your answer: ")
-        word = await lines.ask("[a]pprove, [r]eject, or type an answer: ")
-        return None if word is None else DECISIONS.get(word.strip().lower(), word)
-
-
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-"""Control characters but line feed and tab, and what turns the direction of text around."""
-
-
-def printable(text: str) -> str:
-    """Make text safe for a terminal: no control sequences, nothing that cannot be encoded."""
-    return _CONTROLS.sub("", text).encode("utf-8", "replace").decode()
+def _label(event: Mapping[str, Any]) -> str:
+    """Name the plan's step that an event comes from: steps run side by side."""
+    step = event.get("plan_step")
+    return f"[cyan]{escape(printable(f'[{step}]'))}[/] " if step else ""

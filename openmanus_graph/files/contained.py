@@ -148,21 +148,33 @@ def require_writable(folder: int, name: str, path: str) -> None:
         )
 
 
-def put_file(workspace: Workspace, real: Path, data: bytes) -> None:
+def put_file(workspace: Workspace, real: Path, data: bytes, *, synced: bool = True) -> None:
     """Write a file at once, new or anew, and the folders on the way to it. Raises OSError.
 
     What a command in the sandbox put there instead, a link say, is replaced and not followed.
+
+    Args:
+        workspace: Its folder.
+        real: The file's path.
+        data: The whole content.
+        synced: Whether it must outlast a power failure, too, which takes the disk's time.
     """
     with opened_folder(workspace, real.parent, create=True) as folder:
         there = status(folder, real.name)
         if there is not None and not stat.S_ISREG(there.st_mode):
             os.unlink(real.name, dir_fd=folder)
             there = None
-        replace_file(folder, real.name, data, there)
+        replace_file(folder, real.name, data, there, synced=synced)
 
 
 def replace_file(
-    folder: int, name: str, data: bytes, like: os.stat_result | None, scratch: int | None = None
+    folder: int,
+    name: str,
+    data: bytes,
+    like: os.stat_result | None,
+    scratch: int | None = None,
+    *,
+    synced: bool = True,
 ) -> None:
     """Put a file in place at once, or leave everything as it was and raise OSError.
 
@@ -172,6 +184,7 @@ def replace_file(
         data: The whole content.
         like: The file it replaces, for owner and permissions. None: there must not be one.
         scratch: Descriptor of a folder for the unfinished file, which stays when we are killed.
+        synced: Whether it must outlast a power failure.
     """
     temporary = f".{secrets.token_hex(8)}.part"
     place = folder if scratch is None else scratch
@@ -181,7 +194,8 @@ def replace_file(
             file.flush()
             if like:
                 _copy_owner_and_mode(file.fileno(), like)
-            os.fsync(file.fileno())
+            if synced:
+                os.fsync(file.fileno())
         if like:
             os.replace(temporary, name, src_dir_fd=place, dst_dir_fd=folder)
         else:
@@ -189,7 +203,7 @@ def replace_file(
     except OSError as error:
         if error.errno != errno.EXDEV or scratch is None:
             raise
-        replace_file(folder, name, data, like)  # a mount of its own
+        replace_file(folder, name, data, like, synced=synced)  # a mount of its own
         return
     finally:
         with suppress(OSError):

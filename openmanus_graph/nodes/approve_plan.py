@@ -1,6 +1,8 @@
 """`approve_plan`: a person sees the plan before it is carried out."""
 
 import json
+import re
+from collections.abc import Mapping
 from typing import Any, Literal, cast
 
 from langchain_core.messages import HumanMessage
@@ -18,6 +20,9 @@ from openmanus_graph.state.context import Context
 from openmanus_graph.state.planning import PlanningState
 from openmanus_graph.team import Team
 from openmanus_graph.tools.planning import PLANNING, planning
+
+_AS_JSON = re.compile(r'\s*(\{|\[\s*[{"])')
+"""How JSON begins; `[SWE] shall do it` are words."""
 
 
 async def approve_plan(
@@ -42,7 +47,7 @@ def read_review(answer: Any) -> Decision | None:
     Raises:
         PlanError: It begins as JSON does, and is none.
     """
-    if isinstance(answer, str) and answer.lstrip().startswith(("{", "[")):
+    if isinstance(answer, str) and _AS_JSON.match(answer):
         try:
             answer = json.loads(answer)
         except ValueError as error:
@@ -67,23 +72,27 @@ def _decided(decision: Decision | None, state: PlanningState, team: Team) -> dic
     if decision.type == "approve":
         return {"reviewed": True}
     if decision.type == "edit":
-        args = {"command": "create", **(decision.args or {})}
-        try:
-            PLANNING.check(planning.name, args)
-        except ToolError as error:
-            raise PlanError(str(error)) from error
-        steps = make_steps(args.get("steps") or (), team.names)
-        return {
-            "reviewed": True,
-            "title": args.get("title") or state["title"],
-            "order": [step["id"] for step in steps],
-            "steps": Overwrite({step["id"]: new_job(step) for step in steps}),
-        }
+        return _edited(decision.args or {}, state, team)
     if not decision.message:
         answer = "The plan was rejected, and nothing was done."
         return {"status": "failed", "stop_reason": "terminate", "answer": answer}
     feedback = plan_rejected(plan=plan_text(plan_of(state)), reason=decision.message)
     return {"drafts": [HumanMessage(feedback)]}
+
+
+def _edited(given: Mapping[str, Any], state: PlanningState, team: Team) -> dict[str, Any]:
+    args = {"command": "create", **given}
+    try:
+        PLANNING.check(planning.name, args)
+    except ToolError as error:
+        raise PlanError(str(error)) from error
+    steps = make_steps(args.get("steps") or (), team.names)
+    return {
+        "reviewed": True,
+        "title": args.get("title") or state["title"],
+        "order": [step["id"] for step in steps],
+        "steps": Overwrite({step["id"]: new_job(step) for step in steps}),
+    }
 
 
 async def route_after_approve_plan(

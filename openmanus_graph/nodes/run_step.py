@@ -5,6 +5,7 @@ import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from langchain_core.messages import AnyMessage, HumanMessage
@@ -141,6 +142,7 @@ class StepRun:
                 await asyncio.to_thread(self.footprint.follow, values.get("messages") or ())
 
 
+@cache
 def web_traits() -> dict[str, Traits]:
     """Return what is declared of the tools whose links one step may hand to the next."""
     return {tool.name: traits_of(tool) for tool in web_tools()}

@@ -94,6 +94,16 @@ class LeanSqliteSaver(SqliteSaver):
         for checkpoint in await self._worker.do(_undamaged, found):
             yield checkpoint
 
+    async def namespaces(self, thread_id: str) -> list[str]:
+        """Return where a thread has checkpoints: its own graph's, and those of graphs within."""
+
+        def found() -> list[str]:
+            query = "SELECT DISTINCT checkpoint_ns FROM checkpoints WHERE thread_id = ?"
+            with self.cursor(transaction=False) as cursor:
+                return [row[0] for row in cursor.execute(query, (thread_id,)).fetchall()]
+
+        return await self._worker.do(_undamaged, found)
+
     @override
     async def aput(
         self,

@@ -9,16 +9,19 @@ from openmanus_graph.testing.recorded import (
     recording_of,
     save_recording,
 )
+from openmanus_graph.testing.recorded_plan import RecordedPlanModel, load_conversations
 from openmanus_graph.testing.runtime import tool_runtime, tool_session
 from openmanus_graph.testing.scripted import ScriptedChatModel, ScriptExhaustedError
 
 __all__ = [
     "RecordedChatModel",
+    "RecordedPlanModel",
     "RecordedReply",
     "Recording",
     "RecordingError",
     "ScriptExhaustedError",
     "ScriptedChatModel",
+    "load_conversations",
     "load_recording",
     "recording_of",
     "save_recording",

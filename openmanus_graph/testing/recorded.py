@@ -1,8 +1,9 @@
 """Replaying a real conversation: the model's replies from a file, the tools for real."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -51,7 +52,9 @@ class RecordedChatModel(ScriptedChatModel):
 
     def __init__(self, recording: Recording, **fields: Any) -> None:
         fields.setdefault("model_name", recording.model or "recorded")
-        super().__init__([_player(recording, n) for n in range(len(recording.replies))], **fields)
+        super().__init__(
+            [partial(play, recording, n) for n in range(len(recording.replies))], **fields
+        )
         self._recording = recording
 
     @override
@@ -114,7 +117,7 @@ def load_recording(path: Path) -> Recording:
         data = json.loads(path.read_text(encoding="utf-8"))
         return Recording(
             name=data["name"],
-            replies=tuple(_reply(item) for item in data["replies"]),
+            replies=tuple(map(reply_of, data["replies"])),
             model=data.get("model", ""),
         )
     except (ValueError, KeyError, TypeError) as error:
@@ -123,37 +126,38 @@ def load_recording(path: Path) -> Recording:
         ) from error
 
 
-def _reply(item: Mapping[str, Any]) -> RecordedReply:
+def reply_of(item: Mapping[str, Any]) -> RecordedReply:
+    """Read one reply of a recording's file."""
     after = item.get("after")
     fields: dict[str, Any] = {**item, "tool_calls": tuple(item.get("tool_calls", ()))}
     fields["after"] = None if after is None else tuple(after)
     return RecordedReply(**fields)
 
 
-def _player(recording: Recording, number: int) -> Callable[[list[BaseMessage]], AIMessage]:
-    """Return what plays one reply, after a look at where the conversation stands."""
+def play(recording: Recording, number: int, messages: Sequence[BaseMessage]) -> AIMessage:
+    """Play one reply, after a look at where the conversation stands.
+
+    Raises:
+        RecordingError: It is not where it was when this was recorded.
+    """
     reply = recording.replies[number]
-
-    def play(messages: list[BaseMessage]) -> AIMessage:
-        found = _answered(messages)
-        if reply.after is not None and sorted(found) != sorted(reply.after):
-            raise RecordingError(
-                f"The conversation departs from the recording {recording.name!r} at reply "
-                f"{number + 1} ({reply.label!r}): expected the results of "
-                f"{_listed(reply.after)}, found {_listed(found)} before it."
-            )
-        return AIMessage(
-            content=reply.text,
-            tool_calls=[
-                tool_call(name=call["name"], args=call["args"], id=call["id"])
-                for call in reply.tool_calls
-            ],
-            usage_metadata=cast("UsageMetadata | None", reply.usage),
-            additional_kwargs=dict(reply.additional_kwargs),
-            response_metadata={"cost_usd": 0.0},  # nobody is billed for a replay
+    found = _answered(messages)
+    if reply.after is not None and sorted(found) != sorted(reply.after):
+        raise RecordingError(
+            f"The conversation departs from the recording {recording.name!r} at reply "
+            f"{number + 1} ({reply.label!r}): expected the results of "
+            f"{_listed(reply.after)}, found {_listed(found)} before it."
         )
-
-    return play
+    return AIMessage(
+        content=reply.text,
+        tool_calls=[
+            tool_call(name=call["name"], args=call["args"], id=call["id"])
+            for call in reply.tool_calls
+        ],
+        usage_metadata=cast("UsageMetadata | None", reply.usage),
+        additional_kwargs=dict(reply.additional_kwargs),
+        response_metadata={"cost_usd": 0.0},  # nobody is billed for a replay
+    )
 
 
 def _answered(messages: Sequence[BaseMessage]) -> tuple[str, ...]:

@@ -5,12 +5,15 @@ import base64
 import json
 import re
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 from langgraph.prebuilt import ToolRuntime
 
 from openmanus_graph.charts.entries import ChartEntry, InsightEntry, Language, read_entries
+from openmanus_graph.charts.page import chart_page
 from openmanus_graph.errors import ToolError
 from openmanus_graph.files.child import run_in_child
 from openmanus_graph.files.contained import put_file, told_as
@@ -19,6 +22,8 @@ from openmanus_graph.tools.declaration import Observation, manus_tool
 from openmanus_graph.workspace import Workspace
 
 FOLDER = "visualization"
+AT_ONCE = 2
+"""Charts that are drawn at the same time."""
 _SIDE = ".chart.json"
 """Beside each chart: its specification, data and insights, for insights to be added."""
 
@@ -54,9 +59,12 @@ def _draw_all(workspace: Workspace, listed: str, html: bool, language: Language)
     done: list[str] = []
     pictures: list[str] = []
     failed = 0
-    for entry in read_entries(_existing(workspace, listed), ChartEntry):
+    entries: list[ChartEntry] = read_entries(_existing(workspace, listed), ChartEntry)
+    with ThreadPoolExecutor(AT_ONCE) as pool:  # each draws in a process of its own
+        drawing = [pool.submit(_drawn, workspace, entry, language) for entry in entries]
+    for entry, chart in zip(entries, drawing, strict=True):
         try:
-            text, picture = _draw(workspace, entry, html, language)
+            text, picture = _kept(workspace, entry, chart.result(), html, language)
             pictures.append(picture)
         except ToolError as error:  # one bad chart must not stop the others
             failed += 1
@@ -65,24 +73,38 @@ def _draw_all(workspace: Workspace, listed: str, html: bool, language: Language)
     return Observation("\n\n".join(done), images=tuple(pictures), failed=failed == len(done))
 
 
-def _draw(
-    workspace: Workspace, entry: ChartEntry, html: bool, language: Language
-) -> tuple[str, str]:
+def _drawn(workspace: Workspace, entry: ChartEntry, language: Language) -> Json:
     path = _existing(workspace, entry.csvFilePath)
-    request = {
-        "entry": entry.model_dump(), "name": path.name, "language": language, "html": html,
-    }  # fmt: skip
+    request = {"entry": entry.model_dump(), "name": path.name, "language": language}
     with path.open("rb") as file:
-        drawn: Json = run_in_child(
-            "openmanus_graph.charts.draw:draw_table", file, request, what="The chart", reserves=True
-        )
+        drawn: Json = _in_child("draw:draw_table", file, request)
+    return drawn
+
+
+def _kept(
+    workspace: Workspace, entry: ChartEntry, drawn: Json, html: bool, language: Language
+) -> tuple[str, str]:
+    """Write a chart's files; return what there is to say of it, and the picture's name."""
     base = _free_name(workspace.root / FOLDER, entry.chartTitle)
-    names = _write(base, drawn, workspace)
+    names = _write(base, drawn, workspace, entry.chartTitle if html else None, language)
     side = {"spec": drawn["spec"], "insights": drawn["insights"], "title": entry.chartTitle}
     _put(workspace, base.with_name(base.name + _SIDE), json.dumps(side, ensure_ascii=False))
     lines = [f"{entry.chartTitle}: {', '.join(names)}", *drawn["notes"]]
     lines += [f"  insight {found['id']}: {found['text']}" for found in drawn["insights"]]
     return "\n".join(lines), names[0]
+
+
+def _in_child(entry: str, file: BinaryIO, request: Json) -> Any:
+    """Call a function of `charts` where it can do no harm."""
+    name = f"openmanus_graph.charts.{entry}"
+    return run_in_child(name, file, request, what="The chart", reserves=True)
+
+
+@cache
+def _library() -> str:
+    """Return what interactive pages are drawn by; packing it takes longer than a chart."""
+    with tempfile.TemporaryFile() as nothing:
+        return str(_in_child("page:library", nothing, {}))
 
 
 def _add_insights(workspace: Workspace, listed: str, html: bool, language: Language) -> Observation:
@@ -98,11 +120,9 @@ def _add_insights(workspace: Workspace, listed: str, html: bool, language: Langu
         chosen = _chosen(kept["insights"], entry)
         with tempfile.TemporaryFile() as file:
             file.write(json.dumps(kept["spec"]).encode())
-            request = {"lines": chosen, "html": html or base.with_suffix(".html").exists()}
-            drawn: Json = run_in_child(
-                "openmanus_graph.charts.draw:redraw", file, request, what="The chart", reserves=True
-            )
-        names = _write(base, drawn, workspace)
+            drawn: Json = _in_child("draw:redraw", file, {"lines": chosen})
+        page = html or base.with_suffix(".html").exists()
+        names = _write(base, drawn, workspace, kept["title"] if page else None, language)
         notes = base.with_suffix(".md")
         text = "\n".join([f"# {kept['title']}", "", *(f"- {line}" for line in chosen), ""])
         _put(workspace, notes, text)
@@ -137,14 +157,16 @@ def _report(workspace: Workspace, listed: str, html: bool, language: Language) -
     return Observation(f"{workspace.relative(target)} holds the report with its pictures.")
 
 
-def _write(base: Path, drawn: Json, workspace: Workspace) -> list[str]:
-    """Write what was drawn and return the names, the picture first."""
+def _write(
+    base: Path, drawn: Json, workspace: Workspace, title: str | None, language: Language
+) -> list[str]:
+    """Write what was drawn, with a page if there is a title for it; the picture's name is first."""
     picture = base.with_suffix(".png")
     _put(workspace, picture, base64.b64decode(drawn["png"]))
     names = [workspace.relative(picture)]
-    if drawn["html"] is not None:
+    if title is not None:
         page = base.with_suffix(".html")
-        _put(workspace, page, drawn["html"])
+        _put(workspace, page, chart_page(drawn["spec"], title, _library(), language))
         names.append(workspace.relative(page))
     return names
 

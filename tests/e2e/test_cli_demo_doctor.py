@@ -1,5 +1,8 @@
 """`demo` and `doctor`, in an empty folder with nothing configured."""
 
+import pandas
+
+from tests.support.charts import ink
 from tests.support.cli import Cli
 
 
@@ -24,6 +27,26 @@ def test_the_demo_speaks_json_and_is_a_thread(bare_cli: Cli) -> None:
     assert {"png", "csv", "md"} <= kinds
     exported = bare_cli.run("export", done.final["thread"])
     assert (exported.code, "penguins" in exported.stdout) == (0, True)
+
+
+def test_the_demo_of_a_plan_joins_its_branches_and_delivers_charts(bare_cli: Cli) -> None:
+    done = bare_cli.run("demo", "--plan", "--json", "--workspace", "files", timeout_s=240)
+    assert (done.code, done.final["status"]) == (0, "finished")
+    assert all(event["ok"] for event in done.of("tool_end"))
+    at_once = done.of("plan")[2]["steps"]
+    assert [step["status"] for step in at_once][:3] == ["completed", "in_progress", "in_progress"]
+    assert {step["executor"] for step in at_once} == {"manus", "data_analysis"}
+    assert at_once[3]["depends_on"] == ["size", "islands"]
+    for path in (bare_cli.workspace / "visualization").glob("*.png"):
+        assert ink(path) > 0.01
+    assert len(list((bare_cli.workspace / "visualization").glob("*.html"))) == 4
+    page = (bare_cli.workspace / "report.html").read_text("utf-8")
+    assert page.count('src="data:image/png;base64,') == 4
+    raw = pandas.read_csv(bare_cli.workspace / "penguins-raw.csv")
+    mass = raw.groupby(raw["Species"].str.split().str[0])["Body Mass (g)"].mean()
+    for species, grams in mass.items():
+        assert f"{grams:,.0f} g ({species})" in done.final["answer"] or species == "Gentoo"
+    assert f"{mass['Gentoo']:,.0f} g on average" in done.final["answer"]
 
 
 def test_doctor_says_what_is_missing_and_how_to_mend_it(bare_cli: Cli) -> None:

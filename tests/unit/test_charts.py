@@ -1,0 +1,210 @@
+"""Tables read, specifications checked, figures understood: without any process."""
+
+import base64
+import io
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import vl_convert
+from scipy import stats
+
+from openmanus_graph import ToolError
+from openmanus_graph.charts.draw import render
+from openmanus_graph.charts.entries import ChartEntry
+from openmanus_graph.charts.insights import find_insights
+from openmanus_graph.charts.page import chart_page
+from openmanus_graph.charts.specs import check_spec, make_spec, with_data
+from openmanus_graph.charts.tables import MAX_ROWS, read_table
+from tests.support.charts import ink, spec_in
+
+
+def read(content: str | bytes, name: str = "t.csv") -> tuple[pd.DataFrame, list[str]]:
+    return read_table(io.BytesIO(content if isinstance(content, bytes) else content.encode()), name)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("t.csv", "", "is empty"),
+        ("t.csv", " \n\n", "is empty"),
+        ("t.csv", "a,b\n", "no rows"),
+        ("t.csv", b"\x00\x01" * 500, "no rows"),
+        ("t.csv", 'a,b\n"open,1\n', "no table"),
+        ("t.json", "", "is empty"),
+        ("t.json", "{", "no table"),
+        ("t.json", "5", "single value"),
+        ("t.json", "[]", "no rows"),
+        ("t.json", "[" * 50_000, "nested too deeply"),
+    ],
+)
+def test_what_is_no_table_is_said(name: str, content: str | bytes, problem: str) -> None:
+    with pytest.raises(ToolError, match=problem):
+        read(content, name)
+
+
+def test_a_table_of_millions_is_read_only_as_far_as_needed(tmp_path: Path) -> None:
+    path = tmp_path / "long.csv"
+    path.write_bytes(b"a,b\n" + b"1,2\n" * 30_000_000)
+    with path.open("rb") as file:
+        with pytest.raises(ToolError, match=f"more than {MAX_ROWS:,} rows"):
+            read_table(file, "long.csv")
+        assert file.tell() < 2 * 1024**2
+
+
+def test_odd_values_are_left_out_and_said() -> None:
+    table, notes = read("a,v\nx,1\ny,NaN\nz,inf\nw,4\nu,\n")
+    assert table["v"].tolist()[::3] == [1, 4]
+    assert notes == ["v: 1 infinite value(s) are left out."]
+    table, notes = read("a,a,b\n1,2,3,9\n4,5,6\n")
+    assert list(table.columns) == ["a", "a.1", "b"]
+    assert "longer than its header" in notes[0]
+    assert "Columns of one name were numbered: a.1" in notes[1]
+    money, notes = read('v\n"1,200 €"\n$300\n12%\n7\n8\nlots\n')
+    assert money["v"].tolist()[:3] == [1200, 300, 12]
+    assert "1 value(s) are no numbers and left out, such as 'lots'" in notes[0]
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+def test_the_separator_is_told_by_the_header(separator: str) -> None:
+    table, _ = read(f'city{separator}people\n"Rio, BR"{separator}7\n')
+    assert table.to_dict("records") == [{"city": "Rio, BR", "people": 7}]
+
+
+def test_dates_of_several_forms_are_dates_and_what_looks_like_them_is_not() -> None:
+    forms = ["2024-01-05", "06/02/2024", "March 3 2024", "2024年4月5日", "25/05/2024", "1.6.2024"]
+    table, _ = read("d,v\n" + "".join(f"{form},1\n" for form in forms))
+    assert [f"{d:%m-%d}" for d in table["d"]] == [
+        "01-05", "02-06", "03-03", "04-05", "05-25", "06-01",
+    ]  # fmt: skip
+    american, _ = read("d,v\n01/31/2024,1\n02/01/2024,2\n")
+    assert [f"{d:%m-%d}" for d in american["d"]] == ["01-31", "02-01"]
+    zones, _ = read("d,v\n2024-01-01T01:00:00+02:00,1\n2024-01-01T00:00:00Z,2\n")
+    assert [f"{d:%d %H}" for d in zones["d"]] == ["31 23", "01 00"]
+    for values in (["18-25", "26-35"], ["10.0.10.12", "10.0.10.13"], ["Q1 24", "Q2 24"]):
+        plain, _ = read("d,v\n" + "".join(f"{value},1\n" for value in values))
+        assert plain["d"].tolist() == values
+
+
+def test_json_of_rows_columns_and_nested_objects_is_a_table() -> None:
+    rows = {"rows": [{"a": {"b": 1, "c": "x"}, "l": [1]}, {"a": {"b": 2, "c": "y"}, "l": []}]}
+    table, _ = read(json.dumps(rows), "t.json")
+    assert list(table.columns) == ["l", "a.b", "a.c"]
+    assert table["l"].tolist() == ["[1]", "[]"]
+    spec = make_spec(table, ChartEntry(csvFilePath="t.json", chartTitle="T", x="a.c", y="a.b"))
+    assert spec["encoding"]["x"]["field"] == "a\\.c"
+    columns, _ = read('{"a": [1, 2], "b": [3, 4]}', "t.json")
+    assert columns["b"].tolist() == [3, 4]
+
+
+@pytest.mark.parametrize(
+    ("spec", "problem"),
+    [
+        ({"mark": "barr"}, "mark cannot be 'barr'; did you mean 'bar'"),
+        ({"marks": "bar"}, "no field 'marks' at the top; did you mean 'mark'"),
+        ({"mark": {"type": "bar", "colour": "red"}}, "'colour' at mark; did you mean 'color'"),
+        ({"mark": "bar", "encoding": {"x": {"feild": "a"}}}, "encoding.x; did you mean 'field'"),
+        (
+            {"layer": [{"mark": "line", "encoding": {"y": {"aggregat": "sum"}}}]},
+            r"layer\[0\].encoding.y; did you mean 'aggregate'",
+        ),
+        (
+            {"mark": "bar", "encoding": {"x": {"field": "a", "type": "quantitativ"}}},
+            "did you mean 'quantitative'",
+        ),
+        ({"mark": "bar", "width": [1]}, "not valid at width"),
+        ({"mark": "bar", "data": {"url": "http://x/y.csv"}}, "url"),
+    ],
+)
+def test_an_unknown_field_is_named_with_the_nearest_right_one(
+    spec: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(ToolError, match=problem):
+        check_spec(spec)
+
+
+def test_a_column_that_the_table_has_not_is_refused_unless_it_is_made() -> None:
+    table, _ = read("sales,n\n1,2\n")
+    spec: dict[str, Any] = {"mark": "bar", "encoding": {"x": {"field": "slaes"}}}
+    entry = ChartEntry(csvFilePath="t.csv", chartTitle="T", spec=spec)
+    with pytest.raises(ToolError, match="no column 'slaes'. Did you mean 'sales'"):
+        make_spec(table, entry)
+    made = spec | {"transform": [{"calculate": "datum.n * 2", "as": "slaes"}]}
+    make_spec(table, ChartEntry(csvFilePath="t.csv", chartTitle="T", spec=made))
+
+
+def found(table: pd.DataFrame, x: str, y: str) -> dict[str, dict[str, Any]]:
+    return {each["kind"]: each["facts"] for each in find_insights(table, x, y, "en")}
+
+
+def test_insights_are_what_the_figures_are() -> None:
+    random = np.random.default_rng(7)
+    noise = random.normal(0, 1, 40)
+    line = pd.DataFrame({"n": range(40), "v": 3.5 * np.arange(40) + noise})
+    fit = stats.linregress(line["n"], line["v"])
+    trend = found(line, "n", "v")["rises"]
+    assert (trend["slope"], trend["r2"]) == pytest.approx((fit.slope, fit.rvalue**2))
+    assert found(line.assign(v=-line["v"]), "n", "v")["falls"]["slope"] == pytest.approx(fit.slope)
+
+    spiked = pd.DataFrame({"n": range(40), "v": noise})
+    spiked.loc[17, "v"] = 30
+    outlier = found(spiked, "n", "v")["outlier"]
+    assert (outlier["at"], outlier["value"]) == ("17", 30)
+    assert outlier["median"] == pytest.approx(float(np.median(spiked["v"])))
+
+    shifted = pd.DataFrame({"n": range(40), "v": noise + np.where(np.arange(40) < 25, 0, 8)})
+    change = found(shifted, "n", "v")["change"]
+    assert change["at"] == "25"
+    assert change["before"] == pytest.approx(shifted["v"][:25].mean())
+    assert change["after"] == pytest.approx(shifted["v"][25:].mean())
+
+    both = pd.DataFrame({"a": noise, "b": -2 * noise + random.normal(0, 0.3, 40)})
+    assert found(both, "a", "b")["correlation"]["r"] == pytest.approx(
+        float(np.corrcoef(both["a"], both["b"])[0, 1])
+    )
+
+    towns = pd.DataFrame({"town": list("ABCDAB"), "people": [50, 30, 15, 5, 20, 10]})
+    assert found(towns, "town", "people")["top"] == {
+        "x": "town", "y": "people", "names": "A (70), B (40), C (15)", "share": "96%",
+    }  # fmt: skip
+    assert found(pd.DataFrame({"n": range(40), "v": noise}), "n", "v") == {}
+
+
+def test_nothing_is_said_of_parts_of_a_total_that_are_none() -> None:
+    scatter = pd.DataFrame({"x": [3.0, 1.0, 2.0, 2.0], "y": [1.0, 2.0, 3.0, 4.0]})
+    assert "top" not in found(scatter, "x", "y")
+    three = pd.DataFrame({"k": ["a", "b", "c"], "v": [3, 2, 1]})
+    assert found(three, "k", "v") == {"order": {"y": "v", "names": "a (3), b (2), c (1)"}}
+    assert found(pd.DataFrame({"k": ["a", "b"], "v": [math.nan, math.nan]}), "k", "v") == {}
+
+
+EVIL = "</script><script>alert(1)</script><!--&\u2028"
+
+
+def test_the_page_of_a_chart_reads_nothing_of_the_data_as_a_script(tmp_path: Path) -> None:
+    rows = [{"k": EVIL, "v": 1}]
+    spec = {"title": EVIL, "data": {"values": rows}}
+    page = chart_page(spec, EVIL, "window.packed = 1;", "zh")
+    (tmp_path / "p.html").write_text(page, "utf-8")
+    assert "<script>alert" not in page
+    assert page.count("<script") == 3
+    assert "default-src 'none'" in page
+    assert spec_in(tmp_path / "p.html") == spec
+
+
+def test_chinese_is_drawn_and_not_as_boxes(tmp_path: Path) -> None:
+    inks: list[float] = []
+    table, _ = read("城市,人口\n北京,2\n上海,3\n")
+    for title in ("一一一一", "鬱鬱鬱鬱"):
+        entry = ChartEntry(csvFilePath="t.csv", chartTitle=title)
+        drawn = render(with_data(make_spec(table, entry), table))
+        path = tmp_path / "c.png"
+        path.write_bytes(base64.b64decode(drawn["png"]))
+        inks.append(ink(path, (0, 0, 1, 0.06)))
+    assert inks[1] > 1.5 * inks[0] > 0, "boxes of missing glyphs have the same ink"
+    svg = vl_convert.vegalite_to_svg(with_data(make_spec(table, entry), table))
+    assert all(label in svg for label in ("鬱鬱鬱鬱", "城市", "人口", "北京", "上海"))
