@@ -1,7 +1,10 @@
-"""Opening the scope in which tool calls run."""
+"""The scope in which tool calls run."""
 
 import time
+from dataclasses import dataclass, field
+from typing import Any
 
+from langchain_core.runnables import RunnableConfig
 from langgraph.config import get_config
 
 from openmanus_graph.events import Emit
@@ -9,11 +12,45 @@ from openmanus_graph.limits import Progress, deadline
 from openmanus_graph.persistence.ledger import Ledger, open_ledger
 from openmanus_graph.registry import saved_thread
 from openmanus_graph.sessions import Session
+from openmanus_graph.state.manus import PlannedCall
 from openmanus_graph.state.plan import Plans
-from openmanus_graph.state.reducers import Holdings
+from openmanus_graph.state.reducers import Held, Holdings
 from openmanus_graph.tools.questions import Questions
-from openmanus_graph.tools.run_call import CallScope, PlanBook
 from openmanus_graph.tools.toolset import Toolset
+
+
+@dataclass
+class PlanBook:
+    """The thread's plans, as the calls of a chain change them."""
+
+    plans: Plans
+
+
+@dataclass(frozen=True)
+class CallScope:
+    """Where a call runs."""
+
+    session: Session
+    toolset: Toolset
+    config: RunnableConfig
+    emit: Emit
+    branch: str
+    thread: str | None
+    ledger: Ledger | None
+    """None without a checkpointer."""
+    questions: Questions
+    progress: Progress
+    """How far the run had come before this step."""
+    book: PlanBook
+    deadline: float | None = None
+    """When the run's time limit is over, on the monotonic clock."""
+    held: Holdings = field(default_factory=dict[str, Held])
+    """What is known of the session's handles; brought up to date after each call."""
+
+    def announce(self, call: PlannedCall, args: dict[str, Any]) -> None:
+        """Tell watchers that a call begins, with these arguments."""
+        event = {"type": "tool_start", "call_id": call["id"], "tool": call["name"], "args": args}
+        self.emit(event)
 
 
 async def open_scope(
