@@ -79,11 +79,12 @@ def resume(
     interrupt: Annotated[
         str | None, typer.Option("--id", help="Which question, if several.")
     ] = None,
+    every: Annotated[bool, typer.Option("--all", help="All open questions.")] = False,
 ) -> None:
     """Go on with a thread that was stopped, waits for an answer, or crashed."""
     from openmanus_graph.cli.resume import Reply, resume_thread
 
-    reply = Reply(answer, approve, reject, reason, interrupt)
+    reply = Reply(answer, approve, reject, reason, interrupt, every)
     raise typer.Exit(resume_thread(thread, reply, options, output))
 
 

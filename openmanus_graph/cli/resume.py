@@ -24,12 +24,16 @@ class Reply:
     reject: bool = False
     reason: str = ""
     interrupt: str | None = None
+    every: bool = False
+    """It answers all open questions."""
 
     def value(self) -> Any:
         """Return the value to resume with, or None if nothing was said."""
         said = [self.answer is not None, self.approve, self.reject]
         if sum(said) > 1:
             raise ConfigError("Give one of --answer, --approve and --reject.")
+        if self.every and (self.interrupt or not any(said)):
+            raise ConfigError("--all goes with --approve, --reject or --answer, and without --id.")
         if self.approve:
             return {"decisions": [{"type": "approve"}]}
         if self.reject:
@@ -72,7 +76,7 @@ def _next_input(state: "StateSnapshot", restart: str, known: "Thread", reply: Re
     if value is None and (lost := _lost_message(state, known, cut_off=cut_off)):
         return lost
     if state.interrupts:
-        return _answered(state, value, reply.interrupt)
+        return _answered(state, value, reply)
     if value is not None:
         raise ConfigError("This thread asks nothing; resume it without an answer.")
     if state.tasks:  # `next` leaves out those that have ended, whose step is not saved yet
@@ -103,16 +107,24 @@ def _lost_message(state: "StateSnapshot", known: "Thread", *, cut_off: bool) -> 
     return None if message.id in {one.id for one in held} else {"messages": [message]}
 
 
-def _answered(state: "StateSnapshot", value: Any, wanted: str | None) -> Any:
+def _answered(state: "StateSnapshot", value: Any, reply: Reply) -> Any:
     from langgraph.types import Command
 
-    open_ids = [waiting.id for waiting in state.interrupts]
+    from openmanus_graph.events import interrupt_event
+
+    kinds = {waiting.id: interrupt_event(waiting)["kind"] for waiting in state.interrupts}
+    open_ids, wanted = list(kinds), reply.interrupt
     if wanted is not None and wanted not in open_ids:
         raise ConfigError(f"There is no question {wanted}. Open: {', '.join(open_ids)}.")
     if value is None:
         return None  # asked again: on a terminal the person can answer then
+    if reply.every:  # an approval answers no question
+        meant = [name for name in open_ids if reply.answer or kinds[name] != "question"]
+        return Command(resume=dict.fromkeys(meant, value)) if meant else None
     if wanted is None and len(open_ids) > 1:
-        raise ConfigError(f"Several questions are open; choose with --id: {', '.join(open_ids)}.")
+        raise ConfigError(
+            f"Several questions are open; choose with --id, or --all: {', '.join(open_ids)}."
+        )
     return Command(resume={wanted or open_ids[0]: value})
 
 

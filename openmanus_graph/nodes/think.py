@@ -3,6 +3,7 @@
 import asyncio
 import datetime
 import time
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -21,6 +22,7 @@ from openmanus_graph.models.compaction import Thought, call_with_room
 from openmanus_graph.models.failures import ModelError
 from openmanus_graph.models.storable import cut_by
 from openmanus_graph.outcome import answers
+from openmanus_graph.policy import unknown_tools
 from openmanus_graph.prompts import lost_hint
 from openmanus_graph.provenance import unvouched_addresses
 from openmanus_graph.registry import enter_session
@@ -29,6 +31,7 @@ from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ActInput, ManusState, PlannedCall
 from openmanus_graph.state.plan import no_plans
 from openmanus_graph.state.reducers import no_usage
+from openmanus_graph.tools import tool_names
 from openmanus_graph.tools.declaration import traits_of
 from openmanus_graph.tools.toolset import run_tools
 
@@ -47,6 +50,8 @@ async def think(state: ManusState, runtime: Runtime[Context], *, agent: Agent) -
     if begun:
         run, fork = begun["run_message"], bool(session.line)
         await asyncio.to_thread(take_baseline, session.workspace, run, anew=fork)
+        for warning in odd_rules(agent, session):
+            notice(runtime.stream_writer, warning)
     now: ManusState = {**state, **begun}  # type: ignore[typeddict-item]  # begun's keys are the state's
     progress = Progress.of(now)
     held = now.get("held", {})
@@ -68,6 +73,8 @@ async def think(state: ManusState, runtime: Runtime[Context], *, agent: Agent) -
         "elapsed_s": Overwrite(elapsed_s) if begun else elapsed_s,
         "branch": session.on_line(now["branch"]) + ("+" if thought.compacted else ""),
     }
+    if begun and state.get("granted"):
+        update["granted"] = Overwrite([])
     if thought.reply is not None and held != still_held(held, live):
         update["held"] = Overwrite(still_held(held, live))
     if state.get("status") is not None:  # a run that had ended goes on
@@ -123,6 +130,13 @@ def begin_run(state: ManusState, line: str) -> ManusUpdate:
         "hint": "",
         "structured": None,
     }
+
+
+def odd_rules(agent: Agent, session: Session) -> Iterator[str]:
+    """Yield what is odd about the policy's rules, as far as the tools tell."""
+    rules = [rule for rule in session.settings.rules if rule.tool not in agent.tools]
+    if rules:
+        yield from unknown_tools(rules, [*agent.tools, *tool_names()])
 
 
 def system_prompt(agent: Agent, session: Session, state: ManusState) -> str:
@@ -183,6 +197,7 @@ async def route_after_think(state: ManusState, *, agent: Agent) -> list[Send] | 
                 usage=state["usage"],
                 held=state.get("held", {}),
                 plans=plans,
+                granted=state.get("granted", []),
             ),
         )
         for chain in chains

@@ -2,7 +2,6 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
-from typing import Any
 
 from langgraph.errors import GraphBubbleUp
 
@@ -11,6 +10,7 @@ from openmanus_graph.interrupts import unknown_outcome_request
 from openmanus_graph.lost import changes
 from openmanus_graph.persistence.ledger import EffectKey, Entry
 from openmanus_graph.state.manus import PlannedCall
+from openmanus_graph.tools.approval import Leave
 from openmanus_graph.tools.declaration import Observation, Traits
 from openmanus_graph.tools.scope import CallScope
 
@@ -44,15 +44,15 @@ async def cut_off(
 async def recorded(
     call: PlannedCall,
     key: EffectKey,
-    args: dict[str, Any],
+    leave: Leave,
     scope: CallScope,
     observe: Callable[[], Awaitable[Observation]],
 ) -> Observation:
     """Run a call between the ledger's two entries."""
-    scope.announce(call, args)
+    scope.announce(call, leave.args)
     if scope.ledger is None:
         return await observe()
-    await scope.ledger.intend(key, args, call["id"])
+    await scope.ledger.intend(key, leave.args, call["id"])
     try:
         observation = await observe()
     except (GraphBubbleUp, ConfigError):
@@ -61,5 +61,7 @@ async def recorded(
         raise
     held = changes(scope.held, scope.session.held())
     scope.held.update(held)
-    await scope.ledger.conclude(key, asdict(observation) | ({"held": held} if held else {}))
+    beside = {"held": held, "grant": leave.grant}
+    outcome = asdict(observation) | {name: value for name, value in beside.items() if value}
+    await scope.ledger.conclude(key, outcome)
     return observation

@@ -19,14 +19,13 @@ from langgraph.types import Command
 
 from openmanus_graph.canonical import canonical
 from openmanus_graph.errors import ConfigError, ToolError
-from openmanus_graph.interrupts import approval_request
 from openmanus_graph.lost import lost
 from openmanus_graph.models.tool_model import ToolModel
 from openmanus_graph.persistence.ledger import EffectKey
-from openmanus_graph.provenance import strange_addresses
 from openmanus_graph.sessions import ASK_KEY, MODEL_KEY, PLANS_KEY, SESSION_KEY
 from openmanus_graph.state.manus import PlannedCall
 from openmanus_graph.state.plan import current_step
+from openmanus_graph.tools.approval import Leave, get_leave
 from openmanus_graph.tools.declaration import Observation, Traits, traits_of
 from openmanus_graph.tools.observations import labelled, of_blocks, out_of_time, remembered
 from openmanus_graph.tools.output import LIMIT, shorten
@@ -63,18 +62,23 @@ async def _settled(call: PlannedCall, scope: CallScope) -> Observation:
     if entry is not None and entry.outcome is not None:
         scope.announce(call, entry.args)
         scope.held.update(entry.outcome.get("held", {}))
+        scope.grant(entry.outcome.get("grant", ""))
         return replace(remembered(entry.outcome), edited=entry.args != call["args"])
     if entry is not None and entry.stage == "intent" and traits.effect != "pure":
         known = await cut_off(call, key, entry, traits, scope)
         if known is not None:
             return known
-        args = entry.args
+        leave = Leave(entry.args)
     else:
         _refuse_in_vain(call, traits, scope)
-        args = await _allowed(call, key, traits, scope)
-    observe = partial(_observe, {**call, "args": args}, key, traits, scope)
-    observation = await recorded(call, key, args, scope, observe)
-    return replace(observation, edited=args != call["args"])
+        leave = await get_leave(call, key, traits, scope)
+    if leave.result is not None:
+        scope.announce(call, call["args"])
+        return Observation(leave.result, edited=True)  # it did not run with these arguments
+    scope.grant(leave.grant)
+    observe = partial(_observe, {**call, "args": leave.args}, key, traits, scope)
+    observation = await recorded(call, key, leave, scope, observe)
+    return replace(observation, edited=leave.args != call["args"])
 
 
 def _checked(call: PlannedCall, scope: CallScope) -> Traits:
@@ -98,34 +102,6 @@ def _refuse_in_vain(call: PlannedCall, traits: Traits, scope: CallScope) -> None
             f"{call['name']} was not run: the process it was meant for has ended, and with it what "
             "earlier calls had left there. Make that again if this call needs it, then repeat it."
         )
-
-
-async def _allowed(
-    call: PlannedCall, key: EffectKey, traits: Traits, scope: CallScope
-) -> dict[str, Any]:
-    """Get a call allowed and return its arguments, which a person may have edited."""
-    policy = scope.session.settings.policy
-    unvouched = call.get("unvouched", [])
-    if policy == "auto" or not (traits.approval or unvouched):
-        return call["args"]
-    reason = strange_addresses(unvouched) if unvouched else ""
-    if policy == "never":
-        why = reason or "The policy refuses calls with external effects."
-        raise ToolError(
-            f"{call['name']} was not run. {why} Find another way, or say in the answer what is "
-            "left to do."
-        )
-    request = approval_request(call["name"], call["args"], call["id"], reason)
-    decision = await scope.questions.decide(key, "approval", request)
-    if decision.type == "edit" and decision.args is not None:
-        scope.toolset.check(call["name"], decision.args)
-        return dict(decision.args)
-    if decision.type == "approve":
-        return call["args"]
-    raise ToolError(
-        f"A person did not allow {call['name']}. {decision.message or 'No reason was given.'} "
-        "Do not repeat the call; adapt to this."
-    )
 
 
 async def _observe(

@@ -1,6 +1,7 @@
 """The scope in which tool calls run."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,6 +47,13 @@ class CallScope:
     """When the run's time limit is over, on the monotonic clock."""
     held: Holdings = field(default_factory=dict[str, Held])
     """What is known of the session's handles; brought up to date after each call."""
+    granted: list[str] = field(default_factory=list[str])
+    """What a person approved for the rest of the run; approvals of these calls are added."""
+
+    def grant(self, grant: str) -> None:
+        """Keep what an approval allows beyond its call; nothing if it is empty."""
+        if grant and grant not in self.granted:
+            self.granted.append(grant)
 
     def announce(self, call: PlannedCall, args: dict[str, Any]) -> None:
         """Tell watchers that a call begins, with these arguments."""
@@ -62,6 +70,7 @@ async def open_scope(
     progress: Progress,
     plans: Plans,
     held: Holdings,
+    granted: Sequence[str] = (),
 ) -> CallScope:
     """Return the scope of one task's calls, with the ledger if anything is saved at all.
 
@@ -73,6 +82,7 @@ async def open_scope(
         progress: How far the run has come.
         plans: The thread's.
         held: What its live handles held before this step.
+        granted: What a person approved for the rest of the run.
     """
     config = get_config()
     # Without a checkpointer there is nothing to resume, and no ledger.
@@ -94,4 +104,5 @@ async def open_scope(
         book=PlanBook(plans),
         deadline=deadline(session.settings, time.monotonic(), progress.elapsed_s),
         held=dict(held),
+        granted=list(granted),
     )
