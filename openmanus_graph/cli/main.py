@@ -89,6 +89,17 @@ def resume(
 
 
 @app.command()
+def tell(
+    thread: Annotated[str, typer.Argument(help="The thread that is at work.")],
+    text: Annotated[str, typer.Argument(help="What to say; - reads it from stdin.")],
+) -> None:
+    """Tell a running agent something, which it reads at its next step."""
+    from openmanus_graph.cli.tell import tell_thread
+
+    raise typer.Exit(tell_thread(thread, text))
+
+
+@app.command()
 def threads(
     delete: Annotated[str | None, typer.Option(help="Delete this thread.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON lines.")] = False,

@@ -63,14 +63,26 @@ def _plan(thread: str, reply: Reply, options: RunOptions) -> "Run":
         task=known.task,
         context=context,
         options=merged.stored(),
-        make_input=lambda: _next_input(*asyncio.run(_state(thread, known.agent)), known, reply),
+        make_input=lambda: _next_input(asyncio.run(_standing(thread, known.agent)), known, reply),
     )
 
 
-def _next_input(state: "StateSnapshot", restart: str, known: "Thread", reply: Reply) -> Any:
+@dataclass(frozen=True)
+class _Standing:
+    """How a thread stands."""
+
+    state: "StateSnapshot"
+    restart: str
+    """The node at which a run that ended goes on."""
+    told: bool
+    """Somebody has told it something that it has not read."""
+
+
+def _next_input(standing: _Standing, known: "Thread", reply: Reply) -> Any:
     """Decide how a thread goes on: answered, from where it was cut off, or with a new limit."""
     from langgraph.types import Command
 
+    state = standing.state
     value = reply.value()
     cut_off = known.status == "running"
     if value is None and (lost := _lost_message(state, known, cut_off=cut_off)):
@@ -84,10 +96,12 @@ def _next_input(state: "StateSnapshot", restart: str, known: "Thread", reply: Re
     if state.values.get("status") == "finished" or state.values.get("stop_reason") == "terminate":
         if cut_off:
             return None  # between its end and the answer: there is only that to tell
+        if standing.told and standing.restart == "think":
+            return Command(goto=standing.restart)
         raise ConfigError(
             "This thread is finished. Ask for more with: openmanus run --thread ID TASK."
         )
-    return Command(goto=restart)
+    return Command(goto=standing.restart)
 
 
 def _lost_message(state: "StateSnapshot", known: "Thread", *, cut_off: bool) -> Any:
@@ -128,12 +142,15 @@ def _answered(state: "StateSnapshot", value: Any, reply: Reply) -> Any:
     return Command(resume={wanted or open_ids[0]: value})
 
 
-async def _state(thread: str, agent: str) -> "tuple[StateSnapshot, str]":
+async def _standing(thread: str, agent: str) -> _Standing:
     from openmanus_graph.agents import build_agent, restart_node
     from openmanus_graph.config.resolve import openmanus_home
+    from openmanus_graph.inbox import open_remarks
     from openmanus_graph.persistence.checkpoints import open_checkpointer
 
+    remarks = open_remarks(openmanus_home())
+    told = any(not remark.read for remark in await remarks.of(thread))
     async with open_checkpointer(openmanus_home()) as checkpointer:
         graph = build_agent(agent, checkpointer=checkpointer)
         state: StateSnapshot = await graph.aget_state({"configurable": {"thread_id": thread}})
-        return state, restart_node(graph) or next(iter(graph.nodes))
+        return _Standing(state, restart_node(graph) or next(iter(graph.nodes)), told)

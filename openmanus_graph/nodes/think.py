@@ -3,11 +3,11 @@
 import asyncio
 import datetime
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from langchain_core.messages import AnyMessage
+from langchain_core.messages import AnyMessage, HumanMessage
 from langgraph.runtime import Runtime
 from langgraph.types import Overwrite, Send
 
@@ -15,6 +15,7 @@ from openmanus_graph.agent import Agent
 from openmanus_graph.artifacts import take_baseline
 from openmanus_graph.events import Emit, notice
 from openmanus_graph.history import last_reply, last_user_message, planned_calls, recently_called
+from openmanus_graph.inbox import Inbox, announce, open_inbox
 from openmanus_graph.limits import LimitReached, Progress
 from openmanus_graph.lost import lost, still_held
 from openmanus_graph.models.call_model import LiveState, ModelCall
@@ -53,12 +54,15 @@ async def think(state: ManusState, runtime: Runtime[Context], *, agent: Agent) -
         for warning in odd_rules(agent, session):
             notice(runtime.stream_writer, warning)
     now: ManusState = {**state, **begun}  # type: ignore[typeddict-item]  # begun's keys are the state's
+    inbox = await open_inbox(session)
+    known = await inbox.known(state.get("remarks", []), begun=bool(begun))
+    told = await inbox.unread(known)
     progress = Progress.of(now)
     held = now.get("held", {})
     live = session.identities()
     call = ModelCall(
         system=system_prompt(agent, session, now),
-        history=now["messages"],
+        history=[*now["messages"], *told] if told else now["messages"],
         steering=steering(agent, session, now, lost(held, live)),
         tools=run_tools(agent, session),
         progress=progress,
@@ -79,9 +83,46 @@ async def think(state: ManusState, runtime: Runtime[Context], *, agent: Agent) -
         update["held"] = Overwrite(still_held(held, live))
     if state.get("status") is not None:  # a run that had ended goes on
         update |= {"status": None, "stop_reason": None, "answer": "", "artifacts": []}
-    said = [] if thought.reply is None else [thought.reply]
-    update["messages"] = Overwrite([*thought.compacted, *said]) if thought.compacted else said
-    return update | outcome_of(thought, call, session, runtime.stream_writer)
+    update |= outcome_of(thought, call, session, runtime.stream_writer)
+    return update | await said_in(thought, told, known, inbox, update, runtime.stream_writer)
+
+
+async def said_in(
+    thought: Thought,
+    told: Sequence[HumanMessage],
+    known: Sequence[str],
+    inbox: Inbox,
+    update: ManusUpdate,
+    emit: Emit,
+) -> ManusUpdate:
+    """Return what a step adds to the conversation: remarks that were read, and the reply.
+
+    Args:
+        thought: What the model calls brought.
+        told: The remarks that the request had.
+        known: Ids of those read before.
+        inbox: May hold more by now.
+        update: What the step means for the run. A remark that came while the answer was written
+            takes it back: the person has not had the last word.
+        emit: Takes the events.
+    """
+    if thought.reply is None and not thought.compacted:
+        return {"messages": []}  # nothing was read
+    answered = update.get("stop_reason") == "answer"
+    late = await inbox.unread([*known, *ids_of(told)]) if answered else []
+    announce([*told, *late], emit)
+    said = [*([] if thought.reply is None else [thought.reply]), *late]
+    whole = thought.compacted
+    return {
+        "messages": Overwrite([*whole, *said]) if whole else [*told, *said],
+        "remarks": [*known, *ids_of(told), *ids_of(late)],
+        **({"status": None, "stop_reason": None} if late else {}),
+    }
+
+
+def ids_of(messages: Sequence[AnyMessage]) -> list[str]:
+    """Return the ids of messages that have one."""
+    return [message.id for message in messages if message.id]
 
 
 def outcome_of(thought: Thought, call: ModelCall, session: Session, emit: Emit) -> ManusUpdate:

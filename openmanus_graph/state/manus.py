@@ -108,6 +108,8 @@ class ManusState(TypedDict):
     with its process, and forgets it."""
     granted: Annotated[list[str], union]
     """What a person approved for the rest of this run; written by `act`, emptied by `think`."""
+    remarks: list[str]
+    """Ids of what the person told this run while it worked; written by `think`."""
     status: Status | None
     """How the run ended; None while it goes on."""
     stop_reason: StopReason | None
