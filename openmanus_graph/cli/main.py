@@ -133,6 +133,21 @@ def export(
 
 
 @app.command()
+def fork(
+    thread: Annotated[str, typer.Argument(help="The thread to go back in.")],
+    at: Annotated[
+        str | None, typer.Option(help="Number or id of the point; without it they are listed.")
+    ] = None,
+    name: Annotated[str | None, typer.Option("--thread", help="Name of the new thread.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON lines.")] = False,
+) -> None:
+    """Go back to an earlier point of a thread and try again from there, as a new thread."""
+    from openmanus_graph.cli.fork import fork_thread
+
+    raise typer.Exit(fork_thread(thread, at, name, as_json=as_json))
+
+
+@app.command()
 @takes(OutputOptions)
 def demo(
     output: OutputOptions,

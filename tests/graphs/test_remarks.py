@@ -15,6 +15,7 @@ from openmanus_graph import ConfigError, build_manus_graph, build_planning_graph
 from openmanus_graph.config.resolve import openmanus_home
 from openmanus_graph.inbox import open_remarks
 from openmanus_graph.models import compaction
+from openmanus_graph.models.call_model import ModelCall
 from openmanus_graph.models.failures import ModelError
 from openmanus_graph.persistence.remarks import Remark
 from openmanus_graph.tools.terminate import terminate
@@ -149,7 +150,10 @@ async def test_a_crash_before_the_step_is_saved_has_it_read_again_but_kept_once(
 
 
 async def test_compaction_keeps_it_word_for_word(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compaction, "is_full", lambda call, window: len(call.history) > 4)
+    def is_full(call: ModelCall, window: int) -> bool:
+        return len(call.history) > 4
+
+    monkeypatch.setattr(compaction, "is_full", is_full)
     monkeypatch.setattr(compaction, "KEPT_SHARE", 0.0)
     made = calls(("hear", {"text": "in euros"}))
     ran = await run_graph(agent(), made, "notes", use("hear", text="x", times=0), "more notes", "4",
