@@ -1,6 +1,7 @@
-"""Asking the person at the terminal."""
+"""Asking the person at the terminal, if there is one; a pipe is never asked."""
 
 import asyncio
+import json
 import os
 import shlex
 import subprocess
@@ -20,43 +21,67 @@ DECISIONS = {
     **dict.fromkeys(("r", "n", "no"), "reject"),
 }
 EDIT = ("e", "edit")
+PROMPTS = {
+    "question": "Your answer: ",
+    "approval": "[a]pprove, [always] in this run, [e]dit, [r]eject WHY, or type its result: ",
+    "unknown_outcome": "[a]pprove, [r]eject WHY, or type its result: ",
+}
+PLAN_PROMPT = "[a]pprove, [e]dit, [r]eject, or say what to change: "
 
 
 class TerminalPerson:
-    """Asks on the terminal, if there is one; a pipe is never asked."""
+    """Somebody at a terminal."""
 
     def __init__(self, view: View) -> None:
         self.view = view
 
-    async def answer(self, interrupt: Any) -> Any:
-        """Return the person's answer, or None when nobody is there."""
+    async def answer(self, interrupt: Any) -> Any | None:
+        """Return the answer to a question, None when there is nobody."""
         lines = Lines()
         if isinstance(self.view, JsonView) or not lines.interactive:
             return None
-        event = interrupt_event(interrupt)
-        if event["kind"] == "question":
-            return await lines.ask("Your answer: ")
-        if is_plan_request(event):
-            return await _of_plan(lines, plan_of_request(event))
-        return _decision(await lines.ask("[a]pprove, [r]eject, or type an answer: "))
+        asked = interrupt_event(interrupt)
+        if is_plan_request(asked):
+            return await _of_plan(lines, plan_of_request(asked))
+        word = await lines.ask(PROMPTS.get(asked["kind"], PROMPTS["question"]))
+        if word is None or asked["kind"] == "question":
+            return word
+        if asked["kind"] == "approval" and word.strip().lower() in EDIT:
+            return await _edited_arguments(lines)
+        return decision_of(word)
+
+
+def decision_of(typed: str) -> Any:
+    """Return what typed words mean: `r WHY` is a rejection, other words are the call's result."""
+    first, _, rest = typed.strip().partition(" ")
+    if rest and first.lower() in ("r", "reject"):
+        return {"type": "reject", "message": rest.strip()}
+    return DECISIONS.get(typed.strip().lower(), typed)
 
 
 async def _of_plan(lines: Lines, plan: str) -> Any:
     """Ask about a plan until there is an answer; an editor that changed nothing is none."""
     while True:
-        word = await lines.ask("[a]pprove, [e]dit, [r]eject, or say what to change: ")
+        word = await lines.ask(PLAN_PROMPT)
         if word is None or word.strip().lower() not in EDIT:
-            return _decision(word)
-        edited = await asyncio.to_thread(_edited, plan)
+            return None if word is None else decision_of(word)
+        edited = await asyncio.to_thread(_edited_text, plan)
         if edited is not None:
             return edited
 
 
-def _decision(word: str | None) -> Any:
-    return None if word is None else DECISIONS.get(word.strip().lower(), word)
+async def _edited_arguments(lines: Lines) -> Any:
+    """Return an edit. What is no JSON object is no decision, and asked about again."""
+    typed = await lines.ask("New arguments, as JSON: ")
+    if typed is None:
+        return None
+    try:
+        return {"type": "edit", "args": {"args": json.loads(typed)}}
+    except ValueError:
+        return {"type": "edit"}
 
 
-def _edited(text: str) -> str | None:
+def _edited_text(text: str) -> str | None:
     """Let the person edit a text; None if nothing came of it."""
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     with tempfile.TemporaryDirectory() as folder:

@@ -24,7 +24,7 @@ from openmanus_graph.interrupts import is_plan_request
 OUTPUT_LINES = 6
 _REPLIES = {
     "question": " --answer TEXT",
-    "approval": " --approve (or --reject)",
+    "approval": " --approve (or --reject; --all answers several at once)",
     "unknown_outcome": " --approve (or --reject, or --answer TEXT)",
 }
 _PLAN_REPLIES = """\
