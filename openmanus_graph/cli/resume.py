@@ -43,10 +43,11 @@ def resume_thread(thread: str, reply: Reply, options: RunOptions, output: Output
     from openmanus_graph.cli.trust import ask_for_trust
 
     ask_for_trust(options.config)
-    return launch(lambda: _plan(thread, reply, options), output)
+    return launch(lambda: plan_resume(thread, reply, options), output)
 
 
-def _plan(thread: str, reply: Reply, options: RunOptions) -> "Run":
+def plan_resume(thread: str, reply: Reply, options: RunOptions) -> "Run":
+    """Plan how a thread goes on. ConfigError if there is no such thread."""
     from openmanus_graph.cli.runner import Run
     from openmanus_graph.cli.threads import known_thread
 
@@ -59,7 +60,9 @@ def _plan(thread: str, reply: Reply, options: RunOptions) -> "Run":
         task=known.task,
         context=context,
         options=merged.stored(),
-        make_input=lambda: _next_input(*asyncio.run(_state(thread, known.agent)), known, reply),
+        make_input=lambda: _next_input(
+            *asyncio.run(thread_state(thread, known.agent)), known, reply
+        ),
     )
 
 
@@ -116,7 +119,8 @@ def _answered(state: "StateSnapshot", value: Any, wanted: str | None) -> Any:
     return Command(resume={wanted or open_ids[0]: value})
 
 
-async def _state(thread: str, agent: str) -> "tuple[StateSnapshot, str]":
+async def thread_state(thread: str, agent: str) -> "tuple[StateSnapshot, str]":
+    """Return how a thread stands, and the node at which it goes on after a limit."""
     from openmanus_graph.agents import build_agent, restart_node
     from openmanus_graph.config.resolve import openmanus_home
     from openmanus_graph.persistence.checkpoints import open_checkpointer
