@@ -1,8 +1,10 @@
 """`openmanus mcp-server` and `openmanus a2a`: our tools and our agent for other programs."""
 
 import asyncio
+import contextlib
+import logging
 import socket
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Generator
 from importlib.metadata import version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -31,7 +33,7 @@ def serve_mcp(what: McpOptions, options: RunOptions, where: ServerOptions) -> in
     """Serve MCP until the client hangs up or a signal comes, and return the exit code."""
     _require("mcp", "mcp")
     check_agent(what.agent)
-    with log_file(where.log):
+    with log_file(where.log), quiet_libraries():
         if what.transport == "stdio":
             return _mcp_on_stdio(what, options)
         return _mcp_on_http(what, options, where)
@@ -91,7 +93,7 @@ def serve_a2a(agent: str, options: RunOptions, where: ServerOptions) -> int:
     from openmanus_graph.serving.readiness import ready_for_runs, ready_for_tools
 
     ask_for_trust(options.config)
-    with log_file(where.log):
+    with log_file(where.log), quiet_libraries():
         token = _token(where, A2A_TOKEN)
         ready_for_tools(options)
         ready_for_runs(options, agent)
@@ -121,6 +123,17 @@ def _require(package: str, module: str, extra: str = "mcp") -> None:
             f"This command needs the package {package}. "
             f'Install it with: pip install "openmanus-graph[{extra}]"'
         )
+
+
+@contextlib.contextmanager
+def quiet_libraries() -> Generator[None]:
+    """Keep what libraries log off stderr: it is in the log file, if there is one."""
+    nowhere = logging.NullHandler()
+    logging.getLogger().addHandler(nowhere)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(nowhere)
 
 
 def _until_done(serving: Coroutine[Any, Any, None]) -> int:

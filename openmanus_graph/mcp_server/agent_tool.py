@@ -1,12 +1,12 @@
 """`run_task`: the one tool that has our whole agent do a task."""
 
+import asyncio
 import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import anyio
 from mcp import types
 
 from openmanus_graph.agents import describe_agent
@@ -23,6 +23,7 @@ from openmanus_graph.serving.runs import (
     RemoteRun,
     first_question,
     resolve_workspace,
+    thread_options,
 )
 
 NAME = "run_task"
@@ -68,7 +69,7 @@ class AgentTool:
         task, thread = args.get("task"), args.get("thread")
         if not isinstance(task, str) or not task.strip() or set(args) - {"task", "thread"}:
             return failure("run_task takes `task`, a text that is not empty, and maybe `thread`.")
-        if thread is not None and not await anyio.to_thread.run_sync(_known, thread):
+        if thread is not None and not await asyncio.to_thread(_known, thread):
             return failure(f"There is no thread {thread!r}. Leave it out to begin a new one.")
         try:
             run = await self._prepare(thread, client, elicitation, progress)
@@ -76,7 +77,8 @@ class AgentTool:
             return failure(str(error))
         waiting = None if thread is None else await first_question(thread, self.agent)
         work = run.answer(task, waiting) if waiting else run.say(Message(task))
-        final, _ = await uncut(work, run.stop.now)
+        async with client.keeper.holding(run.thread):
+            final, _ = await uncut(work, run.stop.now)
         client.files[run.thread] = final["artifacts"]
         return _result(run.thread, final)
 
@@ -88,11 +90,8 @@ class AgentTool:
             thread = f"{PREFIX}{secrets.token_hex(8)}"
             # In the client's own workspace, so that its other tools see the files.
             options = replace(options, workspace=str(client.workspace.root))
-        known = await anyio.to_thread.run_sync(find_thread, thread)
-        merged = options.over(known.options) if known else options
-        client.workspaces[thread] = await anyio.to_thread.run_sync(
-            resolve_workspace, merged, thread
-        )
+        merged = await asyncio.to_thread(thread_options, options, thread)
+        client.workspaces[thread] = await asyncio.to_thread(resolve_workspace, merged, thread)
 
         def show(event: Mapping[str, Any]) -> None:
             words = words_of(event, self.max_steps)

@@ -16,6 +16,7 @@ from langchain_core.tools import BaseTool
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.mcp_server.calling import QUESTIONS_KEY
 from openmanus_graph.registry import open_session
+from openmanus_graph.serving.keeping import Keeper
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import Artifact, PlannedCall
 from openmanus_graph.state.plan import Plans, no_plans
@@ -39,6 +40,8 @@ class Client:
     """Of its runs' threads, whose files it may read."""
     files: dict[str, list[Artifact]] = field(default_factory=dict[str, list[Artifact]])
     """What its runs have made, by thread."""
+    keeper: Keeper = field(default_factory=Keeper)
+    """Of its runs' threads."""
     _locks: weakref.WeakValueDictionary[str, asyncio.Lock] = field(
         default_factory=lambda: weakref.WeakValueDictionary[str, asyncio.Lock]()
     )
@@ -82,6 +85,7 @@ async def connected(graph: Any, context: Context) -> AsyncGenerator[Client]:
     client = Client(graph, context, thread, Workspace(settings.workspace, settings.protected))
     stack = contextlib.AsyncExitStack()
     await stack.enter_async_context(open_session(client.thread))
+    stack.push_async_callback(client.keeper.close)
     try:
         yield client
     finally:

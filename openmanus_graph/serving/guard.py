@@ -15,6 +15,8 @@ from urllib.parse import urlsplit
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Refusal = tuple[int, str, dict[str, str]]
+"""Status, reason and headers."""
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -35,6 +37,7 @@ class Guard:
         bound_to: The address that the server listens on; says which hosts are ours.
         origins: Further origins that may come, `https://app.example` say.
         public: Paths that need no token. Host and Origin are checked there as well.
+        max_body_bytes: Answers 413 to a longer body, and 411 to one of unknown length.
     """
 
     def __init__(
@@ -45,12 +48,14 @@ class Guard:
         bound_to: str,
         origins: Collection[str] = (),
         public: Collection[str] = (),
+        max_body_bytes: int | None = None,
     ) -> None:
         self.app = app
         self._token = None if token is None else token.encode()
         self._bound_to = bound_to
         self._origins = frozenset(origins)
         self._public = frozenset(public)
+        self._max_body_bytes = max_body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request through, or answer it."""
@@ -62,15 +67,19 @@ class Guard:
         else:
             await _answer(send, *refused)
 
-    def _refusal(self, scope: Scope) -> tuple[int, str, dict[str, str]] | None:
-        """Return status, reason and headers of a refusal."""
+    def _refusal(self, scope: Scope) -> Refusal | None:
         hosts, origins = _values(scope, b"host"), _values(scope, b"origin")
         if len(hosts) != 1 or not is_our_host(hosts[0], self._bound_to):
             return 421, "This server does not answer to that Host.", {}
         if origins and not all(self._is_our_origin(origin, hosts[0]) for origin in origins):
             return 403, "Pages of another origin may not use this server.", {}
-        if self._token is None or scope["path"] in self._public:
-            return None
+        if not (self._token is None or scope["path"] in self._public):
+            refused = self._stranger(scope)
+            if refused is not None:
+                return refused
+        return None if self._max_body_bytes is None else _too_long(scope, self._max_body_bytes)
+
+    def _stranger(self, scope: Scope) -> Refusal | None:
         given = _values(scope, b"authorization")
         if len(given) == 1 and self._is_token(given[0]):
             return None
@@ -126,6 +135,15 @@ def _is_address(name: str) -> bool:
 
 def _values(scope: Scope, name: bytes) -> list[str]:
     return [value.decode("latin-1") for key, value in scope["headers"] if key.lower() == name]
+
+
+def _too_long(scope: Scope, limit: int) -> Refusal | None:
+    lengths = _values(scope, b"content-length")
+    if _values(scope, b"transfer-encoding") and not lengths:
+        return 411, "Say how long the body is: Content-Length.", {}
+    if lengths and lengths[0].isdigit() and int(lengths[0]) > limit:
+        return 413, f"The body is longer than {limit:,} bytes.", {}
+    return None
 
 
 async def _answer(send: Send, status: int, reason: str, headers: dict[str, str]) -> None:

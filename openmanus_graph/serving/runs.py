@@ -1,7 +1,7 @@
 """Whole runs of an agent for clients of a server: begun, answered, gone on with, cut off."""
 
 import asyncio
-import sqlite3
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +18,7 @@ from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.reducers import no_usage
 from openmanus_graph.workspace import Workspace
 
+log = logging.getLogger(__name__)
 Show = Callable[[Mapping[str, Any]], None]
 Final = dict[str, Any]
 """What the `final` event holds: `status, stop_reason, answer, structured, usage, artifacts`."""
@@ -104,8 +105,7 @@ class RemoteRun:
         return await self._see_through(lambda: plan_resume(self.thread, Reply(), self.options))
 
     def _begun(self, message: Message) -> Run:
-        known = find_thread(self.thread)
-        options = self.options.over(known.options) if known else self.options
+        options = thread_options(self.options, self.thread)
         context = to_context(options)
         return Run(
             thread=self.thread,
@@ -129,7 +129,8 @@ class RemoteRun:
             if task is not None:
                 task.uncancel()
             return _ended("cancelled", "cancelled", "The run was cancelled."), []
-        except (ConfigError, RunError, sqlite3.Error, OSError) as error:
+        except Exception as error:  # whatever it is, the client is to be told
+            log.exception("the run of thread %s failed", self.thread)
             return view.final or _ended("failed", "error", _complaint(error)), []
         if view.final is None:
             return _ended("failed", "error", "The run ended without a word."), []
@@ -146,6 +147,12 @@ async def first_question(thread: str, agent: str) -> str | None:
     """Return the id of the question that a thread waits with; None if it asks nothing."""
     state, _ = await thread_state(thread, agent)
     return state.interrupts[0].id if state.interrupts else None
+
+
+def thread_options(options: RunOptions, thread: str) -> RunOptions:
+    """Return a server's options with what the thread was begun with. Blocks."""
+    known = find_thread(thread)
+    return options.over(known.options) if known else options
 
 
 def resolve_workspace(options: RunOptions, thread: str) -> Workspace:

@@ -1,0 +1,492 @@
+"""`openmanus mcp-server` as a process: clients of the SDK, over stdio and HTTP."""
+
+import asyncio
+import contextlib
+import json
+import shutil
+import signal
+import subprocess
+from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+from mcp import ClientSession, McpError, StdioServerParameters, types
+from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
+
+from tests.support.cli import OPENMANUS, Cli
+from tests.support.openai_script import Call, Reply
+from tests.support.openai_server import OpenAIServer
+from tests.support.serving import Served, gone, served
+
+WAITS_S = 30.0
+OFFERED = {
+    "planning", "python_execute", "bash", "str_replace_editor", "read_file", "browser_use",
+    "web_search", "crawl4ai", "fetch_page", "visualization_preparation", "data_visualization",
+}  # fmt: skip
+Answering = Callable[[types.ElicitRequestParams], types.ElicitResult]
+
+
+@contextlib.asynccontextmanager
+async def on_stdio(
+    cli: Cli, *args: str, answering: Answering | None = None
+) -> AsyncGenerator[ClientSession]:
+    """Connect with a server that the client starts itself."""
+    server = StdioServerParameters(
+        command=OPENMANUS, args=["mcp-server", *args], env=cli.env, cwd=cli.cwd
+    )
+    with (cli.root / "stderr").open("a+", encoding="utf-8") as errors:
+        async with (
+            stdio_client(server, errlog=errors) as (read, write),
+            ClientSession(read, write, elicitation_callback=_callback(answering)) as session,
+        ):
+            await session.initialize()
+            yield session
+        errors.seek(0)
+        cli.note("", errors.read())
+
+
+@contextlib.asynccontextmanager
+async def on_http(server: Served) -> AsyncGenerator[ClientSession]:
+    """Connect with a server that listens."""
+    async with (
+        httpx.AsyncClient(headers=server.headers, timeout=60) as client,
+        streamable_http_client(server.url, http_client=client) as (read, write, _),
+        ClientSession(read, write) as session,
+    ):
+        await session.initialize()
+        yield session
+
+
+def _callback(answering: Answering | None) -> Any:
+    if answering is None:
+        return None
+
+    async def answer(_: Any, asked: types.ElicitRequestParams) -> types.ElicitResult:
+        return answering(asked)
+
+    return answer
+
+
+def words(result: types.CallToolResult) -> str:
+    """Return the text of a result."""
+    return "\n".join(block.text for block in result.content if isinstance(block, types.TextContent))
+
+
+def own_children() -> set[int]:
+    return {process.pid for process in psutil.Process().children(recursive=True)}
+
+
+async def holds(true: Callable[[], bool]) -> None:
+    """Wait until something holds."""
+    async with asyncio.timeout(WAITS_S):
+        while not true():  # noqa: ASYNC110  # what other processes do sets no event
+            await asyncio.sleep(0.05)
+
+
+async def test_the_tools_are_offered_as_they_are_declared(bare_cli: Cli) -> None:
+    async with on_stdio(bare_cli) as session:
+        tools = {tool.name: tool for tool in (await session.list_tools()).tools}
+    snapshot = Path(__file__).parent.parent / "unit" / "snapshots" / "tools.json"
+    declared = json.loads(snapshot.read_text("utf-8"))
+    assert set(tools) == OFFERED
+    for name, tool in tools.items():
+        assert tool.description == declared[name]["description"]
+        assert tool.inputSchema["properties"] == declared[name]["parameters"]["properties"]
+    command = tools["str_replace_editor"].inputSchema["properties"]["command"]
+    assert command["enum"] == ["view", "create", "str_replace", "insert", "undo_edit"]
+    hints = {name: tool.annotations for name, tool in tools.items()}
+    assert hints["read_file"] is not None
+    assert hints["bash"] is not None
+    assert hints["fetch_page"] is not None
+    assert (hints["read_file"].readOnlyHint, hints["read_file"].openWorldHint) == (True, False)
+    assert (hints["bash"].readOnlyHint, hints["bash"].destructiveHint) == (False, True)
+    assert (hints["fetch_page"].readOnlyHint, hints["fetch_page"].openWorldHint) == (True, True)
+
+
+async def test_a_client_on_stdio_uses_the_tools(bare_cli: Cli) -> None:
+    before = own_children()
+    beats: list[str | None] = []
+
+    async def beat(_: float, __: float | None, told: str | None) -> None:
+        beats.append(told)
+
+    async with on_stdio(bare_cli, "--tools", "python_execute,bash,planning") as session:
+        assert len((await session.list_tools()).tools) == 3
+        # What a tool prints past everything must not get between the messages.
+        await session.call_tool("python_execute", {"code": "import os; x = 41; os.write(1, b'{')"})
+        plot = "import matplotlib.pyplot as p; p.plot([1, x]); p.show(); print(x + 1)"
+        drawn = await session.call_tool("python_execute", {"code": plot})
+        assert words(drawn).endswith("42")
+        picture = drawn.content[-1]
+        assert isinstance(picture, types.ImageContent)
+        assert picture.mimeType == "image/png"
+
+        slow = await session.call_tool("bash", {"command": "sleep 1.2; echo woken"}, None, beat)
+        assert words(slow) == "woken"
+        assert len(beats) >= 2
+
+        failed = await session.call_tool("bash", {"command": "exit 3"})
+        assert failed.isError
+        assert "exit code 3" in words(failed)
+        wrong = await session.call_tool("bash", {"comand": "ls"})
+        assert wrong.isError
+        assert "comand" in words(wrong)
+        with pytest.raises(McpError, match="Did you mean bash"):
+            await session.call_tool("bsh", {})
+
+        long = await session.call_tool("bash", {"command": "seq 1 50000"})
+        assert len(words(long)) < 10_000
+        assert "the whole is in .openmanus/files/" in words(long)
+
+        plan = {"command": "create", "plan_id": "p", "title": "t", "steps": ["a"]}
+        await session.call_tool("planning", plan)
+        assert "0. [ ] a" in words(await session.call_tool("planning", {"command": "get"}))
+
+        both = [session.call_tool("bash", {"command": f"echo {n}"}) for n in range(3)]
+        assert [words(one) for one in await asyncio.gather(*both)] == ["0", "1", "2"]
+    await holds(lambda: own_children() <= before)
+
+
+async def test_a_cancelled_call_stops_its_processes(bare_cli: Cli) -> None:
+    async with on_stdio(bare_cli, "--tools", "bash") as session:
+        seen = asyncio.Event()
+
+        async def started(*_: Any) -> None:
+            seen.set()
+
+        call = asyncio.create_task(
+            session.call_tool("bash", {"command": "sleep 4321"}, None, started)
+        )
+        await seen.wait()
+        await holds(lambda: bool(_sleepers("4321")))
+        number = session._request_id - 1  # pyright: ignore[reportPrivateUsage]  # no public way
+        params = types.CancelledNotificationParams(requestId=number)
+        cancel = types.CancelledNotification(params=params)
+        await session.send_notification(types.ClientNotification(cancel))
+        with pytest.raises(McpError, match="cancelled"):
+            await call
+        await holds(lambda: not _sleepers("4321"))
+        assert words(await session.call_tool("bash", {"command": "echo on"})).endswith("on")
+
+
+def _sleepers(seconds: str) -> list[psutil.Process]:
+    found = psutil.process_iter(["cmdline"])
+    return [process for process in found if process.info["cmdline"] == ["sleep", seconds]]
+
+
+@pytest.mark.parametrize("how", ["hangs up", "killed", "SIGTERM"])
+def test_nothing_is_left_when_the_client_or_the_server_goes(bare_cli: Cli, how: str) -> None:
+    process = subprocess.Popen(
+        [OPENMANUS, "mcp-server", "--tools", "bash,python_execute"],
+        cwd=bare_cli.cwd, env=bare_cli.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdin is not None
+    assert process.stdout is not None
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": _name()}
+    _send(process, id=1, method="initialize", params=hello)
+    assert json.loads(process.stdout.readline())["id"] == 1
+    _send(process, method="notifications/initialized")
+    python = {"name": "python_execute", "arguments": {"code": "print(1)"}}
+    _send(process, id=2, method="tools/call", params=python)
+    assert json.loads(process.stdout.readline())["result"]["isError"] is False
+    process.stdin.write(b"this is no JSON\n")
+    process.stdin.flush()
+    assert json.loads(process.stdout.readline())["error"]["code"] == -32700
+    sleep = {"name": "bash", "arguments": {"command": "echo in; sleep 8765"}}
+    _send(process, id=3, method="tools/call", params=sleep)
+    family = psutil.Process(process.pid)
+    _until(lambda: bool(_sleepers("8765")))
+    everything = [family, *family.children(recursive=True)]
+    if how == "hangs up":
+        process.stdin.close()
+    else:
+        process.send_signal(signal.SIGKILL if how == "killed" else signal.SIGTERM)
+    code = process.wait(30)
+    assert code == (-9 if how == "killed" else 0)
+    _until(lambda: gone(everything))
+    process.stdout.close()
+    if not process.stdin.closed:
+        process.stdin.close()
+
+
+def _name() -> dict[str, str]:
+    return {"name": "test", "version": "1"}
+
+
+def _send(process: "subprocess.Popen[bytes]", **fields: Any) -> None:
+    assert process.stdin is not None
+    process.stdin.write(json.dumps({"jsonrpc": "2.0", **fields}).encode() + b"\n")
+    process.stdin.flush()
+
+
+def _until(true: Callable[[], bool]) -> None:
+    from tests.support.cli import until
+
+    until(true, WAITS_S)
+
+
+async def test_clients_on_http_have_sessions_of_their_own(bare_cli: Cli) -> None:
+    with served(
+        bare_cli, "mcp-server", "--transport", "http", "--tools", "python_execute,bash"
+    ) as server:
+        async with on_http(server) as one, on_http(server) as two:
+            await one.call_tool("python_execute", {"code": "x = 1"})
+            other = await two.call_tool("python_execute", {"code": "print(x)"})
+            assert "NameError" in words(other)
+            where = {words(await s.call_tool("bash", {"command": "pwd"})) for s in (one, two)}
+            assert len(where) == 2
+            kernels = server.family()
+            assert kernels
+        # Both have said goodbye: their kernels and shells end, the server does not.
+        await holds(lambda: gone(kernels))
+        async with on_http(server) as third:
+            await third.call_tool("bash", {"command": "sleep 7654 & echo begun"})
+            left = server.family()
+            assert await asyncio.to_thread(server.stop) == 0
+            await holds(lambda: gone(left))
+
+
+async def test_a_silent_client_loses_its_session(bare_cli: Cli) -> None:
+    with served(
+        bare_cli, "mcp-server", "--transport", "http", "--tools", "bash", "--idle", "1"
+    ) as server:
+        async with httpx.AsyncClient(headers=server.headers) as client:
+            # One that never says goodbye, and holds no stream open.
+            opened = await client.post(server.url, json=_initialize(), headers=_ACCEPT)
+            number = opened.headers["mcp-session-id"]
+            headers = {**_ACCEPT, "mcp-session-id": number}
+            call = {"name": "bash", "arguments": {"command": "echo hi"}}
+            await client.post(server.url, json=_rpc("notifications/initialized"), headers=headers)
+            done = await client.post(server.url, json=_rpc("tools/call", call, 2), headers=headers)
+            assert "hi" in done.text
+            left = server.family()
+            assert left
+            await holds(lambda: gone(left))
+            again = await client.post(server.url, json=_rpc("tools/list", {}, 3), headers=headers)
+            assert again.status_code == 404
+
+
+_ACCEPT = {"Accept": "application/json, text/event-stream"}
+
+
+def _rpc(method: str, params: Any = None, number: int | None = None) -> dict[str, Any]:
+    fields = {"jsonrpc": "2.0", "method": method, "params": params, "id": number}
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _initialize() -> dict[str, Any]:
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": _name()}
+    return _rpc("initialize", hello, 1)
+
+
+def test_strangers_and_foreign_pages_are_kept_out(bare_cli: Cli) -> None:
+    bare_cli.env["OPENMANUS_MCP_TOKEN"] = "of-my-own"
+    with served(
+        bare_cli, "mcp-server", "--transport", "http", "--tools", "bash", token="of-my-own"
+    ) as server:
+        port = server.url.rpartition(":")[2].partition("/")[0]
+
+        def status(**headers: str) -> int:
+            return _knock(server, headers).status_code
+
+        refused = _knock(server, {"Authorization": ""})
+        assert refused.status_code == 401
+        assert refused.headers["www-authenticate"].startswith("Bearer")
+        assert status(Authorization="Bearer wrong") == 401
+        assert status(Authorization="Basic of-my-own") == 401
+        assert status(Host="evil.example") == 421
+        assert status(Host=f"evil.example:{port}") == 421
+        assert status(Origin="https://evil.example") == 403
+        assert status(Origin="null") == 403
+        assert status(Origin="http://localhost:1") == 403
+        assert status(Origin=f"http://localhost:{port}", Host=f"localhost:{port}") == 200
+        assert status() == 200
+        assert "of-my-own" not in "".join(server.errors)
+
+
+def _knock(server: Served, headers: dict[str, str]) -> httpx.Response:
+    everything = {**_ACCEPT, **server.headers, **headers}
+    sent = {name: value for name, value in everything.items() if value}
+    return httpx.post(server.url, json=_initialize(), headers=sent)
+
+
+WRONG = {
+    "no such tool": (["--tools", "bsh"], "bsh"),
+    "a tool of the loop": (["--tools", "ask_human"], "cannot be offered"),
+    "no tool": (["--tools", ","], "names no tool"),
+    "no such agent": (["--agent", "nobody"], "nobody"),
+    "everybody on the network": (
+        ["--transport", "http", "--no-token", "--host", "0.0.0.0"],
+        "--no-token",
+    ),
+    "no such address": (["--transport", "http", "--host", "203.0.113.1"], "203.0.113.1"),
+    "a blank token": (["--transport", "http", "--token", "a b"], "token"),
+    "an agent without a model": (["--agent", "manus"], "model"),
+}
+
+
+def test_wrong_usage_is_told_at_once(bare_cli: Cli) -> None:
+    done = bare_cli.run_all(*(["mcp-server", *args] for args, _ in WRONG.values()))
+    for (case, (_, told)), result in zip(WRONG.items(), done, strict=True):
+        assert (result.code, result.stdout) == (2, ""), case
+        assert told in result.stderr, case
+
+
+SEND = """
+from openmanus_graph import manus_tool
+@manus_tool(effect="external")
+def send_money(amount: int) -> str:
+    \"\"\"Send money.
+
+    Args:
+        amount: How much.
+    \"\"\"
+    return f"sent {amount}"
+"""
+
+
+@pytest.fixture
+def paying(bare_cli: Cli, tmp_path: Path) -> Cli:
+    """A command whose tools include one with effects outside, from another package."""
+    home = tmp_path / "brought"
+    info = home / "brought-1.0.dist-info"
+    info.mkdir(parents=True)
+    (home / "brought.py").write_text(SEND)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: brought\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[openmanus_graph.tools]\nmoney = brought:send_money\n")
+    bare_cli.env["PYTHONPATH"] = str(home)
+    return bare_cli
+
+
+async def test_a_risky_call_is_put_to_the_person_behind_the_client(paying: Cli) -> None:
+    asked: list[str] = []
+    replies = [
+        types.ElicitResult(action="accept", content={"decision": "approve"}),
+        types.ElicitResult(action="accept", content={"decision": "reject", "reason": "too much"}),
+        types.ElicitResult(action="decline"),
+    ]
+
+    def answer(request: types.ElicitRequestParams) -> types.ElicitResult:
+        asked.append(request.message)
+        return replies[len(asked) - 1]
+
+    async with on_stdio(paying, "--tools", "send_money", answering=answer) as session:
+        results = [await session.call_tool("send_money", {"amount": n}) for n in (1, 2, 3)]
+    assert [result.isError for result in results] == [False, True, True]
+    assert words(results[0]) == "sent 1"
+    assert "too much" in words(results[1])
+    assert 'send_money {"amount": 1}' in asked[0]
+
+    async with on_stdio(paying, "--tools", "send_money") as session:
+        refused = await session.call_tool("send_money", {"amount": 4})
+        assert refused.isError
+        assert "no elicitation" in words(refused)
+    async with on_stdio(paying, "--tools", "send_money", "--policy", "auto") as session:
+        assert words(await session.call_tool("send_money", {"amount": 5})) == "sent 5"
+
+
+async def test_the_agent_is_a_tool(cli: Cli, model: OpenAIServer) -> None:
+    model.add(
+        Reply(calls=(Call("bash", {"command": "echo 'a,b' > made.csv"}),)),
+        Reply(calls=(Call("ask_human", {"inquire": "Which colour?"}),)),
+        Reply("It is blue."),
+    )
+    told: list[str | None] = []
+
+    async def tell(_: float, __: float | None, text: str | None) -> None:
+        told.append(text)
+
+    def answer(request: types.ElicitRequestParams) -> types.ElicitResult:
+        assert "Which colour?" in request.message
+        return types.ElicitResult(action="accept", content={"answer": "blue"})
+
+    async with on_stdio(
+        cli, "--tools", "read_file", "--agent", "manus", answering=answer
+    ) as session:
+        done = await session.call_tool("run_task", {"task": "Make a file"}, None, tell)
+        assert not done.isError
+        assert done.structuredContent is not None
+        assert done.structuredContent["status"] == "finished"
+        assert words(done) == "It is blue."
+        file = done.content[-1]
+        assert isinstance(file, types.ResourceLink)
+        assert file.name == "made.csv"
+        read = await session.read_resource(file.uri)
+        assert isinstance(read.contents[0], types.TextResourceContents)
+        assert read.contents[0].text == "a,b\n"
+        assert [one.name for one in (await session.list_resources()).resources] == ["made.csv"]
+        # The agent works in the client's own workspace.
+        assert "a,b" in words(await session.call_tool("read_file", {"path": "made.csv"}))
+        with pytest.raises(McpError, match="no file"):
+            await session.read_resource(type(file.uri)("openmanus://mcp-task-0/made.csv"))
+    assert "Runs bash." in told
+    assert any(text and text.startswith("Step 2 of at most 20") for text in told)
+    assert "blue" in model.requests[-1].messages[-1]["content"]
+
+
+async def test_an_agents_question_waits_where_nobody_can_be_asked(
+    cli: Cli, model: OpenAIServer
+) -> None:
+    model.add(Reply(calls=(Call("ask_human", {"inquire": "Which colour?"}),)), Reply("It is red."))
+    async with on_stdio(cli, "--tools", "bash", "--agent", "manus") as session:
+        waits = await session.call_tool("run_task", {"task": "Paint it"})
+        assert not waits.isError
+        assert waits.structuredContent is not None
+        assert waits.structuredContent["status"] == "waiting"
+        thread = waits.structuredContent["thread"]
+        assert "Which colour?" in words(waits)
+        assert thread in words(waits)
+    # Another server goes on: the thread is in the home folder.
+    async with on_stdio(cli, "--tools", "bash", "--agent", "manus") as session:
+        done = await session.call_tool("run_task", {"task": "red", "thread": thread})
+        assert words(done) == "It is red."
+        unknown = await session.call_tool("run_task", {"task": "x", "thread": "mcp-task-nope"})
+        assert unknown.isError
+
+
+async def test_a_cancelled_task_can_be_gone_on_with(cli: Cli, model: OpenAIServer) -> None:
+    model.add(Reply(calls=(Call("bash", {"command": "sleep 6543"}),)))
+    async with on_stdio(cli, "--tools", "bash", "--agent", "manus") as session:
+        call = asyncio.create_task(session.call_tool("run_task", {"task": "Sleep"}))
+        await holds(lambda: bool(_sleepers("6543")))
+        number = session._request_id - 1  # pyright: ignore[reportPrivateUsage]  # no public way
+        params = types.CancelledNotificationParams(requestId=number)
+        cancel = types.CancelledNotification(params=params)
+        await session.send_notification(types.ClientNotification(cancel))
+        with pytest.raises(McpError, match="cancelled"):
+            await call
+        await holds(lambda: not _sleepers("6543"))
+    listed = cli.run("threads", "--json").stdout
+    assert '"status": "cancelled"' in listed
+
+
+def test_the_official_inspector_lists_and_calls_the_tools(bare_cli: Cli) -> None:
+    npx = shutil.which("npx")
+    assert npx is not None
+    bare_cli.env["OPENMANUS_MCP_TOKEN"] = "for-the-inspector"
+    server = {"command": OPENMANUS, "args": ["mcp-server"], "env": bare_cli.env}
+    bare_cli.write("mcp.json", json.dumps({"mcpServers": {"openmanus": server}}))
+    inspector = [npx, "--yes", "@modelcontextprotocol/inspector", "--cli"]
+    on_stdio = ["--config", "mcp.json", "--server", "openmanus"]
+
+    def inspect(where: list[str], *args: str) -> Any:
+        done = subprocess.run(
+            [*inspector, *where, *args], cwd=bare_cli.cwd, capture_output=True, timeout=200
+        )
+        assert done.returncode == 0, done.stderr.decode()
+        return json.loads(done.stdout)
+
+    listed = inspect(on_stdio, "--method", "tools/list")
+    assert {tool["name"] for tool in listed["tools"]} == OFFERED
+    call = ["--method", "tools/call", "--tool-name", "bash", "--tool-arg", "command=echo inspected"]
+    with served(
+        bare_cli, "mcp-server", "--transport", "http", "--tools", "bash", token="for-the-inspector"
+    ) as listening:
+        header = f"Authorization: Bearer {listening.token}"
+        there = [listening.url, "--transport", "http", "--header", header]
+        called = inspect(there, *call)
+    assert called["content"] == [{"type": "text", "text": "inspected"}]
