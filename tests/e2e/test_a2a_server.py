@@ -38,10 +38,25 @@ CANCELED, REJECTED = TaskState.TASK_STATE_CANCELED, TaskState.TASK_STATE_REJECTE
 WAITING, WORKING = TaskState.TASK_STATE_INPUT_REQUIRED, TaskState.TASK_STATE_WORKING
 
 
-@pytest.fixture
-def server(cli: Cli) -> Iterator[Served]:
-    """The agent `manus`, with the scripted model."""
-    with served(cli, "a2a", "--max-steps", "5") as server:
+@pytest.fixture(scope="module")
+def model() -> Iterator[OpenAIServer]:
+    """The agent's model; each test adds what it plays."""
+    with OpenAIServer(strict=True) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def home(model: OpenAIServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
+    cli = Cli(tmp_path_factory.mktemp("a2a") / "cli")
+    cli.use(model.base_url)
+    yield cli
+    cli.assert_no_key()
+
+
+@pytest.fixture(scope="module")
+def server(home: Cli) -> Iterator[Served]:
+    """The agent `manus`, for all tests that leave it as it was."""
+    with served(home, "a2a", "--max-steps", "5") as server:
         yield server
 
 
@@ -120,7 +135,7 @@ def test_the_card_says_who_this_is_and_strangers_are_kept_out(server: Served) ->
 
 
 async def test_a_task_streams_and_hands_over_files(
-    server: Served, cli: Cli, model: OpenAIServer
+    server: Served, home: Cli, model: OpenAIServer
 ) -> None:
     look = "open('out.bin', 'wb').write(bytes([0, 255]) + open('in.csv', 'rb').read())"
     model.add(
@@ -160,7 +175,7 @@ async def test_a_task_streams_and_hands_over_files(
         assert "Copy it" in json.dumps(model.requests[-1].messages)
         with pytest.raises(A2AError):
             await peer.say("More", task=task)  # it is over
-    assert f"a2a-{context}" in cli.run("threads").stdout
+    assert f"a2a-{context}" in (await asyncio.to_thread(home.run, "threads")).stdout
 
 
 async def test_a_question_waits_for_the_answer_even_over_a_restart(

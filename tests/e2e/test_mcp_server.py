@@ -6,7 +6,7 @@ import json
 import shutil
 import signal
 import subprocess
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +27,57 @@ OFFERED = {
     "planning", "python_execute", "bash", "str_replace_editor", "read_file", "browser_use",
     "web_search", "crawl4ai", "fetch_page", "visualization_preparation", "data_visualization",
 }  # fmt: skip
+TOKEN = "of-my-own"
 Answering = Callable[[types.ElicitRequestParams], types.ElicitResult]
 
 
+SEND = """
+from openmanus_graph import manus_tool
+@manus_tool(effect="external")
+def send_money(amount: int) -> str:
+    \"\"\"Send money.
+
+    Args:
+        amount: How much.
+    \"\"\"
+    return f"sent {amount}"
+"""
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[OpenAIServer]:
+    """The model of the agent; each test adds what it plays."""
+    with OpenAIServer(strict=True) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def home(model: OpenAIServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
+    """A command whose tools include one with effects outside, from another package."""
+    root = tmp_path_factory.mktemp("mcp")
+    info = root / "brought" / "brought-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info.parent / "brought.py").write_text(SEND)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: brought\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[openmanus_graph.tools]\nmoney = brought:send_money\n")
+    cli = Cli(root / "cli")
+    cli.use(model.base_url)
+    cli.env |= {"PYTHONPATH": str(info.parent), "OPENMANUS_MCP_TOKEN": TOKEN}
+    yield cli
+    cli.assert_no_key()
+
+
+@pytest.fixture(scope="module")
+def server(home: Cli) -> Iterator[Served]:
+    """One that listens, for all tests that leave it as it was."""
+    tools = "bash,python_execute,read_file,send_money"
+    args = ("mcp-server", "--transport", "http", "--tools", tools, "--agent", "manus")
+    with served(home, *args, token=TOKEN) as server:
+        yield server
+
+
 @contextlib.asynccontextmanager
-async def on_stdio(
-    cli: Cli, *args: str, answering: Answering | None = None
-) -> AsyncGenerator[ClientSession]:
+async def on_stdio(cli: Cli, *args: str) -> AsyncGenerator[ClientSession]:
     """Connect with a server that the client starts itself."""
     server = StdioServerParameters(
         command=OPENMANUS, args=["mcp-server", *args], env=cli.env, cwd=cli.cwd
@@ -41,7 +85,7 @@ async def on_stdio(
     with (cli.root / "stderr").open("a+", encoding="utf-8") as errors:
         async with (
             stdio_client(server, errlog=errors) as (read, write),
-            ClientSession(read, write, elicitation_callback=_callback(answering)) as session,
+            ClientSession(read, write) as session,
         ):
             await session.initialize()
             yield session
@@ -50,12 +94,14 @@ async def on_stdio(
 
 
 @contextlib.asynccontextmanager
-async def on_http(server: Served) -> AsyncGenerator[ClientSession]:
+async def on_http(
+    server: Served, *, answering: Answering | None = None
+) -> AsyncGenerator[ClientSession]:
     """Connect with a server that listens."""
     async with (
         httpx.AsyncClient(headers=server.headers, timeout=60) as client,
         streamable_http_client(server.url, http_client=client) as (read, write, _),
-        ClientSession(read, write) as session,
+        ClientSession(read, write, elicitation_callback=_callback(answering)) as session,
     ):
         await session.initialize()
         yield session
@@ -87,9 +133,8 @@ async def holds(true: Callable[[], bool]) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_the_tools_are_offered_as_they_are_declared(bare_cli: Cli) -> None:
-    async with on_stdio(bare_cli) as session:
-        tools = {tool.name: tool for tool in (await session.list_tools()).tools}
+def _as_declared(listed: Sequence[types.Tool]) -> None:
+    tools = {tool.name: tool for tool in listed}
     snapshot = Path(__file__).parent.parent / "unit" / "snapshots" / "tools.json"
     declared = json.loads(snapshot.read_text("utf-8"))
     assert set(tools) == OFFERED
@@ -107,15 +152,15 @@ async def test_the_tools_are_offered_as_they_are_declared(bare_cli: Cli) -> None
     assert (hints["fetch_page"].readOnlyHint, hints["fetch_page"].openWorldHint) == (True, True)
 
 
-async def test_a_client_on_stdio_uses_the_tools(bare_cli: Cli) -> None:
+async def test_a_client_on_stdio_is_offered_the_tools_and_uses_them(bare_cli: Cli) -> None:
     before = own_children()
     beats: list[str | None] = []
 
     async def beat(_: float, __: float | None, told: str | None) -> None:
         beats.append(told)
 
-    async with on_stdio(bare_cli, "--tools", "python_execute,bash,planning") as session:
-        assert len((await session.list_tools()).tools) == 3
+    async with on_stdio(bare_cli) as session:
+        _as_declared((await session.list_tools()).tools)
         # What a tool prints past everything must not get between the messages.
         await session.call_tool("python_execute", {"code": "import os; x = 41; os.write(1, b'{')"})
         plot = "import matplotlib.pyplot as p; p.plot([1, x]); p.show(); print(x + 1)"
@@ -151,8 +196,8 @@ async def test_a_client_on_stdio_uses_the_tools(bare_cli: Cli) -> None:
     await holds(lambda: own_children() <= before)
 
 
-async def test_a_cancelled_call_stops_its_processes(bare_cli: Cli) -> None:
-    async with on_stdio(bare_cli, "--tools", "bash") as session:
+async def test_a_cancelled_call_stops_its_processes(server: Served) -> None:
+    async with on_http(server) as session:
         seen = asyncio.Event()
 
         async def started(*_: Any) -> None:
@@ -229,28 +274,22 @@ def _until(true: Callable[[], bool]) -> None:
     until(true, WAITS_S)
 
 
-async def test_clients_on_http_have_sessions_of_their_own(bare_cli: Cli) -> None:
-    with served(
-        bare_cli, "mcp-server", "--transport", "http", "--tools", "python_execute,bash"
-    ) as server:
-        async with on_http(server) as one, on_http(server) as two:
-            await one.call_tool("python_execute", {"code": "x = 1"})
-            other = await two.call_tool("python_execute", {"code": "print(x)"})
-            assert "NameError" in words(other)
-            where = {words(await s.call_tool("bash", {"command": "pwd"})) for s in (one, two)}
-            assert len(where) == 2
-            kernels = server.family()
-            assert kernels
-        # Both have said goodbye: their kernels and shells end, the server does not.
-        await holds(lambda: gone(kernels))
-        async with on_http(server) as third:
-            await third.call_tool("bash", {"command": "sleep 7654 & echo begun"})
-            left = server.family()
-            assert await asyncio.to_thread(server.stop) == 0
-            await holds(lambda: gone(left))
+async def test_clients_on_http_have_sessions_of_their_own(server: Served) -> None:
+    async with on_http(server) as one, on_http(server) as two:
+        await one.call_tool("python_execute", {"code": "x = 1"})
+        other = await two.call_tool("python_execute", {"code": "print(x)"})
+        assert "NameError" in words(other)
+        where = {words(await s.call_tool("bash", {"command": "pwd"})) for s in (one, two)}
+        assert len(where) == 2
+        kernels = server.family()
+        assert kernels
+    # Both have said goodbye: their kernels and shells end, the server does not.
+    await holds(lambda: gone(kernels))
 
 
-async def test_a_silent_client_loses_its_session(bare_cli: Cli) -> None:
+async def test_sessions_end_when_the_client_is_silent_and_when_the_server_is_stopped(
+    bare_cli: Cli,
+) -> None:
     with served(
         bare_cli, "mcp-server", "--transport", "http", "--tools", "bash", "--idle", "1"
     ) as server:
@@ -268,6 +307,11 @@ async def test_a_silent_client_loses_its_session(bare_cli: Cli) -> None:
             await holds(lambda: gone(left))
             again = await client.post(server.url, json=_rpc("tools/list", {}, 3), headers=headers)
             assert again.status_code == 404
+        async with on_http(server) as session:
+            await session.call_tool("bash", {"command": "sleep 7654 & echo begun"})
+            left = server.family()
+            assert await asyncio.to_thread(server.stop) == 0
+            await holds(lambda: gone(left))
 
 
 _ACCEPT = {"Accept": "application/json, text/event-stream"}
@@ -283,29 +327,22 @@ def _initialize() -> dict[str, Any]:
     return _rpc("initialize", hello, 1)
 
 
-def test_strangers_and_foreign_pages_are_kept_out(bare_cli: Cli) -> None:
-    bare_cli.env["OPENMANUS_MCP_TOKEN"] = "of-my-own"
-    with served(
-        bare_cli, "mcp-server", "--transport", "http", "--tools", "bash", token="of-my-own"
-    ) as server:
-        port = server.url.rpartition(":")[2].partition("/")[0]
+def test_strangers_and_foreign_pages_are_kept_out(server: Served) -> None:
+    port = server.url.rpartition(":")[2].partition("/")[0]
 
-        def status(**headers: str) -> int:
-            return _knock(server, headers).status_code
+    def status(**headers: str) -> int:
+        return _knock(server, headers).status_code
 
-        refused = _knock(server, {"Authorization": ""})
-        assert refused.status_code == 401
-        assert refused.headers["www-authenticate"].startswith("Bearer")
-        assert status(Authorization="Bearer wrong") == 401
-        assert status(Authorization="Basic of-my-own") == 401
-        assert status(Host="evil.example") == 421
-        assert status(Host=f"evil.example:{port}") == 421
-        assert status(Origin="https://evil.example") == 403
-        assert status(Origin="null") == 403
-        assert status(Origin="http://localhost:1") == 403
-        assert status(Origin=f"http://localhost:{port}", Host=f"localhost:{port}") == 200
-        assert status() == 200
-        assert "of-my-own" not in "".join(server.errors)
+    refused = _knock(server, {"Authorization": ""})
+    assert refused.status_code == 401
+    assert refused.headers["www-authenticate"].startswith("Bearer")
+    assert status(Authorization="Bearer wrong") == 401
+    assert status(Authorization=f"Basic {TOKEN}") == 401
+    assert status(Host=f"evil.example:{port}") == 421
+    assert status(Origin="https://evil.example") == 403
+    assert status(Origin=f"http://localhost:{port}", Host=f"localhost:{port}") == 200
+    assert status() == 200
+    assert TOKEN not in "".join(server.errors)
 
 
 def _knock(server: Served, headers: dict[str, str]) -> httpx.Response:
@@ -315,16 +352,11 @@ def _knock(server: Served, headers: dict[str, str]) -> httpx.Response:
 
 
 WRONG = {
-    "no such tool": (["--tools", "bsh"], "bsh"),
     "a tool of the loop": (["--tools", "ask_human"], "cannot be offered"),
-    "no tool": (["--tools", ","], "names no tool"),
-    "no such agent": (["--agent", "nobody"], "nobody"),
     "everybody on the network": (
         ["--transport", "http", "--no-token", "--host", "0.0.0.0"],
         "--no-token",
     ),
-    "no such address": (["--transport", "http", "--host", "203.0.113.1"], "203.0.113.1"),
-    "a blank token": (["--transport", "http", "--token", "a b"], "token"),
     "an agent without a model": (["--agent", "manus"], "model"),
 }
 
@@ -336,33 +368,7 @@ def test_wrong_usage_is_told_at_once(bare_cli: Cli) -> None:
         assert told in result.stderr, case
 
 
-SEND = """
-from openmanus_graph import manus_tool
-@manus_tool(effect="external")
-def send_money(amount: int) -> str:
-    \"\"\"Send money.
-
-    Args:
-        amount: How much.
-    \"\"\"
-    return f"sent {amount}"
-"""
-
-
-@pytest.fixture
-def paying(bare_cli: Cli, tmp_path: Path) -> Cli:
-    """A command whose tools include one with effects outside, from another package."""
-    home = tmp_path / "brought"
-    info = home / "brought-1.0.dist-info"
-    info.mkdir(parents=True)
-    (home / "brought.py").write_text(SEND)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: brought\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[openmanus_graph.tools]\nmoney = brought:send_money\n")
-    bare_cli.env["PYTHONPATH"] = str(home)
-    return bare_cli
-
-
-async def test_a_risky_call_is_put_to_the_person_behind_the_client(paying: Cli) -> None:
+async def test_a_risky_call_is_put_to_the_person_behind_the_client(server: Served) -> None:
     asked: list[str] = []
     replies = [
         types.ElicitResult(action="accept", content={"decision": "approve"}),
@@ -374,22 +380,20 @@ async def test_a_risky_call_is_put_to_the_person_behind_the_client(paying: Cli) 
         asked.append(request.message)
         return replies[len(asked) - 1]
 
-    async with on_stdio(paying, "--tools", "send_money", answering=answer) as session:
+    async with on_http(server, answering=answer) as session:
         results = [await session.call_tool("send_money", {"amount": n}) for n in (1, 2, 3)]
     assert [result.isError for result in results] == [False, True, True]
     assert words(results[0]) == "sent 1"
     assert "too much" in words(results[1])
     assert 'send_money {"amount": 1}' in asked[0]
 
-    async with on_stdio(paying, "--tools", "send_money") as session:
+    async with on_http(server) as session:
         refused = await session.call_tool("send_money", {"amount": 4})
         assert refused.isError
         assert "no elicitation" in words(refused)
-    async with on_stdio(paying, "--tools", "send_money", "--policy", "auto") as session:
-        assert words(await session.call_tool("send_money", {"amount": 5})) == "sent 5"
 
 
-async def test_the_agent_is_a_tool(cli: Cli, model: OpenAIServer) -> None:
+async def test_the_agent_is_a_tool(server: Served, model: OpenAIServer) -> None:
     model.add(
         Reply(calls=(Call("bash", {"command": "echo 'a,b' > made.csv"}),)),
         Reply(calls=(Call("ask_human", {"inquire": "Which colour?"}),)),
@@ -404,9 +408,7 @@ async def test_the_agent_is_a_tool(cli: Cli, model: OpenAIServer) -> None:
         assert "Which colour?" in request.message
         return types.ElicitResult(action="accept", content={"answer": "blue"})
 
-    async with on_stdio(
-        cli, "--tools", "read_file", "--agent", "manus", answering=answer
-    ) as session:
+    async with on_http(server, answering=answer) as session:
         done = await session.call_tool("run_task", {"task": "Make a file"}, None, tell)
         assert not done.isError
         assert done.structuredContent is not None
@@ -429,10 +431,10 @@ async def test_the_agent_is_a_tool(cli: Cli, model: OpenAIServer) -> None:
 
 
 async def test_an_agents_question_waits_where_nobody_can_be_asked(
-    cli: Cli, model: OpenAIServer
+    server: Served, model: OpenAIServer
 ) -> None:
     model.add(Reply(calls=(Call("ask_human", {"inquire": "Which colour?"}),)), Reply("It is red."))
-    async with on_stdio(cli, "--tools", "bash", "--agent", "manus") as session:
+    async with on_http(server) as session:
         waits = await session.call_tool("run_task", {"task": "Paint it"})
         assert not waits.isError
         assert waits.structuredContent is not None
@@ -440,17 +442,18 @@ async def test_an_agents_question_waits_where_nobody_can_be_asked(
         thread = waits.structuredContent["thread"]
         assert "Which colour?" in words(waits)
         assert thread in words(waits)
-    # Another server goes on: the thread is in the home folder.
-    async with on_stdio(cli, "--tools", "bash", "--agent", "manus") as session:
+    async with on_http(server) as session:  # whoever knows the thread goes on
         done = await session.call_tool("run_task", {"task": "red", "thread": thread})
         assert words(done) == "It is red."
         unknown = await session.call_tool("run_task", {"task": "x", "thread": "mcp-task-nope"})
         assert unknown.isError
 
 
-async def test_a_cancelled_task_can_be_gone_on_with(cli: Cli, model: OpenAIServer) -> None:
+async def test_a_cancelled_task_stops_its_tools(
+    server: Served, home: Cli, model: OpenAIServer
+) -> None:
     model.add(Reply(calls=(Call("bash", {"command": "sleep 6543"}),)))
-    async with on_stdio(cli, "--tools", "bash", "--agent", "manus") as session:
+    async with on_http(server) as session:
         call = asyncio.create_task(session.call_tool("run_task", {"task": "Sleep"}))
         await holds(lambda: bool(_sleepers("6543")))
         number = session._request_id - 1  # pyright: ignore[reportPrivateUsage]  # no public way
@@ -460,33 +463,29 @@ async def test_a_cancelled_task_can_be_gone_on_with(cli: Cli, model: OpenAIServe
         with pytest.raises(McpError, match="cancelled"):
             await call
         await holds(lambda: not _sleepers("6543"))
-    listed = cli.run("threads", "--json").stdout
+    listed = (await asyncio.to_thread(home.run, "threads", "--json")).stdout
     assert '"status": "cancelled"' in listed
 
 
 def test_the_official_inspector_lists_and_calls_the_tools(bare_cli: Cli) -> None:
     npx = shutil.which("npx")
     assert npx is not None
-    bare_cli.env["OPENMANUS_MCP_TOKEN"] = "for-the-inspector"
-    server = {"command": OPENMANUS, "args": ["mcp-server"], "env": bare_cli.env}
-    bare_cli.write("mcp.json", json.dumps({"mcpServers": {"openmanus": server}}))
-    inspector = [npx, "--yes", "@modelcontextprotocol/inspector", "--cli"]
-    on_stdio = ["--config", "mcp.json", "--server", "openmanus"]
+    config = {"command": OPENMANUS, "args": ["mcp-server"], "env": bare_cli.env}
+    bare_cli.write("mcp.json", json.dumps({"mcpServers": {"openmanus": config}}))
+    # The last version that Node 20 runs; it can send no token.
+    inspector = [npx, "--yes", "@modelcontextprotocol/inspector@0.15.0", "--cli"]
+    call = ["--method", "tools/call", "--tool-name", "bash", "--tool-arg", "command=echo inspected"]
 
-    def inspect(where: list[str], *args: str) -> Any:
+    def inspect(*args: str) -> Any:
         done = subprocess.run(
-            [*inspector, *where, *args], cwd=bare_cli.cwd, capture_output=True, timeout=200
+            [*inspector, *args], cwd=bare_cli.cwd, capture_output=True, timeout=200, check=False
         )
         assert done.returncode == 0, done.stderr.decode()
         return json.loads(done.stdout)
 
-    listed = inspect(on_stdio, "--method", "tools/list")
+    listed = inspect("--config", "mcp.json", "--server", "openmanus", "--method", "tools/list")
     assert {tool["name"] for tool in listed["tools"]} == OFFERED
-    call = ["--method", "tools/call", "--tool-name", "bash", "--tool-arg", "command=echo inspected"]
-    with served(
-        bare_cli, "mcp-server", "--transport", "http", "--tools", "bash", token="for-the-inspector"
-    ) as listening:
-        header = f"Authorization: Bearer {listening.token}"
-        there = [listening.url, "--transport", "http", "--header", header]
-        called = inspect(there, *call)
+    options = ("--transport", "http", "--tools", "bash", "--no-token")
+    with served(bare_cli, "mcp-server", *options) as listening:
+        called = inspect(listening.url, "--transport", "http", *call)
     assert called["content"] == [{"type": "text", "text": "inspected"}]
