@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mcp import types
+import mcp_types as types
 
 from openmanus_graph.agents import describe_agent
 from openmanus_graph.cli.options import RunOptions
@@ -55,10 +55,13 @@ class AgentTool:
                 "and returns an answer and links to the files it made. It may ask something back: "
                 "then call again with the same thread and the answer as the task."
             ),
-            inputSchema=_INPUT,
-            outputSchema=_OUTPUT,
+            input_schema=_INPUT,
+            output_schema=_OUTPUT,
             annotations=types.ToolAnnotations(
-                readOnlyHint=False, destructiveHint=True, idempotentHint=False, openWorldHint=True
+                read_only_hint=False,
+                destructive_hint=True,
+                idempotent_hint=False,
+                open_world_hint=True,
             ),
         )
 
@@ -121,8 +124,8 @@ def _result(thread: str, final: Final) -> types.CallToolResult:
     fields = ("status", "stop_reason", "answer", "structured", "usage", "artifacts")
     return types.CallToolResult(
         content=[text(words), *(link(thread, artifact) for artifact in final["artifacts"])],
-        structuredContent={"thread": thread, **{name: final[name] for name in fields}},
-        isError=status not in ("finished", "waiting"),
+        structured_content={"thread": thread, **{name: final[name] for name in fields}},
+        is_error=status not in ("finished", "waiting"),
     )
 
 

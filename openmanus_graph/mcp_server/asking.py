@@ -4,9 +4,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from mcp import types
+import mcp_types as types
 from mcp.server.session import ServerSession
-from mcp.shared.exceptions import McpError
+from mcp.shared.exceptions import MCPError
 
 from openmanus_graph.errors import ToolError
 from openmanus_graph.events import interrupt_event
@@ -26,8 +26,8 @@ class Elicitation:
     @property
     def possible(self) -> bool:
         """Whether the client can show forms."""
-        params = self._session.client_params
-        offered = params.capabilities.elicitation if params else None
+        known = self._session.client_capabilities
+        offered = known.elicitation if known else None
         return offered is not None and (offered.form is not None or offered.url is None)
 
     async def ask(self, request: Mapping[str, Any]) -> Any:
@@ -40,7 +40,7 @@ class Elicitation:
             result = await self._session.elicit_form(
                 _words(request), schema, related_request_id=self._request_id
             )
-        except McpError:
+        except MCPError:
             return None  # the client cannot after all
         return read_answer(kind, result)
 

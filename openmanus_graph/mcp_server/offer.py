@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import mcp_types as types
 from langchain_core.tools import BaseTool
-from mcp import types
 
 from openmanus_graph.agent import contained
 from openmanus_graph.errors import ConfigError
@@ -53,7 +53,7 @@ def describe(definition: Mapping[str, Any], tool: BaseTool) -> types.Tool:
     return types.Tool(
         name=function["name"],
         description=function.get("description", ""),
-        inputSchema={"type": "object", "properties": {}, **parameters},
+        input_schema={"type": "object", "properties": {}, **parameters},
         annotations=annotations(traits_of(tool), remembers=function["name"] == planning.name),
     )
 
@@ -68,10 +68,10 @@ def annotations(traits: Traits, *, remembers: bool = False) -> types.ToolAnnotat
     pure = traits.effect == "pure"
     outside = traits.untrusted or traits.addresses is not None or callable(traits.effect)
     return types.ToolAnnotations(
-        readOnlyHint=pure and not remembers,
-        destructiveHint=not pure,
-        idempotentHint=pure and not remembers,
-        openWorldHint=outside or traits.effect == "external",
+        read_only_hint=pure and not remembers,
+        destructive_hint=not pure,
+        idempotent_hint=pure and not remembers,
+        open_world_hint=outside or traits.effect == "external",
     )
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import anyio
 from mcp.server.session import ServerSession
-from mcp.shared.context import RequestContext
 
 BEAT_S = 1.0
 QUICK_BEATS = 10
@@ -19,23 +18,22 @@ SLOW_BEAT_S = 5.0
 class Progress:
     """Progress notifications of one request: seconds, which only grow, and words."""
 
-    def __init__(self, context: RequestContext[ServerSession, Any, Any]) -> None:
-        self._session = context.session
-        self._request_id = str(context.request_id)
-        self._token = context.meta.progressToken if context.meta else None
+    def __init__(self, session: ServerSession, *, wanted: bool) -> None:
+        self._session = session
+        self._wanted = wanted
         self._began = time.monotonic()
         self._told = -1.0
         self._words: asyncio.Queue[str] = asyncio.Queue()
 
     def note(self, words: str) -> None:
         """Have something told soon, if the client wants to know."""
-        if self._token is not None:
+        if self._wanted:
             self._words.put_nowait(words)
 
     @contextlib.asynccontextmanager
     async def told(self, words: str) -> AsyncGenerator[None]:
         """Tell what is noted meanwhile; when there is nothing new, the last words again."""
-        if self._token is None:
+        if not self._wanted:
             yield
             return
         await self._tell(words)
@@ -61,9 +59,7 @@ class Progress:
         seconds = max(round(time.monotonic() - self._began, 1), self._told + 0.001)
         self._told = seconds
         with contextlib.suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
-            await self._session.send_progress_notification(
-                self._token or 0, seconds, message=words, related_request_id=self._request_id
-            )
+            await self._session.report_progress(seconds, message=words)
 
 
 def words_of(event: Mapping[str, Any], max_steps: int) -> str | None:

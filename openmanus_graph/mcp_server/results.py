@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
+import mcp_types as types
 from langchain_core.messages import ToolMessage
-from mcp import types
-from pydantic import AnyUrl
 
 from openmanus_graph.errors import ToolError
 from openmanus_graph.files.contained import opened_file
@@ -35,14 +34,14 @@ def call_result(message: ToolMessage, workspace: Workspace) -> types.CallToolRes
     structured = extra.get("structured")
     return types.CallToolResult(
         content=content,
-        structuredContent=structured if isinstance(structured, dict) else None,
-        isError=message.status == "error",
+        structured_content=structured if isinstance(structured, dict) else None,
+        is_error=message.status == "error",
     )
 
 
 def failure(words: str) -> types.CallToolResult:
     """Return a failed call's result."""
-    return types.CallToolResult(content=[text(words)], isError=True)
+    return types.CallToolResult(content=[text(words)], is_error=True)
 
 
 def text(words: str) -> types.TextContent:
@@ -61,7 +60,7 @@ def images(paths: Sequence[str], workspace: Workspace) -> list[types.ContentBloc
             continue
         media_type = mimetypes.guess_type(path)[0] or "image/png"
         encoded = base64.b64encode(data).decode()
-        blocks.append(types.ImageContent(type="image", data=encoded, mimeType=media_type))
+        blocks.append(types.ImageContent(type="image", data=encoded, mime_type=media_type))
     return blocks
 
 
@@ -69,9 +68,9 @@ def link(thread: str, artifact: Artifact) -> types.ResourceLink:
     """Return the link by which a client reads a file of a thread."""
     return types.ResourceLink(
         type="resource_link",
-        uri=AnyUrl(f"{SCHEME}://{quote(thread, safe='')}/{quote(artifact['path'])}"),
+        uri=f"{SCHEME}://{quote(thread, safe='')}/{quote(artifact['path'])}",
         name=artifact["path"],
-        mimeType=artifact["media_type"],
+        mime_type=artifact["media_type"],
         size=artifact["size"],
     )
 
@@ -90,9 +89,9 @@ def contents(
     media_type = mimetypes.guess_type(path)[0] or "application/octet-stream"
     if media_type.startswith("text/") or media_type in _TEXTUAL:
         words = data.decode("utf-8", "replace")
-        return types.TextResourceContents(uri=AnyUrl(uri), mimeType=media_type, text=words)
+        return types.TextResourceContents(uri=uri, mime_type=media_type, text=words)
     blob = base64.b64encode(data).decode()
-    return types.BlobResourceContents(uri=AnyUrl(uri), mimeType=media_type, blob=blob)
+    return types.BlobResourceContents(uri=uri, mime_type=media_type, blob=blob)
 
 
 def read_bytes(workspace: Workspace, path: str, limit: int) -> bytes:

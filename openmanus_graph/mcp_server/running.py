@@ -8,7 +8,9 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 import anyio
+from mcp.server.runner import serve_loop
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.applications import Starlette
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
@@ -19,6 +21,7 @@ from openmanus_graph.serving.guard import Guard
 from openmanus_graph.serving.http import serve
 
 PATH = "/mcp"
+VERSION_HEADER = b"mcp-protocol-version"
 MAX_BODY_BYTES = 16 << 20
 
 
@@ -30,7 +33,13 @@ async def serve_stdio(server: ToolServer, wire: Wire) -> None:
         with anyio.CancelScope() as serving:
             for number in numbers:
                 loop.add_signal_handler(number, serving.cancel)
-            await server.run(incoming, outgoing, server.create_initialization_options())
+            await serve_loop(
+                server,
+                incoming,
+                outgoing,
+                lifespan_state=None,
+                init_options=server.create_initialization_options(),
+            )
     await asyncio.to_thread(wire.flush)
 
 
@@ -67,4 +76,11 @@ class _Endpoint:
         self._manager = manager
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # A version without sessions counts as none: the client then falls back to one with them.
+        known = {version.encode() for version in HANDSHAKE_PROTOCOL_VERSIONS}
+        scope["headers"] = [
+            (name, value)
+            for name, value in scope["headers"]
+            if name != VERSION_HEADER or value in known
+        ]
         await self._manager.handle_request(scope, receive, send)

@@ -1,16 +1,14 @@
 """The MCP server itself: what it answers to a client's requests."""
 
 import asyncio
-import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+import mcp_types as types
 from langchain_core.tools import BaseTool
-from mcp import types
+from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
-from mcp.shared.context import RequestContext
-from mcp.shared.exceptions import McpError
+from mcp.shared.exceptions import MCPError
 
 from openmanus_graph.agent import define_agent
 from openmanus_graph.cli.options import RunOptions
@@ -25,13 +23,15 @@ from openmanus_graph.mcp_server.progress import Progress
 from openmanus_graph.mcp_server.results import call_result, contents, failure, link, read_link
 from openmanus_graph.prompts import manus_system_prompt
 from openmanus_graph.serving.readiness import ready_for_runs, ready_for_tools
+from openmanus_graph.state.context import Context
 from openmanus_graph.tools.toolset import Toolset
 
 INSTRUCTIONS = (
     "Tools that work in a folder of their own, the workspace: paths are relative to it. Python and "
     "shell keep their state between calls until you disconnect. They run in a sandbox."
 )
-ToolServer = Server[Client, Any]
+ToolServer = Server[Any]
+Asked = ServerRequestContext[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -57,82 +57,91 @@ def build_server(offer: Offer, version: str) -> ToolServer:
         settings = ready_for_runs(offer.options, offer.agent)
         agent = AgentTool(offer.agent, offer.options, settings.max_steps)
 
-    @contextlib.asynccontextmanager
-    async def lifespan(_: ToolServer) -> AsyncGenerator[Client]:
-        async with connected(graph, context) as client:
-            yield client
-
+    answers = _Answers(graph, context, toolset, agent)
     server: ToolServer = Server(
-        "openmanus", version=version, instructions=INSTRUCTIONS, lifespan=lifespan
+        "openmanus",
+        version=version,
+        instructions=INSTRUCTIONS,
+        on_list_tools=answers.list_tools,
+        on_call_tool=answers.call_tool,
+        on_list_resources=answers.list_resources,
+        on_read_resource=answers.read_resource,
     )
-    _Answers(server, toolset, agent).register()
+    # How clients ask for the protocol's versions without sessions, which our kernels need.
+    server.add_request_handler("server/discover", types.RequestParams, _no_such_method)
     return server
 
 
 class _Answers:
     """The handlers of one server's requests."""
 
-    def __init__(self, server: ToolServer, toolset: Toolset, agent: AgentTool | None) -> None:
-        self.server, self.toolset, self.agent = server, toolset, agent
+    def __init__(
+        self, graph: Any, context: Context, toolset: Toolset, agent: AgentTool | None
+    ) -> None:
+        self.graph, self.context, self.toolset, self.agent = graph, context, toolset, agent
+        self._opening = asyncio.Lock()
 
-    def register(self) -> None:
-        """Have the server use them. Not by its decorators, whose own checks would come first."""
-        handlers: dict[type, Callable[[Any], Awaitable[types.ServerResult]]] = {
-            types.ListToolsRequest: self.list_tools,
-            types.CallToolRequest: self.call_tool,
-            types.ListResourcesRequest: self.list_resources,
-            types.ReadResourceRequest: self.read_resource,
-        }
-        for kind, handler in handlers.items():
-            self.server.request_handlers[kind] = handler
-
-    async def list_tools(self, _: types.ListToolsRequest) -> types.ServerResult:
+    async def list_tools(self, _: Asked, __: Any) -> types.ListToolsResult:
         """Describe what is offered."""
         pairs = zip(self.toolset.definitions, self.toolset.tools.values(), strict=True)
         found = [describe(definition, tool) for definition, tool in pairs]
         if self.agent is not None:
             found.append(self.agent.describe())
-        return types.ServerResult(types.ListToolsResult(tools=found))
+        return types.ListToolsResult(tools=found)
 
-    async def call_tool(self, request: types.CallToolRequest) -> types.ServerResult:
+    async def call_tool(
+        self, asked: Asked, params: types.CallToolRequestParams
+    ) -> types.CallToolResult:
         """Run a tool and return what came of it; a failure is a result as well."""
-        context: RequestContext[Any, Client, Any] = self.server.request_context
-        client, name = context.lifespan_context, request.params.name
-        args = request.params.arguments or {}
-        progress = Progress(context)
-        elicitation = Elicitation(context.session, context.request_id)
+        name, args = params.name, params.arguments or {}
+        elicitation = Elicitation(asked.session, asked.request_id or 0)
+        progress = Progress(asked.session, wanted="progress_token" in (asked.meta or {}))
+        client = await self._client(asked)
         if self.agent is not None and name == agent_tool.NAME:
             work = self.agent.call(args, client, elicitation, progress)
         else:
             work = self._run(self._find(name), args, client, elicitation)
         async with progress.told(f"Runs {name}."):
-            return types.ServerResult(await work)
+            return await work
 
-    async def list_resources(self, _: types.ListResourcesRequest) -> types.ServerResult:
+    async def list_resources(self, asked: Asked, _: Any) -> types.ListResourcesResult:
         """List the files that the client's runs have made."""
-        made = self.server.request_context.lifespan_context.files
+        made = (await self._client(asked)).files
         links = [link(thread, artifact) for thread, files in made.items() for artifact in files]
         found = [types.Resource(**one.model_dump(exclude={"type"})) for one in links]
-        return types.ServerResult(types.ListResourcesResult(resources=found))
+        return types.ListResourcesResult(resources=found)
 
-    async def read_resource(self, request: types.ReadResourceRequest) -> types.ServerResult:
+    async def read_resource(
+        self, asked: Asked, params: types.ReadResourceRequestParams
+    ) -> types.ReadResourceResult:
         """Read a file of one of the client's threads."""
-        uri = str(request.params.uri)
+        uri = str(params.uri)
         thread, path = read_link(uri)
-        workspace = self.server.request_context.lifespan_context.workspaces.get(thread)
+        workspace = (await self._client(asked)).workspaces.get(thread)
         try:
             if workspace is None:
                 raise ToolError(f"There is no file {uri} here.")
             found = await asyncio.to_thread(contents, uri, path, workspace)
         except (ToolError, OSError) as error:
-            raise _refused(str(error)) from error
-        return types.ServerResult(types.ReadResourceResult(contents=[found]))
+            raise MCPError(types.INVALID_PARAMS, str(error)) from error
+        return types.ReadResourceResult(contents=[found])
+
+    async def _client(self, asked: Asked) -> Client:
+        """Return what the client of a request has, opened with its first one that needs it."""
+        # The SDK keeps a connection's state and end there, and has no public way to it yet.
+        connection = asked.session._connection  # pyright: ignore[reportPrivateUsage]
+        async with self._opening:
+            if "client" not in connection.state:
+                opened = connected(self.graph, self.context)
+                connection.state["client"] = await connection.exit_stack.enter_async_context(opened)
+        found: Client = connection.state["client"]
+        return found
 
     def _find(self, name: str) -> BaseTool:
         try:
             return self.toolset.find(name)
         except ToolError as error:
-            raise _refused(str(error)) from error
+            raise MCPError(types.INVALID_PARAMS, str(error)) from error
 
     async def _run(
         self, tool: BaseTool, args: dict[str, Any], client: Client, elicitation: Elicitation
@@ -146,5 +155,5 @@ class _Answers:
         return await asyncio.to_thread(call_result, message, client.workspace)
 
 
-def _refused(words: str) -> McpError:
-    return McpError(types.ErrorData(code=types.INVALID_PARAMS, message=words))
+async def _no_such_method(_: Asked, params: types.RequestParams) -> None:
+    raise MCPError(types.METHOD_NOT_FOUND, "Method not found")

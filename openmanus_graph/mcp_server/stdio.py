@@ -14,8 +14,8 @@ from pathlib import Path
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-from mcp import types
 from mcp.shared.message import SessionMessage
+from mcp_types import jsonrpc_message_adapter
 from pydantic import ValidationError
 
 Incoming = MemoryObjectReceiveStream[SessionMessage | Exception]
@@ -91,7 +91,7 @@ async def stdio_streams(wire: Wire) -> AsyncGenerator[tuple[Incoming, Outgoing]]
                 if not line.strip():
                     continue
                 try:
-                    message = types.JSONRPCMessage.model_validate_json(line)
+                    message = jsonrpc_message_adapter.validate_json(line, by_name=False)
                 except ValidationError:
                     wire.send(_PARSE_ERROR)
                     continue
@@ -101,7 +101,7 @@ async def stdio_streams(wire: Wire) -> AsyncGenerator[tuple[Incoming, Outgoing]]
     async def send() -> None:
         async with outgoing:
             async for sent in outgoing:
-                text = sent.message.model_dump_json(by_alias=True, exclude_none=True)
+                text = sent.message.model_dump_json(by_alias=True, exclude_unset=True)
                 wire.send(text.encode("utf-8", "replace") + b"\n")
 
     async with anyio.create_task_group() as tasks:

@@ -141,7 +141,7 @@ def test_only_tools_that_make_sense_outside_the_loop_are_offered() -> None:
 
 
 def test_a_filled_form_is_read_as_the_answer_to_its_question() -> None:
-    from mcp.types import ElicitResult
+    from mcp_types import ElicitResult
 
     def accepted(**content: str) -> ElicitResult:
         return ElicitResult(action="accept", content={**content})
