@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from a2a.helpers import new_data_part, new_raw_part, new_text_part
 from a2a.types import Message, Part
@@ -99,12 +99,12 @@ def _sendable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def _whole(value: Any) -> Any:
+def _whole(value: Any) -> Any:  # any JSON
     """Turn whole numbers back into integers: protobuf knows only doubles."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, dict):
-        return {key: _whole(item) for key, item in value.items()}
+        return {key: _whole(item) for key, item in cast("dict[str, Any]", value).items()}
     if isinstance(value, list):
-        return [_whole(item) for item in value]
+        return [_whole(item) for item in cast("list[Any]", value)]
     return value

@@ -65,12 +65,7 @@ def _mcp_on_http(what: McpOptions, options: RunOptions, where: ServerOptions) ->
 def _mcp_server(what: McpOptions, options: RunOptions) -> "ToolServer":
     from openmanus_graph.mcp_server.server import Offer, build_server
 
-    names = (
-        None if what.tools is None else tuple(filter(None, map(str.strip, what.tools.split(","))))
-    )
-    if names == ():
-        raise ConfigError("--tools names no tool. Leave it out to offer all.")
-    offer = Offer(options, names, what.agent)
+    offer = Offer(options, _names(what.tools), what.agent)
     return build_server(offer, version("openmanus-graph"))
 
 

@@ -1,7 +1,7 @@
 """Running one tool call of a client, by way of `run_call` as every other."""
 
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, NotRequired, cast
 
 from langchain_core.messages import ToolMessage
 from langgraph.config import get_config
@@ -14,7 +14,7 @@ from openmanus_graph.limits import Progress
 from openmanus_graph.registry import SessionKeeper, enter_session
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import PlannedCall
-from openmanus_graph.state.plan import Plans, no_plans
+from openmanus_graph.state.plan import Plans
 from openmanus_graph.state.reducers import no_usage
 from openmanus_graph.tools.questions import Questions
 from openmanus_graph.tools.run_call import run_call
@@ -25,19 +25,19 @@ QUESTIONS_KEY = "openmanus_questions"
 """Where a call finds who answers its questions."""
 
 
-class CallState(TypedDict, total=False):
+class CallState(TypedDict):
     """One call, and what came of it."""
 
     call: PlannedCall
     plans: Plans
     """The client's."""
-    result: ToolMessage
+    result: NotRequired[ToolMessage]
 
 
 def build_call_graph(agent: Agent) -> Any:
     """Compile the graph that runs one call: only a graph's run has a session to run it in."""
 
-    async def call_tool(state: CallState, runtime: Runtime[Context]) -> CallState:
+    async def call_tool(state: CallState, runtime: Runtime[Context]) -> dict[str, Any]:
         session = await enter_session(runtime)
         scope = await open_scope(
             session,
@@ -45,7 +45,7 @@ def build_call_graph(agent: Agent) -> Any:
             runtime.stream_writer,
             branch="",
             progress=Progress(0, no_usage(), 0.0),
-            plans=state.get("plans") or no_plans(),
+            plans=state["plans"],
             held={},
         )
         questions: Questions = get_config().get("configurable", {})[QUESTIONS_KEY]

@@ -49,7 +49,7 @@ def describe(definition: Mapping[str, Any], tool: BaseTool) -> types.Tool:
         tool: Its declaration.
     """
     function = definition["function"]
-    parameters = function.get("parameters") or {}
+    parameters: dict[str, Any] = function.get("parameters") or {}
     return types.Tool(
         name=function["name"],
         description=function.get("description", ""),

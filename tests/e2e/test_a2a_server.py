@@ -87,6 +87,13 @@ class Peer:
             number = number or found
         return await self.get(number)
 
+    async def begin(self, text: str) -> Task:
+        """Send a message, and leave in the middle of the stream: the task goes on."""
+        async for event in self.stream(text):
+            if event.WhichOneof("payload") == "task":
+                return event.task
+        raise AssertionError("no task was begun")
+
     async def get(self, task: str) -> Task:
         return await self.client.get_task(GetTaskRequest(id=task))
 
@@ -209,10 +216,8 @@ async def test_a_question_waits_for_the_answer_even_over_a_restart(
 async def test_a_cancelled_task_stops_its_tools(server: Served, model: OpenAIServer) -> None:
     model.add(Reply(calls=(Call("bash", {"command": "sleep 5432"}),)), Reply("Here again."))
     async with peer_of(server) as peer:
-        async for event in peer.stream("Sleep"):
-            if event.WhichOneof("payload") == "task":
-                task, context = event.task.id, event.task.context_id
-                break  # gone in the middle of the stream: the task goes on
+        begun = await peer.begin("Sleep")
+        task, context = begun.id, begun.context_id
         await asyncio.to_thread(until, lambda: bool(sleepers("5432")), WAITS_S)
         assert (await peer.get(task)).status.state == WORKING
         busy = await peer.say("And this", context=context)
@@ -282,10 +287,7 @@ async def test_a_task_goes_on_when_a_killed_server_starts_again(
     )
     with served(cli, "a2a", "--workspace", "files") as server:
         async with peer_of(server) as peer:
-            async for event in peer.stream("Work"):
-                if event.WhichOneof("payload") == "task":
-                    task = event.task.id
-                    break
+            task = (await peer.begin("Work")).id
             await asyncio.to_thread(until, lambda: (cli.workspace / "runs").exists(), WAITS_S)
         left = server.family()
         await asyncio.to_thread(server.stop, signal.SIGKILL)

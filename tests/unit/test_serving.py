@@ -30,7 +30,7 @@ async def ask(
     async def send(message: MutableMapping[str, Any]) -> None:
         sent.append(message)
 
-    given = {"token": "secret", **options}
+    given: dict[str, Any] = {"token": "secret", **options}
     guard = Guard(app, bound_to=bound_to, **given)
     raw = [(name.encode(), value.encode()) for name, value in headers.items()]
     await guard({"type": kind, "path": "/card", "headers": raw}, receive, send)
