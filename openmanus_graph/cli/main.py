@@ -15,7 +15,14 @@ from openmanus_graph.cli.failures import (
     is_storage_fault,
     storage_complaint,
 )
-from openmanus_graph.cli.options import InputOptions, OutputOptions, RunOptions, takes
+from openmanus_graph.cli.options import (
+    InputOptions,
+    McpOptions,
+    OutputOptions,
+    RunOptions,
+    ServerOptions,
+    takes,
+)
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.imports import calm
 
@@ -172,6 +179,28 @@ def doctor(
     from openmanus_graph.cli.doctor import examine
 
     raise typer.Exit(examine(fix=fix))
+
+
+@app.command("mcp-server")
+@takes(McpOptions, RunOptions, ServerOptions)
+def mcp_server(what: McpOptions, options: RunOptions, where: ServerOptions) -> None:
+    """Offer the tools, and maybe an agent, to MCP clients."""
+    from openmanus_graph.cli.serve import serve_mcp
+
+    raise typer.Exit(serve_mcp(what, options, where))
+
+
+@app.command()
+@takes(RunOptions, ServerOptions)
+def a2a(
+    options: RunOptions,
+    where: ServerOptions,
+    agent: Annotated[str, typer.Option(help="Which agent works.")] = "manus",
+) -> None:
+    """Offer an agent to other agents, by the A2A protocol."""
+    from openmanus_graph.cli.serve import serve_a2a
+
+    raise typer.Exit(serve_a2a(agent, options, where))
 
 
 @app.command()

@@ -10,6 +10,7 @@ import typer
 
 SandboxName = Literal["auto", "bwrap", "nono", "docker", "none"]
 PolicyName = Literal["ask", "auto", "never"]
+Transport = Literal["stdio", "http"]
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,46 @@ class InputOptions:
     image: Annotated[
         list[str] | None, typer.Option(help="Picture to show to the model; repeatable.")
     ] = None
+
+
+@dataclass(frozen=True)
+class ServerOptions:
+    """Where a server listens, and who may come."""
+
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1"
+    port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, help="0 takes a free one. Default 8642, of a2a 8643."),
+    ] = None
+    token: Annotated[
+        str | None,
+        typer.Option(
+            help="What clients must send as bearer token; other users see it in the process list: "
+            "rather set the environment's variable. Default: a new one, shown on stderr."
+        ),
+    ] = None
+    no_token: Annotated[
+        bool, typer.Option("--no-token", help="Let every program of this machine in.")
+    ] = False
+    log: Annotated[str | None, typer.Option(help="Write a log to this file.")] = None
+
+
+@dataclass(frozen=True)
+class McpOptions:
+    """What the MCP server offers, and how."""
+
+    transport: Annotated[
+        Transport, typer.Option(help="stdio, or http (streamable HTTP at /mcp).")
+    ] = "stdio"
+    tools: Annotated[
+        str | None, typer.Option(help="Names of the tools to offer, with commas. Default all.")
+    ] = None
+    agent: Annotated[
+        str | None, typer.Option(help="Offer run_task as well: this agent does a whole task.")
+    ] = None
+    idle: Annotated[
+        float, typer.Option(min=1, help="Seconds until a silent HTTP client's session is closed.")
+    ] = 600.0
 
 
 def takes(

@@ -50,10 +50,11 @@ def resume_thread(thread: str, reply: Reply, options: RunOptions, output: Output
     from openmanus_graph.cli.trust import ask_for_trust
 
     ask_for_trust(options.config)
-    return launch(lambda: _plan(thread, reply, options), output)
+    return launch(lambda: plan_resume(thread, reply, options), output)
 
 
-def _plan(thread: str, reply: Reply, options: RunOptions) -> "Run":
+def plan_resume(thread: str, reply: Reply, options: RunOptions) -> "Run":
+    """Plan how a thread goes on. ConfigError if there is no such thread."""
     from openmanus_graph.cli.runner import Run
     from openmanus_graph.cli.threads import known_thread
 
@@ -66,12 +67,12 @@ def _plan(thread: str, reply: Reply, options: RunOptions) -> "Run":
         task=known.task,
         context=context,
         options=merged.stored(),
-        make_input=lambda: _next_input(asyncio.run(_standing(thread, known.agent)), known, reply),
+        make_input=lambda: _next_input(asyncio.run(standing_of(thread, known.agent)), known, reply),
     )
 
 
 @dataclass(frozen=True)
-class _Standing:
+class Standing:
     """How a thread stands."""
 
     state: "StateSnapshot"
@@ -81,7 +82,7 @@ class _Standing:
     """Somebody has told it something that it has not read."""
 
 
-def _next_input(standing: _Standing, known: "Thread", reply: Reply) -> Any:
+def _next_input(standing: Standing, known: "Thread", reply: Reply) -> Any:
     """Decide how a thread goes on: answered, from where it was cut off, or with a new limit."""
     from langgraph.types import Command
 
@@ -157,7 +158,8 @@ def _listed(state: "StateSnapshot") -> str:
     return "".join(f"\n  {line}" for line in lines)
 
 
-async def _standing(thread: str, agent: str) -> _Standing:
+async def standing_of(thread: str, agent: str) -> Standing:
+    """Return how a thread stands."""
     from openmanus_graph.agents import build_agent, restart_node
     from openmanus_graph.config.resolve import openmanus_home
     from openmanus_graph.inbox import open_remarks
@@ -168,4 +170,4 @@ async def _standing(thread: str, agent: str) -> _Standing:
     async with open_checkpointer(openmanus_home()) as checkpointer:
         graph = build_agent(agent, checkpointer=checkpointer)
         state: StateSnapshot = await graph.aget_state({"configurable": {"thread_id": thread}})
-        return _Standing(state, restart_node(graph) or next(iter(graph.nodes)), told)
+        return Standing(state, restart_node(graph) or next(iter(graph.nodes)), told)

@@ -1,6 +1,7 @@
 """One run of a graph from the terminal: events out, questions answered, signals obeyed."""
 
 import asyncio
+import contextlib
 import datetime
 import signal
 import uuid
@@ -73,8 +74,29 @@ class Run:
     graph_arguments: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
-async def run_graph(run: Run, view: View, person: Person) -> int:
+class Stop:
+    """Lets whoever began a run cut it off, where the process's signals are not the run's."""
+
+    def __init__(self) -> None:
+        self.requested = False
+        self.task: asyncio.Task[Any] | None = None
+        """That the run goes on in; set by whoever begins it."""
+
+    def now(self) -> None:
+        """Cut the run off; what it has done stays saved."""
+        self.requested = True
+        if self.task is not None:
+            self.task.cancel()
+
+
+async def run_graph(run: Run, view: View, person: Person, stop: Stop | None = None) -> int:
     """Run a graph on its thread to its end, or to a question nobody answers.
+
+    Args:
+        run: What to do.
+        view: Is shown the events.
+        person: Is asked the questions.
+        stop: Ends the run. Without one, SIGINT and SIGTERM do.
 
     Returns:
         The exit code.
@@ -98,8 +120,8 @@ async def run_graph(run: Run, view: View, person: Person) -> int:
         await asyncio.to_thread(threads.begin, run.thread, run.agent, run.task, options, message)
         async with open_checkpointer(home) as checkpointer, open_session(run.thread):
             graph = build_agent(run.agent, checkpointer=checkpointer, **run.graph_arguments)
-            driver = _Driver(graph, run, settings, view, person)
-            with driver.signals.obeyed():
+            driver = _Driver(graph, run, settings, view, person, stop or Stop())
+            with driver.signals.obeyed() if stop is None else contextlib.nullcontext():
                 final, code = await driver.drive(given)
                 # Still under the signals' handlers: the status must not be lost to a late Ctrl-C.
                 await asyncio.to_thread(threads.end, run.thread, final["status"])
@@ -110,9 +132,9 @@ class _Driver:
     """Drives one graph run and turns what happens into events."""
 
     def __init__(
-        self, graph: Any, run: Run, settings: Settings, view: View, person: Person
+        self, graph: Any, run: Run, settings: Settings, view: View, person: Person, stop: Stop
     ) -> None:
-        self.graph, self.run, self.settings = graph, run, settings
+        self.graph, self.run, self.settings, self.stop = graph, run, settings, stop
         self.view, self.person = view, person
         self.config = {"configurable": {"thread_id": run.thread}, "recursion_limit": 100_000}
         self.control = RunControl()
@@ -160,7 +182,7 @@ class _Driver:
         except GraphDrained:
             return True
         except asyncio.CancelledError:
-            if self.signals.first is None:
+            if self.signals.first is None and not self.stop.requested:
                 raise
             task = asyncio.current_task()
             if task is not None:

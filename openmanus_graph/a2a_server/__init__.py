@@ -1,0 +1,1 @@
+"""An agent of ours for other agents, by the A2A protocol."""

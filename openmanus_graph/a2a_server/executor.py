@@ -1,0 +1,198 @@
+"""What happens to a message: a run begins, is answered, goes on, or is cut off."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from a2a.helpers import new_task_from_user_message, new_text_part
+from a2a.server.agent_execution import AgentExecutor, RequestContext
+from a2a.server.events import EventQueue
+from a2a.server.tasks import TaskUpdater
+from a2a.types import Message, TaskState
+from typing_extensions import override
+
+from openmanus_graph.a2a_server.parts import (
+    BadMessageError,
+    answer_parts,
+    file_parts,
+    read_message,
+    told,
+)
+from openmanus_graph.a2a_server.store import SqliteTaskStore
+from openmanus_graph.cli.options import RunOptions
+from openmanus_graph.cli.threads import find_thread
+from openmanus_graph.serving.keeping import Keeper
+from openmanus_graph.serving.runs import (
+    Final,
+    RemoteRun,
+    first_question,
+    resolve_workspace,
+    thread_options,
+)
+
+_HINTS = {
+    "approval": "Answer `approve`, or `reject` and why.",
+    "unknown_outcome": "Answer `approve` (run it again), `reject`, or with its result.",
+}
+
+
+@dataclass
+class _Work:
+    """A task under way."""
+
+    task: str
+    run: RemoteRun
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    cancelled: bool = False
+
+
+class Executor(AgentExecutor):
+    """Runs one agent. A context is a thread; each is worked on by one task at a time."""
+
+    def __init__(self, agent: str, options: RunOptions, store: SqliteTaskStore) -> None:
+        self.agent, self.options, self.store = agent, options, store
+        self.cut_off: set[str] = set()
+        """Tasks that were under way when the server ended."""
+        self.keeper = Keeper()
+        self._works: dict[str, _Work] = {}
+        """By context."""
+
+    @override
+    async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
+        message, context_id = context.message, context.context_id or ""
+        if message is None or context.task_id is None:
+            return
+        updater = TaskUpdater(event_queue, context.task_id, context_id)
+        if context.current_task is None:
+            await event_queue.enqueue_event(new_task_from_user_message(message))
+        if refusal := await self._refusal(context, context_id):
+            await updater.reject(_words(updater, refusal))
+            return
+        updates: asyncio.Queue[str | None] = asyncio.Queue()
+        run = RemoteRun(self.agent, thread_of(context_id), self.options, _shown_in(updates))
+        work = self._works[context_id] = _Work(context.task_id, run)
+        telling = asyncio.create_task(_tell(updates, updater))
+        try:
+            await updater.start_work()
+            async with self.keeper.holding(run.thread):
+                final = await self._worked(context, message, run)
+            work.cancelled = final["status"] == "cancelled"
+            updates.put_nowait(None)
+            await telling  # what was said belongs before the end
+            if not work.cancelled:
+                await self._publish(final, updater, run)
+        except BadMessageError as error:
+            await self._refuse(str(error), context, updater)
+        finally:
+            telling.cancel()
+            del self._works[context_id]
+            work.ended.set()
+
+    @override
+    async def cancel(self, context: RequestContext, event_queue: EventQueue) -> None:
+        context_id = context.context_id or ""
+        work = self._works.get(context_id)
+        if work is not None and work.task == context.task_id:
+            work.run.stop.now()
+            await work.ended.wait()
+            if not work.cancelled:
+                return  # it had ended by itself, and has said how
+        updater = TaskUpdater(event_queue, context.task_id or "", context_id)
+        await updater.cancel(_words(updater, "The task was cancelled."))
+
+    async def _refusal(self, context: RequestContext, context_id: str) -> str | None:
+        """Say why a message cannot be worked on now."""
+        work = self._works.get(context_id)
+        if work is not None:
+            return (
+                f"This context is at work on task {work.task}. Wait for its end, cancel it, or "
+                "use another context."
+            )
+        if context.current_task is not None:
+            return None
+        waiting = await self.store.waiting_in(context_id)
+        if waiting:
+            return (
+                f"Task {waiting[0].id} of this context waits for an answer. Send it with that "
+                "taskId, or cancel that task first."
+            )
+        return None
+
+    async def _worked(self, context: RequestContext, message: Message, run: RemoteRun) -> Final:
+        task = context.current_task
+        if task is not None and task.id in self.cut_off:
+            self.cut_off.discard(task.id)
+            if await asyncio.to_thread(find_thread, run.thread) is not None:
+                return (await run.go_on())[0]
+            message = task.history[0]  # the server ended before the run began
+        elif task is not None:
+            said = read_message(message)
+            if question := await first_question(run.thread, self.agent):
+                return (await run.answer(said.text, question))[0]
+        return (await run.say(read_message(message)))[0]
+
+    async def _refuse(self, why: str, context: RequestContext, updater: TaskUpdater) -> None:
+        """Reject a new task; one that waits goes on waiting."""
+        if context.current_task is None:
+            await updater.reject(_words(updater, why))
+        else:
+            await updater.requires_input(_words(updater, f"{why} Answer again."))
+
+    async def _publish(self, final: Final, updater: TaskUpdater, run: RemoteRun) -> None:
+        """Say how a run ended, its files and its answer first."""
+        answer = str(final["answer"])
+        if final["status"] == "waiting":
+            hint = _HINTS.get(final["stop_reason"], "")
+            await updater.requires_input(_words(updater, f"{answer}\n\n{hint}".rstrip(), final))
+            return
+        options = await asyncio.to_thread(thread_options, self.options, run.thread)
+        workspace = await asyncio.to_thread(resolve_workspace, options, run.thread)
+        files, left_out = await asyncio.to_thread(file_parts, final, workspace)
+        for path, part in files:
+            await updater.add_artifact([part], name=path, last_chunk=True)
+        finished = final["status"] == "finished"
+        if finished:
+            parts = [*answer_parts(final), *map(new_text_part, left_out)]
+            await updater.add_artifact(parts, name="answer", last_chunk=True)
+        state = TaskState.TASK_STATE_COMPLETED if finished else TaskState.TASK_STATE_FAILED
+        await updater.update_status(
+            state, message=_words(updater, answer, final), metadata=dict(told(final))
+        )
+
+
+def thread_of(context_id: str) -> str:
+    """Return the thread that a context is."""
+    return f"a2a-{context_id}"
+
+
+def _shown_in(updates: "asyncio.Queue[str | None]") -> Any:
+    """Return what puts a run's events into words for the client."""
+
+    def show(event: Mapping[str, Any]) -> None:
+        match event["type"]:
+            case "think_end" if event["text"].strip() and event["tool_calls"]:
+                updates.put_nowait(event["text"].strip())
+            case "tool_start":
+                updates.put_nowait(f"Runs {event['tool']}.")
+            case "tool_end" if not event["ok"]:
+                updates.put_nowait(f"{event['tool']} failed.")
+            case "step_start" | "step_end":
+                updates.put_nowait(f"Plan step {event['id']}: {event['status']}.")
+            case "notice":
+                updates.put_nowait(event["text"])
+            case _:
+                pass
+
+    return show
+
+
+async def _tell(updates: "asyncio.Queue[str | None]", updater: TaskUpdater) -> None:
+    while (words := await updates.get()) is not None:
+        await updater.start_work(_words(updater, words))
+
+
+def _words(updater: TaskUpdater, text: str, final: Final | None = None) -> Message:
+    metadata = None if final is None else dict(told(final))
+    sendable = text.encode("utf-8", "replace").decode()
+    return updater.new_agent_message([new_text_part(sendable)], metadata=metadata)

@@ -1,0 +1,1 @@
+"""Our tools as an MCP server, for other people's agents."""

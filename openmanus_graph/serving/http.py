@@ -1,0 +1,122 @@
+"""Running an ASGI app until a signal: bound first, guarded by a token, ended cleanly."""
+
+import asyncio
+import contextlib
+import os
+import re
+import secrets
+import signal
+import socket
+import sys
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any
+
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.serving.guard import App, is_loopback
+
+PATIENCE_S = 2
+"""Seconds that open streams get to end by themselves."""
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Listen on an address; port 0 takes a free one. ConfigError if that is not possible."""
+    try:
+        family = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family)
+    except (OSError, OverflowError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(
+            f"Cannot listen on {host}:{port}: {why}. Choose another --host or --port."
+        ) from error
+
+
+def url_of(listening: socket.socket, host: str) -> str:
+    """Return the address under which a client on this machine reaches a server."""
+    port = listening.getsockname()[1]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+@dataclass(frozen=True)
+class Token:
+    """What clients must send."""
+
+    value: str
+    generated: bool
+    """Ours, so the person must be told; one of the person's own is not repeated."""
+
+
+def choose_token(given: str | None, variable: str) -> Token:
+    """Return the token: the option's, the environment's, or a new one.
+
+    Args:
+        given: The option's value.
+        variable: Of the environment.
+
+    Raises:
+        ConfigError: The token cannot be sent.
+    """
+    value = given if given is not None else os.environ.get(variable)
+    if value is None:
+        return Token(secrets.token_urlsafe(24), generated=True)
+    if not re.fullmatch(r"[!-~]+", value):
+        raise ConfigError(
+            "The token is empty or holds blanks or other characters that a header cannot carry."
+        )
+    return Token(value, generated=False)
+
+
+def forbid_strangers(host: str) -> None:
+    """Raise ConfigError for a server without a token that other machines would reach."""
+    if not is_loopback(host):
+        raise ConfigError(
+            f"--no-token on {host} would let everybody run tools here. Listen on 127.0.0.1, or "
+            "leave --no-token out."
+        )
+
+
+def announce(what: str, url: str, token: Token | None) -> None:
+    """Say on stderr where the server is, and the token if it is new."""
+    lines = [f"{what}: {url}"]
+    if token is None:
+        lines.append("Every program of this machine may use it: there is no token.")
+    elif token.generated:
+        lines.append(f"Token: {token.value}")
+    sys.stderr.write("\n".join(lines) + "\n")
+    sys.stderr.flush()
+
+
+async def serve(app: App, listening: socket.socket) -> None:
+    """Serve until SIGTERM or Ctrl-C; the second one does not wait for anything."""
+    import uvicorn
+
+    class Server(uvicorn.Server):
+        @contextlib.contextmanager
+        def capture_signals(self) -> Generator[None]:
+            """Leave the signals to us: uvicorn would send them again once it has ended."""
+            yield
+
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        log_level="critical",
+        access_log=False,
+        lifespan="on",
+        timeout_graceful_shutdown=PATIENCE_S,
+        server_header=False,
+    )
+    server = Server(config)
+
+    def end(*_: Any) -> None:
+        server.force_exit = server.should_exit
+        server.should_exit = True
+
+    loop = asyncio.get_running_loop()
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    for number in numbers:
+        loop.add_signal_handler(number, end)
+    try:
+        await server.serve(sockets=[listening])
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
