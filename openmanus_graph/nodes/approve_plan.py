@@ -7,7 +7,6 @@ from langchain_core.messages import HumanMessage
 from langgraph.runtime import Runtime
 from langgraph.types import Overwrite, interrupt
 
-from openmanus_graph.errors import ToolError
 from openmanus_graph.flow import new_job, plan_of
 from openmanus_graph.interrupts import Decision, plan_request, read_decision
 from openmanus_graph.plan_file import show_plan
@@ -68,10 +67,8 @@ def _decided(decision: Decision | None, state: PlanningState, team: Team) -> dic
         return {"reviewed": True}
     if decision.type == "edit":
         args = {"command": "create", **(decision.args or {})}
-        try:
-            PLANNING.check(planning.name, args)
-        except ToolError as error:
-            raise PlanError(str(error)) from error
+        if problems := PLANNING.problems(planning.name, args):
+            raise PlanError("; ".join(problems))
         steps = make_steps(args.get("steps") or (), team.names)
         return {
             "reviewed": True,
