@@ -117,8 +117,8 @@ class StepRun:
                 await self._stream()
             return read_outcome(self._values, self._limits, asked)
         except ParentCommand as error:
-            where = error.args[0].goto or "nowhere"
-            why = f"It handed over to {where}, which is no part of a plan."
+            where: Any = error.args[0].goto
+            why = f"It handed over to {where or 'nobody'}, which is no part of a plan."
             return outcome_at(self._values, "failed", why, asked)
         except (GraphBubbleUp, ConfigError):
             raise  # a question to a person, a drain, or settings that only a person can mend
