@@ -71,12 +71,13 @@ def deadline(settings: Settings, started: float, elapsed_s: float) -> float | No
     return None if settings.timeout_s is None else started + settings.timeout_s - elapsed_s
 
 
-def limit_text(reason: LimitReason, settings: Settings, steps: str = "steps") -> str:
+def limit_text(reason: LimitReason, settings: Settings, usage: Usage, steps: str = "steps") -> str:
     """Say in words which limit ended the run, and how to go on.
 
     Args:
         reason: The limit.
         settings: Hold what it is.
+        usage: What was spent.
         steps: What `max_steps` counts, where a step is something else.
     """
     match reason:
@@ -85,7 +86,7 @@ def limit_text(reason: LimitReason, settings: Settings, steps: str = "steps") ->
         case "timeout":
             what, option = f"{settings.timeout_s:g} seconds", "--timeout"
         case "budget":
-            tokens = settings.max_total_tokens
-            what = f"${settings.max_cost_usd:g}" + (f" or {tokens} tokens" if tokens else "")
-            option = "--max-cost-usd or --max-tokens"
+            what, option = f"${settings.max_cost_usd:g}", "--max-cost-usd"
+            if usage["cost_usd"] < settings.max_cost_usd:
+                what, option = f"{settings.max_total_tokens} tokens", "--max-tokens"
     return f"The run stopped at its limit of {what}. Resume it with a higher {option}."

@@ -90,8 +90,13 @@ def outcome_at(values: Mapping[str, Any], kind: Outcome, text: str, asked: int) 
 
 def messages_in(values: Mapping[str, Any]) -> list[AnyMessage]:
     """Return the messages of a graph's state, in whatever form it keeps them."""
-    found: Any = values.get("messages") or ()
-    return list(convert_to_messages(found))  # type: ignore[arg-type]  # its class is wider
+    found: Any = values.get("messages")
+    if not isinstance(found, list | tuple):
+        return []
+    try:
+        return convert_to_messages(found)  # type: ignore[return-value]  # it says less
+    except (TypeError, ValueError, LookupError, NotImplementedError):
+        return []
 
 
 def _answer(values: Mapping[str, Any], messages: Sequence[AnyMessage]) -> str:

@@ -9,7 +9,6 @@ from langchain_core.messages import HumanMessage
 from langgraph.runtime import Runtime
 from langgraph.types import Overwrite, interrupt
 
-from openmanus_graph.errors import ToolError
 from openmanus_graph.flow import new_job, plan_of
 from openmanus_graph.interrupts import Decision, plan_request, read_decision
 from openmanus_graph.plan_file import show_plan
@@ -82,10 +81,8 @@ def _decided(decision: Decision | None, state: PlanningState, team: Team) -> dic
 
 def _edited(given: Mapping[str, Any], state: PlanningState, team: Team) -> dict[str, Any]:
     args = {"command": "create", **given}
-    try:
-        PLANNING.check(planning.name, args)
-    except ToolError as error:
-        raise PlanError(str(error)) from error
+    if problems := PLANNING.problems(planning.name, args):
+        raise PlanError("; ".join(problems))
     steps = make_steps(args.get("steps") or (), team.names)
     return {
         "reviewed": True,

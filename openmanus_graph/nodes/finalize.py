@@ -74,5 +74,7 @@ def _structured(reply: AIMessage, wanted: Any) -> dict[str, Any]:
 
 def _unfinished(state: PlanningState, session: Session) -> str:
     reason = state.get("stop_reason")
-    why = limit_text(reason, session.settings, "model calls") if is_limit(reason) else ""
+    why = ""
+    if is_limit(reason):
+        why = limit_text(reason, session.settings, state["usage"], steps="model calls")
     return "\n\n".join(filter(None, (results_text(jobs_of(state)), why)))

@@ -11,13 +11,13 @@ from typing import Any
 from langchain_core.messages import AnyMessage, HumanMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.config import get_config
-from langgraph.errors import GraphBubbleUp
+from langgraph.errors import GraphBubbleUp, ParentCommand
 from langgraph.runtime import Runtime
 
 from openmanus_graph.artifacts import changed_files, take_baseline
 from openmanus_graph.budget import SharedBudget, shared_budget, sharing
 from openmanus_graph.carried import going_on, paused_at
-from openmanus_graph.errors import ConfigError
+from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.flow import RESULT_CHARS, is_limit
 from openmanus_graph.footprint import Footprint
 from openmanus_graph.limits import Progress
@@ -29,7 +29,13 @@ from openmanus_graph.sessions import Session
 from openmanus_graph.settings import Settings
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.planning import Before, StepState
-from openmanus_graph.step_outcome import StepLimits, StepOutcome, outcome_at, read_outcome
+from openmanus_graph.step_outcome import (
+    StepLimits,
+    StepOutcome,
+    messages_in,
+    outcome_at,
+    read_outcome,
+)
 from openmanus_graph.team import Executor
 from openmanus_graph.tools import web_tools
 from openmanus_graph.tools.declaration import Traits, traits_of
@@ -47,6 +53,7 @@ async def run_step(
     job, run = step["job"], step["message_id"]
     tell_step(session, runtime.stream_writer, "step_start", job, "in_progress")
     await asyncio.to_thread(take_baseline, session.workspace, run, anew=False)
+    await asyncio.to_thread(make_scratch, step["scratch"], session)
     work = StepRun(executor, step, runtime.context, session)
     with sharing(await budget_of(session, step["before"])):
         outcome = await work.outcome()
@@ -99,7 +106,7 @@ class StepRun:
     @property
     def kept(self) -> Mapping[str, Any]:
         """What the run goes on with, if it was halted."""
-        return self._values if self._ours else {"messages": self._values.get("messages")}
+        return self._values if self._ours else {"messages": messages_in(self._values)}
 
     async def outcome(self) -> StepOutcome:
         """Run the executor to its end, or to its time limit."""
@@ -110,6 +117,10 @@ class StepRun:
             async with clock:
                 await self._stream()
             return read_outcome(self._values, self._limits, asked)
+        except ParentCommand as error:
+            where: Any = error.args[0].goto
+            why = f"It handed over to {where or 'nobody'}, which is no part of a plan."
+            return outcome_at(self._values, "failed", why, asked)
         except (GraphBubbleUp, ConfigError):
             raise  # a question to a person, a drain, or settings that only a person can mend
         except asyncio.CancelledError:
@@ -139,7 +150,13 @@ class StepRun:
         async with contextlib.aclosing(states):  # type: ignore[type-var]  # it is a generator
             async for values in states:
                 self._values = values
-                await asyncio.to_thread(self.footprint.follow, values.get("messages") or ())
+                await asyncio.to_thread(self.footprint.follow, messages_in(values))
+
+
+def make_scratch(folder: str, session: Session) -> None:
+    """Make a step's own folder. Blocks; without it the step has only the workspace."""
+    with contextlib.suppress(OSError, ToolError):
+        session.workspace.resolve(folder).mkdir(parents=True, exist_ok=True)
 
 
 @cache

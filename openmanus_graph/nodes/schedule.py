@@ -5,6 +5,7 @@ from typing import Any
 from langgraph.runtime import Runtime
 from langgraph.types import Send
 
+from openmanus_graph.config.resolve import safe_name
 from openmanus_graph.flow import (
     begun_jobs,
     blocked_jobs,
@@ -91,6 +92,7 @@ def _is_first(job: Job, state: PlanningState) -> bool:
 
 def step_input(job: Job, state: PlanningState) -> StepInput:
     """Return what a step's run is given."""
+    scratch = f"{SCRATCH}/{safe_name(job['id'])}"
     return StepInput(
         job=job,
         message_id=f"{state['branch']}/{state['replans']}/{job['id']}/{job['attempt']}",
@@ -100,8 +102,9 @@ def step_input(job: Job, state: PlanningState) -> StepInput:
             step=job["id"],
             text=job["text"],
             given=given_text(job, state["steps"]),
-            scratch=f"{SCRATCH}/{job['id']}",
+            scratch=scratch,
         ),
+        scratch=scratch,
         origin=step_origin(job, state),
         images=_pictures(state),
         before=Before(

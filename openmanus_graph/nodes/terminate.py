@@ -29,7 +29,7 @@ def final_answer(state: ManusState, settings: Settings) -> str:
     said = last_text(state["messages"])
     match state.get("stop_reason"):
         case "max_steps" | "budget" | "timeout" as reason:
-            return "\n\n".join(filter(None, (said, limit_text(reason, settings))))
+            return "\n\n".join(filter(None, (said, limit_text(reason, settings, state["usage"]))))
         case "stuck":
             why = "The run stopped because its last steps repeated themselves without any result."
             return "\n\n".join(filter(None, (said, why)))

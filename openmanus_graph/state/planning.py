@@ -67,6 +67,8 @@ class StepInput(TypedDict):
     """Of the message that begins the executor's run; names its branch in the ledger."""
     prompt: str
     """What the executor is asked."""
+    scratch: str
+    """Folder of its own, relative to the workspace."""
     origin: Origin
     """What vouches for addresses in it."""
     images: list[str]

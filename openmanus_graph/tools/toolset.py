@@ -63,15 +63,17 @@ class Toolset:
 
     def check(self, name: str, args: Mapping[str, Any]) -> None:
         """Validate a call's arguments. ToolError says which is wrong and what is expected."""
-        schema: Any = self._schemas[name]
-        if isinstance(schema, dict):
-            problems = schema_problems(cast("dict[str, Any]", schema), dict(args))
-        else:
-            problems = _problems_by_model(schema, args)
-        if problems:
+        if problems := self.problems(name, args):
             raise ToolError(
                 f"{name} was not run. {'; '.join(problems)}. Call it again with correct arguments."
             )
+
+    def problems(self, name: str, args: Mapping[str, Any]) -> list[str]:
+        """Say what is wrong with a call's arguments, and what is expected."""
+        schema: Any = self._schemas[name]
+        if isinstance(schema, dict):
+            return list(schema_problems(cast("dict[str, Any]", schema), dict(args)))
+        return _problems_by_model(schema, args)
 
 
 def _problems_by_model(schema: type[BaseModel], args: Mapping[str, Any]) -> list[str]:

@@ -8,7 +8,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pytest
 from typing_extensions import override
 
 from tests.support.cli import Cli, Event
@@ -19,11 +18,11 @@ from tests.support.openai_server import OpenAIServer
 from tests.support.zygote import Zygote
 
 STEP = re.compile(r"Your step \((.+?)\):")
-WIDE: list[dict[str, Any]] = [{"id": f"w{n}", "text": "x", "depends_on": []} for n in range(4)]
+WIDE: list[dict[str, Any]] = [{"id": f"w{n}", "text": "x", "depends_on": []} for n in range(3)]
 DEEP: list[dict[str, Any]] = [
-    {"id": f"d{n}", "text": "x", "depends_on": [f"w{n % 4}"]} for n in range(3)
+    {"id": f"d{n}", "text": "x", "depends_on": [f"w{n}"]} for n in range(2)
 ]
-STEPS: list[dict[str, Any]] = [*WIDE, *DEEP, {"id": "end", "text": "x", "depends_on": ["d0", "d2"]}]
+STEPS: list[dict[str, Any]] = [*WIDE, *DEEP, {"id": "end", "text": "x", "depends_on": ["d0", "d1"]}]
 LINES = 2
 """That each step writes, a call each."""
 
@@ -77,7 +76,7 @@ def test_killed_at_any_event_no_finished_step_or_call_runs_again(
 ) -> None:
     chance = random.Random(5)
     ordeal = PlanOrdeal(tmp_path / "cli", zygote, model=careful)
-    ordeal.see_through(*(Kill(chance.randrange(9, 50), whole=bool(n % 2)) for n in range(4)))
+    ordeal.see_through(*(Kill(chance.randrange(9, 40), whole=bool(n % 2)) for n in range(4)))
     assert sum(life.killed for life in ordeal.lives) == 4, ordeal.story()
     wanted = Counter(f"{step['id']}.{n}" for step in STEPS for n in range(LINES))
     require_equal("lines", Counter(ordeal.files()["log.txt"].split()), wanted)
@@ -105,17 +104,17 @@ def log_of(cli: Cli) -> Counter[str]:
 
 def test_limits_and_a_kill_in_turn_repeat_nothing(cli: Cli, model: OpenAIServer) -> None:
     model.add(*answers())
-    stopped = cli.run(*plan("--max-steps", "8", "--json"))
+    stopped = cli.run(*plan("--max-steps", "6", "--json"))
     assert (stopped.code, stopped.final["stop_reason"]) == (3, "max_steps")
     assert "--max-steps" in stopped.final["answer"]
-    assert "8" in stopped.final["answer"]
+    assert "6 model calls" in stopped.final["answer"]
     assert stopped.of("limit") == [{**stopped.of("limit")[0], "reason": "max_steps"}]
-    assert len(model.requests) == 8
+    assert len(model.requests) == 6
     running = cli.start("resume", "t", "--max-steps", "100")
     running.wait_for(lambda event: event["type"] == "tool_end")
     running.signal(signal.SIGKILL)
     running.process.wait()
-    stopped = cli.run("resume", "t", "--json", "--max-steps", "25")
+    stopped = cli.run("resume", "t", "--json", "--max-steps", "14")
     assert (stopped.code, stopped.final["stop_reason"]) == (3, "max_steps")
     done = cli.run("resume", "t", "--json", "--max-steps", "100")
     assert (done.code, done.final["answer"]) == (0, "All of it is done.")
@@ -123,19 +122,13 @@ def test_limits_and_a_kill_in_turn_repeat_nothing(cli: Cli, model: OpenAIServer)
     assert done.final["usage"]["model_calls"] in (len(model.requests), len(model.requests) - 4)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_cancelled_plan_tells_its_whole_bill_and_goes_on(
-    cli: Cli, model: OpenAIServer, number: signal.Signals
-) -> None:
+def test_a_cancelled_plan_tells_its_whole_bill_and_goes_on(cli: Cli, model: OpenAIServer) -> None:
     model.add(*answers())
     running = cli.start(*plan())
     running.wait_for(lambda event: event["type"] == "tool_end")
-    running.signal(number)
+    running.signal(signal.SIGTERM)
     stopped = running.finish()
-    assert (stopped.code, stopped.final["status"]) == (
-        130 if number == signal.SIGINT else 143,
-        "cancelled",
-    )
+    assert (stopped.code, stopped.final["status"]) == (143, "cancelled")
     assert stopped.final["usage"]["model_calls"] == len(model.requests) > 1
     assert "t" in stopped.final["thread"]
     done = cli.run("resume", "t", "--json")

@@ -10,6 +10,7 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.messages.ai import UsageMetadata
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.types import Command
 from typing_extensions import TypedDict
 
 from openmanus_graph import build_manus_graph
@@ -63,6 +64,23 @@ async def test_a_state_of_ones_own_is_no_trouble() -> None:
     assert "it is done" in brain.requests("summary")[0][-1].text
 
 
+class NoList(TypedDict):
+    """Keeps what it likes under the name of messages."""
+
+    messages: Any
+
+
+@pytest.mark.parametrize("kept", ["a text", 7, {"role": "user"}, [7], [{"nothing": 1}], None])
+async def test_messages_that_are_none_fail_the_step_alone(kept: Any) -> None:
+    async def keep(state: NoList) -> dict[str, Any]:
+        return {"messages": kept}
+
+    brain = PlanBrain([plan_call("x"), "No other way."])
+    ran = await run(brain, graph_of(keep, NoList))
+    assert statuses(ran) == {"0": "blocked"}
+    assert "without an answer" in brain.requests("summary")[0][-1].text
+
+
 async def test_the_tokens_of_somebody_elses_graph_are_on_the_bill() -> None:
     async def reply(state: MessagesState) -> dict[str, Any]:
         used = UsageMetadata(input_tokens=7, output_tokens=5, total_tokens=12)
@@ -89,6 +107,10 @@ async def raises(state: MessagesState) -> dict[str, Any]:
     raise KeyError("missing")
 
 
+async def hands_over(state: MessagesState) -> Any:
+    return Command(graph=Command.PARENT, goto="somebody")
+
+
 async def no_state(state: MessagesState) -> Any:
     return ["nonsense"]
 
@@ -101,6 +123,7 @@ async def no_state(state: MessagesState) -> Any:
         (cancels, "Cancel"),
         (raises, "KeyError: 'missing'"),
         (no_state, "InvalidUpdateError"),
+        (hands_over, "handed over to somebody"),
     ],
 )
 async def test_an_executor_that_comes_to_nothing_fails_its_step_alone(node: Any, why: str) -> None:
@@ -229,3 +252,17 @@ async def test_files_written_by_other_tools_are_seen() -> None:
     brain = PlanBrain([plan_call(SIDE_BY_SIDE, SIDE_BY_SIDE)], work)
     ran = await run(brain, max_parallel_steps=1)
     assert "Steps 0 and 1 wrote the same file: out.txt" in warnings(ran)
+
+
+async def test_each_step_has_a_folder_of_its_own_whatever_it_is_called() -> None:
+    def work(step: str, messages: list[Any]) -> Any:
+        if messages[-1].type == "tool":
+            return messages[-1].text
+        folder = messages[-1].text.partition("in the folder ")[2].partition(". When")[0]
+        return use("bash", command=f"echo {step} > '{folder}/notes' && ls '{folder}'")
+
+    brain = PlanBrain([plan_call({"id": "../../a b", "text": "x"}, {"id": "c", "text": "y"})], work)
+    ran = await run(brain)
+    assert ran.values["status"] == "finished"
+    assert brain.requests("summary")[0][-1].text.count("notes") == 2
+    assert [file["path"] for file in ran.values["artifacts"]] == ["plan.md"]

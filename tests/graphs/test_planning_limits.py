@@ -178,3 +178,34 @@ async def test_a_new_message_after_a_limit_begins_anew() -> None:
     assert ran.values["status"] == "finished"
     assert ran.values["step_count"] == 5
     assert (await lines()).count("0.0") == 2
+
+
+async def test_what_broke_beside_a_halted_step_is_mended_when_the_run_goes_on() -> None:
+    def work(step: str, messages: list[Any]) -> Any:
+        return use("terminate", status="failure") if step == "bad" else three_calls(step, messages)
+
+    steps: list[Any] = [{"id": "long", "text": "x", "depends_on": []},
+                        {"id": "bad", "text": "y", "depends_on": []},
+                        {"id": "end", "text": "z", "depends_on": ["long", "bad"]}]  # fmt: skip
+    again: list[Any] = [{"id": "good", "text": "y", "depends_on": []},
+                        {"id": "end2", "text": "z", "depends_on": ["long", "good"]}]  # fmt: skip
+    graph, brain = flow(), PlanBrain([plan_call(*steps), plan_call(*again)], work)
+    ran = await run(graph, brain, max_steps=3)
+    for limit in range(4, 20):
+        if ran.values["status"] == "finished":
+            break
+        ran = await run(graph, brain, AGAIN, max_steps=limit)
+    assert ran.values["status"] == "finished"
+    assert await lines() == [f"{step}.{n}" for step in ("end2", "good", "long") for n in range(3)]
+    assert len(brain.requests("plan")) == 2
+
+
+async def test_fewer_steps_at_once_may_go_on_than_were_halted() -> None:
+    steps: list[Any] = [{"text": str(n), "depends_on": []} for n in range(3)]
+    graph, brain = flow(), PlanBrain([plan_call(*steps)], three_calls)
+    stopped = await run(graph, brain, max_steps=6)
+    assert stopped.values["stop_reason"] == "max_steps"
+    ran = await run(graph, brain, AGAIN, max_steps=40, max_parallel_steps=1)
+    assert ran.values["status"] == "finished"
+    assert await lines() == [f"{step}.{n}" for step in range(3) for n in range(3)]
+    assert len(brain.asked) == 14, "nobody was asked twice"
