@@ -62,7 +62,7 @@ def run_in_child(
         )  # fmt: skip
     except subprocess.TimeoutExpired as error:
         raise ToolError(
-            f"{what} took longer than {timeout_s:g} seconds. Take less of it, or use python_execute."
+            f"{what} took longer than {timeout_s:g} seconds. Take less, or use python_execute."
         ) from error
     if child.returncode:
         reason = child.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2][:300]
