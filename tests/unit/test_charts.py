@@ -91,7 +91,7 @@ def test_dates_of_several_forms_are_dates_and_what_looks_like_them_is_not() -> N
 
 
 def test_json_of_rows_columns_and_nested_objects_is_a_table() -> None:
-    rows = {"rows": [{"a": {"b": 1, "c": "x"}, "l": [1]}, {"a": {"b": 2, "c": "y"}, "l": []}]}
+    rows: Any = {"rows": [{"a": {"b": 1, "c": "x"}, "l": [1]}, {"a": {"b": 2, "c": "y"}, "l": []}]}
     table, _ = read(json.dumps(rows), "t.json")
     assert list(table.columns) == ["l", "a.b", "a.c"]
     assert table["l"].tolist() == ["[1]", "[]"]
