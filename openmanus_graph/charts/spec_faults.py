@@ -16,7 +16,8 @@ def spec_faults(spec: Mapping[str, Any]) -> Iterator[str]:
     """Yield each unknown field or word, with where it is and the nearest right one."""
     import altair
 
-    root: Fragment = altair.VegaLiteSchema._rootschema  # pyright: ignore[reportPrivateUsage]  # no public name
+    schema: Any = altair.VegaLiteSchema
+    root: Fragment = schema._rootschema  # there is no public name
     yield from _faults(spec, [root], root["definitions"], "")
 
 

@@ -120,7 +120,7 @@ def _from_json(value: Any) -> "pd.DataFrame":
         raise ValueError("it holds a single value, not a list of rows")
     if isinstance(value, list) and not any(isinstance(r, dict) for r in cast("list[Any]", value)):
         return pd.DataFrame(cast("list[Any]", value))
-    return pd.json_normalize(value).map(_as_text_if_nested)
+    return pd.json_normalize(cast("Any", value)).map(_as_text_if_nested)
 
 
 def _as_text_if_nested(cell: Any) -> Any:

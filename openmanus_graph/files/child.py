@@ -26,7 +26,13 @@ _START = (
 
 
 def run_in_child(
-    entry: str, file: BinaryIO, request: dict[str, Any], *, what: str, reserves: bool = False
+    entry: str,
+    file: BinaryIO,
+    request: dict[str, Any],
+    *,
+    what: str,
+    reserves: bool = False,
+    timeout_s: float = TIMEOUT_S,
 ) -> Any:
     """Call a function in a child with the opened file and a request; return what it returns.
 
@@ -38,6 +44,7 @@ def run_in_child(
         request: JSON values.
         what: Names the thing in errors, such as "The pdf parser".
         reserves: The function needs a library that reserves far more addresses than it uses.
+        timeout_s: By the clock on the wall; CPU time is limited beside it.
 
     Raises:
         ToolError: The function raised one, or the child came to no good end.
@@ -50,12 +57,12 @@ def run_in_child(
     file.seek(0)
     try:
         child = subprocess.run(
-            command, stdin=file, capture_output=True, timeout=TIMEOUT_S, check=False, cwd="/",
+            command, stdin=file, capture_output=True, timeout=timeout_s, check=False, cwd="/",
             env={key: os.environ[key] for key in ("LD_LIBRARY_PATH",) if key in os.environ},
         )  # fmt: skip
     except subprocess.TimeoutExpired as error:
         raise ToolError(
-            f"Reading took longer than {TIMEOUT_S} seconds. Read less of it, or use python_execute."
+            f"{what} took longer than {timeout_s:g} seconds. Take less, or use python_execute."
         ) from error
     if child.returncode:
         reason = child.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2][:300]

@@ -14,6 +14,9 @@ from openmanus_graph.testing.scripted import ScriptedChatModel
 Conversations = Mapping[str, Recording]
 """By a text that the beginning of each request of that conversation holds, and of no other."""
 
+ROUNDS = 10
+"""How often all of it may be asked for: a step that fails is tried again."""
+
 
 class RecordedPlanModel(ScriptedChatModel):
     """Plays the conversation that a request belongs to, at the place it has come to.
@@ -27,7 +30,7 @@ class RecordedPlanModel(ScriptedChatModel):
     def __init__(self, conversations: Conversations, **fields: Any) -> None:
         fields.setdefault("model_name", "recorded")
         replies = sum(len(recording.replies) for recording in conversations.values())
-        super().__init__([self._reply] * replies, **fields)
+        super().__init__([self._reply] * (ROUNDS * replies), **fields)
         self._conversations = conversations
 
     def _reply(self, messages: list[BaseMessage]) -> AIMessage:

@@ -24,6 +24,8 @@ from openmanus_graph.workspace import Workspace
 FOLDER = "visualization"
 AT_ONCE = 2
 """Charts that are drawn at the same time."""
+CHART_TIMEOUT_S = 240.0
+"""Of one chart: on a machine that does much else, loading what draws it takes its time."""
 _SIDE = ".chart.json"
 """Beside each chart: its specification, data and insights, for insights to be added."""
 
@@ -97,7 +99,9 @@ def _kept(
 def _in_child(entry: str, file: BinaryIO, request: Json) -> Any:
     """Call a function of `charts` where it can do no harm."""
     name = f"openmanus_graph.charts.{entry}"
-    return run_in_child(name, file, request, what="The chart", reserves=True)
+    return run_in_child(
+        name, file, request, what="The chart", reserves=True, timeout_s=CHART_TIMEOUT_S
+    )
 
 
 @cache

@@ -15,7 +15,7 @@ def ink(path: Path, box: Box = (0, 0, 1, 1)) -> float:
     with Image.open(path) as picture:
         width, height = picture.size
         part = (box[0] * width, box[1] * height, box[2] * width, box[3] * height)
-        grey = picture.convert("L").crop(tuple(map(int, part)))
+        grey = picture.convert("L").crop(part)
         histogram: list[int] = grey.histogram()
     return sum(histogram[:200]) / max(1, sum(histogram))
 

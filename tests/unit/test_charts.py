@@ -2,7 +2,6 @@
 
 import base64
 import io
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -91,8 +90,8 @@ def test_dates_of_several_forms_are_dates_and_what_looks_like_them_is_not() -> N
 
 
 def test_json_of_rows_columns_and_nested_objects_is_a_table() -> None:
-    rows = {"rows": [{"a": {"b": 1, "c": "x"}, "l": [1]}, {"a": {"b": 2, "c": "y"}, "l": []}]}
-    table, _ = read(json.dumps(rows), "t.json")
+    rows = '{"rows": [{"a": {"b": 1, "c": "x"}, "l": [1]}, {"a": {"b": 2, "c": "y"}, "l": []}]}'
+    table, _ = read(rows, "t.json")
     assert list(table.columns) == ["l", "a.b", "a.c"]
     assert table["l"].tolist() == ["[1]", "[]"]
     spec = make_spec(table, ChartEntry(csvFilePath="t.json", chartTitle="T", x="a.c", y="a.b"))
