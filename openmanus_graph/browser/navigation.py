@@ -9,7 +9,7 @@ from openmanus_graph.browser.launch import first_line
 from openmanus_graph.browser.tab import Tab
 from openmanus_graph.browser.window import Window
 from openmanus_graph.errors import OwnWordsError, ToolError
-from openmanus_graph.web.addresses import literal_ip
+from openmanus_graph.web.addresses import PORTS, literal_ip
 from openmanus_graph.web.guard import Guard
 
 if TYPE_CHECKING:
@@ -174,12 +174,17 @@ def _failure(window: Window, url: str, error: "Error") -> Exception:
 
 
 def _refused(window: Window, url: str, *further: str, anywhere: bool = False) -> ToolError | None:
-    """Return why a host was refused, or one that its server led to, if it was."""
-    host, led_to = urlsplit(url).hostname, {urlsplit(other).hostname for other in further}
+    """Return why a place was refused, or one that its server led to, if it was."""
+    wanted, led_to = _place(url), {_place(other) for other in further}
     for refusal in reversed(window.connection.door.take_refusals()):
-        refused = urlsplit(refusal.url).hostname
-        if refused == host:
+        refused = _place(refusal.url)
+        if refused == wanted:
             return OwnWordsError(refusal.reason)
         if refused in led_to or anywhere:
             return ToolError(refusal.reason)
     return None
+
+
+def _place(url: str) -> tuple[str | None, int | None]:
+    parts = urlsplit(url)
+    return parts.hostname, parts.port or PORTS.get(parts.scheme)

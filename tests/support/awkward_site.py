@@ -70,7 +70,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]
-        special = getattr(self, f"_{path[1:]}", None)
+        special = getattr(self, f"_{path[1:].replace('-', '_')}", None)
         if special is not None:
             special()
         elif path in PAGES:
@@ -105,6 +105,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _inwards(self) -> None:
         self._send(b"", status=302, Location="http://10.0.0.1/")
+
+    def _next_door(self) -> None:
+        self._send(b"", status=302, Location="http://127.0.0.1:81/")
 
     def _circle(self) -> None:
         self._send(b"", status=302, Location="/circle")

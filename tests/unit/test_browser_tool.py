@@ -142,9 +142,13 @@ async def test_an_answer_without_a_page_and_a_wrong_charset_are_told(
 async def test_redirect_to_a_private_address_is_told_as_refused(
     use: Browsing, awkward: str
 ) -> None:
-    seen = await use.observe("go_to_url", url=f"{awkward}/inwards")
-    assert seen.failed
-    assert "--allow-host" in seen.text
+    use.configure(allow_hosts=(awkward.split("/")[2],))
+    for path in ("inwards", "next-door"):
+        seen = await use.observe("go_to_url", url=f"{awkward}/{path}")
+        assert seen.failed
+        assert "--allow-host" in seen.text
+        assert not seen.own_words, "the server has chosen the place"
+    assert (await use.observe("go_to_url", url="http://10.0.0.1/")).own_words
 
 
 async def test_endless_redirect_ends(use: Browsing, awkward: str) -> None:
