@@ -63,7 +63,7 @@ async def go_to(window: Window, tab: Tab, url: str) -> str:
         if "Download is starting" in error.message:
             return f"{address} is a file, not a page."
         if "Timeout" in error.message:
-            await _stop(tab)
+            await stop_loading(tab)
         raise _failure(window, address, error) from error
     if tab.refused and (refusal := _refused(window, address, tab.page.url)):  # or a redirect's end
         raise refusal
@@ -135,7 +135,7 @@ async def _opened(tab: Tab, address: str) -> None:
         await tab.page.goto(address, wait_until="commit", timeout=ANSWER_S * 1000)
 
 
-async def _stop(tab: Tab) -> None:
+async def stop_loading(tab: Tab) -> None:
     """Give up loading, so that what comes late is not taken for what was asked for next."""
     from playwright.async_api import Error
 
@@ -143,6 +143,7 @@ async def _stop(tab: Tab) -> None:
         session = await tab.page.context.new_cdp_session(tab.page)
         await session.send("Page.stopLoading")
         await session.detach()
+    tab.view.network.forget()
 
 
 def _failure(window: Window, url: str, error: "Error") -> Exception:

@@ -119,9 +119,14 @@ class _Handler(BaseHTTPRequestHandler):
         self.stopped.wait(0.5)
         self._send(b"<title>Late</title><p>This page took its time to come.")
 
-    def _unfinished(self) -> None:
+    def _vast(self) -> None:
+        self._unfinished(Content_Length=str(60 << 20))
+
+    def _unfinished(self, **headers: str) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "text/html")
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
         self.end_headers()
         self.wfile.write(b"<title>Unfinished</title><h1>First part</h1><button>Go</button>")
         self.stopped.wait()

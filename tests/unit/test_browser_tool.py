@@ -166,11 +166,22 @@ async def test_page_that_never_finishes_is_shown_as_far_as_it_is(
     assert "still loading" in seen
 
 
+async def test_page_that_is_too_large_is_not_loaded_to_its_end(
+    use: Browsing, awkward: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("openmanus_graph.browser.observing.SETTLE_S", 1.0)
+    seen = await use("go_to_url", url=f"{awkward}/vast")
+    assert "First part" in seen
+    assert "too large (60.0 MB): its loading was stopped" in seen
+    assert "loading" not in await use("get_state")
+
+
 async def test_silent_server_is_given_up(
     use: Browsing, awkward: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("openmanus_graph.browser.navigation.ANSWER_S", 0.5)
-    seen = await use.observe("go_to_url", url=f"{awkward}/silent")
+    with monkeypatch.context() as hurried:
+        hurried.setattr("openmanus_graph.browser.navigation.ANSWER_S", 0.5)
+        seen = await use.observe("go_to_url", url=f"{awkward}/silent")
     assert seen.failed
     assert "did not answer within" in seen.text
     assert "Plain page" in await use("go_to_url", url=f"{awkward}/plain")
