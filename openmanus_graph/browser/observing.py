@@ -25,7 +25,6 @@ NEWS_S = 0.4
 _TABS_PASSED = 5
 _SHOWN_URL = 100
 _FEW_GARBLED = 5
-_DOCUMENTS = ("application/pdf",)
 
 
 @dataclass(frozen=True)
@@ -198,7 +197,7 @@ def _document_notes(tab: Tab, snapshot: Snapshot) -> list[str]:
     notes: list[str] = []
     if tab.status >= 400:
         notes.append(f"The server answered HTTP {tab.status}.")
-    if tab.media_type in _DOCUMENTS:
+    if tab.is_document:
         notes.append("This is a PDF: read it with extract_content.")
     elif tab.media_type.startswith("image/"):
         notes.append("This is a picture.")

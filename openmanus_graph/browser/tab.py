@@ -54,6 +54,11 @@ class Tab:
         self.crashed = True
 
     @property
+    def is_document(self) -> bool:
+        """Whether the browser only displays what it shows: a PDF."""
+        return self.media_type == "application/pdf"
+
+    @property
     def shows(self) -> bool:
         """Whether there is anything to act on."""
         return self.seen is not None or self.place != BLANK
