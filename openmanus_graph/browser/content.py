@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 MAX_HTML_CHARS = 5_000_000
 MAX_FRAMES = 30
 READ_S = 30.0
-_DOCUMENTS = ("application/pdf",)
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ async def read_content(window: Window) -> Content:
             raise ToolError(f"Nothing was read. {open_dialog}")
         tab = window.current
         await tab.view.settle()
-        if tab.media_type in _DOCUMENTS:
+        if tab.is_document:
             return await _document(window, tab)
         parts = await _parts(tab.page)
     texts = [await page_text(part["html"], part["base"]) for part in parts]

@@ -9,7 +9,7 @@ from openmanus_graph.browser.launch import first_line
 from openmanus_graph.browser.tab import Tab
 from openmanus_graph.browser.window import Window
 from openmanus_graph.errors import OwnWordsError, ToolError
-from openmanus_graph.web.addresses import literal_ip
+from openmanus_graph.web.addresses import PORTS, literal_ip
 from openmanus_graph.web.guard import Guard
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ async def go_to(window: Window, tab: Tab, url: str) -> str:
         if "Download is starting" in error.message:
             return f"{address} is a file, not a page."
         if "Timeout" in error.message:
-            await _stop(tab)
+            await stop_loading(tab)
         raise _failure(window, address, error) from error
     if tab.refused and (refusal := _refused(window, address, tab.page.url)):  # or a redirect's end
         raise refusal
@@ -135,7 +135,7 @@ async def _opened(tab: Tab, address: str) -> None:
         await tab.page.goto(address, wait_until="commit", timeout=ANSWER_S * 1000)
 
 
-async def _stop(tab: Tab) -> None:
+async def stop_loading(tab: Tab) -> None:
     """Give up loading, so that what comes late is not taken for what was asked for next."""
     from playwright.async_api import Error
 
@@ -143,6 +143,7 @@ async def _stop(tab: Tab) -> None:
         session = await tab.page.context.new_cdp_session(tab.page)
         await session.send("Page.stopLoading")
         await session.detach()
+    tab.view.network.forget()
 
 
 def _failure(window: Window, url: str, error: "Error") -> Exception:
@@ -174,12 +175,17 @@ def _failure(window: Window, url: str, error: "Error") -> Exception:
 
 
 def _refused(window: Window, url: str, *further: str, anywhere: bool = False) -> ToolError | None:
-    """Return why a host was refused, or one that its server led to, if it was."""
-    host, led_to = urlsplit(url).hostname, {urlsplit(other).hostname for other in further}
+    """Return why a place was refused, or one that its server led to, if it was."""
+    wanted, led_to = _place(url), {_place(other) for other in further}
     for refusal in reversed(window.connection.door.take_refusals()):
-        refused = urlsplit(refusal.url).hostname
-        if refused == host:
+        refused = _place(refusal.url)
+        if refused == wanted:
             return OwnWordsError(refusal.reason)
         if refused in led_to or anywhere:
             return ToolError(refusal.reason)
     return None
+
+
+def _place(url: str) -> tuple[str | None, int | None]:
+    parts = urlsplit(url)
+    return parts.hostname, parts.port or PORTS.get(parts.scheme)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from openmanus_graph.browser.actions import ACTIONS, Action, Arguments
 from openmanus_graph.browser.launch import first_line
+from openmanus_graph.browser.navigation import stop_loading
 from openmanus_graph.browser.page import Snapshot, change_text, full_text
 from openmanus_graph.browser.page.change import NOTHING
 from openmanus_graph.browser.page.pointer import DIALOG_OPENED
@@ -14,14 +15,16 @@ from openmanus_graph.browser.page.view import DIALOG_NOTE
 from openmanus_graph.browser.tab import Tab
 from openmanus_graph.browser.window import Window
 from openmanus_graph.errors import OwnWordsError, ToolError
+from openmanus_graph.files.text_file import size_text
 
 SETTLE_S = 8.0
+LARGE_BYTES = 20 << 20
+"""A document of this size keeps the browser busy for minutes, and is never shown whole."""
 ALERT_S = 3.0
 NEWS_S = 0.4
 _TABS_PASSED = 5
 _SHOWN_URL = 100
 _FEW_GARBLED = 5
-_DOCUMENTS = ("application/pdf",)
 
 
 @dataclass(frozen=True)
@@ -128,7 +131,7 @@ async def _looked(window: Window) -> tuple[Tab | None, Snapshot | None]:
             return None, None
         tab = window.current
         try:
-            note = await tab.view.settle(SETTLE_S)
+            note = await _settled(tab)
             await _alert_gone(window, tab)
             await window.downloads.wait()
             await window.arrivals.wait()
@@ -143,6 +146,16 @@ async def _looked(window: Window) -> tuple[Tab | None, Snapshot | None]:
                 window.news.tell(note)
             return tab, snapshot
     raise OwnWordsError("The page keeps opening or closing tabs. Look again with get_state.")
+
+
+async def _settled(tab: Tab) -> str:
+    """Wait until a page is quiet; return a note if it is not, and give up one that is too large."""
+    note = await tab.view.settle(SETTLE_S)
+    if note and tab.size > LARGE_BYTES:
+        await stop_loading(tab)
+        note = f"The page is too large ({size_text(tab.size)}): its loading was stopped."
+        tab.size = 0
+    return note
 
 
 async def _alert_gone(window: Window, tab: Tab) -> None:
@@ -184,7 +197,7 @@ def _document_notes(tab: Tab, snapshot: Snapshot) -> list[str]:
     notes: list[str] = []
     if tab.status >= 400:
         notes.append(f"The server answered HTTP {tab.status}.")
-    if tab.media_type in _DOCUMENTS:
+    if tab.is_document:
         notes.append("This is a PDF: read it with extract_content.")
     elif tab.media_type.startswith("image/"):
         notes.append("This is a picture.")

@@ -24,6 +24,8 @@ class Tab:
     status: int = 0
     """Of the document's own request; 0 if it was not asked for by HTTP."""
     media_type: str = ""
+    size: int = 0
+    """Of the document in bytes, as far as the server tells."""
     refused: bool = False
     """The document is our proxy's own: it says why there is no other."""
     crashed: bool = False
@@ -44,10 +46,17 @@ class Tab:
             self.refused = MARK in response.headers
             header = response.headers.get("content-type", "")
             self.media_type = header.partition(";")[0].strip().lower()
+            length = response.headers.get("content-length", "")
+            self.size = int(length) if length.isdecimal() else 0
 
     def crash(self) -> None:
         """Note that the page's process has died."""
         self.crashed = True
+
+    @property
+    def is_document(self) -> bool:
+        """Whether the browser only displays what it shows: a PDF."""
+        return self.media_type == "application/pdf"
 
     @property
     def shows(self) -> bool:

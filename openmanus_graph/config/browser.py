@@ -2,12 +2,12 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from pydantic import SecretStr, ValidationError
+from pydantic import SecretStr
 
-from openmanus_graph.config.files import BrowserSection, Layer, ProxySection
+from openmanus_graph.config.files import BrowserSection, Layer, ProxySection, section_of
 from openmanus_graph.config.model import first
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.settings import BrowserSettings, ProxySettings, SiteSecret
@@ -29,7 +29,7 @@ def browser_settings(context: Context, layers: list[Layer]) -> tuple[BrowserSett
     Raises:
         ConfigError: A value is wrong, and which. A secret's value is never shown.
     """
-    own = _section(context.browser or {})
+    own = section_of(BrowserSection, "browser", context.browser)
     sections = [own, *(layer.config.browser for layer in layers)]
     chosen: dict[str, Any] = {
         name: value
@@ -64,17 +64,6 @@ def parse_secret(text: SecretStr, name: str | None = None) -> SiteSecret:
             "password=hunter2@example.com."
         )
     return SiteSecret(name, SecretStr(value), domain)
-
-
-def _section(given: Mapping[str, Any]) -> BrowserSection:
-    try:
-        return BrowserSection.model_validate(dict(given))
-    except ValidationError as error:
-        problems = "; ".join(
-            f"browser.{'.'.join(str(part) for part in item['loc'])}: {item['msg']}"
-            for item in error.errors(include_url=False, include_input=False)
-        )
-        raise ConfigError(f"The run's settings are wrong: {problems}.") from error
 
 
 def _given(section: BrowserSection, name: str) -> Any:

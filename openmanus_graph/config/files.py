@@ -5,15 +5,17 @@ reads both.
 """
 
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
 
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.context import Policy, PolicyRule, SandboxMode
+
+S = TypeVar("S", bound=BaseModel)
 
 
 class _Section(BaseModel):
@@ -199,3 +201,15 @@ def _unknown(section: BaseModel, prefix: str) -> Iterator[str]:
     for key, value in section:
         if isinstance(value, BaseModel):
             yield from _unknown(value, f"{prefix}{key}.")
+
+
+def section_of(kind: type[S], name: str, given: Mapping[str, Any] | None) -> S:
+    """Read what a caller gives for a section. ConfigError names each value that is wrong."""
+    try:
+        return kind.model_validate(dict(given or {}))
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{name}.{'.'.join(str(part) for part in item['loc'])}: {item['msg']}"
+            for item in error.errors(include_url=False, include_input=False)
+        )
+        raise ConfigError(f"The run's settings are wrong: {problems}.") from error

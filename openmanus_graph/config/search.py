@@ -1,13 +1,12 @@
 """How a run searches: `[search]`, its keys and addresses."""
 
 import os
-from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from pydantic import SecretStr, ValidationError
+from pydantic import SecretStr
 
-from openmanus_graph.config.files import Layer, SearchSection
+from openmanus_graph.config.files import Layer, SearchSection, section_of
 from openmanus_graph.config.model import first
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.search.names import (
@@ -32,7 +31,7 @@ def search_settings(context: Context, layers: list[Layer]) -> tuple[SearchSettin
     Raises:
         ConfigError: A value is wrong, and which.
     """
-    own = _section(context.search or {})
+    own = section_of(SearchSection, "search", context.search)
     sections = [own, _environment(), *(layer.config.search for layer in layers)]
     chosen: dict[str, Any] = {
         name: value
@@ -65,17 +64,6 @@ def _environment() -> SearchSection:
     values["searxng_url"] = os.environ.get(SEARXNG_VARIABLE) or None
     values["google_cse_id"] = os.environ.get(GOOGLE_ID_VARIABLE) or None
     return SearchSection.model_validate(values)
-
-
-def _section(given: Mapping[str, Any]) -> SearchSection:
-    try:
-        return SearchSection.model_validate(dict(given))
-    except ValidationError as error:
-        problems = "; ".join(
-            f"search.{'.'.join(str(part) for part in item['loc'])}: {item['msg']}"
-            for item in error.errors(include_url=False, include_input=False)
-        )
-        raise ConfigError(f"The run's settings are wrong: {problems}.") from error
 
 
 def _known(engine: str) -> str:

@@ -2,9 +2,7 @@
 
 from collections.abc import Iterable
 
-from pydantic import ValidationError
-
-from openmanus_graph.config.files import Layer, WebSection
+from openmanus_graph.config.files import Layer, WebSection, section_of
 from openmanus_graph.config.model import first
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.settings import WebSettings
@@ -28,14 +26,7 @@ def web_settings(context: Context, layers: list[Layer]) -> WebSettings:
     Raises:
         ConfigError: A value is wrong, and which.
     """
-    try:
-        own = WebSection.model_validate(dict(context.web or {}))
-    except ValidationError as error:
-        problems = "; ".join(
-            f"web.{'.'.join(str(part) for part in item['loc'])}: {item['msg']}"
-            for item in error.errors(include_url=False, include_input=False)
-        )
-        raise ConfigError(f"The run's settings are wrong: {problems}.") from error
+    own = section_of(WebSection, "web", context.web)
     if own.model_extra:
         raise ConfigError(f"There is no [web] key {', '.join(own.model_extra)}.")
     sections = [own, *(layer.config.web for layer in layers)]

@@ -63,7 +63,9 @@ class Metasearch:
                 raise EngineError(words, passing=True) from error
             if _NOTHING in str(error):
                 return []
-            raise EngineError(_short(str(error)), passing=True, quotes=True) from error
+            words = _short(str(error))
+            quotes = words not in _CAUSES.values()
+            raise EngineError(words, passing=True, quotes=quotes) from error
         return hits_of(found, title="title", url="href", snippet="body")
 
 

@@ -70,7 +70,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]
-        special = getattr(self, f"_{path[1:]}", None)
+        special = getattr(self, f"_{path[1:].replace('-', '_')}", None)
         if special is not None:
             special()
         elif path in PAGES:
@@ -106,6 +106,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _inwards(self) -> None:
         self._send(b"", status=302, Location="http://10.0.0.1/")
 
+    def _next_door(self) -> None:
+        self._send(b"", status=302, Location="http://127.0.0.1:81/")
+
     def _circle(self) -> None:
         self._send(b"", status=302, Location="/circle")
 
@@ -116,9 +119,14 @@ class _Handler(BaseHTTPRequestHandler):
         self.stopped.wait(0.5)
         self._send(b"<title>Late</title><p>This page took its time to come.")
 
-    def _unfinished(self) -> None:
+    def _vast(self) -> None:
+        self._unfinished(Content_Length=str(60 << 20))
+
+    def _unfinished(self, **headers: str) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "text/html")
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
         self.end_headers()
         self.wfile.write(b"<title>Unfinished</title><h1>First part</h1><button>Go</button>")
         self.stopped.wait()

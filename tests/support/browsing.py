@@ -10,7 +10,7 @@ from typing import Any
 from langchain_core.tools import StructuredTool
 
 from openmanus_graph.browser.window import HANDLE, Window
-from openmanus_graph.errors import ToolError
+from openmanus_graph.errors import OwnWordsError, ToolError
 from openmanus_graph.sessions import MODEL_KEY, Session
 from openmanus_graph.settings import BrowserSettings
 from openmanus_graph.testing.runtime import tool_runtime, tool_session
@@ -53,7 +53,8 @@ class Browsing:
         try:
             _, seen = await browser_use.coroutine(action=action, runtime=runtime, **args)
         except ToolError as error:
-            return Observation(str(error), failed=True)
+            own_words = isinstance(error, OwnWordsError)
+            return Observation(str(error), failed=True, own_words=own_words)
         assert isinstance(seen, Observation)
         return seen
 

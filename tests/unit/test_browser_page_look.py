@@ -12,7 +12,14 @@ from tests.support.tabs import Tab, Text
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 ROLES = "button|link|textbox|checkbox|radio|combobox|listbox|option|slider|spinbutton|tab|searchbox"
-CANNOT_BE_SEEN = {"Collapsed", "Inert", "Other slide", "Skip"}  # though Playwright lists them
+CANNOT_BE_SEEN = {
+    "Collapsed",
+    "Inert",
+    "Other slide",
+    "Skip",
+    "Clipped away",
+    "Passed through",
+}  # though Playwright lists them
 
 
 async def test_everything_a_person_can_act_on_is_listed_once(tab: Tab) -> None:
@@ -24,10 +31,13 @@ async def test_everything_a_person_can_act_on_is_listed_once(tab: Tab) -> None:
         'clickable "Plums"', 'clickable "Rendered by a framework"', 'button "Nested once"',
         'button "Buy mug"', 'disclosure "More facts" collapsed', 'button "Seen but aria-hidden"',
         'focusable "Focusable thing"', 'link "Left room"', 'link "Right room"',
+        'button "Off for now" disabled', 'link "Touchable"',
         'textbox "A field named id"', 'textbox "A field named parentNode"', "canvas #drawing",
     ):  # fmt: skip
         assert tab.has(words), (words, text)
     assert text.count("Nested once") == 1
+    assert not tab.has("Passed through"), "but its text is read"
+    assert "Passed through" in text
     assert text.count("Left room") == 1
 
 
@@ -38,6 +48,7 @@ async def test_everything_a_person_can_act_on_is_listed_once(tab: Tab) -> None:
         "Not visible",
         "Collapsed",
         "Inert",
+        "Clipped away",
         "Inside details",
         "Hidden fact",
         "Skip",

@@ -142,9 +142,13 @@ async def test_an_answer_without_a_page_and_a_wrong_charset_are_told(
 async def test_redirect_to_a_private_address_is_told_as_refused(
     use: Browsing, awkward: str
 ) -> None:
-    seen = await use.observe("go_to_url", url=f"{awkward}/inwards")
-    assert seen.failed
-    assert "--allow-host" in seen.text
+    use.configure(allow_hosts=(awkward.split("/")[2],))
+    for path in ("inwards", "next-door"):
+        seen = await use.observe("go_to_url", url=f"{awkward}/{path}")
+        assert seen.failed
+        assert "--allow-host" in seen.text
+        assert not seen.own_words, "the server has chosen the place"
+    assert (await use.observe("go_to_url", url="http://10.0.0.1/")).own_words
 
 
 async def test_endless_redirect_ends(use: Browsing, awkward: str) -> None:
@@ -162,11 +166,22 @@ async def test_page_that_never_finishes_is_shown_as_far_as_it_is(
     assert "still loading" in seen
 
 
+async def test_page_that_is_too_large_is_not_loaded_to_its_end(
+    use: Browsing, awkward: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("openmanus_graph.browser.observing.SETTLE_S", 1.0)
+    seen = await use("go_to_url", url=f"{awkward}/vast")
+    assert "First part" in seen
+    assert "too large (60.0 MB): its loading was stopped" in seen
+    assert "loading" not in await use("get_state")
+
+
 async def test_silent_server_is_given_up(
     use: Browsing, awkward: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("openmanus_graph.browser.navigation.ANSWER_S", 0.5)
-    seen = await use.observe("go_to_url", url=f"{awkward}/silent")
+    with monkeypatch.context() as hurried:
+        hurried.setattr("openmanus_graph.browser.navigation.ANSWER_S", 0.5)
+        seen = await use.observe("go_to_url", url=f"{awkward}/silent")
     assert seen.failed
     assert "did not answer within" in seen.text
     assert "Plain page" in await use("go_to_url", url=f"{awkward}/plain")

@@ -50,6 +50,10 @@ class Network:
             if request.is_navigation_request()
         }
 
+    def forget(self) -> None:
+        """Nothing is awaited any longer: loading was given up."""
+        self._open.clear()
+
     def busy(self) -> bool:
         """Tell whether a request is under way, or one has just ended and may yet be drawn."""
         return bool(self._open) or time.monotonic() - self._ended < RENDER_S

@@ -65,6 +65,12 @@ function nativeRole(el) {
   return '';
 }
 
+// The pointer passes through it. A field can still be typed into, and what is disabled is shown.
+function untouchable(el, style) {
+  if (style.pointerEvents !== 'none' || FIELDS.has(el.localName)) return false;
+  return !el.matches(':disabled') && attr(el, 'aria-disabled') !== 'true';
+}
+
 // Text as a person reads it, pictures by their descriptions; at most about `limit` characters.
 function contentText(el, limit = 400) {
   const parts = [];

@@ -141,6 +141,7 @@ class Walk {
     const shown = el.checkVisibility();
     const style = getComputedStyle(el);
     if (!shown && style.display !== 'contents') return;
+    if (/^inset\((50|100)%/.test(style.clipPath)) return;
     if (el.inert || (style.opacity === '0' && !(FIELDS.has(tag) || tag === 'label'))) return;
     if (style.display === 'contents') return this.children(el, { ...around, depth: around.depth + 1 });
     const box = boxOf(el);
@@ -222,7 +223,7 @@ class Walk {
     if (tag === 'iframe' || tag === 'frame') return this.frame(el, box);
     if (tag === 'img') this.image(el, box, inner);
     const there = box.width > 0 && box.height > 0 && !inner.unseen;
-    const role = there ? nativeRole(el) : '';
+    const role = there && !untouchable(el, style) ? nativeRole(el) : '';
     if (role && FIELDS.has(tag) && hiddenControl(el) && el.labels?.length) return;
     if (role) return this.strong(el, role, box, inner, around);
     if (tag === 'label' && el.control && hiddenControl(el.control) && nativeRole(el.control)) {
