@@ -8,8 +8,11 @@ from pydantic import ValidationError
 def schema_problems(schema: dict[str, Any], value: Any) -> list[str]:
     """Check a value against a JSON schema."""
     from jsonschema.validators import validator_for
+    from referencing import Registry
 
-    validator: Any = validator_for(schema)(schema)  # the stubs leave its type open
+    # An empty registry: nothing is fetched because a schema refers to it.
+    kind: Any = validator_for(schema)  # the stubs leave its type open
+    validator = kind(schema, registry=Registry())
     return [
         f"{'.'.join(map(str, error.absolute_path)) or 'value'}: {error.message[:300]}"
         for error in validator.iter_errors(value)

@@ -24,7 +24,7 @@ def build_manus_graph(
 
     Args:
         tools: The tools instead of the default ones.
-        extra_tools: Tools beside them: LangChain tools, or functions with a docstring.
+        extra_tools: Tools beside them: LangChain tools, functions with a docstring, MCP servers.
         prompts: Texts instead of the agent's own: `system`, `next_step`.
         checkpointer: Keeps threads, and with them the ledger, questions and resuming.
         store: LangGraph's long-term store, handed to tools that ask for it.
@@ -34,7 +34,9 @@ def build_manus_graph(
         ConfigError: Something is no tool, two tools share a name, or a prompt is unknown.
     """
     chosen = default_tools() if tools is None else tools
-    agent = define_agent(name, [*chosen, *extra_tools], prompts, manus_system_prompt)
+    agent = define_agent(
+        name, [*chosen, *extra_tools], prompts, manus_system_prompt, takes_configured=True
+    )
     return compile_loop(agent, checkpointer=checkpointer, store=store)
 
 

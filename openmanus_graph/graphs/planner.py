@@ -25,7 +25,9 @@ def build_planner_graph(
     Takes what `build_manus_graph` takes, and raises what it raises.
     """
     chosen = planner_tools() if tools is None else tools
-    agent = define_agent(name, [*chosen, *extra_tools], prompts, planner_system_prompt)
+    agent = define_agent(
+        name, [*chosen, *extra_tools], prompts, planner_system_prompt, takes_configured=True
+    )
     return compile_loop(agent, checkpointer=checkpointer, store=store)
 
 

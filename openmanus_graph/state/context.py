@@ -8,6 +8,8 @@ from langchain_core.language_models import BaseChatModel
 from pydantic import BaseModel
 from pydantic.json_schema import SkipJsonSchema
 
+from openmanus_graph.state.mcp_server import MCPServer
+
 SandboxMode = Literal["auto", "bwrap", "nono", "docker", "none"]
 Policy = Literal["ask", "auto", "never"]
 
@@ -59,6 +61,9 @@ class Context:
     """What happens before a call with external effects. Default `ask`."""
     tools: tuple[str, ...] | None = None
     """Names of the tools to offer, out of those the graph was built with. Default all."""
+    mcp_servers: tuple[str | MCPServer, ...] | None = None
+    """MCP servers: names out of the configuration, addresses, commands, or described in full.
+    Default: all that are configured."""
     prompts: Mapping[str, str] | None = None
     """Texts that replace the agent's own: `system`, `next_step`."""
     browser: Mapping[str, Any] | None = None

@@ -26,11 +26,20 @@ from openmanus_graph.lost import changes, lost
 from openmanus_graph.models.tool_model import ToolModel
 from openmanus_graph.persistence.ledger import EffectKey, Entry, Ledger
 from openmanus_graph.provenance import strange_addresses
-from openmanus_graph.sessions import ASK_KEY, MODEL_KEY, PLANS_KEY, SESSION_KEY, Session
+from openmanus_graph.sessions import (
+    ASK_KEY,
+    CALL_KEY,
+    CONVERSE_KEY,
+    EMIT_KEY,
+    MODEL_KEY,
+    PLANS_KEY,
+    SESSION_KEY,
+    Session,
+)
 from openmanus_graph.state.manus import PlannedCall
 from openmanus_graph.state.plan import Plans, current_step
 from openmanus_graph.state.reducers import Held, Holdings
-from openmanus_graph.tools.declaration import Observation, Traits, traits_of
+from openmanus_graph.tools.declaration import ForeignTool, Observation, Traits, traits_of
 from openmanus_graph.tools.observations import labelled, of_blocks, out_of_time, remembered
 from openmanus_graph.tools.output import LIMIT, shorten
 from openmanus_graph.tools.questions import Questions
@@ -96,7 +105,10 @@ async def _settled(call: PlannedCall, scope: CallScope) -> Observation:
         _announce(call, entry.args, scope)
         scope.held.update(entry.outcome.get("held", {}))
         return replace(remembered(entry.outcome), edited=entry.args != call["args"])
-    if entry is not None and entry.stage == "intent" and traits.effect != "pure":
+    cut_off = (
+        entry is not None and entry.stage == "intent" and not scope.session.is_open(key.digest)
+    )
+    if entry is not None and cut_off and traits.effect != "pure":
         known = await _cut_off(call, key, entry, traits, scope)
         if known is not None:
             return known
@@ -202,7 +214,8 @@ async def _recorded(
         observation = await _observe(call, key, traits, scope)
     except (GraphBubbleUp, ConfigError):
         # The tool asks a person, or was never started: it waits, its outcome is not unknown.
-        await scope.ledger.wait(key)
+        if not scope.session.is_open(key.digest):  # an open call has begun, and is lost with us
+            await scope.ledger.wait(key)
         raise
     held = changes(scope.held, scope.session.held())
     scope.held.update(held)
@@ -271,11 +284,17 @@ async def _invoke(
     configurable = {
         **scope.config.get("configurable", {}),
         SESSION_KEY: scope.session,
-        ASK_KEY: partial(scope.questions.ask, key, "question"),
+        ASK_KEY: partial(_ask, scope, key),
         MODEL_KEY: model.ask,
+        CONVERSE_KEY: model.converse,
+        CALL_KEY: key.digest,
+        EMIT_KEY: scope.emit,
         PLANS_KEY: scope.book.plans,
     }
     config: RunnableConfig = {**scope.config, "configurable": configurable}
+    tool = scope.toolset.find(call["name"])
+    if isinstance(tool, ForeignTool):
+        return await tool.observe(call["args"], config)
     request = {"type": "tool_call", "id": call["id"], "name": call["name"], "args": call["args"]}
     results: Any = await scope.toolset.runner.ainvoke([request], config)
     if isinstance(results, dict):
@@ -292,6 +311,12 @@ async def _invoke(
     if isinstance(message.content, str):
         return Observation(message.content or "(no output)", failed=failed)
     return await asyncio.to_thread(of_blocks, message, failed, scope.session.workspace)
+
+
+async def _ask(
+    scope: CallScope, key: EffectKey, request: Mapping[str, Any], name: str = "question"
+) -> Any:
+    return await scope.questions.ask(key, name, request)
 
 
 def _announce(call: PlannedCall, args: dict[str, Any], scope: CallScope) -> None:

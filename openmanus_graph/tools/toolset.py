@@ -17,27 +17,36 @@ from openmanus_graph.tools.create_chat_completion import (
     create_chat_completion,
     structured_completion,
 )
+from openmanus_graph.tools.declaration import ForeignTool
+
+SERVER_TOOL = "mcp_"
+"""What the names of MCP servers' tools begin with."""
 
 
 class Toolset:
     """Immutable; made once per run, because making schemas costs milliseconds."""
 
     def __init__(self, tools: Mapping[str, BaseTool], selection: Sequence[str] | None) -> None:
+        # Those of servers come and go.
+        selection = selection and [
+            name for name in selection if name in tools or not name.startswith(SERVER_TOOL)
+        ]
         unknown = [name for name in selection or () if name not in tools]
         if unknown:
             raise ConfigError(
                 f"There is no tool {', '.join(unknown)}. There are: {', '.join(tools)}."
             )
         self.tools = {name: tools[name] for name in (tools if selection is None else selection)}
-        self.definitions = [convert_to_openai_tool(tool) for tool in self.tools.values()]
+        self.definitions = [_definition(tool) for tool in self.tools.values()]
         self.limited = {
             tool["function"]["name"]
             for tool in self.definitions
             if "timeout_s" in tool["function"].get("parameters", {}).get("properties", {})
         }
         """Tools that take a time limit and keep it themselves."""
-        self.runner = ToolNode(list(self.tools.values()), handle_tool_errors=False)
-        self._schemas = {name: tool.tool_call_schema for name, tool in self.tools.items()}
+        own = {name: tool for name, tool in self.tools.items() if not _is_foreign(tool)}
+        self.runner = ToolNode(list(own.values()), handle_tool_errors=False)
+        self._schemas = {name: tool.tool_call_schema for name, tool in own.items()}
         if any(isinstance(schema, dict) for schema in self._schemas.values()):
             schema_problems({}, None)  # loads the checker now: later it would stop the event loop
 
@@ -51,8 +60,10 @@ class Toolset:
 
     def check(self, name: str, args: Mapping[str, Any]) -> None:
         """Validate a call's arguments. ToolError says which is wrong and what is expected."""
-        schema: Any = self._schemas[name]
-        if isinstance(schema, dict):
+        schema: Any = self._schemas.get(name)
+        if isinstance(tool := self.tools[name], ForeignTool):
+            problems = tool.problems(args)
+        elif isinstance(schema, dict):
             problems = schema_problems(cast("dict[str, Any]", schema), dict(args))
         else:
             problems = _problems_by_model(schema, args)
@@ -60,6 +71,21 @@ class Toolset:
             raise ToolError(
                 f"{name} was not run. {'; '.join(problems)}. Call it again with correct arguments."
             )
+
+
+def _is_foreign(tool: BaseTool) -> bool:
+    return isinstance(tool, ForeignTool)
+
+
+def _definition(tool: BaseTool) -> dict[str, Any]:
+    if not isinstance(tool, ForeignTool):
+        return convert_to_openai_tool(tool)
+    function = {
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": tool.parameters,
+    }
+    return {"type": "function", "function": function}
 
 
 def _problems_by_model(schema: type[BaseModel], args: Mapping[str, Any]) -> list[str]:
@@ -78,14 +104,21 @@ def _problems_by_model(schema: type[BaseModel], args: Mapping[str, Any]) -> list
     return problems
 
 
-def run_tools(agent: Agent, session: Session) -> Toolset:
-    """Return the tools that the session's current run offers."""
+def run_tools(agent: Agent, session: Session, servers_tools: Sequence[BaseTool] = ()) -> Toolset:
+    """Return the tools that the session's current run offers.
+
+    Args:
+        agent: Whose run it is.
+        session: Of the run.
+        servers_tools: Those of MCP servers, as they are now.
+    """
 
     def make() -> Toolset:
         settings = session.settings
         tools = dict(agent.tools)
         if settings.response_format is not None:
             tools[create_chat_completion.name] = structured_completion(settings.response_format)
+        tools |= {tool.name: tool for tool in servers_tools}
         return Toolset(tools, settings.tools)
 
-    return session.cached((agent, Toolset), make)
+    return session.cached((agent, Toolset, tuple(map(id, servers_tools))), make)
