@@ -56,7 +56,7 @@ class Faults:
                 return cause
         command = self.server.command
         for cause in _causes(error):
-            if command is not None and isinstance(cause, OSError):
+            if command is not None and _is_of_system(cause):
                 return _no_program(command, self.server.cwd, cause)
         if command is not None:
             return ServerError(redact(self._of_process(error)), lasting=False)
@@ -106,12 +106,16 @@ class Faults:
         return ServerError(redact(f"at {where} failed: {_first_line(error)}"), lasting=False)
 
 
-def _no_program(command: str, cwd: str | None, error: OSError) -> ServerError:
+def _is_of_system(error: BaseException) -> bool:
+    return isinstance(error, OSError) and not isinstance(error, TimeoutError)
+
+
+def _no_program(command: str, cwd: str | None, error: BaseException) -> ServerError:
     if isinstance(error, FileNotFoundError):
         wrong = "The folder in `cwd` or the command" if cwd else "The command"
         text = f"cannot be started. {wrong} does not exist: {command}. Install or correct it."
     else:
-        text = f"cannot be started: {command}: {error.strerror or error}."
+        text = f"cannot be started: {command}: {getattr(error, 'strerror', None) or error}."
     return ServerError(text, lasting=True)
 
 

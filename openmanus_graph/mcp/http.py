@@ -95,7 +95,7 @@ async def _receive(
                 if event.event == "endpoint" and not endpoint.done():
                     endpoint.set_result(_own_address(server.url or "", event.data))
                 elif event.event == "message" and event.data:
-                    await incoming.send(_read(event.data))
+                    await incoming.send(read_message(event.data))
 
 
 async def _send(
@@ -134,7 +134,8 @@ def _own_address(url: str, endpoint: str) -> str:
     return address
 
 
-def _read(data: str) -> SessionMessage | Exception:
+def read_message(data: str) -> SessionMessage | Exception:
+    """Read a message; what is none comes as an exception."""
     try:
         return SessionMessage(jsonrpc_message_adapter.validate_json(data, by_name=False))
     except ValidationError as error:

@@ -70,24 +70,25 @@ async def offer(
 
 
 def _handles(servers: Sequence[MCPServer], session: Session) -> list[Supervised]:
-    folder = session.workspace.root
-    return [
-        session.handle(
-            _handle_name(server),
-            lambda server=server: Supervised(server, folder, _family(session)),  # type: ignore[misc]  # bound now
-        )
-        for server in servers
-    ]
+    return [_handle(server, session) for server in servers]
+
+
+def _handle(server: MCPServer, session: Session) -> Supervised:
+    """Return a server's handle; one that was given up is tried again with each run."""
+    name, run = _handle_name(server), session.cached("run", object)
+    known = session.find(name)
+    if isinstance(known, Supervised) and known.state == "gone" and known.run is not run:
+        session.drop(name)
+    family = session.kept("MCP servers", set[Supervised])
+    handle = session.handle(name, lambda: Supervised(server, session.workspace.root, family))
+    handle.run = handle.run or run
+    return handle
 
 
 def _handle_name(server: MCPServer) -> str:
     """Name a server as it is described: one whose key has changed is another."""
     described = json.dumps(asdict(server), sort_keys=True, default=str)
     return f"mcp {server.name} {hashlib.sha256(described.encode()).hexdigest()[:8]}"
-
-
-def _family(session: Session) -> set[Supervised]:
-    return session.kept("MCP servers", set[Supervised])
 
 
 async def _all_settled(servers: Sequence[Supervised]) -> None:

@@ -1,20 +1,31 @@
-"""Starting a server as a process: what it is given, and what it complains of."""
+"""Servers that are processes: what they are given, how they speak and how they are ended.
+
+The SDK's own transport takes a minute for a line of 20 MB, and gives the server's complaints away.
+"""
 
 import asyncio
 import contextlib
 import logging
 import os
+import signal
+from asyncio.subprocess import PIPE, Process
 from collections import deque
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
-from mcp.client.stdio import StdioServerParameters, stdio_client
+import anyio
+from mcp.client.stdio import get_default_environment
+from mcp.shared.message import SessionMessage
 
+from openmanus_graph.mcp.http import MAX_MESSAGE, read_message
 from openmanus_graph.sandbox.environment import network_settings
 from openmanus_graph.state.mcp_server import MCPServer
 
 LINE_CHARS = 300
+GRACE_S = (2.0, 2.0, 1.0)
+"""For a server to end: after its input was closed, after SIGTERM, after SIGKILL."""
 _PASSED_ON = ("LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "XDG_CACHE_HOME", "XDG_DATA_HOME")
+_GONE = (anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError)
 log = logging.getLogger(__name__)
 
 
@@ -27,58 +38,98 @@ async def stdio_streams(
     Args:
         server: What to start.
         complaints: Gets the newest lines of its stderr.
+
+    Raises:
+        OSError: It cannot be started.
     """
-    parameters = StdioServerParameters(
-        command=server.command or "",
-        args=list(server.args),
+    incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    write, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
+    process = await asyncio.create_subprocess_exec(
+        server.command or "",
+        *server.args,
         env=environment(server.env, os.environ),
         cwd=server.cwd,
-        encoding_error_handler="replace",
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=PIPE,
+        limit=MAX_MESSAGE,
+        start_new_session=True,
     )
-    async with (
-        _collected(server.name, complaints) as stderr,
-        stdio_client(parameters, errlog=stderr) as streams,
-    ):
-        stderr.close()  # the process has it; what it inherits ends with it
-        yield streams
+    listening = asyncio.ensure_future(_listen(process, server.name, complaints))
+    tasks = [
+        listening,
+        asyncio.ensure_future(_receive(process, incoming, listening)),
+        asyncio.ensure_future(_send(process, outgoing)),
+    ]
+    try:
+        async with incoming, read, write, outgoing:
+            yield read, write
+    finally:
+        with anyio.CancelScope(shield=True):
+            await _ended(process)
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
 
 
 def environment(own: Mapping[str, str], host: Mapping[str, str]) -> dict[str, str]:
-    """Return what a server gets beside what the SDK passes on (HOME, PATH, SHELL, USER ...)."""
+    """Return an allow-listed environment (HOME, PATH, USER ..., the network) and the server's."""
     passed_on = {name: host[name] for name in _PASSED_ON if name in host}
-    return {**passed_on, **network_settings(host), **own}
+    return {**get_default_environment(), **passed_on, **network_settings(host), **own}
 
 
-@contextlib.asynccontextmanager
-async def _collected(name: str, lines: deque[str]) -> AsyncGenerator[Any]:
-    """Give a file to write to, and read what is written."""
-    reading, writing = os.pipe()
-    loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader(limit=1 << 20)
-    source = os.fdopen(reading, "rb")
-    transport, _ = await loop.connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), source
-    )
-    task = loop.create_task(_read_lines(name, reader, lines))
-    try:
-        with os.fdopen(writing, "w") as target:
-            yield target
-    finally:
-        done, _ = await asyncio.wait({task}, timeout=0.2)  # its last words
-        if not done:
-            task.cancel()
-        transport.close()
+async def _receive(process: Process, incoming: Any, listening: "asyncio.Future[None]") -> None:
+    """Read messages, a line each, until the server ends."""
+    assert process.stdout is not None
+    with contextlib.suppress(*_GONE):
+        while line := await _line(process.stdout):
+            if line.strip():
+                await incoming.send(read_message(line.decode("utf-8", "replace")))
+    await asyncio.wait({listening}, timeout=0.5)  # its last words come first
+    await incoming.aclose()
 
 
-async def _read_lines(name: str, reader: asyncio.StreamReader, lines: deque[str]) -> None:
+async def _send(process: Process, outgoing: Any) -> None:
+    assert process.stdin is not None
+    with contextlib.suppress(*_GONE):
+        async for sent in outgoing:
+            text = sent.message.model_dump_json(by_alias=True, exclude_unset=True)
+            process.stdin.write(text.encode() + b"\n")
+            await process.stdin.drain()
+
+
+async def _listen(process: Process, name: str, complaints: deque[str]) -> None:
+    assert process.stderr is not None
+    while line := await _line(process.stderr):
+        if text := line.decode("utf-8", "replace").rstrip():
+            log.info("%s: %s", name, text[:LINE_CHARS])
+            complaints.append(text[:LINE_CHARS])
+
+
+async def _line(stream: asyncio.StreamReader) -> bytes:
+    """Return the next line, nothing at the end."""
     while True:
         try:
-            line = await reader.readline()
+            return await stream.readline()
         except ValueError:  # longer than the limit; what was read of it is dropped
             continue
-        if not line:
-            return
-        text = line.decode("utf-8", "replace").rstrip()
-        if text:
-            log.info("%s: %s", name, text)
-            lines.append(text[:LINE_CHARS])
+
+
+async def _ended(process: Process) -> None:
+    """End a server and all it started: politely, then by force."""
+    if process.stdin is not None:
+        process.stdin.close()
+    steps = zip(GRACE_S, (signal.SIGTERM, signal.SIGKILL, signal.SIGKILL), strict=True)
+    for grace_s, force in steps:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace_s):
+                await process.wait()
+        if process.returncode is not None:
+            break
+        _signal(process, force)
+    _signal(process, signal.SIGTERM)  # what it left behind
+
+
+def _signal(process: Process, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)  # its own session, hence its own group

@@ -67,6 +67,8 @@ class Supervised:
         self.why = ""
         """Why it is not there."""
         self.news: list[News] = []
+        self.run: object = None
+        """The run that started it."""
         self._folder, self._family = folder, family
         self._connection: Connection | None = None
         self._calls: list[OpenCall] = []
@@ -120,7 +122,7 @@ class Supervised:
         try:
             await self._starts()
         except asyncio.CancelledError:
-            self.why = "it was closed"
+            self.why = "was closed"
             raise
         finally:
             self._set("gone")
@@ -237,6 +239,8 @@ class Supervised:
             of = "" if total is None else f" of {total:g}"
             call.put(Event("progress", f"{progress:g}{of}{f': {message}' if message else ''}"))
 
+        if connection.faults.client is not None:
+            connection.faults.client.fault = None
         try:
             result = await self._unless_it_ends(connection, connection.call(tool, args, reported))
         except MCPError as error:
@@ -273,19 +277,19 @@ class Supervised:
 
     async def _reached(self) -> Connection:
         """Return the connection, once the server is there. ToolError: it will not be."""
-        while self._connection is None:
+        while self._connection is None or self._connection.ended.is_set():
             if self.state == "gone":
                 raise ToolError(
-                    f"{self._name} cannot be used: it {self.why}. Find another way, or say in the "
-                    "answer what is left to do."
+                    f"{self._name} {self.why.rstrip('.')}. Its tools cannot be used: find another "
+                    "way, or say in the answer what is left to do."
                 )
-            await self._turned()
+            await self._turn.wait()
         return self._connection
 
     def _failed(self, tool: str, error: MCPError, connection: Connection) -> ToolError:
         gone = error.code == types.CONNECTION_CLOSED or "Session terminated" in str(error)
-        unreachable = connection.faults.client is not None and error.code == types.INTERNAL_ERROR
-        if gone or unreachable:
+        client = connection.faults.client
+        if gone or (client is not None and client.fault is not None):
             connection.ended.set()
             return self._died()
         if error.code in (types.METHOD_NOT_FOUND, types.INVALID_PARAMS):
@@ -326,9 +330,6 @@ class Supervised:
         self.state = state
         self._turn.set()
         self._turn = asyncio.Event()
-
-    async def _turned(self) -> None:
-        await self._turn.wait()
 
     @property
     def _name(self) -> str:
