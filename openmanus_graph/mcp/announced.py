@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, cast
 
+from openmanus_graph.mcp.leniency import SCHEMA_KEY
 from openmanus_graph.mcp.schemas import ANYTHING, for_checking, for_models, is_schema
 from openmanus_graph.state.mcp_server import MCPServer
 from openmanus_graph.tools.declaration import Effect, Traits
@@ -87,7 +88,7 @@ def plain_line(text: str, limit: int = DESCRIPTION_CHARS) -> str:
 
 
 def _announced(server: MCPServer, tool: Any) -> Announced:  # the SDK's Tool
-    schema: Any = tool.input_schema
+    schema: Any = tool.meta[SCHEMA_KEY]
     usable = is_schema(schema)
     title = tool.title or (tool.annotations.title if tool.annotations else None) or tool.name
     description = plain_line(tool.description or title)

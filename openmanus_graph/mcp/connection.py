@@ -16,6 +16,7 @@ from mcp.shared.exceptions import MCPError
 
 from openmanus_graph.mcp.failures import Faults, ServerError
 from openmanus_graph.mcp.http import Client, http_streams, sse_streams
+from openmanus_graph.mcp.leniency import lenient
 from openmanus_graph.mcp.stdio import stdio_streams
 from openmanus_graph.state.mcp_server import MCPServer
 
@@ -232,7 +233,7 @@ async def _shake_hands(session: ClientSession, ended: asyncio.Event) -> None:
 
 
 class _Watched:
-    """Passes a stream of messages on, and notes its end."""
+    """Passes a stream of messages on, made acceptable, and notes its end."""
 
     def __init__(self, stream: Any, ended: asyncio.Event) -> None:  # the SDK's
         self._stream, self._ended = stream, ended
@@ -245,7 +246,7 @@ class _Watched:
 
     async def __anext__(self) -> Any:
         try:
-            return await self._stream.__anext__()
+            return lenient(await self._stream.__anext__())
         except asyncio.CancelledError:
             raise
         except BaseException:

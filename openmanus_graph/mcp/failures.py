@@ -74,11 +74,8 @@ class Faults:
         if isinstance(error, TimeoutError):
             limit = self.server.start_timeout_s
             return f"did not answer within {limit:g} s (start_timeout_s).{self.hints()}"
-        if any(
-            isinstance(cause, MCPError) and cause.code != CONNECTION_CLOSED
-            for cause in _causes(error)
-        ):
-            return f"refused to work: {_first_line(error)}.{self.hints()}"
+        if not any(map(_is_end, _causes(error))):
+            return f"failed: {_first_line(error)}.{self.hints()}"
         return f"ended at once.{self.hints() or ' It said nothing; run its command to see why.'}"
 
     def _of_address(self, error: BaseException) -> ServerError:
@@ -104,6 +101,11 @@ class Faults:
             text = f"at {where} did not answer within {limit:g} s (start_timeout_s)"
             return ServerError(text, lasting=False)
         return ServerError(redact(f"at {where} failed: {_first_line(error)}"), lasting=False)
+
+
+def _is_end(error: BaseException) -> bool:
+    closed = isinstance(error, MCPError) and error.code == CONNECTION_CLOSED
+    return closed or isinstance(error, EOFError | BrokenPipeError | ConnectionResetError)
 
 
 def _is_of_system(error: BaseException) -> bool:

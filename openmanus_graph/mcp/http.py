@@ -67,8 +67,8 @@ async def sse_streams(server: MCPServer, client: Client) -> AsyncGenerator[tuple
     write, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
     headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
     async with (
-        client.stream("GET", server.url or "", headers=headers) as response,
         incoming, read, write, outgoing,
+        client.stream("GET", server.url or "", headers=headers) as response,
     ):  # fmt: skip
         client.fault = response if response.status_code >= 400 else None
         response.raise_for_status()

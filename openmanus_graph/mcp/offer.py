@@ -46,7 +46,12 @@ class Offer:
 
 
 async def offer(
-    servers: Sequence[MCPServer], session: Session, emit: Emit, *, fresh: bool = True
+    servers: Sequence[MCPServer],
+    session: Session,
+    emit: Emit,
+    *,
+    fresh: bool = True,
+    needed: bool = False,
 ) -> Offer:
     """Return what the session's servers offer, and start those that are not there yet.
 
@@ -55,10 +60,11 @@ async def offer(
         session: Keeps them.
         emit: Hears of the news.
         fresh: Wait for lists of tools that have changed.
+        needed: Wait until one of them has tools, or all are given up.
     """
     handles = await asyncio.to_thread(_handles, servers, session)
     if fresh or any(one.state == "starting" for one in handles):
-        await engine.run(lambda: _all_settled(handles))
+        await engine.run(lambda: _all_settled(handles, needed=needed))
     news = tuple(item for one in handles for item in list(one.news))
     for item in news:
         session.cached(item, partial(_show, item, emit))
@@ -91,8 +97,15 @@ def _handle_name(server: MCPServer) -> str:
     return f"mcp {server.name} {hashlib.sha256(described.encode()).hexdigest()[:8]}"
 
 
-async def _all_settled(servers: Sequence[Supervised]) -> None:
+async def _all_settled(servers: Sequence[Supervised], *, needed: bool) -> None:
     await asyncio.gather(*(one.settled() for one in servers))
+    while needed and not any(one.tools for one in servers):
+        trying = [asyncio.ensure_future(one.turned()) for one in servers if one.state == "down"]
+        if not trying:
+            return
+        await asyncio.wait(trying, return_when=asyncio.FIRST_COMPLETED)
+        for one in trying:
+            one.cancel()
 
 
 def _tools(one: Supervised, session: Session) -> list[BaseTool]:

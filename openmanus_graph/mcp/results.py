@@ -120,4 +120,6 @@ def _suffix(media_type: str, uri: str) -> str:
     found = PurePosixPath(urlsplit(uri).path).suffix if uri else ""
     if _SUFFIX.fullmatch(found):
         return found.lower()
-    return mimetypes.guess_extension(media_type.partition(";")[0].strip()) or ".bin"
+    plain = media_type.partition(";")[0].strip().lower()
+    named = f".{plain.partition('/')[2]}"
+    return mimetypes.guess_extension(plain) or (named if _SUFFIX.fullmatch(named) else ".bin")

@@ -42,8 +42,6 @@ async def stdio_streams(
     Raises:
         OSError: It cannot be started.
     """
-    incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-    write, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
     process = await asyncio.create_subprocess_exec(
         server.command or "",
         *server.args,
@@ -55,6 +53,8 @@ async def stdio_streams(
         limit=MAX_MESSAGE,
         start_new_session=True,
     )
+    incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    write, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
     listening = asyncio.ensure_future(_listen(process, server.name, complaints))
     tasks = [
         listening,

@@ -89,6 +89,10 @@ class Supervised:
             async with asyncio.timeout(LIST_S):
                 await self._listed.wait()
 
+    async def turned(self) -> None:
+        """Wait until it comes, goes or is given up."""
+        await self._turn.wait()
+
     def begin_call(self, tool: str, args: dict[str, Any]) -> OpenCall:
         """Call a tool; what happens comes as events."""
         call = OpenCall()
@@ -283,7 +287,7 @@ class Supervised:
                     f"{self._name} {self.why.rstrip('.')}. Its tools cannot be used: find another "
                     "way, or say in the answer what is left to do."
                 )
-            await self._turn.wait()
+            await self.turned()
         return self._connection
 
     def _failed(self, tool: str, error: MCPError, connection: Connection) -> ToolError:

@@ -77,7 +77,7 @@ async def _look(agent: Agent, session: Session, emit: Emit, *, fresh: bool) -> O
             from openmanus_graph.mcp.offer import offer
     except ModuleNotFoundError as error:
         raise ConfigError(f"MCP servers are configured. {INSTALL}") from error
-    found = await offer(servers, session, emit, fresh=fresh)
+    found = await offer(servers, session, emit, fresh=fresh, needed=agent.needs_servers)
     return Offered(
         toolset=run_tools(agent, session, found.tools),
         news=tuple(item.text for item in found.news),
