@@ -11,10 +11,9 @@ from openmanus_graph.cli.views import printable
 from openmanus_graph.config.mcp import configured_servers
 from openmanus_graph.config.resolve import read_layers, resolve_settings, safe_name
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.imports import large_import
 from openmanus_graph.settings import Settings
 from openmanus_graph.state.context import Context
-from openmanus_graph.tools.offered import INSTALL
+from openmanus_graph.tools.offered import load_client
 
 if TYPE_CHECKING:
     from openmanus_graph.mcp.offer import Offer
@@ -116,11 +115,7 @@ async def _called(server: "MCPServer", tool: str, args: dict[str, Any], config: 
 
 
 async def _offer(servers: Sequence["MCPServer"], session: "Session") -> "Offer":
-    try:
-        with large_import():
-            from openmanus_graph.mcp.offer import offer
-    except ModuleNotFoundError as error:
-        raise ConfigError(INSTALL) from error
+    offer = await asyncio.to_thread(load_client)
     return await offer(servers, session, lambda _: None)
 
 

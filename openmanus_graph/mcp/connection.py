@@ -159,7 +159,8 @@ async def _connected(
             if kind == "stdio":
                 streams = stdio_streams(server, faults.complaints)
             else:
-                faults.client = await stack.enter_async_context(Client(server))
+                client = await asyncio.to_thread(Client, server)  # it reads certificates
+                faults.client = await stack.enter_async_context(client)
                 reach = http_streams if kind == "http" else sse_streams
                 streams = reach(server, faults.client)
             read, write = await stack.enter_async_context(streams)

@@ -75,7 +75,7 @@ class Supervised:
         self._tried, self._changed, self._listed, self._turn = (asyncio.Event() for _ in range(4))
         self._listed.set()
         self._remembers = False
-        self._closing = False
+        self._closing = self._mourned = False
         self._task: asyncio.Task[Any] | None = None
         engine.begin(self._live)
         family.add(self)
@@ -150,10 +150,10 @@ class Supervised:
                 self._tell(f"{self._name} {error} Its tools cannot be used any more.")
                 self.tools = ()
                 return
-            if first or self.state == "up":
-                again = "It is started again" if self.server.command else "It is tried again"
-                gone = "" if first else "; what it kept in memory may be lost"
-                self._tell(f"{self._name} {error.args[0].rstrip('.')}. {again}{gone}.")
+            if first:
+                self._tell(f"{self._name} {self.why.rstrip('.')}. It is tried again.")
+            elif self.state == "up":
+                self._mourn()
             self._remembers = False
             self._set("down")
             self._tried.set()
@@ -186,7 +186,7 @@ class Supervised:
         info = connection.session.server_info
         name = f"{info.name} {info.version}".strip() if info is not None else "unnamed"
         self.info = f"{name}, protocol {connection.session.protocol_version}"
-        self._connection, self.why = connection, ""
+        self._connection, self.why, self._mourned = connection, "", False
         if self._tried.is_set():
             self._tell(f"{self._name} is there again.", "info")
         self._set("up")
@@ -300,7 +300,17 @@ class Supervised:
             self._stale()  # perhaps it has other tools now
         return ToolError(f"{tool} failed: {self._name} answered with an error: {error}.")
 
+    def _mourn(self) -> None:
+        """Tell that the server is gone, once."""
+        if not self._mourned:
+            self._mourned = True
+            self._tell(
+                f"{self._name} ended unexpectedly. It is started again; what it kept in memory "
+                "may be lost."
+            )
+
     def _died(self) -> ToolError:
+        self._mourn()
         return ToolError(
             f"{self._name} ended, or its connection was lost, while the call ran. The call may "
             "have taken effect in part or in full: look before you repeat it."

@@ -1,7 +1,9 @@
 """What a step offers the model: the agent's own tools, and those of MCP servers as they are now."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from openmanus_graph.agent import Agent
 from openmanus_graph.config.mcp import check_servers
@@ -13,9 +15,10 @@ from openmanus_graph.settings import Settings
 from openmanus_graph.state.mcp_server import MCPServer
 from openmanus_graph.tools.toolset import Toolset, run_tools
 
-INSTALL = (
-    "Install what they need: pip install 'openmanus-graph[mcp]' (in a clone: uv sync --extra mcp)."
-)
+if TYPE_CHECKING:
+    from openmanus_graph.mcp.offer import Offer
+
+    Offering = Callable[..., Awaitable[Offer]]
 
 
 def _nothing() -> None:
@@ -63,6 +66,19 @@ def servers_of(agent: Agent, settings: Settings) -> tuple[MCPServer, ...]:
     return tuple(server for server in servers if server.enabled)
 
 
+def load_client() -> "Offering":
+    """Import the client, which takes most of a second. Blocks. ConfigError: it is not installed."""
+    try:
+        with large_import():
+            from openmanus_graph.mcp.offer import offer
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            "MCP servers are configured. Install what they need: pip install "
+            "'openmanus-graph[mcp]' (in a clone: uv sync --extra mcp)."
+        ) from error
+    return offer
+
+
 async def _look(agent: Agent, session: Session, emit: Emit, *, fresh: bool) -> Offered:
     servers = servers_of(agent, session.settings)
     if not servers:
@@ -72,11 +88,7 @@ async def _look(agent: Agent, session: Session, emit: Emit, *, fresh: bool) -> O
                 "Name one by --server NAME, URL or COMMAND, or in mcp.json."
             )
         return Offered(run_tools(agent, session))
-    try:
-        with large_import():
-            from openmanus_graph.mcp.offer import offer
-    except ModuleNotFoundError as error:
-        raise ConfigError(f"MCP servers are configured. {INSTALL}") from error
+    offer = await asyncio.to_thread(load_client)
     found = await offer(servers, session, emit, fresh=fresh, needed=agent.needs_servers)
     return Offered(
         toolset=run_tools(agent, session, found.tools),
