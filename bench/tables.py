@@ -219,7 +219,15 @@ def browser(scale: Scale) -> Table:
     )
 
 
+def mcp(scale: Scale) -> Table:
+    """What MCP servers cost beside the bare SDK."""
+    from bench.mcp import measure_servers
+
+    rows = measure_servers(calls=20 if scale.quick else 300)
+    return Table(["MCP servers over stdio", "ms", "ratio"], rows)
+
+
 TABLES: dict[str, Callable[[Scale], Table]] = {
     table.__name__: table
-    for table in (cpu, gap, run, agents, stalls, tools, start, install, browser)
+    for table in (cpu, gap, run, agents, stalls, tools, start, install, browser, mcp)
 }

@@ -5,7 +5,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from openmanus_graph.cli.views import printable
 from openmanus_graph.config.mcp import configured_servers
@@ -68,7 +68,7 @@ def call_tool(name: str, tool: str, arguments: str, config: str | None) -> int:
         raise ConfigError(f"The arguments are not JSON: {error}.") from error
     if not isinstance(args, dict):
         raise ConfigError('The arguments must be a JSON object, {"name": "value"}.')
-    return asyncio.run(_called(server, tool, args, config))
+    return asyncio.run(_called(server, tool, cast("dict[str, Any]", args), config))
 
 
 def _one(name: str, config: str | None) -> "MCPServer":
@@ -116,7 +116,11 @@ async def _called(server: "MCPServer", tool: str, args: dict[str, Any], config: 
 
 async def _offer(servers: Sequence["MCPServer"], session: "Session") -> "Offer":
     offer = await asyncio.to_thread(load_client)
-    return await offer(servers, session, lambda _: None)
+    return await offer(servers, session, _not_shown)
+
+
+def _not_shown(event: dict[str, Any]) -> None:
+    """Show no events: what they say stands in the rows."""
 
 
 def _session(servers: Sequence["MCPServer"], config: str | None) -> "Session":
@@ -145,7 +149,7 @@ def _row(one: Any, found: "Offer", seconds: float) -> dict[str, Any]:
                 "parameters": tool.parameters,
             }
             for tool in found.tools
-            if (tool.supervised is one)
+            if tool.supervised is one
         ],
     }
 

@@ -30,7 +30,7 @@ def _tools(tools: list[Any]) -> Iterator[dict[str, Any]]:
 
 
 def _tool(tool: dict[str, Any]) -> dict[str, Any]:
-    kept = {key: value for key in ("name", "title", "description")
+    kept: dict[str, Any] = {key: value for key in ("name", "title", "description")
             if isinstance(value := tool.get(key), str)}  # fmt: skip
     if isinstance(hints := tool.get("annotations"), dict):
         kept["annotations"] = _hints(cast("dict[str, Any]", hints))

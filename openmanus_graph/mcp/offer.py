@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 
-from langchain_core.tools import BaseTool
-
 from openmanus_graph.events import Emit, notice
 from openmanus_graph.mcp.announced import Announced, traits_for
 from openmanus_graph.mcp.names import tool_name
@@ -26,7 +24,7 @@ class Offer:
     """The servers at one step."""
 
     servers: Sequence[Supervised]
-    tools: tuple[BaseTool, ...]
+    tools: tuple[ServerTool, ...]
     news: tuple[News, ...]
 
     @property
@@ -108,7 +106,7 @@ async def _all_settled(servers: Sequence[Supervised], *, needed: bool) -> None:
             one.cancel()
 
 
-def _tools(one: Supervised, session: Session) -> list[BaseTool]:
+def _tools(one: Supervised, session: Session) -> list[ServerTool]:
     names: dict[tuple[str, str], str] = session.kept("MCP tools", dict[tuple[str, str], str])
     offered = one.tools
     alone = all(tool.effect == "pure" for tool in offered)
@@ -122,7 +120,7 @@ def _tool(
     session: Session,
     *,
     side_by_side: bool,
-) -> BaseTool:
+) -> ServerTool:
     """Make a tool; the same one as at the step before if nothing has changed."""
     key = (one.server.name, tool.name)
     if key not in names:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 FOLDER = "mcp"
 """In the workspace: pictures, sounds and other files that servers send."""
+PLAIN_CHARS = 100_000
 _SUFFIX = re.compile(r"\.\w{1,10}")
 
 
@@ -41,6 +42,16 @@ def observed(
     text = "\n".join(part for part in parts if part)
     nothing = f"{tool} failed and did not say why." if failed else "(no output)"
     return Observation(text or nothing, images=tuple(keeper.pictures), failed=failed)
+
+
+def is_plain(result: "CallToolResult") -> bool:
+    """Say whether a result is text, and not much of it: nothing is to be written."""
+    if result.structured_content is not None:
+        return False
+    return (
+        sum(len(block.text) if block.type == "text" else PLAIN_CHARS for block in result.content)
+        < PLAIN_CHARS
+    )
 
 
 def links_of(result: "CallToolResult") -> list[str]:

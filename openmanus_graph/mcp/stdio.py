@@ -10,7 +10,7 @@ import os
 import signal
 from asyncio.subprocess import PIPE, Process
 from collections import deque
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from typing import Any
 
 import anyio
@@ -65,11 +65,7 @@ async def stdio_streams(
         async with incoming, read, write, outgoing:
             yield read, write
     finally:
-        with anyio.CancelScope(shield=True):
-            await _ended(process)
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
+        await _surely(_ended(process, tasks))
 
 
 def environment(own: Mapping[str, str], host: Mapping[str, str]) -> dict[str, str]:
@@ -115,8 +111,20 @@ async def _line(stream: asyncio.StreamReader) -> bytes:
             continue
 
 
-async def _ended(process: Process) -> None:
-    """End a server and all it started: politely, then by force."""
+async def _surely(work: Coroutine[Any, Any, None]) -> None:
+    """Await work that no cancellation may cut short; it is passed on afterwards."""
+    task, cancelled = asyncio.ensure_future(work), False
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            cancelled = True
+    if cancelled:
+        raise asyncio.CancelledError
+
+
+async def _ended(process: Process, tasks: Sequence["asyncio.Future[None]"]) -> None:
+    """End a server and all it started, politely, then by force; and what served its pipes."""
     if process.stdin is not None:
         process.stdin.close()
     steps = zip(GRACE_S, (signal.SIGTERM, signal.SIGKILL, signal.SIGKILL), strict=True)
@@ -128,6 +136,9 @@ async def _ended(process: Process) -> None:
             break
         _signal(process, force)
     _signal(process, signal.SIGTERM)  # what it left behind
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
 
 
 def _signal(process: Process, number: signal.Signals) -> None:

@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Coroutine
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,6 +29,8 @@ PAUSES_S = (0.2, 0.5, 1.0, 2.0, 4.0)
 STEADY_S = 30.0
 """A server that lived so long begins again with the first pause."""
 LIST_S, LINK_S, CLOSE_S = 10.0, 10.0, 10.0
+ANSWER_S = 0.2
+"""What a server wrote just before it ended is still read."""
 LINKS = 3
 """Resources that a result refers to and that are fetched with it."""
 log = logging.getLogger(__name__)
@@ -71,7 +72,8 @@ class Supervised:
         """The run that started it."""
         self._folder, self._family = folder, family
         self._connection: Connection | None = None
-        self._calls: list[OpenCall] = []
+        self._calls: dict[OpenCall, asyncio.Task[Any]] = {}
+        """Those that the server has not answered, the newest last."""
         self._tried, self._changed, self._listed, self._turn = (asyncio.Event() for _ in range(4))
         self._listed.set()
         self._remembers = False
@@ -114,10 +116,12 @@ class Supervised:
             engine.call(self._end, CLOSE_S)
 
     async def _end(self) -> None:
-        self._closing = True
-        if self._task is not None and not self._task.done():
+        if self._task is None or self._task.done():
+            return
+        if not self._closing:
+            self._closing = True
             self._task.cancel()
-            await asyncio.wait({self._task})
+        await asyncio.wait({self._task})
 
     # From here on, everything runs on the engine's loop.
 
@@ -212,6 +216,7 @@ class Supervised:
             watching.cancel()
             over.cancel()
             self._listed.set()
+            await self._cut_off_calls()
 
     async def _list(self, connection: Connection) -> None:
         found = announced(self.server, await connection.tools())
@@ -223,20 +228,34 @@ class Supervised:
         if said and known_before:
             self._tell(f"{self._name} has changed its tools ({'; '.join(said)}).", "info")
 
+    async def _cut_off_calls(self) -> None:
+        """End the calls that a lost connection leaves without an answer."""
+        if self._calls:
+            await asyncio.sleep(ANSWER_S)
+        for task in self._calls.values():
+            task.cancel()
+
     async def _call(self, call: OpenCall, tool: str, args: dict[str, Any]) -> None:
-        self._calls.append(call)
+        connection: Connection | None = None
         try:
-            call.put(Event("done", await self._answered(call, tool, args)))
+            connection = await self._reached()
+            task = asyncio.current_task()
+            assert task is not None
+            self._calls[call] = task
+            call.put(Event("done", await self._answered(connection, call, tool, args)))
         except asyncio.CancelledError:
-            call.put(Event("done", error=ToolError(f"The call of {tool} was cancelled.")))
+            died = connection is not None and connection.ended.is_set()
+            error = self._died() if died else ToolError(f"The call of {tool} was cancelled.")
+            call.put(Event("done", error=error))
             raise
         except Exception as error:  # noqa: BLE001  # it is told where the call is followed
             call.put(Event("done", error=error))
         finally:
-            self._calls.remove(call)
+            self._calls.pop(call, None)
 
-    async def _answered(self, call: OpenCall, tool: str, args: dict[str, Any]) -> Any:
-        connection = await self._reached()
+    async def _answered(
+        self, connection: Connection, call: OpenCall, tool: str, args: dict[str, Any]
+    ) -> Any:
         self._remembers = True
 
         async def reported(progress: float, total: float | None, message: str | None) -> None:
@@ -246,37 +265,23 @@ class Supervised:
         if connection.faults.client is not None:
             connection.faults.client.fault = None
         try:
-            result = await self._unless_it_ends(connection, connection.call(tool, args, reported))
+            result = await connection.call(tool, args, reported)
         except MCPError as error:
             raise self._failed(tool, error, connection) from error
         for _ in range(3):
             await asyncio.sleep(0)  # what it announced before it answered is heard first
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LIST_S):
-                await self._listed.wait()
+        if not self._listed.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LIST_S):
+                    await self._listed.wait()
         return result, await self._linked(connection, result)
-
-    async def _unless_it_ends(self, connection: Connection, work: Coroutine[Any, Any, Any]) -> Any:
-        """Await an answer, or raise ToolError when the server has died."""
-        answer = asyncio.ensure_future(work)
-        over = asyncio.ensure_future(connection.ended.wait())
-        try:
-            await asyncio.wait({answer, over}, return_when=asyncio.FIRST_COMPLETED)
-            if not answer.done():
-                await asyncio.wait({answer}, timeout=0.2)
-            if not answer.done():
-                raise self._died()
-            return await answer
-        finally:
-            answer.cancel()
-            over.cancel()
 
     async def _linked(self, connection: Connection, result: Any) -> list[Any]:
         found: list[Any] = []
         for uri in links_of(result)[:LINKS]:
             with contextlib.suppress(MCPError, TimeoutError, ValueError):
                 async with asyncio.timeout(LINK_S):
-                    found += await self._unless_it_ends(connection, connection.read(uri))
+                    found += await connection.read(uri)
         return found
 
     async def _reached(self) -> Connection:
@@ -330,7 +335,7 @@ class Supervised:
         if not self._calls:
             return None
         event = Event(kind, params)
-        self._calls[-1].put(event)
+        list(self._calls)[-1].put(event)
         return await asyncio.wrap_future(event.answer)
 
     def _stale(self) -> None:

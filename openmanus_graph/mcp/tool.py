@@ -9,7 +9,7 @@ from typing import Any, cast
 import mcp_types as types
 from langchain_core.runnables import RunnableConfig
 from langgraph.errors import GraphBubbleUp
-from pydantic import ConfigDict
+from pydantic import ConfigDict, PrivateAttr
 
 from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.events import Emit, notice
@@ -17,10 +17,11 @@ from openmanus_graph.interrupts import question_request
 from openmanus_graph.mcp.announced import Announced, plain_line
 from openmanus_graph.mcp.elicitation import question_text, read_answer
 from openmanus_graph.mcp.open_call import Event, OpenCall
-from openmanus_graph.mcp.results import observed
+from openmanus_graph.mcp.results import is_plain, observed
 from openmanus_graph.mcp.sampling import conversation, refusal, result_of
-from openmanus_graph.mcp.schemas import problems_of
+from openmanus_graph.mcp.schemas import Checker, problems_of
 from openmanus_graph.mcp.supervised import Supervised
+from openmanus_graph.schemas import schema_checker
 from openmanus_graph.sessions import (
     ASK_KEY,
     CALL_KEY,
@@ -45,11 +46,16 @@ class ServerTool(ForeignTool):
 
     announced: Announced
     supervised: Supervised
+    _checker: Checker | None = PrivateAttr(default=None)
 
     def problems(self, args: Mapping[str, Any]) -> list[str]:
         """Say what is wrong with a call's arguments."""
         checked = self.announced.checked
-        return [] if checked is None else problems_of(dict(checked), args)
+        if checked is None:
+            return []
+        if self._checker is None:
+            self._checker = schema_checker(dict(checked))
+        return problems_of(self._checker, args)
 
     async def observe(self, args: Mapping[str, Any], config: RunnableConfig) -> Observation:
         """Call the tool, or go on with a call that was left open while a person was asked."""
@@ -66,6 +72,8 @@ class ServerTool(ForeignTool):
         except BaseException:
             call.abandon()
             raise
+        if is_plain(result):  # a thread costs more than that
+            return observed(result, linked, self.name, session.workspace)
         return await asyncio.to_thread(observed, result, linked, self.name, session.workspace)
 
 

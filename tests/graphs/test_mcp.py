@@ -328,7 +328,8 @@ async def test_only_tools_that_are_let_through_are_offered() -> None:
 
 
 async def test_manus_offers_servers_tools_beside_its_own_and_warns_of_very_many() -> None:
-    graph = build_manus_graph(extra_tools=[raw("a", "many"), raw("b")])
+    servers = [raw("a", "many"), raw("b")]
+    graph = await asyncio.to_thread(build_manus_graph, extra_tools=servers)
     ran = await run_graph(graph, "done")
     names = list(seen_tools(ran)[0])
     assert names.index("terminate") < names.index("mcp_a_echo") < names.index("mcp_b_echo")

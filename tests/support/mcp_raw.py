@@ -135,7 +135,8 @@ DEEDS: dict[str, Callable[[], dict[str, Any]]] = {
 
 
 def answer(message: dict[str, Any]) -> None:
-    params = message.get("params") or {}
+    params: dict[str, Any] = message.get("params") or {}
+    result: dict[str, Any]
     match message.get("method"):
         case "initialize":
             version, info = params["protocolVersion"], {"name": "raw", "version": "1"}

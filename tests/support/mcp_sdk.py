@@ -35,7 +35,9 @@ async def greet(ctx: Context) -> str:
 async def think(ctx: Context, question: str) -> str:
     """Ask the client's model."""
     message = SamplingMessage(role="user", content=TextContent(type="text", text=question))
-    reply = await ctx.session.create_message([message], max_tokens=100, system_prompt="Be brief.")
+    reply = await ctx.session.create_message(  # pyright: ignore[reportDeprecated]  # still in use
+        [message], max_tokens=100, system_prompt="Be brief."
+    )
     return f"the model says: {reply.content}"
 
 

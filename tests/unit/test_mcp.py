@@ -14,6 +14,7 @@ from openmanus_graph.mcp.announced import plain_line
 from openmanus_graph.mcp.elicitation import Answer, question_text, read_answer
 from openmanus_graph.mcp.names import LONGEST, tool_name
 from openmanus_graph.mcp.schemas import MAX_CHARS, for_checking, for_models, is_schema, problems_of
+from openmanus_graph.schemas import schema_checker
 
 
 def test_names_are_readable_valid_short_stable_and_never_shared() -> None:
@@ -47,8 +48,8 @@ def test_schemas_are_made_fit_for_models_and_checked_as_they_are() -> None:
     assert "$ref" not in shown
     assert shown["properties"]["kind"] == {"$ref": "#/$defs/Kind"}
     assert shown["required"] == ["kind"]
-    assert not problems_of(for_checking(schema), {"kind": "a"})
-    assert problems_of(for_checking(schema), {"kind": "c"})
+    assert not problems_of(schema_checker(for_checking(schema)), {"kind": "a"})
+    assert problems_of(schema_checker(for_checking(schema)), {"kind": "c"})
     assert "pattern" in for_checking(schema)["$defs"]["Args"]["properties"]
 
 
@@ -62,9 +63,9 @@ def test_what_is_no_schema_is_told_from_what_is_one(schema: object) -> None:
 
 def test_hostile_schemas_neither_hang_nor_fetch_nor_raise() -> None:
     slow = {"properties": {"a": {"type": "string", "pattern": "(a+)+$"}}}
-    assert not problems_of(for_checking(slow), {"a": "a" * 60 + "!"})
-    assert not problems_of({"$ref": "http://127.0.0.1:9/schema"}, {"a": 1})
-    assert not problems_of({"$ref": "#"}, {"a": 1})
+    assert not problems_of(schema_checker(for_checking(slow)), {"a": "a" * 60 + "!"})
+    assert not problems_of(schema_checker({"$ref": "http://127.0.0.1:9/schema"}), {"a": 1})
+    assert not problems_of(schema_checker({"$ref": "#"}), {"a": 1})
     assert (
         for_models({"$ref": "#/$defs/A", "$defs": {"A": {"$ref": "#/$defs/A"}}})["properties"] == {}
     )
