@@ -220,7 +220,15 @@ def flow(scale: Scale) -> Table:
     return Table(["plans", "", "ratio", "at most"], measure_flow(quick=scale.quick))
 
 
+def mcp(scale: Scale) -> Table:
+    """What MCP servers cost beside the bare SDK."""
+    from bench.mcp import measure_servers
+
+    rows = measure_servers(calls=20 if scale.quick else 300)
+    return Table(["MCP servers over stdio", "ms", "ratio"], rows)
+
+
 TABLES: dict[str, Callable[[Scale], Table]] = {
     table.__name__: table
-    for table in (cpu, gap, run, agents, stalls, tools, start, install, browser, flow)
+    for table in (cpu, gap, run, agents, stalls, tools, start, install, browser, flow, mcp)
 }

@@ -14,22 +14,26 @@ if TYPE_CHECKING:
     from openmanus_graph.graphs.browser import build_browser_graph
     from openmanus_graph.graphs.data_analysis import build_data_analysis_graph
     from openmanus_graph.graphs.manus import build_manus_graph
+    from openmanus_graph.graphs.mcp import build_mcp_graph
     from openmanus_graph.graphs.planner import build_planner_graph
     from openmanus_graph.graphs.planning import build_planning_graph
     from openmanus_graph.graphs.swe import build_swe_graph
     from openmanus_graph.inbox import tell
     from openmanus_graph.registry import open_session
     from openmanus_graph.state.context import Context
+    from openmanus_graph.state.mcp_server import MCPServer
     from openmanus_graph.tools.declaration import Observation, manus_tool
 
 __all__ = [
     "ConfigError",
     "Context",
+    "MCPServer",
     "Observation",
     "ToolError",
     "build_browser_graph",
     "build_data_analysis_graph",
     "build_manus_graph",
+    "build_mcp_graph",
     "build_planner_graph",
     "build_planning_graph",
     "build_swe_graph",
@@ -42,10 +46,12 @@ __all__ = [
 _HOMES = {
     "ConfigError": "openmanus_graph.errors",
     "Context": "openmanus_graph.state.context",
+    "MCPServer": "openmanus_graph.state.mcp_server",
     "Observation": "openmanus_graph.tools.declaration",
     "ToolError": "openmanus_graph.errors",
     "build_browser_graph": "openmanus_graph.graphs.browser",
     "build_data_analysis_graph": "openmanus_graph.graphs.data_analysis",
+    "build_mcp_graph": "openmanus_graph.graphs.mcp",
     "build_planner_graph": "openmanus_graph.graphs.planner",
     "build_planning_graph": "openmanus_graph.graphs.planning",
     "build_swe_graph": "openmanus_graph.graphs.swe",

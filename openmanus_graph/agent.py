@@ -8,10 +8,12 @@ from typing import Any
 
 from langchain_core.tools import BaseTool, StructuredTool
 
+from openmanus_graph.config.mcp import check_servers
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.prompts import SystemPrompt
+from openmanus_graph.state.mcp_server import MCPServer
 
-ToolLike = BaseTool | Callable[..., Any]
+ToolLike = BaseTool | Callable[..., Any] | MCPServer
 PROMPTS = ("system", "next_step")
 
 
@@ -24,6 +26,12 @@ class Agent:
     prompts: Mapping[str, str]
     """The texts that the builder's caller replaced."""
     system_prompt: SystemPrompt
+    servers: tuple[MCPServer, ...] = ()
+    """MCP servers that the builder's caller passed."""
+    takes_configured: bool = False
+    """Whether it uses the servers of the configuration as well."""
+    needs_servers: bool = False
+    """Whether its run is over when no server is left."""
 
 
 def define_agent(
@@ -31,27 +39,38 @@ def define_agent(
     tools: Iterable[ToolLike],
     prompts: Mapping[str, str] | None,
     system_prompt: SystemPrompt,
+    *,
+    takes_configured: bool = False,
+    needs_servers: bool = False,
 ) -> Agent:
     """Collect an agent's tools.
 
     Args:
         name: Of the graph.
-        tools: LangChain tools, or functions with a docstring.
+        tools: LangChain tools, functions with a docstring, or MCP servers.
         prompts: Texts that replace the agent's own: `system`, `next_step`.
         system_prompt: The agent's own.
+        takes_configured: Whether it uses the configured MCP servers.
+        needs_servers: Whether it has nothing to do without any.
 
     Raises:
         ConfigError: Two tools with one name, something that is no tool, or an unknown prompt.
     """
     found: dict[str, BaseTool] = {}
-    for tool in map(contained, map(_as_tool, tools)):
+    given = list(tools)
+    servers = tuple(server for server in given if isinstance(server, MCPServer))
+    check_servers(servers)
+    own = (tool for tool in given if not isinstance(tool, MCPServer))
+    for tool in map(contained, map(_as_tool, own)):
         if tool.name in found:
             raise ConfigError(f"Two tools are named {tool.name!r}. Rename one of them.")
         found[tool.name] = tool
     unknown = set(prompts or {}) - set(PROMPTS)
     if unknown:
         raise ConfigError(f"There is no prompt {sorted(unknown)}. There are: {', '.join(PROMPTS)}.")
-    return Agent(name, found, dict(prompts or {}), system_prompt)
+    return Agent(
+        name, found, dict(prompts or {}), system_prompt, servers, takes_configured, needs_servers
+    )
 
 
 def contained(tool: BaseTool) -> BaseTool:
@@ -95,11 +114,13 @@ def _without_async_exit(function: Callable[..., Any] | None) -> Callable[..., An
     return call
 
 
-def _as_tool(tool: ToolLike) -> BaseTool:
+def _as_tool(tool: BaseTool | Callable[..., Any]) -> BaseTool:
     if isinstance(tool, BaseTool):
         return tool
     if not callable(tool):
-        raise ConfigError(f"{tool!r} is no tool. Pass a LangChain tool or a documented function.")
+        raise ConfigError(
+            f"{tool!r} is no tool. Pass a LangChain tool, a documented function or an MCPServer."
+        )
     try:
         if inspect.iscoroutinefunction(tool):
             return StructuredTool.from_function(coroutine=tool)

@@ -46,6 +46,11 @@ _OURS = {
         "openmanus_graph.graphs.data_analysis:build_data_analysis_graph",
         "data: cleans, computes, draws charts, writes reports",
     ),
+    "mcp": _Ours(
+        "openmanus_graph.graphs.mcp:build_mcp_graph",
+        "the tools of MCP servers, and nothing else",
+        executor=False,
+    ),
     "planner": _Ours(
         "openmanus_graph.graphs.planner:build_planner_graph",
         "one agent that keeps a plan and works it off",

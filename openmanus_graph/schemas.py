@@ -1,5 +1,6 @@
 """What is wrong with a value, in words a model can act on."""
 
+from collections.abc import Callable
 from typing import Any
 
 from pydantic import ValidationError
@@ -7,13 +8,25 @@ from pydantic import ValidationError
 
 def schema_problems(schema: dict[str, Any], value: Any) -> list[str]:
     """Check a value against a JSON schema."""
-    from jsonschema.validators import validator_for
+    return schema_checker(schema)(value)
 
-    validator: Any = validator_for(schema)(schema)  # the stubs leave its type open
-    return [
-        f"{'.'.join(map(str, error.absolute_path)) or 'value'}: {error.message[:300]}"
-        for error in validator.iter_errors(value)
-    ]
+
+def schema_checker(schema: dict[str, Any]) -> Callable[[Any], list[str]]:
+    """Return a function that checks values against a JSON schema."""
+    from jsonschema.validators import validator_for
+    from referencing import Registry
+
+    # An empty registry: nothing is fetched because a schema refers to it.
+    kind: Any = validator_for(schema)  # the stubs leave its type open
+    validator = kind(schema, registry=Registry())
+
+    def check(value: Any) -> list[str]:
+        return [
+            f"{'.'.join(map(str, error.absolute_path)) or 'value'}: {error.message[:300]}"
+            for error in validator.iter_errors(value)
+        ]
+
+    return check
 
 
 def validation_problems(error: ValidationError) -> list[str]:

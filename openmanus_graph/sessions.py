@@ -22,6 +22,9 @@ from openmanus_graph.workspace import Workspace
 SESSION_KEY = "openmanus_session"
 ASK_KEY = "openmanus_ask"
 MODEL_KEY = "openmanus_model"
+CONVERSE_KEY = "openmanus_converse"
+CALL_KEY = "openmanus_call"
+EMIT_KEY = "openmanus_emit"
 PLANS_KEY = "openmanus_plans"
 LANE_SEPARATOR = "\0"
 """Between the key of a run's session and the lane of a run inside it."""
@@ -62,10 +65,15 @@ class Session:
         self.workspace = Workspace(settings.workspace, settings.protected)
         self.line = ""
         """Names the fork that the current run is, if it is one."""
+        self.offered: dict[Any, Any] = {}
+        """What each agent's newest request offered the model, during the current run."""
         self._handles: dict[str, _Open] = {}
         self._dropped: Holdings = {}
         """Handles of whose end the model was told at once: nothing is held by them any more."""
+        self._open_calls: dict[str, Any] = {}
+        """Calls that go on while the run waits for a person, by the effect's digest."""
         self._cache: dict[Any, Any] = {}
+        self._kept: dict[Any, Any] = {}
         self._lock = threading.RLock()
 
     @property
@@ -81,6 +89,7 @@ class Session:
         self.settings = settings
         self.workspace = Workspace(settings.workspace, settings.protected)
         self._cache = {}
+        self.offered = {}
 
     def cached(self, key: Any, make: Callable[[], T]) -> T:
         """Return what `make` made for this key during this run.
@@ -91,6 +100,10 @@ class Session:
         if key not in cache:
             cache.setdefault(key, make())
         return cast("T", cache[key])  # the key stands for one type of value
+
+    def kept(self, key: Any, make: Callable[[], T]) -> T:
+        """Return what `make` made for this key during the session's life. Never waits."""
+        return cast("T", self._kept.setdefault(key, make()))  # the key stands for one type
 
     async def cached_off_loop(self, key: Any, make: Callable[[], T]) -> T:
         """Do as `cached` for a `make` that blocks."""
@@ -141,8 +154,21 @@ class Session:
         """Return the identities of the handles that are open."""
         return {known.identity for known in list(self._handles.values())}
 
+    def leave_open(self, digest: str, call: Any) -> None:
+        """Keep a call that goes on while the run waits for a person."""
+        self._open_calls[digest] = call
+
+    def take_up(self, digest: str) -> Any:
+        """Return a call that was left open, and forget it; None if there is none."""
+        return self._open_calls.pop(digest, None)
+
+    def is_open(self, digest: str) -> bool:
+        """Say whether a call was left open."""
+        return digest in self._open_calls
+
     def close(self) -> None:
         """Close everything, newest first. May block."""
+        self._open_calls.clear()  # they end with their handles
         while True:
             with self._lock:
                 if not self._handles:
@@ -177,7 +203,10 @@ def plans_of(runtime: ToolRuntime[Any, Any]) -> Plans:
 def asker_of(
     runtime: ToolRuntime[Any, Any],
 ) -> Callable[[Mapping[str, Any]], Awaitable[Any]]:
-    """Return the function by which a tool asks a person and waits for the answer."""
+    """Return the function by which a tool asks a person and waits for the answer.
+
+    A tool that asks more than once in a call gives each question a `name` of its own.
+    """
     configurable: Mapping[str, Any] = runtime.config.get("configurable", {})
     return cast(
         "Callable[[Mapping[str, Any]], Awaitable[Any]]", configurable[ASK_KEY]

@@ -9,6 +9,7 @@ from langchain_core.language_models import BaseChatModel
 from pydantic import BaseModel, SecretStr
 
 from openmanus_graph.state.context import Policy, RuleDecision, SandboxMode
+from openmanus_graph.state.mcp_server import MCPServer
 
 MAX_COST_USD = 3.0
 
@@ -171,6 +172,7 @@ class Settings:
     allow_hosts: tuple[str, ...] = ()
     web: WebSettings = field(default_factory=WebSettings)
     tools: tuple[str, ...] | None = None
+    mcp_servers: tuple[MCPServer, ...] = ()
     prompts: Mapping[str, str] = field(default_factory=dict[str, str])
     browser: BrowserSettings = field(default_factory=BrowserSettings)
     search: SearchSettings = field(default_factory=SearchSettings)

@@ -9,6 +9,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 log = logging.getLogger(__name__)
@@ -20,7 +21,8 @@ Work = Callable[[], Coroutine[Any, Any, T]]
 class Engine:
     """Runs coroutines on its own loop, which starts when first needed."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self._name = name
         self._lock, self._loop = _nothing_started()
 
     @property
@@ -41,7 +43,7 @@ class Engine:
         Raises:
             TimeoutError: It took too long and was cancelled.
         """
-        future = asyncio.run_coroutine_threadsafe(work(), self._started())
+        future = self.begin(work)
         try:
             return future.result(timeout_s)
         except TimeoutError:
@@ -55,9 +57,13 @@ class Engine:
                 self._loop.set_exception_handler(_log)
                 # A daemon: the process may end at any time, see `browsers.close_all`.
                 threading.Thread(
-                    target=self._loop.run_forever, name="openmanus-browser", daemon=True
+                    target=self._loop.run_forever, name=self._name, daemon=True
                 ).start()
             return self._loop
+
+    def begin(self, work: Work[T]) -> "Future[T]":
+        """Start work on the engine's loop, from any thread."""
+        return asyncio.run_coroutine_threadsafe(work(), self._started())
 
     def forget(self) -> None:
         """Start anew with the next use: a forked child has the loop but not its thread."""
@@ -66,12 +72,12 @@ class Engine:
 
 def _log(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     # Calls that were under way when a browser died fail with nobody left to hear of it.
-    log.info("on the browser's loop: %s", context["message"], exc_info=context.get("exception"))
+    log.info("on a loop of live handles: %s", context["message"], exc_info=context.get("exception"))
 
 
 def _nothing_started() -> tuple[threading.Lock, asyncio.AbstractEventLoop | None]:
     return threading.Lock(), None
 
 
-engine = Engine()
+engine = Engine("openmanus-browser")
 os.register_at_fork(after_in_child=engine.forget)

@@ -91,6 +91,7 @@ def to_context(options: RunOptions) -> "Context":
         network=options.network,
         allow_hosts=tuple(options.allow_host) if options.allow_host else None,
         policy=options.policy,
+        mcp_servers=tuple(options.server) if options.server else None,
         browser={"secrets": list(map(SecretStr, options.secret))} if options.secret else None,
         review_plan=options.review_plan,
         config=options.config,

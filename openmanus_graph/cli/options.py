@@ -51,6 +51,13 @@ class RunOptions:
         bool | None,
         typer.Option("--review-plan/--no-review-plan", help="Ask before a plan is carried out."),
     ] = None
+    server: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="MCP server to use instead of all that are configured: NAME, URL or COMMAND. "
+            "Repeatable; ${NAME} stands for an environment variable."
+        ),
+    ] = None
     config: Annotated[
         str | None, typer.Option(help="Configuration file instead of ./openmanus.toml.")
     ] = None

@@ -4,13 +4,22 @@ OpenManus's `config/config.toml` has the same sections (reference: section 1d), 
 reads both.
 """
 
+import json
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, cast
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+)
 
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.context import Policy, PolicyRule, SandboxMode
@@ -117,6 +126,57 @@ def _as_table(value: Any) -> Any:
     return {"mode": value} if isinstance(value, str) else value
 
 
+def _as_text(value: Any) -> Any:
+    """Take numbers and truth values for text, as other readers of `mcp.json` do."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+_Secret = Annotated[SecretStr, BeforeValidator(_as_text)]
+_TRANSPORTS = {"streamable-http": "http", "streamable_http": "http", "streamableHttp": "http"}
+
+
+class McpServerSection(_Section):
+    """`[mcp.servers.NAME]`, or an entry of `mcpServers` in `mcp.json`."""
+
+    type: Annotated[
+        Literal["stdio", "http", "sse"] | None,
+        BeforeValidator(lambda value: _TRANSPORTS.get(value, value) if value else None),
+    ] = Field(default=None, validation_alias=AliasChoices("type", "transport"))
+    command: str | None = None
+    args: list[Annotated[str, BeforeValidator(_as_text)]] = Field(default_factory=list)
+    env: dict[str, _Secret] = Field(default_factory=dict)
+    cwd: str | None = None
+    url: str | None = None
+    headers: dict[str, _Secret] = Field(default_factory=dict)
+    enabled: bool = True
+    disabled: bool = False
+    allow: list[str] | None = None
+    deny: list[str] = Field(default_factory=list)
+    start_timeout_s: float | None = Field(default=None, gt=0)
+    timeout_s: float | None = Field(
+        default=None, gt=0, validation_alias=AliasChoices("timeout_s", "timeout")
+    )
+    approval: bool | None = None
+    effects: dict[str, Literal["pure", "workspace", "external"]] = Field(default_factory=dict)
+    sampling: bool = True
+
+
+class McpSection(_Section):
+    """`[mcp]`; `server_reference` is OpenManus's, for a server of its own."""
+
+    servers: dict[str, McpServerSection] = Field(default_factory=dict)
+    server_reference: str | None = None
+
+
+class McpFile(_Section):
+    """`mcp.json`, in the form that most programs share, or with `servers`."""
+
+    mcp_servers: dict[str, McpServerSection] = Field(default_factory=dict, alias="mcpServers")
+    servers: dict[str, McpServerSection] = Field(default_factory=dict)
+
+
 class ConfigFile(_Section):
     """A whole configuration file."""
 
@@ -142,7 +202,7 @@ class ConfigFile(_Section):
     browser: BrowserSection = BrowserSection()
     search: SearchSection = SearchSection()
     web: WebSection = WebSection()
-    mcp: dict[str, Any] | None = None
+    mcp: McpSection = McpSection()
     daytona: dict[str, Any] | None = None
     runflow: dict[str, Any] | None = None
 
@@ -159,15 +219,11 @@ class Layer:
 
 
 def read_layer(path: Path) -> Layer:
-    """Read a TOML file. ConfigError names the file and the line, or the key."""
+    """Read a TOML file, or an `mcp.json`. ConfigError names the file and the line, or the key."""
+    if path.suffix == ".json":
+        return _read_mcp_file(path)
     try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
-    except UnicodeDecodeError as error:
-        raise ConfigError(
-            f"{path} is not UTF-8 text ({error.reason}). Save it as UTF-8."
-        ) from error
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error
+        raw = tomllib.loads(_read_text(path))
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path} is not valid TOML: {error}.") from error
     config = _check(ConfigFile, raw, path, "")
@@ -184,23 +240,53 @@ def read_layer(path: Path) -> Layer:
     return Layer(path, config, llm, seeing, warnings)
 
 
+def _read_mcp_file(path: Path) -> Layer:
+    try:
+        raw = json.loads(_read_text(path).removeprefix("\ufeff"))
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{path} is not valid JSON: {error}.") from error
+    file: McpFile = _check(McpFile, raw, path, "")
+    config = ConfigFile(mcp=McpSection(servers={**file.servers, **file.mcp_servers}))
+    warnings = tuple(
+        f"{path}: {key} is not known here and was left out." for key in _unknown(file, "")
+    )
+    return Layer(path, config, LlmSection(), None, warnings)
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"{path} is not UTF-8 text ({error.reason}). Save it as UTF-8."
+        ) from error
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error
+
+
 def _check(schema: type[Any], raw: dict[str, Any], path: Path, prefix: str) -> Any:
     try:
         return schema.model_validate(raw)
     except ValidationError as error:
         problems = "; ".join(
-            f"{prefix}{'.'.join(str(part) for part in item['loc'])}: {item['msg']}"
+            f"{prefix}{'.'.join(str(part) for part in item['loc']) or 'the file'}: {item['msg']}"
             for item in error.errors(include_url=False, include_input=False)
         )
         raise ConfigError(f"{path}: {problems}.") from error
 
 
 def _unknown(section: BaseModel, prefix: str) -> Iterator[str]:
+    fields = type(section).model_fields
     for key in section.model_extra or {}:
         yield f"{prefix}{key}"
     for key, value in section:
-        if isinstance(value, BaseModel):
-            yield from _unknown(value, f"{prefix}{key}.")
+        name = fields[key].alias or key if key in fields else key
+        parts = cast("dict[str, Any]", value) if isinstance(value, dict) else {"": value}
+        for part, inner in parts.items():
+            if isinstance(inner, BaseModel):
+                yield from _unknown(
+                    inner, f"{prefix}{name}.{part}." if part else f"{prefix}{name}."
+                )
 
 
 def section_of(kind: type[S], name: str, given: Mapping[str, Any] | None) -> S:

@@ -17,6 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from openmanus_graph.config.browser import browser_settings
 from openmanus_graph.config.files import Layer, read_layer
+from openmanus_graph.config.mcp import mcp_servers
 from openmanus_graph.config.model import first, main_model, vision_model
 from openmanus_graph.config.policy import policy_mode, policy_rules
 from openmanus_graph.config.search import search_settings
@@ -29,11 +30,12 @@ from openmanus_graph.config.trust import (
 from openmanus_graph.config.web import allowed_hosts, web_settings
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.outcome import ResponseFormat
-from openmanus_graph.settings import MAX_COST_USD, SandboxSettings, Settings
+from openmanus_graph.settings import MAX_COST_USD, ModelSettings, SandboxSettings, Settings
 from openmanus_graph.state.context import Context
 
-WORKING_FOLDER_FILES = ("openmanus.toml", "config/config.toml")
-KEY_FILES = (".env", "openmanus.toml", "config/config.toml", "config/mcp.json", "mcp.json")
+WORKING_FOLDER_FILES = ("openmanus.toml", "mcp.json", "config/config.toml", "config/mcp.json")
+"""Most important first; those of OpenManus come after the person's own."""
+KEY_FILES = (".env", *WORKING_FOLDER_FILES)
 HOME = ".openmanus"
 MAX_INSTRUCTIONS_CHARS = 20_000
 POSITIVE = (
@@ -62,15 +64,22 @@ def resolve_context(runtime: Runtime[Any], thread: str) -> Settings:
     return resolve_settings(context, thread)
 
 
-def resolve_settings(context: Context, thread: str) -> Settings:
-    """Merge a context into settings. Blocks. ConfigError as `resolve_context`."""
+def resolve_settings(context: Context, thread: str, *, without_model: bool = False) -> Settings:
+    """Merge a context into settings. Blocks. ConfigError as `resolve_context`.
+
+    Args:
+        context: What the caller passed.
+        thread: Names the default workspace.
+        without_model: No model is needed, so none has to be set.
+    """
     context = _validated(context)
     layers, warnings = read_layers(context.config)
     pick = _Picker(context, layers)
     home = openmanus_home()
     workspace = Path(pick("workspace") or Path("workspace") / safe_name(thread)).expanduser()
     sandbox = _sandbox(context, layers)
-    main = main_model(context, layers)
+    servers, odd_servers = mcp_servers(context, layers)
+    main = ModelSettings("") if without_model else main_model(context, layers)
     search, odd = search_settings(context, layers)
     browser, odd_browser = browser_settings(context, layers)
     protected = [home, config_home(), *(Path(name).absolute() for name in KEY_FILES)]
@@ -83,7 +92,7 @@ def resolve_settings(context: Context, thread: str) -> Settings:
     token_limit = context.max_total_tokens or first(token_limits)
     return Settings(
         main=main,
-        vision=vision_model(context, layers, main),
+        vision=None if without_model else vision_model(context, layers, main),
         workspace=workspace.resolve(),
         home=home,
         protected=tuple(dict.fromkeys(path.resolve() for path in protected)),
@@ -101,13 +110,14 @@ def resolve_settings(context: Context, thread: str) -> Settings:
         allow_hosts=allowed_hosts(pick("allow_hosts", ())),
         web=web_settings(context, layers),
         tools=pick("tools"),
+        mcp_servers=servers,
         prompts=pick("prompts", {}),
         browser=browser,
         search=search,
         prices=first(layer.config.prices for layer in layers) or {},
         response_format=_plain_format(context.response_format),
         instructions=_instructions(),
-        warnings=(*warnings, *odd, *odd_browser),
+        warnings=(*warnings, *odd, *odd_browser, *odd_servers),
     )
 
 
@@ -132,11 +142,13 @@ def read_layers(config: str | None) -> tuple[list[Layer], list[str]]:
     folder = Path.cwd()
     if config is not None and not Path(config).is_file():
         raise ConfigError(f"There is no configuration file {config}. Check the path of --config.")
-    own = [(Path(config), True)] if config else [(folder / WORKING_FOLDER_FILES[0], False)]
+    own, servers, *old = [(folder / name, False) for name in WORKING_FOLDER_FILES]
     places = [
-        *own,
+        (Path(config), True) if config else own,
+        servers,
         (config_home() / "config.toml", True),
-        (folder / WORKING_FOLDER_FILES[1], False),
+        (config_home() / "mcp.json", True),
+        *old,
     ]
     layers: list[Layer] = []
     warnings: list[str] = []

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from pydantic import SecretStr
+
 from openmanus_graph.config.files import BrowserSection, Layer, PolicySection
 from openmanus_graph.settings import MAX_COST_USD
 
@@ -51,22 +53,24 @@ def risky_settings(layer: Layer) -> dict[str, Any]:
         "search.searxng_url": config.search.searxng_url,
         "search.urls": config.search.urls,
         "web.allowed_domains": config.web.allowed_domains,
-        "mcp": config.mcp,
+        "mcp": {
+            name: section.model_dump(exclude_defaults=True)
+            for name, section in config.mcp.servers.items()
+        },
     }
     return {key: value for key, value in risky.items() if value}
 
 
 def is_trusted(folder: Path, layer: Layer) -> bool:
     """Say whether the person trusted these very settings of this folder."""
-    return layer.path.name in _read().get(str(folder), {}) and _read()[str(folder)][
-        layer.path.name
-    ] == _digest(risky_settings(layer))
+    known = _read().get(str(folder), {})
+    return known.get(_name(folder, layer)) == _digest(risky_settings(layer))
 
 
 def trust(folder: Path, layer: Layer) -> None:
     """Remember that the person trusts the risky settings of this folder."""
     known = _read()
-    known.setdefault(str(folder), {})[layer.path.name] = _digest(risky_settings(layer))
+    known.setdefault(str(folder), {})[_name(folder, layer)] = _digest(risky_settings(layer))
     config_home().mkdir(parents=True, exist_ok=True)
     temporary = _store().with_suffix(".part")
     temporary.write_text(json.dumps(known, indent=2), encoding="utf-8")
@@ -93,7 +97,8 @@ def without_risks(layer: Layer) -> Layer:
                 update=dict.fromkeys(_risky_browser(config.browser))
             ),
             "web": config.web.model_copy(update={"allowed_domains": None}),
-            **dict.fromkeys(("allow_hosts", "base_url", "mcp", "prices")),
+            "mcp": config.mcp.model_copy(update={"servers": {}}),
+            **dict.fromkeys(("allow_hosts", "base_url", "prices")),
         }
     )
     llm = layer.llm.model_copy(update={"base_url": None})
@@ -142,5 +147,16 @@ def _read() -> dict[str, dict[str, str]]:
     return cast("dict[str, dict[str, str]]", known) if isinstance(known, dict) else {}
 
 
+def _name(folder: Path, layer: Layer) -> str:
+    """Name a file within its folder: there may be two `mcp.json`."""
+    return layer.path.relative_to(folder).as_posix()
+
+
 def _digest(settings: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()
+    plain = json.dumps(settings, sort_keys=True, default=_plain)
+    return hashlib.sha256(plain.encode()).hexdigest()
+
+
+def _plain(value: object) -> str:
+    """Write out what JSON cannot: a server's variable that changes needs trust again."""
+    return value.get_secret_value() if isinstance(value, SecretStr) else str(value)

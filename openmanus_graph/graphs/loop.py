@@ -74,7 +74,7 @@ class AgentBuilder(Protocol):
 
         Args:
             tools: The tools instead of the default ones.
-            extra_tools: Tools beside them: LangChain tools, or functions with a docstring.
+            extra_tools: Tools beside them: LangChain tools, documented functions, MCP servers.
             prompts: Texts instead of the agent's own: `system`, `next_step`.
             checkpointer: Keeps threads, and with them the ledger, questions and resuming.
             store: LangGraph's long-term store, handed to tools that ask for it.
@@ -87,7 +87,13 @@ class AgentBuilder(Protocol):
 
 
 def agent_builder(
-    agent: str, purpose: str, default_tools: Callable[[], Sequence[BaseTool]], system: SystemPrompt
+    agent: str,
+    purpose: str,
+    default_tools: Callable[[], Sequence[BaseTool]],
+    system: SystemPrompt,
+    *,
+    takes_configured: bool = False,
+    needs_servers: bool = False,
 ) -> AgentBuilder:
     """Make the builder of an agent.
 
@@ -96,6 +102,8 @@ def agent_builder(
         purpose: What it builds: the builder's docstring.
         default_tools: Returns what the agent works with.
         system: Its system prompt.
+        takes_configured: Whether it uses the configured MCP servers.
+        needs_servers: Whether it has nothing to do without any.
     """
 
     def build(
@@ -108,7 +116,14 @@ def agent_builder(
         name: str = agent,
     ) -> AgentGraph:
         chosen = default_tools() if tools is None else tools
-        defined = define_agent(name, [*chosen, *extra_tools], prompts, system)
+        defined = define_agent(
+            name,
+            [*chosen, *extra_tools],
+            prompts,
+            system,
+            takes_configured=takes_configured,
+            needs_servers=needs_servers,
+        )
         return compile_loop(defined, checkpointer=checkpointer, store=store)
 
     build.__name__ = build.__qualname__ = f"build_{agent}_graph"

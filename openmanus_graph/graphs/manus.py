@@ -9,5 +9,6 @@ build_manus_graph = agent_builder(
     "Build the general agent.",
     default_tools,
     manus_system_prompt,
+    takes_configured=True,
 )
 graph = build_manus_graph()

@@ -9,5 +9,6 @@ build_planner_graph = agent_builder(
     "Build the agent that plans with the `planning` tool; each call is linked to its step.",
     planner_tools,
     planner_system_prompt,
+    takes_configured=True,
 )
 graph = build_planner_graph()

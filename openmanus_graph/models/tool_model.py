@@ -1,9 +1,10 @@
 """The model, for tools: within the run's limits and on its account."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from langchain_core.messages import HumanMessage
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
 from openmanus_graph.errors import ToolError
 from openmanus_graph.events import Emit
@@ -36,9 +37,14 @@ class ToolModel:
         Raises:
             ToolError: The run's limits forbid it, or the model failed for good.
         """
+        reply = await self.converse(system, [HumanMessage(question)])
+        return reply.text.strip()
+
+    async def converse(self, system: str, messages: Sequence[AnyMessage]) -> AIMessage:
+        """Go on with a conversation and return the model's reply. ToolError as `ask`."""
         call = ModelCall(
             system=system,
-            history=[HumanMessage(question)],
+            history=messages,
             steering="",
             tools=Toolset({}, None),
             progress=replace(self._progress, usage=add_usage(self._progress.usage, self._usage)),
@@ -53,7 +59,7 @@ class ToolModel:
         except ModelError as error:
             raise ToolError(f"The model gave no answer: {error.sentence}") from error
         self._usage = add_usage(self._usage, usage)
-        return reply.text.strip()
+        return reply
 
     def _notices(self, event: dict[str, Any]) -> None:
         if event["type"] == "notice":  # its steps and tokens are not the agent's

@@ -15,18 +15,19 @@ from openmanus_graph.registry import enter_session
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ActInput
 from openmanus_graph.state.reducers import Usage, add_usage, no_usage
+from openmanus_graph.tools.offered import offered_tools
 from openmanus_graph.tools.run_call import run_call
 from openmanus_graph.tools.scope import open_scope
-from openmanus_graph.tools.toolset import run_tools
 
 
 async def act(chain: ActInput, runtime: Runtime[Context], *, agent: Agent) -> dict[str, Any]:
     """Run the chain's calls and answer each with a tool message."""
     started = time.monotonic()
     session = await enter_session(runtime)
+    offered = await offered_tools(agent, session, runtime.stream_writer)
     scope = await open_scope(
         session,
-        run_tools(agent, session),
+        offered.toolset,
         runtime.stream_writer,
         branch=chain["branch"],
         progress=Progress(0, chain["usage"], chain["elapsed_s"]),

@@ -3,11 +3,12 @@
 import asyncio
 import datetime
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from langchain_core.messages import AnyMessage, HumanMessage
+from langchain_core.tools import BaseTool
 from langgraph.runtime import Runtime
 from langgraph.types import Overwrite, Send
 
@@ -25,7 +26,7 @@ from openmanus_graph.models.failures import ModelError
 from openmanus_graph.models.storable import cut_by
 from openmanus_graph.outcome import answers
 from openmanus_graph.policy import unknown_tools
-from openmanus_graph.prompts import lost_hint
+from openmanus_graph.prompts import lost_hint, servers_news
 from openmanus_graph.provenance import unvouched_addresses
 from openmanus_graph.registry import enter_session
 from openmanus_graph.sessions import Session
@@ -35,7 +36,7 @@ from openmanus_graph.state.plan import no_plans
 from openmanus_graph.state.reducers import no_usage
 from openmanus_graph.tools import tool_names
 from openmanus_graph.tools.declaration import traits_of
-from openmanus_graph.tools.toolset import run_tools
+from openmanus_graph.tools.offered import offered_tools
 
 BROWSER, BROWSER_HANDLE = "browser_use", "browser"
 RECENT_MESSAGES = 3
@@ -59,13 +60,18 @@ async def think(state: ManusState, runtime: Runtime[Context], *, agent: Agent) -
     known = await inbox.known(state.get("remarks", []), begun=bool(begun))
     told = await inbox.unread(known)
     progress = Progress.of(now)
+    offered = await offered_tools(agent, session, runtime.stream_writer, new_step=True)
+    if offered.gone:
+        failed = {"status": "failed", "stop_reason": "error", "answer": offered.gone}
+        return {**begun, **failed}
     held = now.get("held", {})
     live = session.identities()
+    gone = lost(held, live)
     call = ModelCall(
         system=system_prompt(agent, session, now),
         history=[*now["messages"], *told] if told else now["messages"],
-        steering=steering(agent, session, now, lost(held, live)),
-        tools=run_tools(agent, session),
+        steering=steering(agent, session, now, gone, offered.news),
+        tools=offered.toolset,
         progress=progress,
         step=progress.steps + 1,
         counted=True,
@@ -81,8 +87,10 @@ async def think(state: ManusState, runtime: Runtime[Context], *, agent: Agent) -
     }
     if begun and state.get("granted"):
         update["granted"] = Overwrite([])
-    if thought.reply is not None and held != still_held(held, live):
-        update["held"] = Overwrite(still_held(held, live))
+    if thought.reply is not None:
+        offered.told()
+        if held != still_held(held, live):
+            update["held"] = Overwrite(still_held(held, live))
     if state.get("status") is not None:  # a run that had ended goes on
         update |= {"status": None, "stop_reason": None, "answer": "", "artifacts": []}
     update |= outcome_of(thought, call, session, runtime.stream_writer)
@@ -196,7 +204,13 @@ def system_prompt(agent: Agent, session: Session, state: ManusState) -> str:
     )
 
 
-def steering(agent: Agent, session: Session, state: ManusState, gone: list[str]) -> str:
+def steering(
+    agent: Agent,
+    session: Session,
+    state: ManusState,
+    gone: list[str],
+    news: Sequence[str] = (),
+) -> str:
     """Return what this request says at its end, and no later one.
 
     Args:
@@ -204,10 +218,12 @@ def steering(agent: Agent, session: Session, state: ManusState, gone: list[str])
         session: May have another one.
         state: May hold a hint.
         gone: What was lost with the processes of tools.
+        news: Of MCP servers.
     """
     next_step = session.settings.prompts.get("next_step") or agent.prompts.get("next_step", "")
     told = lost_hint(gone) if gone else ""
-    return "\n\n".join(filter(None, (next_step, state.get("hint", ""), told)))
+    servers = servers_news(news) if news else ""
+    return "\n\n".join(filter(None, (next_step, state.get("hint", ""), told, servers)))
 
 
 def live_state(session: Session, state: ManusState) -> LiveState | None:
@@ -220,14 +236,18 @@ def live_state(session: Session, state: ManusState) -> LiveState | None:
     return partial(state_for_request, session)
 
 
-async def route_after_think(state: ManusState, *, agent: Agent) -> list[Send] | str:
+async def route_after_think(
+    state: ManusState, runtime: Runtime[Context], *, agent: Agent
+) -> list[Send] | str:
     """Send each chain of calls to `act`; an outcome ends the run; the rest is looked into.
 
     Async, as its sister, because LangGraph runs other routers in a thread.
     """
     if state.get("stop_reason"):
         return "terminate"
-    chains = await _chains(agent, state["messages"])
+    session = await enter_session(runtime)
+    offered = await offered_tools(agent, session, runtime.stream_writer)
+    chains = await _chains(offered.toolset.tools, state["messages"])
     if not chains:
         return "stuck_check"
     elapsed_s, plans = state.get("elapsed_s", 0.0), state.get("plans") or no_plans()
@@ -248,20 +268,24 @@ async def route_after_think(state: ManusState, *, agent: Agent) -> list[Send] | 
     ]
 
 
-async def _chains(agent: Agent, messages: list[AnyMessage]) -> list[list[PlannedCall]]:
+async def _chains(
+    known: Mapping[str, BaseTool], messages: list[AnyMessage]
+) -> list[list[PlannedCall]]:
     """Group the calls; where some open addresses, off the loop: all that was read is looked at."""
     reply = last_reply(messages)
     names = {call["name"] for call in reply.tool_calls} if reply else set[str]()
-    tools = [agent.tools[name] for name in names if name in agent.tools]
+    tools = [known[name] for name in names if name in known]
     if any(traits_of(tool).addresses for tool in tools):
-        return await asyncio.to_thread(call_chains, agent, messages)
-    return call_chains(agent, messages)
+        return await asyncio.to_thread(call_chains, known, messages)
+    return call_chains(known, messages)
 
 
-def call_chains(agent: Agent, messages: list[AnyMessage]) -> list[list[PlannedCall]]:
+def call_chains(
+    tools: Mapping[str, BaseTool], messages: list[AnyMessage]
+) -> list[list[PlannedCall]]:
     """Group the open calls: those that share a resource form a chain, in call order."""
     chains: dict[str, list[PlannedCall]] = {}
-    traits = {name: traits_of(tool) for name, tool in agent.tools.items()}
+    traits = {name: traits_of(tool) for name, tool in tools.items()}
     for index, call in enumerate(planned_calls(messages)):
         declared = traits.get(call["name"])
         resource = declared.resource_of(call["args"]) if declared else None

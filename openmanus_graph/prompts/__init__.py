@@ -37,6 +37,7 @@ browser_system_prompt = _system_prompt("browser_system")
 planner_system_prompt = _system_prompt("planner_system")
 data_analysis_system_prompt = _system_prompt("data_analysis_system")
 swe_system_prompt = _system_prompt("swe_system")
+mcp_system_prompt = _system_prompt("mcp_system")
 
 
 def stuck_hint(verdict: Verdict) -> str:
@@ -72,6 +73,15 @@ def lost_hint(lost: Iterable[str]) -> str:
         lost: What each of them held.
     """
     return _render("lost", lost="\n".join(f"- {held}" for held in lost))
+
+
+def servers_news(news: Iterable[str]) -> str:
+    """Render what happened to MCP servers.
+
+    Args:
+        news: A sentence each.
+    """
+    return _render("servers_news", news="\n".join(f"- {item}" for item in news))
 
 
 def compaction_system() -> str:

@@ -81,6 +81,11 @@ def network_values(host: Mapping[str, str]) -> list[str]:
     return [without_credentials(host[name]) for name in _NETWORK if name in host]
 
 
+def network_settings(host: Mapping[str, str]) -> dict[str, str]:
+    """Return what the host's environment says about the network, as it is."""
+    return {name: host[name] for name in _NETWORK if name in host}
+
+
 def without_credentials(value: str) -> str:
     """Take user names and passwords out of the addresses in a text."""
     return _CREDENTIALS.sub("", value)

@@ -9,6 +9,8 @@ from pydantic import BaseModel, ConfigDict, with_config
 from pydantic.json_schema import SkipJsonSchema
 from typing_extensions import TypedDict
 
+from openmanus_graph.state.mcp_server import MCPServer
+
 SandboxMode = Literal["auto", "bwrap", "nono", "docker", "none"]
 Policy = Literal["ask", "auto", "never"]
 RuleDecision = Literal["allow", "ask", "deny"]
@@ -76,6 +78,9 @@ class Context:
     """Come before the rules of the configuration files; a `deny` of any of them denies."""
     tools: tuple[str, ...] | None = None
     """Names of the tools to offer, out of those the graph was built with. Default all."""
+    mcp_servers: tuple[str | MCPServer, ...] | None = None
+    """MCP servers: names out of the configuration, addresses, commands, or described in full.
+    Default: all that are configured."""
     prompts: Mapping[str, str] | None = None
     """Texts that replace the agent's own: `system`, `next_step`."""
     browser: Mapping[str, Any] | None = None

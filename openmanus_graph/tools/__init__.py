@@ -46,6 +46,13 @@ def planner_tools() -> list[BaseTool]:
     return [planning, *default_tools()]
 
 
+def mcp_tools() -> list[BaseTool]:
+    """Return the MCP agent's only tool beside those of its servers."""
+    from openmanus_graph.tools.terminate import terminate
+
+    return [terminate]
+
+
 def swe_tools() -> list[BaseTool]:
     """Return the software agent's tools."""
     from openmanus_graph.tools.bash import bash

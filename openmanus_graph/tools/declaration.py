@@ -6,10 +6,12 @@ and the order in which parallel calls run.
 
 import functools
 import inspect
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool, StructuredTool
 
 from openmanus_graph.state.plan import Plans
@@ -126,12 +128,36 @@ def manus_tool(
     return declare
 
 
+class ForeignTool(BaseTool):
+    """A tool whose arguments somebody else describes and checks; any name may be one of them.
+
+    LangChain is not asked to read that description, or to pass the arguments on by name.
+    """
+
+    parameters: dict[str, Any]
+    """JSON schema that models are shown."""
+    traits: Traits
+
+    @abstractmethod
+    def problems(self, args: Mapping[str, Any]) -> list[str]:
+        """Say what is wrong with a call's arguments."""
+
+    @abstractmethod
+    async def observe(self, args: Mapping[str, Any], config: RunnableConfig) -> Observation:
+        """Do the call. ToolError says what the model should try instead."""
+
+    def _run(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError(f"{self.name} runs in a graph of openmanus_graph only")
+
+
 def traits_of(tool: BaseTool) -> Traits:
     """Read a tool's declaration; a plain LangChain tool counts as external.
 
     It is not asked about, though: whoever passed it to the builder has decided. Its author may
     declare more by `metadata={"effect": "pure", "resource": ..., "timeout_s": ...}`.
     """
+    if isinstance(tool, ForeignTool):
+        return tool.traits
     metadata = tool.metadata or {}
     declared = metadata.get(_TRAITS)
     if isinstance(declared, Traits):

@@ -57,7 +57,8 @@ async def recorded(
         observation = await observe()
     except (GraphBubbleUp, ConfigError):
         # The tool asks a person, or was never started: it waits, its outcome is not unknown.
-        await scope.ledger.wait(key)
+        if not scope.session.is_open(key.digest):  # an open call has begun, and is lost with us
+            await scope.ledger.wait(key)
         raise
     held = changes(scope.held, scope.session.held())
     scope.held.update(held)

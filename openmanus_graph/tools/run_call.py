@@ -22,11 +22,19 @@ from openmanus_graph.errors import ConfigError, OwnWordsError, ToolError
 from openmanus_graph.lost import lost
 from openmanus_graph.models.tool_model import ToolModel
 from openmanus_graph.persistence.ledger import EffectKey
-from openmanus_graph.sessions import ASK_KEY, MODEL_KEY, PLANS_KEY, SESSION_KEY
+from openmanus_graph.sessions import (
+    ASK_KEY,
+    CALL_KEY,
+    CONVERSE_KEY,
+    EMIT_KEY,
+    MODEL_KEY,
+    PLANS_KEY,
+    SESSION_KEY,
+)
 from openmanus_graph.state.manus import PlannedCall
 from openmanus_graph.state.plan import current_step
 from openmanus_graph.tools.approval import Leave, get_leave
-from openmanus_graph.tools.declaration import Observation, Traits, traits_of
+from openmanus_graph.tools.declaration import ForeignTool, Observation, Traits, traits_of
 from openmanus_graph.tools.observations import labelled, of_blocks, out_of_time, remembered
 from openmanus_graph.tools.output import LIMIT, shorten
 from openmanus_graph.tools.recording import cut_off, recorded
@@ -65,7 +73,10 @@ async def _settled(call: PlannedCall, scope: CallScope) -> Observation:
         scope.held.update(entry.outcome.get("held", {}))
         scope.grant(entry.outcome.get("grant", ""))
         return replace(remembered(entry.outcome), edited=entry.args != call["args"])
-    if entry is not None and entry.stage == "intent" and traits.effect != "pure":
+    interrupted = (
+        entry is not None and entry.stage == "intent" and not scope.session.is_open(key.digest)
+    )
+    if entry is not None and interrupted and traits.effect != "pure":
         known = await cut_off(call, key, entry, traits, scope)
         if known is not None:
             return known
@@ -175,11 +186,17 @@ async def _invoke(
     configurable = {
         **scope.config.get("configurable", {}),
         SESSION_KEY: scope.session,
-        ASK_KEY: partial(scope.questions.ask, key, "question"),
+        ASK_KEY: partial(_ask, scope, key),
         MODEL_KEY: model.ask,
+        CONVERSE_KEY: model.converse,
+        CALL_KEY: key.digest,
+        EMIT_KEY: scope.emit,
         PLANS_KEY: scope.book.plans,
     }
     config: RunnableConfig = {**scope.config, "configurable": configurable}
+    tool = scope.toolset.find(call["name"])
+    if isinstance(tool, ForeignTool):
+        return await tool.observe(call["args"], config)
     request = {"type": "tool_call", "id": call["id"], "name": call["name"], "args": call["args"]}
     results: Any = await scope.toolset.runner.ainvoke([request], config)
     if isinstance(results, dict):
@@ -196,6 +213,12 @@ async def _invoke(
     if isinstance(message.content, str):
         return Observation(message.content or "(no output)", failed=failed)
     return await asyncio.to_thread(of_blocks, message, failed, scope.session.workspace)
+
+
+async def _ask(
+    scope: CallScope, key: EffectKey, request: Mapping[str, Any], name: str = "question"
+) -> Any:
+    return await scope.questions.ask(key, name, request)
 
 
 def _answer(

@@ -18,19 +18,27 @@ from openmanus_graph.tools.create_chat_completion import (
     create_chat_completion,
     structured_completion,
 )
+from openmanus_graph.tools.declaration import ForeignTool
+
+SERVER_TOOL = "mcp_"
+"""What the names of MCP servers' tools begin with."""
 
 
 class Toolset:
     """Immutable; made once per run, because making schemas costs milliseconds."""
 
     def __init__(self, tools: Mapping[str, BaseTool], selection: Sequence[str] | None) -> None:
+        # Those of servers come and go.
+        selection = selection and [
+            name for name in selection if name in tools or not name.startswith(SERVER_TOOL)
+        ]
         unknown = [name for name in selection or () if name not in tools]
         if unknown:
             raise ConfigError(
                 f"There is no tool {', '.join(unknown)}. There are: {', '.join(tools)}."
             )
         self.tools = {name: tools[name] for name in (tools if selection is None else selection)}
-        self.definitions = [convert_to_openai_tool(tool) for tool in self.tools.values()]
+        self.definitions = [_definition(tool) for tool in self.tools.values()]
         self.limited = {
             tool["function"]["name"]
             for tool in self.definitions
@@ -42,8 +50,9 @@ class Toolset:
             for tool in self.definitions
         }
         """JSON schemas of the arguments, by tool."""
-        self.runner = ToolNode(list(self.tools.values()), handle_tool_errors=False)
-        self._schemas = {name: tool.tool_call_schema for name, tool in self.tools.items()}
+        own = {name: tool for name, tool in self.tools.items() if not _is_foreign(tool)}
+        self.runner = ToolNode(list(own.values()), handle_tool_errors=False)
+        self._schemas = {name: tool.tool_call_schema for name, tool in own.items()}
         if any(isinstance(schema, dict) for schema in self._schemas.values()):
             schema_problems({}, None)  # loads the checker now: later it would stop the event loop
 
@@ -58,7 +67,11 @@ class Toolset:
     def with_defaults(self, name: str, args: Mapping[str, Any]) -> dict[str, Any]:
         """Return a call's arguments together with the defaults of those that were left out."""
         properties: Mapping[str, Any] = self.schemas[name].get("properties", {})
-        defaults = {key: one["default"] for key, one in properties.items() if "default" in one}
+        defaults = {
+            key: one["default"]
+            for key, one in properties.items()
+            if isinstance(one, Mapping) and "default" in one  # a server's may be just `true`
+        }
         return {**defaults, **args}
 
     def check(self, name: str, args: Mapping[str, Any]) -> None:
@@ -70,10 +83,27 @@ class Toolset:
 
     def problems(self, name: str, args: Mapping[str, Any]) -> list[str]:
         """Say what is wrong with a call's arguments, and what is expected."""
+        if isinstance(tool := self.tools[name], ForeignTool):
+            return list(tool.problems(args))
         schema: Any = self._schemas[name]
         if isinstance(schema, dict):
             return list(schema_problems(cast("dict[str, Any]", schema), dict(args)))
         return _problems_by_model(schema, args)
+
+
+def _is_foreign(tool: BaseTool) -> bool:
+    return isinstance(tool, ForeignTool)
+
+
+def _definition(tool: BaseTool) -> dict[str, Any]:
+    if not isinstance(tool, ForeignTool):
+        return convert_to_openai_tool(tool)
+    function = {
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": tool.parameters,
+    }
+    return {"type": "function", "function": function}
 
 
 def _problems_by_model(schema: type[BaseModel], args: Mapping[str, Any]) -> list[str]:
@@ -92,17 +122,24 @@ def _problems_by_model(schema: type[BaseModel], args: Mapping[str, Any]) -> list
     return problems
 
 
-def run_tools(agent: Agent, session: Session) -> Toolset:
-    """Return the tools that the session's current run offers."""
+def run_tools(agent: Agent, session: Session, servers_tools: Sequence[BaseTool] = ()) -> Toolset:
+    """Return the tools that the session's current run offers.
+
+    Args:
+        agent: Whose run it is.
+        session: Of the run.
+        servers_tools: Those of MCP servers, as they are now.
+    """
 
     def make() -> Toolset:
         settings = session.settings
         tools = dict(agent.tools)
         if settings.response_format is not None:
             tools[create_chat_completion.name] = structured_completion(settings.response_format)
+        tools |= {tool.name: tool for tool in servers_tools}
         toolset = Toolset(tools, settings.tools)
         if wrong := wrong_arguments(settings.rules, toolset.schemas):
             raise ConfigError(wrong)
         return toolset
 
-    return session.cached((agent, Toolset), make)
+    return session.cached((agent, Toolset, tuple(map(id, servers_tools))), make)

@@ -17,6 +17,7 @@ from openmanus_graph.prompts import (
     browser_system_prompt,
     data_analysis_system_prompt,
     manus_system_prompt,
+    mcp_system_prompt,
     planner_system_prompt,
     swe_system_prompt,
 )
@@ -34,6 +35,7 @@ PROMPTS = {
     "planner_system": planner_system_prompt,
     "swe_system": swe_system_prompt,
     "data_analysis_system": data_analysis_system_prompt,
+    "mcp_system": mcp_system_prompt,
 }
 SIX = ["python_execute", "bash", "str_replace_editor", "ask_human", "create_chat_completion",
        "terminate"]  # fmt: skip

@@ -1,0 +1,70 @@
+"""One tool call without a graph, through the same seam as every other."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from langchain_core.messages import ToolMessage
+from langchain_core.tools import BaseTool
+
+from openmanus_graph.cli.lines import Lines
+from openmanus_graph.cli.views import TerminalView
+from openmanus_graph.errors import ToolError
+from openmanus_graph.limits import Progress
+from openmanus_graph.mcp.tool import ServerTool
+from openmanus_graph.persistence.ledger import EffectKey
+from openmanus_graph.sessions import Session
+from openmanus_graph.state.manus import PlannedCall
+from openmanus_graph.state.plan import no_plans
+from openmanus_graph.state.reducers import no_usage
+from openmanus_graph.tools.questions import Questions
+from openmanus_graph.tools.run_call import run_call
+from openmanus_graph.tools.scope import CallScope, PlanBook
+from openmanus_graph.tools.toolset import Toolset
+
+
+async def call_once(
+    name: str, args: Mapping[str, Any], tools: Sequence[BaseTool], session: Session
+) -> ToolMessage:
+    """Call a tool, by its server's name for it or by ours, and return the message."""
+    known = {tool.name: tool for tool in tools}
+    own = {tool.announced.name: tool.name for tool in tools if isinstance(tool, ServerTool)}
+    view = TerminalView()
+    call = PlannedCall(
+        id="call", name=own.get(name, name), args=dict(args), occurrence=0, problem=None
+    )
+
+    def emit(event: dict[str, Any]) -> None:
+        if event["type"] == "notice":
+            view.show(event)
+
+    scope = CallScope(
+        session=session,
+        toolset=Toolset(known, None),
+        config={"configurable": {}},
+        emit=emit,
+        branch="",
+        thread=None,
+        ledger=None,
+        questions=_Asked(view),
+        progress=Progress(0, no_usage(), 0.0),
+        book=PlanBook(no_plans()),
+    )
+    return await run_call(call, scope)
+
+
+class _Asked(Questions):
+    """Asks on the terminal at once: there is no run that could pause."""
+
+    def __init__(self, view: TerminalView) -> None:
+        super().__init__(None)
+        self._view, self._lines = view, Lines()
+
+    async def ask(self, key: EffectKey, name: str, request: Mapping[str, Any]) -> Any:
+        """Return the answer. ToolError: nobody is there."""
+        self._view.show({"type": "interrupt", "question": request["question"], "calls": []})
+        if not self._lines.interactive:
+            raise ToolError("Nobody is there to answer: run this on a terminal.")
+        answer = await self._lines.ask("Your answer: ")
+        if answer is None:
+            raise ToolError("Nobody answered.")
+        return answer

@@ -1,0 +1,171 @@
+"""Which MCP servers a run uses: those of the files, those that the caller names, or both."""
+
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from openmanus_graph.config.files import Layer, McpServerSection
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.state.context import Context
+from openmanus_graph.state.mcp_server import MCPServer
+
+_VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
+_RUNNERS = {"python", "python3", "node", "npx", "uvx", "uv", "bunx", "deno", "env"}
+
+
+class _UnsetError(Exception):
+    """An environment variable is not set."""
+
+
+def mcp_servers(
+    context: Context, layers: Sequence[Layer]
+) -> tuple[tuple[MCPServer, ...], tuple[str, ...]]:
+    """Return the servers of a run, and what about them is odd.
+
+    Args:
+        context: May name the servers to use, instead of all that are configured.
+        layers: The files, most important first; the first one that has a name counts.
+
+    Raises:
+        ConfigError: A server is described wrongly, or one that is named does not exist.
+    """
+    configured, problems = configured_servers(layers)
+    if context.mcp_servers is None:
+        chosen = tuple(server for server in configured.values() if server.enabled)
+        return chosen, tuple(problems.values())
+    named = tuple(
+        entry if isinstance(entry, MCPServer) else _named(entry, configured, problems)
+        for entry in context.mcp_servers
+    )
+    check_servers(named)
+    return named, ()
+
+
+def configured_servers(
+    layers: Sequence[Layer],
+) -> tuple[dict[str, MCPServer], dict[str, str]]:
+    """Return the servers of the files by name, and why others cannot be used."""
+    found: dict[str, MCPServer] = {}
+    problems: dict[str, str] = {}
+    for layer in layers:
+        for name, section in layer.config.mcp.servers.items():
+            if name in found or name in problems:
+                continue
+            try:
+                found[name] = _server(name, section)
+            except _UnsetError as unset:
+                problems[name] = (
+                    f"{layer.path}: the MCP server {name!r} is left out, because the environment "
+                    f"variable {unset} is not set."
+                )
+            except ConfigError as error:
+                raise ConfigError(f"{layer.path}: {error}") from error
+    return found, problems
+
+
+def check_servers(servers: Sequence[MCPServer]) -> None:
+    """Refuse servers that cannot be told apart or reached. ConfigError says which."""
+    names = [server.name for server in servers]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ConfigError(f"Two MCP servers are named {twice[0]!r}. Rename one of them.")
+    for server in servers:
+        if not server.name.strip():
+            raise ConfigError("An MCP server has no name.")
+        if (server.command is None) == (server.url is None):
+            raise ConfigError(
+                f"The MCP server {server.name!r} needs either a command or a url, not "
+                f"{'both' if server.command else 'neither'}."
+            )
+        if (server.transport == "stdio") != (server.command is not None) and server.transport:
+            raise ConfigError(
+                f"The MCP server {server.name!r} has the type {server.transport!r}, which does "
+                f"not go with its {'command' if server.command else 'url'}."
+            )
+        if server.url is not None and urlsplit(server.url).scheme not in ("http", "https"):
+            raise ConfigError(
+                f"The MCP server {server.name!r} has the url {server.url!r}, which is no http or "
+                "https address."
+            )
+
+
+def _server(name: str, section: McpServerSection) -> MCPServer:
+    headers = {key: _filled(value.get_secret_value()) for key, value in section.headers.items()}
+    timeouts = {
+        key: value
+        for key in ("timeout_s", "start_timeout_s")
+        if (value := getattr(section, key)) is not None
+    }
+    server = MCPServer(
+        name=name,
+        command=_filled(section.command) if section.command else None,
+        args=tuple(map(_filled, section.args)),
+        env={key: _filled(value.get_secret_value()) for key, value in section.env.items()},
+        cwd=str(Path(_filled(section.cwd)).expanduser()) if section.cwd else None,
+        url=_filled(section.url) if section.url else None,
+        headers=headers,
+        transport=section.type,
+        enabled=section.enabled and not section.disabled,
+        allow=None if section.allow is None else tuple(section.allow),
+        deny=tuple(section.deny),
+        approval=section.approval,
+        effects=section.effects,
+        sampling=section.sampling,
+        **timeouts,
+    )
+    check_servers([server])
+    return server
+
+
+def _named(
+    entry: str, configured: Mapping[str, MCPServer], problems: Mapping[str, str]
+) -> MCPServer:
+    """Understand what the person typed: a configured name, an address or a command."""
+    if entry in problems:
+        raise ConfigError(problems[entry])
+    if entry in configured:
+        return configured[entry]
+    try:
+        text = _filled(entry)
+        words = shlex.split(text)
+    except _UnsetError as unset:
+        raise ConfigError(f"--server {entry}: the variable {unset} is not set.") from unset
+    except ValueError as error:
+        raise ConfigError(f"--server {entry}: {error}.") from error
+    if urlsplit(text).scheme in ("http", "https"):
+        return MCPServer(_host_name(text), url=text)
+    if len(words) > 1 or (words and shutil.which(words[0])):
+        return MCPServer(_command_name(words), command=words[0], args=tuple(words[1:]))
+    known = f"Configured are: {', '.join(configured)}." if configured else "None is configured."
+    raise ConfigError(
+        f"There is no MCP server {entry!r}. {known} An address or a command is taken as well."
+    )
+
+
+def _filled(text: str) -> str:
+    """Put environment variables in the place of `${NAME}` and `${NAME:-otherwise}`."""
+
+    def value(found: re.Match[str]) -> str:
+        name = str(found[1])
+        otherwise: str | None = found.group(2)
+        known = os.environ.get(name) or otherwise
+        if known is None:
+            raise _UnsetError(name)
+        return known
+
+    return _VARIABLE.sub(value, text)
+
+
+def _host_name(url: str) -> str:
+    return (urlsplit(url).hostname or "server").removeprefix("www.").replace(".", "_")
+
+
+def _command_name(words: Sequence[str]) -> str:
+    """Name a server by the first word of its command that says what it is."""
+    telling = (word for word in words if not word.startswith("-"))
+    names = [Path(word).stem.partition("@")[0] or word for word in telling]
+    return next((name for name in names if name.partition(".")[0] not in _RUNNERS), names[0])

@@ -1,0 +1,16 @@
+"""The mcp graph: an agent that has the tools of MCP servers, and no others."""
+
+from openmanus_graph.graphs.loop import agent_builder
+from openmanus_graph.prompts import mcp_system_prompt
+from openmanus_graph.tools import mcp_tools
+
+build_mcp_graph = agent_builder(
+    "mcp",
+    "Build the agent of MCP servers: those configured, and each `MCPServer` in `extra_tools`. "
+    "A run ends when no server is left.",
+    mcp_tools,
+    mcp_system_prompt,
+    takes_configured=True,
+    needs_servers=True,
+)
+graph = build_mcp_graph()

@@ -1,0 +1,262 @@
+"""One connection to a server: the SDK's session, with what it does not do by itself."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import mcp_types as types
+from mcp.client.session import ClientRequestContext, ClientSession
+from mcp.client.subscriptions import SubscriptionLost, listen
+from mcp.shared.dispatcher import ProgressFnT
+from mcp.shared.exceptions import MCPError
+
+from openmanus_graph.mcp.failures import Faults, ServerError
+from openmanus_graph.mcp.http import Client, http_streams, sse_streams
+from openmanus_graph.mcp.leniency import lenient
+from openmanus_graph.mcp.stdio import stdio_streams
+from openmanus_graph.state.mcp_server import MCPServer
+
+for _name in ("mcp", "client"):  # the SDK's loggers: a faulty server must not write on the terminal
+    logging.getLogger(_name).addHandler(logging.NullHandler())
+
+PAGES, TOOLS, ROUNDS = 100, 2000, 20
+"""Of a list of tools; of questions within one call."""
+NOT_HERE = frozenset({404, 405, 406, 400})
+"""Answers of an address that rather speaks SSE."""
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Callbacks:
+    """What a server may want of its client."""
+
+    elicit: Callable[[Any], Awaitable[types.ElicitResult]]
+    sample: Callable[[Any], Awaitable[types.CreateMessageResult | types.ErrorData]]
+    tools_changed: Callable[[], None]
+    folder: Path
+    """The run's files; a server may ask which folder it should work on."""
+
+
+class _Session(ClientSession):
+    async def validate_tool_result(self, name: str, result: types.CallToolResult) -> None:
+        """Take any result: models are not shown the schema of results."""
+
+
+@dataclass(eq=False)
+class Connection:
+    """A server that has introduced itself."""
+
+    session: ClientSession
+    faults: Faults
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def tools(self) -> list[types.Tool]:
+        """Ask for its tools, page by page."""
+        found: list[types.Tool] = []
+        cursor: str | None = None
+        for _ in range(PAGES):
+            params = types.PaginatedRequestParams(cursor=cursor)
+            try:
+                page = await self.session.list_tools(params=params)
+            except MCPError as error:
+                if error.code == types.METHOD_NOT_FOUND:
+                    return []  # a server without tools
+                raise
+            found += page.tools
+            cursor = page.next_cursor
+            if cursor is None or len(found) >= TOOLS:
+                break
+        return found[:TOOLS]
+
+    async def call(self, name: str, args: dict[str, Any], progress: ProgressFnT) -> Any:
+        """Call a tool and return its result; cancelling this tells the server."""
+        responses: dict[str, Any] | None = None
+        state: str | None = None
+        for _ in range(ROUNDS):
+            result = await self.session.call_tool(
+                name,
+                args,
+                progress_callback=progress,
+                input_responses=responses,
+                request_state=state,
+                allow_input_required=True,
+            )
+            if not isinstance(result, types.InputRequiredResult):
+                return result
+            responses, state = await self._inputs(result), result.request_state
+        raise ServerError(f"it asked more than {ROUNDS} times during one call", lasting=False)
+
+    async def read(self, uri: str) -> list[Any]:
+        """Return the contents of a resource."""
+        result = await self.session.read_resource(uri)
+        return list(result.contents)
+
+    async def watch(self, changed: Callable[[], None]) -> None:
+        """Hear of changed tools where the protocol wants that to be asked for."""
+        if self.session.discover_result is None:
+            return  # servers that shook hands tell by themselves
+        with contextlib.suppress(MCPError, SubscriptionLost, TimeoutError):
+            async with listen(self.session, tools_list_changed=True) as events:
+                async for _ in events:
+                    changed()
+
+    async def _inputs(self, wanted: types.InputRequiredResult) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key, request in (wanted.input_requests or {}).items():
+            context = ClientRequestContext(session=self.session, request_id=key)
+            answer = await self.session.dispatch_input_request(context, request)
+            if isinstance(answer, types.ErrorData):
+                raise MCPError.from_error_data(answer)
+            found[key] = answer
+        if not found:
+            await asyncio.sleep(0.1)  # it only wants to be called again
+        return found
+
+
+@contextlib.asynccontextmanager
+async def connected(
+    server: MCPServer, callbacks: Callbacks, faults: Faults
+) -> AsyncGenerator[Connection]:
+    """Connect to a server and shake hands.
+
+    Args:
+        server: Which one.
+        callbacks: What it may want.
+        faults: Gets what is learned of its trouble.
+
+    Raises:
+        ServerError: It cannot be used, and why.
+    """
+    kinds = [server.transport] if server.transport else _kinds(server)
+    for kind in kinds:
+        try:
+            async with _connected(server, kind, callbacks, faults) as connection:
+                yield connection
+                return
+        except ServerError as error:
+            if kind is kinds[-1] or error.status not in NOT_HERE:
+                raise
+
+
+def _kinds(server: MCPServer) -> list[str]:
+    """Return the transports to try."""
+    if server.command is not None:
+        return ["stdio"]
+    return ["sse", "http"] if (server.url or "").rstrip("/").endswith("/sse") else ["http", "sse"]
+
+
+@contextlib.asynccontextmanager
+async def _connected(
+    server: MCPServer, kind: str, callbacks: Callbacks, faults: Faults
+) -> AsyncGenerator[Connection]:
+    used = False
+    try:
+        async with contextlib.AsyncExitStack() as stack:
+            if kind == "stdio":
+                streams = stdio_streams(server, faults.complaints)
+            else:
+                client = await asyncio.to_thread(Client, server)  # it reads certificates
+                faults.client = await stack.enter_async_context(client)
+                reach = http_streams if kind == "http" else sse_streams
+                streams = reach(server, faults.client)
+            read, write = await stack.enter_async_context(streams)
+            ended = asyncio.Event()
+            session = _session(_Watched(read, ended), write, callbacks, faults)
+            await _shake_hands(await stack.enter_async_context(session), ended)
+            used = True
+            yield Connection(session, faults, ended)
+    except BaseException as error:
+        # The SDK's task groups wrap what happens while a connection is made, and while it ends.
+        if used or isinstance(error, asyncio.CancelledError | GeneratorExit):
+            raise
+        raise faults.explained(error) from error
+
+
+def _session(read: Any, write: Any, callbacks: Callbacks, faults: Faults) -> ClientSession:
+    async def elicit(context: Any, params: Any) -> types.ElicitResult:
+        return await callbacks.elicit(params)
+
+    async def sample(context: Any, params: Any) -> types.CreateMessageResult | types.ErrorData:
+        return await callbacks.sample(params)
+
+    async def roots(context: Any) -> types.ListRootsResult:
+        uri: Any = callbacks.folder.as_uri()
+        return types.ListRootsResult(roots=[types.Root(uri=uri, name="workspace")])
+
+    async def logged(params: types.LoggingMessageNotificationParams) -> None:
+        log.info("%s: %s: %s", faults.server.name, params.level, str(params.data)[:2000])
+
+    async def heard(message: Any) -> None:  # a notification, or what could not be understood
+        if isinstance(message, Exception):
+            faults.noise = faults.noise or str(message).partition("\n")[0]
+        elif isinstance(message, types.ToolListChangedNotification):
+            callbacks.tools_changed()
+
+    return _Session(
+        read,
+        write,
+        sampling_callback=sample if faults.server.sampling else None,
+        elicitation_callback=elicit,
+        list_roots_callback=roots,
+        logging_callback=logged,
+        log_level="info",
+        message_handler=heard,
+        client_info=types.Implementation(name="openmanus", version="1"),
+    )
+
+
+async def _shake_hands(session: ClientSession, ended: asyncio.Event) -> None:
+    """Introduce ourselves: by a handshake, since then a call can ask while it is open.
+
+    Servers that only know the newer protocol, without sessions, are asked who they are.
+    """
+    hands = asyncio.ensure_future(session.initialize())
+    over = asyncio.ensure_future(ended.wait())
+    try:
+        await asyncio.wait({hands, over}, return_when=asyncio.FIRST_COMPLETED)
+        if not hands.done():
+            raise EOFError
+        await hands
+    except MCPError as error:
+        if error.code in (types.CONNECTION_CLOSED, types.REQUEST_TIMEOUT):
+            raise
+        try:
+            await session.discover()
+        except (MCPError, RuntimeError):
+            raise error from None
+    finally:
+        hands.cancel()
+        over.cancel()
+
+
+class _Watched:
+    """Passes a stream of messages on, made acceptable, and notes its end."""
+
+    def __init__(self, stream: Any, ended: asyncio.Event) -> None:  # the SDK's
+        self._stream, self._ended = stream, ended
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def __aiter__(self) -> "_Watched":
+        return self
+
+    async def __anext__(self) -> Any:
+        try:
+            return lenient(await self._stream.__anext__())
+        except asyncio.CancelledError:
+            raise
+        except BaseException:
+            self._ended.set()
+            raise
+
+    async def __aenter__(self) -> "_Watched":
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(self, *what: Any) -> Any:
+        return await self._stream.__aexit__(*what)

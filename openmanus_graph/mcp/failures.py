@@ -1,0 +1,154 @@
+"""Why a server cannot be used, in a sentence for the person and the model."""
+
+import asyncio
+import ssl
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+import httpx2
+from mcp.shared.exceptions import MCPError
+from mcp_types import CONNECTION_CLOSED
+
+from openmanus_graph.mcp.http import Client
+from openmanus_graph.models.failure_words import redact
+from openmanus_graph.state.mcp_server import MCPServer
+
+_STATUS_HINTS = {
+    400: "It did not understand the request; check the url and the type.",
+    401: "It wants a valid key: check `headers`.",
+    403: "It does not let this key in: check `headers`.",
+    404: "There is nothing at that address; check the url.",
+    405: "That address takes no messages; check the url and the type.",
+    406: "Check the url and the type.",
+}
+LINES = 12
+_LASTING = frozenset({401, 403, 404, 405})
+
+
+class ServerError(Exception):
+    """A server cannot be used; the text goes on after its name."""
+
+    def __init__(self, sentence: str, *, lasting: bool, status: int | None = None) -> None:
+        super().__init__(sentence)
+        self.lasting = lasting
+        """Trying again is in vain."""
+        self.status = status
+        """Of HTTP."""
+
+
+@dataclass(eq=False)
+class Faults:
+    """What is known of the trouble with one connection."""
+
+    server: MCPServer
+    complaints: deque[str] = field(default_factory=lambda: deque[str](maxlen=LINES))
+    """The newest lines of its stderr."""
+    client: Client | None = None
+    noise: str = ""
+    """What it sent that is no message."""
+
+    def explained(self, error: BaseException) -> ServerError:
+        """Say what went wrong."""
+        for cause in _causes(error):
+            if isinstance(cause, ServerError):
+                return cause
+        command = self.server.command
+        for cause in _causes(error):
+            if command is not None and _is_of_system(cause):
+                return _no_program(command, self.server.cwd, cause)
+        if command is not None:
+            return ServerError(redact(self._of_process(error)), lasting=False)
+        return self._of_address(error)
+
+    def hints(self) -> str:
+        """Add what the server itself said."""
+        noise = (
+            f" It wrote what is no message of the protocol ({self.noise})." if self.noise else ""
+        )
+        said = " | ".join(list(self.complaints)[-4:])
+        return f"{noise} It said: {said}" if said else noise
+
+    def _of_process(self, error: BaseException) -> str:
+        if isinstance(error, TimeoutError):
+            limit = self.server.start_timeout_s
+            return f"did not answer within {limit:g} s (start_timeout_s).{self.hints()}"
+        if not any(map(_is_end, _causes(error))):
+            return f"failed: {_first_line(error)}.{self.hints()}"
+        return f"ended at once.{self.hints() or ' It said nothing; run its command to see why.'}"
+
+    def _of_address(self, error: BaseException) -> ServerError:
+        fault = None if self.client is None else self.client.fault
+        where = _shown(self.server.url or "")
+        if isinstance(fault, httpx2.Response):
+            status = fault.status_code
+            hint = _STATUS_HINTS.get(status, "")
+            text = f"at {where} answered {status} {fault.reason_phrase}. {hint}".rstrip()
+            return ServerError(text, lasting=status in _LASTING, status=status)
+        if isinstance(fault, httpx2.TransportError):
+            certificate = any(isinstance(cause, ssl.SSLError) for cause in _causes(fault))
+            certificate |= "CERTIFICATE" in str(fault) or "SSL" in str(fault)
+            hint = (
+                " Its certificate is not trusted here; SSL_CERT_FILE may name one that is."
+                if certificate
+                else " Check the url, and that the server runs."
+            )
+            text = f"at {where} cannot be reached: {_first_line(fault)}.{hint}"
+            return ServerError(redact(text), lasting=certificate)
+        if isinstance(error, TimeoutError):
+            limit = self.server.start_timeout_s
+            text = f"at {where} did not answer within {limit:g} s (start_timeout_s)"
+            return ServerError(text, lasting=False)
+        return ServerError(redact(f"at {where} failed: {_first_line(error)}"), lasting=False)
+
+
+def _is_end(error: BaseException) -> bool:
+    closed = isinstance(error, MCPError) and error.code == CONNECTION_CLOSED
+    return closed or isinstance(error, EOFError | BrokenPipeError | ConnectionResetError)
+
+
+def _is_of_system(error: BaseException) -> bool:
+    return isinstance(error, OSError) and not isinstance(error, TimeoutError)
+
+
+def _no_program(command: str, cwd: str | None, error: BaseException) -> ServerError:
+    if isinstance(error, FileNotFoundError):
+        wrong = "The folder in `cwd` or the command" if cwd else "The command"
+        text = f"cannot be started. {wrong} does not exist: {command}. Install or correct it."
+    else:
+        text = f"cannot be started: {command}: {getattr(error, 'strerror', None) or error}."
+    return ServerError(text, lasting=True)
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error, those that it groups, and those that led to it."""
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        one = waiting.pop(0)
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        yield one
+        if isinstance(one, BaseExceptionGroup):
+            waiting += one.exceptions  # pyright: ignore[reportUnknownArgumentType]  # of any kind
+        waiting += [one.__cause__, one.__context__]
+
+
+def _first_line(error: BaseException) -> str:
+    plain = next(
+        (
+            cause
+            for cause in _causes(error)
+            if not isinstance(cause, BaseExceptionGroup | asyncio.CancelledError)
+        ),
+        error,
+    )
+    return (str(plain).strip().partition("\n")[0] or type(plain).__name__).rstrip(".")
+
+
+def _shown(url: str) -> str:
+    """Return an address without what may be secret in it."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()

@@ -1,0 +1,142 @@
+"""Reaching servers by HTTP: the client, and the older of the two transports.
+
+The SDK's SSE transport cuts messages at 1 MB and leaves a request whose POST fails without an
+answer, so there is one here.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
+from typing import Any
+from urllib.parse import urljoin, urlsplit
+
+import anyio
+import httpx2
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.message import SessionMessage
+from mcp_types import (
+    CONNECTION_CLOSED,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCRequest,
+    jsonrpc_message_adapter,
+)
+from pydantic import ValidationError
+
+from openmanus_graph.state.mcp_server import MCPServer
+
+MAX_MESSAGE = 100 * 1024 * 1024
+"""Bytes of one message."""
+CONNECT_S, READ_S = 30.0, 3600.0
+
+
+class Client(httpx2.AsyncClient):
+    """Remembers what last went wrong: the transports tell only that something did."""
+
+    def __init__(self, server: MCPServer) -> None:
+        timeout = httpx2.Timeout(CONNECT_S, read=READ_S)
+        super().__init__(headers=dict(server.headers), timeout=timeout)
+        self.fault: httpx2.TransportError | httpx2.Response | None = None
+
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        """Send a request."""
+        try:
+            response = await super().send(request, **options)
+        except httpx2.TransportError as error:
+            self.fault = error
+            raise
+        # A server that has no stream for its own messages, or no sessions to end, says 405.
+        if response.status_code >= 400 and request.method == "POST":
+            self.fault = response
+        return response
+
+
+@contextlib.asynccontextmanager
+async def http_streams(server: MCPServer, client: Client) -> AsyncGenerator[tuple[Any, Any]]:
+    """Connect by streamable HTTP."""
+    async with streamable_http_client(
+        server.url or "", http_client=client, max_sse_event_size=MAX_MESSAGE
+    ) as streams:
+        yield streams
+
+
+@contextlib.asynccontextmanager
+async def sse_streams(server: MCPServer, client: Client) -> AsyncGenerator[tuple[Any, Any]]:
+    """Connect by SSE: messages come in one long response, and go out by POST."""
+    incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    write, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
+    headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
+    async with (
+        incoming, read, write, outgoing,
+        client.stream("GET", server.url or "", headers=headers) as response,
+    ):  # fmt: skip
+        client.fault = response if response.status_code >= 400 else None
+        response.raise_for_status()
+        endpoint: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_receive, server, response, incoming, endpoint)
+            tasks.start_soon(_send, client, endpoint, outgoing, incoming, tasks)
+            try:
+                yield read, write
+            finally:
+                tasks.cancel_scope.cancel()
+
+
+async def _receive(
+    server: MCPServer,
+    response: httpx2.Response,
+    incoming: Any,  # anyio's stream of messages
+    endpoint: "asyncio.Future[str]",
+) -> None:
+    """Read the long response to its end, which is the end of the connection."""
+    async with incoming:
+        with contextlib.suppress(httpx2.HTTPError, anyio.BrokenResourceError):
+            async for event in httpx2.EventSource(response, max_event_size=MAX_MESSAGE):
+                if event.event == "endpoint" and not endpoint.done():
+                    endpoint.set_result(_own_address(server.url or "", event.data))
+                elif event.event == "message" and event.data:
+                    await incoming.send(read_message(event.data))
+
+
+async def _send(
+    client: Client,
+    endpoint: "asyncio.Future[str]",
+    outgoing: Any,  # anyio's streams of messages
+    incoming: Any,
+    tasks: Any,
+) -> None:
+    address = await endpoint
+    async with outgoing:
+        async for message in outgoing:
+            tasks.start_soon(_post, client, address, message, incoming)
+
+
+async def _post(client: Client, address: str, sent: SessionMessage, incoming: Any) -> None:
+    message = sent.message
+    try:
+        response = await client.post(
+            address, json=message.model_dump(by_alias=True, mode="json", exclude_unset=True)
+        )
+        response.raise_for_status()
+    except httpx2.HTTPError as error:
+        if isinstance(message, JSONRPCRequest):
+            why = ErrorData(code=CONNECTION_CLOSED, message=str(error) or type(error).__name__)
+            answer = JSONRPCError(jsonrpc="2.0", id=message.id, error=why)
+            with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+                await incoming.send(SessionMessage(answer))
+
+
+def _own_address(url: str, endpoint: str) -> str:
+    """Return where messages go. ValueError for another server: headers may hold a key."""
+    address = urljoin(url, endpoint)
+    if urlsplit(address)[:2] != urlsplit(url)[:2]:
+        raise ValueError(f"it wants its messages sent to {address}, another server")
+    return address
+
+
+def read_message(data: str) -> SessionMessage | Exception:
+    """Read a message; what is none comes as an exception."""
+    try:
+        return SessionMessage(jsonrpc_message_adapter.validate_json(data, by_name=False))
+    except ValidationError as error:
+        return error

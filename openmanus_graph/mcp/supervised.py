@@ -1,0 +1,355 @@
+"""A server's life: started, watched, restarted when it dies, and closed with the thread.
+
+All of it happens on an event loop of its own, because a session outlives the loops of single runs.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+
+from openmanus_graph.browser.engine import Engine
+from openmanus_graph.errors import ToolError
+from openmanus_graph.mcp.announced import Announced, announced, difference, in_known_order
+from openmanus_graph.mcp.connection import Callbacks, Connection, connected
+from openmanus_graph.mcp.failures import Faults, ServerError
+from openmanus_graph.mcp.open_call import Event, OpenCall
+from openmanus_graph.mcp.results import links_of
+from openmanus_graph.state.mcp_server import MCPServer
+
+PAUSES_S = (0.2, 0.5, 1.0, 2.0, 4.0)
+"""Before each new start of a server that died; after the last one it is given up."""
+STEADY_S = 30.0
+"""A server that lived so long begins again with the first pause."""
+LIST_S, LINK_S, CLOSE_S = 10.0, 10.0, 10.0
+ANSWER_S = 0.2
+"""What a server wrote just before it ended is still read."""
+LINKS = 3
+"""Resources that a result refers to and that are fetched with it."""
+log = logging.getLogger(__name__)
+
+engine = Engine("openmanus-mcp")
+os.register_at_fork(after_in_child=engine.forget)
+
+State = Literal["starting", "up", "down", "gone"]
+
+
+@dataclass(frozen=True, eq=False)
+class News:
+    """Something that the person and the model should hear of once."""
+
+    text: str
+    level: Literal["info", "warning"] = "warning"
+
+
+class Supervised:
+    """A server in use by one thread; a handle of its session."""
+
+    def __init__(self, server: MCPServer, folder: Path, family: "set[Supervised]") -> None:
+        """Begin to start it, without waiting.
+
+        Args:
+            server: Which one.
+            folder: The run's files.
+            family: All servers of the session; they are closed together.
+        """
+        self.server = server
+        self.state: State = "starting"
+        self.tools: tuple[Announced, ...] = ()
+        self.info = ""
+        """What it calls itself, and the version of the protocol."""
+        self.why = ""
+        """Why it is not there."""
+        self.news: list[News] = []
+        self.run: object = None
+        """The run that started it."""
+        self._folder, self._family = folder, family
+        self._connection: Connection | None = None
+        self._calls: dict[OpenCall, asyncio.Task[Any]] = {}
+        """Those that the server has not answered, the newest last."""
+        self._tried, self._changed, self._listed, self._turn = (asyncio.Event() for _ in range(4))
+        self._listed.set()
+        self._remembers = False
+        self._closing = self._mourned = False
+        self._task: asyncio.Task[Any] | None = None
+        engine.begin(self._live)
+        family.add(self)
+
+    async def settled(self) -> None:
+        """Wait until it was started, or that failed, and its list of tools is the newest."""
+        await self._tried.wait()
+        if self._connection is not None and self.server.command is None and self._remembers:
+            self._stale()  # its own messages come by another way than its answers
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LIST_S):
+                await self._listed.wait()
+
+    async def turned(self) -> None:
+        """Wait until it comes, goes or is given up."""
+        await self._turn.wait()
+
+    def begin_call(self, tool: str, args: dict[str, Any]) -> OpenCall:
+        """Call a tool; what happens comes as events."""
+        call = OpenCall()
+        call.task = engine.begin(partial(self._call, call, tool, args))
+        return call
+
+    def held(self) -> str:
+        """Say what the model would lose with the session."""
+        if not self._remembers:
+            return ""
+        return f"the session with the MCP server {self.server.name}, and what it kept in memory"
+
+    def close(self) -> None:
+        """End the server, and begin to end the others of the session."""
+        for one in self._family:
+            engine.begin(one._end)
+        self._family.discard(self)
+        with contextlib.suppress(TimeoutError):
+            engine.call(self._end, CLOSE_S)
+
+    async def _end(self) -> None:
+        if self._task is None or self._task.done():
+            return
+        if not self._closing:
+            self._closing = True
+            self._task.cancel()
+        await asyncio.wait({self._task})
+
+    # From here on, everything runs on the engine's loop.
+
+    async def _live(self) -> None:
+        self._task = asyncio.current_task()
+        try:
+            await self._starts()
+        except asyncio.CancelledError:
+            self.why = "was closed"
+            raise
+        finally:
+            self._set("gone")
+            self._tried.set()
+            self._listed.set()
+
+    async def _starts(self) -> None:
+        failures = 0
+        while not self._closing:
+            began = asyncio.get_running_loop().time()
+            try:
+                await self._once()
+                error = ServerError("ended unexpectedly", lasting=False)
+            except ServerError as caught:
+                error = caught
+            if asyncio.get_running_loop().time() - began > STEADY_S:
+                failures = 0
+            first = not self._tried.is_set()
+            self.why = str(error)
+            if error.lasting or failures == len(PAUSES_S):
+                self._tell(f"{self._name} {error} Its tools cannot be used any more.")
+                self.tools = ()
+                return
+            if first:
+                self._tell(f"{self._name} {self.why.rstrip('.')}. It is tried again.")
+            elif self.state == "up":
+                self._mourn()
+            self._remembers = False
+            self._set("down")
+            self._tried.set()
+            await asyncio.sleep(PAUSES_S[failures])
+            failures += 1
+
+    async def _once(self) -> None:
+        """Start the server and stay with it to its end. ServerError: it did not start."""
+        callbacks = Callbacks(self._elicit, self._sample, self._stale, self._folder)
+        faults = Faults(self.server)
+        clock = asyncio.timeout(self.server.start_timeout_s)
+        try:
+            async with clock, connected(self.server, callbacks, faults) as connection:
+                await self._list(connection)
+                clock.reschedule(None)
+                self._arrived(connection)
+                await self._stay(connection)
+        except TimeoutError as error:
+            if not clock.expired():
+                raise
+            raise faults.explained(error) from error
+        except (MCPError, OSError, EOFError, RuntimeError, ValueError, ExceptionGroup) as error:
+            if self._connection is None:
+                raise faults.explained(error) from error
+            log.info("%s: its connection ended", self._name, exc_info=error)
+        finally:
+            self._connection = None
+
+    def _arrived(self, connection: Connection) -> None:
+        info = connection.session.server_info
+        name = f"{info.name} {info.version}".strip() if info is not None else "unnamed"
+        self.info = f"{name}, protocol {connection.session.protocol_version}"
+        self._connection, self.why, self._mourned = connection, "", False
+        if self._tried.is_set():
+            self._tell(f"{self._name} is there again.", "info")
+        self._set("up")
+        self._tried.set()
+
+    async def _stay(self, connection: Connection) -> None:
+        """Keep the list of tools up to date until the connection ends."""
+        watching = asyncio.ensure_future(connection.watch(self._stale))
+        over = asyncio.ensure_future(connection.ended.wait())
+        try:
+            while not over.done():
+                changed = asyncio.ensure_future(self._changed.wait())
+                await asyncio.wait({over, changed}, return_when=asyncio.FIRST_COMPLETED)
+                changed.cancel()
+                if not over.done():
+                    self._changed.clear()
+                    with contextlib.suppress(MCPError, TimeoutError, ValueError):
+                        async with asyncio.timeout(LIST_S):
+                            await self._list(connection)
+                    if not self._changed.is_set():
+                        self._listed.set()
+        finally:
+            watching.cancel()
+            over.cancel()
+            self._listed.set()
+            await self._cut_off_calls()
+
+    async def _list(self, connection: Connection) -> None:
+        found = announced(self.server, await connection.tools())
+        found = in_known_order(found, self.tools)
+        known_before = self.state != "starting"
+        changes = difference(self.tools, found)
+        self.tools = found if any(changes.values()) else self.tools
+        said = [f"{word}: {', '.join(names)}" for word, names in changes.items() if names]
+        if said and known_before:
+            self._tell(f"{self._name} has changed its tools ({'; '.join(said)}).", "info")
+
+    async def _cut_off_calls(self) -> None:
+        """End the calls that a lost connection leaves without an answer."""
+        if self._calls:
+            await asyncio.sleep(ANSWER_S)
+        for task in self._calls.values():
+            task.cancel()
+
+    async def _call(self, call: OpenCall, tool: str, args: dict[str, Any]) -> None:
+        connection: Connection | None = None
+        try:
+            connection = await self._reached()
+            task = asyncio.current_task()
+            assert task is not None
+            self._calls[call] = task
+            call.put(Event("done", await self._answered(connection, call, tool, args)))
+        except asyncio.CancelledError:
+            died = connection is not None and connection.ended.is_set()
+            error = self._died() if died else ToolError(f"The call of {tool} was cancelled.")
+            call.put(Event("done", error=error))
+            raise
+        except Exception as error:  # noqa: BLE001  # it is told where the call is followed
+            call.put(Event("done", error=error))
+        finally:
+            self._calls.pop(call, None)
+
+    async def _answered(
+        self, connection: Connection, call: OpenCall, tool: str, args: dict[str, Any]
+    ) -> Any:
+        self._remembers = True
+
+        async def reported(progress: float, total: float | None, message: str | None) -> None:
+            of = "" if total is None else f" of {total:g}"
+            call.put(Event("progress", f"{progress:g}{of}{f': {message}' if message else ''}"))
+
+        if connection.faults.client is not None:
+            connection.faults.client.fault = None
+        try:
+            result = await connection.call(tool, args, reported)
+        except MCPError as error:
+            raise self._failed(tool, error, connection) from error
+        for _ in range(3):
+            await asyncio.sleep(0)  # what it announced before it answered is heard first
+        if not self._listed.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LIST_S):
+                    await self._listed.wait()
+        return result, await self._linked(connection, result)
+
+    async def _linked(self, connection: Connection, result: Any) -> list[Any]:
+        found: list[Any] = []
+        for uri in links_of(result)[:LINKS]:
+            with contextlib.suppress(MCPError, TimeoutError, ValueError):
+                async with asyncio.timeout(LINK_S):
+                    found += await connection.read(uri)
+        return found
+
+    async def _reached(self) -> Connection:
+        """Return the connection, once the server is there. ToolError: it will not be."""
+        while self._connection is None or self._connection.ended.is_set():
+            if self.state == "gone":
+                raise ToolError(
+                    f"{self._name} {self.why.rstrip('.')}. Its tools cannot be used: find another "
+                    "way, or say in the answer what is left to do."
+                )
+            await self.turned()
+        return self._connection
+
+    def _failed(self, tool: str, error: MCPError, connection: Connection) -> ToolError:
+        gone = error.code == types.CONNECTION_CLOSED or "Session terminated" in str(error)
+        client = connection.faults.client
+        if gone or (client is not None and client.fault is not None):
+            connection.ended.set()
+            return self._died()
+        if error.code in (types.METHOD_NOT_FOUND, types.INVALID_PARAMS):
+            self._stale()  # perhaps it has other tools now
+        return ToolError(f"{tool} failed: {self._name} answered with an error: {error}.")
+
+    def _mourn(self) -> None:
+        """Tell that the server is gone, once."""
+        if not self._mourned:
+            self._mourned = True
+            self._tell(
+                f"{self._name} ended unexpectedly. It is started again; what it kept in memory "
+                "may be lost."
+            )
+
+    def _died(self) -> ToolError:
+        self._mourn()
+        return ToolError(
+            f"{self._name} ended, or its connection was lost, while the call ran. The call may "
+            "have taken effect in part or in full: look before you repeat it."
+        )
+
+    async def _elicit(self, params: Any) -> types.ElicitResult:
+        answer = await self._asked("ask", params)
+        return answer or types.ElicitResult(action="cancel")
+
+    async def _sample(self, params: Any) -> types.CreateMessageResult | types.ErrorData:
+        answer = await self._asked("sample", params)
+        nobody = types.ErrorData(code=types.INVALID_REQUEST, message="No call is open for that.")
+        return answer or nobody
+
+    async def _asked(self, kind: Literal["ask", "sample"], params: Any) -> Any:
+        """Have the newest open call answer; None when there is none."""
+        if not self._calls:
+            return None
+        event = Event(kind, params)
+        list(self._calls)[-1].put(event)
+        return await asyncio.wrap_future(event.answer)
+
+    def _stale(self) -> None:
+        self._listed.clear()
+        self._changed.set()
+
+    def _tell(self, text: str, level: Literal["info", "warning"] = "warning") -> None:
+        self.news.append(News(text, level))
+
+    def _set(self, state: State) -> None:
+        self.state = state
+        self._turn.set()
+        self._turn = asyncio.Event()
+
+    @property
+    def _name(self) -> str:
+        return f"The MCP server {self.server.name}"

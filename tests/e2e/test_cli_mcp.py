@@ -1,0 +1,161 @@
+"""MCP servers from the command line: configured, tried out, called, and used by agents."""
+
+import json
+import signal
+import sys
+from pathlib import Path
+
+from openmanus_graph import MCPServer
+from tests.support.cli import Cli, until
+from tests.support.mcp_servers import RAW, file_of, raw, sdk_server
+from tests.support.openai_script import Call, Reply
+from tests.support.openai_server import OpenAIServer
+
+TIME = str(Path(sys.executable).with_name("mcp-server-time"))
+
+
+def trusted(cli: Cli, *servers: MCPServer, name: str = "mcp.json", **more: object) -> None:
+    cli.write(name, file_of(*servers, **more))
+    assert cli.run("trust").code == 0
+
+
+def test_a_published_server_is_listed_tested_and_called(bare_cli: Cli) -> None:
+    bare_cli.write("config/mcp.json", file_of(MCPServer("time", command=TIME)))
+    assert "openmanus trust" in bare_cli.run("mcp", "list").stderr
+    assert bare_cli.run("trust").code == 0
+    arguments = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}
+    listed, tested, called, wrong = bare_cli.run_all(
+        ("mcp", "list", "--json"),
+        ("mcp", "test", "time"),
+        ("mcp", "call", "time", "convert_time", json.dumps(arguments)),
+        ("mcp", "call", "time", "convert_time", '{"time": "12:00"}'),
+    )
+    row = json.loads(listed.stdout)
+    assert (listed.code, row["ok"], row["server"]) == (0, True, "time")
+    assert {tool["name"] for tool in row["tools"]} >= {"mcp_time_convert_time"}
+    assert "mcp_time_get_current_time" in tested.stdout
+    assert "21:00" in called.stdout
+    assert (wrong.code, "source_timezone" in wrong.stdout) == (1, True)
+
+
+def test_what_does_not_work_is_said_and_the_rest_is_listed(bare_cli: Cli, tmp_path: Path) -> None:
+    with sdk_server("http", MCP_KEY="right") as server:
+        trusted(
+            bare_cli,
+            raw("good"),
+            raw("exits", "exit"),
+            MCPServer("closed", url="http://127.0.0.1:9/sse"),
+            locked={"url": server.url, "headers": {"Authorization": "Bearer ${WRONG}"}},
+            open={"url": server.url, "headers": {"Authorization": "Bearer ${KEY}"}, "colour": 1},
+            unset={"url": server.url, "headers": {"Authorization": "Bearer ${UNSET}"}},
+            nowhere={
+                "url": f"{server.url}/nowhere",
+                "type": "http",
+                "headers": {"Authorization": "Bearer ${KEY}"},
+            },
+            off={"command": "off", "enabled": False},
+            slow={"command": sys.executable, "args": [RAW, "hang"], "start_timeout_s": 1},
+        )
+        done = bare_cli.run("mcp", "list", env={"WRONG": "wrong", "KEY": "right"})
+    assert done.code == 1
+    for words in ("✓ good", "✓ open", "✗ exits (stdio): ended at once. It said: no config",
+                  "✗ closed (http): at http://127.0.0.1:9/sse cannot be reached", "answered 401",
+                  "check `headers`", "✗ nowhere", "answered 404",
+                  "✗ slow (stdio): did not answer within 1 s"):  # fmt: skip
+        assert words in done.stdout, words
+    assert "mcpServers.open.colour is not known" in done.stderr
+    assert "UNSET is not set" in done.stderr
+    assert "off is switched off" in done.stderr
+    assert "wrong" not in done.stdout + done.stderr
+
+
+def test_wrong_files_and_names_are_wrong_usage(cli: Cli) -> None:
+    wrong = {
+        '{"mcpServers": {"a": {"command": "x",}}}': "not valid JSON",
+        '{"mcpServers": {"a": {"args": "x"}}}': "mcpServers.a.args",
+        '{"mcpServers": {"a": {"command": "x", "url": "y"}}}': "either a command or a url",
+    }
+    paths = [str(cli.write(f"{number}.json", text)) for number, text in enumerate(wrong)]
+    *listed, unknown, bad, none = cli.run_all(
+        *(("mcp", "list", "--config", path) for path in paths),
+        ("run", "x", "--agent", "mcp", "--server", "nosuch"),
+        ("mcp", "call", sys.executable + " x.py", "tool", "no json"),
+        ("run", "x", "--agent", "mcp"),
+    )
+    for done, path, words in zip(listed, paths, wrong.values(), strict=True):
+        assert (done.code, path in done.stderr, words in done.stderr) == (2, True, True)
+    assert (unknown.code, "nosuch" in unknown.stderr) == (2, True)
+    assert (bad.code, "not JSON" in bad.stderr) == (2, True)
+    assert (none.code, "--server" in none.stderr) == (2, True)
+
+
+def test_manus_uses_the_configured_servers_and_others_by_option(
+    cli: Cli, model: OpenAIServer
+) -> None:
+    trusted(cli, raw("a"), raw("b"))
+    model.add(
+        Reply(calls=(Call("mcp_a_echo", {"text": "one"}), Call("mcp_b_echo", {"text": "two"}))),
+        Reply("done"),
+    )
+    done = cli.run("run", "x", "--json")
+    assert (done.code, [event["ok"] for event in done.of("tool_end")]) == (0, [True, True])
+    model.add(Reply("only b"))
+    assert cli.run("run", "x", "--json", "--agent", "mcp", "--server", "b").code == 0
+    offered = {tool["function"]["name"] for tool in model.requests[-1].body["tools"]}
+    assert {name[:6] for name in offered - {"terminate"}} == {"mcp_b_"}
+    model.add(Reply(calls=(Call("mcp_mcp_raw_echo", {"text": "three"}),)), Reply("done"))
+    command = f"{sys.executable} {RAW}"
+    done = cli.run("run", "x", "--json", "--agent", "mcp", "--server", command)
+    assert "three" in done.of("tool_end")[0]["output"]
+
+
+def test_a_server_killed_during_a_call_comes_back_and_pictures_reach_the_model(
+    cli: Cli, model: OpenAIServer
+) -> None:
+    log = cli.root / "log"
+    trusted(cli, raw(env={"MCP_LOG": str(log)}, approval=False))
+    model.add(
+        Reply(calls=(Call("mcp_raw_slow"),)),
+        Reply(calls=(Call("mcp_raw_rich"),)),
+        Reply("done"),
+    )
+    running = cli.start("run", "x", "--agent", "mcp", env={"OPENMANUS_MODEL": "openai:gpt-5-mini"})
+    until(lambda: log.exists() and '"slow"' in log.read_text())
+    (server,) = [one for one in running.family() if RAW in one.cmdline()]
+    server.kill()
+    done = running.finish()
+    assert done.code == 0
+    died, rich = done.of("tool_end")
+    assert (died["ok"], rich["ok"]) == (False, True)
+    assert "look before you repeat it" in died["output"]
+    assert "ended unexpectedly" in json.dumps(model.requests[1].messages)
+    assert "data:image/png;base64" in json.dumps(model.requests[2].messages)
+
+
+def test_a_servers_question_waits_and_is_lost_with_the_process(
+    cli: Cli, model: OpenAIServer
+) -> None:
+    trusted(cli, raw(approval=False))
+    model.add(Reply(calls=(Call("mcp_raw_ask"),)), Reply("done"))
+    asked = cli.run("run", "x", "--agent", "mcp", "--thread", "t", "--json")
+    assert (asked.code, asked.final["stop_reason"]) == (4, "question")
+    assert "How many?" in asked.final["answer"]
+    lost = cli.run("resume", "t", "--answer", "3", "--json")
+    assert (lost.code, lost.final["stop_reason"]) == (4, "unknown_outcome")
+    done = cli.run("resume", "t", "--answer", "it was 3", "--json")
+    assert (done.code, "it was 3" in done.of("tool_end")[0]["output"]) == (0, True)
+
+
+def test_ctrl_c_leaves_no_server_behind(cli: Cli, model: OpenAIServer) -> None:
+    log = cli.root / "log"
+    trusted(cli, raw(env={"MCP_LOG": str(log)}, approval=False))
+    model.add(Reply(calls=(Call("mcp_raw_slow"),)))
+    running = cli.start("run", "x", "--agent", "mcp")
+    until(lambda: log.exists() and '"slow"' in log.read_text())
+    servers = [one for one in running.family() if RAW in one.cmdline()]
+    running.signal(signal.SIGINT)
+    running.wait_for_kind("notice")
+    running.signal(signal.SIGINT)
+    assert running.finish().code == 130
+    assert "notifications/cancelled" in log.read_text()
+    until(lambda: not any(one.is_running() for one in servers))

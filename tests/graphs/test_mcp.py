@@ -1,0 +1,369 @@
+"""Agents with the tools of real MCP servers: processes over all three transports."""
+
+import asyncio
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from blockbuster import BlockBuster, blockbuster_ctx
+from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command
+
+from openmanus_graph import ConfigError, MCPServer, build_manus_graph, build_mcp_graph, open_session
+from openmanus_graph.mcp import supervised
+from tests.support.cli import until
+from tests.support.graphs import Answer, Ran, calls, run_graph, scripted
+from tests.support.mcp_servers import Kind, raw, sdk_server
+
+THREAD: RunnableConfig = {"configurable": {"thread_id": "t"}}
+
+
+@pytest.fixture(autouse=True)
+def blockbuster() -> Iterator[BlockBuster]:
+    """Fail when our code blocks an event loop, the servers' own included."""
+    with blockbuster_ctx("openmanus_graph") as detector:
+        yield detector
+
+
+async def run_mcp(*answers: Answer, servers: list[MCPServer], **more: Any) -> Ran:
+    """Run the MCP agent on its own thread; its servers are closed when it is over."""
+    graph = build_mcp_graph(extra_tools=servers, checkpointer=InMemorySaver())
+    async with open_session("t"):
+        return await run_graph(graph, *answers, config=THREAD, policy="auto", **more)
+
+
+def seen_tools(ran: Ran) -> list[dict[str, Any]]:
+    """Return the schemas of each request's tools, by name."""
+    return [
+        {tool["function"]["name"]: tool["function"]["parameters"] for tool in tools}
+        for options in ran.model.options
+        if (tools := options.get("tools"))
+    ]
+
+
+def notices(ran: Ran) -> str:
+    return "\n".join(event["text"] for event in ran.events if event["type"] == "notice")
+
+
+def last(messages: list[BaseMessage]) -> str:
+    return messages[-1].text
+
+
+def children() -> list[psutil.Process]:
+    found = psutil.Process().children(recursive=True)
+    return [
+        child
+        for child in found
+        if child.status() != psutil.STATUS_ZOMBIE and any("mcp_" in one for one in child.cmdline())
+    ]
+
+
+@pytest.mark.parametrize("kind", ["stdio", "http", "sse"])
+async def test_a_server_made_with_the_sdk_does_all_it_can(kind: Kind, tmp_path: Path) -> None:
+    requests: list[list[BaseMessage]] = []
+
+    def grown(messages: list[BaseMessage]) -> AIMessage:
+        requests.append(messages)
+        return calls(("mcp_sdk_grown", {}), ("mcp_sdk_much", {"size": 20_000_000}))
+
+    with sdk_server(kind) as server:
+        graph = build_mcp_graph(extra_tools=[server], checkpointer=InMemorySaver())
+        model = scripted(
+            calls(("mcp_sdk_count", {"upto": 3})),
+            calls(("mcp_sdk_think", {"question": "what is 2 + 2?"})),
+            "four",
+            calls(("mcp_sdk_grow", {})),
+            grown,
+            calls(("mcp_sdk_picture", {})),
+            calls(("mcp_sdk_greet", {})),
+            "done",
+        )
+        async with open_session("t"):
+            asked = await run_graph(graph, model=model, config=THREAD)
+            (waiting,) = (await graph.aget_state(THREAD)).interrupts
+            assert "Who are you?" in waiting.value["question"]
+            ran = await run_graph(graph, model=model, task=Command(resume="Ada"), config=THREAD)
+    counted, thought, grew, small, big, picture, greeted = ran.results()
+    assert "counted to 3" in counted
+    assert "mcp_sdk_count: 1 of 3: at 1" in notices(asked)
+    assert "four" in thought
+    assert "grew" in grew
+    assert "new: grown" in last(requests[0])
+    assert "grown up" in small
+    assert "BEGINxxx" in big
+    assert "xxxEND" in big
+    assert len(big) < 10_000
+    assert "hello Ada" in greeted
+    assert "said once" not in last(model.requests[-1])
+    (image,) = (file["path"] for file in ran.values["artifacts"])
+    assert image.endswith(".png")
+    assert image in picture
+    usage = ran.values["usage"]
+    assert usage["model_calls"] == 8, "the server's question is counted with the run's own"
+
+
+async def test_names_results_and_arguments_are_as_promised(tmp_path: Path) -> None:
+    ran = await run_mcp(
+        calls(("mcp_raw_rich", {}), ("mcp_raw_fail", {}), ("mcp_raw_refuse", {})),
+        calls(
+            ("mcp_raw_picky", {"a": "no number"}),
+            ("mcp_raw_picky", {"a": 1}),
+            ("mcp_raw_nonsense", {"anything": [1]}),
+            ("mcp_raw_junk", {}),
+        ),
+        "done",
+        servers=[raw()],
+    )
+    rich, fail, refuse, wrong, right, nonsense, junk = ran.results()
+    for part in ("words", "image/png", "audio/wav", "inside", "b.bin", "Resource link: linked",
+                 "what was linked", '"answer": 42'):  # fmt: skip
+        assert part in rich
+    assert len([file for file in ran.values["artifacts"] if file["path"] in rich]) == 3
+    assert "untrusted" in rich
+    statuses = [m.status for m in ran.messages if m.type == "tool"]
+    assert statuses[:3] == ["success", "error", "error"]
+    assert "the disk is full" in fail
+    assert "I do not know that" in refuse
+    assert "was not run" in wrong
+    assert '{"a": 1}' in right
+    assert '{"anything": [1]}' in nonsense
+    assert "after the junk" in junk
+    shown = seen_tools(ran)[0]
+    assert "terminate" in shown
+    assert set(shown) - {"terminate"} == {name for name in shown if name.startswith("mcp_raw_")}
+    picky = shown["mcp_raw_picky"]
+    assert picky["type"] == "object"
+    assert set(picky["properties"]) == {"a", "b"}
+    assert not {"anyOf", "$ref"} & set(picky)
+    assert shown["mcp_raw_nonsense"] == {"type": "object", "properties": {}}
+
+
+async def test_a_changed_list_is_callable_at_the_next_step_and_told_once() -> None:
+    texts: list[str] = []
+
+    def then(*made: tuple[str, dict[str, Any]]) -> Answer:
+        def answer(messages: list[BaseMessage]) -> AIMessage:
+            texts.append(last(messages))
+            return calls(*made) if made else AIMessage("done")
+
+        return answer
+
+    ran = await run_mcp(
+        calls(("mcp_raw_change", {}), ("mcp_raw_old", {})),
+        then(("mcp_raw_fresh", {}), ("mcp_raw_old", {}), ("mcp_raw_shifty", {"n": "x"})),
+        then(("mcp_raw_shifty", {"n": 3})),
+        then(),
+        servers=[raw()],
+    )
+    before, after, *rest = seen_tools(ran)
+    assert "mcp_raw_old" in before
+    assert "mcp_raw_fresh" not in before
+    assert "mcp_raw_old" not in after
+    assert list(after)[-1] == "mcp_raw_fresh"
+    assert after["mcp_raw_shifty"]["properties"] == {"n": {"type": "integer"}}
+    assert rest[0] == after
+    assert "new: fresh; gone: old; changed: shifty" in texts[0]
+    assert "fresh" not in texts[1]
+    fresh, wrong, gone, right = ran.results()[2:]
+    assert "fresh {}" in fresh
+    assert "There is no tool 'mcp_raw_old'" in gone
+    assert "was not run" in wrong
+    assert '{"n": 3}' in right
+
+
+async def test_a_server_that_dies_is_started_again_and_the_model_is_told() -> None:
+    texts: list[str] = []
+
+    def again(messages: list[BaseMessage]) -> AIMessage:
+        texts.append(last(messages))
+        return calls(("mcp_raw_pay", {"text": "later"}))
+
+    ran = await run_mcp(
+        calls(
+            ("mcp_raw_pay", {"text": "first"}),
+            ("mcp_raw_die", {}),
+            ("mcp_other_echo", {"text": "here"}),
+        ),
+        again,
+        "done",
+        servers=[raw(), raw("other")],
+    )
+    first, died, other, later = ran.results()
+    assert "may have taken effect" in died
+    assert "here" in other
+    assert "ended unexpectedly" in texts[0]
+    assert "pid" in later
+    assert first.split("pid")[1] != later.split("pid")[1]
+    assert seen_tools(ran)[0] == seen_tools(ran)[1]
+    assert not children()
+
+
+async def test_servers_that_do_not_start_are_reported_and_the_rest_works(tmp_path: Path) -> None:
+    bad = [
+        MCPServer("nothere", command=str(tmp_path / "nothere")),
+        raw("exits", "exit"),
+        raw("hangs", "hang", start_timeout_s=1),
+        raw("junk", "junk", start_timeout_s=1),
+        MCPServer("nobody", url="http://127.0.0.1:9/mcp"),
+    ]
+    texts: list[str] = []
+
+    def then(messages: list[BaseMessage]) -> AIMessage:
+        texts.append(last(messages))
+        return calls(("mcp_raw_echo", {"text": "still here"}))
+
+    ran = await run_mcp(then, "done", servers=[*bad, raw()])
+    assert "still here" in ran.results()[0]
+    for words in (
+        "nothere cannot be started",
+        "exits ended at once. It said: no configuration found",
+        "hangs did not answer within 1 s",
+        "junk did not answer within 1 s",
+        "nobody at http://127.0.0.1:9/mcp cannot be reached",
+    ):
+        assert words in notices(ran)
+        assert words in texts[0]
+    assert not children()
+
+
+async def test_the_agent_ends_when_its_servers_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervised, "PAUSES_S", (0.01,))
+    ran = await run_mcp("never asked", servers=[raw("exits", "exit")])
+    assert (ran.values["status"], ran.values["stop_reason"]) == ("failed", "error")
+    assert "No MCP server is left" in ran.values["answer"]
+    assert not ran.model.requests
+
+
+async def test_an_agent_without_servers_is_refused() -> None:
+    with pytest.raises(ConfigError, match="--server"):
+        await run_mcp("x", servers=[])
+
+
+async def test_a_call_that_is_cancelled_is_cancelled_at_the_server(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    server = raw(env={"MCP_LOG": str(log)})
+    running = asyncio.ensure_future(run_mcp(calls(("mcp_raw_slow", {})), servers=[server]))
+    await asyncio.to_thread(until, lambda: log.exists() and '"slow"' in log.read_text())
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    until(lambda: "notifications/cancelled" in log.read_text())
+    assert not children()
+
+
+async def test_a_call_that_takes_too_long_is_cut_off_and_the_run_goes_on() -> None:
+    from openmanus_graph.tools import run_call
+
+    server = raw(timeout_s=0.5)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run_call, "GRACE_S", 0.1)
+        ran = await run_mcp(
+            calls(("mcp_raw_slow", {})), calls(("mcp_raw_echo", {"text": "on"})), "done",
+            servers=[server],
+        )  # fmt: skip
+    slow, echo = ran.results()
+    assert "cut off after 0.6 s" in slow
+    assert "on" in echo
+
+
+async def test_a_wrong_answer_to_a_servers_question_is_asked_again() -> None:
+    graph = build_mcp_graph(extra_tools=[raw()], checkpointer=InMemorySaver())
+    model = scripted(calls(("mcp_raw_ask", {})), "done")
+    async with open_session("t"):
+        await run_graph(graph, model=model, config=THREAD, policy="auto")
+        await run_graph(
+            graph, model=model, task=Command(resume="many"), config=THREAD, policy="auto"
+        )
+        (waiting,) = (await graph.aget_state(THREAD)).interrupts
+        assert "cannot be passed on" in waiting.value["question"]
+        ran = await run_graph(
+            graph, model=model, task=Command(resume="7"), config=THREAD, policy="auto"
+        )
+    assert '"n": 7' in ran.results()[0]
+    assert ran.values["answer"] == "done"
+
+
+async def test_the_outcome_is_unknown_where_the_open_call_is_lost() -> None:
+    saver = InMemorySaver()
+    graph = build_mcp_graph(extra_tools=[raw()], checkpointer=saver)
+    model = scripted(calls(("mcp_raw_ask", {})), "done")
+    async with open_session("t"):
+        await run_graph(graph, model=model, config=THREAD, policy="auto")
+    # The session is closed, as the process's end would close it.
+    await run_graph(graph, model=model, task=Command(resume="7"), config=THREAD, policy="auto")
+    (waiting,) = (await graph.aget_state(THREAD)).interrupts
+    assert waiting.value["kind"] == "unknown_outcome"
+    async with open_session("t"):
+        ran = await run_graph(
+            graph, model=model, task=Command(resume="reject"), config=THREAD, policy="auto"
+        )
+    assert "decided not to repeat" in ran.results()[0]
+
+
+async def test_calls_with_external_effects_are_asked_about_unless_configured_otherwise() -> None:
+    async def waits(server: MCPServer, *made: tuple[str, dict[str, Any]]) -> bool:
+        graph = build_mcp_graph(extra_tools=[server], checkpointer=InMemorySaver())
+        async with open_session("t"):
+            await run_graph(graph, calls(*made), "done", config=THREAD)
+            return bool((await graph.aget_state(THREAD)).interrupts)
+
+    pay, echo = ("mcp_raw_pay", {"text": "x"}), ("mcp_raw_echo", {"text": "x"})
+    assert await waits(raw(), pay)
+    assert not await waits(raw(), echo), "its server says that it only reads"
+    assert not await waits(raw(approval=False), pay)
+    assert not await waits(raw(effects={"p*": "pure"}), pay)
+    assert await waits(raw(effects={"*": "external"}), echo)
+
+
+async def test_only_tools_that_are_let_through_are_offered() -> None:
+    server = raw(allow=("e*", "pay", "die"), deny=("die",))
+    ran = await run_mcp("done", servers=[server])
+    assert set(seen_tools(ran)[0]) == {"mcp_raw_echo", "mcp_raw_pay", "terminate"}
+
+
+async def test_manus_offers_servers_tools_beside_its_own_and_warns_of_very_many() -> None:
+    servers = [raw("a", "many"), raw("b")]
+    graph = await asyncio.to_thread(build_manus_graph, extra_tools=servers)
+    ran = await run_graph(graph, "done")
+    names = list(seen_tools(ran)[0])
+    assert names.index("terminate") < names.index("mcp_a_echo") < names.index("mcp_b_echo")
+    assert "mcp_a_extra_199" in names
+    assert "MCP servers offer 228 tools" in notices(ran)
+    assert not children(), "a run without a thread closes what it has opened"
+
+
+async def test_a_session_is_kept_over_the_runs_of_a_thread() -> None:
+    graph = build_mcp_graph(extra_tools=[raw()], checkpointer=InMemorySaver())
+    found: list[str] = []
+    async with open_session("t"):
+        for text in ("one", "two"):
+            ran = await run_graph(
+                graph, calls(("mcp_raw_pay", {"text": text})), "done",
+                config=THREAD, task=text, policy="auto",
+            )  # fmt: skip
+            found.append(ran.results()[-1].split("pid")[1].split()[0])
+        assert len(children()) == 1
+    assert found[0] == found[1]
+    assert not children()
+
+
+async def test_servers_get_their_own_variables_and_none_of_ours(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    server = raw(env={"MCP_LOG": str(tmp_path / "log"), "OWN": "yes"})
+    graph = build_mcp_graph(extra_tools=[server], checkpointer=InMemorySaver())
+    async with open_session("t"):
+        await run_graph(graph, "done", config=THREAD)
+        (child,) = children()
+        environment: Mapping[str, str] = child.environ()
+        assert environment["OWN"] == "yes"
+        assert "sk-secret" not in json.dumps(dict(environment))
+        assert "PATH" in environment
+        assert os.environ["OPENAI_API_KEY"] == "sk-secret"

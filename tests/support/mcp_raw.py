@@ -1,0 +1,175 @@
+"""A small MCP server over pipes, written by hand: starts at once, and does wrong what it is told.
+
+`python mcp_raw.py [WAY]`: `exit`, `hang` and `junk` are ways of not starting. It keeps a log of
+what it was sent in the file that `MCP_LOG` names.
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+TEXT: dict[str, Any] = {"type": "object", "properties": {"text": {"type": "string"}}}
+NOTHING: dict[str, Any] = {"type": "object", "properties": {}}
+PIXEL = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJg"
+    "gg=="
+)
+
+
+def tool(name: str, schema: Any = None, **more: Any) -> dict[str, Any]:
+    return {"name": name, "description": f"Does {name}.", "inputSchema": schema or NOTHING, **more}
+
+
+tools: dict[str, dict[str, Any]] = {
+    made["name"]: made
+    for made in [
+        tool("echo", {**TEXT, "required": ["text"]}, annotations={"readOnlyHint": True}),
+        tool("pay", TEXT),
+        tool("die"),
+        tool("slow"),
+        tool("change"),
+        tool("shifty", TEXT),
+        tool("old"),
+        tool("fail"),
+        tool("refuse"),
+        tool("rich"),
+        tool("ask"),
+        tool("junk"),
+        tool("picky", {"anyOf": [{"$ref": "#/$defs/A"}, {"$ref": "#/$defs/B"}], "$defs": {
+            "A": {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]},
+            "B": {"type": "object", "properties": {"b": {"type": "string"}}, "required": ["b"]},
+        }}),
+        tool("nonsense", {"type": "no such type", "properties": 7}),
+    ]
+}  # fmt: skip
+WAY = sys.argv[1] if len(sys.argv) > 1 else ""
+
+
+def send(**message: Any) -> None:
+    sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+    sys.stdout.flush()
+
+
+def said(text: str, **more: Any) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": text}], **more}
+
+
+def read() -> dict[str, Any]:
+    line = sys.stdin.readline()
+    if not line:
+        sys.exit(0)
+    if path := os.environ.get("MCP_LOG"):
+        with open(path, "a", encoding="utf-8") as log:  # noqa: PTH123  # starts faster
+            log.write(line)
+    message: dict[str, Any] = json.loads(line)
+    return message
+
+
+def rich() -> dict[str, Any]:
+    blob = {"uri": "res://b.bin", "mimeType": "application/x-thing", "blob": "AAEC"}
+    return {
+        "content": [
+            {"type": "text", "text": "words"},
+            {"type": "image", "data": PIXEL, "mimeType": "image/png"},
+            {"type": "audio", "data": "AAEC", "mimeType": "audio/wav"},
+            {"type": "resource", "resource": {"uri": "res://a", "text": "inside"}},
+            {"type": "resource", "resource": blob},
+            {"type": "resource_link", "uri": "res://linked", "name": "linked"},
+        ],
+        "structuredContent": {"answer": 42},
+    }
+
+
+def change() -> dict[str, Any]:
+    tools.pop("old", None)
+    tools["fresh"] = tool("fresh")
+    tools["shifty"] = tool("shifty", {"type": "object", "properties": {"n": {"type": "integer"}}})
+    send(method="notifications/tools/list_changed")
+    return said("changed")
+
+
+def ask() -> dict[str, Any]:
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    params = {"message": "How many?", "requestedSchema": schema}
+    send(id="q", method="elicitation/create", params=params)
+    while (message := read()).get("id") != "q":
+        pass
+    return said(json.dumps(message.get("result") or message.get("error")))
+
+
+def slow(call_id: Any) -> dict[str, Any]:
+    send(method="notifications/progress", params={"progressToken": call_id, "progress": 1})
+    while (message := read()).get("method") != "notifications/cancelled":
+        send(id=message.get("id"), result={})
+    return said("late")
+
+
+def called(call_id: Any, name: str, args: dict[str, Any]) -> dict[str, Any]:
+    if name == "slow":
+        return slow(call_id)
+    if name in DEEDS:
+        return DEEDS[name]()
+    return said(args["text"] if name == "echo" else f"{name} {json.dumps(args)} pid {os.getpid()}")
+
+
+def die() -> dict[str, Any]:
+    sys.stderr.write("I cannot go on\n")
+    os._exit(3)
+
+
+def junk() -> dict[str, Any]:
+    sys.stdout.write("this is not JSON\n{}\n[1, 2]\n")
+    return said("after the junk")
+
+
+def fail() -> dict[str, Any]:
+    return said("the disk is full", isError=True)
+
+
+DEEDS: dict[str, Callable[[], dict[str, Any]]] = {
+    "die": die, "change": change, "fail": fail, "rich": rich, "ask": ask, "junk": junk,
+}  # fmt: skip
+
+
+def answer(message: dict[str, Any]) -> None:
+    params: dict[str, Any] = message.get("params") or {}
+    result: dict[str, Any]
+    match message.get("method"):
+        case "initialize":
+            version, info = params["protocolVersion"], {"name": "raw", "version": "1"}
+            result = {"protocolVersion": version, "serverInfo": info, "capabilities": {"tools": {}}}
+        case "tools/list":
+            result = {"tools": [*tools.values(), *many()]}
+        case "resources/read":
+            result = {"contents": [{"uri": params["uri"], "text": "what was linked"}]}
+        case "tools/call" if params["name"] in tools and params["name"] != "refuse":
+            result = called(message["id"], params["name"], params.get("arguments") or {})
+        case _:
+            send(id=message["id"], error={"code": -32602, "message": "I do not know that"})
+            return
+    send(id=message["id"], result=result)
+
+
+def many() -> list[dict[str, Any]]:
+    return [tool(f"extra_{n}") for n in range(200)] if WAY == "many" else []
+
+
+def main() -> None:
+    if WAY == "exit":
+        sys.exit("no configuration found")
+    if WAY == "junk":
+        sys.stdout.write("Welcome!\n")
+        sys.stdout.flush()
+    if WAY in ("hang", "junk"):
+        time.sleep(600)
+    while True:
+        message = read()
+        if "id" in message and "method" in message:
+            answer(message)
+
+
+if __name__ == "__main__":
+    main()

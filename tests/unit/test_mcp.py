@@ -1,0 +1,150 @@
+"""What the MCP client decides by pure functions: names, schemas, answers, and what is loaded."""
+
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from openmanus_graph import Context, MCPServer
+from openmanus_graph.config import resolve_settings
+from openmanus_graph.mcp.announced import plain_line
+from openmanus_graph.mcp.elicitation import Answer, question_text, read_answer
+from openmanus_graph.mcp.names import LONGEST, tool_name
+from openmanus_graph.mcp.schemas import MAX_CHARS, for_checking, for_models, is_schema, problems_of
+from openmanus_graph.schemas import schema_checker
+
+
+def test_names_are_readable_valid_short_stable_and_never_shared() -> None:
+    assert tool_name("time", "now") == "mcp_time_now"
+    odd = [("a" * 80, "x"), ("a" * 80, "y"), ("ä b", "c/d"), ("ö b", "c/d"), ("s", "t" * 90)]
+    names = [tool_name(*one) for one in odd]
+    assert len(set(names)) == len(odd)
+    assert all(len(name) <= LONGEST for name in names)
+    assert all(name.replace("_", "").replace("-", "").isascii() for name in names)
+    assert names == [tool_name(*one) for one in odd]
+    first = tool_name("a", "b_c")
+    second = tool_name("a_b", "c", {first})
+    assert first == "mcp_a_b_c"
+    assert second.startswith("mcp_a_b_c_")
+
+
+def test_schemas_are_made_fit_for_models_and_checked_as_they_are() -> None:
+    schema: dict[str, Any] = {
+        "$ref": "#/$defs/Args",
+        "$defs": {
+            "Args": {
+                "type": "object",
+                "properties": {"kind": {"$ref": "#/$defs/Kind"}, "pattern": {"type": "string"}},
+                "required": ["kind"],
+            },
+            "Kind": {"enum": ["a", "b"]},
+        },
+    }
+    shown = for_models(schema)
+    assert shown["type"] == "object"
+    assert "$ref" not in shown
+    assert shown["properties"]["kind"] == {"$ref": "#/$defs/Kind"}
+    assert shown["required"] == ["kind"]
+    assert not problems_of(schema_checker(for_checking(schema)), {"kind": "a"})
+    assert problems_of(schema_checker(for_checking(schema)), {"kind": "c"})
+    assert "pattern" in for_checking(schema)["$defs"]["Args"]["properties"]
+
+
+@pytest.mark.parametrize(
+    "schema", [None, 7, [], {"type": "string"}, {"type": 7}, {"properties": "x"}, {"type": "obj"}]
+)
+def test_what_is_no_schema_is_told_from_what_is_one(schema: object) -> None:
+    assert not is_schema(schema)
+    assert is_schema({})
+
+
+def test_hostile_schemas_neither_hang_nor_fetch_nor_raise() -> None:
+    slow = {"properties": {"a": {"type": "string", "pattern": "(a+)+$"}}}
+    assert not problems_of(schema_checker(for_checking(slow)), {"a": "a" * 60 + "!"})
+    assert not problems_of(schema_checker({"$ref": "http://127.0.0.1:9/schema"}), {"a": 1})
+    assert not problems_of(schema_checker({"$ref": "#"}), {"a": 1})
+    assert (
+        for_models({"$ref": "#/$defs/A", "$defs": {"A": {"$ref": "#/$defs/A"}}})["properties"] == {}
+    )
+    huge = {
+        "properties": {f"p{n}": {"type": "string", "description": "x" * 500} for n in range(150)}
+    }
+    assert len(str(for_models(huge))) < MAX_CHARS
+    assert len(for_models(huge)["properties"]) == 150
+
+
+def test_descriptions_are_cut_and_cannot_hide_anything() -> None:
+    assert plain_line("a\x1b[31mb\u202ec\u200bd") == "a[31mbcd"
+    assert len(plain_line("x" * 9000)) < 2100
+
+
+def elicited(**properties: Any) -> Any:
+    schema = {"type": "object", "properties": properties, "required": list(properties)}
+    return SimpleNamespace(message="Well?", requested_schema=schema)
+
+
+@pytest.mark.parametrize(
+    ("params", "value", "expected"),
+    [
+        (elicited(n={"type": "integer"}), "3", Answer("accept", {"n": 3})),
+        (elicited(b={"type": "boolean"}), "no", Answer("accept", {"b": False})),
+        (elicited(s={"type": "string"}), "decline", Answer("decline")),
+        (elicited(s={"type": "string"}), {"decisions": [{"type": "reject"}]}, Answer("decline")),
+        (elicited(), "yes", Answer("accept", {})),
+        (
+            elicited(a={"type": "string"}, b={"type": "number"}),
+            '{"a": "x", "b": 1.5}',
+            Answer("accept", {"a": "x", "b": 1.5}),
+        ),
+        (SimpleNamespace(message="Go", url="http://x"), "done", Answer("accept")),
+    ],
+)
+def test_a_persons_words_become_a_servers_answer(params: Any, value: Any, expected: Answer) -> None:
+    assert read_answer(params, value) == expected
+
+
+def test_an_answer_that_does_not_fit_is_said_to_be_wrong() -> None:
+    assert isinstance(read_answer(elicited(n={"type": "integer"}), "many"), str)
+    assert isinstance(read_answer(elicited(a={}, b={}), "just text"), str)
+    text = question_text("s", "t", elicited(n={"enum": ["x", "y"]}), "a JSON object is needed")
+    assert "That cannot be passed on" in text
+    assert "one of x, y" in text
+
+
+def test_servers_of_all_files_are_merged_and_the_most_important_wins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOKEN", "t0")
+    home = tmp_path / "config" / "openmanus"
+    home.mkdir(parents=True)
+    (home / "mcp.json").write_text(
+        '{"mcpServers": {"a": {"command": "theirs"}, "b": {"type": "streamable-http",'
+        ' "url": "http://h/${TOKEN}", "headers": {"X": "${NONE:-none}"}}}}'
+    )
+    mine = tmp_path / "mine.toml"
+    mine.write_text('[mcp.servers.a]\ncommand = "mine"\nargs = [1]\ntimeout = 5\nallow = ["x*"]\n')
+    context = Context(model="openai:m", base_url="http://127.0.0.1:9", config=str(mine))
+    a, b = resolve_settings(context, "t").mcp_servers
+    assert a == MCPServer("a", command="mine", args=("1",), timeout_s=5, allow=("x*",))
+    assert (b.url, b.transport, dict(b.headers)) == ("http://h/t0", "http", {"X": "none"})
+    assert "t0" not in repr(MCPServer("c", url="http://h", headers={"X": "t0"}))
+
+
+def test_without_servers_no_mcp_module_is_loaded() -> None:
+    code = (
+        "import asyncio, sys\n"
+        "from openmanus_graph import build_manus_graph\n"
+        "from openmanus_graph.testing import ScriptedChatModel\n"
+        "from openmanus_graph import Context\n"
+        "graph = build_manus_graph()\n"
+        "context = Context(model=ScriptedChatModel(['done']), workspace='w')\n"
+        "task = {'messages': [('user', 'x')]}\n"
+        "print(asyncio.run(graph.ainvoke(task, context=context))['answer'])\n"
+        "print([m for m in sys.modules if m.partition('.')[0] in ('mcp', 'mcp_types')"
+        " or m.startswith('openmanus_graph.mcp')])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n")[:2] == ["done", "[]"]
