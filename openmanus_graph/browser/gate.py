@@ -63,9 +63,11 @@ class Gate:
 
         with contextlib.suppress(Error):  # it is gone, or is drawn in its parent's process
             session = await page.context.new_cdp_session(place)
-            session.on(
-                "Fetch.requestPaused", lambda event: self._work.keep(self._paused(session, event))
-            )
+
+            def paused(event: dict[str, Any]) -> None:
+                self._work.keep(self._paused(session, event))
+
+            session.on("Fetch.requestPaused", paused)
             await session.send("Fetch.enable", {"patterns": [{"urlPattern": "*"}]})
 
     async def _paused(self, session: "CDPSession", event: dict[str, Any]) -> None:

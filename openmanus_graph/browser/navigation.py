@@ -124,15 +124,16 @@ async def _moved(window: Window, tab: Tab, work: Any, where: str) -> str:
 
 
 async def _opened(tab: Tab, address: str) -> None:
-    """Go there, once more if the error page of an earlier try comes in between."""
+    """Go there, again if the error page of an earlier try comes in between."""
     from playwright.async_api import Error
 
-    try:
-        await tab.page.goto(address, wait_until="commit", timeout=ANSWER_S * 1000)
-    except Error as error:
-        if "interrupted by another navigation" not in error.message:
-            raise
-        await tab.page.goto(address, wait_until="commit", timeout=ANSWER_S * 1000)
+    for last in (False, False, True):
+        try:
+            await tab.page.goto(address, wait_until="commit", timeout=ANSWER_S * 1000)
+            return
+        except Error as error:
+            if last or "interrupted by another navigation" not in error.message:
+                raise
 
 
 async def stop_loading(tab: Tab) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -37,7 +37,7 @@ def site() -> Iterator[PageServer]:
 
 
 @asynccontextmanager
-async def somebodys_chromium(folder: Path) -> AsyncIterator[int]:
+async def somebodys_chromium(folder: Path) -> AsyncGenerator[int]:
     """Start a Chromium that can be told what to do, and give its port."""
     program = [str(find_browser(None)), "--headless", "--no-sandbox", "--remote-debugging-port=0",
                f"--user-data-dir={folder}"]  # fmt: skip
@@ -53,7 +53,7 @@ async def somebodys_chromium(folder: Path) -> AsyncIterator[int]:
 
 
 @asynccontextmanager
-async def reached_at(host: str, port: int) -> AsyncIterator[str]:
+async def reached_at(host: str, port: int) -> AsyncGenerator[str]:
     """Give the address of a port of this machine as seen from elsewhere."""
 
     async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -76,7 +76,7 @@ async def reached_at(host: str, port: int) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def closed_later(use: Browsing) -> AsyncIterator[None]:
+async def closed_later(use: Browsing) -> AsyncGenerator[None]:
     """Close a thread's browser while this loop goes on: the way there may lead through it."""
     try:
         yield
@@ -135,7 +135,7 @@ def server_options(tmp_path: Path) -> Path:
 
 
 @asynccontextmanager
-async def playwright_server(options: Path) -> AsyncIterator[str]:
+async def playwright_server(options: Path) -> AsyncGenerator[str]:
     """Start a Playwright server with a Chromium and give its address."""
     program = [*compute_driver_executable(), "launch-server", "--browser", "chromium",
                "--config", str(options)]  # fmt: skip

@@ -39,11 +39,12 @@ async def click_at(view: PageView, x: float, y: float) -> str:
 
 async def hover(view: PageView, index: int) -> str:
     """Move the pointer over an element."""
+    place = await view.with_element(index, locate)
     for _ in range(_HOVERS):
-        place = await view.with_element(index, locate)
         await view.act(view.page.mouse.move(place.x, place.y))
         if await _under_pointer(place):
             break
+        place = await view.with_element(index, locate)
     return f"The pointer is over {place.target.label}."
 
 
