@@ -10,6 +10,7 @@ from openmanus_graph.imports import large_import
 
 if TYPE_CHECKING:
     from openmanus_graph.agents import register_agent
+    from openmanus_graph.closing import close
     from openmanus_graph.errors import ConfigError, ToolError
     from openmanus_graph.graphs.browser import build_browser_graph
     from openmanus_graph.graphs.data_analysis import build_data_analysis_graph
@@ -37,6 +38,7 @@ __all__ = [
     "build_planner_graph",
     "build_planning_graph",
     "build_swe_graph",
+    "close",
     "manus_tool",
     "open_session",
     "register_agent",
@@ -60,6 +62,7 @@ _HOMES = {
     "manus_tool": "openmanus_graph.tools.declaration",
     "open_session": "openmanus_graph.registry",
     "tell": "openmanus_graph.inbox",
+    "close": "openmanus_graph.closing",
 }
 
 

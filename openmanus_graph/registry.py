@@ -36,6 +36,8 @@ CHECKPOINTER_KEY = "__pregel_checkpointer"
 
 @dataclass
 class _Entry:
+    thread: str
+    """Names the default workspace."""
     lasting: bool
     """A thread's session outlives its runs."""
     session: Session | None = None
@@ -117,7 +119,7 @@ async def spent_beside(config: RunnableConfig) -> Progress:
 async def open_session(thread: str) -> AsyncGenerator[None]:
     """Own a thread: its kernel, shell and browser stay open until the last owner leaves."""
     with _lock:
-        entry = _entries.setdefault(thread, _Entry(lasting=True))
+        entry = _entries.setdefault(thread, _Entry(thread, lasting=True))
         entry.owners += 1
     try:
         yield
@@ -159,14 +161,15 @@ class SessionKeeper(AsyncCallbackHandler):
             _places[run_id] = around
             return
         thread = (metadata or {}).get("thread_id")
-        if around is not None:
-            key = _lane_key(around.key, lane)
-        else:
-            key = str(thread) if thread else f"run {run_id}"
-        _places[run_id] = _Place(run_id, key, lane)
         with _lock:
-            entry = _entries.setdefault(key, _Entry(lasting=bool(thread)))
+            if around is not None:
+                key = _lane_key(around.key, lane)
+            else:
+                key = str(thread) if thread and not _is_busy(str(thread)) else f"run {run_id}"
+            named, lasting = str(thread) if thread else key, key == str(thread) or bool(lane)
+            entry = _entries.setdefault(key, _Entry(named, lasting))
             entry.runs.add(run_id)
+        _places[run_id] = _Place(run_id, key, lane)
         if entry.idle is not None:
             entry.idle.cancel()
             entry.idle = None
@@ -228,7 +231,7 @@ def _configure(
     with entry.lock:
         if entry.session is not None and entry.configured_for == run:
             return entry.session  # another task of the same step was first
-        settings = resolve_context(runtime, key)
+        settings = resolve_context(runtime, entry.thread)
         if entry.session is None:
             entry.session = Session(key, settings)
         else:
@@ -237,6 +240,14 @@ def _configure(
         entry.session.workspace.prepare()
         entry.configured_for = run
         return entry.session
+
+
+def _is_busy(thread: str) -> bool:
+    """Say whether a run is under way on a thread.
+
+    A second one, of another graph say, must not share its handles and settings.
+    """
+    return thread in _entries and bool(_entries[thread].runs)
 
 
 def _lane_key(key: str, lane: str) -> str:
@@ -255,6 +266,13 @@ def _close(key: str) -> None:
     for left in closed:
         if left.session is not None:
             left.session.close()
+
+
+def close_unused() -> bool:
+    """Close the sessions that nobody owns or uses; False when others are left. Blocks."""
+    for key in [key for key in list(_entries) if "\0" not in key]:  # lanes go with their runs
+        _close(key)
+    return not _entries
 
 
 def _close_all() -> None:

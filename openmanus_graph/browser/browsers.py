@@ -237,6 +237,12 @@ def _forget() -> None:
     _browsers = Browsers()
 
 
+def close_browsers() -> None:
+    """Close all browsers, and what drives them. Blocks."""
+    _close_all()
+    engine.stop()
+
+
 def _close_all() -> None:
     if engine.started:
         with contextlib.suppress(Exception):  # the process ends in any case

@@ -24,6 +24,7 @@ class Engine:
     def __init__(self, name: str) -> None:
         self._name = name
         self._lock, self._loop = _nothing_started()
+        self._thread: threading.Thread | None = None
 
     @property
     def started(self) -> bool:
@@ -50,15 +51,25 @@ class Engine:
             future.cancel()
             raise
 
+    def stop(self) -> None:
+        """End the loop and its thread; the next use starts them again. Blocks."""
+        with self._lock:
+            loop, thread, self._loop = self._loop, self._thread, None
+        if loop is not None and thread is not None:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+            loop.close()
+
     def _started(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
                 self._loop.set_exception_handler(_log)
                 # A daemon: the process may end at any time, see `browsers.close_all`.
-                threading.Thread(
+                self._thread = threading.Thread(
                     target=self._loop.run_forever, name=self._name, daemon=True
-                ).start()
+                )
+                self._thread.start()
             return self._loop
 
     def begin(self, work: Work[T]) -> "Future[T]":

@@ -77,6 +77,7 @@ async def think(state: ManusState, runtime: Runtime[Context], *, agent: Agent) -
         counted=True,
         live=live_state(session, now),
     )
+    announce(told, runtime.stream_writer)
     thought = await call_with_room(call, session, runtime.stream_writer)
     elapsed_s = progress.elapsed_s + time.monotonic() - started
     update: ManusUpdate = {
@@ -120,7 +121,7 @@ async def said_in(
         return {"messages": []}  # nothing was read
     answered = update.get("stop_reason") == "answer"
     late = await inbox.unread([*known, *ids_of(told)]) if answered else []
-    announce([*told, *late], emit)
+    announce(late, emit)
     said = [*([] if thought.reply is None else [thought.reply]), *late]
     whole = thought.compacted
     return {

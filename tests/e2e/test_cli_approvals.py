@@ -2,6 +2,7 @@
 
 import signal
 
+from tests.e2e.terminal import Terminal
 from tests.e2e.test_cli_resume import begin_slow_call, log_of, release, results
 from tests.support.cli import Cli
 from tests.support.openai_script import Call, Reply
@@ -73,3 +74,19 @@ def test_an_edit_is_answered_as_json(cli: Cli, model: OpenAIServer) -> None:
     assert "forbids" in denied.stderr
     assert cli.run("resume", "t", "--answer", edit % "echo two >> log").code == 0
     assert log_of(cli) == "two\n"
+
+
+def test_a_person_at_the_terminal_edits_rejects_and_approves_for_the_run(
+    cli: Cli, model: OpenAIServer
+) -> None:
+    cli.write("openmanus.toml", ASK)
+    model.add(Reply(calls=(ECHO,)), Reply(calls=(ECHO,)), Reply(calls=(ECHO,)))
+    model.add(Reply(calls=(Call("bash", {"command": "echo more >> log"}),)), Reply("done"))
+    with Terminal(cli, *RUN) as terminal:
+        terminal.expect("[e]dit")
+        edit = '{"command": "echo two >> log"}'
+        for typed in ("e", "no JSON", "e", edit, "r not now", "always"):
+            terminal.type(f"{typed}\n")
+        assert terminal.finish() == 0
+    assert log_of(cli) == "two\none\nmore\n"
+    assert "not now" in results(model)[1]

@@ -97,6 +97,16 @@ async def test_approvals_of_parallel_calls_are_answered_together() -> None:
     assert ran.results() == ["paid 1", "paid 2"]
 
 
+async def test_an_answer_that_names_none_of_several_questions_leaves_them_open() -> None:
+    shop = Shop(calls(("pay", {"amount": 1}), ("pay", {"amount": 2})))
+    await shop.go_on()
+    with pytest.raises(RuntimeError, match="must specify the interrupt id"):
+        await shop.go_on(Command(resume=APPROVE))
+    assert shop.done == []
+    await shop.go_on(Command(resume=dict.fromkeys(await shop.open(), APPROVE)))
+    assert sorted(shop.done) == ["1 anna", "2 anna"]
+
+
 async def test_an_answer_that_comes_twice_counts_once() -> None:
     shop = Shop(PAY5)
     await shop.go_on()

@@ -1,0 +1,148 @@
+"""Embedding: runs and their ends leave nothing behind, and graphs share nothing by accident."""
+
+import asyncio
+import gc
+import threading
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+
+from openmanus_graph import Context, build_manus_graph, close, open_session
+from openmanus_graph.tools import default_tools
+from tests.support.awkward_site import awkward_site
+from tests.support.cli import until
+from tests.support.graphs import calls, run_graph, scripted
+
+PYTHON = ("python_execute", {"code": "x = 1; print(x)"})
+JOB = ("bash", {"command": "sleep 1000 & echo started"})
+
+
+@dataclass(frozen=True)
+class Held:
+    """What this process holds."""
+
+    children: int
+    descriptors: int
+    threads: frozenset[str]
+
+
+def held() -> Held:
+    gc.collect()
+    children = psutil.Process().children(recursive=True)
+    alive = [child for child in children if child.status() != psutil.STATUS_ZOMBIE]
+    # asyncio's own pool keeps its threads; how many there are depends on what ran at once.
+    threads = {thread.name for thread in threading.enumerate() if "asyncio_" not in thread.name}
+    return Held(len(alive), len(list(Path("/proc/self/fd").iterdir())), frozenset(threads))
+
+
+async def complete() -> None:
+    """Run to the end, on a thread that nobody owns."""
+    async with AsyncSqliteSaver.from_conn_string("threads.db") as saver:
+        graph = build_manus_graph(checkpointer=saver)
+        made = calls(PYTHON, JOB)
+        await run_graph(graph, made, "done", config=thread("complete"))
+
+
+async def cancelled() -> None:
+    """Cancel while calls are under way."""
+    graph = build_manus_graph(checkpointer=InMemorySaver())
+    wait = "import time; open('begun', 'w').close(); time.sleep(1000)"
+    made = calls(JOB, ("python_execute", {"code": wait}))
+    run = asyncio.ensure_future(run_graph(graph, made, config=thread("cancelled")))
+    begun = Path("work/begun")
+    await asyncio.to_thread(until, begun.exists)
+    await asyncio.to_thread(begun.unlink)
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+
+
+async def left() -> None:
+    """Stop listening to a run in its middle."""
+    graph: Any = build_manus_graph(checkpointer=InMemorySaver())
+    context = Context(model=scripted(calls(JOB), "done"), workspace="work")
+    given = {"messages": [("user", "x")]}
+    stream = graph.astream(given, thread("left"), context=context, stream_mode="custom")
+    async for event in stream:
+        if event["type"] == "tool_start":
+            break
+    await stream.aclose()
+
+
+async def browsing() -> None:
+    """Use the browser."""
+    graph = build_manus_graph(checkpointer=InMemorySaver())
+    with awkward_site() as site:
+        opened = calls(("browser_use", {"action": "go_to_url", "url": f"{site}/article"}))
+        host = site.removeprefix("http://")
+        ran = await run_graph(
+            graph, opened, "done", config=thread("web"), allow_hosts=(host,), policy="auto"
+        )
+    assert "The tower" in ran.results()[0]
+
+
+async def threadless() -> None:
+    """Run without any thread, and without a checkpointer."""
+    await run_graph(build_manus_graph(), calls(JOB), "done")
+
+
+def thread(name: str) -> RunnableConfig:
+    return {"configurable": {"thread_id": name}}
+
+
+@pytest.mark.parametrize("use", [complete, cancelled, left, browsing, threadless])
+async def test_nothing_is_left_after_closing(use: Callable[[], Awaitable[None]]) -> None:
+    await use()
+    await close()
+    before = held()
+    assert before.children == 0
+    await use()
+    await close()
+    await asyncio.to_thread(until, lambda: held() == before)  # it may still be ending
+
+
+async def test_a_thread_that_is_owned_or_runs_keeps_what_it_has() -> None:
+    graph = build_manus_graph(checkpointer=InMemorySaver())
+    more = calls(("python_execute", {"code": "print(x + 1)"}), prefix="d")
+    model = scripted(calls(PYTHON), "done", more, "done")
+    async with open_session("t"):
+        await run_graph(graph, model=model, config=thread("t"))
+        await close()
+        ran = await run_graph(graph, model=model, config=thread("t"))
+        assert held().children > 0
+    assert ran.results()[-1] == "2"
+    await asyncio.to_thread(until, lambda: held().children == 0)
+
+
+async def test_two_graphs_on_threads_of_one_name_share_nothing_while_they_run() -> None:
+    async def count(number: int) -> list[str]:
+        graph = build_manus_graph(checkpointer=InMemorySaver())
+        made = [
+            calls(("python_execute", {"code": f"x = {number}"})),
+            calls(("python_execute", {"code": "print(x)"}), ("bash", {"command": "pwd"})),
+        ]
+        ran = await run_graph(
+            graph, *made, "done", config=thread("same"), workspace=f"work{number}"
+        )
+        return ran.results()
+
+    found = await asyncio.gather(count(1), count(2))
+    assert [results[1] for results in found] == ["1", "2"]
+    assert [Path(results[2]).name for results in found] == ["work1", "work2"]
+    await close()
+
+
+def test_two_graphs_have_tools_and_prompts_of_their_own() -> None:
+    mine = [tool for tool in default_tools() if tool.name == "bash"]
+    first = build_manus_graph(tools=mine, prompts={"system": "one"}, name="first")
+    second = build_manus_graph(name="second")
+    assert first.name != second.name
+    assert first.nodes is not second.nodes
+    assert first.config != second.config
