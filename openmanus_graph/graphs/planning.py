@@ -28,6 +28,7 @@ from openmanus_graph.state.planning import (
     StepState,
 )
 from openmanus_graph.team import Executor, Executors, Team, make_team
+from openmanus_graph.watching import watched
 
 PlanningGraph = CompiledStateGraph[PlanningState, Context, PlanningInput, PlanningOutput]
 StepGraph = CompiledStateGraph[StepState, Context, StepInput, StepOutput]
@@ -60,12 +61,12 @@ def build_planning_graph(
         input_schema=PlanningInput,
         output_schema=PlanningOutput,
     )
-    builder.add_node("create_plan", partial(create_plan, team=team))
-    builder.add_node("approve_plan", partial(approve_plan, team=team))
-    builder.add_node("schedule", schedule)
+    builder.add_node("create_plan", watched(partial(create_plan, team=team)))
+    builder.add_node("approve_plan", watched(partial(approve_plan, team=team)))
+    builder.add_node("schedule", watched(schedule))
     builder.add_node("run_step", step_graph(team))
-    builder.add_node("review_step", review_step)
-    builder.add_node("finalize", finalize)
+    builder.add_node("review_step", watched(review_step))
+    builder.add_node("finalize", watched(finalize))
 
     builder.add_edge(START, "create_plan")
     builder.add_conditional_edges(
@@ -97,7 +98,7 @@ def step_graph(team: Team) -> StepGraph:
         StepState, context_schema=Context, input_schema=StepInput, output_schema=StepOutput
     )
     for name, executor in team.executors.items():
-        builder.add_node(name, executor_node(executor))
+        builder.add_node(name, watched(executor_node(executor)))
         builder.add_edge(name, END)
     builder.add_conditional_edges(START, executor_of, team.names)
     return builder.compile(name="run_step")

@@ -26,6 +26,7 @@ from openmanus_graph.state.reducers import Usage, no_usage
 from openmanus_graph.team import Executor
 from openmanus_graph.tools import web_tools
 from openmanus_graph.tools.declaration import Traits, traits_of
+from openmanus_graph.watching import STEP_KEY
 
 GRACE_S = 10.0
 """Time that an executor with a limit of its own has to end after it."""
@@ -106,8 +107,9 @@ def step_context(given: Any, step: StepState, settings: Settings) -> Context:
 
 
 async def _invoke(executor: Executor, step: StepState, context: Context) -> Mapping[str, Any]:
-    around = str((get_config().get("metadata") or {}).get(LANE_KEY, ""))
-    config: RunnableConfig = {"metadata": {LANE_KEY: f"{around}/{step['job']['lane']}"}}
+    around = get_config().get("metadata") or {}
+    lane = f"{around.get(LANE_KEY, '')}/{step['job']['lane']}"
+    config: RunnableConfig = {"metadata": {LANE_KEY: lane, STEP_KEY: step["job"]["id"]}}
     extra = {ORIGIN_KEY: step["origin"], "images": step["images"]}
     message = HumanMessage(step["prompt"], id=step["message_id"], additional_kwargs=extra)
     ours = context if executor.context_schema is Context else None

@@ -1,0 +1,62 @@
+"""The web app inside LangGraph's server: guard, page and routes; langgraph.json names `app`."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
+
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
+
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.registry import close_all
+from openmanus_graph.server import (
+    browser_view,
+    choices,
+    files,
+    following,
+    pages,
+    runs,
+    threads,
+)
+from openmanus_graph.server.admission import Refused
+from openmanus_graph.server.guard import Guard
+from openmanus_graph.server.recorder import Recorder
+from openmanus_graph.server.restore import restore_threads
+from openmanus_graph.server.store import open_store
+from openmanus_graph.server.token import server_token
+from openmanus_graph.watching import watch
+
+
+@contextlib.asynccontextmanager
+async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
+    """Open what the routes need; at the end close every kernel, shell and browser."""
+    await asyncio.to_thread(server_token)
+    store = await open_store()
+    watch(Recorder(store))
+    await restore_threads(store)
+    try:
+        yield
+    finally:
+        await store.journal.close()
+        await asyncio.to_thread(close_all)
+
+
+app = FastAPI(title="OpenManus", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
+app.add_middleware(Guard)
+for part in (choices, threads, runs, following, browser_view, pages):
+    app.include_router(part.router)
+app.include_router(files.api)
+app.include_router(files.router)
+app.mount("/app/static", pages.Assets(directory=pages.STATIC, check_dir=False))
+
+
+@app.exception_handler(Refused)
+async def refuse(request: Request, refusal: Refused) -> JSONResponse:
+    """Say why a request is not granted."""
+    return JSONResponse({"detail": str(refusal)}, refusal.status)
+
+
+@app.exception_handler(ConfigError)
+async def complain(request: Request, error: ConfigError) -> JSONResponse:
+    """Say what is wrong with the configuration."""
+    return JSONResponse({"detail": str(error)}, 422)

@@ -1,0 +1,144 @@
+"""Writes down the server's runs: the table of threads, their events, and who holds a thread.
+
+Whoever starts a run - the page, Studio, the SDK - it stands in `openmanus threads` afterwards,
+can be resumed in the terminal, and two processes never work on one thread.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Mapping
+from typing import Any, cast
+
+from langchain_core.messages import HumanMessage, convert_to_messages
+from langgraph.types import Command
+
+from openmanus_graph.cli.failures import RunError, complaint_of
+from openmanus_graph.cli.lock import hold_thread
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.final import failed_event, final_event
+from openmanus_graph.server.options import options_of
+from openmanus_graph.server.store import Store, state_of
+from openmanus_graph.settings import Settings
+from openmanus_graph.state.context import Context
+from openmanus_graph.watching import WatchedRun
+
+log = logging.getLogger(__name__)
+
+
+class Recorder:
+    """The server's watcher."""
+
+    def __init__(self, store: Store) -> None:
+        self._store, self._journal = store, store.journal
+        self._held: dict[str, contextlib.ExitStack] = {}
+        """Locks by run."""
+
+    async def begins(self, run: WatchedRun, settings: Settings, context: Context | None) -> None:
+        """Hold the thread and write down what it was asked. RunError if another process has it."""
+        await self._hold(run)
+        message = _message(run.given)
+        known = await asyncio.to_thread(self._store.threads.find, run.thread)
+        agent = run.agent or (known.agent if known else "")
+        task = message.text if message else (known.task if known else "")
+        options = options_of(context, settings.workspace)
+        begin = self._store.threads.begin
+        await asyncio.to_thread(begin, run.thread, agent, task, options, message)
+        await self._journal.take_up(run.thread)
+        for answered in _answered(run.given):
+            self._tell(run, {"type": "answered", "id": answered})
+        model = settings.main.model
+        self._tell(
+            run,
+            {
+                "type": "run_start",
+                "task": task,
+                "agent": agent,
+                "model": model if isinstance(model, str) else type(model).__name__,
+                "workspace": str(settings.workspace),
+            },
+        )
+        for warning in settings.warnings:
+            self._tell(run, {"type": "notice", "level": "warning", "text": warning})
+
+    def tells(self, run: str, thread: str, step: str, event: dict[str, Any]) -> None:
+        """Hand on an event."""
+        self._journal.add(thread, run, step, event)
+
+    async def ends(self, run: WatchedRun, error: BaseException | None) -> None:
+        """Write down how a run ended, and let go of the thread."""
+        if isinstance(error, RunError):
+            return  # the thread is another process's
+        try:
+            if run.id not in self._held:
+                await self._begin_what_failed(run)
+            final = await self._final(run, error)
+            if final["status"] == "waiting":
+                await self._tell_questions(run)
+            self._tell(run, final)
+            await asyncio.to_thread(self._store.threads.end, run.thread, final["status"])
+            await self._journal.let_go(run.thread)
+        except RunError as refusal:
+            log.warning("%s", refusal)
+        finally:
+            held = self._held.pop(run.id, None)
+            if held is not None:
+                await asyncio.to_thread(held.close)
+
+    async def _hold(self, run: WatchedRun) -> None:
+        stack = contextlib.ExitStack()
+        await asyncio.to_thread(stack.enter_context, hold_thread(self._store.home, run.thread))
+        self._held[run.id] = stack
+
+    async def _begin_what_failed(self, run: WatchedRun) -> None:
+        """Write down a run that ended before its settings were known."""
+        await self._hold(run)
+        message = _message(run.given)
+        if message is not None:
+            begin = self._store.threads.begin
+            await asyncio.to_thread(begin, run.thread, run.agent, message.text, {}, message)
+        await self._journal.take_up(run.thread)
+        start = {"type": "run_start", "agent": run.agent, "model": "", "workspace": ""}
+        self._tell(run, {**start, "task": message.text if message else ""})
+
+    async def _final(self, run: WatchedRun, error: BaseException | None) -> dict[str, Any]:
+        stopped = isinstance(error, asyncio.CancelledError | GeneratorExit)
+        if isinstance(error, Exception) and not stopped:
+            known = isinstance(error, ConfigError)
+            sentence = str(error) if known else complaint_of(error, self._store.home)
+            return failed_event(sentence, {})
+        known_thread = await asyncio.to_thread(self._store.threads.find, run.thread)
+        state = await state_of(run.thread, known_thread.agent if known_thread else run.agent)
+        if state is None:
+            ended = failed_event("The run was cancelled." if stopped else "", {})
+            status, reason = ("cancelled", "cancelled") if stopped else ("finished", "answer")
+            return {**ended, "status": status, "stop_reason": reason}
+        return final_event(state, cancelled=stopped)
+
+    async def _tell_questions(self, run: WatchedRun) -> None:
+        from openmanus_graph.server.threads import open_questions
+
+        for question in await open_questions(run.thread, run.agent):
+            self._tell(run, question)
+
+    def _tell(self, run: WatchedRun, event: Mapping[str, Any]) -> None:
+        self._journal.add(run.thread, run.id, "", dict(event))
+
+
+def _message(given: Any) -> HumanMessage | None:
+    """Return the user message that a run begins with; one that goes on has none."""
+    messages: Any = cast("dict[str, Any]", given).get("messages") if _is_input(given) else None
+    if not messages:
+        return None
+    found = convert_to_messages(messages if isinstance(messages, list) else [messages])
+    return next((one for one in reversed(found) if isinstance(one, HumanMessage)), None)
+
+
+def _is_input(given: Any) -> bool:
+    return isinstance(given, dict)
+
+
+def _answered(given: Any) -> list[str]:
+    """Return the ids of the questions that a run's input answers."""
+    resume: Any = given.resume if isinstance(given, Command) else None
+    return [str(key) for key in cast("dict[Any, Any]", resume)] if isinstance(resume, dict) else []
