@@ -143,6 +143,27 @@ def doctor(
 
 
 @app.command()
+def serve(
+    port: Annotated[int | None, typer.Option(help="Default 2024, or a free one.")] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    no_open: Annotated[bool, typer.Option("--no-open", help="Do not open the page.")] = False,
+    modules: Annotated[
+        list[str] | None,
+        typer.Option("--import", help="Module that registers agents of yours; repeatable."),
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Runs that work at once.")] = 8,
+    log_level: Annotated[str, typer.Option(help="Of the server's log on stdout.")] = "WARNING",
+) -> None:
+    """Serve the page, Studio and the SDK on this machine. Needs the extra `studio`."""
+    from openmanus_graph.cli import serve as serving
+
+    code = serving.serve(
+        host, port, open_page=not no_open, modules=modules or [], jobs=jobs, log_level=log_level
+    )
+    raise typer.Exit(code)
+
+
+@app.command()
 def trust() -> None:
     """Trust the configuration of the working folder, as it is now."""
     from openmanus_graph.cli.trust import trust_folder

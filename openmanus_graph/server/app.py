@@ -22,6 +22,7 @@ from openmanus_graph.server.admission import Refused
 from openmanus_graph.server.guard import Guard
 from openmanus_graph.server.recorder import Recorder
 from openmanus_graph.server.restore import restore_threads
+from openmanus_graph.server.runs import stop_all_runs
 from openmanus_graph.server.store import open_store
 from openmanus_graph.server.token import server_token
 from openmanus_graph.watching import watch
@@ -34,11 +35,20 @@ async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
     store = await open_store()
     watch(Recorder(store))
     await restore_threads(store)
-    try:
-        yield
-    finally:
-        await store.journal.close()
-        await asyncio.to_thread(close_all)
+    warming = asyncio.create_task(asyncio.to_thread(warm_up))
+    with store.journal.ended_by_signals():
+        try:
+            yield
+        finally:
+            await stop_all_runs(store)
+            await store.journal.close()
+            await asyncio.to_thread(close_all)
+            await warming
+
+
+def warm_up() -> None:
+    """Load what the first step needs, so that it does not wait for that."""
+    import langchain_openai  # noqa: F401  # slow to load, and the client of most models
 
 
 app = FastAPI(title="OpenManus", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)

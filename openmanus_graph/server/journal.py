@@ -10,11 +10,13 @@ import contextlib
 import datetime
 import json
 import logging
+import signal
 import sqlite3
 import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Generator
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any
 
 from openmanus_graph.persistence.journal import JournalTable, Numbered
@@ -59,6 +61,8 @@ class Journal:
         self._lock = threading.Lock()
         self._worker = Worker("journal")
         self._writing: asyncio.Task[None] | None = None
+        self._let_go = asyncio.Event()
+        self._ending = False
 
     async def take_up(self, thread: str) -> None:
         """Begin a run's events: another process may have written some meanwhile."""
@@ -76,6 +80,7 @@ class Journal:
         with self._lock:
             self._lines[thread].runs -= 1
             self._forget_if_idle(thread)
+        self._let_go.set()
 
     def add(self, thread: str, run: str, step: str, event: dict[str, Any]) -> None:
         """Number an event and hand it on. Nothing happens for a thread without a run."""
@@ -125,7 +130,7 @@ class Journal:
         """
         with self._following(thread) as news:
             live, quiet_s = False, 0.0
-            while True:
+            while not self._ending:
                 news.clear()
                 events = await self._next(thread, after)
                 if events:
@@ -146,6 +151,46 @@ class Journal:
         """Say whether a run of this process works on a thread."""
         line = self._lines.get(thread)
         return line is not None and line.runs > 0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no run of this process works on any thread."""
+        return not any(line.runs for line in list(self._lines.values()))
+
+    async def until_idle(self) -> None:
+        """Wait until no run of this process works on any thread."""
+        while not self.is_idle:
+            self._let_go.clear()
+            await self._let_go.wait()
+
+    @contextlib.contextmanager
+    def ended_by_signals(self) -> Generator[None]:
+        """Let followers go as soon as the process is told to end: the server waits for them."""
+        if threading.current_thread() is not threading.main_thread():
+            yield  # only there can signals be heard
+            return
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+        def end(number: int, frame: FrameType | None) -> None:
+            self._loop.call_soon_threadsafe(self.dismiss)
+            handler = before[signal.Signals(number)]
+            if callable(handler):
+                handler(number, frame)
+
+        for number in before:
+            signal.signal(number, end)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def dismiss(self) -> None:
+        """End all followings, and those to come."""
+        self._ending = True
+        for line in self._lines.values():
+            for follower in line.followers:
+                follower.set()
 
     async def close(self) -> None:
         """Save everything and stop."""

@@ -1,5 +1,7 @@
 """Routes that start, answer, continue, redo and stop runs, which are LangGraph's own."""
 
+import asyncio
+import contextlib
 import uuid
 from collections.abc import Mapping
 from typing import Any
@@ -12,10 +14,12 @@ from pydantic import BaseModel, ConfigDict
 from openmanus_graph.agents import DEFAULT_AGENT, agent_names, restart_node
 from openmanus_graph.persistence.threads import Thread
 from openmanus_graph.server.admission import Refused, admit
-from openmanus_graph.server.store import graph_of, state_of, store
+from openmanus_graph.server.store import Store, graph_of, state_of, store
 from openmanus_graph.server.threads import is_startable, require_thread
 
 router = APIRouter(prefix="/app/api/threads/{thread}")
+END_S = 5.0
+"""How long runs may take to end when the server does."""
 
 
 class Wish(BaseModel):
@@ -77,6 +81,17 @@ async def stop_runs(thread: str) -> dict[str, int]:
     return {"stopped": stopped}
 
 
+async def stop_all_runs(store: Store) -> None:
+    """Cut off all runs of this server and wait until they are written down."""
+    if store.journal.is_idle:
+        return
+    with contextlib.suppress(httpx.HTTPStatusError):  # they have just ended
+        await get_client().runs.cancel_many(status="all")
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(END_S):
+            await store.journal.until_idle()
+
+
 async def _payload(thread: str, known: Thread | None, wish: Wish) -> dict[str, Any]:
     """Return the input or command that a wish means. Refused if it means nothing."""
     if wish.answers is not None:
@@ -101,8 +116,7 @@ async def _goes_on(thread: str, known: Thread) -> dict[str, Any]:
     state = await state_of(thread, known.agent)
     held = state.values.get("messages", []) if state is not None else []
     if not held or known.status == "interrupted":
-        lost = store().threads.newest_message
-        message = await _off_loop(lost, thread)
+        message = await asyncio.to_thread(store().threads.newest_message, thread)
         if message is not None and message.id not in {one.id for one in held}:
             return {"input": {"messages": [message.model_dump(mode="json")]}}
     if state is not None and state.interrupts:
@@ -113,12 +127,6 @@ async def _goes_on(thread: str, known: Thread) -> dict[str, Any]:
         raise Refused(409, "This thread is finished. Ask for more with a message.")
     restart = restart_node(await graph_of(known.agent))
     return {"command": {"goto": restart}} if restart else {"input": None}
-
-
-async def _off_loop(work: Any, *args: Any) -> Any:
-    import asyncio
-
-    return await asyncio.to_thread(work, *args)
 
 
 def _said(text: str, images: list[str]) -> dict[str, Any]:

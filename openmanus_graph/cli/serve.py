@@ -1,0 +1,123 @@
+"""`openmanus serve`: LangGraph's server with our page, opened in the browser."""
+
+import logging
+import os
+import socket
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+import webbrowser
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from openmanus_graph.errors import ConfigError
+
+DEFAULT_PORT = 2024
+JOBS = 8
+"""Runs that work at once."""
+GRACE_S = 8
+NEEDED = ("langgraph_api", "langgraph_runtime_inmem", "fastapi")
+READY_POLL_S = 0.05
+
+
+def serve(
+    host: str, port: int | None, *, open_page: bool, modules: list[str], jobs: int, log_level: str
+) -> int:
+    """Serve until a signal comes, and return the exit code.
+
+    Raises:
+        ConfigError: The extra `studio` is missing, the port is taken, or a module cannot be loaded.
+    """
+    if missing := [name for name in NEEDED if find_spec(name) is None]:
+        raise ConfigError(
+            f"The server needs the extra `studio` ({', '.join(missing)} missing). "
+            'Install it with: pip install "openmanus-graph[studio]"'
+        )
+    for module in modules:
+        _load(module)
+    port = _free_port(host, port)
+    _prepare_environment(host, log_level)
+    from langgraph_api.cli import run_server
+
+    from openmanus_graph.server.config import server_config
+    from openmanus_graph.server.token import server_token, token_file
+
+    logging.getLogger("langgraph_api.cli").setLevel(logging.WARNING)  # no banner of another page
+    config, address = server_config(), f"http://{_written(host)}:{port}"
+    page = f"{address}/app#token={server_token()}"
+    telling = threading.Thread(
+        target=_tell_when_ready, args=(address, page, str(token_file()), open_page), daemon=True
+    )
+    telling.start()
+    run_server(
+        host,
+        port,
+        False,  # no reloading
+        config["graphs"],
+        n_jobs_per_worker=jobs,
+        auth=config["auth"],
+        http=config["http"],
+        checkpointer=config["checkpointer"],
+        disable_persistence=config["disable_persistence"],
+        server_level=log_level,
+        timeout_graceful_shutdown=GRACE_S,
+    )
+    return 0
+
+
+def _load(module: str) -> None:
+    sys.path.insert(0, "")
+    try:
+        import_module(module)
+    except ImportError as error:
+        raise ConfigError(f"--import {module} cannot be loaded: {error}.") from error
+
+
+def _free_port(host: str, port: int | None) -> int:
+    """Return the port to listen on: the one that was asked for, or any free one."""
+    for candidate in (port,) if port is not None else (DEFAULT_PORT, 0):
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((host, candidate))
+                return int(probe.getsockname()[1])
+            except OSError as error:
+                refused = error
+    raise ConfigError(f"Port {port} of {host} cannot be used: {refused.strerror}. Choose another.")
+
+
+def _prepare_environment(host: str, log_level: str) -> None:
+    from openmanus_graph.server.guard import HOSTS_VARIABLE, LOOPBACK
+
+    os.environ.setdefault("LOG_LEVEL", log_level)
+    os.environ["LANGGRAPH_NO_VERSION_CHECK"] = "true"  # nothing leaves the machine
+    if _written(host) not in LOOPBACK:
+        sys.stderr.write(
+            f"Warning: {host} may be reached by others, without encryption. "
+            "Whoever learns the token can run anything here.\n"
+        )
+        named = [name for name in (os.environ.get(HOSTS_VARIABLE), _written(host)) if name]
+        os.environ[HOSTS_VARIABLE] = ",".join(named)
+
+
+def _written(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _tell_when_ready(address: str, page: str, kept_in: str, open_page: bool) -> None:
+    request: Any = f"{address}/ok"
+    while True:
+        try:
+            with urllib.request.urlopen(request, timeout=5) as answer:
+                if answer.status == 200:
+                    break
+        except (urllib.error.URLError, OSError):
+            time.sleep(READY_POLL_S)
+    sys.stdout.write(f"OpenManus: {page}\nAPI: {address} (token: {kept_in})\n")
+    sys.stdout.flush()
+    if open_page:
+        webbrowser.open(page)
