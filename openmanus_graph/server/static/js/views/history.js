@@ -1,0 +1,106 @@
+/** The steps one can go back to, and the dialog that does it. */
+
+import * as api from "../api.js";
+import { button, fill, h } from "../dom.js";
+import { clock } from "../format.js";
+
+/**
+ * Build the pane and its dialog.
+ *
+ * @param {(checkpoint: object, message: string, context: object) => Promise<void>} again
+ */
+export function createHistory(again) {
+  const list = h("ol.history", { reversed: true });
+  const note = h("p.empty", { role: "status" });
+  const element = h("div.panel-body", {}, note, list);
+  const dialog = createDialog(again);
+  let thread = null;
+  let visible = false;
+  let revision = -1;
+  let running = false;
+
+  async function load() {
+    if (!thread || !visible) return;
+    const id = thread;
+    try {
+      const checkpoints = await api.checkpoints(id);
+      if (id === thread) draw(checkpoints);
+    } catch (error) {
+      if (id === thread) note.textContent = error.message;
+    }
+  }
+
+  function draw(checkpoints) {
+    note.textContent = checkpoints.length ? "" : "No steps are saved yet.";
+    fill(list, checkpoints.map((one) => h("li", {},
+      h("div", {}, h("div.plan-text", {}, one.label || one.next.join(", ") || "End"),
+        h("div.muted", {}, [`after ${one.step ?? 0} steps`, clock(one.at), one.current && "now"].filter(Boolean).join(" · "))),
+      !one.current && button("Go back here", () => dialog.open(one),
+        { disabled: running, aria: { label: `Go back to: ${one.label}` } }))));
+  }
+
+  return {
+    element,
+    dialog: dialog.element,
+    /** Ask how a step of the timeline is to be tried again. */
+    async goBack(row) {
+      const checkpoints = await api.checkpoints(thread);
+      const fitting = checkpoints.find((one) => one.next.includes("think") && one.step === row.step - 1
+        && (!one.run || !row.run || one.run === row.run));
+      if (!fitting) throw new Error("The state before this step is no longer kept. Choose one under Steps.");
+      dialog.open(fitting);
+    },
+    setVisible(on) {
+      if (on === visible) return;
+      visible = on;
+      load();
+    },
+    show(session) {
+      const next = session ? `${session.model.step} ${session.model.status}` : "";
+      const changed = next !== revision || session?.id !== thread;
+      running = session?.model.status === "running";
+      if (session?.id !== thread) fill(list);
+      thread = session?.id ?? null;
+      revision = next;
+      if (changed) load();
+    },
+  };
+}
+
+function createDialog(again) {
+  const what = h("p", {});
+  const message = h("textarea", { rows: 3, id: "again-message" });
+  const error = h("div.error", { role: "alert" });
+  const go = h("button.btn.primary", { type: "submit" }, "Try again from here");
+  let checkpoint = null;
+  const form = h("form", { on: {
+    submit: async (event) => {
+      event.preventDefault();
+      go.disabled = true;
+      error.textContent = "";
+      try {
+        await again(checkpoint, message.value.trim(), {});
+        element.close();
+      } catch (problem) {
+        error.textContent = problem.message;
+      } finally {
+        go.disabled = false;
+      }
+    },
+  } }, what,
+  h("label.stack", { htmlFor: "again-message" }, h("span", {}, "Do it otherwise (optional)"), message),
+  error, h("div.buttons", {}, go, button("Cancel", () => element.close())));
+  const element = h("dialog.small-dialog", { aria: { labelledby: "again-title" } },
+    h("h2", { id: "again-title" }, "Go back and try again"), form);
+  return {
+    element,
+    open(one) {
+      checkpoint = one;
+      what.textContent = `Everything after "${one.label || "this step"}" is taken back in the conversation. Files stay as they are.`;
+      message.value = "";
+      error.textContent = "";
+      element.showModal();
+      message.focus();
+    },
+  };
+}
