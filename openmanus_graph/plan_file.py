@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from typing import Any
 
 from openmanus_graph.events import Emit, notice
 from openmanus_graph.files.contained import put_file
@@ -14,10 +15,15 @@ MADE_BY = "<!-- kept up to date by openmanus plan -->"
 _SHOWN = ("id", "text", "executor", "depends_on", "done_when", "status", "seconds", "cost_usd")
 
 
+def plan_event(plan: Plan) -> dict[str, Any]:
+    """Return the event that shows a plan as it stands."""
+    steps = [{key: value for key, value in step.items() if key in _SHOWN} for step in plan["steps"]]
+    return {"type": "plan", "steps": steps}
+
+
 async def show_plan(plan: Plan, workspace: Workspace, emit: Emit) -> None:
     """Tell the plan as it stands, and write it down. A file that cannot be written is only said."""
-    steps = [{key: value for key, value in step.items() if key in _SHOWN} for step in plan["steps"]]
-    emit({"type": "plan", "steps": steps})
+    emit(plan_event(plan))
     try:
         await asyncio.to_thread(_write, workspace, plan_markdown(plan))
     except OSError as error:

@@ -40,8 +40,7 @@ def serve(
         _load(module)
     port = _free_port(host, port)
     _prepare_environment(host, log_level)
-    from langgraph_api.cli import run_server
-
+    run_server: Any = import_module("langgraph_api.cli").run_server
     from openmanus_graph.server.config import server_config
     from openmanus_graph.server.token import server_token, token_file
 
@@ -78,6 +77,7 @@ def _load(module: str) -> None:
 
 def _free_port(host: str, port: int | None) -> int:
     """Return the port to listen on: the one that was asked for, or any free one."""
+    refused: OSError | None = None
     for candidate in (port,) if port is not None else (DEFAULT_PORT, 0):
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -87,7 +87,8 @@ def _free_port(host: str, port: int | None) -> int:
                 return int(probe.getsockname()[1])
             except OSError as error:
                 refused = error
-    raise ConfigError(f"Port {port} of {host} cannot be used: {refused.strerror}. Choose another.")
+    why = refused.strerror if refused else ""
+    raise ConfigError(f"Port {port} of {host} cannot be used: {why}. Choose another.")
 
 
 def _prepare_environment(host: str, log_level: str) -> None:

@@ -1,13 +1,18 @@
 """What a new run must satisfy, whoever asks for it, and what it is given from its thread."""
 
+import asyncio
 import re
 import uuid
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any, cast
 
+from openmanus_graph.config import resolve_settings
+from openmanus_graph.errors import ConfigError
 from openmanus_graph.persistence.threads import Thread
 from openmanus_graph.server.options import context_of
 from openmanus_graph.server.store import Store, state_of, store
+from openmanus_graph.state.context import Context
 
 INTERRUPT_ID = re.compile(r"[0-9a-f]{32}")
 RECURSION_LIMIT = 100_000
@@ -32,23 +37,32 @@ async def admit(thread: str | None, run: dict[str, Any]) -> None:
     Raises:
         Refused: The thread is another process's, or the answered question is not open.
     """
-    run["durability"] = "sync"  # else a crash takes the thread along
+    if not run.get("temporary"):
+        run["durability"] = "sync"  # else a crash takes the thread along
     config: dict[str, Any] = run.setdefault("config", {})
     config.setdefault("recursion_limit", RECURSION_LIMIT)
     _name_messages(run.get("input"))
-    if thread is None:
-        return
     kept = store()
-    known = await kept.find(thread)
+    known = None if thread is None else await kept.find(thread)
+    given: Mapping[str, Any] = run.get("context") or {}
+    remembered = context_of(known.options) if known else {}
+    run["context"] = {**remembered, **{k: v for k, v in given.items() if v not in ("", None)}}
+    await asyncio.to_thread(_check_context, run["context"], thread or "new")
     if known is None:
         return
-    if await kept.is_held_elsewhere(thread):
+    if await kept.is_held_elsewhere(known.id):
         raise Refused(409, f"Thread {thread} is in use by another process. Wait, or stop it first.")
-    given: Mapping[str, Any] = run.get("context") or {}
-    run["context"] = {**context_of(known.options), **{k: v for k, v in given.items() if v != ""}}
     command: Mapping[str, Any] = run.get("command") or {}
     if command.get("resume") is not None:
         await _check_answer(kept, known, command["resume"])
+
+
+def _check_context(context: Mapping[str, Any], thread: str) -> None:
+    names = {field.name for field in fields(Context)}
+    try:
+        resolve_settings(Context(**{k: v for k, v in context.items() if k in names}), thread)
+    except ConfigError as error:
+        raise Refused(422, str(error)) from error
 
 
 async def _check_answer(kept: Store, known: Thread, answer: Any) -> None:
@@ -70,9 +84,10 @@ async def _check_answer(kept: Store, known: Thread, answer: Any) -> None:
 
 def _ids(answer: Any) -> list[str] | None:
     """Return the interrupts that an answer names, None if it is a bare value."""
-    fields = cast("Mapping[Any, Any]", answer) if isinstance(answer, Mapping) else {}
-    named = bool(fields) and all(INTERRUPT_ID.fullmatch(str(key)) for key in fields)
-    return [str(key) for key in fields] if named else None
+    if not isinstance(answer, Mapping):
+        return None
+    keys = [str(key) for key in cast("Mapping[Any, Any]", answer)]
+    return keys if keys and all(map(INTERRUPT_ID.fullmatch, keys)) else None
 
 
 def _name_messages(given: Any) -> None:

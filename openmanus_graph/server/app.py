@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
+from importlib import import_module
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
@@ -48,7 +49,7 @@ async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
 
 def warm_up() -> None:
     """Load what the first step needs, so that it does not wait for that."""
-    import langchain_openai  # noqa: F401  # slow to load, and the client of most models
+    import_module("langchain_openai")  # slow to load, and the client of most models
 
 
 app = FastAPI(title="OpenManus", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)

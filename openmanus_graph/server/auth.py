@@ -34,7 +34,7 @@ async def check_run(ctx: Auth.types.AuthContext, value: Auth.types.RunsCreate) -
     """Refuse runs that cannot be right, and give the others what a thread remembers."""
     thread = value.get("thread_id")
     try:
-        await admit(None if thread is None else str(thread), value["kwargs"])
+        await admit(None if thread is None else str(thread), value.get("kwargs", {}))
     except Refused as refusal:
         raise Auth.exceptions.HTTPException(
             status_code=refusal.status, detail=str(refusal)

@@ -153,13 +153,13 @@ class Journal:
         return line is not None and line.runs > 0
 
     @property
-    def is_idle(self) -> bool:
-        """Whether no run of this process works on any thread."""
-        return not any(line.runs for line in list(self._lines.values()))
+    def running(self) -> list[str]:
+        """The threads that runs of this process work on."""
+        return [thread for thread, line in list(self._lines.items()) if line.runs]
 
     async def until_idle(self) -> None:
         """Wait until no run of this process works on any thread."""
-        while not self.is_idle:
+        while self.running:
             self._let_go.clear()
             await self._let_go.wait()
 

@@ -26,7 +26,7 @@ def options_of(context: Context | None, workspace: Path) -> dict[str, Any]:
     for field in fields(Context):
         value, option = getattr(context, field.name, None), _OPTION_OF.get(field.name, field.name)
         if value is not None and option in _KEPT:
-            kept[option] = list(value) if isinstance(value, tuple) else value
+            kept[option] = [*value] if option == "allow_host" else value
     if not isinstance(kept.get("model"), str):
         kept.pop("model", None)
     return {**without_password(kept), "workspace": str(workspace)}

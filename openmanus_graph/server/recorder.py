@@ -130,7 +130,8 @@ def _message(given: Any) -> HumanMessage | None:
     messages: Any = cast("dict[str, Any]", given).get("messages") if _is_input(given) else None
     if not messages:
         return None
-    found = convert_to_messages(messages if isinstance(messages, list) else [messages])
+    several = cast("list[Any]", messages if isinstance(messages, list) else [messages])
+    found = convert_to_messages(several)
     return next((one for one in reversed(found) if isinstance(one, HumanMessage)), None)
 
 

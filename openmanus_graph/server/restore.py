@@ -5,10 +5,11 @@ late. It is not read: whoever can put a file there - a cloned repository, say - 
 here. Our database has the same, durably.
 """
 
+import asyncio
 import contextlib
 import datetime
 import uuid
-from typing import Any
+from typing import Any, cast
 
 from openmanus_graph.persistence.threads import Thread
 from openmanus_graph.server.store import Store, state_of
@@ -25,13 +26,12 @@ def ignore_pickles() -> None:
 
 async def restore_threads(store: Store) -> None:
     """Tell the server of every thread that it can run."""
-    import asyncio
-
     try:
         from langgraph_runtime_inmem import database
     except ImportError:
         return
-    known: list[Any] = database.GLOBAL_STORE["threads"]
+    memory: dict[str, list[dict[str, Any]]] = cast("Any", database).GLOBAL_STORE
+    known = memory["threads"]
     there = {str(thread["thread_id"]) for thread in known}
     for thread in await asyncio.to_thread(store.threads.all):
         if is_startable(thread.id) and thread.id not in there:

@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 from fastapi import APIRouter
+from langchain_core.messages import BaseMessage
 from langgraph_sdk import get_client
 from pydantic import BaseModel, ConfigDict
 
@@ -68,25 +69,24 @@ async def start_run(thread: str, wish: Wish) -> dict[str, str]:
 async def stop_runs(thread: str) -> dict[str, int]:
     """Cut off what runs on a thread."""
     await require_thread(thread)
-    stopped = 0
-    if is_startable(thread):
-        client = get_client()
-        for status in ("running", "pending"):
-            for run in await client.runs.list(thread, status=status):
-                try:
-                    await client.runs.cancel(thread, run["run_id"])
-                except httpx.HTTPStatusError:
-                    continue  # it ended by itself
+    return {"stopped": await _stop(thread) if is_startable(thread) else 0}
+
+
+async def _stop(thread: str) -> int:
+    """Cancel what is running or waiting its turn; say how many runs that were."""
+    client, stopped = get_client(), 0
+    for status in ("pending", "running"):
+        for run in await client.runs.list(thread, status=status):
+            with contextlib.suppress(httpx.HTTPStatusError):  # it has just ended by itself
+                await client.runs.cancel(thread, run["run_id"])
                 stopped += 1
-    return {"stopped": stopped}
+    return stopped
 
 
 async def stop_all_runs(store: Store) -> None:
     """Cut off all runs of this server and wait until they are written down."""
-    if store.journal.is_idle:
-        return
-    with contextlib.suppress(httpx.HTTPStatusError):  # they have just ended
-        await get_client().runs.cancel_many(status="all")
+    for thread in store.journal.running:
+        await _stop(thread)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(END_S):
             await store.journal.until_idle()
@@ -114,7 +114,7 @@ async def _payload(thread: str, known: Thread | None, wish: Wish) -> dict[str, A
 async def _goes_on(thread: str, known: Thread) -> dict[str, Any]:
     """Decide how a thread goes on: from where it was cut off, or with a new limit."""
     state = await state_of(thread, known.agent)
-    held = state.values.get("messages", []) if state is not None else []
+    held: list[BaseMessage] = [] if state is None else state.values.get("messages", [])
     if not held or known.status == "interrupted":
         message = await asyncio.to_thread(store().threads.newest_message, thread)
         if message is not None and message.id not in {one.id for one in held}:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fastapi import APIRouter, Query, Response
+from langgraph.types import Send
 from langgraph_sdk import get_client
 
 from openmanus_graph.events import interrupt_event
@@ -83,11 +84,11 @@ async def list_checkpoints(thread: str) -> dict[str, Any]:
     async for found in saver().alist(config):
         values, metadata = found.checkpoint["channel_values"], found.metadata
         following = [name[len(_BRANCH) :] for name in values if name.startswith(_BRANCH)]
-        sends = values.get("__pregel_tasks") or []
+        sends: list[Send] = values.get("__pregel_tasks") or []
         following += sorted({send.node for send in sends})
         places.append(
             {
-                "checkpoint_id": found.config["configurable"]["checkpoint_id"],
+                "checkpoint_id": found.checkpoint["id"],
                 "step": metadata.get("step", 0),
                 "at": found.checkpoint["ts"],
                 "next": following,
@@ -152,7 +153,7 @@ def described(thread: Thread) -> dict[str, Any]:
     }
 
 
-def _label(following: list[str], sends: Any, metadata: Mapping[str, Any]) -> str:
+def _label(following: list[str], sends: list[Send], metadata: Mapping[str, Any]) -> str:
     calls = [call["name"] for send in sends if "calls" in send.arg for call in send.arg["calls"]]
     if calls:
         return f"before {', '.join(calls)}"
