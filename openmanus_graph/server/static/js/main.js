@@ -51,7 +51,7 @@ const timeline = createTimeline({
   },
 });
 
-const approvals = createApprovals((answers) => api.startRun(session.id, { answers }));
+const approvals = createApprovals((answers) => sendAnswers(session, answers));
 
 const composer = createComposer({
   start: (text, agent, context) => startTask(text, agent, context),
@@ -67,6 +67,22 @@ const composer = createComposer({
   resume: (context) => api.startRun(session.id, { resume: true, context }),
   attach: (chosen) => uploads.add(chosen),
 });
+
+/** Answers given one after the other go off one after the other: a thread does one run at a time. */
+async function sendAnswers(to, answers) {
+  for (let tries = 3; ; tries -= 1) {
+    await to.idle();
+    const open = Object.fromEntries(Object.entries(answers).filter(([id]) => to.model.questions.has(id)));
+    if (!Object.keys(open).length) return; // somebody was faster
+    try {
+      await api.startRun(to.id, { answers: open });
+      return;
+    } catch (error) {
+      if (error.status !== 409 || tries === 0) throw error;
+      await new Promise((resolve) => { setTimeout(resolve, 300); });
+    }
+  }
+}
 
 async function startTask(text, agent, context) {
   const stored = await uploads.settled();
@@ -97,8 +113,8 @@ const browserView = createBrowserView();
 const history = createHistory((checkpoint, message, context) =>
   api.startRun(session.id, { checkpoint_id: checkpoint.checkpoint_id, context, ...(message ? { message } : {}) }));
 const panel = createPanel([
-  { id: "plan", label: "Plan", view: plan },
   { id: "files", label: "Files", view: files },
+  { id: "plan", label: "Plan", view: plan },
   { id: "browser", label: "Browser", view: browserView },
   { id: "steps", label: "Steps", view: history },
 ], () => frame.show("details"));
@@ -199,8 +215,9 @@ function draw() {
     threads.refresh();
   }
   if (!model.caughtUp) return;
-  if (model.plan.length && !planShown) panel.select("plan");
-  planShown = model.plan.length > 0;
+  const planned = model.plan.length > 0;
+  if (planned !== planShown) panel.select(planned ? "plan" : "files");
+  planShown = planned;
 }
 
 function route() {
@@ -238,8 +255,8 @@ listen({
   o: () => timeline.toggleFocused(),
   l: () => timeline.toEnd(),
   a: () => approvals.element.querySelector("button, textarea")?.focus(),
-  1: () => openTab("plan"),
-  2: () => openTab("files"),
+  1: () => openTab("files"),
+  2: () => openTab("plan"),
   3: () => openTab("browser"),
   4: () => openTab("steps"),
   S: () => { if (session?.model.status === "running") stopRun(); },

@@ -21,8 +21,8 @@ export function newModel() {
     plan: [],
     planRevision: 0,
     questions: new Map(),
+    answering: "",
     usage: noUsage(),
-    usageBefore: noUsage(),
     artifacts: [],
     filesRevision: 0,
     browserRevision: 0,
@@ -48,11 +48,6 @@ export function apply(model, events) {
   return model;
 }
 
-/** What all runs of the thread have used. */
-export function totalUsage(model) {
-  return plus(model.usageBefore, model.usage);
-}
-
 const HANDLERS = {
   live(model, event) {
     model.caughtUp = true;
@@ -64,17 +59,16 @@ const HANDLERS = {
   },
 
   run_start(model, event) {
-    model.usageBefore = plus(model.usageBefore, model.usage);
-    model.usage = noUsage();
+    const kind = event.kind ?? guessKind(model, event);
     model.status = "running";
     model.stopReason = null;
     model.activity = "Starting";
-    model.run = { agent: event.agent, model: event.model, options: event.options ?? null };
-    const kind = event.kind ?? (model.rows.length ? "resume" : "start");
+    model.run = { agent: event.agent, model: event.model, task: event.task, options: event.options ?? null };
     if (kind === "again") dropAfter(model, event);
     if (kind !== "answer" && kind !== "resume") {
       model.scopes.clear(); // what went on before has nothing to do with this
       model.step = 0;
+      model.usage = noUsage();
     }
     if (kind === "again") add(model, event, { kind: "again", text: event.message ?? "" });
     else if (kind === "resume") add(model, event, { kind: "resume" });
@@ -170,6 +164,7 @@ const HANDLERS = {
   },
 
   answered(model, event) {
+    model.answering = event.run;
     closeQuestion(model, event.id, event.answer ?? "answered");
   },
 
@@ -202,6 +197,13 @@ function planStep(model, event) {
     status: event.status, begins: event.type === "step_start" });
   model.plan = model.plan.map((one) => (one === step ? { ...one, status: event.status } : one));
   model.planRevision = model.revision;
+}
+
+/** Journals of other versions do not say what began a run. */
+function guessKind(model, event) {
+  if (model.answering === event.run) return "answer";
+  const cutOff = !["new", "finished"].includes(model.status);
+  return cutOff && model.run?.task === event.task ? "resume" : "start";
 }
 
 /** The steps of a plan run at once, each in a graph of its own. */

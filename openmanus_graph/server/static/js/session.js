@@ -23,7 +23,12 @@ export function openSession(id, { onChange, onEvents }) {
     close,
     retryNow: () => connection?.retryNow(),
     refresh,
+    /** Wait until no run works on the thread. */
+    idle: async () => {
+      while (session.model.status === "running" && !closed) await new Promise((resolve) => waiters.push(resolve));
+    },
   };
+  const waiters = [];
   let connection = null;
   let asleep = null;
   let scheduled = false;
@@ -44,6 +49,7 @@ export function openSession(id, { onChange, onEvents }) {
     onEvents(events) {
       const wasLive = session.model.caughtUp;
       apply(session.model, events);
+      for (const wake of waiters.splice(0)) wake();
       if (wasLive) onEvents(events);
       if (events.some((event) => event.type === "run_start" || event.type === "final")) refresh();
       changed();

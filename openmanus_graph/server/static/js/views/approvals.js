@@ -123,7 +123,7 @@ function callView(call) {
   return h("div.ask-call", {}, h("span.tool", {}, call.tool),
     Object.entries(call.args ?? {}).map(([name, value]) => {
       const text = typeof value === "string" ? value : JSON.stringify(value, null, 2);
-      return h("div.arg", {}, h("span.arg-name", {}, name),
+      return h("div.arg", {}, h("span.arg-name", {}, name), " ",
         h(text.includes("\n") || text.length > 80 ? "pre.code" : "code", text.length > 80 ? { tabIndex: 0 } : {}, text));
     }));
 }
@@ -148,7 +148,7 @@ function drawDecisions(area, question, allowed, finish) {
   };
   const choices = {
     approve: [again ? "Run it again" : "Approve", () => finish({ type: "approve" }), "primary"],
-    edit: ["Edit…", () => open("Edit…", editForm(question.calls[0]?.args ?? {}, finish)), ""],
+    edit: ["Edit…", () => open("Edit…", editForm(question.calls[0] ?? {}, finish)), ""],
     reject: ["Reject…", () => open("Reject…", answerForm("Reason (the agent reads it)", "Reject",
       (message) => finish({ type: "reject", message }), { optional: true, kind: "danger" })), ""],
     respond: [again ? "It took place…" : "Answer instead…", () => open(again ? "It took place…" : "Answer instead…",
@@ -180,14 +180,14 @@ function answerForm(label, verb, finish, { optional = false, kind = "primary" } 
   return form;
 }
 
-function editForm(args, finish) {
-  const editor = argumentEditor(args);
+function editForm(call, finish) {
+  const editor = argumentEditor(call.args ?? {});
   const error = h("div.error", { role: "alert" });
   return h("form.answer", { on: {
     submit: (event) => {
       event.preventDefault();
       try {
-        finish({ type: "edit", args: editor.read() });
+        finish({ type: "edit", edited_action: { name: call.tool, args: editor.read() } });
       } catch (problem) {
         error.textContent = problem.message;
       }

@@ -50,7 +50,7 @@ function details(row) {
 function argument(name, value) {
   const text = typeof value === "string" ? value : JSON.stringify(value, null, 2);
   if (text.length < 80 && !text.includes("\n")) {
-    return h("div.arg", {}, h("span.arg-name", {}, name), h("code", {}, text));
+    return h("div.arg", {}, h("span.arg-name", {}, name), " ", h("code", {}, text));
   }
   return section(name, text);
 }

@@ -35,7 +35,7 @@ export function createComposer(actions) {
   const details = h("details.options-box", {}, h("summary", {}, icon("sliders"), summary), options.element);
   const send = h("button.btn.primary.send", { type: "submit" }, icon("send"), h("span", {}, "Start"));
   const attach = button("Add files", () => chooser.click(), { kind: "quiet", iconName: "clip" });
-  const waiting = h("ul.attached", { aria: { label: "Files to be added" } });
+  const waiting = h("ul.attached", { hidden: true, aria: { label: "Files to be added" } });
   const again = h("div.resume", { hidden: true });
   const form = h("form.composer", { aria: { label: "Message" }, on: { submit: (event) => submit(event) } },
     again, error, label, message, waiting,
@@ -157,6 +157,7 @@ export function createComposer(actions) {
       summary.textContent = options.summary();
     },
     showAttached(uploads) {
+      waiting.hidden = uploads.length === 0;
       fill(waiting, uploads.map((one) => h(`li${one.error ? ".bad" : ""}`, {},
         icon("file"), h("span.name", {}, one.name), h("span.muted", {}, bytes(one.size)),
         one.share !== null && !one.error && h("progress", { max: 1, value: one.share, aria: { label: `Upload of ${one.name}` } }),

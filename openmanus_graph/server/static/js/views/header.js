@@ -2,7 +2,6 @@
 
 import { button, fill, h, icon } from "../dom.js";
 import { count, money } from "../format.js";
-import { totalUsage } from "../reducer.js";
 import { statusReason, statusSentence, statusWord } from "../words.js";
 
 /** Build the bar over the timeline. */
@@ -27,10 +26,9 @@ export function createHeader(actions) {
     const limits = { ...defaults, ...info?.options, ...model.run?.options };
     const cost = model.usage.cost_usd;
     const tokens = model.usage.input_tokens + model.usage.output_tokens;
-    const total = totalUsage(model);
     meter.hidden = model.status === "new";
     meter.title = `This run: ${count(model.usage.input_tokens)} tokens in (${count(model.usage.cached_tokens)} cached), `
-      + `${count(model.usage.output_tokens)} out. All runs of the thread: ${money(total.cost_usd)}.`;
+      + `${count(model.usage.output_tokens)} out, ${count(model.usage.model_calls)} model calls.`;
     fill(meter,
       gauge("Cost", money(cost), limits.max_cost_usd && money(limits.max_cost_usd), cost / limits.max_cost_usd),
       gauge("Steps", count(model.step), limits.max_steps && count(limits.max_steps), model.step / limits.max_steps),

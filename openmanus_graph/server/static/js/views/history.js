@@ -4,13 +4,16 @@ import * as api from "../api.js";
 import { button, fill, h } from "../dom.js";
 import { clock } from "../format.js";
 
+/** Nodes before which nobody wants to begin again. */
+const INNER = new Set(["stuck_check", "terminate", "review_step", "finalize"]);
+
 /**
  * Build the pane and its dialog.
  *
  * @param {(checkpoint: object, message: string, context: object) => Promise<void>} again
  */
 export function createHistory(again) {
-  const list = h("ol.history", { reversed: true });
+  const list = h("ol.history", {});
   const note = h("p.empty", { role: "status" });
   const element = h("div.panel-body", {}, note, list);
   const dialog = createDialog(again);
@@ -30,11 +33,12 @@ export function createHistory(again) {
     }
   }
 
-  function draw(checkpoints) {
+  function draw(all) {
+    const checkpoints = all.filter((one) => !one.next.every((node) => INNER.has(node)));
     note.textContent = checkpoints.length ? "" : "No steps are saved yet.";
     fill(list, checkpoints.map((one) => h("li", {},
       h("div", {}, h("div.plan-text", {}, one.label || one.next.join(", ") || "End"),
-        h("div.muted", {}, [`after ${one.step ?? 0} steps`, clock(one.at), one.current && "now"].filter(Boolean).join(" · "))),
+        h("div.muted", {}, [clock(one.at), one.current && "now"].filter(Boolean).join(" · "))),
       !one.current && button("Go back here", () => dialog.open(one),
         { disabled: running, aria: { label: `Go back to: ${one.label}` } }))));
   }
@@ -44,9 +48,9 @@ export function createHistory(again) {
     dialog: dialog.element,
     /** Ask how a step of the timeline is to be tried again. */
     async goBack(row) {
-      const checkpoints = await api.checkpoints(thread);
-      const fitting = checkpoints.find((one) => one.next.includes("think") && one.step === row.step - 1
-        && (!one.run || !row.run || one.run === row.run));
+      const began = Date.parse(row.ts);
+      const checkpoints = await api.checkpoints(thread); // newest first
+      const fitting = checkpoints.find((one) => one.next.includes("think") && Date.parse(one.at) <= began);
       if (!fitting) throw new Error("The state before this step is no longer kept. Choose one under Steps.");
       dialog.open(fitting);
     },

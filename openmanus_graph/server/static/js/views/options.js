@@ -42,7 +42,7 @@ export function createOptions() {
   agent.addEventListener("change", describe);
 
   const reviewRow = h("label.check", {}, review, h("span", {}, "Show me the plan before it is carried out"));
-  const agentRow = h("label.stack", {}, h("span", {}, "Agent"), agent, about);
+  const agentRow = h("div", {}, h("label.stack", {}, h("span", {}, "Agent"), agent), about);
   const element = h("div.options", {},
     agentRow,
     h("label.stack", {}, h("span", {}, "Model"), model, models),
