@@ -219,7 +219,15 @@ def browser(scale: Scale) -> Table:
     )
 
 
+def serving(scale: Scale) -> Table:
+    """What the server costs."""
+    from bench.serving import measure_server
+
+    rows = measure_server(runs=1 if scale.quick else scale.runs, quick=scale.quick)
+    return Table(["the server", "beside", "ours", "more", "at most"], rows)
+
+
 TABLES: dict[str, Callable[[Scale], Table]] = {
     table.__name__: table
-    for table in (cpu, gap, run, agents, stalls, tools, start, install, browser)
+    for table in (cpu, gap, run, agents, stalls, tools, start, install, browser, serving)
 }

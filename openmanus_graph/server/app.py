@@ -9,6 +9,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
 from openmanus_graph.errors import ConfigError
+from openmanus_graph.imports import leave_alone_what_is_loaded
 from openmanus_graph.registry import close_all
 from openmanus_graph.server import (
     browser_view,
@@ -28,6 +29,8 @@ from openmanus_graph.server.store import open_store
 from openmanus_graph.server.token import server_token
 from openmanus_graph.watching import watch
 
+WARM_UP_S = 1.0
+
 
 @contextlib.asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
@@ -36,7 +39,7 @@ async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
     store = await open_store()
     watch(Recorder(store))
     await restore_threads(store)
-    warming = asyncio.create_task(asyncio.to_thread(warm_up))
+    warming = asyncio.create_task(warm_up())
     with store.journal.ended_by_signals():
         try:
             yield
@@ -44,12 +47,15 @@ async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
             await stop_all_runs(store)
             await store.journal.close()
             await asyncio.to_thread(close_all)
-            await warming
+            warming.cancel()
 
 
-def warm_up() -> None:
-    """Load what the first step needs, so that it does not wait for that."""
-    import_module("langchain_openai")  # slow to load, and the client of most models
+async def warm_up() -> None:
+    """Load what the first step needs, once the server answers."""
+    await asyncio.sleep(WARM_UP_S)
+    # Slow to load, and the client of most models.
+    await asyncio.to_thread(import_module, "langchain_openai")
+    leave_alone_what_is_loaded()
 
 
 app = FastAPI(title="OpenManus", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)

@@ -1,8 +1,8 @@
 """Events of threads, numbered, kept and handed to whoever follows a thread.
 
 An event is in memory at once and in the database a moment later. Tokens are never kept: when the
-reply is complete, its `think_end` has the whole text. Numbers grow and have gaps: after a crash
-they go on far above what anybody can have seen.
+reply is complete, its `think_end` has the whole text. Numbers grow and have gaps: a run's begin
+with the time in microseconds, so that after a crash they go on above what anybody has seen.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ import logging
 import signal
 import sqlite3
 import threading
+import time
 from collections import deque
 from collections.abc import AsyncGenerator, Generator
 from dataclasses import dataclass, field
@@ -22,8 +23,6 @@ from typing import Any
 from openmanus_graph.persistence.journal import JournalTable, Numbered
 from openmanus_graph.persistence.worker import Worker
 
-GAP = 1_000_000
-"""How far numbers jump when a thread's events are taken up again."""
 KEPT_IN_MEMORY = 2000
 POLL_S = 1.0
 """How often events that another process may have written are looked for."""
@@ -71,7 +70,7 @@ class Journal:
         with self._lock:
             line = self._lines.setdefault(thread, _Line(floor=last, seq=last))
             line.runs += 1
-            line.seq = max(line.seq, last) + GAP
+            line.seq = max(line.seq, last, time.time_ns() // 1000)
             line.floor, line.events = line.seq, deque()
 
     async def let_go(self, thread: str) -> None:
