@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from openmanus_graph.graphs.planner import build_planner_graph
     from openmanus_graph.graphs.planning import build_planning_graph
     from openmanus_graph.graphs.swe import build_swe_graph
+    from openmanus_graph.inbox import tell
     from openmanus_graph.registry import open_session
     from openmanus_graph.state.context import Context
     from openmanus_graph.tools.declaration import Observation, manus_tool
@@ -35,6 +36,7 @@ __all__ = [
     "manus_tool",
     "open_session",
     "register_agent",
+    "tell",
 ]
 
 _HOMES = {
@@ -51,6 +53,7 @@ _HOMES = {
     "build_manus_graph": "openmanus_graph.graphs.manus",
     "manus_tool": "openmanus_graph.tools.declaration",
     "open_session": "openmanus_graph.registry",
+    "tell": "openmanus_graph.inbox",
 }
 
 

@@ -15,6 +15,7 @@ from langchain_core.messages import (
 
 from openmanus_graph.canonical import canonical
 from openmanus_graph.index import index_of
+from openmanus_graph.remarks import is_remark
 from openmanus_graph.state.manus import PlannedCall
 
 _PLACES = "broken_calls_at"
@@ -46,7 +47,7 @@ def run_messages(messages: Sequence[AnyMessage]) -> Sequence[AnyMessage]:
 def newest_first(messages: Sequence[AnyMessage]) -> Iterator[AnyMessage]:
     """Yield what was said since the last user message, from the end."""
     for message in reversed(messages):
-        if message.type == "human":
+        if message.type == "human" and not is_remark(message):
             return
         yield message
 

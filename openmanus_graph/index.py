@@ -12,6 +12,7 @@ from langchain_core.messages import AnyMessage, HumanMessage
 
 from openmanus_graph.canonical import canonical
 from openmanus_graph.memo import MessageMemo
+from openmanus_graph.remarks import is_remark
 
 
 class Index:
@@ -47,7 +48,7 @@ class Index:
 
     def _add(self, position: int, message: AnyMessage) -> None:
         self.message_ids.add(message.id)
-        if isinstance(message, HumanMessage):
+        if isinstance(message, HumanMessage) and not is_remark(message):
             self.run_start = position
             self.calls.clear()
         elif message.type == "ai":

@@ -23,13 +23,23 @@ class Decision:
     type: Literal["approve", "edit", "reject", "respond"]
     args: Mapping[str, Any] | None = None
     """New arguments of an edit."""
+    tool: str = ""
+    """The tool that an edit names, if it does."""
     message: str = ""
     """A rejection's reason, or the answer itself."""
+    remember: bool = False
+    """An approval holds for calls of this kind in the rest of the run."""
 
 
 def question_request(question: str) -> dict[str, Any]:
-    """Return what an interrupt shows for a question."""
-    return {"kind": "question", "question": question, "calls": []}
+    """Return what an interrupt shows for a question.
+
+    Inboxes send what was typed as `respond` or, not knowing that, as a rejection's reason: both
+    are the answer.
+    """
+    name, args = "ask_human", {"inquire": question}
+    request = _request("question", question, name, args, "", ("respond", "reject"))
+    return {**request, "calls": []}
 
 
 def approval_request(
@@ -77,48 +87,75 @@ def allowed_decisions(request: Mapping[str, Any]) -> list[str]:
 
 
 def read_decision(value: Any) -> Decision | None:
-    """Understand an answer: a word, a decision, or `{"decisions": [...]}`. None if it is none."""
-    value = _written_out(value)
-    fields = _fields(value)
-    decisions: Any = fields.get("decisions")
-    if isinstance(decisions, list):
-        made = cast("list[Any]", decisions)
-        return read_decision(made[0]) if len(made) == 1 else None
+    """Understand an answer; None if it is none.
+
+    Args:
+        value: A word, a decision, `{"decisions": [one]}` or, as Agent Inbox sends it, `[one]`.
+    """
+    value = _alone(_written_out(value))
     if isinstance(value, str):
-        word = value.strip().lower()
-        if word in ("approve", "reject"):
-            return Decision(word)  # type: ignore[arg-type]  # narrowed by the line above
-        return Decision("respond", message=value) if word else None
-    message = str(fields.get("message") or fields.get("reason") or "")
+        return _read_word(value)
+    fields = _fields(value)
+    given = fields.get("args")
+    said = given if isinstance(given, str) else ""
+    message = str(fields.get("message") or fields.get("reason") or said)
     match fields.get("type"):
         case "approve" | "accept":
-            return Decision("approve")
+            return Decision("approve", remember=fields.get("remember") is True)
         case "reject" | "ignore":
             return Decision("reject", message=message)
         case "respond" | "response":
-            return Decision("respond", message=message or _text(fields.get("args")))
+            return Decision("respond", message=message)
         case "edit":
-            edited = _fields(fields.get("edited_action") or fields.get("args") or fields)
-            args = edited.get("args")
-            return Decision("edit", args=_fields(args)) if isinstance(args, Mapping) else None
+            edited = _fields(fields.get("edited_action") or given or fields)
+            args = edited.get("args", edited if edited is given else None)
+            tool = str(edited.get("name") or edited.get("action") or "")
+            return Decision("edit", _fields(args), tool) if isinstance(args, Mapping) else None
         case _:
             return None
 
 
+def _read_word(text: str) -> Decision | None:
+    word = text.strip().lower()
+    if word in ("approve", "reject"):
+        return Decision(word)  # type: ignore[arg-type]  # narrowed by the line above
+    if word == "always":
+        return Decision("approve", remember=True)
+    return Decision("respond", message=text) if word else None
+
+
+def _alone(value: Any) -> Any:
+    """Take a single decision out of what inboxes wrap round it."""
+    for _ in range(2):
+        inner: Any = _fields(value).get("decisions", value)
+        if isinstance(inner, list):
+            made = cast("list[Any]", inner)
+            inner = made[0] if len(made) == 1 else None
+        value = inner
+    return value
+
+
 def _written_out(value: Any) -> Any:
     """Read a decision that was typed as JSON; any other text stays as it is."""
-    if not isinstance(value, str) or not value.lstrip().startswith("{"):
+    if not isinstance(value, str) or not value.lstrip().startswith(("{", "[")):
         return value
     try:
-        fields = _fields(json.loads(value))
+        written = json.loads(value)
     except ValueError:
         return value
-    return fields if "type" in fields or "decisions" in fields else value
+    return written if "type" in _fields(_alone(written)) else value
 
 
-def read_text(value: Any) -> str:
-    """Understand the answer to a question."""
-    return _text(value)
+def read_text(value: Any) -> str | None:
+    """Understand the answer to a question; None if it is none."""
+    alone = _alone(value)
+    fields = _fields(alone)
+    for key in ("answer", "message", "args", "content", "text"):
+        if isinstance(fields.get(key), str):
+            return str(fields[key])
+    if fields.get("type") in ("reject", "ignore"):
+        return "The person does not want to answer that."
+    return None if alone is None or isinstance(alone, Mapping | list) else str(alone)
 
 
 def _request(
@@ -136,17 +173,6 @@ def _request(
         "action_requests": [{"name": name, "args": dict(args), "description": question}],
         "review_configs": [{"action_name": name, "allowed_decisions": list(allowed)}],
     }
-
-
-def _text(value: Any) -> str:
-    fields = _fields(value)
-    for key in ("answer", "message", "args", "content", "text"):
-        if isinstance(fields.get(key), str):
-            return str(fields[key])
-    decisions: Any = fields.get("decisions")
-    if isinstance(decisions, list) and decisions:
-        return _text(cast("list[Any]", decisions)[0])
-    return str(value)
 
 
 def _fields(value: Any) -> Mapping[str, Any]:

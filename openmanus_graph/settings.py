@@ -8,7 +8,7 @@ from typing import Any
 from langchain_core.language_models import BaseChatModel
 from pydantic import BaseModel, SecretStr
 
-from openmanus_graph.state.context import Policy, SandboxMode
+from openmanus_graph.state.context import Policy, RuleDecision, SandboxMode
 
 MAX_COST_USD = 3.0
 
@@ -129,6 +129,24 @@ class WebSettings:
 
 
 @dataclass(frozen=True)
+class Rule:
+    """What is to happen with some calls of a tool; `policy.judge` says how rules combine."""
+
+    tool: str
+    """A name or pattern."""
+    args: Mapping[str, str]
+    """Patterns by argument."""
+    decision: RuleDecision
+    source: str = "Context"
+    """Where it was written."""
+
+    def __str__(self) -> str:
+        """Write the rule as it can be found again."""
+        patterns = "".join(f" {name}={pattern!r}" for name, pattern in self.args.items())
+        return f"{self.decision} {self.tool}{patterns}, {self.source}"
+
+
+@dataclass(frozen=True)
 class Settings:
     """Everything a run needs to know, resolved and validated."""
 
@@ -147,6 +165,7 @@ class Settings:
     step_timeout_s: float = 3600
     review_plan: bool = False
     policy: Policy = "ask"
+    rules: tuple[Rule, ...] = ()
     allow_hosts: tuple[str, ...] = ()
     web: WebSettings = field(default_factory=WebSettings)
     tools: tuple[str, ...] | None = None

@@ -55,7 +55,10 @@ def judge(messages: Sequence[AnyMessage]) -> Verdict:
 
 
 def recent_steps(messages: Sequence[AnyMessage]) -> list[Step]:
-    """Return the fingerprints of the run's last steps, oldest first."""
+    """Return the fingerprints of the run's last steps, oldest first.
+
+    A remark of the person makes a new situation: what was before it does not count.
+    """
     steps: list[Step] = []
     results: dict[str, ToolMessage] = {}
     for message in newest_first(messages):
@@ -66,6 +69,8 @@ def recent_steps(messages: Sequence[AnyMessage]) -> list[Step]:
             results = {}
             if len(steps) == WINDOW:
                 break
+        else:
+            break
     return steps[::-1]
 
 

@@ -29,8 +29,9 @@ def chat_with(given: InputOptions, options: RunOptions, output: OutputOptions) -
 
 async def _turns(given: InputOptions, options: RunOptions, output: OutputOptions) -> int:
     from openmanus_graph.cli.lines import Lines
+    from openmanus_graph.cli.person import TerminalPerson
     from openmanus_graph.cli.runner import run_graph
-    from openmanus_graph.cli.views import TerminalPerson, make_view
+    from openmanus_graph.cli.views import make_view
     from openmanus_graph.registry import open_session
 
     thread, agent, merged = await asyncio.to_thread(take_thread, given, options)

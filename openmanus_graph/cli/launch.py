@@ -28,8 +28,9 @@ def launch(plan: "Callable[[], Run]", output: OutputOptions) -> int:
         The exit code.
     """
     with log_file(output.log):
+        from openmanus_graph.cli.person import TerminalPerson
         from openmanus_graph.cli.runner import run_graph
-        from openmanus_graph.cli.views import TerminalPerson, make_view
+        from openmanus_graph.cli.views import make_view
         from openmanus_graph.models.build import close_models
 
         run = plan()

@@ -79,12 +79,24 @@ def resume(
     interrupt: Annotated[
         str | None, typer.Option("--id", help="Which question, if several.")
     ] = None,
+    every: Annotated[bool, typer.Option("--all", help="All open questions.")] = False,
 ) -> None:
     """Go on with a thread that was stopped, waits for an answer, or crashed."""
     from openmanus_graph.cli.resume import Reply, resume_thread
 
-    reply = Reply(answer, approve, reject, reason, interrupt)
+    reply = Reply(answer, approve, reject, reason, interrupt, every)
     raise typer.Exit(resume_thread(thread, reply, options, output))
+
+
+@app.command()
+def tell(
+    thread: Annotated[str, typer.Argument(help="The thread that is at work.")],
+    text: Annotated[str, typer.Argument(help="What to say; - reads it from stdin.")],
+) -> None:
+    """Tell a running agent something, which it reads at its next step."""
+    from openmanus_graph.cli.tell import tell_thread
+
+    raise typer.Exit(tell_thread(thread, text))
 
 
 @app.command()
@@ -118,6 +130,21 @@ def export(
     from openmanus_graph.cli.threads import export_thread
 
     raise typer.Exit(export_thread(thread, output))
+
+
+@app.command()
+def fork(
+    thread: Annotated[str, typer.Argument(help="The thread to go back in.")],
+    at: Annotated[
+        str | None, typer.Option(help="Number or id of the point; without it they are listed.")
+    ] = None,
+    name: Annotated[str | None, typer.Option("--thread", help="Name of the new thread.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON lines.")] = False,
+) -> None:
+    """Go back to an earlier point of a thread and try again from there, as a new thread."""
+    from openmanus_graph.cli.fork import fork_thread
+
+    raise typer.Exit(fork_thread(thread, at, name, as_json=as_json))
 
 
 @app.command()

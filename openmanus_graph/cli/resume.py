@@ -24,12 +24,16 @@ class Reply:
     reject: bool = False
     reason: str = ""
     interrupt: str | None = None
+    every: bool = False
+    """It answers all open questions."""
 
     def value(self) -> Any:
         """Return the value to resume with, or None if nothing was said."""
         said = [self.answer is not None, self.approve, self.reject]
         if sum(said) > 1:
             raise ConfigError("Give one of --answer, --approve and --reject.")
+        if self.every and (self.interrupt or not any(said)):
+            raise ConfigError("--all goes with --approve, --reject or --answer, and without --id.")
         if self.approve:
             return {"decisions": [{"type": "approve"}]}
         if self.reject:
@@ -59,20 +63,32 @@ def _plan(thread: str, reply: Reply, options: RunOptions) -> "Run":
         task=known.task,
         context=context,
         options=merged.stored(),
-        make_input=lambda: _next_input(*asyncio.run(_state(thread, known.agent)), known, reply),
+        make_input=lambda: _next_input(asyncio.run(_standing(thread, known.agent)), known, reply),
     )
 
 
-def _next_input(state: "StateSnapshot", restart: str, known: "Thread", reply: Reply) -> Any:
+@dataclass(frozen=True)
+class _Standing:
+    """How a thread stands."""
+
+    state: "StateSnapshot"
+    restart: str
+    """The node at which a run that ended goes on."""
+    told: bool
+    """Somebody has told it something that it has not read."""
+
+
+def _next_input(standing: _Standing, known: "Thread", reply: Reply) -> Any:
     """Decide how a thread goes on: answered, from where it was cut off, or with a new limit."""
     from langgraph.types import Command
 
+    state = standing.state
     value = reply.value()
     cut_off = known.status == "running"
     if value is None and (lost := _lost_message(state, known, cut_off=cut_off)):
         return lost
     if state.interrupts:
-        return _answered(state, value, reply.interrupt)
+        return _answered(state, value, reply)
     if value is not None:
         raise ConfigError("This thread asks nothing; resume it without an answer.")
     if state.tasks:  # `next` leaves out those that have ended, whose step is not saved yet
@@ -80,10 +96,12 @@ def _next_input(state: "StateSnapshot", restart: str, known: "Thread", reply: Re
     if state.values.get("status") == "finished" or state.values.get("stop_reason") == "terminate":
         if cut_off:
             return None  # between its end and the answer: there is only that to tell
+        if standing.told and standing.restart == "think":
+            return Command(goto=standing.restart)
         raise ConfigError(
             "This thread is finished. Ask for more with: openmanus run --thread ID TASK."
         )
-    return Command(goto=restart)
+    return Command(goto=standing.restart)
 
 
 def _lost_message(state: "StateSnapshot", known: "Thread", *, cut_off: bool) -> Any:
@@ -103,25 +121,36 @@ def _lost_message(state: "StateSnapshot", known: "Thread", *, cut_off: bool) -> 
     return None if message.id in {one.id for one in held} else {"messages": [message]}
 
 
-def _answered(state: "StateSnapshot", value: Any, wanted: str | None) -> Any:
+def _answered(state: "StateSnapshot", value: Any, reply: Reply) -> Any:
     from langgraph.types import Command
 
-    open_ids = [waiting.id for waiting in state.interrupts]
+    from openmanus_graph.events import interrupt_event
+
+    kinds = {waiting.id: interrupt_event(waiting)["kind"] for waiting in state.interrupts}
+    open_ids, wanted = list(kinds), reply.interrupt
     if wanted is not None and wanted not in open_ids:
         raise ConfigError(f"There is no question {wanted}. Open: {', '.join(open_ids)}.")
     if value is None:
         return None  # asked again: on a terminal the person can answer then
+    if reply.every:  # an approval answers no question
+        meant = [name for name in open_ids if reply.answer or kinds[name] != "question"]
+        return Command(resume=dict.fromkeys(meant, value)) if meant else None
     if wanted is None and len(open_ids) > 1:
-        raise ConfigError(f"Several questions are open; choose with --id: {', '.join(open_ids)}.")
+        raise ConfigError(
+            f"Several questions are open; choose with --id, or --all: {', '.join(open_ids)}."
+        )
     return Command(resume={wanted or open_ids[0]: value})
 
 
-async def _state(thread: str, agent: str) -> "tuple[StateSnapshot, str]":
+async def _standing(thread: str, agent: str) -> _Standing:
     from openmanus_graph.agents import build_agent, restart_node
     from openmanus_graph.config.resolve import openmanus_home
+    from openmanus_graph.inbox import open_remarks
     from openmanus_graph.persistence.checkpoints import open_checkpointer
 
+    remarks = open_remarks(openmanus_home())
+    told = any(not remark.read for remark in await remarks.of(thread))
     async with open_checkpointer(openmanus_home()) as checkpointer:
         graph = build_agent(agent, checkpointer=checkpointer)
         state: StateSnapshot = await graph.aget_state({"configurable": {"thread_id": thread}})
-        return state, restart_node(graph) or next(iter(graph.nodes))
+        return _Standing(state, restart_node(graph) or next(iter(graph.nodes)), told)

@@ -1,11 +1,10 @@
 """One run of a graph from the terminal: events out, questions answered, signals obeyed."""
 
 import asyncio
-import contextlib
 import datetime
 import signal
 import uuid
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -19,6 +18,7 @@ from langgraph.types import Command, Interrupt
 from openmanus_graph.agents import build_agent
 from openmanus_graph.cli.failures import ToldError, complaint_of, is_storage_fault
 from openmanus_graph.cli.lock import hold_thread
+from openmanus_graph.cli.signals import Signals
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.config.resolve import openmanus_home
 from openmanus_graph.errors import ConfigError
@@ -98,7 +98,7 @@ async def run_graph(run: Run, view: View, person: Person) -> int:
         async with open_checkpointer(home) as checkpointer, open_session(run.thread):
             graph = build_agent(run.agent, checkpointer=checkpointer, **run.graph_arguments)
             driver = _Driver(graph, run, settings, view, person)
-            with driver.signals():
+            with driver.signals.obeyed():
                 final, code = await driver.drive(given)
                 # Still under the signals' handlers: the status must not be lost to a late Ctrl-C.
                 await asyncio.to_thread(threads.end, run.thread, final["status"])
@@ -115,8 +115,7 @@ class _Driver:
         self.view, self.person = view, person
         self.config = {"configurable": {"thread_id": run.thread}, "recursion_limit": 100_000}
         self.control = RunControl()
-        self.signal: signal.Signals | None = None
-        self.asking = self.finished = False
+        self.signals = Signals(self.control, self._emit)
 
     async def drive(self, given: Any) -> tuple[dict[str, Any], int]:
         """Run to the end and return what the `final` event holds, and the exit code."""
@@ -143,7 +142,7 @@ class _Driver:
                 # Not recorded as failed: it is a run that was cut off, and can go on.
                 raise ToldError(complaint) from error
             raise
-        if final["status"] == "cancelled" and self.signal == signal.SIGTERM:
+        if final["status"] == "cancelled" and self.signals.first == signal.SIGTERM:
             return final, SIGTERM_EXIT
         return final, EXIT_CODES[final["status"]]
 
@@ -159,7 +158,7 @@ class _Driver:
         except GraphDrained:
             return True
         except asyncio.CancelledError:
-            if self.signal is None:
+            if self.signals.first is None:
                 raise
             task = asyncio.current_task()
             if task is not None:
@@ -191,12 +190,9 @@ class _Driver:
         answers: dict[str, Any] = {}
         for waiting in state.interrupts:
             self._emit(**interrupt_event(waiting))
-        for waiting in state.interrupts if self.signal is None else ():
-            self.asking = True
-            try:
+        for waiting in state.interrupts if self.signals.first is None else ():
+            with self.signals.asking():
                 value = await self.person.answer(waiting)
-            finally:
-                self.asking = False
             if value is None:
                 break
             answers[waiting.id] = value
@@ -213,35 +209,8 @@ class _Driver:
 
     def _emit(self, **event: Any) -> None:
         now = datetime.datetime.now(tz=datetime.UTC).isoformat(timespec="milliseconds")
-        self.finished = event["type"] == "final"
+        self.signals.finished = event["type"] == "final"
         self.view.show({**event, "thread": self.run.thread, "ts": now})
-
-    @contextlib.contextmanager
-    def signals(self) -> Generator[None]:
-        """First signal: finish the running step and save. Second: cut it off.
-
-        A question is left at once: nothing runs meanwhile.
-        """
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
-
-        def obey(number: signal.Signals) -> None:
-            if self.finished:
-                return  # too late to stop anything; the rest takes no time
-            first, self.signal = self.signal is None, self.signal or number
-            if first and not self.asking:
-                self.control.request_drain(number.name)
-                text = "Finishing the running step; once more stops it at once."
-                self._emit(type="notice", level="warning", text=text)
-            elif task is not None:
-                task.cancel()
-
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, obey, number)
-        try:
-            yield
-        finally:
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.remove_signal_handler(number)
 
 
 def without_password(options: dict[str, Any]) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from openmanus_graph.cli.lock import hold_thread, is_running
 from openmanus_graph.cli.views import printable
 from openmanus_graph.config.resolve import openmanus_home
 from openmanus_graph.errors import ConfigError
+from openmanus_graph.inbox import open_remarks
 from openmanus_graph.persistence.checkpoints import open_checkpointer
 from openmanus_graph.persistence.database import open_database
 from openmanus_graph.persistence.ledger import open_ledger
@@ -97,6 +98,7 @@ def delete_thread(thread: str) -> int:
     with hold_thread(home, thread):
         asyncio.run(_delete_checkpoints(thread))
         open_ledger(home).forget_thread(thread)
+        open_remarks(home).forget_thread(thread)
         open_threads().delete(thread)
     sys.stderr.write(f"Deleted thread {thread}. Its workspace was left alone.\n")
     return 0

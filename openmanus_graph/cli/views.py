@@ -16,16 +16,14 @@ from rich.table import Table
 from rich.text import Text
 
 from openmanus_graph.cli.failures import silence, write_out
-from openmanus_graph.cli.lines import Lines
 from openmanus_graph.cli.options import OutputOptions
 from openmanus_graph.cli.runner import View
-from openmanus_graph.events import interrupt_event
 from openmanus_graph.plans import MARKS
 
 OUTPUT_LINES = 6
 _REPLIES = {
     "question": " --answer TEXT",
-    "approval": " --approve (or --reject)",
+    "approval": " --approve (or --reject; --all answers several at once)",
     "unknown_outcome": " --approve (or --reject, or --answer TEXT)",
 }
 
@@ -200,29 +198,6 @@ def _checklist_line(step: Mapping[str, Any]) -> str:
         facts += [f"{step['seconds']:.1f} s", f"${step.get('cost_usd', 0.0):.4f}"]
     mark, text = escape(MARKS[step["status"]]), escape(printable(step["text"]))
     return f"{mark} [bold]{escape(step['id'])}[/] {text} [dim]({escape(', '.join(facts))})[/]"
-
-
-DECISIONS = {
-    **dict.fromkeys(("a", "y", "yes", "ok"), "approve"),
-    **dict.fromkeys(("r", "n", "no"), "reject"),
-}
-
-
-class TerminalPerson:
-    """Asks on the terminal, if there is one; a pipe is never asked."""
-
-    def __init__(self, view: View) -> None:
-        self.view = view
-
-    async def answer(self, interrupt: Any) -> Any:
-        """Return the person's answer, or None when nobody is there."""
-        lines = Lines()
-        if isinstance(self.view, JsonView) or not lines.interactive:
-            return None
-        if interrupt_event(interrupt)["kind"] == "question":
-            return await lines.ask("Your answer: ")
-        word = await lines.ask("[a]pprove, [r]eject, or type an answer: ")
-        return None if word is None else DECISIONS.get(word.strip().lower(), word)
 
 
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")

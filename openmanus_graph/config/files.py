@@ -8,12 +8,12 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
 
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.state.context import Policy, SandboxMode
+from openmanus_graph.state.context import Policy, PolicyRule, SandboxMode
 
 
 class _Section(BaseModel):
@@ -104,6 +104,17 @@ class BrowserSection(_Section):
     secrets: tuple[SecretStr, ...] | dict[str, SecretStr] | None = None
 
 
+class PolicySection(_Section):
+    """`[policy]`; `policy = "ask"` is short for a `mode` alone."""
+
+    mode: Policy | None = None
+    rules: tuple[PolicyRule, ...] = ()
+
+
+def _as_table(value: Any) -> Any:
+    return {"mode": value} if isinstance(value, str) else value
+
+
 class ConfigFile(_Section):
     """A whole configuration file."""
 
@@ -119,7 +130,7 @@ class ConfigFile(_Section):
     max_total_tokens: int | None = Field(default=None, gt=0)
     timeout_s: float | None = Field(default=None, gt=0)
     workspace: str | None = None
-    policy: Policy | None = None
+    policy: Annotated[PolicySection, BeforeValidator(_as_table)] = PolicySection()
     allow_hosts: tuple[str, ...] | None = None
     tools: tuple[str, ...] | None = None
     prompts: dict[Literal["system", "next_step"], str] | None = None

@@ -18,6 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 from openmanus_graph.config.browser import browser_settings
 from openmanus_graph.config.files import Layer, read_layer
 from openmanus_graph.config.model import first, main_model, vision_model
+from openmanus_graph.config.policy import policy_mode, policy_rules
 from openmanus_graph.config.search import search_settings
 from openmanus_graph.config.trust import (
     config_home,
@@ -94,7 +95,8 @@ def resolve_settings(context: Context, thread: str) -> Settings:
         max_parallel_steps=pick("max_parallel_steps", 4),
         step_timeout_s=pick("step_timeout_s", 3600.0),
         review_plan=pick("review_plan", False),
-        policy=pick("policy", "ask"),
+        policy=policy_mode(context, layers),
+        rules=policy_rules(context, layers),
         allow_hosts=allowed_hosts(pick("allow_hosts", ())),
         web=web_settings(context, layers),
         tools=pick("tools"),

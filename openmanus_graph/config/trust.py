@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from openmanus_graph.config.files import BrowserSection, Layer
+from openmanus_graph.config.files import BrowserSection, Layer, PolicySection
 from openmanus_graph.settings import MAX_COST_USD
 
 TUNING_OPTIONS = frozenset({
@@ -34,7 +34,8 @@ def risky_settings(layer: Layer) -> dict[str, Any]:
     """Return what in a file starts commands, loosens safety or sends data elsewhere."""
     config, sandbox = layer.config, layer.config.sandbox
     risky = {
-        "policy": config.policy if config.policy == "auto" else None,
+        "policy": config.policy.mode if config.policy.mode == "auto" else None,
+        "policy.rules": [rule for rule in config.policy.rules if rule["decision"] == "allow"],
         "sandbox.mode": sandbox.mode if sandbox.mode == "none" else None,
         "sandbox.network": sandbox.network,
         "sandbox.image": sandbox.image,
@@ -82,7 +83,7 @@ def without_risks(layer: Layer) -> Layer:
     config = layer.config
     config = config.model_copy(
         update={
-            "policy": None if config.policy == "auto" else config.policy,
+            "policy": _without_leave(config.policy),
             "workspace": None,
             "sandbox": sandbox,
             "model_options": (None if _reroutes(config.model_options) else config.model_options),
@@ -98,6 +99,16 @@ def without_risks(layer: Layer) -> Layer:
     llm = layer.llm.model_copy(update={"base_url": None})
     vision = layer.vision.model_copy(update={"base_url": None}) if layer.vision else None
     return Layer(layer.path, config, llm, vision, layer.warnings)
+
+
+def _without_leave(section: PolicySection) -> PolicySection:
+    """Return a policy that allows nothing more than there is without it."""
+    return section.model_copy(
+        update={
+            "mode": None if section.mode == "auto" else section.mode,
+            "rules": tuple(rule for rule in section.rules if rule["decision"] != "allow"),
+        }
+    )
 
 
 def _reroutes(options: Mapping[str, Any] | None) -> bool:

@@ -11,6 +11,7 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMes
 
 from openmanus_graph.history import last_user_message
 from openmanus_graph.prompts import compacted_task
+from openmanus_graph.remarks import is_remark
 
 RESULT_CHARS = 3000
 """Characters of one tool result that the writer of the notes is shown."""
@@ -32,6 +33,8 @@ class Parts:
     """What an earlier compaction noted."""
     old: list[AnyMessage]
     """What becomes notes."""
+    remarks: list[AnyMessage]
+    """What the user said while the run worked, before the newest turns."""
     kept: list[AnyMessage]
     """The newest turns."""
 
@@ -40,7 +43,7 @@ class Parts:
         text = compacted_task(task=self.words, notes=notes)
         extra = {**self.task.additional_kwargs, TASK_KEY: self.words, NOTES_KEY: notes}
         first = HumanMessage(_replaced(self.task, text), id=self.task.id, additional_kwargs=extra)
-        return [*self.past, first, *map(_uncounted, self.kept)]
+        return [*self.past, first, *self.remarks, *map(_uncounted, self.kept)]
 
 
 def divide(history: Sequence[AnyMessage], past_chars: int, kept_chars: int) -> Parts:
@@ -56,13 +59,15 @@ def divide(history: Sequence[AnyMessage], past_chars: int, kept_chars: int) -> P
     past = _past(history[:began], past_chars)
     start, kept = last_turns(history[began + 1 :], kept_chars)
     left = {id(message) for message in past}
+    passed = history[began + 1 : began + 1 + start]
     old = [message for message in history[:began] if id(message) not in left]
     return Parts(
         past=[_plain(message) for message in past],
         task=task,
         words=words_of(task),
         notes=str(task.additional_kwargs.get(NOTES_KEY) or _notes_before(history[:began])),
-        old=[*old, *history[began + 1 : began + 1 + start]],
+        old=[*old, *(message for message in passed if not is_remark(message))],
+        remarks=[message for message in passed if is_remark(message)],
         kept=kept,
     )
 

@@ -33,6 +33,7 @@ async def act(chain: ActInput, runtime: Runtime[Context], *, agent: Agent) -> di
         progress=Progress(0, chain["usage"], chain["elapsed_s"]),
         plans=chain["plans"],
         held=chain["held"],
+        granted=chain["granted"],
     )
     messages = [await run_call(call, scope) for call in chain["calls"]]
     update: dict[str, Any] = {
@@ -43,6 +44,8 @@ async def act(chain: ActInput, runtime: Runtime[Context], *, agent: Agent) -> di
     }
     if held := changes(chain["held"], scope.held):
         update["held"] = held
+    if scope.granted != chain["granted"]:
+        update["granted"] = scope.granted
     if scope.book.plans is not chain["plans"]:
         update["plans"] = scope.book.plans
         if (active := scope.book.plans["active"]) is not None:

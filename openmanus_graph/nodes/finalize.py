@@ -10,6 +10,7 @@ from openmanus_graph.artifacts import changed_files
 from openmanus_graph.errors import ToolError
 from openmanus_graph.events import Emit, notice
 from openmanus_graph.flow import ending, jobs_of, results_text, task_of
+from openmanus_graph.inbox import open_inbox
 from openmanus_graph.limits import LimitReached, Progress, limit_text
 from openmanus_graph.models.call_model import ModelCall, call_model
 from openmanus_graph.models.failures import ModelError
@@ -33,6 +34,7 @@ async def finalize(state: PlanningState, runtime: Runtime[Context]) -> dict[str,
         update["answer"] = _unfinished(state, session)
     answer = update.get("answer") or state.get("answer", "")
     artifacts = await asyncio.to_thread(changed_files, session.workspace, state["run_message"])
+    await (await open_inbox(session)).leave([], runtime.stream_writer)
     return update | {"messages": [AIMessage(answer)], "artifacts": artifacts}
 
 

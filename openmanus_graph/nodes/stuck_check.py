@@ -7,6 +7,7 @@ from langchain_core.messages import AnyMessage
 from langgraph.runtime import Runtime
 
 from openmanus_graph.history import last_reply
+from openmanus_graph.inbox import open_inbox
 from openmanus_graph.outcome import ToolEnding, tool_ending, tool_outcome
 from openmanus_graph.prompts import (
     empty_reply_hint,
@@ -14,6 +15,8 @@ from openmanus_graph.prompts import (
     stuck_hint,
     terminate_refused,
 )
+from openmanus_graph.registry import enter_session
+from openmanus_graph.remarks import is_remark
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ManusState
 from openmanus_graph.stuck import Verdict, judge
@@ -24,7 +27,10 @@ async def stuck_check(state: ManusState, runtime: Runtime[Context]) -> dict[str,
     messages = state["messages"]
     ending = tool_ending(messages)
     if ending is not None and not ending.failed:
-        return tool_outcome(messages, ending)
+        inbox = await open_inbox(await enter_session(runtime))
+        # A person who has said something meanwhile does not want it to end without that.
+        if not await inbox.unread(state.get("remarks", [])):
+            return tool_outcome(messages, ending)
     verdict = judge(messages)
     if verdict.level == "stop":
         runtime.stream_writer({"type": "limit", "reason": "stuck"})
@@ -38,10 +44,11 @@ def hints_for(
 ) -> Iterator[str]:
     """Yield what the next request should say."""
     reply = last_reply(messages)
-    if reply is not None and not reply.tool_calls and not reply.invalid_tool_calls:
+    silent = reply is not None and not reply.tool_calls and not reply.invalid_tool_calls
+    if reply is not None and silent and not is_remark(messages[-1]):
         # A text that was no answer gets here only where the caller wants a structured one.
         yield structured_answer_hint() if reply.text.strip() else empty_reply_hint()
-    if ending is not None:
+    if ending is not None and ending.failed:
         yield terminate_refused(failed=", ".join(ending.failed))
     if verdict.level != "ok":
         yield stuck_hint(verdict)

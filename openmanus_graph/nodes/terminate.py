@@ -7,6 +7,7 @@ from langgraph.runtime import Runtime
 
 from openmanus_graph.artifacts import changed_files
 from openmanus_graph.history import last_text
+from openmanus_graph.inbox import open_inbox
 from openmanus_graph.limits import limit_text
 from openmanus_graph.registry import enter_session
 from openmanus_graph.settings import Settings
@@ -17,6 +18,7 @@ from openmanus_graph.state.manus import ManusState
 async def terminate(state: ManusState, runtime: Runtime[Context]) -> dict[str, Any]:
     """Collect the files and the answer, which is always set: at a limit it is what there is."""
     session = await enter_session(runtime)
+    await (await open_inbox(session)).leave(state.get("remarks", []), runtime.stream_writer)
     artifacts = await asyncio.to_thread(changed_files, session.workspace, state["run_message"])
     answer = state.get("answer") or final_answer(state, session.settings)
     return {"answer": answer, "artifacts": artifacts}

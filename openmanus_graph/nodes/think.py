@@ -3,10 +3,11 @@
 import asyncio
 import datetime
 import time
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from langchain_core.messages import AnyMessage
+from langchain_core.messages import AnyMessage, HumanMessage
 from langgraph.runtime import Runtime
 from langgraph.types import Overwrite, Send
 
@@ -14,6 +15,7 @@ from openmanus_graph.agent import Agent
 from openmanus_graph.artifacts import take_baseline
 from openmanus_graph.events import Emit, notice
 from openmanus_graph.history import last_reply, last_user_message, planned_calls, recently_called
+from openmanus_graph.inbox import Inbox, announce, open_inbox
 from openmanus_graph.limits import LimitReached, Progress
 from openmanus_graph.lost import lost, still_held
 from openmanus_graph.models.call_model import LiveState, ModelCall
@@ -21,6 +23,7 @@ from openmanus_graph.models.compaction import Thought, call_with_room
 from openmanus_graph.models.failures import ModelError
 from openmanus_graph.models.storable import cut_by
 from openmanus_graph.outcome import answers
+from openmanus_graph.policy import unknown_tools
 from openmanus_graph.prompts import lost_hint
 from openmanus_graph.provenance import unvouched_addresses
 from openmanus_graph.registry import enter_session
@@ -29,6 +32,7 @@ from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ActInput, ManusState, PlannedCall
 from openmanus_graph.state.plan import no_plans
 from openmanus_graph.state.reducers import no_usage
+from openmanus_graph.tools import tool_names
 from openmanus_graph.tools.declaration import traits_of
 from openmanus_graph.tools.toolset import run_tools
 
@@ -47,13 +51,18 @@ async def think(state: ManusState, runtime: Runtime[Context], *, agent: Agent) -
     if begun:
         run, fork = begun["run_message"], bool(session.line)
         await asyncio.to_thread(take_baseline, session.workspace, run, anew=fork)
+        for warning in odd_rules(agent, session):
+            notice(runtime.stream_writer, warning)
     now: ManusState = {**state, **begun}  # type: ignore[typeddict-item]  # begun's keys are the state's
+    inbox = await open_inbox(session)
+    known = await inbox.known(state.get("remarks", []), begun=bool(begun))
+    told = await inbox.unread(known)
     progress = Progress.of(now)
     held = now.get("held", {})
     live = session.identities()
     call = ModelCall(
         system=system_prompt(agent, session, now),
-        history=now["messages"],
+        history=[*now["messages"], *told] if told else now["messages"],
         steering=steering(agent, session, now, lost(held, live)),
         tools=run_tools(agent, session),
         progress=progress,
@@ -68,13 +77,52 @@ async def think(state: ManusState, runtime: Runtime[Context], *, agent: Agent) -
         "elapsed_s": Overwrite(elapsed_s) if begun else elapsed_s,
         "branch": session.on_line(now["branch"]) + ("+" if thought.compacted else ""),
     }
+    if begun and state.get("granted"):
+        update["granted"] = Overwrite([])
     if thought.reply is not None and held != still_held(held, live):
         update["held"] = Overwrite(still_held(held, live))
     if state.get("status") is not None:  # a run that had ended goes on
         update |= {"status": None, "stop_reason": None, "answer": "", "artifacts": []}
-    said = [] if thought.reply is None else [thought.reply]
-    update["messages"] = Overwrite([*thought.compacted, *said]) if thought.compacted else said
-    return update | outcome_of(thought, call, session, runtime.stream_writer)
+    update |= outcome_of(thought, call, session, runtime.stream_writer)
+    return update | await said_in(thought, told, known, inbox, update, runtime.stream_writer)
+
+
+async def said_in(
+    thought: Thought,
+    told: Sequence[HumanMessage],
+    known: Sequence[str],
+    inbox: Inbox,
+    update: ManusUpdate,
+    emit: Emit,
+) -> ManusUpdate:
+    """Return what a step adds to the conversation: remarks that were read, and the reply.
+
+    Args:
+        thought: What the model calls brought.
+        told: The remarks that the request had.
+        known: Ids of those read before.
+        inbox: May hold more by now.
+        update: What the step means for the run. A remark that came while the answer was written
+            takes it back: the person has not had the last word.
+        emit: Takes the events.
+    """
+    if thought.reply is None and not thought.compacted:
+        return {"messages": []}  # nothing was read
+    answered = update.get("stop_reason") == "answer"
+    late = await inbox.unread([*known, *ids_of(told)]) if answered else []
+    announce([*told, *late], emit)
+    said = [*([] if thought.reply is None else [thought.reply]), *late]
+    whole = thought.compacted
+    return {
+        "messages": Overwrite([*whole, *said]) if whole else [*told, *said],
+        "remarks": [*known, *ids_of(told), *ids_of(late)],
+        **({"status": None, "stop_reason": None} if late else {}),
+    }
+
+
+def ids_of(messages: Sequence[AnyMessage]) -> list[str]:
+    """Return the ids of messages that have one."""
+    return [message.id for message in messages if message.id]
 
 
 def outcome_of(thought: Thought, call: ModelCall, session: Session, emit: Emit) -> ManusUpdate:
@@ -123,6 +171,13 @@ def begin_run(state: ManusState, line: str) -> ManusUpdate:
         "hint": "",
         "structured": None,
     }
+
+
+def odd_rules(agent: Agent, session: Session) -> Iterator[str]:
+    """Yield what is odd about the policy's rules, as far as the tools tell."""
+    rules = [rule for rule in session.settings.rules if rule.tool not in agent.tools]
+    if rules:
+        yield from unknown_tools(rules, [*agent.tools, *tool_names()])
 
 
 def system_prompt(agent: Agent, session: Session, state: ManusState) -> str:
@@ -183,6 +238,7 @@ async def route_after_think(state: ManusState, *, agent: Agent) -> list[Send] | 
                 usage=state["usage"],
                 held=state.get("held", {}),
                 plans=plans,
+                granted=state.get("granted", []),
             ),
         )
         for chain in chains

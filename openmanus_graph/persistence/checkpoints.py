@@ -115,6 +115,16 @@ class LeanSqliteSaver(SqliteSaver):
     ) -> None:
         await self._worker.do(self.put_writes, config, writes, task_id, task_path)
 
+    async def run_together(self, statements: Sequence[str], values: Mapping[str, str]) -> None:
+        """Execute statements, all or none of them."""
+
+        def run() -> None:
+            with self.cursor() as cursor:
+                for statement in statements:
+                    cursor.execute(statement, dict(values))
+
+        await self._worker.do(run)
+
     @override
     async def adelete_thread(self, thread_id: str) -> None:
         await self._worker.do(self.delete_thread, thread_id)

@@ -2,17 +2,30 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, NotRequired
 
 from langchain_core.language_models import BaseChatModel
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, with_config
 from pydantic.json_schema import SkipJsonSchema
+from typing_extensions import TypedDict
 
 SandboxMode = Literal["auto", "bwrap", "nono", "docker", "none"]
 Policy = Literal["ask", "auto", "never"]
+RuleDecision = Literal["allow", "ask", "deny"]
 
 ModelInstance = SkipJsonSchema[Annotated[BaseChatModel, "not shown in a form"]]
 PydanticModel = SkipJsonSchema[Annotated[type[BaseModel], "not shown in a form"]]
+
+
+@with_config(ConfigDict(extra="forbid"))
+class PolicyRule(TypedDict):
+    """What is to happen with some calls of a tool."""
+
+    tool: str
+    """Its name, or a pattern such as `github_*`."""
+    args: NotRequired[Mapping[str, str | bool | int | float]]
+    """Patterns by argument, `*` and `?` standing for any text; each must match."""
+    decision: RuleDecision
 
 
 @dataclass(frozen=True)
@@ -59,7 +72,10 @@ class Context:
     web: Mapping[str, Any] | None = None
     """The `[web]` keys of the configuration file: `allowed_domains`, `denied_domains`."""
     policy: Policy | None = None
-    """What happens before a call with external effects. Default `ask`."""
+    """What happens to calls that would be asked about: those with external effects, and those that
+    a rule says. Default `ask`."""
+    policy_rules: tuple[PolicyRule, ...] | None = None
+    """Come before the rules of the configuration files; a `deny` of any of them denies."""
     tools: tuple[str, ...] | None = None
     """Names of the tools to offer, out of those the graph was built with. Default all."""
     prompts: Mapping[str, str] | None = None

@@ -13,6 +13,7 @@ from openmanus_graph.state.reducers import (
     merge_held,
     merge_usage,
     newest,
+    union,
 )
 
 Status = Literal["finished", "failed", "stopped", "cancelled"]
@@ -59,6 +60,8 @@ class ActInput(TypedDict):
     """What the run has cost before this step."""
     plans: Plans
     """The thread's plans before this step."""
+    granted: list[str]
+    """What a person approved for the rest of the run, before this step."""
 
 
 class ManusInput(TypedDict):
@@ -103,6 +106,10 @@ class ManusState(TypedDict):
     held: Annotated[Holdings, merge_held]
     """What live handles hold, as each `act` leaves them. `think` tells the model once what is gone
     with its process, and forgets it."""
+    granted: Annotated[list[str], union]
+    """What a person approved for the rest of this run; written by `act`, emptied by `think`."""
+    remarks: list[str]
+    """Ids of what the person told this run while it worked; written by `think`."""
     status: Status | None
     """How the run ended; None while it goes on."""
     stop_reason: StopReason | None

@@ -57,6 +57,11 @@ def furthest(left: float, right: float) -> float:
     return max(left, right)
 
 
+def union(left: list[str], right: list[str]) -> list[str]:
+    """Reducer of lists that parallel calls add to: each entry once, in order."""
+    return list(dict.fromkeys([*left, *right]))
+
+
 class Held(TypedDict):
     """What one live handle (kernel, shell, browser) holds beside the files."""
 

@@ -28,6 +28,12 @@ def default_tools() -> list[BaseTool]:
     ]
 
 
+def tool_names() -> set[str]:
+    """Return the names of the tools that our agents have."""
+    every = (default_tools, planner_tools, swe_tools, data_analysis_tools)
+    return {tool.name for tools in every for tool in tools()}
+
+
 def browser_tools() -> list[BaseTool]:
     """Return the browser agent's tools."""
     return [*web_tools(), *closing_tools()]

@@ -18,4 +18,7 @@ async def ask_human(  # noqa: D417  # the runtime is not the model's to fill
     Args:
         inquire: The question, complete in itself.
     """
-    return read_text(await asker_of(runtime)(question_request(inquire)))
+    ask, request = asker_of(runtime), question_request(inquire)
+    while (answer := read_text(await ask(request))) is None:
+        request = {**request, "question": f"That was no answer. {inquire}"}
+    return answer

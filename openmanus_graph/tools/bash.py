@@ -16,7 +16,7 @@ _DEFAULT_S = 120
 _BACKGROUND = "Run long commands in the background with `&`."
 
 
-@manus_tool(effect="workspace", resource="bash", timeout_s=_DEFAULT_S)
+@manus_tool(effect="workspace", resource="bash", timeout_s=_DEFAULT_S, shell="command")
 async def bash(  # noqa: D417  # the model never sees `runtime`
     runtime: ToolRuntime[Any, Any],
     command: str = "",

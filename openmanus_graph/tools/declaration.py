@@ -42,6 +42,8 @@ class Traits:
     named are asked about once untrusted content or a file was read (`provenance`)."""
     reads_files: bool = False
     """The output holds content of the workspace; that of a `workspace` effect may in any case."""
+    shell: str = ""
+    """The argument that is a shell text: rules of the policy look at each command in it."""
 
     def effect_of(self, args: Mapping[str, Any]) -> Effect:
         """Say what a call with these arguments may change."""
@@ -87,6 +89,7 @@ def manus_tool(
     approval: bool | None = None,
     addresses: Callable[[Mapping[str, Any]], Sequence[str]] | None = None,
     reads_files: bool = False,
+    shell: str = "",
 ) -> Callable[[ToolFunction], BaseTool]:
     """Declare a function as a tool.
 
@@ -102,9 +105,10 @@ def manus_tool(
         approval: Whether policy `ask` pauses first; by default for external effects.
         addresses: Returns the web addresses that a call with these arguments would reach.
         reads_files: Whether the output may hold content of the workspace's files.
+        shell: The argument that is a shell text, whose commands the policy's rules look at.
     """
     asks = effect == "external" if approval is None else approval
-    traits = Traits(effect, resource, timeout_s, untrusted, asks, addresses, reads_files)
+    traits = Traits(effect, resource, timeout_s, untrusted, asks, addresses, reads_files, shell)
 
     def declare(function: ToolFunction) -> BaseTool:
         asynchronous = inspect.iscoroutinefunction(function)

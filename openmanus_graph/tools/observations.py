@@ -15,7 +15,8 @@ from openmanus_graph.workspace import Workspace
 def remembered(outcome: Mapping[str, Any]) -> Observation:
     """Read an observation from the ledger."""
     fields: dict[str, Any] = {**outcome, "images": tuple(outcome["images"])}
-    fields.pop("held", None)
+    for beside in ("held", "grant"):
+        fields.pop(beside, None)
     return Observation(**fields)
 
 

@@ -5,7 +5,7 @@ outcome stands in the ledger is skipped when its chain runs again, and every lat
 then get the answer of the one before it. So the ledger remembers each question's position.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from langgraph.errors import GraphInterrupt
@@ -45,14 +45,29 @@ class Questions:
             if self._position == asked_at:
                 return value
 
-    async def decide(self, key: EffectKey, name: str, request: Mapping[str, Any]) -> Decision:
-        """Return a decision on a call; an answer that is none is asked for again."""
+    async def decide(
+        self,
+        key: EffectKey,
+        name: str,
+        request: Mapping[str, Any],
+        objection: Callable[[Decision], str] = lambda _: "",
+    ) -> Decision:
+        """Return a decision on a call; an answer that is none is asked for again.
+
+        Args:
+            key: The call that asks.
+            name: Tells the call's questions apart.
+            request: What the person is shown.
+            objection: Says why a decision cannot be carried out; empty if it can.
+        """
         allowed = allowed_decisions(request)
         shown, tries = dict(request), 0
         while True:
             decision = read_decision(await self.ask(key, f"{name} {tries}", shown))
+            problem = f"That was no decision ({', '.join(allowed)})."
             if decision is not None and decision.type in allowed:
-                return decision
+                problem = objection(decision)
+                if not problem:
+                    return decision
             tries += 1
-            again = f"That was no decision ({', '.join(allowed)}). {request['question']}"
-            shown["question"] = again
+            shown["question"] = f"{problem} {request['question']}"

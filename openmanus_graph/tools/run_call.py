@@ -8,7 +8,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
@@ -19,56 +19,23 @@ from langgraph.types import Command
 
 from openmanus_graph.canonical import canonical
 from openmanus_graph.errors import ConfigError, ToolError
-from openmanus_graph.events import Emit
-from openmanus_graph.interrupts import approval_request, unknown_outcome_request
-from openmanus_graph.limits import Progress
-from openmanus_graph.lost import changes, lost
+from openmanus_graph.lost import lost
 from openmanus_graph.models.tool_model import ToolModel
-from openmanus_graph.persistence.ledger import EffectKey, Entry, Ledger
-from openmanus_graph.provenance import strange_addresses
-from openmanus_graph.sessions import ASK_KEY, MODEL_KEY, PLANS_KEY, SESSION_KEY, Session
+from openmanus_graph.persistence.ledger import EffectKey
+from openmanus_graph.sessions import ASK_KEY, MODEL_KEY, PLANS_KEY, SESSION_KEY
 from openmanus_graph.state.manus import PlannedCall
-from openmanus_graph.state.plan import Plans, current_step
-from openmanus_graph.state.reducers import Held, Holdings
+from openmanus_graph.state.plan import current_step
+from openmanus_graph.tools.approval import Leave, get_leave
 from openmanus_graph.tools.declaration import Observation, Traits, traits_of
 from openmanus_graph.tools.observations import labelled, of_blocks, out_of_time, remembered
 from openmanus_graph.tools.output import LIMIT, shorten
-from openmanus_graph.tools.questions import Questions
-from openmanus_graph.tools.toolset import Toolset
+from openmanus_graph.tools.recording import cut_off, recorded
+from openmanus_graph.tools.scope import CallScope
 
 GRACE_S = 15.0
 """Time a tool with a time limit of its own has to answer after it."""
 
 log = logging.getLogger(__name__)
-
-
-@dataclass
-class PlanBook:
-    """The thread's plans, as the calls of a chain change them."""
-
-    plans: Plans
-
-
-@dataclass(frozen=True)
-class CallScope:
-    """Where a call runs."""
-
-    session: Session
-    toolset: Toolset
-    config: RunnableConfig
-    emit: Emit
-    branch: str
-    thread: str | None
-    ledger: Ledger | None
-    """None without a checkpointer."""
-    questions: Questions
-    progress: Progress
-    """How far the run had come before this step."""
-    book: PlanBook
-    deadline: float | None = None
-    """When the run's time limit is over, on the monotonic clock."""
-    held: Holdings = field(default_factory=dict[str, Held])
-    """What is known of the session's handles; brought up to date after each call."""
 
 
 async def run_call(call: PlannedCall, scope: CallScope) -> ToolMessage:
@@ -77,7 +44,7 @@ async def run_call(call: PlannedCall, scope: CallScope) -> ToolMessage:
     try:
         observation = await _settled(call, scope)
     except ToolError as error:
-        _announce(call, call["args"], scope)
+        scope.announce(call, call["args"])
         observation = Observation(str(error), failed=True)
     serves = current_step(scope.book.plans)
     if observation.plans is not None:
@@ -93,19 +60,25 @@ async def _settled(call: PlannedCall, scope: CallScope) -> Observation:
     )
     entry = None if scope.ledger is None else await scope.ledger.find(key)
     if entry is not None and entry.outcome is not None:
-        _announce(call, entry.args, scope)
+        scope.announce(call, entry.args)
         scope.held.update(entry.outcome.get("held", {}))
+        scope.grant(entry.outcome.get("grant", ""))
         return replace(remembered(entry.outcome), edited=entry.args != call["args"])
     if entry is not None and entry.stage == "intent" and traits.effect != "pure":
-        known = await _cut_off(call, key, entry, traits, scope)
+        known = await cut_off(call, key, entry, traits, scope)
         if known is not None:
             return known
-        args = entry.args
+        leave = Leave(entry.args)
     else:
         _refuse_in_vain(call, traits, scope)
-        args = await _allowed(call, key, traits, scope)
-    observation = await _recorded(call, key, args, traits, scope)
-    return replace(observation, edited=args != call["args"])
+        leave = await get_leave(call, key, traits, scope)
+    if leave.result is not None:
+        scope.announce(call, call["args"])
+        return Observation(leave.result, edited=True)  # it did not run with these arguments
+    scope.grant(leave.grant)
+    observe = partial(_observe, {**call, "args": leave.args}, key, traits, scope)
+    observation = await recorded(call, key, leave, scope, observe)
+    return replace(observation, edited=leave.args != call["args"])
 
 
 def _checked(call: PlannedCall, scope: CallScope) -> Traits:
@@ -129,85 +102,6 @@ def _refuse_in_vain(call: PlannedCall, traits: Traits, scope: CallScope) -> None
             f"{call['name']} was not run: the process it was meant for has ended, and with it what "
             "earlier calls had left there. Make that again if this call needs it, then repeat it."
         )
-
-
-async def _allowed(
-    call: PlannedCall, key: EffectKey, traits: Traits, scope: CallScope
-) -> dict[str, Any]:
-    """Get a call allowed and return its arguments, which a person may have edited."""
-    policy = scope.session.settings.policy
-    unvouched = call.get("unvouched", [])
-    if policy == "auto" or not (traits.approval or unvouched):
-        return call["args"]
-    reason = strange_addresses(unvouched) if unvouched else ""
-    if policy == "never":
-        why = reason or "The policy refuses calls with external effects."
-        raise ToolError(
-            f"{call['name']} was not run. {why} Find another way, or say in the answer what is "
-            "left to do."
-        )
-    request = approval_request(call["name"], call["args"], call["id"], reason)
-    decision = await scope.questions.decide(key, "approval", request)
-    if decision.type == "edit" and decision.args is not None:
-        scope.toolset.check(call["name"], decision.args)
-        return dict(decision.args)
-    if decision.type == "approve":
-        return call["args"]
-    raise ToolError(
-        f"A person did not allow {call['name']}. {decision.message or 'No reason was given.'} "
-        "Do not repeat the call; adapt to this."
-    )
-
-
-async def _cut_off(
-    call: PlannedCall, key: EffectKey, entry: Entry, traits: Traits, scope: CallScope
-) -> Observation | None:
-    """Decide on a call that a crash cut off; None means: run it again."""
-    name = call["name"]
-    outcome = Observation(
-        f"{name} was cut off while it ran, and may have run in part or in full. "
-        "Look at what is there before you repeat it.",
-        failed=True,
-    )
-    if traits.effect == "external":
-        request = unknown_outcome_request(name, entry.args, call["id"])
-        decision = await scope.questions.decide(key, f"unknown outcome {entry.attempts}", request)
-        if decision.type == "approve":
-            return None
-        if decision.type == "respond":
-            outcome = Observation(decision.message)
-        else:
-            left = f"{name} was cut off while it ran; a person decided not to repeat it."
-            outcome = Observation(f"{left} {decision.message}".rstrip(), failed=True)
-    _announce(call, entry.args, scope)
-    if scope.ledger is not None:
-        await scope.ledger.conclude(key, asdict(outcome))
-    return outcome
-
-
-async def _recorded(
-    call: PlannedCall,
-    key: EffectKey,
-    args: dict[str, Any],
-    traits: Traits,
-    scope: CallScope,
-) -> Observation:
-    """Run a call between the ledger's two entries."""
-    _announce(call, args, scope)
-    call = {**call, "args": args}
-    if scope.ledger is None:
-        return await _observe(call, key, traits, scope)
-    await scope.ledger.intend(key, args, call["id"])
-    try:
-        observation = await _observe(call, key, traits, scope)
-    except (GraphBubbleUp, ConfigError):
-        # The tool asks a person, or was never started: it waits, its outcome is not unknown.
-        await scope.ledger.wait(key)
-        raise
-    held = changes(scope.held, scope.session.held())
-    scope.held.update(held)
-    await scope.ledger.conclude(key, asdict(observation) | ({"held": held} if held else {}))
-    return observation
 
 
 async def _observe(
@@ -292,10 +186,6 @@ async def _invoke(
     if isinstance(message.content, str):
         return Observation(message.content or "(no output)", failed=failed)
     return await asyncio.to_thread(of_blocks, message, failed, scope.session.workspace)
-
-
-def _announce(call: PlannedCall, args: dict[str, Any], scope: CallScope) -> None:
-    scope.emit({"type": "tool_start", "call_id": call["id"], "tool": call["name"], "args": args})
 
 
 def _answer(

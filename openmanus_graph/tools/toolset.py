@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from openmanus_graph.agent import Agent
 from openmanus_graph.errors import ConfigError, ToolError
+from openmanus_graph.policy import wrong_arguments
 from openmanus_graph.schemas import schema_problems, validation_problems
 from openmanus_graph.sessions import Session
 from openmanus_graph.tools.create_chat_completion import (
@@ -36,6 +37,11 @@ class Toolset:
             if "timeout_s" in tool["function"].get("parameters", {}).get("properties", {})
         }
         """Tools that take a time limit and keep it themselves."""
+        self.schemas: dict[str, dict[str, Any]] = {
+            tool["function"]["name"]: tool["function"].get("parameters", {})
+            for tool in self.definitions
+        }
+        """JSON schemas of the arguments, by tool."""
         self.runner = ToolNode(list(self.tools.values()), handle_tool_errors=False)
         self._schemas = {name: tool.tool_call_schema for name, tool in self.tools.items()}
         if any(isinstance(schema, dict) for schema in self._schemas.values()):
@@ -48,6 +54,12 @@ class Toolset:
         close = difflib.get_close_matches(name, self.tools, n=1)
         meant = f" Did you mean {close[0]}?" if close else ""
         raise ToolError(f"There is no tool {name!r}.{meant} There are: {', '.join(self.tools)}.")
+
+    def with_defaults(self, name: str, args: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a call's arguments together with the defaults of those that were left out."""
+        properties: Mapping[str, Any] = self.schemas[name].get("properties", {})
+        defaults = {key: one["default"] for key, one in properties.items() if "default" in one}
+        return {**defaults, **args}
 
     def check(self, name: str, args: Mapping[str, Any]) -> None:
         """Validate a call's arguments. ToolError says which is wrong and what is expected."""
@@ -86,6 +98,9 @@ def run_tools(agent: Agent, session: Session) -> Toolset:
         tools = dict(agent.tools)
         if settings.response_format is not None:
             tools[create_chat_completion.name] = structured_completion(settings.response_format)
-        return Toolset(tools, settings.tools)
+        toolset = Toolset(tools, settings.tools)
+        if wrong := wrong_arguments(settings.rules, toolset.schemas):
+            raise ConfigError(wrong)
+        return toolset
 
     return session.cached((agent, Toolset), make)

@@ -2,6 +2,7 @@
 
 import signal
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import psutil
@@ -14,9 +15,12 @@ from tests.support.openai_server import OpenAIServer
 SLOW = "echo begun >> log; touch begun; until [ -e go ]; do sleep 0.02; done; echo over >> log"
 
 
-def begin_slow_call(cli: Cli, *args: str) -> Running:
+SLOW_RUN = ("run", "slow", "--thread", "t", "--workspace", "files")
+
+
+def begin_slow_call(cli: Cli, command: Sequence[str] = SLOW_RUN) -> Running:
     """Start a run whose bash call waits for a file `go`."""
-    running = cli.start("run", "slow", "--thread", "t", "--workspace", "files", *args)
+    running = cli.start(*command)
     running.wait_for_kind("tool_start")
     until((cli.workspace / "begun").exists)
     return running

@@ -13,6 +13,7 @@ import httpx
 import pytest
 from langgraph_sdk import get_client
 
+from openmanus_graph import tell
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
 
@@ -84,6 +85,7 @@ async def test_a_run_with_tools_and_a_question(
         await client.runs.wait(thread, "manus", input=message, context=context)
         state = await client.threads.get_state(thread)
         assert state["interrupts"][0]["value"]["question"] == "Go on?"
+        await tell(thread, "Be brief.")
         values = await client.runs.wait(thread, "manus", command={"resume": "yes"}, context=context)
         assert values["answer"] == "It is 42."
         assert values["status"] == "finished"
@@ -91,3 +93,5 @@ async def test_a_run_with_tools_and_a_question(
         results = [m["content"] for m in values["messages"] if m["type"] == "tool"]
         assert results[0] == "42"
         assert results[2] == "yes"
+        told = [m["content"] for m in values["messages"] if m["type"] == "human"]
+        assert told == ["What is 6 times 7?", "Be brief."]

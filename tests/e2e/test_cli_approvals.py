@@ -1,0 +1,75 @@
+"""Approvals at the command line: rules in files, decisions in other processes."""
+
+import signal
+
+from tests.e2e.test_cli_resume import begin_slow_call, log_of, release, results
+from tests.support.cli import Cli
+from tests.support.openai_script import Call, Reply
+from tests.support.openai_server import OpenAIServer
+
+ASK = """
+[policy]
+rules = [
+  { tool = "bash", args = { command = "rm *" }, decision = "deny" },
+  { tool = "bash", decision = "ask" },
+  { tool = "str_replace_editor", decision = "ask" },
+]
+"""
+ECHO = Call("bash", {"command": "echo one >> log"})
+CREATE = {"command": "create", "path": "a.txt", "file_text": "A"}
+RUN = ("run", "x", "--thread", "t", "--workspace", "files")
+
+
+def test_open_approvals_are_answered_one_by_one_or_all_at_once(
+    cli: Cli, model: OpenAIServer
+) -> None:
+    cli.write("openmanus.toml", ASK)
+    create = Call("str_replace_editor", CREATE)
+    forbidden = Call("bash", {"command": "cd . ;  rm  log"})
+    model.add(Reply(calls=(ECHO, create)), Reply(calls=(forbidden, ECHO)), Reply("done"))
+    waiting = cli.run(*RUN, "--json")
+    assert (waiting.code, waiting.final["stop_reason"]) == (4, "approval")
+    first, second = (event["id"] for event in waiting.of("interrupt"))
+    unclear = cli.run("resume", "t", "--approve")
+    assert unclear.code == 2
+    assert first in unclear.stderr
+    assert "--all" in unclear.stderr
+    assert cli.run("resume", "t", "--approve", "--id", first).code == 4
+    assert log_of(cli) == "one\n"
+    rejected = cli.run("resume", "t", "--reject", "--reason", "no files", "--id", second)
+    assert rejected.code == 4
+    assert not (cli.workspace / "a.txt").exists()
+    assert "no files" in results(model)[1]
+    assert cli.run("resume", "t", "--approve", "--all").code == 0
+    assert log_of(cli) == "one\none\n"
+    assert "A rule of the policy forbids it (deny bash command='rm *'" in results(model)[2]
+    assert cli.run("resume", "t", "--all").code == 2
+
+
+def test_kill_9_after_an_approval_neither_asks_nor_runs_again(
+    cli: Cli, model: OpenAIServer
+) -> None:
+    cli.write("openmanus.toml", ASK)
+    slow = "echo begun >> log; touch begun; until [ -e go ]; do sleep 0.02; done"
+    model.add(Reply(calls=(Call("bash", {"command": slow}),)), Reply("Finished."))
+    assert cli.run(*RUN).code == 4
+    running = begin_slow_call(cli, command=("resume", "t", "--approve"))
+    running.signal(signal.SIGKILL)
+    running.finish()
+    release(cli)
+    resumed = cli.run("resume", "t", "--json")
+    assert (resumed.code, resumed.of("interrupt")) == (0, [])
+    assert log_of(cli) == "begun\n"
+    assert "in part" in results(model)[0]
+
+
+def test_an_edit_is_answered_as_json(cli: Cli, model: OpenAIServer) -> None:
+    cli.write("openmanus.toml", ASK)
+    model.add(Reply(calls=(ECHO,)), Reply("done"))
+    assert cli.run(*RUN).code == 4
+    edit = '{"type": "edit", "edited_action": {"name": "bash", "args": {"command": "%s"}}}'
+    denied = cli.run("resume", "t", "--answer", edit % "rm -f log")
+    assert denied.code == 4
+    assert "forbids" in denied.stderr
+    assert cli.run("resume", "t", "--answer", edit % "echo two >> log").code == 0
+    assert log_of(cli) == "two\n"

@@ -1,0 +1,46 @@
+"""`openmanus fork`: going back in a thread, as a new one."""
+
+import json
+
+from tests.support.cli import Cli
+from tests.support.openai_script import Call, Reply
+from tests.support.openai_server import OpenAIServer
+
+
+def bash(command: str) -> Reply:
+    return Reply(calls=(Call("bash", {"command": command}),))
+
+
+def test_a_fork_goes_on_from_its_point_and_leaves_the_old_thread_alone(
+    cli: Cli, model: OpenAIServer
+) -> None:
+    model.add(bash("echo one >> log"), bash("echo two >> log"), Reply("Both are done."))
+    assert cli.run("run", "count", "--thread", "t").code == 0
+    listed = cli.run("fork", "t")
+    assert listed.code == 0
+    lines = [line.split(maxsplit=2) for line in listed.stdout.splitlines()]
+    assert [what for _, _, what in lines] == [
+        "you: count",
+        'bash({"command": "echo one >> log"})',
+        "bash gave: (no output)",
+        'bash({"command": "echo two >> log"})',
+        "bash gave: (no output)",
+        "agent: Both are done.",
+    ]
+    points = [json.loads(line) for line in cli.run("fork", "t", "--json").stdout.splitlines()]
+    chosen = next(point for point in points if "echo two" in point["what"])
+    assert str(chosen["number"]) == lines[3][0]
+    refused = cli.run("fork", "t", "--at", "99")
+    assert refused.code == 2
+    assert "lists them" in refused.stderr
+    made = cli.run("fork", "t", "--at", str(chosen["number"]), "--thread", "new")
+    assert (made.code, made.stdout) == (0, "new\n")
+    assert "not turned back" in made.stderr
+    assert cli.run("tell", "new", "and a third").code == 0
+    model.add(bash("echo three >> log"), Reply("Three."))
+    resumed = cli.run("resume", "new", "--json")
+    assert (resumed.code, resumed.final["answer"]) == (0, "Three.")
+    # The second call ran again: in the new thread it had never been made.
+    logs = [(cli.cwd / "workspace" / name / "log").read_text() for name in ("t", "new")]
+    assert logs == ["one\ntwo\n", "one\ntwo\ntwo\nthree\n"]
+    assert "Both are done." in cli.run("show", "t").stdout

@@ -1,0 +1,259 @@
+"""Approvals: who is asked about what, and that each decision counts exactly once."""
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage
+from langchain_core.runnables import RunnableConfig
+from langchain_core.tools import StructuredTool
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command
+
+from openmanus_graph import ConfigError, build_manus_graph, build_planning_graph, manus_tool
+from openmanus_graph.persistence.ledger import Ledger
+from openmanus_graph.testing import ScriptedChatModel
+from tests.support.graphs import Ran, calls, run_graph, scripted
+from tests.support.planning import plan_call
+
+CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
+APPROVE = {"decisions": [{"type": "approve"}]}
+
+
+class Shop:
+    """An agent with tools that have effects, and what they did."""
+
+    def __init__(self, *replies: str | AIMessage, **context: Any) -> None:
+        self.done: list[str] = []
+
+        @manus_tool(effect="external")
+        def pay(amount: int, to: str = "anna") -> str:
+            """Pay.
+
+            Args:
+                amount: How much.
+                to: Whom.
+            """
+            self.done.append(f"{amount} {to}")
+            return f"paid {amount}"
+
+        @manus_tool(effect="pure", shell="command")
+        def look(command: str) -> str:
+            """Look.
+
+            Args:
+                command: A shell text.
+            """
+            self.done.append(command)
+            return f"seen {command}"
+
+        self.model = scripted(*replies, "done")
+        self.graph = build_manus_graph(tools=[pay, look], checkpointer=InMemorySaver())
+        self.context = context
+
+    async def go_on(self, task: Any = "the task") -> Ran:
+        return await run_graph(
+            self.graph, model=self.model, config=CONFIG, task=task, **self.context
+        )
+
+    async def open(self) -> dict[str, str]:
+        """Return what is asked, by the question's id."""
+        state = await self.graph.aget_state(CONFIG)
+        return {one.id: one.value["question"] for one in state.interrupts}
+
+    async def answer(self, value: Any) -> Ran:
+        """Answer the only question."""
+        (asked,) = await self.open()
+        return await self.go_on(Command(resume={asked: value}))
+
+
+def rules(*given: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+    return given
+
+
+PAY5 = calls(("pay", {"amount": 5}))
+
+
+async def test_approvals_of_parallel_calls_are_answered_one_by_one() -> None:
+    shop = Shop(calls(("pay", {"amount": 1}), ("pay", {"amount": 2}), ("look", {"command": "a"})))
+    await shop.go_on()
+    assert shop.done == ["a"]
+    first, second = await shop.open()
+    await shop.go_on(Command(resume={second: APPROVE}))
+    assert shop.done == ["a", "2 anna"]
+    assert list(await shop.open()) == [first]
+    ran = await shop.go_on(Command(resume={first: {"type": "reject", "message": "too much"}}))
+    assert shop.done == ["a", "2 anna"]
+    assert ["too much" in text for text in ran.results()] == [True, False, False]
+    assert ran.values["status"] == "finished"
+
+
+async def test_approvals_of_parallel_calls_are_answered_together() -> None:
+    shop = Shop(calls(("pay", {"amount": 1}), ("pay", {"amount": 2})))
+    await shop.go_on()
+    ran = await shop.go_on(Command(resume=dict.fromkeys(await shop.open(), APPROVE)))
+    assert sorted(shop.done) == ["1 anna", "2 anna"]
+    assert ran.results() == ["paid 1", "paid 2"]
+
+
+async def test_an_answer_that_comes_twice_counts_once() -> None:
+    shop = Shop(PAY5)
+    await shop.go_on()
+    (asked,) = await shop.open()
+    await shop.go_on(Command(resume={asked: APPROVE}))
+    await shop.go_on(Command(resume={asked: APPROVE}))
+    assert shop.done == ["5 anna"]
+
+
+async def test_a_decision_survives_a_crash_before_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    shop = Shop(PAY5)
+    await shop.go_on()
+
+    async def crash(*given: Any) -> None:
+        raise sqlite3.OperationalError("the process is killed here")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "intend", crash)
+        with pytest.raises(sqlite3.OperationalError):
+            await shop.answer(APPROVE)
+    assert shop.done == []
+    ran = await shop.go_on(None)
+    assert (shop.done, ran.results()) == (["5 anna"], ["paid 5"])
+
+
+async def test_what_a_person_responds_is_the_result_and_nothing_runs() -> None:
+    shop = Shop(PAY5)
+    await shop.go_on()
+    ran = await shop.answer([{"type": "response", "args": "paid by hand"}])
+    assert (shop.done, ran.results()) == ([], ["paid by hand"])
+    assert ran.messages[2].status == "success"  # type: ignore[union-attr]  # a tool message
+
+
+@pytest.mark.parametrize(
+    ("edited", "problem"),
+    [
+        ({"name": "pay", "args": {"amount": "much"}}, "amount"),
+        ({"name": "pay", "args": {"price": 1}}, "price"),
+        ({"name": "look", "args": {"command": "x"}}, "change the tool"),
+        ({"name": "pay", "args": {"amount": 1, "to": "eve"}}, "forbids"),
+    ],
+)
+async def test_an_edit_that_cannot_be_carried_out_stays_answerable(
+    edited: dict[str, Any], problem: str
+) -> None:
+    no_eve = rules({"tool": "pay", "args": {"to": "eve"}, "decision": "deny"})
+    shop = Shop(PAY5, policy_rules=no_eve)
+    await shop.go_on()
+    await shop.answer({"decisions": [{"type": "edit", "edited_action": edited}]})
+    assert problem in next(iter((await shop.open()).values()))
+    again = {"type": "edit", "edited_action": {"name": "pay", "args": {"amount": 1}}}
+    ran = await shop.answer({"decisions": [again]})
+    assert (shop.done, ran.results()) == (["1 anna"], ["paid 1"])
+
+
+@pytest.mark.parametrize("wrong", [{}, {"decisions": []}, {"type": "perhaps"}, 7, [{"type": 3}]])
+async def test_a_wrong_value_stays_answerable(wrong: Any) -> None:
+    shop = Shop(PAY5)
+    await shop.go_on()
+    await shop.answer(wrong)
+    assert "That was no decision" in next(iter((await shop.open()).values()))
+    assert (await shop.answer("approve")).results() == ["paid 5"]
+
+
+async def test_a_rule_asks_denies_and_allows_by_arguments() -> None:
+    given = rules(
+        {"tool": "look", "args": {"command": "rm*"}, "decision": "deny"},
+        {"tool": "look", "args": {"command": "git push*"}, "decision": "ask"},
+        {"tool": "pay", "args": {"amount": "5"}, "decision": "allow"},
+    )
+    removing, pushing = {"command": "cd x;  rm -r y"}, {"command": "git  push"}
+    made = calls(("pay", {"amount": 5}), ("look", removing), ("look", pushing))
+    shop = Shop(made, policy_rules=given)
+    ran = await shop.go_on()
+    assert shop.done == ["5 anna"]
+    assert "git push" in next(iter((await shop.open()).values()))
+    ran = await shop.answer("approve")
+    assert shop.done == ["5 anna", "git  push"]
+    assert "forbids it (deny look command='rm*', rule 1 of Context" in ran.results()[1]
+
+
+async def test_an_argument_that_was_left_out_has_its_default() -> None:
+    no_anna = rules({"tool": "pay", "args": {"to": "anna"}, "decision": "deny"})
+    shop = Shop(PAY5, policy_rules=no_anna, policy="auto")
+    await shop.go_on()
+    assert shop.done == []
+
+
+async def test_an_approval_may_hold_for_the_rest_of_the_run_and_no_longer() -> None:
+    replies = [calls(("pay", {"amount": n}), prefix=f"{n}.") for n in (1, 2)]
+    later = calls(("pay", {"amount": 3}), prefix="3.")
+    shop = Shop(*replies, "paid both", later)
+    await shop.go_on()
+    ran = await shop.answer("always")
+    assert (shop.done, ran.values["status"]) == (["1 anna", "2 anna"], "finished")
+    await shop.go_on("once more")
+    assert shop.done == ["1 anna", "2 anna"]
+    assert len(await shop.open()) == 1
+
+
+async def test_a_rule_about_an_unknown_argument_ends_the_run_by_name() -> None:
+    wrong = rules({"tool": "pay", "args": {"amnt": "5"}, "decision": "deny"})
+    with pytest.raises(ConfigError, match=r"names amnt.* amount, to"):
+        await Shop(PAY5, policy_rules=wrong).go_on()
+
+
+async def test_a_rule_about_an_unknown_tool_is_a_warning() -> None:
+    wrong = rules({"tool": "pya", "decision": "deny"}, {"tool": "browser_use", "decision": "deny"})
+    ran = await Shop(policy_rules=wrong).go_on()
+    notices = [event["text"] for event in ran.events if event["type"] == "notice"]
+    told = [text for text in notices if "policy" in text]
+    assert len(told) == 1
+    assert "Did you mean pay?" in told[0]
+
+
+async def test_rules_hold_for_tools_of_other_libraries_by_patterns_of_names() -> None:
+    done: list[str] = []
+
+    def post(text: str) -> str:
+        done.append(text)
+        return "posted"
+
+    tool = StructuredTool.from_function(
+        post, name="forum_post", description="Post.",
+        args_schema={"type": "object", "properties": {"text": {"type": "string"}}},
+    )  # fmt: skip
+    given = rules({"tool": "forum_*", "args": {"text": "*secret*"}, "decision": "deny"})
+    made = calls(("forum_post", {"text": "a secret"}), ("forum_post", {"text": "hi"}))
+    ran = await run_graph(build_manus_graph(tools=[tool]), made, "done", policy_rules=given)
+    assert (done, ran.results()[1]) == (["hi"], "posted")
+    assert "forbids" in ran.results()[0]
+
+
+async def test_rules_hold_for_the_steps_of_a_plan(tmp_path: Path) -> None:
+    done: list[int] = []
+
+    @manus_tool(effect="external")
+    def pay(amount: int) -> str:
+        """Pay.
+
+        Args:
+            amount: How much.
+        """
+        done.append(amount)
+        return "paid"
+
+    made = calls(("pay", {"amount": 1}), ("pay", {"amount": 2}))
+    model = ScriptedChatModel([plan_call("pay"), made, "paid one", "All is paid."])
+    graph = build_planning_graph(
+        executors=build_manus_graph(tools=[pay]), checkpointer=InMemorySaver()
+    )
+    context: dict[str, Any] = {
+        "policy_rules": rules({"tool": "pay", "args": {"amount": "2"}, "decision": "deny"}),
+        "workspace": str(tmp_path / "w"),
+    }
+    await run_graph(graph, model=model, config=CONFIG, **context)
+    (waiting,) = (await graph.aget_state(CONFIG)).interrupts
+    again: Any = Command(resume={waiting.id: APPROVE})
+    ran = await run_graph(graph, model=model, config=CONFIG, task=again, **context)
+    assert (done, ran.values["status"]) == ([1], "finished")

@@ -1,0 +1,149 @@
+"""Going back: in a new thread, and by LangGraph's own means in the same one."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.types import Command
+
+from openmanus_graph import build_manus_graph, build_planning_graph, manus_tool
+from openmanus_graph.config.resolve import openmanus_home
+from openmanus_graph.persistence.checkpoints import LeanSqliteSaver, open_checkpointer
+from openmanus_graph.persistence.forks import find_point, fork, points_of
+from openmanus_graph.tools.ask_human import ask_human
+from tests.support.graphs import calls, run_graph, scripted
+from tests.support.planning import PlanBrain, plan_call, use
+
+OLD: RunnableConfig = {"configurable": {"thread_id": "old"}}
+NEW: RunnableConfig = {"configurable": {"thread_id": "new"}}
+
+
+class Bank:
+    """A tool with effects, and what it did."""
+
+    def __init__(self) -> None:
+        self.paid: list[int] = []
+
+        @manus_tool(effect="external", approval=False)
+        def pay(amount: int) -> str:
+            """Pay.
+
+            Args:
+                amount: How much.
+            """
+            self.paid.append(amount)
+            return f"paid {amount}"
+
+        self.tool = pay
+
+
+@pytest.fixture
+async def saver() -> AsyncIterator[LeanSqliteSaver]:
+    openmanus_home().mkdir()
+    async with open_checkpointer(openmanus_home()) as found:
+        yield found
+
+
+async def fork_after(saver: LeanSqliteSaver, what: str) -> None:
+    """Fork the old thread where something had happened."""
+    points = await points_of(saver, "old")
+    point = next(point for point in points if what in point.what)
+    assert find_point(points, str(point.number)) is point is find_point(points, point.checkpoint)
+    await fork(saver, "old", point.checkpoint, "new")
+
+
+async def test_calls_after_the_point_run_again_and_those_before_it_do_not(
+    saver: LeanSqliteSaver,
+) -> None:
+    bank = Bank()
+    graph = build_manus_graph(tools=[bank.tool], checkpointer=saver)
+    model = scripted(
+        calls(("pay", {"amount": 1})), calls(("pay", {"amount": 2}), prefix="d"), "a", "b"
+    )
+    await run_graph(graph, model=model, config=OLD)
+    await fork_after(saver, 'pay({"amount": 2})')
+    ran = await run_graph(graph, model=model, config=NEW, task=None)
+    assert bank.paid == [1, 2, 2]
+    assert ran.results() == ["paid 1", "paid 2"]
+    assert ran.values["answer"] == "b"
+    assert (await graph.aget_state(OLD)).values["answer"] == "a"
+
+
+async def test_a_point_is_told_from_those_of_other_branches(saver: LeanSqliteSaver) -> None:
+    bank = Bank()
+    graph = build_manus_graph(tools=[bank.tool], checkpointer=saver)
+    model = scripted(calls(("pay", {"amount": 1})), "a", "b")
+    await run_graph(graph, model=model, config=OLD)
+    back = [state async for state in graph.aget_state_history(OLD)]
+    before = next(state for state in back if state.next == ("stuck_check",))
+    await run_graph(graph, model=model, config=before.config, task=None)
+    told = [point.what for point in await points_of(saver, "old")]
+    assert "agent: b" in told
+    assert "agent: a" not in told
+    await fork_after(saver, "agent: b")
+    assert (await graph.aget_state(NEW)).values["messages"][-1].text == "b"
+
+
+async def test_an_answer_that_came_later_is_asked_for_again(saver: LeanSqliteSaver) -> None:
+    graph = build_manus_graph(tools=[ask_human], checkpointer=saver)
+    model = scripted(calls(("ask_human", {"inquire": "Which?"})), "Blue.", "Red.")
+    await run_graph(graph, model=model, config=OLD)
+    await run_graph(graph, model=model, config=OLD, task=Command(resume="blue"))
+    await fork_after(saver, "ask_human(")
+    await run_graph(graph, model=model, config=NEW, task=None)
+    assert len((await graph.aget_state(NEW)).interrupts) == 1
+    ran = await run_graph(graph, model=model, config=NEW, task=Command(resume="red"))
+    assert ran.results() == ["red"]
+
+
+class Plan:
+    """A plan of two steps, of which each pays."""
+
+    def __init__(self, saver: LeanSqliteSaver) -> None:
+        self.bank = Bank()
+        self.graph = build_planning_graph(
+            executors=build_manus_graph(tools=[self.bank.tool]), checkpointer=saver
+        )
+        self.model = PlanBrain([plan_call("a", "b")], self.step).model()
+
+    def step(self, step: str, messages: list[BaseMessage]) -> AIMessage | str:
+        done = any(message.type == "tool" for message in messages)
+        return f"{step} is done" if done else use("pay", amount=int(step))
+
+    async def run(self, config: RunnableConfig, task: Any = None) -> Any:
+        return await run_graph(self.graph, model=self.model, config=config, task=task)
+
+
+async def test_a_fork_of_a_plan_does_the_steps_after_it_again(saver: LeanSqliteSaver) -> None:
+    plan = Plan(saver)
+    await plan.run(OLD, {"messages": [HumanMessage("pay both")]})
+    await fork_after(saver, "step 0: completed")
+    ran = await plan.run(NEW)
+    assert (plan.bank.paid, ran.values["status"]) == ([0, 1, 1], "finished")
+
+
+async def test_going_back_in_a_plan_is_a_new_branch(saver: LeanSqliteSaver) -> None:
+    plan = Plan(saver)
+    await plan.run(OLD, {"messages": [HumanMessage("pay both")]})
+    point = next(p for p in await points_of(saver, "old") if "step 0: completed" in p.what)
+    before: RunnableConfig = {
+        "configurable": {"thread_id": "old", "checkpoint_id": point.checkpoint}
+    }
+    ran = await plan.run(before)
+    assert (plan.bank.paid, ran.values["status"]) == ([0, 1, 1], "finished")
+
+
+async def test_an_edited_state_of_the_past_goes_on_from_there(saver: LeanSqliteSaver) -> None:
+    bank = Bank()
+    graph = build_manus_graph(tools=[bank.tool], checkpointer=saver)
+    model = scripted(calls(("pay", {"amount": 1})), "a", calls(("pay", {"amount": 1})), "b")
+    await run_graph(graph, model=model, config=OLD)
+    first = [state async for state in graph.aget_state_history(OLD)][-2]
+    edited = await graph.aupdate_state(
+        first.config, {"messages": [HumanMessage("pay less", id=first.values["messages"][0].id)]}
+    )
+    ran = await run_graph(graph, model=model, config=edited, task=None)
+    assert bank.paid == [1, 1]
+    assert [ran.messages[0].text, ran.messages[-1].text] == ["pay less", "b"]
