@@ -200,8 +200,10 @@ function draw() {
   timeline.element.hidden = session === null;
   header.show(session, options?.defaults ?? {});
   header.connection(session);
-  composer.show(session);
   approvals.show(model?.questions ?? new Map());
+  const wrote = composer.element.contains(document.activeElement);
+  composer.show(session);
+  if (wrote && composer.element.hidden) approvals.focusFirst(); // nothing that a key in flight sets off
   plan.show(model);
   files.show(session);
   browserView.show(session);
@@ -254,7 +256,7 @@ listen({
   k: () => timeline.move(-1),
   o: () => timeline.toggleFocused(),
   l: () => timeline.toEnd(),
-  a: () => approvals.element.querySelector("button, textarea")?.focus(),
+  a: () => approvals.focus(),
   1: () => openTab("files"),
   2: () => openTab("plan"),
   3: () => openTab("browser"),

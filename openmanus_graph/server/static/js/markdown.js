@@ -25,7 +25,10 @@ export function markdown(text, { fileAddress = () => null } = {}) {
   const shown = text.length > MAX_CHARS ? text.slice(0, MAX_CHARS) : text;
   const body = h("div.md", {});
   try {
-    body.append(...blocks(lexer(shown, { gfm: true }), { fileAddress, depth: 0 }));
+    const tokens = lexer(shown, { gfm: true });
+    const depths = tokens.filter((token) => token.type === "heading").map((token) => token.depth);
+    const outline = { highest: Math.min(...depths), last: 1 };
+    body.append(...blocks(tokens, { fileAddress, depth: 0, outline }));
   } catch {
     body.append(h("pre.plain", {}, shown)); // no text may keep the page from showing it
   }
@@ -52,7 +55,7 @@ const BLOCKS = {
   space: () => null,
   def: () => null,
   hr: () => h("hr"),
-  heading: (t, c) => h(`h${Math.min(t.depth + 2, 6)}`, {}, inlines(t.tokens, c)),
+  heading: (t, c) => h(`h${headingLevel(t.depth, c.outline)}`, {}, inlines(t.tokens, c)),
   paragraph: (t, c) => h("p", {}, inlines(t.tokens, c)),
   text: (t, c) => (t.tokens ? h("span", {}, inlines(t.tokens, c)) : unescaped(t)),
   code: (t) =>
@@ -82,6 +85,12 @@ const INLINES = {
   image: (t, c) => picture(t, c),
   checkbox: (t) => checkbox(t.checked),
 };
+
+/** Under the page's own h1, and no level left out, whatever the text does. */
+function headingLevel(depth, outline) {
+  outline.last = Math.min(Math.max(2, depth - outline.highest + 2), outline.last + 1, 6);
+  return outline.last;
+}
 
 function listItem(item, context) {
   const body = blocks(item.tokens.filter((token) => token.type !== "checkbox"), context);

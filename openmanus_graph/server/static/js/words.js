@@ -58,11 +58,16 @@ export function planMark(status) {
   return PLAN[status] ?? PLAN.not_started;
 }
 
+/** A decision in a word. */
+export function decisionWord(answer) {
+  return DECISIONS[answer?.type] ?? "Answered";
+}
+
 /** What a person decided, from the answer that was given. */
 export function answerWords(answer) {
   if (answer === "closed") return "No longer open";
   if (answer && typeof answer === "object") {
-    const word = DECISIONS[answer.type] ?? "Answered";
+    const word = decisionWord(answer);
     return answer.message ? `${word}: ${answer.message}` : word;
   }
   return answer === "answered" ? "Answered" : `Answered: ${answer}`;

@@ -3,6 +3,7 @@
 import { button, fill, h, icon } from "../dom.js";
 import { argumentEditor } from "../arguments.js";
 import { plural } from "../format.js";
+import { decisionWord } from "../words.js";
 
 /**
  * Build the dock of open questions.
@@ -64,6 +65,10 @@ export function createApprovals(send) {
 
   return {
     element,
+    /** Go to the first thing that can be done. */
+    focus: () => list.querySelector("button, textarea, input")?.focus(),
+    /** Go to the first question as such. */
+    focusFirst: () => list.firstElementChild?.focus(),
     /** Show what is open now. */
     show(questions) {
       for (const [id, card] of cards) {
@@ -71,7 +76,7 @@ export function createApprovals(send) {
         const focused = card.element.contains(document.activeElement);
         card.element.remove();
         cards.delete(id);
-        if (focused) (list.firstElementChild ?? document.querySelector("#message"))?.focus();
+        if (focused) (list.firstElementChild ?? document.getElementById("run"))?.focus();
       }
       for (const [id, question] of questions) {
         if (cards.has(id)) continue;
@@ -102,7 +107,7 @@ function questionCard(question, decide) {
     stage(value) {
       card.staged = value;
       stagedNote.hidden = false;
-      stagedNote.textContent = `To be sent: ${value.type ?? "answer"}`;
+      stagedNote.textContent = `Chosen: ${decisionWord(value)}`;
     },
     busy(on) {
       error.textContent = "";
@@ -148,6 +153,7 @@ function drawDecisions(area, question, allowed, finish) {
   };
   const choices = {
     approve: [again ? "Run it again" : "Approve", () => finish({ type: "approve" }), "primary"],
+    always: ["Approve all of this kind", () => finish({ type: "approve", remember: true }), "quiet"],
     edit: ["Edit…", () => open("Edit…", editForm(question.calls[0] ?? {}, finish)), ""],
     reject: ["Reject…", () => open("Reject…", answerForm("Reason (the agent reads it)", "Reject",
       (message) => finish({ type: "reject", message }), { optional: true, kind: "danger" })), ""],
@@ -155,9 +161,12 @@ function drawDecisions(area, question, allowed, finish) {
       answerForm(again ? "What came of it" : "What the agent is told instead of a result", "Send",
         (message) => finish({ type: "respond", message }))), ""],
   };
-  fill(area, h("div.buttons", {}, allowed.filter((name) => choices[name]).map((name) => {
+  const repeatable = question.kind === "approval" && question.calls[0]?.tool !== "planning";
+  const offered = repeatable && allowed.includes("approve") ? [...allowed, "always"] : allowed;
+  fill(area, h("div.buttons", {}, offered.filter((name) => choices[name]).map((name) => {
     const [label, action, kind] = choices[name];
-    return button(label, action, { kind });
+    const title = name === "always" ? "Calls of this kind are not asked about again in this run" : undefined;
+    return button(label, action, { kind, title });
   })));
 }
 

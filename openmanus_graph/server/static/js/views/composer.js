@@ -126,7 +126,6 @@ export function createComposer(actions) {
     element: form,
     message,
     options,
-    fail: (text) => { error.textContent = text; },
     offer(given) {
       offered = { ...offered, defaults: given.defaults };
       options.offer(given);
@@ -142,7 +141,7 @@ export function createComposer(actions) {
       label.textContent = name;
       send.querySelector("span").textContent = verb;
       details.hidden = mode === "steer";
-      form.classList.toggle("waits", status === "waiting");
+      form.hidden = status === "waiting" && !message.value.trim();
       if (model) drawResume(model);
       else {
         drawn = "";
