@@ -171,8 +171,14 @@ class SessionKeeper(AsyncCallbackHandler):
             entry = _entries.setdefault(key, _Entry(lasting=bool(thread)))
             entry.runs.add(run_id)
             if thread and around is None and watcher() is not None:
-                agent = str((metadata or {}).get("graph_id", ""))
-                entry.watched[run_id] = WatchedRun(str(run_id), str(thread), agent, inputs)
+                said = metadata or {}
+                entry.watched[run_id] = WatchedRun(
+                    id=str(run_id),
+                    thread=str(thread),
+                    agent=str(said.get("graph_id", "")),
+                    given=inputs,
+                    checkpoint=str(said.get("checkpoint_id") or ""),
+                )
         if entry.idle is not None:
             entry.idle.cancel()
             entry.idle = None

@@ -32,6 +32,8 @@ class WatchedRun:
     """The graph's name where it is known: servers say it, others need not."""
     given: Any
     """The graph's input."""
+    checkpoint: str = ""
+    """Where in the thread's past it begins, if not at its end."""
 
 
 class Watcher(Protocol):

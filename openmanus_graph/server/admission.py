@@ -74,7 +74,7 @@ async def _check_answer(kept: Store, known: Thread, answer: Any) -> None:
     waiting = [interrupt.id for interrupt in state.interrupts]
     if not waiting:
         raise Refused(409, "This thread asks nothing any more: that was answered already.")
-    ids = _ids(answer)
+    ids = answered_ids(answer)
     if ids is None and len(waiting) > 1:
         raise Refused(409, f"Several questions are open; answer by id: {', '.join(waiting)}.")
     closed = [one for one in ids or () if one not in waiting]
@@ -82,7 +82,7 @@ async def _check_answer(kept: Store, known: Thread, answer: Any) -> None:
         raise Refused(409, f"Not open: {', '.join(closed)}. Open: {', '.join(waiting)}.")
 
 
-def _ids(answer: Any) -> list[str] | None:
+def answered_ids(answer: Any) -> list[str] | None:
     """Return the interrupts that an answer names, None if it is a bare value."""
     if not isinstance(answer, Mapping):
         return None

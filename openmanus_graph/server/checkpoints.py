@@ -17,6 +17,7 @@ from typing_extensions import override
 
 from openmanus_graph.cli.failures import prepare_home
 from openmanus_graph.config.resolve import openmanus_home
+from openmanus_graph.inbox import open_remarks
 from openmanus_graph.persistence.checkpoints import LeanSqliteSaver, open_saver
 from openmanus_graph.persistence.database import open_database
 from openmanus_graph.persistence.journal import JournalTable
@@ -124,6 +125,7 @@ def forget_thread(thread: str) -> None:
     home = openmanus_home()
     database = open_database(home)
     open_ledger(home).forget_thread(thread)
+    open_remarks(home).forget_thread(thread)
     JournalTable(database).forget_thread(thread)
     Threads(database).delete(thread)
 

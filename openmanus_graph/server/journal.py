@@ -24,6 +24,8 @@ from openmanus_graph.persistence.journal import JournalTable, Numbered
 from openmanus_graph.persistence.worker import Worker
 
 KEPT_IN_MEMORY = 2000
+TOKENS_STAY_S = 1.0
+"""How long the pieces of a complete reply are there for a follower who lags behind."""
 POLL_S = 1.0
 """How often events that another process may have written are looked for."""
 log = logging.getLogger(__name__)
@@ -92,10 +94,19 @@ class Journal:
             told = {**event, "seq": line.seq, "run": run, "ns": step, "thread": thread, "ts": now}
             text = json.dumps(told, default=str)
             kind, source = str(event["type"]), (run, step)
-            if kind in ("think_start", "think_end"):
-                _drop_tokens(line, source)
+            if kind == "think_start":
+                _drop_tokens(line, source, line.seq)
             line.events.append(_Event(line.seq, text, kind, source, kind != "token"))
         self._loop.call_soon_threadsafe(self._awake, thread)
+        if kind == "think_end":
+            self._loop.call_soon_threadsafe(
+                self._loop.call_later, TOKENS_STAY_S, self._forget_tokens, thread, source, line.seq
+            )
+
+    def _forget_tokens(self, thread: str, source: tuple[str, str], before: int) -> None:
+        with self._lock:
+            if line := self._lines.get(thread):
+                _drop_tokens(line, source, before)
 
     async def save(self) -> bool:
         """Write what is in memory only; False if the disk does not take it now."""
@@ -202,9 +213,13 @@ class Journal:
         while True:
             with self._lock:
                 line = self._lines.get(thread)
-                floor = line.floor if line is not None and line.runs else None
+                running = line is not None and line.runs > 0
+                floor = line.floor if line is not None and (running or line.events) else None
                 if line is not None and floor is not None and after >= floor:
-                    return _joined([event for event in line.events if event.seq > after])
+                    told = _joined([event for event in line.events if event.seq > after])
+                    if told or running:
+                        return told
+                    floor = None  # another process may have gone on
             kept = await self._worker.do(self._table.read, thread, after, floor)
             if kept or floor is None:
                 return kept
@@ -244,15 +259,15 @@ class Journal:
 
     def _forget_if_idle(self, thread: str) -> None:
         line = self._lines[thread]
-        if not line.runs:
-            line.events.clear()
         if not line.runs and not line.followers:
             del self._lines[thread]
 
 
-def _drop_tokens(line: _Line, source: tuple[str, str]) -> None:
+def _drop_tokens(line: _Line, source: tuple[str, str], before: int) -> None:
     line.events = deque(
-        event for event in line.events if event.kind != "token" or event.source != source
+        event
+        for event in line.events
+        if event.kind != "token" or event.source != source or event.seq > before
     )
 
 

@@ -17,12 +17,15 @@ from openmanus_graph.cli.failures import RunError, complaint_of
 from openmanus_graph.cli.lock import hold_thread
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.final import failed_event, final_event
+from openmanus_graph.server.admission import answered_ids
+from openmanus_graph.server.checkpoints import saver
 from openmanus_graph.server.options import options_of
 from openmanus_graph.server.store import Store, state_of
 from openmanus_graph.settings import Settings
 from openmanus_graph.state.context import Context
 from openmanus_graph.watching import WatchedRun
 
+SHOWN_OPTIONS = ("max_steps", "max_cost_usd", "max_total_tokens", "timeout_s", "policy")
 log = logging.getLogger(__name__)
 
 
@@ -45,19 +48,9 @@ class Recorder:
         begin = self._store.threads.begin
         await asyncio.to_thread(begin, run.thread, agent, task, options, message)
         await self._journal.take_up(run.thread)
-        for answered in _answered(run.given):
-            self._tell(run, {"type": "answered", "id": answered})
-        model = settings.main.model
-        self._tell(
-            run,
-            {
-                "type": "run_start",
-                "task": task,
-                "agent": agent,
-                "model": model if isinstance(model, str) else type(model).__name__,
-                "workspace": str(settings.workspace),
-            },
-        )
+        for question, answer in (await _answers(run, agent)).items():
+            self._tell(run, {"type": "answered", "id": question, "answer": answer})
+        self._tell(run, await _start_event(run, agent, task, settings))
         for warning in settings.warnings:
             self._tell(run, {"type": "notice", "level": "warning", "text": warning})
 
@@ -99,7 +92,8 @@ class Recorder:
             await asyncio.to_thread(begin, run.thread, run.agent, message.text, {}, message)
         await self._journal.take_up(run.thread)
         start = {"type": "run_start", "agent": run.agent, "model": "", "workspace": ""}
-        self._tell(run, {**start, "task": message.text if message else ""})
+        task = message.text if message else ""
+        self._tell(run, {**start, "task": task, "kind": "start" if message else "resume"})
 
     async def _final(self, run: WatchedRun, error: BaseException | None) -> dict[str, Any]:
         stopped = isinstance(error, asyncio.CancelledError | GeneratorExit)
@@ -139,7 +133,44 @@ def _is_input(given: Any) -> bool:
     return isinstance(given, dict)
 
 
-def _answered(given: Any) -> list[str]:
-    """Return the ids of the questions that a run's input answers."""
-    resume: Any = given.resume if isinstance(given, Command) else None
-    return [str(key) for key in cast("dict[Any, Any]", resume)] if isinstance(resume, dict) else []
+async def _start_event(
+    run: WatchedRun, agent: str, task: str, settings: Settings
+) -> dict[str, Any]:
+    """Return the `run_start` event, with what a page needs to show it among earlier runs."""
+    model, message = settings.main.model, _message(run.given)
+    event: dict[str, Any] = {
+        "type": "run_start",
+        "task": task,
+        "agent": agent,
+        "model": model if isinstance(model, str) else type(model).__name__,
+        "workspace": str(settings.workspace),
+        "options": {name: getattr(settings, name) for name in SHOWN_OPTIONS},
+        "kind": _kind(run, message),
+    }
+    if run.checkpoint:
+        at = await saver().aget_tuple(
+            {"configurable": {"thread_id": run.thread, "checkpoint_id": run.checkpoint}}
+        )
+        event["checkpoint_id"] = run.checkpoint
+        event["checkpoint_at"] = at.checkpoint["ts"] if at else ""
+        event["message"] = message.text if message else ""
+    return event
+
+
+def _kind(run: WatchedRun, message: HumanMessage | None) -> str:
+    if run.checkpoint:
+        return "again"
+    if isinstance(run.given, Command) and run.given.resume is not None:
+        return "answer"
+    return "start" if message else "resume"
+
+
+async def _answers(run: WatchedRun, agent: str) -> dict[str, Any]:
+    """Return what a run answers, by question."""
+    if not isinstance(run.given, Command) or run.given.resume is None:
+        return {}
+    answer: Any = run.given.resume
+    if ids := answered_ids(answer):
+        return {one: answer[one] for one in ids}
+    state = await state_of(run.thread, agent)
+    return {waiting.id: answer for waiting in (state.interrupts if state else ())}

@@ -13,6 +13,7 @@ from langgraph_sdk import get_client
 from pydantic import BaseModel, ConfigDict
 
 from openmanus_graph.agents import DEFAULT_AGENT, agent_names, restart_node
+from openmanus_graph.inbox import tell
 from openmanus_graph.persistence.threads import Thread
 from openmanus_graph.server.admission import Refused, admit
 from openmanus_graph.server.store import Store, graph_of, state_of, store
@@ -70,6 +71,24 @@ async def stop_runs(thread: str) -> dict[str, int]:
     """Cut off what runs on a thread."""
     await require_thread(thread)
     return {"stopped": await _stop(thread) if is_startable(thread) else 0}
+
+
+class Remark(BaseModel):
+    """What the person tells an agent at work."""
+
+    text: str
+
+
+@router.post("/steer", status_code=202)
+async def tell_agent(thread: str, remark: Remark) -> dict[str, str]:
+    """Tell the running agent something that it reads at its next step."""
+    await require_thread(thread)
+    journal = store().journal
+    if not (journal.is_running(thread) or await store().is_held_elsewhere(thread)):
+        raise Refused(409, "No run works on this thread. Send it as a message.")
+    told = await tell(thread, remark.text)
+    journal.add(thread, "", "", {"type": "steer", "text": remark.text, "id": told})
+    return {"id": told}
 
 
 async def _stop(thread: str) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fastapi import APIRouter, Query, Response
+from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.types import Send
 from langgraph_sdk import get_client
 
@@ -81,7 +82,11 @@ async def list_checkpoints(thread: str) -> dict[str, Any]:
     config: Any = {"configurable": {"thread_id": thread, "checkpoint_ns": ""}}
     await require_thread(thread)
     places: list[dict[str, Any]] = []
-    async for found in saver().alist(config):
+    wanted: str | None = None
+    async for found in saver().alist(config):  # newest first
+        if wanted not in (None, found.checkpoint["id"]):
+            continue  # of a past that was left by going back
+        wanted = _parent(found)
         values, metadata = found.checkpoint["channel_values"], found.metadata
         following = [name[len(_BRANCH) :] for name in values if name.startswith(_BRANCH)]
         sends: list[Send] = values.get("__pregel_tasks") or []
@@ -151,6 +156,11 @@ def described(thread: Thread) -> dict[str, Any]:
         "updated": _iso(thread.updated),
         "startable": is_startable(thread.id),
     }
+
+
+def _parent(found: CheckpointTuple) -> str:
+    parent = found.parent_config or {}
+    return str(parent.get("configurable", {}).get("checkpoint_id", ""))
 
 
 def _label(following: list[str], sends: list[Send], metadata: Mapping[str, Any]) -> str:

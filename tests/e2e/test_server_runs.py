@@ -12,12 +12,13 @@ from tests.support.openai_server import OpenAIServer
 from tests.support.serving import Event, Page, Served, new_page
 
 ASK = Reply(calls=(Call("ask_human", {"inquire": "<script>alert(1)</script>?"}),))
-OURS = ("seq", "run", "ns", "allowed")
+OURS = ("seq", "run", "ns", "allowed", "kind", "options")
 """What the server adds to events of the command line."""
 
 
 def plain(event: Event) -> Event:
-    return {name: value for name, value in event.items() if name not in OURS}
+    added = OURS if event["type"] != "interrupt" else OURS[:4]
+    return {name: value for name, value in event.items() if name not in added}
 
 
 async def test_a_run_is_seen_whole_live_and_after_a_reload(
@@ -72,7 +73,10 @@ async def test_a_question_is_answered_once_and_stays_open_until_then(
         second = await page.http.post(f"{page.base}/runs", json={"answers": {question["id"]: "No"}})
         assert second.status_code == 409
         assert (await page.final())["answer"] == "Thank you."
-        assert "answered" in [event["type"] for event in page.seen]
+        told = next(event for event in page.seen if event["type"] == "answered")
+        assert (told["id"], told["answer"]) == (question["id"], "Yes")
+        started = [event["kind"] for event in page.seen if event["type"] == "run_start"]
+        assert started == ["start", "answer"]
         await page.ask(409, answers={question["id"]: "Again"})
     sent = [message["content"] for message in served_model.requests[-1].messages]
     assert "Yes" in sent
@@ -156,11 +160,41 @@ async def test_an_earlier_step_is_tried_again(served: Served, served_model: Open
         think = [place for place in places if place["next"] == ["think"]]
         await page.ask(checkpoint_id=think[0]["checkpoint_id"])
         assert (await page.final())["answer"] == "two"
+        again = [event for event in page.seen if event["type"] == "run_start"][-1]
+        assert (again["kind"], again["checkpoint_at"]) == ("again", think[0]["at"])
+        after = (await page.http.get(f"{page.base}/checkpoints")).json()["checkpoints"]
+        left = {place["checkpoint_id"] for place in places} - {
+            place["checkpoint_id"] for place in after
+        }
+        assert left, "what came after it is no place to go back to any more"
         await page.ask(message="And now?")
         assert (await page.final())["answer"] == "three"
     texts = [message["content"] for message in served_model.requests[-1].messages]
     assert "two" in texts
     assert "one" not in texts
+
+
+async def test_a_running_agent_reads_what_it_is_told_at_its_next_step(
+    served: Served, served_model: OpenAIServer
+) -> None:
+    served_model.add(
+        Reply(calls=(Call("bash", {"command": "while [ ! -e go ]; do sleep 0.1; done"}),)),
+        Reply(text="In blue."),
+    )
+    async with new_page(served) as page:
+        early = await page.http.post(f"{page.base}/steer", json={"text": "Blue!"})
+        assert early.status_code == 409
+        await page.ask(message="Paint.")
+        await page.until(lambda event: event["type"] == "tool_start")
+        told = await page.http.post(f"{page.base}/steer", json={"text": "Blue, please."})
+        assert told.status_code == 202
+        await page.http.put(f"{page.base}/files/go", content=b"")
+        await page.final()
+        assert ("steer", "Blue, please.") in [
+            (event["type"], event.get("text")) for event in page.seen
+        ]
+    sent = [message["content"] for message in served_model.requests[-1].messages]
+    assert sent[-1] == "Blue, please." or "Blue, please." in str(sent[-3:])
 
 
 async def test_wrong_requests_are_refused_in_words(served: Served) -> None:

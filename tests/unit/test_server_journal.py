@@ -73,7 +73,10 @@ async def test_a_follower_gets_each_event_once_whenever_it_comes(
     assert texts(await past(journal)) == expected
 
 
-async def test_tokens_are_told_live_and_never_kept(journal: Journal, table: JournalTable) -> None:
+async def test_tokens_are_told_live_and_never_kept(
+    journal: Journal, table: JournalTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_module, "TOKENS_STAY_S", 0)
     await journal.take_up(THREAD)
     journal.add(THREAD, "run", "", {"type": "think_start", "step": 1})
     for piece in ("All ", "is ", "well."):
@@ -82,7 +85,9 @@ async def test_tokens_are_told_live_and_never_kept(journal: Journal, table: Jour
     assert [event["type"] for event in live] == ["think_start", "token"]
     assert live[1]["text"] == "All is well."
     journal.add(THREAD, "run", "", {"type": "think_end", "step": 1, "text": "All is well."})
-    assert [event["type"] for event in await past(journal)] == ["think_start", "think_end"]
+    while len(found := await past(journal)) > 2:  # noqa: ASYNC110  # nobody announces it
+        await asyncio.sleep(0)
+    assert [event["type"] for event in found] == ["think_start", "think_end"]
     await journal.let_go(THREAD)
     assert "token" not in "".join(text for _, text in table.read(THREAD, 0))
 
@@ -91,10 +96,10 @@ async def test_tokens_of_steps_side_by_side_stay_apart(journal: Journal) -> None
     await journal.take_up(THREAD)
     for step, piece in (("1", "a"), ("2", "x"), ("1", "b"), ("2", "y")):
         journal.add(THREAD, "run", step, {"type": "token", "text": piece})
-    journal.add(THREAD, "run", "1", {"type": "think_end", "step": 1, "text": "ab"})
+    journal.add(THREAD, "run", "1", {"type": "think_start", "step": 2})
     left = await past(journal)
-    assert [(event["type"], event["ns"], event["text"]) for event in left] == [
-        ("token", "2", "xy"), ("think_end", "1", "ab"),
+    assert [(event["type"], event["ns"], event.get("text")) for event in left] == [
+        ("token", "2", "xy"), ("think_start", "1", None),
     ]  # fmt: skip
     await journal.let_go(THREAD)
 
