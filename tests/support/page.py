@@ -17,8 +17,15 @@ from tests.support.cli import KEY
 from tests.support.openai_server import OpenAIServer
 from tests.support.serving import Served
 
-PATIENCE_MS = 20_000
+PATIENCE_MS = 60_000
 expect.set_options(timeout=PATIENCE_MS)
+SETTINGS = """
+allow_hosts = ["127.0.0.1"]
+
+[prices."test-model"]
+input = 10
+output = 100
+"""
 CLERK = '''
 """An agent with a tool that has effects outside."""
 
@@ -66,6 +73,9 @@ class Desk:
 def desk(root: Path) -> Iterator[Desk]:
     """Serve and browse for the length of a block; the server keeps its port when started again."""
     (root / "clerk.py").write_text(CLERK, "utf-8")
+    settings = root / "config" / "openmanus" / "config.toml"
+    settings.parent.mkdir(parents=True)
+    settings.write_text(SETTINGS, "utf-8")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
@@ -74,6 +84,7 @@ def desk(root: Path) -> Iterator[Desk]:
             "OPENAI_BASE_URL": model.base_url,
             "OPENAI_API_KEY": KEY,
             "OPENMANUS_MODEL": "openai:test-model",
+            "XDG_CONFIG_HOME": str(root / "config"),
         }
         served = Served(root, env, ("--port", port, "--import", "clerk"))
         with served, chromium() as browser:

@@ -50,6 +50,5 @@ const SPOKEN = {
   interrupt: (event) => [`The agent waits for you. ${event.question}`, true],
   step_end: (event) => [`Plan step ${event.id} ${planMark(event.status)[1]}`, true],
   notice: (event) => [event.level === "info" ? "" : event.text],
-  steer: () => ["The agent has read your correction", true],
   final: (event) => [event.status === "waiting" ? "" : statusSentence(event.status, event.stop_reason), true],
 };

@@ -67,15 +67,16 @@ export function firstLine(text, length = 120) {
   return line.length > length ? `${line.slice(0, length - 1)}…` : line;
 }
 
-/** What a call is about, in one line: its telling argument, else all of them as JSON. */
+/** Arguments that say by themselves what a call does. */
+const TELLING = ["command", "action", "code", "query", "url", "path", "inquire", "text"];
+
+/** What a call is about, in one line: what tells most first, the others by their names. */
 export function callSummary(args) {
-  const given = args && typeof args === "object" ? args : {};
-  for (const name of ["command", "code", "query", "url", "path", "inquire", "text", "goto_url"]) {
-    if (typeof given[name] === "string" && given[name]) {
-      const lead = typeof given.action === "string" || name === "path" ? given.action ?? given.command : "";
-      return firstLine(lead && lead !== given[name] ? `${lead} ${given[name]}` : given[name], 160);
-    }
-  }
-  const text = JSON.stringify(given);
-  return text === "{}" ? "" : firstLine(text, 160);
+  const given = Object.entries(args ?? {});
+  const rank = ([name]) => (TELLING.includes(name) ? TELLING.indexOf(name) : TELLING.length);
+  const parts = given.sort((left, right) => rank(left) - rank(right)).map(([name, value], position) => {
+    const text = firstLine(typeof value === "string" ? value : JSON.stringify(value), 120);
+    return position === 0 && TELLING.includes(name) ? text : `${name}: ${text}`;
+  });
+  return firstLine(parts.join(" · "), 200);
 }

@@ -39,16 +39,18 @@ const uploads = createUploads({
 
 const fileAddress = (path) => files.find(path)?.url ?? null;
 
+async function openFile(path) {
+  if (!files.find(path)) await files.reload();
+  const file = files.find(path);
+  if (file) preview.open(file, { fileAddress, openFile });
+  else problem(new Error(`The file ${path} is no longer there.`));
+}
+
 const timeline = createTimeline({
   fileAddress,
+  openFile,
   canGoBack: () => session !== null && session.model.status !== "running",
   goBack: (row) => history.goBack(row).catch(problem),
-  openFile: async (path) => {
-    if (!files.find(path)) await files.reload();
-    const file = files.find(path);
-    if (file) preview.open(file, fileAddress);
-    else problem(new Error(`The file ${path} is no longer there.`));
-  },
 });
 
 const approvals = createApprovals((answers) => sendAnswers(session, answers));
@@ -104,7 +106,7 @@ const threads = createThreads({
 });
 
 const files = createFiles({
-  open: (file) => preview.open(file, fileAddress),
+  open: (file) => preview.open(file, { fileAddress, openFile }),
   attach: (chosen) => uploads.add(chosen),
 });
 const preview = createPreview();

@@ -19,16 +19,17 @@ const DEEPEST = 40;
  * @param {object} [options]
  * @param {(path: string) => string|null} [options.fileAddress]  Address of a file of the thread that a
  *   relative link or picture names, or null if there is none.
+ * @param {(path: string) => void} [options.openFile]  Shows such a file.
  * @returns {HTMLElement}
  */
-export function markdown(text, { fileAddress = () => null } = {}) {
+export function markdown(text, { fileAddress = () => null, openFile = () => {} } = {}) {
   const shown = text.length > MAX_CHARS ? text.slice(0, MAX_CHARS) : text;
   const body = h("div.md", {});
   try {
     const tokens = lexer(shown, { gfm: true });
     const depths = tokens.filter((token) => token.type === "heading").map((token) => token.depth);
     const outline = { highest: Math.min(...depths), last: 1 };
-    body.append(...blocks(tokens, { fileAddress, depth: 0, outline }));
+    body.append(...blocks(tokens, { fileAddress, openFile, depth: 0, outline }));
   } catch {
     body.append(h("pre.plain", {}, shown)); // no text may keep the page from showing it
   }
@@ -108,13 +109,18 @@ function tableCell(tag, cell, context) {
 
 function link(token, context) {
   const children = inlines(token.tokens, context);
-  const address = safeAddress(token.href) ?? ownFile(token.href, context);
+  const path = ownPath(token.href);
+  if (path !== null && context.fileAddress(path) !== null) {
+    return h("button.link", { type: "button", on: { click: () => context.openFile(path) } }, children);
+  }
+  const address = safeAddress(token.href);
   if (address === null) return h("span", { title: token.href }, children);
   return h("a", { href: address, target: "_blank", rel: "noopener noreferrer nofollow" }, children);
 }
 
 function picture(token, context) {
-  const address = ownFile(token.href, context);
+  const path = ownPath(token.href);
+  const address = path === null ? null : context.fileAddress(path);
   if (address === null) return h("span.muted", {}, `[picture: ${token.text || token.href}]`);
   return h("img", { src: address, alt: token.text || token.href, loading: "lazy" });
 }
@@ -129,10 +135,11 @@ export function safeAddress(href) {
   }
 }
 
-function ownFile(href, context) {
+/** Return the path of the thread's own file that a link names, or null. */
+function ownPath(href) {
   if (/^[a-z][a-z0-9+.-]*:|^\/|^#|^\\/i.test(href.trim())) return null;
   try {
-    return context.fileAddress(decodeURIComponent(href.replace(/^\.\//, "").split(/[?#]/, 1)[0]));
+    return decodeURIComponent(href.replace(/^\.\//, "").split(/[?#]/, 1)[0]);
   } catch {
     return null;
   }

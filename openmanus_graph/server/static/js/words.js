@@ -9,6 +9,7 @@ const STATUS = {
   stopped: "Stopped",
   cancelled: "Stopped by you",
   interrupted: "Cut off",
+  forked: "Forked",
 };
 
 const LIMITS = {

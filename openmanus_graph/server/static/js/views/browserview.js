@@ -34,11 +34,11 @@ export function createBrowserView() {
     }
     const address = safeAddress(view.url);
     const image = element.querySelector("img") ?? h("img.screen");
-    image.src = view.image.startsWith("data:image/") ? view.image : "";
+    if (view.image?.startsWith("data:image/")) image.src = view.image; // else it is busy just now
     image.alt = `The agent's browser: ${view.title || view.url}`;
     fill(element, h("div.address", {}, h("strong", {}, view.title || "Untitled"),
       address ? h("a", { href: address, target: "_blank", rel: "noopener noreferrer nofollow" }, view.url) : h("span", {}, view.url)),
-    image);
+    image.src && image);
   }
 
   document.addEventListener("visibilitychange", look);

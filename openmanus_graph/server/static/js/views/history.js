@@ -37,10 +37,10 @@ export function createHistory(again) {
     const checkpoints = all.filter((one) => !one.next.every((node) => INNER.has(node)));
     note.textContent = checkpoints.length ? "" : "No steps are saved yet.";
     fill(list, checkpoints.map((one) => h("li", {},
-      h("div", {}, h("div.plan-text", {}, one.label || one.next.join(", ") || "End"),
+      h("div", {}, h("div.plan-text", {}, labelOf(one)),
         h("div.muted", {}, [clock(one.at), one.current && "now"].filter(Boolean).join(" · "))),
       !one.current && button("Go back here", () => dialog.open(one),
-        { disabled: running, aria: { label: `Go back to: ${one.label}` } }))));
+        { disabled: running, aria: { label: `Go back to: ${labelOf(one)}` } }))));
   }
 
   return {
@@ -69,6 +69,14 @@ export function createHistory(again) {
       if (changed) load();
     },
   };
+}
+
+function labelOf(checkpoint) {
+  if (checkpoint.next.includes("think")) return "Before the next thought";
+  const names = (checkpoint.label || checkpoint.next.join(", ")).replace(/^before /, "").split(", ");
+  const counts = new Map();
+  for (const name of names) counts.set(name, (counts.get(name) ?? 0) + 1);
+  return `Before ${[...counts].map(([name, times]) => (times > 1 ? `${name} × ${times}` : name)).join(", ")}`;
 }
 
 function createDialog(again) {
@@ -100,7 +108,7 @@ function createDialog(again) {
     element,
     open(one) {
       checkpoint = one;
-      what.textContent = `Everything after "${one.label || "this step"}" is taken back in the conversation. Files stay as they are.`;
+      what.textContent = `It goes on from here: ${labelOf(one)}, ${clock(one.at)}. What came after it is taken back in the conversation; files stay as they are.`;
       message.value = "";
       error.textContent = "";
       element.showModal();

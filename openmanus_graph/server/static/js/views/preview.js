@@ -8,7 +8,7 @@ const MOST_TEXT = 2_000_000;
 const SHOWN_TEXT = 400_000;
 const SHOWN_ROWS = 500;
 
-/** Build the dialog; `open(file, fileAddress)` shows a file. */
+/** Build the dialog; `open(file, files)` shows a file; `files` is what `markdown` takes. */
 export function createPreview() {
   const title = h("h2", { id: "preview-title" });
   const facts = h("span.muted", {});
@@ -42,7 +42,7 @@ export function createPreview() {
 
   return {
     element: dialog,
-    async open(file, fileAddress) {
+    async open(file, files) {
       title.textContent = file.path;
       facts.textContent = `${bytes(file.size)} · ${file.media_type}`;
       fill(tools, h("a.btn", { href: file.download, download: file.path.split("/").pop() }, icon("download"), h("span", {}, "Download")));
@@ -53,7 +53,7 @@ export function createPreview() {
         html: () => fill(body, h("iframe", { sandbox: "allow-scripts", src: file.url, title: file.path, referrerPolicy: "no-referrer" })),
         audio: () => fill(body, h("audio", { controls: true, src: file.url })),
         video: () => fill(body, h("video", { controls: true, src: file.url })),
-        markdown: () => showText(file, (text) => markdown(text, { fileAddress })),
+        markdown: () => showText(file, (text) => markdown(text, files)),
         text: () => showText(file, (text) => (isTable(file) ? table(text, file) : asText(text))),
       };
       await (views[file.view] ?? nothing)();

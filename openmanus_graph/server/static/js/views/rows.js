@@ -1,7 +1,7 @@
 /** The rows of the timeline, by kind. Each renderer fills an article; calls have their own module. */
 
 import { h, fill, icon, button } from "../dom.js";
-import { clock, count, duration, money, plural } from "../format.js";
+import { callSummary, clock, count, duration, money, plural } from "../format.js";
 import { markdown } from "../markdown.js";
 import { answerWords, planMark, statusSentence } from "../words.js";
 import { callCard } from "./callcard.js";
@@ -35,7 +35,7 @@ const KINDS = {
   ],
 
   steer: (row, context) => [
-    "Your correction, read by the agent",
+    "Your correction",
     h("div.bubble.steer", {}, h("div.bubble-head", {}, "You, while it ran", time(row)),
       longText(row, row.text, context)),
   ],
@@ -74,6 +74,7 @@ const KINDS = {
 
   question: (row) => (row.answer === null
     ? ["Question to you", mark("hand", "Waiting for your answer", row)]
+    : row.asks === "approval" && row.calls.length ? decided(row)
     : ["Question to you, answered", h("div.asked", {}, icon("hand"), h("div.grow", {},
       h("div.pre", {}, row.text), h("div.pre.muted", {}, answerWords(row.answer))), time(row))]),
 
@@ -91,6 +92,13 @@ const KINDS = {
         button(file.path, () => context.openFile(file.path), { kind: "chip", iconName: "file" })))),
   ],
 };
+
+function decided(row) {
+  const [call] = row.calls;
+  const words = answerWords(row.answer);
+  return [`Your decision: ${words}`, h("div.decided", {}, icon("hand"), h("strong", {}, words),
+    h("span.tool", {}, call.tool), h("span.summary", {}, callSummary(call.args)), time(row))];
+}
 
 function said(row, context) {
   const plainText = row.open && row.text.length > MARKDOWN_WHILE_OPEN;
