@@ -5,6 +5,8 @@ from collections.abc import AsyncGenerator
 from fastapi import APIRouter, Header, Query
 from fastapi.responses import StreamingResponse
 
+from openmanus_graph.persistence.journal import Numbered
+from openmanus_graph.server.retelling import retold
 from openmanus_graph.server.store import store
 from openmanus_graph.server.threads import require_thread
 
@@ -27,6 +29,9 @@ async def follow_events(
 
 async def _lines(thread: str, after: int) -> AsyncGenerator[str]:
     journal = store().journal
+    if past := [event for event in await retold(store(), thread) if event[0] > after]:
+        after = past[-1][0]
+        yield _written(past)
     async for events in journal.follow(thread, after, PING_S):
         if events is None:
             yield ": ping\n\n"
@@ -35,4 +40,8 @@ async def _lines(thread: str, after: int) -> AsyncGenerator[str]:
             yield f'event: live\ndata: {{"running": {running}, "seq": {after}}}\n\n'
         else:
             after = events[-1][0]
-            yield "".join(f"id: {seq}\ndata: {text}\n\n" for seq, text in events)
+            yield _written(events)
+
+
+def _written(events: list[Numbered]) -> str:
+    return "".join(f"id: {seq}\ndata: {text}\n\n" for seq, text in events)

@@ -75,6 +75,14 @@ class Journal:
             line.seq = max(line.seq, last, time.time_ns() // 1000)
             line.floor, line.events = line.seq, deque()
 
+    async def last(self, thread: str) -> int:
+        """Return the number of a thread's newest event that is kept, 0 if there is none."""
+        return await self._worker.do(self._table.last, thread)
+
+    async def keep(self, thread: str, events: list[Numbered]) -> None:
+        """Write a past that was told by others."""
+        await self._worker.do(self._table.write, thread, events)
+
     async def let_go(self, thread: str) -> None:
         """End a run's events: all are saved."""
         await self.save()

@@ -20,7 +20,9 @@ from openmanus_graph.final import failed_event, final_event
 from openmanus_graph.server.admission import answered_ids
 from openmanus_graph.server.checkpoints import saver
 from openmanus_graph.server.options import options_of
+from openmanus_graph.server.retelling import retold
 from openmanus_graph.server.store import Store, state_of
+from openmanus_graph.server.threads import open_questions
 from openmanus_graph.settings import Settings
 from openmanus_graph.state.context import Context
 from openmanus_graph.watching import WatchedRun
@@ -45,6 +47,8 @@ class Recorder:
         agent = run.agent or (known.agent if known else "")
         task = message.text if message else (known.task if known else "")
         options = options_of(context, settings.workspace)
+        if past := await retold(self._store, run.thread, message.id if message else None):
+            await self._journal.keep(run.thread, past)  # the terminal began this thread
         begin = self._store.threads.begin
         await asyncio.to_thread(begin, run.thread, agent, task, options, message)
         await self._journal.take_up(run.thread)
@@ -110,8 +114,6 @@ class Recorder:
         return final_event(state, cancelled=stopped)
 
     async def _tell_questions(self, run: WatchedRun) -> None:
-        from openmanus_graph.server.threads import open_questions
-
         for question in await open_questions(run.thread, run.agent):
             self._tell(run, question)
 

@@ -15,6 +15,10 @@ from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
 from tests.support.serving import BIN, Page, Served, eventually, new_page
 
+PICKLES = (
+    ".langgraph_ops", ".langgraph_retry_counter", ".langgraph_checkpoint.1",
+    ".langgraph_checkpoint.2", ".langgraph_checkpoint.3", "store", "store.vectors",
+)  # fmt: skip
 PAY = "echo paid >> paid.txt"
 
 
@@ -118,6 +122,43 @@ async def test_threads_go_on_in_the_terminal_and_one_process_works_at_a_time(
         assert page.thread in (await listed.communicate())[0].decode()
         await page.http.post(f"{page.base}/stop")
         assert (await page.final())["status"] == "cancelled"
+
+
+async def test_what_the_terminal_asked_is_shown_and_answered_on_the_page(
+    own: Served, model: OpenAIServer
+) -> None:
+    model.add(
+        Reply(calls=(Call("bash", {"command": "echo hi"}),)),
+        Reply(calls=(Call("ask_human", {"inquire": "Go on?"}),)),
+        Reply(text="Gone on."),
+    )
+    terminal = await _command(own, "run", "Ask me.")
+    assert await terminal.wait() == 4
+    async with own.http() as http:
+        thread = (await http.get("/app/api/threads")).json()["threads"][0]
+        assert (thread["status"], thread["startable"]) == ("waiting", True)
+        page = Page(http, thread["id"])
+        past = await page.past()
+        assert [event["type"] for event in past] == [
+            "run_start", "think_end", "tool_start", "tool_end", "think_end", "tool_start",
+            "interrupt", "final",
+        ]  # fmt: skip
+        await page.ask(answers={past[-2]["id"]: "yes"})
+        page.seen = past
+        assert (await page.final())["answer"] == "Gone on."
+        again = [event for event in await page.past() if event["type"] != "token"]
+        assert again == [event for event in page.seen if event["type"] != "token"]
+
+
+def test_pickles_of_the_working_folder_are_not_loaded(tmp_path: Path, model: OpenAIServer) -> None:
+    folder = tmp_path / "cloned"
+    (folder / ".langgraph_api").mkdir(parents=True)
+    evil = b"cposix\nsystem\n(S'touch owned'\ntR."
+    for name in PICKLES:
+        (folder / ".langgraph_api" / f"{name}.pckl").write_bytes(evil)
+    with Served(folder, {"OPENAI_BASE_URL": model.base_url, "OPENMANUS_MODEL": "openai:m"}):
+        assert not (folder / "owned").exists()
+    assert not (folder / "owned").exists()
 
 
 async def test_agents_of_other_packages_are_served(model: OpenAIServer, tmp_path: Path) -> None:
