@@ -227,7 +227,14 @@ def serving(scale: Scale) -> Table:
     return Table(["the server", "beside", "ours", "more", "at most"], rows)
 
 
+def page(scale: Scale) -> Table:
+    """What the page costs."""
+    from bench.page import measure_page
+
+    return Table(["the page", "", "at most"], measure_page(quick=scale.quick))
+
+
 TABLES: dict[str, Callable[[Scale], Table]] = {
     table.__name__: table
-    for table in (cpu, gap, run, agents, stalls, tools, start, install, browser, serving)
+    for table in (cpu, gap, run, agents, stalls, tools, start, install, browser, serving, page)
 }

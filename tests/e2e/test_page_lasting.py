@@ -5,30 +5,39 @@ import re
 import signal
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import expect
 
-from openmanus_graph.persistence.database import Database, open_database
-from openmanus_graph.persistence.journal import JournalTable
-from openmanus_graph.persistence.threads import Threads
 from tests.support.openai_script import Call, Reply
-from tests.support.page import Desk, Tab, desk
+from tests.support.page import SCROLLED, Desk, Tab, desk
+from tests.support.past import LONG, MANY_EVENTS, write_past
 
-MANY_THREADS = 1000
-MANY_EVENTS = 10_000
-LONG = str(uuid.uuid4())
-HEAP_BYTES = 200e6
+MEMORY_BYTES = 200e6
 FRAME_S = 0.05
 """Of the page's own work; other programs of this machine may take the processor meanwhile."""
-SCROLLED = """async () => {
-    const box = document.querySelector('.timeline');
-    for (let i = 0; i < 100; i += 1) {
-        box.scrollTop -= 700;
-        await new Promise((resolve) => requestAnimationFrame(resolve));
+
+CUT_ANYWHERE = """async () => {
+    const { sseParser } = await import('/app/static/js/stream.js');
+    const text = 'id: 1\\ndata: {"seq":1,"text":"a\\\\nb é 👍"}\\n\\n: ping\\n\\n'
+        + 'data: not json\\n\\nevent: live\\ndata: {"running":true,"seq":1}\\n\\ndata: {"se';
+    const told = new Set();
+    for (let at = 0; at <= text.length; at += 1) {
+        const parse = sseParser();
+        told.add(JSON.stringify([...parse(text.slice(0, at)), ...parse(text.slice(at))]));
     }
+    return [...told];
+}"""
+REDUCED = """async (events) => {
+    const { apply, modelOf, newModel } = await import('/app/static/js/reducer.js');
+    const inParts = newModel();
+    for (let i = 0; i < events.length; i += 1) {
+        apply(inParts, events.slice(Math.max(0, i - 3), i + 1));
+    }
+    const plain = (model) => JSON.stringify([model.rows, model.usage, model.status, model.plan]);
+    const whole = modelOf(events);
+    return { same: plain(whole) === plain(inParts), rows: whole.rows, status: whole.status };
 }"""
 
 
@@ -46,47 +55,6 @@ def tab(at: Desk) -> Iterator[Tab]:
     tab = at.tab()
     yield tab
     tab.close()
-
-
-def write_past(home: Path) -> None:
-    """Write down threads of former days, one of them very long."""
-    home.mkdir()
-    database: Database = open_database(home)
-    threads = Threads(database)
-    for number in range(MANY_THREADS):
-        threads.begin(str(uuid.uuid4()), "manus", f"Old task {number}", {}, None)
-    threads.begin(LONG, "manus", "A very long task", {}, None)
-    threads.end(LONG, "finished")
-    table, events = JournalTable(database), list(long_run())
-    for start in range(0, len(events), 1000):
-        part = events[start : start + 1000]
-        table.write(LONG, [(event["seq"], json.dumps(event)) for event in part])
-    database.close()
-
-
-def long_run() -> Iterator[dict[str, Any]]:
-    """Yield the events of one run with very many steps."""
-    usage = {"input_tokens": 9, "cached_tokens": 0, "output_tokens": 3, "model_calls": 1,
-             "cost_usd": 0.0}  # fmt: skip
-    told: list[dict[str, Any]] = [
-        {"type": "run_start", "task": "A very long task", "agent": "manus", "model": "m",
-         "workspace": "/w"}
-    ]  # fmt: skip
-    for step in range(1, MANY_EVENTS // 4):
-        call = {"call_id": f"c{step}", "tool": "bash", "args": {"command": f"echo {step}"}}
-        told += [
-            {"type": "think_start", "step": step},
-            {"type": "think_end", "step": step, "text": f"Now **{step}**. " * (step % 9),
-             "tool_calls": [call], "usage": usage, "seconds": 1.0},
-            {"type": "tool_start", **call},
-            {"type": "tool_end", "call_id": f"c{step}", "tool": "bash", "ok": True, "seconds": 0.1,
-             "output": f"line {step}\n" * 80},
-        ]  # fmt: skip
-    told.append({"type": "final", "status": "finished", "stop_reason": "answer", "answer": "Over.",
-                 "structured": None, "usage": usage, "artifacts": []})  # fmt: skip
-    for number, event in enumerate(told, 1):
-        yield {**event, "seq": number, "run": "r", "ns": "", "thread": LONG,
-               "ts": "2026-01-01T00:00:00.000+00:00"}  # fmt: skip
 
 
 def test_a_reload_in_the_middle_loses_nothing_and_doubles_nothing(at: Desk, tab: Tab) -> None:
@@ -183,7 +151,47 @@ def test_ten_thousand_events_stay_smooth_and_small(at: Desk, tab: Tab) -> None:
     busy = tab.busiest_s(lambda: tab.page.evaluate(SCROLLED))
     assert rows.count() < 80
     assert busy < FRAME_S
-    assert tab.heap_bytes() < HEAP_BYTES
+    assert tab.memory_bytes() < MEMORY_BYTES
     tab.page.locator(".timeline").evaluate("(it) => { it.scrollTop = 0; }")
     expect(tab.page.locator(".row-task")).to_have_text(re.compile("A very long task"))
     assert rows.first.get_attribute("aria-setsize") == str(MANY_EVENTS // 2)
+
+
+def test_the_stream_is_read_wherever_it_is_cut(tab: Tab) -> None:
+    told = tab.page.evaluate(CUT_ANYWHERE)
+    assert [json.loads(one) for one in told] == [
+        [{"seq": 1, "text": "a\nb é 👍"}, {"running": True, "seq": 1, "type": "live"}]
+    ]
+
+
+def test_events_give_the_same_page_in_any_portions_and_sent_twice(tab: Tab) -> None:
+    usage = {"input_tokens": 9, "cached_tokens": 0, "output_tokens": 3, "model_calls": 1,
+             "cost_usd": 0.5}  # fmt: skip
+    call = {"call_id": "a", "tool": "bash", "args": {"command": "ls"}}
+    ended: dict[str, Any] = {"tool_calls": [], "usage": usage, "seconds": 1.0}
+    told: list[dict[str, Any]] = [
+        {"type": "run_start", "kind": "start", "task": "T", "agent": "planning", "model": "m"},
+        {"type": "think_start", "step": 1, "ns": "one"},
+        {"type": "think_start", "step": 1, "ns": "two"},
+        {"type": "token", "text": "void ", "ns": "one"},
+        {"type": "token", "text": "Two", "ns": "two"},
+        {"type": "think_start", "step": 1, "ns": "one"},
+        {"type": "token", "text": "One", "ns": "one"},
+        {"type": "tool_start", **call, "ns": "one"},
+        {"type": "tool_start", **call, "ns": "two"},
+        {"type": "tool_end", **call, "ok": True, "seconds": 1.0, "output": "two", "ns": "two"},
+        {"type": "think_end", "step": 1, "text": "Two!", **ended, "ns": "two"},
+        {"type": "unheard_of"},
+        {"type": "final", "status": "cancelled", "stop_reason": "cancelled", "answer": "",
+         "structured": None, "usage": usage, "artifacts": []},
+    ]  # fmt: skip
+    events = [{"ns": "", "run": "r", "ts": "2026-01-01T00:00:00Z", **one, "seq": number}
+              for number, one in enumerate(told, 1)]  # fmt: skip
+    found = tab.page.evaluate(REDUCED, events)
+    assert found["same"]
+    thoughts = {row["ns"]: row["text"] for row in found["rows"] if row["kind"] == "think"}
+    assert thoughts == {"one": "One", "two": "Two!"}
+    calls = {row["ns"]: (row["ok"], row["output"], row["cut"]) for row in found["rows"]
+             if row["kind"] == "call"}  # fmt: skip
+    assert calls == {"one": (None, "", True), "two": (True, "two", False)}
+    assert found["status"] == "cancelled"

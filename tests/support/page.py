@@ -3,16 +3,16 @@
 import contextlib
 import re
 import socket
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
-from openmanus_graph.browser.launch import find_browser
+from openmanus_graph.browser.find import find_browser
 from tests.support.cli import KEY
 from tests.support.openai_server import OpenAIServer
 from tests.support.serving import Served
@@ -26,6 +26,14 @@ allow_hosts = ["127.0.0.1"]
 input = 10
 output = 100
 """
+SCROLLED = """async () => {
+    const box = document.querySelector('.timeline');
+    for (let i = 0; i < 100; i += 1) {
+        box.scrollTop -= 700;
+        await new Promise((resolve) => requestAnimationFrame(resolve));
+    }
+}"""
+"""Scrolls through the timeline, 700 px a frame."""
 CLERK = '''
 """An agent with a tool that has effects outside."""
 
@@ -70,7 +78,7 @@ class Desk:
 
 
 @contextlib.contextmanager
-def desk(root: Path) -> Iterator[Desk]:
+def desk(root: Path) -> Generator[Desk]:
     """Serve and browse for the length of a block; the server keeps its port when started again."""
     (root / "clerk.py").write_text(CLERK, "utf-8")
     settings = root / "config" / "openmanus" / "config.toml"
@@ -93,7 +101,7 @@ def desk(root: Path) -> Iterator[Desk]:
 
 
 @contextlib.contextmanager
-def chromium() -> Iterator[Browser]:
+def chromium() -> Generator[Browser]:
     """A browser for the length of a block."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
@@ -110,9 +118,8 @@ class Tab:
 
     def __init__(self, browser: Browser, served: Served, **options: Any) -> None:
         self.served = served
-        self.context = browser.new_context(
-            **{"viewport": {"width": 1280, "height": 800}, **options}
-        )
+        given: dict[str, Any] = {"viewport": {"width": 1280, "height": 800}, **options}
+        self.context = browser.new_context(**given)
         self.page: Page = self.context.new_page()
         self.page.set_default_timeout(PATIENCE_MS)
         self.wrong: list[str] = []
@@ -170,25 +177,36 @@ class Tab:
         """Do something, and return the longest work for one frame, in the page's own time."""
         session = self.context.new_cdp_session(self.page)
         pieces: list[Any] = []
-        session.on("Tracing.dataCollected", lambda part: pieces.extend(part["value"]))
         ended: list[Any] = []
-        session.on("Tracing.tracingComplete", lambda _: ended.append(True))
+
+        def collect(part: dict[str, Any]) -> None:
+            pieces.extend(part["value"])
+
+        def end(part: dict[str, Any]) -> None:
+            ended.append(part)
+
+        session.on("Tracing.dataCollected", collect)
+        session.on("Tracing.tracingComplete", end)
         session.send("Tracing.start", {"categories": "devtools.timeline"})
         action()
         session.send("Tracing.end")
-        wait_until(lambda: self.page.wait_for_timeout(20) or ended)
+        while not ended:
+            self.page.wait_for_timeout(20)  # lets the events come in
         drawn = [one["tdur"] for one in pieces if one["name"] == "FireAnimationFrame"]
         session.detach()
         return float(max(drawn)) / 1e6
 
-    def heap_bytes(self) -> float:
-        """Return what the page's scripts hold, after collecting what they do not."""
+    def memory_bytes(self) -> int:
+        """Return what the tab's process has for itself, after collecting garbage."""
         session = self.context.new_cdp_session(self.page)
         session.send("HeapProfiler.collectGarbage")
-        session.send("Performance.enable")
-        found = session.send("Performance.getMetrics")["metrics"]
         session.detach()
-        return float(next(one["value"] for one in found if one["name"] == "JSHeapUsedSize"))
+        tabs = [
+            process.memory_full_info().uss
+            for process in psutil.Process().children(recursive=True)
+            if "--type=renderer" in process.cmdline()
+        ]
+        return max(tabs)
 
     def close(self) -> None:
         """Close it; nothing wrong may have happened."""
@@ -203,11 +221,3 @@ class Tab:
     def _console(self, message: Any) -> None:
         if message.type == "error" and "Failed to load resource" not in message.text:
             self.wrong.append(message.text)
-
-
-def wait_until(holds: Callable[[], object], seconds: float = 20.0) -> None:
-    """Wait until something holds."""
-    ends = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < ends
-        time.sleep(0.02)

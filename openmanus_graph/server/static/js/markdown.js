@@ -111,7 +111,7 @@ function link(token, context) {
   const children = inlines(token.tokens, context);
   const path = ownPath(token.href);
   if (path !== null && context.fileAddress(path) !== null) {
-    return h("button.link", { type: "button", on: { click: () => context.openFile(path) } }, children);
+    return h("button.inline-link", { type: "button", on: { click: () => context.openFile(path) } }, children);
   }
   const address = safeAddress(token.href);
   if (address === null) return h("span", { title: token.href }, children);

@@ -20,17 +20,18 @@ export function createPlan() {
       fill(element,
         h("div.plan-sum", {}, h("span", {}, `${done} of ${plural(drawn.length, "step")} completed`),
           h("progress", { max: drawn.length, value: done, aria: { label: "Steps completed" } })),
-        h("ol.plan", {}, drawn.map(planItem)));
+        h("ol.plan", {}, drawn.map((step, index) => planItem(step, drawn[index - 1]))));
     },
   };
 }
 
-function planItem(step) {
+function planItem(step, before) {
+  const follows = step.depends_on.length === 1 && step.depends_on[0] === before?.id;
   const [sign, words] = planMark(step.status);
   const facts = [words, step.executor,
     step.seconds !== undefined && duration(step.seconds),
     step.cost_usd ? money(step.cost_usd) : "",
-    step.depends_on.length > 0 && `after ${step.depends_on.join(", ")}`];
+    step.depends_on.length > 0 && !follows && `after ${step.depends_on.join(", ")}`];
   return h(`li.${step.status}`, {},
     h(`span.mark.${step.status}`, { aria: { hidden: "true" } }, sign),
     h("div", {}, h("div.plan-text", {}, step.text),

@@ -10,7 +10,7 @@ const MARKDOWN_WHILE_OPEN = 20_000;
 
 /** Build the element of a row. */
 export function renderRow(row, context) {
-  const element = h("article", { tabIndex: -1 });
+  const element = h("article", { tabIndex: -1, data: { ts: row.ts } });
   updateRow(element, row, context);
   return element;
 }
