@@ -228,7 +228,36 @@ def mcp(scale: Scale) -> Table:
     return Table(["MCP servers over stdio", "ms", "ratio"], rows)
 
 
+def serving(scale: Scale) -> Table:
+    """What the server costs."""
+    from bench.serving import measure_server
+
+    rows = measure_server(runs=1 if scale.quick else scale.runs, quick=scale.quick)
+    return Table(["the server", "beside", "ours", "more", "at most"], rows)
+
+
+def page(scale: Scale) -> Table:
+    """What the page costs."""
+    from bench.page import measure_page
+
+    return Table(["the page", "", "at most"], measure_page(quick=scale.quick))
+
+
 TABLES: dict[str, Callable[[Scale], Table]] = {
     table.__name__: table
-    for table in (cpu, gap, run, agents, stalls, tools, start, install, browser, flow, mcp)
+    for table in (
+        cpu,
+        gap,
+        run,
+        agents,
+        stalls,
+        tools,
+        start,
+        install,
+        browser,
+        flow,
+        mcp,
+        serving,
+        page,
+    )
 }

@@ -90,6 +90,16 @@ def agent_names() -> list[str]:
     return [*_OURS, *_registered, *(n for n in _installed() if n not in {*_OURS, *_registered})]
 
 
+def is_ours(name: str) -> bool:
+    """Say whether an agent comes with this package."""
+    return name in _OURS
+
+
+def graph_address(name: str) -> str:
+    """Return where one of our agents lies built, `MODULE:graph`."""
+    return f"{_OURS[name].address.partition(':')[0]}:graph"
+
+
 def check_agent(name: str | None) -> None:
     """Refuse an agent that does not exist. ConfigError names those that do."""
     if name is not None and name not in agent_names():

@@ -48,7 +48,7 @@ def take_baseline(workspace: Workspace, run: str, *, anew: bool) -> None:
     path = _baseline(workspace, run)
     if path.exists() and not anew:
         return
-    stamps = dict(itertools.islice(_files(workspace), MAX_FILES + 1))
+    stamps = dict(itertools.islice(files_in(workspace), MAX_FILES + 1))
     known = stamps if len(stamps) <= MAX_FILES else None
     put_file(workspace, path, json.dumps(known).encode(), synced=False)
 
@@ -66,7 +66,7 @@ def changed_files(workspace: Workspace, run: str) -> list[Artifact]:
         before, began = {}, 0  # whoever removed the baseline gets all files rather than none
     found = (
         (name, stamp)
-        for name, stamp in _files(workspace)
+        for name, stamp in files_in(workspace)
         if (stamp[1] >= began if before is None else before.get(name) != stamp)
     )
     return [
@@ -84,7 +84,8 @@ def _baseline(workspace: Workspace, run: str) -> Path:
     return workspace.own / f"baseline-{name}.json"
 
 
-def _files(workspace: Workspace) -> Iterator[tuple[str, _Stamp]]:
+def files_in(workspace: Workspace) -> Iterator[tuple[str, _Stamp]]:
+    """Walk the files that a person calls theirs: path, and size and modification time. Blocks."""
     for folder, folders, names in os.walk(workspace.root):
         here = Path(folder)
         folders[:] = [

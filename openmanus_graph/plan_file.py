@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from typing import Literal
+from typing import Any, Literal
 
 from openmanus_graph.events import Emit, notice
 from openmanus_graph.files.contained import put_file
@@ -16,6 +16,12 @@ MADE_BY = "<!-- kept up to date by openmanus plan -->"
 _SHOWN = (*EDITABLE, "status", "notes", "seconds", "cost_usd")
 
 
+def plan_event(plan: Plan) -> dict[str, Any]:
+    """Return the event that shows a plan as it stands."""
+    steps = [{key: value for key, value in step.items() if key in _SHOWN} for step in plan["steps"]]
+    return {"type": "plan", "title": plan["title"], "steps": steps}
+
+
 async def show_plan(plan: Plan, session: Session, emit: Emit) -> None:
     """Tell the plan as it stands, and write it down. A file that cannot be written is only said.
 
@@ -23,8 +29,7 @@ async def show_plan(plan: Plan, session: Session, emit: Emit) -> None:
     """
     if session.is_inner:
         return
-    steps = [{key: value for key, value in step.items() if key in _SHOWN} for step in plan["steps"]]
-    emit({"type": "plan", "title": plan["title"], "steps": steps})
+    emit(plan_event(plan))
     try:
         await asyncio.to_thread(_write, session.workspace, plan_document(plan))
     except OSError as error:

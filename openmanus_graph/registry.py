@@ -3,7 +3,7 @@
 `SessionKeeper` is a callback on the compiled graph: it sees each run begin and end, also by an
 error, a cancellation or a drain, and under every server. A run without a thread closes its
 handles as it ends. A thread's handles are closed by its owner (`open_session`); nobody's thread
-is closed after an idle time, and at the process's exit at the latest.
+is closed when its run is cancelled, after an idle time, and at the process's exit at the latest.
 """
 
 import asyncio
@@ -24,7 +24,9 @@ from openmanus_graph.collector import set_aside, take_back
 from openmanus_graph.config import resolve_context
 from openmanus_graph.limits import Progress
 from openmanus_graph.sessions import LANE_SEPARATOR, Session
+from openmanus_graph.state.context import Context
 from openmanus_graph.state.reducers import Usage, no_usage
+from openmanus_graph.watching import WatchedRun, watcher
 
 LANE_KEY = "openmanus_lane"
 """Metadata of a run inside another one that gets a session of its own: runs side by side must not
@@ -44,6 +46,11 @@ class _Entry:
     configured_for: uuid.UUID | None = None
     """The run whose settings the session has."""
     runs: set[uuid.UUID] = field(default_factory=set[uuid.UUID])
+    watched: dict[uuid.UUID, WatchedRun] = field(default_factory=dict[uuid.UUID, WatchedRun])
+    """What the watcher was or will be told of, by run."""
+    begun: set[uuid.UUID] = field(default_factory=set[uuid.UUID])
+    """The runs whose beginning it was told."""
+    telling: asyncio.Lock = field(default_factory=asyncio.Lock)
     owners: int = 0
     idle: threading.Timer | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -78,9 +85,32 @@ async def enter_session(runtime: Runtime[Any]) -> Session:
     entry = _entries[key]
     if entry.session is not None and entry.configured_for == run:
         set_aside(run)  # by now the libraries of the first step are loaded
-        return entry.session
-    line = await _line_of(config)
-    return await asyncio.to_thread(_configure, entry, key, run, line, runtime)
+        session = entry.session
+    else:
+        line = await _line_of(config)
+        session = await asyncio.to_thread(_configure, entry, key, run, line, runtime)
+    if run in entry.watched and run not in entry.begun:
+        await _tell_of_beginning(entry, run, session, runtime)
+    return session
+
+
+async def _tell_of_beginning(
+    entry: _Entry, run: uuid.UUID, session: Session, runtime: Runtime[Any]
+) -> None:
+    async with entry.telling:  # calls that were waiting go on side by side
+        onlooker = watcher()
+        if onlooker is not None and run not in entry.begun:
+            context = runtime.context if isinstance(runtime.context, Context) else None
+            await onlooker.begins(entry.watched[run], session.settings, context)
+            entry.begun.add(run)
+
+
+def thread_of(config: RunnableConfig) -> tuple[str, str] | None:
+    """Return run and thread that a node works for, if it is one that the watcher knows."""
+    place = _place_of(config)
+    entry = _entries.get(place.key.partition("\0")[0])
+    known = next(iter(entry.watched.values()), None) if entry is not None else None
+    return None if known is None else (known.id, known.thread)
 
 
 def saved_thread(config: RunnableConfig) -> str | None:
@@ -169,21 +199,30 @@ class SessionKeeper(AsyncCallbackHandler):
             named, lasting = str(thread) if thread else key, key == str(thread) or bool(lane)
             entry = _entries.setdefault(key, _Entry(named, lasting))
             entry.runs.add(run_id)
+            if thread and around is None and watcher() is not None:
+                said = metadata or {}
+                entry.watched[run_id] = WatchedRun(
+                    id=str(run_id),
+                    thread=str(thread),
+                    agent=str(said.get("graph_id", "")),
+                    given=inputs,
+                    checkpoint=str(said.get("checkpoint_id") or ""),
+                )
         _places[run_id] = _Place(run_id, key, lane)
         if entry.idle is not None:
             entry.idle.cancel()
             entry.idle = None
 
     async def on_chain_end(self, outputs: Any, *, run_id: uuid.UUID, **kwargs: Any) -> None:  # noqa: D102  # LangChain's
-        await _leave(run_id)
+        await _leave(run_id, None)
 
     async def on_chain_error(  # noqa: D102  # LangChain's
         self, error: BaseException, *, run_id: uuid.UUID, **kwargs: Any
     ) -> None:
-        await _leave(run_id)
+        await _leave(run_id, error)
 
 
-async def _leave(run_id: uuid.UUID) -> None:
+async def _leave(run_id: uuid.UUID, error: BaseException | None) -> None:
     place = _places.pop(run_id, None)
     if place is None or place.run != run_id:
         return
@@ -191,9 +230,13 @@ async def _leave(run_id: uuid.UUID) -> None:
     key = place.key
     entry = _entries[key]
     entry.runs.discard(run_id)
+    entry.begun.discard(run_id)
+    run, onlooker = entry.watched.pop(run_id, None), watcher()
+    if run is not None and onlooker is not None:
+        await onlooker.ends(run, error)
     if entry.runs or entry.owners or place.lane:
         return  # a lane ends with the run around it
-    if entry.lasting:
+    if entry.lasting and not isinstance(error, asyncio.CancelledError):
         # A timer of its own: the event loop may end before the thread is taken up again.
         entry.idle = threading.Timer(IDLE_S, _close, (key,))
         entry.idle.daemon = True
@@ -275,11 +318,18 @@ def close_unused() -> bool:
     return not _entries
 
 
-def _close_all() -> None:
+def find_session(thread: str) -> Session | None:
+    """Return a thread's session while it has one; never waits."""
+    entry = _entries.get(thread)
+    return None if entry is None else entry.session
+
+
+def close_all() -> None:
+    """Close all handles of this process. Blocks."""
     for entry in list(_entries.values()):
         if entry.session is not None:
             entry.session.close()
     _entries.clear()
 
 
-atexit.register(_close_all)
+atexit.register(close_all)

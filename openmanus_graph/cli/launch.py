@@ -49,7 +49,9 @@ def launch(plan: "Callable[[], Run]", output: OutputOptions) -> int:
 def new_thread() -> str:
     """Name a new thread: when it began, and something to tell it from others."""
     now = datetime.datetime.now(tz=datetime.UTC).astimezone()
-    return f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+    # In the form of a UUID: LangGraph's server takes no other names.
+    rest = secrets.token_hex(9)
+    return f"{now:%Y%m%d-%H%M-%S}{rest[:2]}-{rest[2:6]}-{rest[6:]}"
 
 
 def take_thread(given: InputOptions, options: RunOptions) -> tuple[str, str, RunOptions]:

@@ -15,7 +15,8 @@ def hold_thread(home: Path, thread: str) -> Generator[None]:
     """Hold a thread while it runs. RunError when another process holds it."""
     prepare_home(home)
     (home / "locks").mkdir(exist_ok=True)
-    lock = FileLock(home / "locks" / f"{safe_name(thread)}.lock", timeout=0)
+    path = home / "locks" / f"{safe_name(thread)}.lock"
+    lock = FileLock(path, timeout=0, thread_local=False)  # the server changes threads
     try:
         lock.acquire()
     except Timeout as error:

@@ -26,7 +26,7 @@ from openmanus_graph.config import resolve_settings
 from openmanus_graph.config.resolve import openmanus_home
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.events import interrupt_event
-from openmanus_graph.history import last_text
+from openmanus_graph.final import failed_event, final_event
 from openmanus_graph.models.build import prepare_model
 from openmanus_graph.persistence.checkpoints import open_checkpointer
 from openmanus_graph.persistence.database import open_database
@@ -35,7 +35,6 @@ from openmanus_graph.registry import open_session
 from openmanus_graph.sandbox.choose import choose_sandbox
 from openmanus_graph.settings import Settings
 from openmanus_graph.state.context import Context
-from openmanus_graph.state.reducers import no_usage
 
 EXIT_CODES = {"finished": 0, "failed": 1, "stopped": 3, "waiting": 4, "cancelled": 130}
 SIGTERM_EXIT = 143
@@ -115,7 +114,7 @@ async def run_graph(run: Run, view: View, person: Person, stop: Stop | None = No
         given = await asyncio.to_thread(run.make_input)
         threads = await asyncio.to_thread(_open_threads, home)
         # The workspace is found again also from another folder.
-        options = {**_without_password(run.options), "workspace": str(settings.workspace)}
+        options = {**without_password(run.options), "workspace": str(settings.workspace)}
         message = _begun_with(given)
         await asyncio.to_thread(threads.begin, run.thread, run.agent, run.task, options, message)
         async with open_checkpointer(home) as checkpointer, open_session(run.thread):
@@ -156,12 +155,12 @@ class _Driver:
             cancelled = await self._to_the_end(given)
             final = await self._finish(cancelled=cancelled)
         except ConfigError as error:  # noticed on the way: a folder that went away, a vision model
-            final = _failed(str(error), await self._values())
-            self._emit(type="final", **final)
+            final = failed_event(str(error), await self._values())
+            self._emit(**final)
             return final, WRONG_USAGE_EXIT
         except Exception as error:  # the last event is due all the same
             complaint = complaint_of(error, openmanus_home())
-            self._emit(type="final", **_failed(complaint, {}))
+            self._emit(**failed_event(complaint, {}))
             if is_storage_fault(error):
                 # Not recorded as failed: it is a run that was cut off, and can go on.
                 raise ToldError(complaint) from error
@@ -222,27 +221,9 @@ class _Driver:
 
     async def _finish(self, *, cancelled: bool) -> dict[str, Any]:
         state = await self.graph.aget_state(self.config)
-        values = state.values
-        status, reason = values.get("status"), values.get("stop_reason")
-        answer = values.get("answer", "")
-        if state.interrupts:
-            asked = interrupt_event(state.interrupts[0])
-            status, reason, answer = "waiting", asked["kind"], asked["question"]
-        elif status is None and not state.tasks and last_text(values.get("messages", [])):
-            # Somebody else's graph: it has messages, and says nothing of how it ended.
-            status, reason, answer = "finished", "answer", last_text(values["messages"])
-        elif cancelled and state.tasks:
-            status = reason = "cancelled"
-            answer = last_text(values.get("messages", [])) or "The run was cancelled."
-        final: dict[str, Any] = {
-            "status": status or "failed",
-            "stop_reason": reason or "error",
-            "answer": answer,
-            "structured": values.get("structured"),
-            "usage": await read_bill(self.graph, self.config, state),
-            "artifacts": values.get("artifacts") or [],
-        }
-        self._emit(type="final", **final)
+        bill = await read_bill(self.graph, self.config, state)
+        final = final_event(state, bill, cancelled=cancelled)
+        self._emit(**final)
         return final
 
     async def _values(self) -> dict[str, Any]:
@@ -255,23 +236,12 @@ class _Driver:
         self.view.show({**event, "thread": self.run.thread, "ts": now})
 
 
-def _without_password(options: dict[str, Any]) -> dict[str, Any]:
+def without_password(options: dict[str, Any]) -> dict[str, Any]:
     """Return the options as a thread may keep them: an address may hold a password."""
     url = urlsplit(options.get("base_url") or "")
     if "@" not in url.netloc:
         return options
     return {**options, "base_url": url._replace(netloc=url.netloc.rpartition("@")[2]).geturl()}
-
-
-def _failed(sentence: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "status": "failed",
-        "stop_reason": "error",
-        "answer": sentence,
-        "structured": None,
-        "usage": values.get("usage") or no_usage(),
-        "artifacts": [],
-    }
 
 
 def _begun_with(given: Any) -> HumanMessage | None:

@@ -1,146 +1,124 @@
-"""`openmanus mcp-server` and `openmanus a2a`: our tools and our agent for other programs."""
+"""`openmanus serve`: LangGraph's server with our page, opened in the browser."""
 
-import asyncio
-import contextlib
 import logging
+import os
 import socket
-from collections.abc import Coroutine, Generator
-from importlib.metadata import version
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+import webbrowser
+from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from openmanus_graph.agents import check_agent
-from openmanus_graph.cli.launch import log_file
-from openmanus_graph.cli.options import McpOptions, RunOptions, ServerOptions
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.serving.http import (
-    Token,
-    announce,
-    bind,
-    choose_token,
-    forbid_strangers,
-    url_of,
-)
 
-if TYPE_CHECKING:
-    from openmanus_graph.mcp_server.server import ToolServer
-
-MCP_PORT, A2A_PORT = 8642, 8643
-MCP_TOKEN, A2A_TOKEN = "OPENMANUS_MCP_TOKEN", "OPENMANUS_A2A_TOKEN"  # their names
+DEFAULT_PORT = 2024
+JOBS = 8
+"""Runs that work at once."""
+GRACE_S = 8
+NEEDED = ("langgraph_api", "langgraph_runtime_inmem", "fastapi")
+READY_POLL_S = 0.05
 
 
-def serve_mcp(what: McpOptions, options: RunOptions, where: ServerOptions) -> int:
-    """Serve MCP until the client hangs up or a signal comes, and return the exit code."""
-    _require("mcp", "mcp")
-    check_agent(what.agent)
-    with log_file(where.log), quiet_libraries():
-        if what.transport == "stdio":
-            return _mcp_on_stdio(what, options)
-        return _mcp_on_http(what, options, where)
+def serve(
+    host: str, port: int | None, *, open_page: bool, modules: list[str], jobs: int, log_level: str
+) -> int:
+    """Serve until a signal comes, and return the exit code.
 
-
-def _mcp_on_stdio(what: McpOptions, options: RunOptions) -> int:
-    from openmanus_graph.mcp_server.stdio import Wire
-
-    wire = Wire()  # before anything else can write to stdout
-    from openmanus_graph.mcp_server.running import serve_stdio
-
-    server = _mcp_server(what, options)
-    return _until_done(serve_stdio(server, wire))
-
-
-def _mcp_on_http(what: McpOptions, options: RunOptions, where: ServerOptions) -> int:
-    from openmanus_graph.cli.trust import ask_for_trust
-    from openmanus_graph.mcp_server.running import PATH, serve_http
-
-    ask_for_trust(options.config)
-    token = _token(where, MCP_TOKEN)
-    server = _mcp_server(what, options)
-    listening, url = _listen(where, MCP_PORT)
-    announce("MCP server", url + PATH, token)
-    value = None if token is None else token.value
-    return _until_done(serve_http(server, listening, where.host, value, what.idle))
-
-
-def _mcp_server(what: McpOptions, options: RunOptions) -> "ToolServer":
-    from openmanus_graph.mcp_server.server import Offer, build_server
-
-    offer = Offer(options, _names(what.tools), what.agent)
-    return build_server(offer, version("openmanus-graph"))
-
-
-def _names(listed: str | None) -> tuple[str, ...] | None:
-    if listed is None:
-        return None
-    names = tuple(name.strip() for name in listed.split(",") if name.strip())
-    if not names:
-        raise ConfigError("--tools names no tool. Leave it out to offer all.")
-    return names
-
-
-def serve_a2a(agent: str, options: RunOptions, where: ServerOptions) -> int:
-    """Serve A2A until a signal comes, and return the exit code."""
-    _require("a2a-sdk", "a2a", "a2a")
-    check_agent(agent)
-    from openmanus_graph.a2a_server.app import build_app
-    from openmanus_graph.cli.trust import ask_for_trust
-    from openmanus_graph.serving.http import serve
-    from openmanus_graph.serving.readiness import ready_for_runs, ready_for_tools
-
-    ask_for_trust(options.config)
-    with log_file(where.log), quiet_libraries():
-        token = _token(where, A2A_TOKEN)
-        ready_for_tools(options)
-        ready_for_runs(options, agent)
-        listening, url = _listen(where, A2A_PORT)
-        value = None if token is None else token.value
-        app = build_app(agent, options, url, where.host, value, version("openmanus-graph"))
-        announce("A2A agent", url, token)
-        return _until_done(serve(app, listening))
-
-
-def _token(where: ServerOptions, variable: str) -> Token | None:
-    if where.no_token:
-        forbid_strangers(where.host)
-        return None
-    return choose_token(where.token, variable)
-
-
-def _listen(where: ServerOptions, port: int) -> tuple[socket.socket, str]:
-    listening = bind(where.host, port if where.port is None else where.port)
-    return listening, url_of(listening, where.host)
-
-
-def _require(package: str, module: str, extra: str = "mcp") -> None:
-    """Refuse a server whose library is not installed."""
-    if find_spec(module) is None or find_spec("uvicorn") is None:
+    Raises:
+        ConfigError: The extra `studio` is missing, the port is taken, or a module cannot be loaded.
+    """
+    if missing := [name for name in NEEDED if find_spec(name) is None]:
         raise ConfigError(
-            f"This command needs the package {package}. "
-            f'Install it with: pip install "openmanus-graph[{extra}]"'
+            f"The server needs the extra `studio` ({', '.join(missing)} missing). "
+            'Install it with: pip install "openmanus-graph[studio]"'
         )
+    for module in modules:
+        _load(module)
+    port = _free_port(host, port)
+    _prepare_environment(host, log_level)
+    run_server: Any = import_module("langgraph_api.cli").run_server
+    from openmanus_graph.server.config import server_config
+    from openmanus_graph.server.token import server_token, token_file
 
-
-@contextlib.contextmanager
-def quiet_libraries() -> Generator[None]:
-    """Keep what libraries log off stderr: it is in the log file, if there is one."""
-    nowhere = logging.NullHandler()
-    logging.getLogger().addHandler(nowhere)
-    try:
-        yield
-    finally:
-        logging.getLogger().removeHandler(nowhere)
-
-
-def _until_done(serving: Coroutine[Any, Any, None]) -> int:
-    """Serve, and let go of the models at the end."""
-
-    async def run() -> None:
-        from openmanus_graph.models.build import close_models
-
-        try:
-            await serving
-        finally:
-            await close_models()
-
-    asyncio.run(run())
+    logging.getLogger("langgraph_api.cli").setLevel(logging.WARNING)  # no banner of another page
+    config, address = server_config(), f"http://{_written(host)}:{port}"
+    page = f"{address}/app#token={server_token()}"
+    telling = threading.Thread(
+        target=_tell_when_ready, args=(address, page, str(token_file()), open_page), daemon=True
+    )
+    telling.start()
+    run_server(
+        host,
+        port,
+        False,  # no reloading
+        config["graphs"],
+        n_jobs_per_worker=jobs,
+        auth=config["auth"],
+        http=config["http"],
+        checkpointer=config["checkpointer"],
+        disable_persistence=config["disable_persistence"],
+        server_level=log_level,
+        timeout_graceful_shutdown=GRACE_S,
+    )
     return 0
+
+
+def _load(module: str) -> None:
+    sys.path.insert(0, "")
+    try:
+        import_module(module)
+    except ImportError as error:
+        raise ConfigError(f"--import {module} cannot be loaded: {error}.") from error
+
+
+def _free_port(host: str, port: int | None) -> int:
+    """Return the port to listen on: the one that was asked for, or any free one."""
+    refused: OSError | None = None
+    for candidate in (port,) if port is not None else (DEFAULT_PORT, 0):
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((host, candidate))
+                return int(probe.getsockname()[1])
+            except OSError as error:
+                refused = error
+    why = refused.strerror if refused else ""
+    raise ConfigError(f"Port {port} of {host} cannot be used: {why}. Choose another.")
+
+
+def _prepare_environment(host: str, log_level: str) -> None:
+    from openmanus_graph.server.guard import HOSTS_VARIABLE, LOOPBACK
+
+    os.environ.setdefault("LOG_LEVEL", log_level)
+    os.environ["LANGGRAPH_NO_VERSION_CHECK"] = "true"  # nothing leaves the machine
+    if _written(host) not in LOOPBACK:
+        sys.stderr.write(
+            f"Warning: {host} may be reached by others, without encryption. "
+            "Whoever learns the token can run anything here.\n"
+        )
+        named = [name for name in (os.environ.get(HOSTS_VARIABLE), _written(host)) if name]
+        os.environ[HOSTS_VARIABLE] = ",".join(named)
+
+
+def _written(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _tell_when_ready(address: str, page: str, kept_in: str, open_page: bool) -> None:
+    request: Any = f"{address}/ok"
+    while True:
+        try:
+            with urllib.request.urlopen(request, timeout=5) as answer:
+                if answer.status == 200:
+                    break
+        except (urllib.error.URLError, OSError):
+            time.sleep(READY_POLL_S)
+    sys.stdout.write(f"OpenManus: {page}\nAPI: {address} (token: {kept_in})\n")
+    sys.stdout.flush()
+    if open_page:
+        webbrowser.open(page)

@@ -212,6 +212,38 @@ def replace_file(
         os.fsync(folder)
 
 
+@contextmanager
+def incoming_file(workspace: Workspace, path: str, *, replace: bool) -> Generator[BinaryIO]:
+    """Give a file to write bit by bit; it is in place, whole, when the block ends without error.
+
+    Raises:
+        ToolError: It cannot be written, or it is there and is not to be replaced.
+    """
+    real, temporary = workspace.resolve(path), f".{secrets.token_hex(8)}.part"
+    with (
+        told_as("write", path),
+        opened_folder(workspace, real.parent, create=True) as folder,
+        opened_folder(workspace, workspace.own, create=True) as scratch,
+    ):
+        there = status(folder, real.name)
+        if there is not None:
+            require_file(path, there.st_mode)
+            if not replace:
+                raise FileExistsError(errno.EEXIST, "File exists", path)
+        try:
+            with os.fdopen(os.open(temporary, _NEW, 0o666, dir_fd=scratch), "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            if replace:
+                os.replace(temporary, real.name, src_dir_fd=scratch, dst_dir_fd=folder)
+            else:
+                _rename_to_new(scratch, temporary, folder, real.name)
+        finally:
+            with suppress(OSError):
+                os.unlink(temporary, dir_fd=scratch)
+
+
 def _rename_to_new(place: int, temporary: str, folder: int, name: str) -> None:
     """Rename without replacing what another process created meanwhile."""
     try:

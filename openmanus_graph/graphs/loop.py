@@ -20,6 +20,7 @@ from openmanus_graph.prompts import SystemPrompt
 from openmanus_graph.registry import SessionKeeper
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ManusInput, ManusOutput, ManusState
+from openmanus_graph.watching import watched
 
 AgentGraph = CompiledStateGraph[ManusState, Context, ManusInput, ManusOutput]
 
@@ -40,10 +41,10 @@ def compile_loop(
     builder = StateGraph(
         ManusState, context_schema=Context, input_schema=ManusInput, output_schema=ManusOutput
     )
-    builder.add_node("think", partial(think, agent=agent))
-    builder.add_node("act", partial(act, agent=agent))
-    builder.add_node("stuck_check", stuck_check)
-    builder.add_node("terminate", terminate)
+    builder.add_node("think", watched(partial(think, agent=agent)))
+    builder.add_node("act", watched(partial(act, agent=agent)))
+    builder.add_node("stuck_check", watched(stuck_check))
+    builder.add_node("terminate", watched(terminate))
 
     builder.add_edge(START, "think")
     builder.add_conditional_edges(

@@ -21,6 +21,7 @@ from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ManusInput, ManusOutput
 from openmanus_graph.state.planning import PlanningState, StepInput, StepOutput, StepState
 from openmanus_graph.team import Executor, Executors, Team, default_team, make_team
+from openmanus_graph.watching import watched
 
 PlanningGraph = CompiledStateGraph[PlanningState, Context, ManusInput, ManusOutput]
 StepGraph = CompiledStateGraph[StepState, Context, StepInput, StepOutput]
@@ -53,12 +54,12 @@ def build_planning_graph(
         input_schema=ManusInput,
         output_schema=ManusOutput,
     )
-    builder.add_node("create_plan", partial(create_plan, team=team))
-    builder.add_node("approve_plan", partial(approve_plan, team=team))
-    builder.add_node("schedule", schedule)
+    builder.add_node("create_plan", watched(partial(create_plan, team=team)))
+    builder.add_node("approve_plan", watched(partial(approve_plan, team=team)))
+    builder.add_node("schedule", watched(schedule))
     builder.add_node("run_step", step_graph(team))
-    builder.add_node("review_step", review_step)
-    builder.add_node("finalize", finalize)
+    builder.add_node("review_step", watched(review_step))
+    builder.add_node("finalize", watched(finalize))
 
     builder.add_edge(START, "create_plan")
     builder.add_conditional_edges(
@@ -90,7 +91,7 @@ def step_graph(team: Team) -> StepGraph:
         StepState, context_schema=Context, input_schema=StepInput, output_schema=StepOutput
     )
     for name, executor in team.executors.items():
-        builder.add_node(name, executor_node(executor))
+        builder.add_node(name, watched(executor_node(executor)))
         builder.add_edge(name, END)
     builder.add_conditional_edges(START, executor_of, team.names)
     return builder.compile(name="run_step")

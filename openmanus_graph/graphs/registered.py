@@ -1,8 +1,14 @@
 """The agents and flows that other packages bring, each under its name, for a `langgraph.json`.
 
-`"graphs": {"mine": "openmanus_graph.graphs.registered:mine"}`
+`"graphs": {"mine": "openmanus_graph.graphs.registered:mine"}`. Their runs are seen as ours are.
 """
 
 from openmanus_graph.agents import brought_agents
+from openmanus_graph.registry import SessionKeeper
 
-globals().update(brought_agents())
+globals().update(
+    {
+        name: graph.with_config(callbacks=[SessionKeeper()])
+        for name, graph in brought_agents().items()
+    }
+)

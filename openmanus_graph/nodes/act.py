@@ -11,6 +11,7 @@ from langgraph.runtime import Runtime
 from openmanus_graph.agent import Agent
 from openmanus_graph.limits import Progress
 from openmanus_graph.lost import changes
+from openmanus_graph.plan_file import plan_event
 from openmanus_graph.registry import enter_session
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ActInput
@@ -48,6 +49,8 @@ async def act(chain: ActInput, runtime: Runtime[Context], *, agent: Agent) -> di
         update["granted"] = scope.granted
     if scope.book.plans is not chain["plans"]:
         update["plans"] = scope.book.plans
+        if (active := scope.book.plans["active"]) is not None:
+            runtime.stream_writer(plan_event(scope.book.plans["plans"][active]))
     return update
 
 

@@ -39,6 +39,7 @@ from openmanus_graph.step_outcome import (
 from openmanus_graph.team import Executor
 from openmanus_graph.tools import web_tools
 from openmanus_graph.tools.declaration import Traits, traits_of
+from openmanus_graph.watching import STEP_KEY
 
 GRACE_S = 10.0
 """Time that an executor with a limit of its own has to end after it."""
@@ -140,7 +141,7 @@ class StepRun:
     async def _stream(self) -> None:
         around = str((get_config().get("metadata") or {}).get(LANE_KEY, ""))
         lane = f"{around}/{self._step['job']['lane']}"
-        config: RunnableConfig = {"metadata": {LANE_KEY: lane}}
+        config: RunnableConfig = {"metadata": {LANE_KEY: lane, STEP_KEY: self._step["job"]["id"]}}
         states = self._executor.astream(
             {"messages": self._messages},
             config,

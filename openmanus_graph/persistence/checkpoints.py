@@ -33,6 +33,7 @@ from openmanus_graph.persistence.worker import Worker
 
 CHECKPOINTS = "checkpoints.db"
 T = TypeVar("T")
+Saver = TypeVar("Saver", bound="LeanSqliteSaver")
 
 
 class LeanSqliteSaver(SqliteSaver):
@@ -166,14 +167,21 @@ def go_on_after(checkpoint: str) -> None:
     ids._last_v6_timestamp = max(ids._last_v6_timestamp or 0, uuid6_module.UUID(checkpoint).time)
 
 
-@contextlib.asynccontextmanager
-async def open_checkpointer(home: Path) -> AsyncGenerator[LeanSqliteSaver]:
+def open_checkpointer(
+    home: Path,
+) -> contextlib.AbstractAsyncContextManager[LeanSqliteSaver]:
     """Open the checkpoints of a home folder. sqlite3.Error if the file is damaged."""
+    return open_saver(home, LeanSqliteSaver)
+
+
+@contextlib.asynccontextmanager
+async def open_saver(home: Path, kind: type[Saver]) -> AsyncGenerator[Saver]:
+    """Open the checkpoints of a home folder with a saver of that kind."""
     worker = Worker(CHECKPOINTS)
     try:
         connection = await worker.do(connect, home / CHECKPOINTS)
         try:
-            saver = LeanSqliteSaver(connection, worker, home / CHECKPOINTS)
+            saver = kind(connection, worker, home / CHECKPOINTS)
             await worker.do(saver.setup)
             yield saver
         finally:

@@ -1,7 +1,7 @@
 """The threads of a home folder: what they were asked, with which options, and how they stand."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ _SCHEMA = (
     """,
     "CREATE TABLE IF NOT EXISTS user_messages (thread TEXT PRIMARY KEY, message TEXT NOT NULL)",
 )
+_COLUMNS = "id, agent, task, options, status, created, updated"
 
 
 @dataclass(frozen=True)
@@ -101,17 +102,32 @@ class Threads:
         """Return all threads, newest first."""
         return self._select("ORDER BY rowid DESC")
 
+    def page(self, limit: int, before: int | None, query: str) -> list[tuple[int, Thread]]:
+        """Return threads with their numbers, newest first.
+
+        Args:
+            limit: How many at most.
+            before: Only those with a smaller number.
+            query: Part of the task or the id; empty for all.
+        """
+        pattern = "".join(f"\\{c}" if c in "%_\\" else c for c in query)
+        rows = self._run(
+            f"SELECT {_COLUMNS}, rowid FROM threads WHERE rowid < ?"
+            " AND (task LIKE ? ESCAPE '\\' OR id LIKE ? ESCAPE '\\')"
+            " ORDER BY rowid DESC LIMIT ?",
+            (before or (1 << 62), f"%{pattern}%", f"%{pattern}%", limit),
+        )
+        return [(row[-1], _thread(row)) for row in rows]
+
     def delete(self, thread: str) -> None:
         """Forget a thread."""
         self._run("DELETE FROM user_messages WHERE thread = ?", (thread,))
         self._run("DELETE FROM threads WHERE id = ?", (thread,))
 
     def _select(self, rest: str, *values: str) -> list[Thread]:
-        rows = self._run(
-            f"SELECT id, agent, task, options, status, created, updated FROM threads {rest}",
-            values,
-        )
-        return [
-            Thread(row[0], row[1], row[2], read_json(row[3]), row[4], row[5], row[6])
-            for row in rows
-        ]
+        rows = self._run(f"SELECT {_COLUMNS} FROM threads {rest}", values)
+        return [_thread(row) for row in rows]
+
+
+def _thread(row: Sequence[Any]) -> Thread:
+    return Thread(row[0], row[1], row[2], read_json(row[3]), row[4], row[5], row[6])

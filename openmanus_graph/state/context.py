@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NotRequired
+from typing import Annotated, Any, ClassVar, Literal, NotRequired
 
 from langchain_core.language_models import BaseChatModel
 from pydantic import BaseModel, ConfigDict, with_config
@@ -37,6 +37,9 @@ class Context:
     Every field may be left unset: `resolve_context` then takes the value from the
     environment, the configuration files and the defaults, in that order.
     """
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(use_attribute_docstrings=True)
+    """The fields' texts stand in the schema, and so in Studio's form."""
 
     model: str | ModelInstance | None = None
     """`PROVIDER:NAME`, or a LangChain chat model."""

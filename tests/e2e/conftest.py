@@ -1,4 +1,4 @@
-"""The command and the model server that its tests need."""
+"""The commands and the model server that their tests need."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +8,7 @@ import pytest
 from tests.support.cli import Cli
 from tests.support.crash import Ordeal
 from tests.support.openai_server import OpenAIServer
+from tests.support.serving import Served
 from tests.support.zygote import Zygote
 
 
@@ -49,3 +50,25 @@ def cli(bare_cli: Cli, model: OpenAIServer) -> Cli:
     """The command, configured by the environment for the model server."""
     bare_cli.use(model.base_url)
     return bare_cli
+
+
+@pytest.fixture(scope="session")
+def _served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, OpenAIServer]]:
+    """One server for all tests that leave it as they find it, and its model."""
+    with OpenAIServer(strict=True) as model:
+        env = {"OPENAI_BASE_URL": model.base_url, "OPENMANUS_MODEL": "openai:m"}
+        with Served(tmp_path_factory.mktemp("served"), env) as served:
+            yield served, model
+
+
+@pytest.fixture
+def served(_served: tuple[Served, OpenAIServer]) -> Served:
+    """The server; its model has no script yet."""
+    _served[1].begin_anew()
+    return _served[0]
+
+
+@pytest.fixture
+def served_model(served: Served, _served: tuple[Served, OpenAIServer]) -> OpenAIServer:
+    """The server's model."""
+    return _served[1]

@@ -30,7 +30,7 @@ from a2a.utils.errors import A2AError, TaskNotFoundError
 from tests.support.cli import Cli, until
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
-from tests.support.serving import Served, gone, served
+from tests.support.servers import Served, gone, served
 
 WAITS_S = 30.0
 COMPLETED, FAILED = TaskState.TASK_STATE_COMPLETED, TaskState.TASK_STATE_FAILED

@@ -1,6 +1,7 @@
 """`langgraph dev`: our graph in the server that Studio talks to, without `--allow-blocking`."""
 
 import asyncio
+import json
 import os
 import socket
 import subprocess
@@ -14,10 +15,12 @@ import pytest
 from langgraph_sdk import get_client
 
 from openmanus_graph import tell
+from openmanus_graph.server.config import server_config
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
 
 ROOT = Path(__file__).parent.parent.parent
+TOKEN = "a-token-of-the-tests"
 
 
 @pytest.fixture
@@ -36,7 +39,12 @@ def address(model: OpenAIServer, tmp_path: Path) -> Iterator[str]:
         [Path(sys.executable).parent / "langgraph", "dev", "--no-browser", "--no-reload",
          "--port", str(port), "--n-jobs-per-worker", "8"],
         cwd=ROOT,
-        env={**os.environ, "OPENAI_BASE_URL": model.base_url, "OPENMANUS_MODEL": "openai:m"},
+        env={
+            **os.environ,
+            "OPENAI_BASE_URL": model.base_url,
+            "OPENMANUS_MODEL": "openai:m",
+            "OPENMANUS_TOKEN": TOKEN,
+        },
         stdout=log,
         stderr=subprocess.STDOUT,
     )  # fmt: skip
@@ -55,7 +63,7 @@ async def ready(address: str) -> Any:
         while True:
             try:
                 if (await client.get(f"{address}/ok")).status_code == 200:
-                    return get_client(url=address)
+                    return get_client(url=address, api_key=TOKEN)
             except httpx.TransportError:
                 await asyncio.sleep(0.05)
 
@@ -75,6 +83,8 @@ async def test_a_run_with_tools_and_a_question(
         Reply(text="It is 42."),
     )
     async with await ready(address) as client:
+        async with httpx.AsyncClient() as stranger:
+            assert (await stranger.post(f"{address}/threads/search", json={})).status_code == 401
         assistants = await client.assistants.search()
         assert "manus" in [assistant["graph_id"] for assistant in assistants]
         schemas = await client.assistants.get_schemas(assistants[0]["assistant_id"])
@@ -95,3 +105,11 @@ async def test_a_run_with_tools_and_a_question(
         assert results[2] == "yes"
         told = [m["content"] for m in values["messages"] if m["type"] == "human"]
         assert told == ["What is 6 times 7?", "Be brief."]
+
+
+def test_the_file_says_what_serve_says() -> None:
+    written = json.loads((ROOT / "langgraph.json").read_text())
+    served = server_config()
+    assert written["graphs"] == served["graphs"]
+    for part in ("http", "auth", "checkpointer"):
+        assert written[part] == served[part]

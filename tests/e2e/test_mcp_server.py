@@ -22,7 +22,7 @@ from mcp.shared.exceptions import MCPError
 from tests.support.cli import OPENMANUS, Cli
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
-from tests.support.serving import Served, gone, served
+from tests.support.servers import Served, gone, served
 
 WAITS_S = 30.0
 OFFERED = {

@@ -102,6 +102,13 @@ class OpenAIServer:
         with self._lock:
             self.script.extend(answers)
 
+    def begin_anew(self) -> None:
+        """Forget script and requests: the next test has its own."""
+        with self._lock:
+            self.script.clear()
+            self.requests.clear()
+            self._played = 0
+
     def next_reply(self, request: Request) -> tuple[Reply, int]:
         """Record a request and choose its answer, and count it."""
         with self._lock:

@@ -1,94 +1,189 @@
-"""Our servers as processes of their own, and what they leave behind."""
+"""Our server as a process of its own: `openmanus serve`, or `langgraph dev` on this repository."""
 
-import contextlib
-import queue
+import asyncio
+import json
+import os
 import signal
 import subprocess
+import sys
 import threading
-from collections.abc import Generator
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
 
-import psutil
+import httpx
+from langgraph_sdk import get_client
 
-from tests.support.cli import OPENMANUS, Cli
+BIN = Path(sys.executable).parent
+ROOT = Path(__file__).parent.parent.parent
+READY = "OpenManus: "
+PATIENCE_S = 90.0
 
-STARTS_S = 60.0
-ENDS_S = 30.0
+Event = dict[str, Any]
 
 
 @dataclass
 class Served:
-    """A server that listens."""
+    """A server on a free port; a context manager.
 
-    process: "subprocess.Popen[str]"
-    url: str
-    token: str | None
-    errors: list[str]
+    Args:
+        folder: Its working folder and, below it, home and log.
+        env: Added to the environment.
+        options: Further options of `openmanus serve`.
+    """
+
+    folder: Path
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    options: tuple[str, ...] = ()
+    url: str = ""
+    token: str = ""
+    process: "subprocess.Popen[str] | None" = None
+    reader: threading.Thread | None = None
+
+    @property
+    def home(self) -> Path:
+        return self.folder / "home"
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "server.log").read_text(errors="replace")
 
     @property
     def headers(self) -> dict[str, str]:
-        """What a client sends."""
-        return {"Authorization": f"Bearer {self.token}"} if self.token else {}
+        return {"Authorization": f"Bearer {self.token}"}
+
+    def __enter__(self) -> "Served":
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        self.stop()
+        assert "BlockingError" not in self.log
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.process = subprocess.Popen(
+            [BIN / "openmanus", "serve", "--no-open", "--port", "0", *self.options],
+            cwd=self.folder,
+            env={**os.environ, "OPENMANUS_HOME": str(self.home), **self.env},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        ready = threading.Event()
+        self.reader = threading.Thread(target=self._read, args=(self.process, ready), daemon=True)
+        self.reader.start()
+        assert ready.wait(PATIENCE_S), self.log
+        assert self.url, self.log
+
+    def _read(self, process: "subprocess.Popen[str]", ready: threading.Event) -> None:
+        assert process.stdout is not None
+        with process.stdout as lines, (self.folder / "server.log").open("a") as log:
+            for line in lines:
+                log.write(line)
+                log.flush()
+                if line.startswith(READY):
+                    page = line.removeprefix(READY).strip()
+                    self.url, _, self.token = page.partition("/app#token=")
+                    ready.set()
+        ready.set()
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
-        """Send a signal and return the exit code."""
-        self.process.send_signal(number)
-        return self.process.wait(ENDS_S)
+        """End it and return its exit code."""
+        assert self.process is not None
+        assert self.reader is not None
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        code = self.process.wait(PATIENCE_S)
+        self.reader.join(PATIENCE_S)
+        return code
 
-    def family(self) -> list[psutil.Process]:
-        """What the server has started."""
-        return psutil.Process(self.process.pid).children(recursive=True)
+    def http(self, **headers: str) -> httpx.AsyncClient:
+        """Return a client with the token."""
+        return httpx.AsyncClient(
+            base_url=self.url, headers={**self.headers, **headers}, timeout=PATIENCE_S
+        )
 
-
-@contextlib.contextmanager
-def served(cli: Cli, *args: str, token: str | None = None) -> Generator[Served]:
-    """Start a server on a free port and wait until it listens; kill it in the end."""
-    process = subprocess.Popen(
-        [OPENMANUS, *args, "--port", "0"],
-        cwd=cli.cwd,
-        env=cli.env,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    lines: queue.Queue[str] = queue.Queue()
-    errors: list[str] = []
-
-    def read() -> None:
-        assert process.stderr is not None
-        for line in process.stderr:
-            errors.append(line)
-            lines.put(line)
-
-    reader = threading.Thread(target=read, daemon=True)
-    reader.start()
-    try:
-        url = lines.get(timeout=STARTS_S).partition(": ")[2].strip()
-        assert url.startswith("http"), errors
-        shown = None
-        if token is None and "--no-token" not in args:
-            shown = lines.get(timeout=ENDS_S).partition(": ")[2].strip()
-        yield Served(process, url, token or shown, errors)
-    finally:
-        process.kill()
-        process.wait()
-        reader.join()
-        assert process.stdout is not None
-        out = process.stdout.read()
-        process.stdout.close()
-        assert process.stderr is not None
-        process.stderr.close()
-        cli.note(out, "".join(errors))
+    def sdk(self) -> Any:
+        """Return LangGraph's client with the token; what it answers is JSON."""
+        return get_client(url=self.url, headers=self.headers)
 
 
-def gone(processes: list[psutil.Process]) -> bool:
-    """Say whether none of these processes runs any more."""
-    return not [process for process in processes if _runs(process)]
+@dataclass
+class Page:
+    """What the page does, without a browser: one thread and its events."""
+
+    http: httpx.AsyncClient
+    thread: str
+    seen: list[Event] = field(default_factory=list[Event])
+
+    @property
+    def base(self) -> str:
+        return f"/app/api/threads/{self.thread}"
+
+    @property
+    def last(self) -> int:
+        return int(self.seen[-1]["seq"]) if self.seen else 0
+
+    async def ask(self, status: int = 202, **wish: Any) -> dict[str, Any]:
+        """Start or continue a run; the answer must have that status."""
+        answer = await self.http.post(f"{self.base}/runs", json=wish)
+        assert answer.status_code == status, answer.text
+        found: dict[str, Any] = answer.json()
+        return found
+
+    async def until(self, wanted: Callable[[Event], bool]) -> Event:
+        """Follow the events from the last one seen up to one that is wanted."""
+        async for event in self.events(self.last):
+            self.seen.append(event)
+            if wanted(event):
+                return event
+        raise AssertionError("the stream ended")
+
+    async def final(self) -> Event:
+        """Follow the events to the end of a run."""
+        return await self.until(lambda event: event["type"] == "final")
+
+    async def past(self, after: int = 0) -> list[Event]:
+        """Return the events so far, as a page that is just opened gets them."""
+        return [event async for event in self.events(after, live=False)]
+
+    async def events(self, after: int = 0, *, live: bool = True) -> AsyncIterator[Event]:
+        """Read the stream."""
+        path = f"{self.base}/events?from={after}"
+        async with self.http.stream("GET", path) as answer:
+            assert answer.status_code == 200, await answer.aread()
+            kind = ""
+            async for line in answer.aiter_lines():
+                name, _, value = line.partition(": ")
+                if name == "event":
+                    kind = value
+                elif name == "data" and kind == "live":
+                    kind = ""
+                    if not live:
+                        return
+                elif name == "data":
+                    yield json.loads(value)
 
 
-def _runs(process: psutil.Process) -> bool:
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+async def eventually(condition: Callable[[], Any], within_s: float = 60.0) -> None:
+    """Wait until a condition holds that nobody announces: what processes do, say."""
+    async with asyncio.timeout(within_s):
+        while not condition():  # noqa: ASYNC110  # see above
+            await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def new_page(served: Served) -> AsyncGenerator[Page]:
+    """Open the page on a new thread."""
+    async with served.http() as http:
+        thread = (await http.post("/app/api/threads", json={})).json()["id"]
+        yield Page(http, thread)

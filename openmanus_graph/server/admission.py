@@ -1,0 +1,98 @@
+"""What a new run must satisfy, whoever asks for it, and what it is given from its thread."""
+
+import asyncio
+import re
+import uuid
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, cast
+
+from openmanus_graph.config import resolve_settings
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.persistence.threads import Thread
+from openmanus_graph.server.options import context_of
+from openmanus_graph.server.store import Store, state_of, store
+from openmanus_graph.state.context import Context
+
+INTERRUPT_ID = re.compile(r"[0-9a-f]{32}")
+RECURSION_LIMIT = 100_000
+"""Far above what our own limits allow; see `RunOptions.max_steps`."""
+
+
+class Refused(Exception):
+    """A request that cannot be granted, in words for the person."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+async def admit(thread: str | None, run: dict[str, Any]) -> None:
+    """Check a run that LangGraph's server is about to queue, and complete it in place.
+
+    Args:
+        thread: None for a run that nothing is kept of.
+        run: The server's `kwargs`: input, command, context, config, durability ...
+
+    Raises:
+        Refused: The thread is another process's, or the answered question is not open.
+    """
+    if not run.get("temporary"):
+        run["durability"] = "sync"  # else a crash takes the thread along
+    config: dict[str, Any] = run.setdefault("config", {})
+    config.setdefault("recursion_limit", RECURSION_LIMIT)
+    _name_messages(run.get("input"))
+    kept = store()
+    known = None if thread is None else await kept.find(thread)
+    given: Mapping[str, Any] = run.get("context") or {}
+    remembered = context_of(known.options) if known else {}
+    run["context"] = {**remembered, **{k: v for k, v in given.items() if v not in ("", None)}}
+    await asyncio.to_thread(_check_context, run["context"], thread or "new")
+    if known is None:
+        return
+    if await kept.is_held_elsewhere(known.id):
+        raise Refused(409, f"Thread {thread} is in use by another process. Wait, or stop it first.")
+    command: Mapping[str, Any] = run.get("command") or {}
+    if command.get("resume") is not None:
+        await _check_answer(kept, known, command["resume"])
+
+
+def _check_context(context: Mapping[str, Any], thread: str) -> None:
+    names = {field.name for field in fields(Context)}
+    try:
+        resolve_settings(Context(**{k: v for k, v in context.items() if k in names}), thread)
+    except ConfigError as error:
+        raise Refused(422, str(error)) from error
+
+
+async def _check_answer(kept: Store, known: Thread, answer: Any) -> None:
+    if kept.journal.is_running(known.id):
+        raise Refused(409, "That was answered already: the run goes on.")
+    state = await state_of(known.id, known.agent)
+    if state is None:
+        return
+    waiting = [interrupt.id for interrupt in state.interrupts]
+    if not waiting:
+        raise Refused(409, "This thread asks nothing any more: that was answered already.")
+    ids = answered_ids(answer)
+    if ids is None and len(waiting) > 1:
+        raise Refused(409, f"Several questions are open; answer by id: {', '.join(waiting)}.")
+    closed = [one for one in ids or () if one not in waiting]
+    if closed:
+        raise Refused(409, f"Not open: {', '.join(closed)}. Open: {', '.join(waiting)}.")
+
+
+def answered_ids(answer: Any) -> list[str] | None:
+    """Return the interrupts that an answer names, None if it is a bare value."""
+    if not isinstance(answer, Mapping):
+        return None
+    keys = [str(key) for key in cast("Mapping[Any, Any]", answer)]
+    return keys if keys and all(map(INTERRUPT_ID.fullmatch, keys)) else None
+
+
+def _name_messages(given: Any) -> None:
+    """Give messages the ids by which the ledger and a crashed run find them again."""
+    messages: Any = cast("dict[str, Any]", given).get("messages") if isinstance(given, dict) else ()
+    for message in cast("list[Any]", messages) if isinstance(messages, list) else ():
+        if isinstance(message, dict) and not cast("dict[str, Any]", message).get("id"):
+            message["id"] = str(uuid.uuid4())

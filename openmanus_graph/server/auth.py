@@ -1,0 +1,42 @@
+"""LangGraph's own check of each request to its API, beside the guard that stands before it."""
+
+from typing import Any
+
+from langgraph_sdk import Auth
+
+from openmanus_graph.server.admission import Refused, admit
+from openmanus_graph.server.guard import tokens_in
+from openmanus_graph.server.token import is_token
+
+auth = Auth()
+PERSON: Auth.types.MinimalUserDict = {"identity": "owner", "is_authenticated": True}
+"""There is one person: whoever has the token."""
+
+
+@auth.authenticate
+async def authenticate(headers: dict[bytes, bytes]) -> Auth.types.MinimalUserDict:
+    """Ask for the token."""
+    from starlette.datastructures import Headers
+
+    if any(map(is_token, tokens_in(Headers(raw=list(headers.items()))))):
+        return PERSON
+    raise Auth.exceptions.HTTPException(status_code=401, detail="The token is missing or wrong.")
+
+
+@auth.on
+async def allow(ctx: Auth.types.AuthContext, value: Any) -> bool:
+    """Let the person do everything."""
+    return True
+
+
+@auth.on.threads.create_run
+async def check_run(ctx: Auth.types.AuthContext, value: Auth.types.RunsCreate) -> bool:
+    """Refuse runs that cannot be right, and give the others what a thread remembers."""
+    thread = value.get("thread_id")
+    try:
+        await admit(None if thread is None else str(thread), value.get("kwargs", {}))
+    except Refused as refusal:
+        raise Auth.exceptions.HTTPException(
+            status_code=refusal.status, detail=str(refusal)
+        ) from refusal
+    return True

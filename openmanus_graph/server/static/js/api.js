@@ -1,0 +1,118 @@
+/** The server's routes, and its errors in words. */
+
+const KEY = "openmanus_token";
+
+/** What the server refused, or that it did not answer (`status` 0). */
+export class ApiError extends Error {
+  constructor(message, status) {
+    super(message);
+    this.status = status;
+  }
+}
+
+/** Take the token out of the address, if `openmanus serve` opened the page with one. */
+export function adoptToken() {
+  const token = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (!token) return;
+  keepToken(token);
+  history.replaceState(null, "", location.pathname + location.search);
+}
+
+/** Remember the token that a person typed. */
+export function keepToken(token) {
+  localStorage.setItem(KEY, token.trim());
+}
+
+let onRefused = () => {};
+
+/** Say what is to happen when the server does not accept the token. */
+export function whenRefused(listener) {
+  onRefused = listener;
+}
+
+function headers(extra = {}) {
+  const token = localStorage.getItem(KEY);
+  return token ? { ...extra, Authorization: `Bearer ${token}` } : extra;
+}
+
+async function ask(method, path, body, signal) {
+  const options = { method, signal, cache: "no-store", headers: headers() };
+  if (body !== undefined) {
+    options.headers["Content-Type"] = "application/json";
+    options.body = JSON.stringify(body);
+  }
+  let response;
+  try {
+    response = await fetch(`/app/api${path}`, options);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new ApiError("The server does not answer. Is `openmanus serve` still running?", 0);
+  }
+  if (response.ok) return response.status === 204 ? null : response.json();
+  throw refusal(response.status, await response.text());
+}
+
+function refusal(status, text) {
+  if (status === 401) onRefused();
+  return new ApiError(detailOf(text) ?? `The server answered HTTP ${status}.`, status);
+}
+
+function detailOf(text) {
+  try {
+    const { detail } = JSON.parse(text);
+    return typeof detail === "string" ? detail : detail ? JSON.stringify(detail) : null;
+  } catch {
+    return null;
+  }
+}
+
+const at = (thread, rest = "") => `/threads/${encodeURIComponent(thread)}${rest}`;
+const segments = (path) => path.split("/").map(encodeURIComponent).join("/");
+
+export const options = () => ask("GET", "/options");
+export const createThread = async () => (await ask("POST", "/threads", {})).id;
+export const thread = (id) => ask("GET", at(id));
+export const deleteThread = (id) => ask("DELETE", at(id));
+export const startRun = (id, body) => ask("POST", at(id, "/runs"), body);
+export const stop = (id) => ask("POST", at(id, "/stop"), {});
+export const steer = (id, text) => ask("POST", at(id, "/steer"), { text });
+export const checkpoints = async (id) => (await ask("GET", at(id, "/checkpoints"))).checkpoints;
+export const files = (id) => ask("GET", at(id, "/files"));
+export const browser = (id) => ask("GET", at(id, "/browser"));
+
+export function threads({ q = "", before = null, limit = 50 }, signal) {
+  const query = new URLSearchParams({ limit: String(limit) });
+  if (q) query.set("q", q);
+  if (before) query.set("before", before);
+  return ask("GET", `/threads?${query}`, undefined, signal);
+}
+
+/** Ask for a thread's events behind one; the answer stays open. */
+export function openEvents(id, seq, signal) {
+  const address = `/app/api${at(id, "/events")}?from=${seq}`;
+  return fetch(address, { headers: headers({ Accept: "text/event-stream" }), signal, cache: "no-store" });
+}
+
+/**
+ * Send a file into the workspace.
+ *
+ * XMLHttpRequest, because fetch tells nothing of how far an upload got.
+ *
+ * @param {(share: number) => void} onProgress  Gets 0 to 1.
+ * @returns {{done: Promise<object>, cancel: () => void}}
+ */
+export function upload(id, path, file, { replace = false, onProgress }) {
+  const request = new XMLHttpRequest();
+  const done = new Promise((resolve, reject) => {
+    request.open("PUT", `/app/api${at(id, `/files/${segments(path)}`)}${replace ? "?replace=1" : ""}`);
+    for (const [name, value] of Object.entries(headers())) request.setRequestHeader(name, value);
+    request.upload.onprogress = (event) => event.total && onProgress(event.loaded / event.total);
+    request.onload = () =>
+      request.status < 300 ? resolve(JSON.parse(request.responseText))
+        : reject(refusal(request.status, request.responseText));
+    request.onerror = () => reject(new ApiError("The upload broke off. Try it again.", 0));
+    request.onabort = () => reject(new ApiError("The upload was cancelled.", 0));
+    request.send(file);
+  });
+  return { done, cancel: () => request.abort() };
+}

@@ -1,0 +1,86 @@
+/** Editing a call's arguments: one field each, or all of them as JSON. */
+
+import { h, button } from "./dom.js";
+
+/**
+ * Build an editor.
+ *
+ * @param {object} args
+ * @returns {{element: HTMLElement, read: () => object}}  `read` throws an Error that says what is wrong.
+ */
+export function argumentEditor(args) {
+  const names = Object.keys(args);
+  const fields = new Map(names.map((name) => [name, field(name, args[name])]));
+  const raw = h("textarea.mono", { rows: 8, spellcheck: false, aria: { label: "Arguments as JSON" } });
+  const byField = h("div.fields", {}, [...fields.values()].map((one) => one.element));
+  let asJson = names.length === 0;
+
+  const readFields = () => Object.fromEntries(names.map((name) => [name, fields.get(name).read()]));
+  const read = () => (asJson ? parseObject(raw.value) : readFields());
+  const show = () => {
+    byField.hidden = asJson;
+    raw.hidden = !asJson;
+    toggle.querySelector("span").textContent = asJson ? "Edit as fields" : "Edit as JSON";
+  };
+  const toggle = button("Edit as JSON", () => {
+    error.textContent = "";
+    try {
+      const now = read();
+      if (!asJson) raw.value = JSON.stringify(now, null, 2);
+      else for (const name of names) fields.get(name).write(now[name]);
+      const unknown = asJson && Object.keys(now).filter((name) => !fields.has(name));
+      if (unknown?.length) throw new Error(`There is no field for ${unknown.join(", ")}: stay with JSON.`);
+      asJson = !asJson;
+    } catch (problem) {
+      error.textContent = problem.message;
+    }
+    show();
+  }, { kind: "link" });
+  const error = h("div.error", { role: "alert" });
+  if (asJson) raw.value = JSON.stringify(args, null, 2);
+  show();
+  return { element: h("div.editor", {}, byField, raw, error, names.length > 0 && toggle), read };
+}
+
+function field(name, value) {
+  if (typeof value === "boolean") {
+    const box = h("input", { type: "checkbox", checked: value });
+    return {
+      element: h("label.check", {}, box, h("span.arg-name", {}, name)),
+      read: () => box.checked,
+      write: (next) => { box.checked = Boolean(next); },
+    };
+  }
+  const words = typeof value === "string";
+  const text = (shown) => (typeof shown === "string" && words ? shown : JSON.stringify(shown, null, 2) ?? "");
+  const first = text(value);
+  const input = first.includes("\n") || first.length > 60
+    ? h("textarea.mono", { rows: Math.min(12, first.split("\n").length + 1), spellcheck: false, value: first })
+    : h("input.mono", { type: "text", spellcheck: false, value: first });
+  return {
+    element: h("label.stack", {}, h("span.arg-name", {}, name), input),
+    read: () => (words ? input.value : parseValue(name, input.value)),
+    write: (next) => { input.value = text(next); },
+  };
+}
+
+function parseValue(name, text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    throw new Error(`${name} is no valid JSON. A text needs quotes here.`);
+  }
+}
+
+function parseObject(text) {
+  let value;
+  try {
+    value = JSON.parse(text);
+  } catch (problem) {
+    throw new Error(`This is no valid JSON: ${problem.message}`);
+  }
+  if (value === null || typeof value !== "object" || Array.isArray(value)) {
+    throw new Error("The arguments are one JSON object: {\"name\": value, ...}.");
+  }
+  return value;
+}

@@ -1,0 +1,78 @@
+/** Building elements. Text is always set as text: nothing here, or anywhere, parses HTML. */
+
+/**
+ * Build an element.
+ *
+ * @param {string} tag  Name, with classes after dots: `div.card.open`.
+ * @param {object} [props]  `on` (listeners by event), `data` (dataset), `aria` (without the prefix),
+ *   `style` (custom properties); anything the element has as a property, else an attribute.
+ *   Undefined, null and false leave an attribute out.
+ * @param {...(Node|string|number|null|undefined|false|Array)} children
+ * @returns {HTMLElement}
+ */
+export function h(tag, props, ...children) {
+  const [name, ...classes] = tag.split(".");
+  const element = document.createElement(name);
+  if (classes.length) element.className = classes.join(" ");
+  for (const [key, value] of Object.entries(props ?? {})) setProp(element, key, value);
+  append(element, children);
+  return element;
+}
+
+function setProp(element, key, value) {
+  if (key === "on") {
+    for (const [event, listener] of Object.entries(value)) element.addEventListener(event, listener);
+  } else if (key === "data") {
+    Object.assign(element.dataset, value);
+  } else if (key === "aria") {
+    for (const [name, given] of Object.entries(value)) {
+      if (given !== undefined && given !== null) element.setAttribute(`aria-${name}`, String(given));
+    }
+  } else if (key === "style") {
+    for (const [name, given] of Object.entries(value)) element.style.setProperty(name, given);
+  } else if (value === undefined || value === null || value === false) {
+    return;
+  } else if (key in element && key !== "list" && key !== "form" && key !== "role") {
+    element[key] = value;
+  } else {
+    element.setAttribute(key, value === true ? "" : String(value));
+  }
+}
+
+function append(element, children) {
+  for (const child of children.flat(Infinity)) {
+    if (child === null || child === undefined || child === false) continue;
+    element.append(child instanceof Node ? child : String(child));
+  }
+}
+
+/** Replace what an element holds. */
+export function fill(element, ...children) {
+  element.replaceChildren();
+  append(element, children);
+  return element;
+}
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/** Draw an icon of `index.html`'s sprite; it is decoration, the control beside it has the words. */
+export function icon(name) {
+  const svg = document.createElementNS(SVG, "svg");
+  svg.setAttribute("class", "icon");
+  svg.setAttribute("aria-hidden", "true");
+  const use = document.createElementNS(SVG, "use");
+  use.setAttribute("href", `#i-${name}`);
+  svg.append(use);
+  return svg;
+}
+
+/** Build a button. */
+export function button(label, onClick, { kind = "", iconName, title, ...props } = {}) {
+  const classes = ["button", "btn", ...kind.split(" ").filter(Boolean)].join(".");
+  const parts = [iconName && icon(iconName), label && h("span", {}, label)];
+  return h(
+    classes,
+    { type: "button", title, aria: label ? {} : { label: title }, on: { click: onClick }, ...props },
+    ...parts,
+  );
+}

@@ -1,0 +1,82 @@
+/** Numbers, times and names as people read them. Pure. */
+
+/** Dollars: enough digits to see small sums move. */
+export function money(dollars) {
+  const value = Number(dollars) || 0;
+  if (value === 0) return "$0";
+  if (value < 0.01) return `$${value.toFixed(4)}`;
+  return `$${value.toFixed(value < 1 ? 3 : 2)}`;
+}
+
+/** Seconds of work: 0.4 s, 12 s, 3 min 05 s, 2 h 10 min. */
+export function duration(seconds) {
+  const value = Number(seconds) || 0;
+  if (value < 0.0995) return `${Math.round(value * 1000)} ms`;
+  if (value < 9.95) return `${value.toFixed(1)} s`;
+  if (value < 59.5) return `${Math.round(value)} s`;
+  const whole = Math.round(value);
+  const minutes = Math.floor(whole / 60);
+  if (minutes < 60) return `${minutes} min ${String(whole % 60).padStart(2, "0")} s`;
+  return `${Math.floor(minutes / 60)} h ${String(minutes % 60).padStart(2, "0")} min`;
+}
+
+/** Bytes: 312 B, 4.1 KB, 98 MB. */
+export function bytes(size) {
+  const units = ["B", "KB", "MB", "GB"];
+  let value = Number(size) || 0;
+  let unit = 0;
+  while (value >= 1000 && unit < units.length - 1) {
+    value /= 1000;
+    unit += 1;
+  }
+  return `${value < 10 && unit ? value.toFixed(1) : Math.round(value)} ${units[unit]}`;
+}
+
+/** Counts with a thin grouping: 12,345; from a million on 1.2 M. */
+export function count(number) {
+  const value = Number(number) || 0;
+  return value >= 1e6 ? `${(value / 1e6).toFixed(1)} M` : Math.round(value).toLocaleString("en-US");
+}
+
+/** "1 file", "2 files". */
+export function plural(number, word) {
+  return `${count(number)} ${word}${number === 1 ? "" : "s"}`;
+}
+
+/** How long ago, or the date when it was longer than a week. */
+export function ago(iso, now = Date.now()) {
+  const then = Date.parse(iso);
+  if (Number.isNaN(then)) return "";
+  const seconds = Math.max(0, (now - then) / 1000);
+  if (seconds < 60) return "now";
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ago`;
+  if (seconds < 86400) return `${Math.floor(seconds / 3600)} h ago`;
+  if (seconds < 7 * 86400) return `${Math.floor(seconds / 86400)} d ago`;
+  return new Date(then).toLocaleDateString();
+}
+
+/** Time of day with seconds. */
+export function clock(iso) {
+  const then = new Date(iso);
+  return Number.isNaN(then.getTime()) ? "" : then.toLocaleTimeString();
+}
+
+/** The first line of a text, cut to a length. */
+export function firstLine(text, length = 120) {
+  const line = String(text ?? "").trim().split("\n", 1)[0];
+  return line.length > length ? `${line.slice(0, length - 1)}…` : line;
+}
+
+/** Arguments that say by themselves what a call does. */
+const TELLING = ["command", "action", "code", "query", "url", "path", "inquire", "text"];
+
+/** What a call is about, in one line: what tells most first, the others by their names. */
+export function callSummary(args) {
+  const given = Object.entries(args ?? {});
+  const rank = ([name]) => (TELLING.includes(name) ? TELLING.indexOf(name) : TELLING.length);
+  const parts = given.sort((left, right) => rank(left) - rank(right)).map(([name, value], position) => {
+    const text = firstLine(typeof value === "string" ? value : JSON.stringify(value), 120);
+    return position === 0 && TELLING.includes(name) ? text : `${name}: ${text}`;
+  });
+  return firstLine(parts.join(" · "), 200);
+}

@@ -1,0 +1,91 @@
+/** The three panes: side by side where there is room, one at a time on a phone. */
+
+import { button, h, icon } from "./dom.js";
+
+const NARROW = window.matchMedia("(max-width: 719px)");
+const WIDE = window.matchMedia("(min-width: 1100px)");
+
+/**
+ * Build the frame.
+ *
+ * @param {object} parts  The panes, and `onDrop(files)`.
+ */
+export function createFrame({ threads, main, panel, onDrop }) {
+  const veil = h("div.drop-veil", { hidden: true }, h("span", {}, "Drop files to put them into the workspace"));
+  const nav = h("nav.panes", { aria: { label: "Panes" } });
+  const element = h("div.frame", {}, threads.element, main, panel.element, nav, veil);
+  const tabs = new Map([
+    ["threads", tab("threads", "Threads", "list")],
+    ["run", tab("run", "Run", "play")],
+    ["details", tab("details", "Details", "panel")],
+  ]);
+  nav.append(...tabs.values());
+  const frame = { element, show, toggleDetails, setOpen };
+  let pane = "run";
+  let details = WIDE.matches;
+  let open = false; // whether there is a thread that could have details
+
+  function tab(id, label, name) {
+    return h("button.pane-tab", { type: "button", on: { click: () => show(id) } }, icon(name), h("span", {}, label));
+  }
+
+  function show(id) {
+    if (id === "details") {
+      details = true;
+    } else if (!WIDE.matches && !NARROW.matches && id === "threads") details = false;
+    pane = id;
+    draw();
+  }
+
+  function toggleDetails() {
+    details = !details;
+    pane = details ? "details" : "run";
+    draw();
+  }
+
+  function setOpen(on) {
+    if (on === open) return;
+    open = on;
+    draw();
+  }
+
+  function draw() {
+    element.dataset.pane = pane;
+    element.dataset.details = details && open ? "open" : "closed";
+    tabs.get("details").disabled = !open;
+    main.classList.toggle("is-new", !open);
+    for (const [id, one] of tabs) {
+      if (id === pane) one.setAttribute("aria-current", "true");
+      else one.removeAttribute("aria-current");
+    }
+    panel.setShown(open && (NARROW.matches ? pane === "details" : details));
+  }
+
+  NARROW.addEventListener("change", draw);
+  WIDE.addEventListener("change", () => {
+    details = WIDE.matches;
+    draw();
+  });
+  dropZone(veil, onDrop);
+  draw();
+  return frame;
+}
+
+function dropZone(veil, onDrop) {
+  let depth = 0;
+  const hasFiles = (event) => event.dataTransfer?.types.includes("Files");
+  const on = (name, action) => document.addEventListener(name, (event) => {
+    if (!hasFiles(event)) return;
+    event.preventDefault();
+    action(event);
+  });
+  const draw = () => { veil.hidden = depth <= 0; };
+  on("dragenter", () => { depth += 1; draw(); });
+  on("dragleave", () => { depth -= 1; draw(); });
+  on("dragover", () => {});
+  on("drop", (event) => {
+    depth = 0;
+    draw();
+    onDrop([...event.dataTransfer.files]);
+  });
+}

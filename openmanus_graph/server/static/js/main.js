@@ -1,0 +1,286 @@
+/** The page: builds the views, and connects them with the thread that is open. */
+
+import { createAnnouncer } from "./announce.js";
+import * as api from "./api.js";
+import { fill, h } from "./dom.js";
+import { createFrame } from "./frame.js";
+import { openSession } from "./session.js";
+import { listen } from "./shortcuts.js";
+import { applyTheme, nextTheme } from "./theme.js";
+import { createUploads } from "./uploads.js";
+import { createApprovals } from "./views/approvals.js";
+import { createBrowserView } from "./views/browserview.js";
+import { createComposer } from "./views/composer.js";
+import { createHelp, createTokenForm } from "./views/dialogs.js";
+import { createFiles } from "./views/files.js";
+import { createHeader } from "./views/header.js";
+import { createHistory } from "./views/history.js";
+import { createPanel } from "./views/panel.js";
+import { createPlan } from "./views/plan.js";
+import { createPreview } from "./views/preview.js";
+import { createThreads } from "./views/threads.js";
+import { createTimeline } from "./views/timeline.js";
+import { createWelcome } from "./views/welcome.js";
+
+let options = null;
+let session = null;
+let draft = null; // a thread that was made for uploads before its first task
+let lastStatus = "";
+let planShown = false;
+
+const announcer = createAnnouncer(document.getElementById("live"));
+const tell = (error) => announcer.say(error.message);
+
+const uploads = createUploads({
+  thread: async () => session?.id ?? (draft ??= await api.createThread()),
+  onChange: (list) => composer.showAttached(list),
+  onDone: () => files.reload(),
+});
+
+const fileAddress = (path) => files.find(path)?.url ?? null;
+
+async function openFile(path) {
+  if (!files.find(path)) await files.reload();
+  const file = files.find(path);
+  if (file) preview.open(file, { fileAddress, openFile });
+  else problem(new Error(`The file ${path} is no longer there.`));
+}
+
+const timeline = createTimeline({
+  fileAddress,
+  openFile,
+  canGoBack: () => session !== null && session.model.status !== "running",
+  goBack: (row) => history.goBack(row).catch(problem),
+});
+
+const approvals = createApprovals((answers) => sendAnswers(session, answers));
+
+const composer = createComposer({
+  start: (text, agent, context) => startTask(text, agent, context),
+  steer: async (text) => {
+    try {
+      await api.steer(session.id, text);
+      announcer.say("Your correction will be read at the next step");
+    } catch (error) {
+      if (error.status !== 409) throw error;
+      await startTask(text, composer.options.agent(), {}); // it has ended meanwhile
+    }
+  },
+  resume: (context) => api.startRun(session.id, { resume: true, context }),
+  attach: (chosen) => uploads.add(chosen),
+});
+
+/** Answers given one after the other go off one after the other: a thread does one run at a time. */
+async function sendAnswers(to, answers) {
+  for (let tries = 3; ; tries -= 1) {
+    await to.idle();
+    const open = Object.fromEntries(Object.entries(answers).filter(([id]) => to.model.questions.has(id)));
+    if (!Object.keys(open).length) return; // somebody was faster
+    try {
+      await api.startRun(to.id, { answers: open });
+      return;
+    } catch (error) {
+      if (error.status !== 409 || tries === 0) throw error;
+      await new Promise((resolve) => { setTimeout(resolve, 300); });
+    }
+  }
+}
+
+async function startTask(text, agent, context) {
+  const stored = await uploads.settled();
+  const images = stored.filter((file) => file.view === "image").map((file) => file.path);
+  const id = session?.id ?? draft ?? (await api.createThread());
+  await api.startRun(id, { agent, message: text, context, ...(images.length ? { images } : {}) });
+  uploads.clear();
+  draft = null;
+  if (session?.id !== id) openThread(id);
+  timeline.toEnd();
+  threads.refresh();
+}
+
+const threads = createThreads({
+  open: (id) => openThread(id),
+  create: () => newTask(),
+  removed: (id) => { if (session?.id === id) newTask(); },
+  problem,
+});
+
+const files = createFiles({
+  open: (file) => preview.open(file, { fileAddress, openFile }),
+  attach: (chosen) => uploads.add(chosen),
+});
+const preview = createPreview();
+const plan = createPlan();
+const browserView = createBrowserView();
+const history = createHistory((checkpoint, message, context) =>
+  api.startRun(session.id, { checkpoint_id: checkpoint.checkpoint_id, context, ...(message ? { message } : {}) }));
+const panel = createPanel([
+  { id: "files", label: "Files", view: files },
+  { id: "plan", label: "Plan", view: plan },
+  { id: "browser", label: "Browser", view: browserView },
+  { id: "steps", label: "Steps", view: history },
+], () => frame.show("details"));
+
+const header = createHeader({
+  stop: () => stopRun(),
+  theme: () => announcer.say(`Colours: ${nextTheme()}`),
+  help: () => help?.showModal(),
+  details: () => frame.toggleDetails(),
+});
+const welcome = createWelcome((text, agent) => {
+  composer.message.value = text;
+  composer.message.dispatchEvent(new Event("input"));
+  composer.options.use({ agent, options: {} });
+  composer.message.focus();
+});
+const trouble = h("div.banner.bad", { role: "alert", hidden: true });
+const main = h("main", { id: "run", tabIndex: -1, aria: { labelledby: "title" } },
+  header.element, header.banner, trouble, welcome.element, timeline.element, approvals.element, composer.element, welcome.examples);
+const frame = createFrame({ threads, main, panel, onDrop: (dropped) => uploads.add(dropped) });
+const tokenForm = createTokenForm(async (token) => {
+  api.keepToken(token);
+  await begin();
+});
+let help = null;
+
+function problem(error) {
+  trouble.hidden = false;
+  fill(trouble, h("span", {}, error.message),
+    h("button.btn.link", { type: "button", on: { click: () => { trouble.hidden = true; } } }, "Dismiss"));
+}
+
+async function stopRun() {
+  try {
+    await api.stop(session.id);
+    announcer.say("Stopping");
+  } catch (error) {
+    problem(error);
+  }
+}
+
+function openThread(id, { push = true } = {}) {
+  session?.close();
+  uploads.forget();
+  draft = null;
+  trouble.hidden = true;
+  lastStatus = "";
+  planShown = false;
+  let shownInfo = null;
+  const opened = openSession(id, {
+    onEvents: (events) => announcer.events(events),
+    onChange: () => {
+      if (opened.info !== shownInfo) {
+        if (!shownInfo) composer.use(opened.info);
+        shownInfo = opened.info;
+      }
+      draw();
+    },
+  });
+  session = opened;
+  if (push) window.history.pushState(null, "", `/app/t/${encodeURIComponent(id)}`);
+  frame.show("run");
+  draw();
+}
+
+function newTask({ push = true } = {}) {
+  session?.close();
+  session = null;
+  uploads.forget();
+  draft = null;
+  trouble.hidden = true;
+  if (push) window.history.pushState(null, "", "/app");
+  composer.use(null);
+  frame.show("run");
+  draw();
+  composer.message.focus();
+}
+
+function draw() {
+  const model = session?.model;
+  welcome.element.hidden = welcome.examples.hidden = session !== null;
+  frame.setOpen(session !== null);
+  timeline.element.hidden = session === null;
+  header.show(session, options?.defaults ?? {});
+  header.connection(session);
+  approvals.show(model?.questions ?? new Map());
+  const wrote = composer.element.contains(document.activeElement);
+  composer.show(session);
+  if (wrote && composer.element.hidden) approvals.focusFirst(); // nothing that a key in flight sets off
+  plan.show(model);
+  files.show(session);
+  browserView.show(session);
+  history.show(session);
+  threads.select(session?.id ?? null);
+  if (!session) return;
+  timeline.show(session);
+  if (model.status !== lastStatus) {
+    lastStatus = model.status;
+    timeline.refresh();
+    threads.refresh();
+  }
+  if (!model.caughtUp) return;
+  const planned = model.plan.length > 0;
+  if (planned !== planShown) panel.select(planned ? "plan" : "files");
+  planShown = planned;
+}
+
+function route() {
+  const match = /^\/app\/t\/([^/]+)\/?$/.exec(location.pathname);
+  if (match) openThread(decodeURIComponent(match[1]), { push: false });
+  else newTask({ push: false });
+}
+
+async function begin() {
+  options = await api.options();
+  help ??= createHelp(options.version);
+  if (!help.isConnected) document.body.append(help);
+  uploads.setLimit(options.max_upload_bytes);
+  composer.offer(options);
+  welcome.offer(options);
+  threads.refresh();
+  route();
+}
+
+applyTheme();
+api.adoptToken();
+api.whenRefused(() => tokenForm.open());
+document.getElementById("app").append(frame.element);
+document.body.append(preview.element, history.dialog, tokenForm.element);
+window.addEventListener("popstate", route);
+listen({
+  n: () => newTask(),
+  "/": () => {
+    frame.show("threads");
+    threads.search.focus();
+  },
+  m: () => composer.message.focus(),
+  j: () => timeline.move(1),
+  k: () => timeline.move(-1),
+  o: () => timeline.toggleFocused(),
+  l: () => timeline.toEnd(),
+  a: () => approvals.focus(),
+  1: () => openTab("files"),
+  2: () => openTab("plan"),
+  3: () => openTab("browser"),
+  4: () => openTab("steps"),
+  S: () => { if (session?.model.status === "running") stopRun(); },
+  "?": () => help?.showModal(),
+});
+
+function openTab(id) {
+  panel.choose(id);
+  panel.focus();
+}
+
+async function connect() {
+  try {
+    await begin();
+    trouble.hidden = true;
+  } catch (error) {
+    if (error.status === 401) return; // the form for the token is open
+    problem(error);
+    setTimeout(connect, 3000);
+  }
+}
+
+connect();

@@ -1,0 +1,146 @@
+/**
+ * Markdown of models, tools and files, as elements.
+ *
+ * marked's lexer makes tokens, and this builds what they mean from a closed list of elements. HTML in
+ * the text is shown as the text it is. Links leave by http, https and mailto only; pictures come from
+ * the thread's own files only.
+ */
+
+import { lexer } from "../vendor/marked.js";
+import { h } from "./dom.js";
+
+const MAX_CHARS = 200_000;
+const DEEPEST = 40;
+
+/**
+ * Render Markdown.
+ *
+ * @param {string} text
+ * @param {object} [options]
+ * @param {(path: string) => string|null} [options.fileAddress]  Address of a file of the thread that a
+ *   relative link or picture names, or null if there is none.
+ * @param {(path: string) => void} [options.openFile]  Shows such a file.
+ * @returns {HTMLElement}
+ */
+export function markdown(text, { fileAddress = () => null, openFile = () => {} } = {}) {
+  const shown = text.length > MAX_CHARS ? text.slice(0, MAX_CHARS) : text;
+  const body = h("div.md", {});
+  try {
+    const tokens = lexer(shown, { gfm: true });
+    const depths = tokens.filter((token) => token.type === "heading").map((token) => token.depth);
+    const outline = { highest: Math.min(...depths), last: 1 };
+    body.append(...blocks(tokens, { fileAddress, openFile, depth: 0, outline }));
+  } catch {
+    body.append(h("pre.plain", {}, shown)); // no text may keep the page from showing it
+  }
+  if (shown !== text) body.append(h("p.muted", {}, "… the rest is left out here."));
+  return body;
+}
+
+function blocks(tokens, context) {
+  if (context.depth > DEEPEST) return [document.createTextNode(tokens.map((t) => t.raw).join(""))];
+  const inner = { ...context, depth: context.depth + 1 };
+  return tokens.map((token) => (BLOCKS[token.type] ?? plain)(token, inner)).filter(Boolean);
+}
+
+function inlines(tokens, context) {
+  if (context.depth > DEEPEST) return [document.createTextNode(tokens.map((t) => t.raw).join(""))];
+  const inner = { ...context, depth: context.depth + 1 };
+  return (tokens ?? []).map((token) => (INLINES[token.type] ?? plain)(token, inner));
+}
+
+const plain = (token) => document.createTextNode(token.raw ?? "");
+const unescaped = (token) => document.createTextNode(token.text);
+
+const BLOCKS = {
+  space: () => null,
+  def: () => null,
+  hr: () => h("hr"),
+  heading: (t, c) => h(`h${headingLevel(t.depth, c.outline)}`, {}, inlines(t.tokens, c)),
+  paragraph: (t, c) => h("p", {}, inlines(t.tokens, c)),
+  text: (t, c) => (t.tokens ? h("span", {}, inlines(t.tokens, c)) : unescaped(t)),
+  code: (t) =>
+    h("pre.code", { tabIndex: 0, data: { lang: t.lang ?? "" } }, h("code", {}, t.text)),
+  blockquote: (t, c) => h("blockquote", {}, blocks(t.tokens, c)),
+  list: (t, c) => {
+    const list = h(t.ordered ? "ol" : "ul", {}, t.items.map((item) => listItem(item, c)));
+    if (t.ordered && Number.isInteger(t.start) && t.start !== 1) list.start = t.start;
+    return list;
+  },
+  table: (t, c) =>
+    h("div.table", { tabIndex: 0, role: "group", aria: { label: "Table" } },
+      h("table", {},
+        h("thead", {}, h("tr", {}, t.header.map((cell) => tableCell("th", cell, c)))),
+        h("tbody", {}, t.rows.map((row) => h("tr", {}, row.map((cell) => tableCell("td", cell, c))))))),
+};
+
+const INLINES = {
+  text: (t, c) => (t.tokens ? h("span", {}, inlines(t.tokens, c)) : unescaped(t)),
+  escape: unescaped,
+  strong: (t, c) => h("strong", {}, inlines(t.tokens, c)),
+  em: (t, c) => h("em", {}, inlines(t.tokens, c)),
+  del: (t, c) => h("del", {}, inlines(t.tokens, c)),
+  codespan: (t) => h("code", {}, t.text),
+  br: () => h("br"),
+  link: (t, c) => link(t, c),
+  image: (t, c) => picture(t, c),
+  checkbox: (t) => checkbox(t.checked),
+};
+
+/** Under the page's own h1, and no level left out, whatever the text does. */
+function headingLevel(depth, outline) {
+  outline.last = Math.min(Math.max(2, depth - outline.highest + 2), outline.last + 1, 6);
+  return outline.last;
+}
+
+function listItem(item, context) {
+  const body = blocks(item.tokens.filter((token) => token.type !== "checkbox"), context);
+  return h("li", {}, item.task && checkbox(item.checked), body);
+}
+
+function checkbox(checked) {
+  return h("span", { role: "img", aria: { label: checked ? "done" : "to do" } }, checked ? "☑ " : "☐ ");
+}
+
+function tableCell(tag, cell, context) {
+  const align = ["left", "right", "center"].includes(cell.align) ? cell.align : "";
+  return h(align ? `${tag}.${align}` : tag, {}, inlines(cell.tokens, context));
+}
+
+function link(token, context) {
+  const children = inlines(token.tokens, context);
+  const path = ownPath(token.href);
+  if (path !== null && context.fileAddress(path) !== null) {
+    return h("button.inline-link", { type: "button", on: { click: () => context.openFile(path) } }, children);
+  }
+  const address = safeAddress(token.href);
+  if (address === null) return h("span", { title: token.href }, children);
+  return h("a", { href: address, target: "_blank", rel: "noopener noreferrer nofollow" }, children);
+}
+
+function picture(token, context) {
+  const path = ownPath(token.href);
+  const address = path === null ? null : context.fileAddress(path);
+  if (address === null) return h("span.muted", {}, `[picture: ${token.text || token.href}]`);
+  return h("img", { src: address, alt: token.text || token.href, loading: "lazy" });
+}
+
+/** Return an address that may be followed from the page, or null. */
+export function safeAddress(href) {
+  try {
+    const url = new URL(href); // relative ones are no address of the web
+    return ["http:", "https:", "mailto:"].includes(url.protocol) ? url.href : null;
+  } catch {
+    return null;
+  }
+}
+
+/** Return the path of the thread's own file that a link names, or null. */
+function ownPath(href) {
+  if (/^[a-z][a-z0-9+.-]*:|^\/|^#|^\\/i.test(href.trim())) return null;
+  try {
+    return decodeURIComponent(href.replace(/^\.\//, "").split(/[?#]/, 1)[0]);
+  } catch {
+    return null;
+  }
+}

@@ -1,0 +1,296 @@
+/**
+ * From a thread's events to what the page shows of it.
+ *
+ * Deterministic and free of the page: the same events give the same model, however they were cut
+ * into portions. `apply` changes the model it is given (ten thousand copies would be slow) and marks
+ * each row it touched with a new `revision`, so that views redraw these rows only.
+ */
+
+/** Return the model of a thread without events. */
+export function newModel() {
+  return {
+    seq: 0,
+    revision: 0,
+    caughtUp: false,
+    rows: [],
+    status: "new",
+    stopReason: null,
+    activity: "",
+    run: null,
+    step: 0,
+    plan: [],
+    planRevision: 0,
+    questions: new Map(),
+    answering: "",
+    usage: noUsage(),
+    artifacts: [],
+    filesRevision: 0,
+    browserRevision: 0,
+    scopes: new Map(),
+  };
+}
+
+/** Return the model of a list of events. */
+export function modelOf(events) {
+  return apply(newModel(), events);
+}
+
+/** Take further events into a model, and return it. */
+export function apply(model, events) {
+  for (const event of events) {
+    if (event.type !== "live" && event.seq !== undefined) {
+      if (event.seq <= model.seq) continue; // sent again after a reconnection
+      model.seq = event.seq;
+    }
+    model.revision += 1;
+    HANDLERS[event.type]?.(model, event);
+  }
+  return model;
+}
+
+const HANDLERS = {
+  live(model, event) {
+    model.caughtUp = true;
+    if (!event.running && model.status === "running") {
+      model.status = "interrupted";
+      model.activity = "";
+      settleRows(model);
+    }
+  },
+
+  run_start(model, event) {
+    const kind = event.kind ?? guessKind(model, event);
+    model.status = "running";
+    model.stopReason = null;
+    model.activity = "Starting";
+    model.run = { agent: event.agent, model: event.model, task: event.task, options: event.options ?? null };
+    if (kind === "again") dropAfter(model, event);
+    if (kind !== "answer" && kind !== "resume") {
+      model.scopes.clear(); // what went on before has nothing to do with this
+      model.step = 0;
+      model.usage = noUsage();
+    }
+    if (kind === "again") add(model, event, { kind: "again", text: event.message ?? "" });
+    else if (kind === "resume") add(model, event, { kind: "resume" });
+    else if (kind === "start") add(model, event, { kind: "task", text: event.task, agent: event.agent });
+  },
+
+  think_start(model, event) {
+    const scope = scopeOf(model, event);
+    model.activity = "Thinking";
+    if (!event.ns) model.step = event.step;
+    const before = scope.think;
+    if (before?.open && before.step === event.step) {
+      before.text = ""; // asked again: what it had said is void
+      touch(model, before);
+    } else {
+      scope.think = addThink(model, event);
+    }
+  },
+
+  token(model, event) {
+    const row = scopeOf(model, event).think;
+    if (!row?.open) return;
+    row.text += event.text;
+    touch(model, row);
+  },
+
+  think_end(model, event) {
+    const scope = scopeOf(model, event);
+    scope.think ??= addThink(model, event);
+    model.usage = plus(model.usage, event.usage);
+    const { text, usage, seconds } = event;
+    Object.assign(scope.think, { text, usage, seconds, open: false });
+    touch(model, scope.think);
+  },
+
+  tool_start(model, event) {
+    const { calls, think } = scopeOf(model, event);
+    model.activity = `Running ${event.tool}`;
+    const known = calls.get(event.call_id);
+    if (known && known.ok === null) { // it begins again after a question
+      Object.assign(known, { args: event.args, waiting: false, ts: event.ts });
+      touch(model, known);
+    } else {
+      calls.set(event.call_id, addCall(model, event, think?.step));
+    }
+  },
+
+  tool_end(model, event) {
+    const { calls, think } = scopeOf(model, event);
+    let row = calls.get(event.call_id);
+    if (!row || row.ok !== null) {
+      row = addCall(model, event, think?.step);
+      calls.set(event.call_id, row);
+    }
+    const { ok, seconds, output } = event;
+    Object.assign(row, { ok, seconds, output, waiting: false });
+    touch(model, row);
+    model.filesRevision = model.revision;
+    if (event.tool === "browser_use") model.browserRevision = model.revision;
+  },
+
+  notice(model, event) {
+    add(model, event, { kind: "notice", level: event.level, text: event.text });
+  },
+
+  steer(model, event) {
+    add(model, event, { kind: "steer", text: event.text });
+  },
+
+  plan(model, event) {
+    model.plan = event.steps;
+    model.planRevision = model.revision;
+  },
+
+  step_start: planStep,
+  step_end: planStep,
+
+  interrupt(model, event) {
+    model.activity = "";
+    const asked = new Set(event.calls.map((call) => call.call_id));
+    for (const { calls } of model.scopes.values()) {
+      for (const [callId, row] of calls) {
+        if (row.ok !== null || !(asked.has(callId) || isQuestionTool(row, event))) continue;
+        row.waiting = true;
+        touch(model, row);
+      }
+    }
+    if (model.questions.has(event.id)) return;
+    const row = add(model, event, {
+      kind: "question", asks: event.kind, text: event.question, calls: event.calls, answer: null,
+    });
+    model.questions.set(event.id, { ...event, row });
+  },
+
+  answered(model, event) {
+    model.answering = event.run;
+    closeQuestion(model, event.id, event.answer ?? "answered");
+  },
+
+  final(model, event) {
+    model.status = event.status;
+    model.stopReason = event.stop_reason;
+    model.activity = "";
+    model.usage = event.usage ?? model.usage;
+    model.artifacts = event.artifacts ?? [];
+    model.filesRevision = model.revision;
+    settleRows(model);
+    if (event.status === "waiting") return;
+    for (const id of [...model.questions.keys()]) closeQuestion(model, id, null);
+    add(model, event, {
+      kind: "final",
+      status: event.status,
+      stopReason: event.stop_reason,
+      usage: model.usage,
+      steps: model.step,
+      answer: event.answer === lastSaid(model) ? "" : event.answer,
+      structured: event.structured ?? null,
+      artifacts: model.artifacts,
+    });
+  },
+};
+
+function planStep(model, event) {
+  const step = model.plan.find((one) => one.id === event.id);
+  add(model, event, { kind: "step", id: event.id, text: step?.text ?? "", executor: event.executor,
+    status: event.status, begins: event.type === "step_start" });
+  model.plan = model.plan.map((one) => (one === step ? { ...one, status: event.status } : one));
+  model.planRevision = model.revision;
+}
+
+/** Journals of other versions do not say what began a run. */
+function guessKind(model, event) {
+  if (model.answering === event.run) return "answer";
+  const cutOff = !["new", "finished"].includes(model.status);
+  return cutOff && model.run?.task === event.task ? "resume" : "start";
+}
+
+/** The steps of a plan run at once, each in a graph of its own. */
+function scopeOf(model, event) {
+  const name = event.ns ?? "";
+  if (!model.scopes.has(name)) model.scopes.set(name, { think: null, calls: new Map() });
+  return model.scopes.get(name);
+}
+
+function add(model, event, fields) {
+  const row = { key: model.rows.length, ts: event.ts, ns: event.ns ?? "", run: event.run ?? "",
+    revision: model.revision, dropped: false, ...fields };
+  model.rows.push(row);
+  return row;
+}
+
+function addThink(model, event) {
+  return add(model, event, {
+    kind: "think", step: event.step, text: "", open: true, usage: null, seconds: null,
+  });
+}
+
+function addCall(model, event, step = 0) {
+  return add(model, event, {
+    kind: "call", callId: event.call_id, tool: event.tool, args: event.args ?? {}, step,
+    ok: null, seconds: null, output: "", waiting: false, cut: false,
+  });
+}
+
+function touch(model, row) {
+  row.revision = model.revision;
+}
+
+/** A plain question names no call; it is the question that `ask_human` is asking. */
+function isQuestionTool(row, event) {
+  return event.kind === "question" && row.tool === "ask_human" && row.args?.inquire === event.question;
+}
+
+function closeQuestion(model, id, answer) {
+  const question = model.questions.get(id);
+  if (!question) return;
+  question.row.answer = answer ?? "closed";
+  touch(model, question.row);
+  model.questions.delete(id);
+}
+
+/** When a run is over, what is still open was cut off or waits for somebody. */
+function settleRows(model) {
+  for (const { think, calls } of model.scopes.values()) {
+    if (think?.open) {
+      think.open = false;
+      touch(model, think);
+    }
+    for (const row of calls.values()) {
+      if (row.ok !== null || row.waiting) continue;
+      row.cut = model.status !== "waiting";
+      touch(model, row);
+    }
+  }
+}
+
+/** Going back to a checkpoint: what began after it counts no more. */
+function dropAfter(model, event) {
+  const at = Date.parse(event.checkpoint_at ?? "");
+  for (const row of model.rows) {
+    if (row.dropped || !(Date.parse(row.ts) > at)) continue;
+    row.dropped = true;
+    touch(model, row);
+  }
+  for (const id of [...model.questions.keys()]) closeQuestion(model, id, null);
+}
+
+function lastSaid(model) {
+  for (let i = model.rows.length - 1; i >= 0; i -= 1) {
+    const row = model.rows[i];
+    if (row.kind === "think" && !row.ns && row.text) return row.text;
+    if (row.kind === "task") return null;
+  }
+  return null;
+}
+
+function noUsage() {
+  return { input_tokens: 0, cached_tokens: 0, output_tokens: 0, model_calls: 0, cost_usd: 0 };
+}
+
+function plus(left, right) {
+  const sum = noUsage();
+  for (const key of Object.keys(sum)) sum[key] = (left[key] ?? 0) + (right?.[key] ?? 0);
+  return sum;
+}

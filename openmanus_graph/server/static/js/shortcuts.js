@@ -1,0 +1,37 @@
+/** Single keys, wherever one does not write; they can be switched off. */
+
+const KEY = "openmanus_shortcuts";
+
+export const SHORTCUTS = [
+  ["n", "New task"],
+  ["/", "Search threads"],
+  ["m", "Write a message"],
+  ["j", "Next entry of the timeline"],
+  ["k", "Entry before"],
+  ["o", "Open or close the call under the focus"],
+  ["l", "Go to the latest entry"],
+  ["a", "Go to what waits for your answer"],
+  ["1 2 3 4", "Files, plan, browser, steps"],
+  ["Shift+S", "Stop the run"],
+  ["?", "This help"],
+  ["Esc", "Close what is open"],
+];
+
+export const shortcutsOn = () => localStorage.getItem(KEY) !== "off";
+export const setShortcuts = (on) => localStorage.setItem(KEY, on ? "on" : "off");
+
+/** Listen; `actions` has a function by key (`S` is Shift+S). */
+export function listen(actions) {
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
+    if (!shortcutsOn() || isWriting(event.target) || document.querySelector("dialog[open]")) return;
+    const action = actions[event.key];
+    if (!action) return;
+    event.preventDefault();
+    action();
+  });
+}
+
+function isWriting(target) {
+  return target.closest?.("input:not([type=checkbox]), textarea, select, [contenteditable]") !== null;
+}

@@ -1,0 +1,64 @@
+/** What the agent's browser shows, as a picture. */
+
+import * as api from "../api.js";
+import { fill, h } from "../dom.js";
+import { safeAddress } from "../markdown.js";
+
+const POLL_MS = 2000;
+
+export function createBrowserView() {
+  const element = h("div.panel-body", {});
+  let thread = null;
+  let visible = false;
+  let running = false;
+  let timer = null;
+  let revision = -1;
+
+  async function look() {
+    clearTimeout(timer);
+    const id = thread;
+    if (!id || !visible || document.hidden) return;
+    try {
+      const view = await api.browser(id);
+      if (id === thread) draw(view);
+    } catch (error) {
+      if (id === thread) fill(element, h("p.error", {}, error.message));
+    }
+    if (running) timer = setTimeout(look, POLL_MS);
+  }
+
+  function draw(view) {
+    if (!view.open) {
+      fill(element, h("p.empty", {}, "The browser is not open. When the agent uses it, its page shows here."));
+      return;
+    }
+    const address = safeAddress(view.url);
+    const image = element.querySelector("img") ?? h("img.screen");
+    if (view.image?.startsWith("data:image/")) image.src = view.image; // else it is busy just now
+    image.alt = `The agent's browser: ${view.title || view.url}`;
+    fill(element, h("div.address", {}, h("strong", {}, view.title || "Untitled"),
+      address ? h("a", { href: address, target: "_blank", rel: "noopener noreferrer nofollow" }, view.url) : h("span", {}, view.url)),
+    image.src && image);
+  }
+
+  document.addEventListener("visibilitychange", look);
+  return {
+    element,
+    setVisible(on) {
+      if (on === visible) return;
+      visible = on;
+      look();
+    },
+    show(session) {
+      const id = session?.id ?? null;
+      const next = session?.model.browserRevision ?? 0;
+      running = session?.model.status === "running" && next > 0;
+      if (id !== thread) {
+        thread = id;
+        draw({ open: false });
+      } else if (next === revision) return;
+      revision = next;
+      look();
+    },
+  };
+}

@@ -1,0 +1,168 @@
+/** Where one writes: a new task, the next message, or a correction while the agent works. */
+
+import { button, fill, h, icon } from "../dom.js";
+import { bytes } from "../format.js";
+import { limitField, statusSentence } from "../words.js";
+import { createOptions } from "./options.js";
+
+const RAISED = { max_steps: "steps", max_cost_usd: "dollars", timeout_s: "seconds" };
+
+/**
+ * Build the composer.
+ *
+ * @param {object} actions  Each returns a promise: `start(text, agent, context)`, `steer(text)`,
+ *   `resume(context)`, `attach(files)`.
+ */
+export function createComposer(actions) {
+  const options = createOptions();
+  const message = h("textarea", { id: "message", rows: 2, on: {
+    input: () => grow(),
+    keydown: (event) => {
+      if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+      event.preventDefault();
+      form.requestSubmit();
+    },
+  } });
+  const label = h("label.sr-only", { htmlFor: "message" }, "Task");
+  const error = h("div.error", { role: "alert" });
+  const chooser = h("input", { type: "file", multiple: true, hidden: true, on: {
+    change: () => {
+      actions.attach([...chooser.files]);
+      chooser.value = "";
+    },
+  } });
+  const summary = h("span", {});
+  const details = h("details.options-box", {}, h("summary", {}, icon("sliders"), summary), options.element);
+  const send = h("button.btn.primary.send", { type: "submit" }, icon("send"), h("span", {}, "Start"));
+  const attach = button("Add files", () => chooser.click(), { kind: "quiet", iconName: "clip" });
+  const waiting = h("ul.attached", { hidden: true, aria: { label: "Files to be added" } });
+  const again = h("div.resume", { hidden: true });
+  const form = h("form.composer", { aria: { label: "Message" }, on: { submit: (event) => submit(event) } },
+    again, error, label, message, waiting,
+    h("div.composer-foot", {}, details, h("span.grow"), attach, chooser, send));
+  let mode = "start";
+  let busy = false;
+  let drawn = "";
+
+  details.addEventListener("toggle", () => { summary.textContent = options.summary(); });
+  options.element.addEventListener("input", () => { summary.textContent = options.summary(); });
+  details.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape" || !details.open) return;
+    event.stopPropagation();
+    details.open = false;
+    details.querySelector("summary").focus();
+  });
+
+  function grow() {
+    message.style.height = "auto";
+    message.style.height = `${Math.min(message.scrollHeight + 2, 240)}px`;
+  }
+
+  async function submit(event) {
+    event.preventDefault();
+    const text = message.value.trim();
+    const wrong = options.invalid();
+    if (wrong) {
+      details.open = true;
+      wrong.reportValidity();
+      return;
+    }
+    if (!text || busy) {
+      message.focus();
+      return;
+    }
+    await attempt(async () => {
+      if (mode === "steer") await actions.steer(text);
+      else await actions.start(text, options.agent(), options.values());
+      message.value = "";
+      details.open = false;
+      grow();
+    });
+  }
+
+  async function attempt(action) {
+    busy = true;
+    send.disabled = true;
+    error.textContent = "";
+    try {
+      await action();
+    } catch (problem) {
+      error.textContent = problem.message;
+    } finally {
+      busy = false;
+      send.disabled = false;
+    }
+  }
+
+  function drawResume(model) {
+    const resumable = ["stopped", "cancelled", "interrupted", "failed"].includes(model.status)
+      && model.stopReason !== "terminate";
+    const key = resumable ? `${model.status} ${model.stopReason} ${model.seq}` : "";
+    if (key === drawn) return;
+    drawn = key;
+    again.hidden = !resumable;
+    if (!resumable) return;
+    const name = limitField(model.stopReason);
+    const used = name && currentLimit(name, model);
+    const input = name && h("input", { type: "number", min: "0", step: "any", value: String(used * 2 || "") });
+    const go = () => attempt(() => actions.resume({ ...options.values(), ...(name && input.value ? { [name]: Number(input.value) } : {}) }));
+    fill(again,
+      h("span", {}, `${statusSentence(model.status, model.stopReason)}.`),
+      name && h("label.inline", {}, h("span", {}, "Go on with up to"), input, h("span", {}, RAISED[name])),
+      button("Resume", go, { kind: "primary", iconName: "play" }));
+  }
+
+  let offered = {};
+  const currentLimit = (name, model) =>
+    Number(model.run?.options?.[name] ?? offered.options?.[name] ?? offered.defaults?.[name] ?? 0);
+
+  const MODES = {
+    start: ["What should be done?", "Task", "Start"],
+    next: ["Next message", "Next message", "Send"],
+    steer: ["Correct the agent: it reads this at its next step", "Correction for the running agent", "Send"],
+  };
+
+  return {
+    element: form,
+    message,
+    options,
+    offer(given) {
+      offered = { ...offered, defaults: given.defaults };
+      options.offer(given);
+      summary.textContent = options.summary();
+    },
+    /** Fit the thread that is open; without one, a new task. */
+    show(session) {
+      const model = session?.model;
+      const status = model?.status ?? "new";
+      mode = !model || status === "new" ? "start" : status === "running" ? "steer" : "next";
+      const [placeholder, name, verb] = MODES[mode];
+      message.placeholder = placeholder;
+      label.textContent = name;
+      send.querySelector("span").textContent = verb;
+      details.hidden = mode === "steer";
+      form.hidden = status === "waiting" && !message.value.trim();
+      if (model) drawResume(model);
+      else {
+        drawn = "";
+        again.hidden = true;
+      }
+    },
+    /** Show a thread's own settings, or the defaults. */
+    use(info) {
+      offered = { ...offered, options: info?.options };
+      if (info) options.use(info, { fixedAgent: false });
+      else if (offered.defaults) options.use({});
+      summary.textContent = options.summary();
+    },
+    showAttached(uploads) {
+      waiting.hidden = uploads.length === 0;
+      fill(waiting, uploads.map((one) => h(`li${one.error ? ".bad" : ""}`, {},
+        icon("file"), h("span.name", {}, one.name), h("span.muted", {}, bytes(one.size)),
+        one.share !== null && !one.error && h("progress", { max: 1, value: one.share, aria: { label: `Upload of ${one.name}` } }),
+        one.error && h("span.error", {}, one.error),
+        one.onReplace && button("Replace", one.onReplace, { kind: "link" }),
+        button("", one.onRemove, { kind: "icon quiet", iconName: "cross", title: `Remove ${one.name}` }))));
+    },
+  };
+}

@@ -1,0 +1,85 @@
+/** The files of the thread's workspace. */
+
+import * as api from "../api.js";
+import { button, fill, h, icon } from "../dom.js";
+import { ago, bytes } from "../format.js";
+
+const SETTLE_MS = 400;
+
+/**
+ * Build the pane.
+ *
+ * @param {object} actions  `open(file)` shows one, `attach(files)` uploads.
+ */
+export function createFiles(actions) {
+  const list = h("ul.files", {});
+  const note = h("p.empty", { role: "status" });
+  const chooser = h("input", { type: "file", multiple: true, hidden: true, on: {
+    change: () => {
+      actions.attach([...chooser.files]);
+      chooser.value = "";
+    },
+  } });
+  const filter = h("input", { type: "search", placeholder: "Filter files", aria: { label: "Filter files" },
+    hidden: true, on: { input: () => draw() } });
+  const place = h("div.muted.path", {});
+  const element = h("div.panel-body", {},
+    h("div.panel-tools", {}, filter, button("Upload", () => chooser.click(), { iconName: "clip" }), chooser),
+    note, list, place);
+  let files = [];
+  let thread = null;
+  let timer = null;
+  let revision = -1;
+  let made = new Set();
+
+  async function load(id) {
+    try {
+      const answer = await api.files(id);
+      if (id !== thread) return;
+      files = answer.files;
+      place.textContent = answer.workspace + (answer.truncated ? " (only the first files are listed)" : "");
+      draw();
+    } catch (error) {
+      if (id === thread) note.textContent = error.message;
+    }
+  }
+
+  function draw() {
+    const words = filter.value.toLowerCase();
+    const shown = files.filter((file) => file.path.toLowerCase().includes(words));
+    filter.hidden = files.length < 8;
+    note.textContent = files.length ? "" : "No files yet. Drop some here, or choose Upload.";
+    fill(list, shown.map((file) => h("li", {},
+      h("button.file", { type: "button", on: { click: () => actions.open(file) } },
+        icon(file.view === "image" ? "image" : "file"),
+        h("span.name", {}, file.path),
+        made.has(file.path) && h("span.tag", { title: "Made or changed by the last run" }, "changed"),
+        h("span.muted", {}, bytes(file.size)), h("span.muted.when", {}, ago(file.modified))),
+      h("a.btn.icon.quiet", { href: file.download, download: file.path.split("/").pop(),
+        aria: { label: `Download ${file.path}` }, title: "Download" }, icon("download")))));
+  }
+
+  return {
+    element,
+    /** Find a file that a link or a result names. */
+    find: (path) => files.find((file) => file.path === path.replace(/^\.\//, "")),
+    reload: () => thread && load(thread),
+    show(session) {
+      const id = session?.id ?? null;
+      const next = session?.model.filesRevision ?? -1;
+      if (id !== thread) {
+        thread = id;
+        files = [];
+        revision = -1;
+        place.textContent = "";
+        draw();
+        if (id) load(id);
+      }
+      if (!id || next === revision) return;
+      revision = next;
+      made = new Set(session.model.artifacts.map((one) => one.path));
+      clearTimeout(timer);
+      timer = setTimeout(() => load(id), SETTLE_MS);
+    },
+  };
+}

@@ -1,0 +1,40 @@
+/** The plan as a checklist. */
+
+import { fill, h } from "../dom.js";
+import { duration, money, plural } from "../format.js";
+import { planMark } from "../words.js";
+
+export function createPlan() {
+  const element = h("div.panel-body", {});
+  let drawn = null;
+  return {
+    element,
+    show(model) {
+      if (model?.plan === drawn) return;
+      drawn = model?.plan ?? null;
+      if (!drawn?.length) {
+        fill(element, h("p.empty", {}, "There is no plan. The agents planner and planning make one."));
+        return;
+      }
+      const done = drawn.filter((step) => step.status === "completed").length;
+      fill(element,
+        h("div.plan-sum", {}, h("span", {}, `${done} of ${plural(drawn.length, "step")} completed`),
+          h("progress", { max: drawn.length, value: done, aria: { label: "Steps completed" } })),
+        h("ol.plan", {}, drawn.map((step, index) => planItem(step, drawn[index - 1]))));
+    },
+  };
+}
+
+function planItem(step, before) {
+  const follows = step.depends_on.length === 1 && step.depends_on[0] === before?.id;
+  const [sign, words] = planMark(step.status);
+  const facts = [words, step.executor,
+    step.seconds !== undefined && duration(step.seconds),
+    step.cost_usd ? money(step.cost_usd) : "",
+    step.depends_on.length > 0 && !follows && `after ${step.depends_on.join(", ")}`];
+  return h(`li.${step.status}`, {},
+    h(`span.mark.${step.status}`, { aria: { hidden: "true" } }, sign),
+    h("div", {}, h("div.plan-text", {}, step.text),
+      h("div.muted", {}, facts.filter(Boolean).join(" · ")),
+      step.done_when && h("div.muted", {}, `Done when ${step.done_when}`)));
+}

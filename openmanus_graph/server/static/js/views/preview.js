@@ -1,0 +1,110 @@
+/** One file, shown: pictures, Markdown, tables, text, charts in a frame that can do nothing else. */
+
+import { button, fill, h, icon } from "../dom.js";
+import { bytes } from "../format.js";
+import { markdown } from "../markdown.js";
+
+const MOST_TEXT = 2_000_000;
+const SHOWN_TEXT = 400_000;
+const SHOWN_ROWS = 500;
+
+/** Build the dialog; `open(file, files)` shows a file; `files` is what `markdown` takes. */
+export function createPreview() {
+  const title = h("h2", { id: "preview-title" });
+  const facts = h("span.muted", {});
+  const body = h("div.preview-body", { tabIndex: 0, role: "group", aria: { labelledby: "preview-title" } });
+  const tools = h("div.buttons", {});
+  const dialog = h("dialog.preview-dialog", { aria: { labelledby: "preview-title" } },
+    h("header", {}, h("div.grow", {}, title, facts), tools,
+      button("Close", () => dialog.close(), { iconName: "cross" })),
+    body);
+  dialog.addEventListener("close", () => fill(body));
+  dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
+
+  async function showText(file, draw) {
+    if (file.size > MOST_TEXT) {
+      fill(body, h("p.empty", {}, "This file is too large to be shown here. Download it."));
+      return;
+    }
+    try {
+      const response = await fetch(file.url);
+      if (!response.ok) throw new Error(`The server answered HTTP ${response.status}.`);
+      fill(body, draw(await response.text()));
+    } catch (error) {
+      fill(body, h("p.error", {}, `This file cannot be shown. ${error.message} It may have been removed.`));
+    }
+  }
+
+  function asText(text) {
+    const left = text.length - SHOWN_TEXT;
+    return h("pre.code.plain", {}, left > 0 ? `${text.slice(0, SHOWN_TEXT)}\n… ${left} more characters` : text);
+  }
+
+  return {
+    element: dialog,
+    async open(file, files) {
+      title.textContent = file.path;
+      facts.textContent = `${bytes(file.size)} · ${file.media_type}`;
+      fill(tools, h("a.btn", { href: file.download, download: file.path.split("/").pop() }, icon("download"), h("span", {}, "Download")));
+      fill(body, h("p.empty", {}, "Loading…"));
+      if (!dialog.open) dialog.showModal();
+      const views = {
+        image: () => fill(body, h("img", { src: file.url, alt: file.path })),
+        html: () => fill(body, h("iframe", { sandbox: "allow-scripts", src: file.url, title: file.path, referrerPolicy: "no-referrer" })),
+        audio: () => fill(body, h("audio", { controls: true, src: file.url })),
+        video: () => fill(body, h("video", { controls: true, src: file.url })),
+        markdown: () => showText(file, (text) => markdown(text, files)),
+        text: () => showText(file, (text) => (isTable(file) ? table(text, file) : asText(text))),
+      };
+      await (views[file.view] ?? nothing)();
+    },
+  };
+
+  function nothing() {
+    fill(body, h("p.empty", {}, "This kind of file is not shown here. Download it."));
+  }
+}
+
+const isTable = (file) => /\.(csv|tsv)$/i.test(file.path);
+
+function table(text, file) {
+  const rows = separated(text, file.path.toLowerCase().endsWith(".tsv") ? "\t" : ",", SHOWN_ROWS + 1);
+  const [head = [], ...rest] = rows;
+  const more = text.trim().split("\n").length - rows.length;
+  return h("div.table", { tabIndex: 0, role: "group", aria: { label: "Table" } },
+    h("table", {}, h("thead", {}, h("tr", {}, head.map((cell) => h("th", { scope: "col" }, cell)))),
+      h("tbody", {}, rest.map((row) => h("tr", {}, row.map((cell) => h("td", {}, cell)))))),
+    more > 0 && h("p.muted", {}, `… ${more} more lines`));
+}
+
+/** Read separated values with quotes, as far as `most` rows. */
+export function separated(text, separator, most) {
+  const rows = [];
+  let row = [];
+  let cell = "";
+  let quoted = false;
+  const endCell = () => {
+    row.push(cell);
+    cell = "";
+  };
+  const endRow = () => {
+    endCell();
+    rows.push(row);
+    row = [];
+  };
+  for (let i = 0; i < text.length && rows.length < most; i += 1) {
+    const sign = text[i];
+    if (quoted) {
+      if (sign !== '"') cell += sign;
+      else if (text[i + 1] === '"') {
+        cell += '"';
+        i += 1;
+      } else quoted = false;
+    } else if (sign === '"' && cell === "") quoted = true;
+    else if (sign === separator) endCell();
+    else if (sign === "\n") endRow();
+    else if (sign !== "\r") cell += sign;
+  }
+  if ((cell || row.length) && rows.length < most) endRow();
+  return rows;
+}

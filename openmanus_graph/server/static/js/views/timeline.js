@@ -1,0 +1,93 @@
+/** What happened, row by row: a windowed list that stays at the end while one is there. */
+
+import { h, button } from "../dom.js";
+import { duration } from "../format.js";
+import { virtualList } from "../virtual.js";
+import { renderRow, updateRow } from "./rows.js";
+
+/**
+ * Build the timeline.
+ *
+ * @param {object} actions  `goBack(row)`, `openFile(path)`, `fileAddress(path)`.
+ */
+export function createTimeline(actions) {
+  const content = h("div.rows", {});
+  const viewport = h("div.timeline", { tabIndex: 0, role: "feed", aria: { label: "What the agent does", busy: "false" } }, content);
+  const latest = button("Latest", () => list.toEnd(), { kind: "latest", iconName: "down", hidden: true });
+  const element = h("div.timeline-box", {}, viewport, latest);
+  const open = new Map(); // what the person opened or closed, by row
+  let rows = [];
+  let session = null;
+
+  const context = {
+    ...actions,
+    isOpen: (row) => open.get(row.key),
+    toggle(row, wanted = true) {
+      open.set(row.key, wanted);
+      redraw(row);
+    },
+    canGoBack: (row) => !row.open && !row.dropped && !row.ns && actions.canGoBack(),
+  };
+
+  const list = virtualList(viewport, content, {
+    estimate: 44,
+    follow: true,
+    render: (row) => renderRow(row, context),
+    update: (item, row) => keepFocus(item, () => updateRow(item, row, context)),
+    onScroll: ({ atEnd }) => { latest.hidden = atEnd || !rows.length; },
+  });
+
+  function redraw(row) {
+    row.revision += 0.001; // the view changed, not what it shows
+    list.set(rows, { from: row.key });
+  }
+
+  // A running call shows how long it has been running.
+  setInterval(() => {
+    for (const item of content.querySelectorAll(".took[data-since]")) {
+      const since = Date.parse(item.dataset.since);
+      if (since) item.textContent = duration(Math.max(0, (Date.now() - since) / 1000));
+    }
+  }, 1000);
+
+  return {
+    element,
+    viewport,
+    show(next) {
+      const known = next === session ? rows.length : 0;
+      if (next !== session) {
+        session = next;
+        open.clear();
+        list.reset();
+      }
+      rows = session.model.rows;
+      viewport.setAttribute("aria-busy", String(session.model.status === "running"));
+      list.set(rows, { from: known });
+    },
+    /** Redraw all rows in sight: what may be done with them changed. */
+    refresh() {
+      for (const row of rows) row.revision += 0.001;
+      list.set(rows, { from: 0 });
+    },
+    toEnd: () => list.toEnd(),
+    /** Move the focus by rows; from outside it begins with the last one. */
+    move(by) {
+      const current = document.activeElement?.closest?.(".row");
+      const at = content.contains(current) ? list.indexOf(current) + by : rows.length - 1;
+      const index = Math.min(Math.max(at, 0), rows.length - 1);
+      if (index >= 0) list.reveal(index)?.focus({ preventScroll: true });
+    },
+    toggleFocused() {
+      document.activeElement?.closest?.(".row")?.querySelector(".call-head")?.click();
+    },
+  };
+}
+
+/** A redraw must not take the focus from a control: the same one gets it again. */
+function keepFocus(item, redraw) {
+  const focused = item.contains(document.activeElement) ? document.activeElement : null;
+  const controls = (root) => [...root.querySelectorAll("button, a, pre, [tabindex]")];
+  const position = focused && focused !== item ? controls(item).indexOf(focused) : -1;
+  redraw();
+  if (position >= 0) (controls(item)[position] ?? item).focus({ preventScroll: true });
+}

@@ -1,0 +1,197 @@
+"""What outlives a reload, a second tab and the server's death; and very much on one page."""
+
+import json
+import re
+import signal
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.support.openai_script import Call, Reply
+from tests.support.page import SCROLLED, Desk, Tab, desk
+from tests.support.past import LONG, MANY_EVENTS, write_past
+
+MEMORY_BYTES = 200e6
+FRAME_S = 0.05
+"""Of the page's own work; other programs of this machine may take the processor meanwhile."""
+
+CUT_ANYWHERE = """async () => {
+    const { sseParser } = await import('/app/static/js/stream.js');
+    const text = 'id: 1\\ndata: {"seq":1,"text":"a\\\\nb é 👍"}\\n\\n: ping\\n\\n'
+        + 'data: not json\\n\\nevent: live\\ndata: {"running":true,"seq":1}\\n\\ndata: {"se';
+    const told = new Set();
+    for (let at = 0; at <= text.length; at += 1) {
+        const parse = sseParser();
+        told.add(JSON.stringify([...parse(text.slice(0, at)), ...parse(text.slice(at))]));
+    }
+    return [...told];
+}"""
+REDUCED = """async (events) => {
+    const { apply, modelOf, newModel } = await import('/app/static/js/reducer.js');
+    const inParts = newModel();
+    for (let i = 0; i < events.length; i += 1) {
+        apply(inParts, events.slice(Math.max(0, i - 3), i + 1));
+    }
+    const plain = (model) => JSON.stringify([model.rows, model.usage, model.status, model.plan]);
+    const whole = modelOf(events);
+    return { same: plain(whole) === plain(inParts), rows: whole.rows, status: whole.status };
+}"""
+
+
+@pytest.fixture(scope="module")
+def at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+    root = tmp_path_factory.mktemp("lasting")
+    write_past(root / "home")
+    with desk(root) as found:
+        yield found
+
+
+@pytest.fixture
+def tab(at: Desk) -> Iterator[Tab]:
+    at.model.begin_anew()
+    tab = at.tab()
+    yield tab
+    tab.close()
+
+
+def test_a_reload_in_the_middle_loses_nothing_and_doubles_nothing(at: Desk, tab: Tab) -> None:
+    at.model.add(
+        Reply(text="One.", calls=(Call("bash", {"command": "echo one"}),)),
+        Reply(text="Two.", calls=(Call("bash", {"command": "sleep 2; echo two"}),)),
+        Reply(text="Three."),
+    )
+    tab.start("Count.")
+    expect(tab.page.locator(".call.running")).to_be_visible()
+    tab.page.reload()
+    tab.sees("One.")
+    tab.until("Finished")
+    heads = tab.page.locator(".row-think .md")
+    assert heads.all_inner_texts() == ["One.", "Two.", "Three."]
+    expect(tab.page.locator(".row-call")).to_have_count(2)
+    expect(tab.page.locator(".row-task")).to_have_count(1)
+
+
+def test_a_second_tab_sees_the_same_and_may_answer(at: Desk, tab: Tab) -> None:
+    at.model.add(Reply(calls=(Call("ask_human", {"inquire": "Go on?"}),)), Reply(text="Gone on."))
+    thread = tab.start("Ask me.")
+    tab.until("Waiting for you")
+    second = at.tab(thread)
+    second.until("Waiting for you")
+    second.page.get_by_label("Your answer").fill("yes")
+    second.page.get_by_role("button", name="Send answer").click()
+    for each in (tab, second):
+        each.until("Finished")
+        each.sees("Gone on.")
+        expect(each.page.locator(".ask")).to_have_count(0)
+    second.close()
+
+
+def test_the_server_dies_and_comes_back(at: Desk, tab: Tab) -> None:
+    at.model.add(
+        Reply(text="I work.", calls=(Call("bash", {"command": "sleep 60"}),)),
+        Reply(text="It may have slept."),
+    )
+    tab.start("Sleep long.")
+    expect(tab.page.locator(".call.running")).to_be_visible()
+    at.served.stop(signal.SIGKILL)
+    banner = tab.page.locator(".banner", has_text="The server does not answer")
+    expect(banner).to_be_visible()
+    tab.page.get_by_label("Correction for the running agent").fill("Are you there?")
+    tab.page.keyboard.press("Enter")
+    expect(tab.page.get_by_role("alert").filter(has_text="does not answer").first).to_be_visible()
+    at.served.start()
+    expect(banner).to_be_hidden()
+    tab.until("Cut off")
+    tab.sees("I work.")
+    tab.page.get_by_role("button", name="Resume").click()
+    tab.until("Finished")
+    tab.sees("It may have slept.")
+    expect(tab.page.locator(".row-task")).to_have_count(1)
+
+
+def test_what_is_wrong_is_said_plainly(at: Desk, tab: Tab) -> None:
+    tab.open(str(uuid.uuid4()))
+    expect(tab.page.locator(".banner").first).to_contain_text("There is no such thread")
+    stranger = Tab(at.browser, at.served).open(token=False)
+    form = stranger.page.get_by_role("dialog", name="This server asks for a token")
+    form.get_by_label("Token").fill("wrong")
+    form.get_by_role("button", name="Connect").click()
+    expect(form.get_by_role("alert")).not_to_be_empty()
+    form.get_by_label("Token").fill(at.served.token)
+    form.get_by_role("button", name="Connect").click()
+    expect(form).to_be_hidden()
+    expect(stranger.page.locator("#agent option").first).to_be_attached()
+    stranger.close()
+
+
+def test_a_thousand_threads_are_listed_as_far_as_one_scrolls(at: Desk, tab: Tab) -> None:
+    box = tab.page.locator(".thread-list")
+    expect(box.locator(".thread").first).to_be_visible()
+    assert box.locator(".thread").count() < 60
+    for _ in range(40):
+        if box.get_by_text("Old task 700", exact=True).count():
+            break
+        box.evaluate("(it) => { it.scrollTop = it.scrollHeight; }")
+        tab.page.wait_for_timeout(50)
+    expect(box.locator(".thread").first).to_be_visible()
+    assert box.locator(".thread").count() < 60
+    tab.page.get_by_label("Search threads").fill("task 77")
+    expect(box.get_by_text("Old task 77", exact=True)).to_be_visible()
+
+
+def test_ten_thousand_events_stay_smooth_and_small(at: Desk, tab: Tab) -> None:
+    tab.open(LONG)
+    tab.until("Finished")
+    tab.sees(f"echo {MANY_EVENTS // 4 - 1}")
+    rows = tab.page.locator(".timeline .row")
+    assert rows.count() < 80
+    busy = tab.busiest_s(lambda: tab.page.evaluate(SCROLLED))
+    assert rows.count() < 80
+    assert busy < FRAME_S
+    assert tab.memory_bytes() < MEMORY_BYTES
+    tab.page.locator(".timeline").evaluate("(it) => { it.scrollTop = 0; }")
+    expect(tab.page.locator(".row-task")).to_have_text(re.compile("A very long task"))
+    assert rows.first.get_attribute("aria-setsize") == str(MANY_EVENTS // 2)
+
+
+def test_the_stream_is_read_wherever_it_is_cut(tab: Tab) -> None:
+    told = tab.page.evaluate(CUT_ANYWHERE)
+    assert [json.loads(one) for one in told] == [
+        [{"seq": 1, "text": "a\nb é 👍"}, {"running": True, "seq": 1, "type": "live"}]
+    ]
+
+
+def test_events_give_the_same_page_in_any_portions_and_sent_twice(tab: Tab) -> None:
+    usage = {"input_tokens": 9, "cached_tokens": 0, "output_tokens": 3, "model_calls": 1,
+             "cost_usd": 0.5}  # fmt: skip
+    call = {"call_id": "a", "tool": "bash", "args": {"command": "ls"}}
+    ended: dict[str, Any] = {"tool_calls": [], "usage": usage, "seconds": 1.0}
+    told: list[dict[str, Any]] = [
+        {"type": "run_start", "kind": "start", "task": "T", "agent": "planning", "model": "m"},
+        {"type": "think_start", "step": 1, "ns": "one"},
+        {"type": "think_start", "step": 1, "ns": "two"},
+        {"type": "token", "text": "void ", "ns": "one"},
+        {"type": "token", "text": "Two", "ns": "two"},
+        {"type": "think_start", "step": 1, "ns": "one"},
+        {"type": "token", "text": "One", "ns": "one"},
+        {"type": "tool_start", **call, "ns": "one"},
+        {"type": "tool_start", **call, "ns": "two"},
+        {"type": "tool_end", **call, "ok": True, "seconds": 1.0, "output": "two", "ns": "two"},
+        {"type": "think_end", "step": 1, "text": "Two!", **ended, "ns": "two"},
+        {"type": "unheard_of"},
+        {"type": "final", "status": "cancelled", "stop_reason": "cancelled", "answer": "",
+         "structured": None, "usage": usage, "artifacts": []},
+    ]  # fmt: skip
+    events = [{"ns": "", "run": "r", "ts": "2026-01-01T00:00:00Z", **one, "seq": number}
+              for number, one in enumerate(told, 1)]  # fmt: skip
+    found = tab.page.evaluate(REDUCED, events)
+    assert found["same"]
+    thoughts = {row["ns"]: row["text"] for row in found["rows"] if row["kind"] == "think"}
+    assert thoughts == {"one": "One", "two": "Two!"}
+    calls = {row["ns"]: (row["ok"], row["output"], row["cut"]) for row in found["rows"]
+             if row["kind"] == "call"}  # fmt: skip
+    assert calls == {"one": (None, "", True), "two": (True, "two", False)}
+    assert found["status"] == "cancelled"

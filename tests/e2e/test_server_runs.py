@@ -1,0 +1,278 @@
+"""Runs as the page starts, watches, answers, stops and repeats them."""
+
+import asyncio
+import sys
+from typing import Any
+
+import jsonschema
+
+from openmanus_graph.events import event_schema
+from tests.support.openai_script import Call, Reply
+from tests.support.openai_server import OpenAIServer
+from tests.support.serving import Event, Page, Served, new_page
+
+ASK = Reply(calls=(Call("ask_human", {"inquire": "<script>alert(1)</script>?"}),))
+OURS = ("seq", "run", "ns", "allowed", "kind", "options")
+"""What the server adds to events of the command line."""
+
+
+def plain(event: Event) -> Event:
+    added = OURS if event["type"] != "interrupt" else OURS[:4]
+    return {name: value for name, value in event.items() if name not in added}
+
+
+async def test_a_run_is_seen_whole_live_and_after_a_reload(
+    served: Served, served_model: OpenAIServer
+) -> None:
+    served_model.add(
+        Reply(calls=(Call("bash", {"command": "echo hi > a.txt"}),)), Reply(text="All done.")
+    )
+    async with new_page(served) as page:
+        await page.ask(agent="manus", message="Write.", context={"max_steps": 7})
+        final = await page.final()
+        kinds = [event["type"] for event in page.seen if event["type"] != "token"]
+        assert kinds == ["run_start", "think_start", "think_end", "tool_start", "tool_end",
+                         "think_start", "think_end", "final"]  # fmt: skip
+        spoken = [event["text"] for event in page.seen if event["type"] == "token"]
+        assert "".join(spoken) == "All done."
+        assert final["status"] == "finished"
+        assert [artifact["path"] for artifact in final["artifacts"]] == ["a.txt"]
+        validator = jsonschema.Draft202012Validator(event_schema())
+        for event in page.seen:
+            validator.validate(plain(event))
+        numbers = [event["seq"] for event in page.seen]
+        assert numbers == sorted(set(numbers))
+        again = await page.past()
+        assert again == [event for event in page.seen if event["type"] != "token"]
+        middle = page.seen[3]["seq"]
+        assert await page.past(middle) == [event for event in again if event["seq"] > middle]
+        thread = (await page.http.get(page.base)).json()
+        assert (thread["status"], thread["title"], thread["agent"]) == (
+            "finished", "Write.", "manus",
+        )  # fmt: skip
+        assert thread["options"]["max_steps"] == 7
+
+
+async def test_a_question_is_answered_once_and_stays_open_until_then(
+    served: Served, served_model: OpenAIServer
+) -> None:
+    served_model.add(ASK, Reply(text="Thank you."))
+    async with new_page(served) as page:
+        await page.ask(message="Ask me.")
+        assert (await page.final())["status"] == "waiting"
+        question = page.seen[-2]
+        assert (question["type"], question["question"]) == (
+            "interrupt",
+            "<script>alert(1)</script>?",
+        )
+        await page.ask(409, answers={"0" * 32: "nobody asked"})
+        await page.ask(409, resume=True)
+        thread = (await page.http.get(page.base)).json()
+        assert [one["id"] for one in thread["interrupts"]] == [question["id"]]
+        await page.ask(answers={question["id"]: "Yes"})
+        second = await page.http.post(f"{page.base}/runs", json={"answers": {question["id"]: "No"}})
+        assert second.status_code == 409
+        assert (await page.final())["answer"] == "Thank you."
+        told = next(event for event in page.seen if event["type"] == "answered")
+        assert (told["id"], told["answer"]) == (question["id"], "Yes")
+        started = [event["kind"] for event in page.seen if event["type"] == "run_start"]
+        assert started == ["start", "answer"]
+        await page.ask(409, answers={question["id"]: "Again"})
+    sent = [message["content"] for message in served_model.requests[-1].messages]
+    assert "Yes" in sent
+    assert "No" not in sent
+
+
+async def test_a_second_tab_sees_the_run_and_cannot_start_another(
+    served: Served, served_model: OpenAIServer
+) -> None:
+    served_model.add(
+        Reply(calls=(Call("bash", {"command": "while [ ! -e go ]; do sleep 0.1; done"}),)),
+        Reply(text="Done."),
+    )
+    async with new_page(served) as first, served.http() as http:
+        second = Page(http, first.thread)
+        await first.ask(message="Wait.")
+        for tab in (first, second):
+            await tab.until(lambda event: event["type"] == "tool_start")
+        refused = await second.ask(409, message="Something else.")
+        assert "another tab" in refused["detail"]
+        put = await http.put(f"{second.base}/files/go", content=b"")
+        assert put.status_code == 201
+        assert (await first.final())["answer"] == (await second.final())["answer"] == "Done."
+
+
+async def test_a_page_that_is_closed_in_the_middle_changes_nothing(
+    served: Served, served_model: OpenAIServer
+) -> None:
+    served_model.add(
+        Reply(calls=(Call("bash", {"command": "sleep 0.5; echo x"}),)), Reply(text="Done.")
+    )
+    async with new_page(served) as page:
+        await page.ask(message="Go.")
+        await page.until(lambda event: event["type"] == "tool_start")
+        thread = page.thread
+    async with served.http() as http:
+        later = Page(http, thread)
+        assert (await later.final())["answer"] == "Done."
+
+
+async def test_stop_cuts_a_run_off_and_resume_goes_on(
+    served: Served, served_model: OpenAIServer
+) -> None:
+    served_model.add(Reply(calls=(Call("bash", {"command": "sleep 600"}),)))
+    async with new_page(served) as page:
+        assert (await page.http.post(f"{page.base}/stop")).json() == {"stopped": 0}
+        await page.ask(message="Sleep.")
+        await page.until(lambda event: event["type"] == "tool_start")
+        assert (await page.http.post(f"{page.base}/stop")).json() == {"stopped": 1}
+        assert (await page.final())["status"] == "cancelled"
+        served_model.add(Reply(text="Awake."))
+        await page.ask(resume=True)
+        assert (await page.final())["answer"] == "Awake."
+        done = await page.ask(409, resume=True)
+        assert "finished" in done["detail"]
+
+
+async def test_a_limit_is_raised_and_the_run_goes_on(
+    served: Served, served_model: OpenAIServer
+) -> None:
+    step = Reply(calls=(Call("bash", {"command": "date +%N"}),))
+    served_model.add(step, step, Reply(text="There."))
+    async with new_page(served) as page:
+        await page.ask(message="Go.", context={"max_steps": 1})
+        assert (await page.final())["stop_reason"] == "max_steps"
+        await page.ask(resume=True, context={"max_steps": 9})
+        assert (await page.final())["answer"] == "There."
+
+
+async def test_an_earlier_step_is_tried_again(served: Served, served_model: OpenAIServer) -> None:
+    served_model.add(
+        Reply(calls=(Call("bash", {"command": "echo 1"}),)), Reply(text="one"), Reply(text="two"),
+        Reply(text="three"),
+    )  # fmt: skip
+    async with new_page(served) as page:
+        await page.ask(message="Go.")
+        assert (await page.final())["answer"] == "one"
+        places = (await page.http.get(f"{page.base}/checkpoints")).json()["checkpoints"]
+        labels = [place["label"] for place in places]
+        assert "before bash" in labels
+        think = [place for place in places if place["next"] == ["think"]]
+        await page.ask(checkpoint_id=think[0]["checkpoint_id"])
+        assert (await page.final())["answer"] == "two"
+        again = [event for event in page.seen if event["type"] == "run_start"][-1]
+        assert (again["kind"], again["checkpoint_at"]) == ("again", think[0]["at"])
+        after = (await page.http.get(f"{page.base}/checkpoints")).json()["checkpoints"]
+        left = {place["checkpoint_id"] for place in places} - {
+            place["checkpoint_id"] for place in after
+        }
+        assert left, "what came after it is no place to go back to any more"
+        await page.ask(message="And now?")
+        assert (await page.final())["answer"] == "three"
+    texts = [message["content"] for message in served_model.requests[-1].messages]
+    assert "two" in texts
+    assert "one" not in texts
+
+
+async def test_a_running_agent_reads_what_it_is_told_at_its_next_step(
+    served: Served, served_model: OpenAIServer
+) -> None:
+    served_model.add(
+        Reply(calls=(Call("bash", {"command": "while [ ! -e go ]; do sleep 0.1; done"}),)),
+        Reply(text="In blue."),
+    )
+    async with new_page(served) as page:
+        early = await page.http.post(f"{page.base}/steer", json={"text": "Blue!"})
+        assert early.status_code == 409
+        await page.ask(message="Paint.")
+        await page.until(lambda event: event["type"] == "tool_start")
+        told = await page.http.post(f"{page.base}/steer", json={"text": "Blue, please."})
+        assert told.status_code == 202
+        await page.http.put(f"{page.base}/files/go", content=b"")
+        await page.final()
+        assert ("steer", "Blue, please.") in [
+            (event["type"], event.get("text")) for event in page.seen
+        ]
+    sent = [message["content"] for message in served_model.requests[-1].messages]
+    assert sent[-1] == "Blue, please." or "Blue, please." in str(sent[-3:])
+
+
+async def test_wrong_requests_are_refused_in_words(served: Served) -> None:
+    async with new_page(served) as page:
+        wrong: dict[str, tuple[int, Any]] = {
+            "There is no agent": (422, {"agent": "nobody", "message": "Hi"}),
+            "max_steps": (422, {"message": "Hi", "context": {"max_steps": "many"}}),
+            "empty": (422, {"message": "  "}),
+            "Give one of": (422, {}),
+            "Nothing has run": (409, {"resume": True}),
+            "asks nothing": (409, {"answers": {"0" * 32: "x"}}),
+        }
+        for words, (status, wish) in wrong.items():
+            assert words in (await page.ask(status, **wish))["detail"]
+        for unknown in ("00000000-0000-4000-8000-000000000000", "..", "%2e%2e%2fx", "no-such"):
+            for path in ("", "/events", "/files", "/checkpoints", "/browser"):
+                answer = await page.http.get(f"/app/api/threads/{unknown}{path}")
+                assert answer.status_code in (404, 405), (unknown, path)
+
+
+async def test_a_thousand_threads_are_listed_page_by_page(served: Served) -> None:
+    code = """if True:
+        import sys, pathlib
+        from openmanus_graph.persistence.database import open_database
+        from openmanus_graph.persistence.threads import Threads
+        threads = Threads(open_database(pathlib.Path(sys.argv[1])))
+        for n in range(1000):
+            thread = f"20200101-000000-{n:04d}"
+            threads.begin(thread, "manus", f"<b>task</b> {n} 100%", {}, None)
+            threads.end(thread, "finished")
+    """
+    await _python(code, str(served.home))
+    async with served.http() as http:
+        seen: list[str] = []
+        cursor = ""
+        while True:
+            page = (await http.get(f"/app/api/threads?limit=300&q=20200101{cursor}")).json()
+            seen += [thread["id"] for thread in page["threads"]]
+            if page["next"] is None:
+                break
+            cursor = f"&before={page['next']}"
+        assert seen == [f"20200101-000000-{n:04d}" for n in reversed(range(1000))]
+        found = (await http.get("/app/api/threads?q=999 100%25")).json()["threads"]
+        assert [thread["title"] for thread in found] == ["<b>task</b> 999 100%"]
+        assert found[0]["startable"] is False
+        refused = await http.post(
+            "/app/api/threads/20200101-000000-0999/runs", json={"message": "Hi"}
+        )
+        assert refused.status_code == 409
+        assert "openmanus resume" in refused.json()["detail"]
+        answer = await http.delete("/app/api/threads/20200101-000000-0999")
+        assert answer.status_code == 204
+        assert (await http.get("/app/api/threads?q=0999")).json()["threads"] == []
+
+
+async def test_ten_thousand_events_are_told_whole_and_in_order(
+    served: Served, served_model: OpenAIServer
+) -> None:
+    step = Reply(calls=(Call("bash", {"command": "echo x"}),))
+    served_model.add(step, Reply(text="Done."))
+    async with new_page(served) as page:
+        await page.ask(message="Go.")
+        await page.final()
+        write = """if True:
+            import json, sys, pathlib
+            from openmanus_graph.persistence.database import open_database
+            from openmanus_graph.persistence.journal import JournalTable
+            table = JournalTable(open_database(pathlib.Path(sys.argv[1])))
+            last = table.last(sys.argv[2])
+            event = {"type": "notice", "level": "info", "text": "x" * 200}
+            rows = [(last + n, json.dumps({**event, "seq": last + n})) for n in range(1, 10001)]
+            table.write(sys.argv[2], rows)
+        """
+        await _python(write, str(served.home), page.thread)
+        past = await page.past(page.last)
+        assert [event["seq"] for event in past] == [page.last + n for n in range(1, 10001)]
+
+
+async def _python(code: str, *args: str) -> None:
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, *args)
+    assert await process.wait() == 0

@@ -1,0 +1,34 @@
+"""`openmanus serve` before the server starts: what is missing or wrong is told."""
+
+import socket
+
+import pytest
+
+from openmanus_graph.cli import serve as serving
+from openmanus_graph.errors import ConfigError
+
+
+def start(port: int | None = 0, modules: list[str] | None = None) -> int:
+    return serving.serve(
+        "127.0.0.1", port, open_page=False, modules=modules or [], jobs=1, log_level="WARNING"
+    )
+
+
+def test_a_missing_extra_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "NEEDED", ("fastapi", "no_such_package"))
+    with pytest.raises(
+        ConfigError, match=r'no_such_package.*pip install "openmanus-graph\[studio\]"'
+    ):
+        start()
+
+
+def test_a_module_that_cannot_be_loaded_is_named() -> None:
+    with pytest.raises(ConfigError, match="--import no_such_module"):
+        start(modules=["no_such_module"])
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"Port {port}"):
+            start(port)
