@@ -81,7 +81,7 @@ class AgentTool:
         waiting = None if thread is None else await first_question(thread, self.agent)
         work = run.answer(task, waiting) if waiting else run.say(Message(task))
         async with client.keeper.holding(run.thread):
-            final, _ = await uncut(work, run.stop.now)
+            final = await uncut(work, run.stop.now)
         client.files[run.thread] = final["artifacts"]
         return _result(run.thread, final)
 

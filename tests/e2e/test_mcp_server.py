@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import json
-import shutil
+import os
 import signal
 import subprocess
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
@@ -22,7 +22,7 @@ from mcp.shared.exceptions import MCPError
 from tests.support.cli import OPENMANUS, Cli
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
-from tests.support.serving import Served, gone, served
+from tests.support.serving import Served, bring_money, gone, served
 
 WAITS_S = 30.0
 OFFERED = {
@@ -31,19 +31,6 @@ OFFERED = {
 }  # fmt: skip
 TOKEN = "of-my-own"
 Answering = Callable[[types.ElicitRequestParams], types.ElicitResult]
-
-
-SEND = """
-from openmanus_graph import manus_tool
-@manus_tool(effect="external")
-def send_money(amount: int) -> str:
-    \"\"\"Send money.
-
-    Args:
-        amount: How much.
-    \"\"\"
-    return f"sent {amount}"
-"""
 
 
 @pytest.fixture(scope="module")
@@ -55,16 +42,11 @@ def model() -> Iterator[OpenAIServer]:
 
 @pytest.fixture(scope="module")
 def home(model: OpenAIServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
-    """A command whose tools include one with effects outside, from another package."""
-    root = tmp_path_factory.mktemp("mcp")
-    info = root / "brought" / "brought-1.0.dist-info"
-    info.mkdir(parents=True)
-    (info.parent / "brought.py").write_text(SEND)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: brought\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[openmanus_graph.tools]\nmoney = brought:send_money\n")
-    cli = Cli(root / "cli")
+    """A command whose tools include one with effects outside."""
+    cli = Cli(tmp_path_factory.mktemp("mcp") / "cli")
     cli.use(model.base_url)
-    cli.env |= {"PYTHONPATH": str(info.parent), "OPENMANUS_MCP_TOKEN": TOKEN}
+    cli.env["OPENMANUS_MCP_TOKEN"] = TOKEN
+    bring_money(cli)
     yield cli
     cli.assert_no_key()
 
@@ -455,24 +437,26 @@ async def test_a_cancelled_task_stops_its_tools(
 
 
 def test_the_official_inspector_lists_and_calls_the_tools(bare_cli: Cli) -> None:
-    npx = shutil.which("npx")
-    assert npx is not None
+    bare_cli.env["OPENMANUS_MCP_TOKEN"] = TOKEN
     config = {"command": OPENMANUS, "args": ["mcp-server"], "env": bare_cli.env}
     bare_cli.write("mcp.json", json.dumps({"mcpServers": {"openmanus": config}}))
-    # The last version that Node 20 runs; it can send no token.
-    inspector = [npx, "--yes", "@modelcontextprotocol/inspector@0.15.0", "--cli"]
+    beside = Path(OPENMANUS).parent
+    environment = {**os.environ, "PATH": f"{beside}{os.pathsep}{os.environ['PATH']}"}
+    inspector = [str(beside / "npx"), "--yes", "@modelcontextprotocol/inspector@2.12.0", "--cli"]
     call = ["--method", "tools/call", "--tool-name", "bash", "--tool-arg", "command=echo inspected"]
 
     def inspect(*args: str) -> Any:
         done = subprocess.run(
-            [*inspector, *args], cwd=bare_cli.cwd, capture_output=True, timeout=200, check=False
-        )
+            [*inspector, *args], cwd=bare_cli.cwd, env=environment, capture_output=True,
+            timeout=200, check=False,
+        )  # fmt: skip
         assert done.returncode == 0, done.stderr.decode()
         return json.loads(done.stdout)
 
     listed = inspect("--config", "mcp.json", "--server", "openmanus", "--method", "tools/list")
     assert {tool["name"] for tool in listed["tools"]} == OFFERED
-    options = ("--transport", "http", "--tools", "bash", "--no-token")
-    with served(bare_cli, "mcp-server", *options) as listening:
-        called = inspect(listening.url, "--transport", "http", *call)
+    options = ("--transport", "http", "--tools", "bash")
+    with served(bare_cli, "mcp-server", *options, token=TOKEN) as listening:
+        header = f"Authorization: Bearer {TOKEN}"
+        called = inspect(listening.url, "--transport", "http", "--header", header, *call)
     assert called["content"] == [{"type": "text", "text": "inspected"}]

@@ -82,6 +82,29 @@ def served(cli: Cli, *args: str, token: str | None = None) -> Generator[Served]:
         cli.note(out, "".join(errors))
 
 
+MONEY = """
+from openmanus_graph import manus_tool
+@manus_tool(effect="external")
+def send_money(amount: int) -> str:
+    \"\"\"Send money.
+
+    Args:
+        amount: How much.
+    \"\"\"
+    return f"sent {amount}"
+"""
+
+
+def bring_money(cli: Cli) -> None:
+    """Give the command a tool with effects outside, from another package."""
+    info = cli.root / "brought" / "brought-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info.parent / "brought.py").write_text(MONEY)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: brought\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[openmanus_graph.tools]\nmoney = brought:send_money\n")
+    cli.env["PYTHONPATH"] = str(info.parent)
+
+
 def gone(processes: list[psutil.Process]) -> bool:
     """Say whether none of these processes runs any more."""
     return not [process for process in processes if _runs(process)]
