@@ -251,6 +251,12 @@ async def test_a_cancelled_task_stops_its_tools(server: Served, model: OpenAISer
             await peer.client.cancel_task(CancelTaskRequest(id=task))
         after = await peer.say("Are you there?", context=context)
         assert said(after) == "Here again."
+        # One that waits can be cancelled as well, and its question is forgotten.
+        model.add(Reply(calls=(Call("ask_human", {"inquire": "Why?"}),)), Reply("Never mind."))
+        asked = await peer.say("Ask", context=context)
+        assert asked.status.state == WAITING
+        await peer.client.cancel_task(CancelTaskRequest(id=asked.id))
+        assert said(await peer.say("Forget it", context=context)) == "Never mind."
 
 
 async def test_failures_are_failures_and_limits_hold(server: Served, model: OpenAIServer) -> None:

@@ -197,8 +197,10 @@ def _sleepers(seconds: str) -> list[psutil.Process]:
 
 @pytest.mark.parametrize("how", ["hangs up", "killed", "SIGTERM"])
 def test_nothing_is_left_when_the_client_or_the_server_goes(bare_cli: Cli, how: str) -> None:
+    bring_money(bare_cli)
+    tools = "bash,python_execute,send_money"
     process = subprocess.Popen(
-        [OPENMANUS, "mcp-server", "--tools", "bash,python_execute"],
+        [OPENMANUS, "mcp-server", "--tools", tools, "--policy", "auto"],
         cwd=bare_cli.cwd, env=bare_cli.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
     )  # fmt: skip
     assert process.stdin is not None
@@ -210,6 +212,9 @@ def test_nothing_is_left_when_the_client_or_the_server_goes(bare_cli: Cli, how: 
     python = {"name": "python_execute", "arguments": {"code": "print(1)"}}
     _send(process, id=2, method="tools/call", params=python)
     assert json.loads(process.stdout.readline())["result"]["isError"] is False
+    money = {"name": "send_money", "arguments": {"amount": 1}}  # which prints in the server
+    _send(process, id=9, method="tools/call", params=money)
+    assert json.loads(process.stdout.readline())["id"] == 9
     process.stdin.write(b"this is no JSON\n")
     process.stdin.flush()
     assert json.loads(process.stdout.readline())["error"]["code"] == -32700

@@ -91,6 +91,7 @@ def send_money(amount: int) -> str:
     Args:
         amount: How much.
     \"\"\"
+    print("what a tool says past everything", flush=True)
     return f"sent {amount}"
 """
 
