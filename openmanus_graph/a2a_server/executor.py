@@ -30,6 +30,7 @@ from openmanus_graph.serving.runs import (
     resolve_workspace,
     thread_options,
 )
+from openmanus_graph.tools.ask_human import ask_human
 
 _HINTS = {
     "approval": "Answer `approve`, or `reject` and why.",
@@ -124,13 +125,13 @@ class Executor(AgentExecutor):
         if task is not None and task.id in self.cut_off:
             self.cut_off.discard(task.id)
             if await asyncio.to_thread(find_thread, run.thread) is not None:
-                return (await run.go_on())[0]
+                return await run.go_on()
             message = task.history[0]  # the server ended before the run began
         elif task is not None:
             said = read_message(message)
             if question := await first_question(run.thread, self.agent):
-                return (await run.answer(said.text, question))[0]
-        return (await run.say(read_message(message)))[0]
+                return await run.answer(said.text, question)
+        return await run.say(read_message(message))
 
     async def _refuse(self, why: str, context: RequestContext, updater: TaskUpdater) -> None:
         """Reject a new task; one that waits goes on waiting."""
@@ -173,7 +174,7 @@ def _shown_in(updates: "asyncio.Queue[str | None]") -> Any:
         match event["type"]:
             case "think_end" if event["text"].strip() and event["tool_calls"]:
                 updates.put_nowait(event["text"].strip())
-            case "tool_start":
+            case "tool_start" if event["tool"] != ask_human.name:
                 updates.put_nowait(f"Runs {event['tool']}.")
             case "tool_end" if not event["ok"]:
                 updates.put_nowait(f"{event['tool']} failed.")

@@ -6,9 +6,5 @@
 from openmanus_graph.agents import brought_agents
 from openmanus_graph.registry import SessionKeeper
 
-globals().update(
-    {
-        name: graph.with_config(callbacks=[SessionKeeper()])
-        for name, graph in brought_agents().items()
-    }
-)
+for name, graph in brought_agents().items():
+    globals()[name] = graph.with_config(callbacks=[SessionKeeper()])

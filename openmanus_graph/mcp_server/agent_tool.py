@@ -81,7 +81,7 @@ class AgentTool:
         waiting = None if thread is None else await first_question(thread, self.agent)
         work = run.answer(task, waiting) if waiting else run.say(Message(task))
         async with client.keeper.holding(run.thread):
-            final, _ = await uncut(work, run.stop.now)
+            final = await uncut(work, run.stop.now)
         client.files[run.thread] = final["artifacts"]
         return _result(run.thread, final)
 
@@ -115,16 +115,21 @@ def _known(thread: Any) -> bool:
 def _result(thread: str, final: Final) -> types.CallToolResult:
     """Return how a run ended: its answer, its files, and how to go on where it waits."""
     status, reason = final["status"], final["stop_reason"]
-    words = str(final["answer"])
+    answer = text(str(final["answer"])).text
+    words = answer
     if status == "waiting":
         how = _HINTS.get(reason, _HINTS["question"])
         words += f"\n\n[The run waits. Call {NAME} again with thread {thread!r}, {how}.]"
     elif status in ("stopped", "cancelled"):
         words += f"\n\n[It was {status} ({reason}). Go on with thread {thread!r}.]"
-    fields = ("status", "stop_reason", "answer", "structured", "usage", "artifacts")
+    fields = ("status", "stop_reason", "structured", "usage", "artifacts")
     return types.CallToolResult(
         content=[text(words), *(link(thread, artifact) for artifact in final["artifacts"])],
-        structured_content={"thread": thread, **{name: final[name] for name in fields}},
+        structured_content={
+            "thread": thread,
+            "answer": answer,
+            **{name: final[name] for name in fields},
+        },
         is_error=status not in ("finished", "waiting"),
     )
 

@@ -1,6 +1,5 @@
 """Putting questions to the person behind the client, by MCP's elicitation."""
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,9 +10,8 @@ from mcp.shared.exceptions import MCPError
 from openmanus_graph.errors import ToolError
 from openmanus_graph.events import interrupt_event
 from openmanus_graph.persistence.ledger import EffectKey
+from openmanus_graph.serving.runs import asked
 from openmanus_graph.tools.questions import Questions
-
-MAX_ARGS_CHARS = 2000
 
 
 class Elicitation:
@@ -38,7 +36,7 @@ class Elicitation:
         schema = answer_schema(kind)
         try:
             result = await self._session.elicit_form(
-                _words(request), schema, related_request_id=self._request_id
+                asked(request), schema, related_request_id=self._request_id
             )
         except MCPError:
             return None  # the client cannot after all
@@ -105,12 +103,3 @@ def read_answer(kind: str, result: types.ElicitResult) -> Any:
             return {"type": "respond", "message": said}
         case _:
             return None
-
-
-def _words(request: Mapping[str, Any]) -> str:
-    """Say what is asked, with the calls that it is about."""
-    calls = [
-        f"{call['tool']} {json.dumps(call['args'], ensure_ascii=False)[:MAX_ARGS_CHARS]}"
-        for call in request.get("calls", ())
-    ]
-    return "\n".join([str(request["question"]), *calls])

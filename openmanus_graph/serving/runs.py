@@ -1,6 +1,7 @@
 """Whole runs of an agent for clients of a server: begun, answered, gone on with, cut off."""
 
 import asyncio
+import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from openmanus_graph.state.reducers import no_usage
 from openmanus_graph.workspace import Workspace
 
 log = logging.getLogger(__name__)
+MAX_ARGS_CHARS = 2000
 Show = Callable[[Mapping[str, Any]], None]
 Final = dict[str, Any]
 """What the `final` event holds: `status, stop_reason, answer, structured, usage, artifacts`."""
@@ -83,15 +85,11 @@ class RemoteRun:
     person: Person = field(default_factory=Nobody)
     stop: Stop = field(default_factory=Stop)
 
-    async def say(self, message: Message) -> tuple[Final, list[Mapping[str, Any]]]:
-        """Begin a run with a message, on a new thread or one that is there.
-
-        Returns:
-            How it ended, and the questions that wait for an answer.
-        """
+    async def say(self, message: Message) -> Final:
+        """Begin a run with a message, on a new thread or one that is there."""
         return await self._see_through(lambda: self._begun(message))
 
-    async def answer(self, text: str, question: str | None = None) -> tuple[Final, list[Any]]:
+    async def answer(self, text: str, question: str | None = None) -> Final:
         """Answer a question of the thread, the first one unless its id is given."""
 
         def plan() -> Run:
@@ -100,7 +98,7 @@ class RemoteRun:
 
         return await self._see_through(plan)
 
-    async def go_on(self) -> tuple[Final, list[Any]]:
+    async def go_on(self) -> Final:
         """Go on where the thread was cut off."""
         return await self._see_through(lambda: plan_resume(self.thread, Reply(), self.options))
 
@@ -116,7 +114,7 @@ class RemoteRun:
             make_input=lambda: _input(message, resolve_workspace(options, self.thread)),
         )
 
-    async def _see_through(self, plan: Callable[[], Run]) -> tuple[Final, list[Mapping[str, Any]]]:
+    async def _see_through(self, plan: Callable[[], Run]) -> Final:
         view = RemoteView(self.show)
         self.stop.task = asyncio.current_task()
         try:
@@ -128,13 +126,24 @@ class RemoteRun:
             task = asyncio.current_task()
             if task is not None:
                 task.uncancel()
-            return _ended("cancelled", "cancelled", "The run was cancelled."), []
+            return _ended("cancelled", "cancelled", "The run was cancelled.")
         except Exception as error:  # whatever it is, the client is to be told
             log.exception("the run of thread %s failed", self.thread)
-            return view.final or _ended("failed", "error", _complaint(error)), []
+            return view.final or _ended("failed", "error", _complaint(error))
         if view.final is None:
-            return _ended("failed", "error", "The run ended without a word."), []
-        return view.final, view.questions
+            return _ended("failed", "error", "The run ended without a word.")
+        if view.final["status"] == "waiting" and view.questions:
+            return view.final | {"answer": asked(view.questions[0])}
+        return view.final
+
+
+def asked(question: Mapping[str, Any]) -> str:
+    """Say what is asked, with the calls that it is about."""
+    calls = (
+        f"{call['tool']} {json.dumps(call['args'], ensure_ascii=False)[:MAX_ARGS_CHARS]}"
+        for call in question.get("calls", ())
+    )
+    return "\n".join([str(question["question"]), *calls])
 
 
 def _complaint(error: Exception) -> str:

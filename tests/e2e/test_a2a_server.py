@@ -30,7 +30,7 @@ from a2a.utils.errors import A2AError, TaskNotFoundError
 from tests.support.cli import Cli, until
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
-from tests.support.servers import Served, gone, served
+from tests.support.servers import Served, bring_money, gone, served
 
 WAITS_S = 30.0
 COMPLETED, FAILED = TaskState.TASK_STATE_COMPLETED, TaskState.TASK_STATE_FAILED
@@ -49,6 +49,7 @@ def model() -> Iterator[OpenAIServer]:
 def home(model: OpenAIServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
     cli = Cli(tmp_path_factory.mktemp("a2a") / "cli")
     cli.use(model.base_url)
+    bring_money(cli)
     yield cli
     cli.assert_no_key()
 
@@ -213,6 +214,25 @@ async def test_a_question_waits_for_the_answer_even_over_a_restart(
             assert (done.status.state, said(done)) == (COMPLETED, "A small blue one.")
 
 
+async def test_a_risky_call_waits_for_approval(server: Served, model: OpenAIServer) -> None:
+    model.add(
+        Reply(calls=(Call("send_money", {"amount": 7}),)),
+        Reply(calls=(Call("send_money", {"amount": 8}),)),
+        Reply("Sent once."),
+    )
+    async with peer_of(server) as peer:
+        asked = await peer.say("Send money")
+        assert asked.status.state == WAITING
+        assert 'send_money {"amount": 7}' in said(asked)
+        asked = await peer.say("approve", task=asked.id)
+        assert 'send_money {"amount": 8}' in said(asked)
+        done = await peer.say("reject", task=asked.id)
+        assert said(done) == "Sent once."
+    results = [one["content"] for one in model.requests[-1].messages if one["role"] == "tool"]
+    assert results[0] == "sent 7"
+    assert "did not allow" in results[1]
+
+
 async def test_a_cancelled_task_stops_its_tools(server: Served, model: OpenAIServer) -> None:
     model.add(Reply(calls=(Call("bash", {"command": "sleep 5432"}),)), Reply("Here again."))
     async with peer_of(server) as peer:
@@ -231,6 +251,12 @@ async def test_a_cancelled_task_stops_its_tools(server: Served, model: OpenAISer
             await peer.client.cancel_task(CancelTaskRequest(id=task))
         after = await peer.say("Are you there?", context=context)
         assert said(after) == "Here again."
+        # One that waits can be cancelled as well, and its question is forgotten.
+        model.add(Reply(calls=(Call("ask_human", {"inquire": "Why?"}),)), Reply("Never mind."))
+        asked = await peer.say("Ask", context=context)
+        assert asked.status.state == WAITING
+        await peer.client.cancel_task(CancelTaskRequest(id=asked.id))
+        assert said(await peer.say("Forget it", context=context)) == "Never mind."
 
 
 async def test_failures_are_failures_and_limits_hold(server: Served, model: OpenAIServer) -> None:

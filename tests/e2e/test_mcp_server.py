@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import json
-import shutil
+import os
 import signal
 import subprocess
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
@@ -22,7 +22,7 @@ from mcp.shared.exceptions import MCPError
 from tests.support.cli import OPENMANUS, Cli
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
-from tests.support.servers import Served, gone, served
+from tests.support.servers import Served, bring_money, gone, served
 
 WAITS_S = 30.0
 OFFERED = {
@@ -31,19 +31,6 @@ OFFERED = {
 }  # fmt: skip
 TOKEN = "of-my-own"
 Answering = Callable[[types.ElicitRequestParams], types.ElicitResult]
-
-
-SEND = """
-from openmanus_graph import manus_tool
-@manus_tool(effect="external")
-def send_money(amount: int) -> str:
-    \"\"\"Send money.
-
-    Args:
-        amount: How much.
-    \"\"\"
-    return f"sent {amount}"
-"""
 
 
 @pytest.fixture(scope="module")
@@ -55,16 +42,11 @@ def model() -> Iterator[OpenAIServer]:
 
 @pytest.fixture(scope="module")
 def home(model: OpenAIServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
-    """A command whose tools include one with effects outside, from another package."""
-    root = tmp_path_factory.mktemp("mcp")
-    info = root / "brought" / "brought-1.0.dist-info"
-    info.mkdir(parents=True)
-    (info.parent / "brought.py").write_text(SEND)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: brought\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[openmanus_graph.tools]\nmoney = brought:send_money\n")
-    cli = Cli(root / "cli")
+    """A command whose tools include one with effects outside."""
+    cli = Cli(tmp_path_factory.mktemp("mcp") / "cli")
     cli.use(model.base_url)
-    cli.env |= {"PYTHONPATH": str(info.parent), "OPENMANUS_MCP_TOKEN": TOKEN}
+    cli.env["OPENMANUS_MCP_TOKEN"] = TOKEN
+    bring_money(cli)
     yield cli
     cli.assert_no_key()
 
@@ -215,8 +197,10 @@ def _sleepers(seconds: str) -> list[psutil.Process]:
 
 @pytest.mark.parametrize("how", ["hangs up", "killed", "SIGTERM"])
 def test_nothing_is_left_when_the_client_or_the_server_goes(bare_cli: Cli, how: str) -> None:
+    bring_money(bare_cli)
+    tools = "bash,python_execute,send_money"
     process = subprocess.Popen(
-        [OPENMANUS, "mcp-server", "--tools", "bash,python_execute"],
+        [OPENMANUS, "mcp-server", "--tools", tools, "--policy", "auto"],
         cwd=bare_cli.cwd, env=bare_cli.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
     )  # fmt: skip
     assert process.stdin is not None
@@ -228,6 +212,9 @@ def test_nothing_is_left_when_the_client_or_the_server_goes(bare_cli: Cli, how: 
     python = {"name": "python_execute", "arguments": {"code": "print(1)"}}
     _send(process, id=2, method="tools/call", params=python)
     assert json.loads(process.stdout.readline())["result"]["isError"] is False
+    money = {"name": "send_money", "arguments": {"amount": 1}}  # which prints in the server
+    _send(process, id=9, method="tools/call", params=money)
+    assert json.loads(process.stdout.readline())["id"] == 9
     process.stdin.write(b"this is no JSON\n")
     process.stdin.flush()
     assert json.loads(process.stdout.readline())["error"]["code"] == -32700
@@ -455,24 +442,26 @@ async def test_a_cancelled_task_stops_its_tools(
 
 
 def test_the_official_inspector_lists_and_calls_the_tools(bare_cli: Cli) -> None:
-    npx = shutil.which("npx")
-    assert npx is not None
+    bare_cli.env["OPENMANUS_MCP_TOKEN"] = TOKEN
     config = {"command": OPENMANUS, "args": ["mcp-server"], "env": bare_cli.env}
     bare_cli.write("mcp.json", json.dumps({"mcpServers": {"openmanus": config}}))
-    # The last version that Node 20 runs; it can send no token.
-    inspector = [npx, "--yes", "@modelcontextprotocol/inspector@0.15.0", "--cli"]
+    beside = Path(OPENMANUS).parent
+    environment = {**os.environ, "PATH": f"{beside}{os.pathsep}{os.environ['PATH']}"}
+    inspector = [str(beside / "npx"), "--yes", "@modelcontextprotocol/inspector@2.12.0", "--cli"]
     call = ["--method", "tools/call", "--tool-name", "bash", "--tool-arg", "command=echo inspected"]
 
     def inspect(*args: str) -> Any:
         done = subprocess.run(
-            [*inspector, *args], cwd=bare_cli.cwd, capture_output=True, timeout=200, check=False
-        )
+            [*inspector, *args], cwd=bare_cli.cwd, env=environment, capture_output=True,
+            timeout=200, check=False,
+        )  # fmt: skip
         assert done.returncode == 0, done.stderr.decode()
         return json.loads(done.stdout)
 
     listed = inspect("--config", "mcp.json", "--server", "openmanus", "--method", "tools/list")
     assert {tool["name"] for tool in listed["tools"]} == OFFERED
-    options = ("--transport", "http", "--tools", "bash", "--no-token")
-    with served(bare_cli, "mcp-server", *options) as listening:
-        called = inspect(listening.url, "--transport", "http", *call)
+    options = ("--transport", "http", "--tools", "bash")
+    with served(bare_cli, "mcp-server", *options, token=TOKEN) as listening:
+        header = f"Authorization: Bearer {TOKEN}"
+        called = inspect(listening.url, "--transport", "http", "--header", header, *call)
     assert called["content"] == [{"type": "text", "text": "inspected"}]
