@@ -76,7 +76,7 @@ class Supervised:
         """Those that the server has not answered, the newest last."""
         self._tried, self._changed, self._listed, self._turn = (asyncio.Event() for _ in range(4))
         self._listed.set()
-        self._remembers = False
+        self._remembers = self._called = False
         self._closing = self._mourned = False
         self._task: asyncio.Task[Any] | None = None
         engine.begin(self._live)
@@ -85,8 +85,10 @@ class Supervised:
     async def settled(self) -> None:
         """Wait until it was started, or that failed, and its list of tools is the newest."""
         await self._tried.wait()
-        if self._connection is not None and self.server.command is None and self._remembers:
-            self._stale()  # its own messages come by another way than its answers
+        connection = self._connection
+        if connection is not None and connection.tells_late and self._called:
+            self._called = False
+            self._stale()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LIST_S):
                 await self._listed.wait()
@@ -256,7 +258,7 @@ class Supervised:
     async def _answered(
         self, connection: Connection, call: OpenCall, tool: str, args: dict[str, Any]
     ) -> Any:
-        self._remembers = True
+        self._remembers = self._called = True
 
         async def reported(progress: float, total: float | None, message: str | None) -> None:
             of = "" if total is None else f" of {total:g}"
