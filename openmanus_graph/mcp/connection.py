@@ -54,6 +54,11 @@ class Connection:
     faults: Faults
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
+    @property
+    def tells_late(self) -> bool:
+        """Whether its own messages come by another way than its answers, perhaps after them."""
+        return self.faults.client is not None or self.session.discover_result is not None
+
     async def tools(self) -> list[types.Tool]:
         """Ask for its tools, page by page."""
         found: list[types.Tool] = []

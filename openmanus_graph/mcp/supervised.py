@@ -12,27 +12,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
 from openmanus_graph.browser.engine import Engine
 from openmanus_graph.errors import ToolError
 from openmanus_graph.mcp.announced import Announced, announced, difference, in_known_order
+from openmanus_graph.mcp.calls import Calls
 from openmanus_graph.mcp.connection import Callbacks, Connection, connected
 from openmanus_graph.mcp.failures import Faults, ServerError
 from openmanus_graph.mcp.open_call import Event, OpenCall
-from openmanus_graph.mcp.results import links_of
 from openmanus_graph.state.mcp_server import MCPServer
 
 PAUSES_S = (0.2, 0.5, 1.0, 2.0, 4.0)
 """Before each new start of a server that died; after the last one it is given up."""
 STEADY_S = 30.0
 """A server that lived so long begins again with the first pause."""
-LIST_S, LINK_S, CLOSE_S = 10.0, 10.0, 10.0
-ANSWER_S = 0.2
-"""What a server wrote just before it ended is still read."""
-LINKS = 3
-"""Resources that a result refers to and that are fetched with it."""
+LIST_S, CLOSE_S = 10.0, 10.0
 log = logging.getLogger(__name__)
 
 engine = Engine("openmanus-mcp")
@@ -72,11 +67,10 @@ class Supervised:
         """The run that started it."""
         self._folder, self._family = folder, family
         self._connection: Connection | None = None
-        self._calls: dict[OpenCall, asyncio.Task[Any]] = {}
-        """Those that the server has not answered, the newest last."""
+        self._calls = Calls(self._name, self._stale, self._up_to_date, self._mourn)
         self._tried, self._changed, self._listed, self._turn = (asyncio.Event() for _ in range(4))
         self._listed.set()
-        self._remembers = False
+        self._remembers = self._called = False
         self._closing = self._mourned = False
         self._task: asyncio.Task[Any] | None = None
         engine.begin(self._live)
@@ -85,11 +79,12 @@ class Supervised:
     async def settled(self) -> None:
         """Wait until it was started, or that failed, and its list of tools is the newest."""
         await self._tried.wait()
-        if self._connection is not None and self.server.command is None and self._remembers:
-            self._stale()  # its own messages come by another way than its answers
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LIST_S):
-                await self._listed.wait()
+        connection = self._connection
+        there = connection is not None and not connection.ended.is_set()
+        if connection is not None and there and connection.tells_late and self._called:
+            self._called = False
+            self._stale()
+        await self._up_to_date()
 
     async def turned(self) -> None:
         """Wait until it comes, goes or is given up."""
@@ -159,6 +154,7 @@ class Supervised:
             elif self.state == "up":
                 self._mourn()
             self._remembers = False
+            self._listed.set()
             self._set("down")
             self._tried.set()
             await asyncio.sleep(PAUSES_S[failures])
@@ -166,7 +162,7 @@ class Supervised:
 
     async def _once(self) -> None:
         """Start the server and stay with it to its end. ServerError: it did not start."""
-        callbacks = Callbacks(self._elicit, self._sample, self._stale, self._folder)
+        callbacks = Callbacks(self._calls.elicit, self._calls.sample, self._stale, self._folder)
         faults = Faults(self.server)
         clock = asyncio.timeout(self.server.start_timeout_s)
         try:
@@ -216,7 +212,7 @@ class Supervised:
             watching.cancel()
             over.cancel()
             self._listed.set()
-            await self._cut_off_calls()
+            await self._calls.cut_off()
 
     async def _list(self, connection: Connection) -> None:
         found = announced(self.server, await connection.tools())
@@ -228,61 +224,21 @@ class Supervised:
         if said and known_before:
             self._tell(f"{self._name} has changed its tools ({'; '.join(said)}).", "info")
 
-    async def _cut_off_calls(self) -> None:
-        """End the calls that a lost connection leaves without an answer."""
-        if self._calls:
-            await asyncio.sleep(ANSWER_S)
-        for task in self._calls.values():
-            task.cancel()
-
     async def _call(self, call: OpenCall, tool: str, args: dict[str, Any]) -> None:
-        connection: Connection | None = None
         try:
             connection = await self._reached()
-            task = asyncio.current_task()
-            assert task is not None
-            self._calls[call] = task
-            call.put(Event("done", await self._answered(connection, call, tool, args)))
-        except asyncio.CancelledError:
-            died = connection is not None and connection.ended.is_set()
-            error = self._died() if died else ToolError(f"The call of {tool} was cancelled.")
+        except ToolError as error:
             call.put(Event("done", error=error))
-            raise
-        except Exception as error:  # noqa: BLE001  # it is told where the call is followed
-            call.put(Event("done", error=error))
-        finally:
-            self._calls.pop(call, None)
+            return
+        self._remembers = self._called = True
+        await self._calls.see_through(call, connection, tool, args)
 
-    async def _answered(
-        self, connection: Connection, call: OpenCall, tool: str, args: dict[str, Any]
-    ) -> Any:
-        self._remembers = True
-
-        async def reported(progress: float, total: float | None, message: str | None) -> None:
-            of = "" if total is None else f" of {total:g}"
-            call.put(Event("progress", f"{progress:g}{of}{f': {message}' if message else ''}"))
-
-        if connection.faults.client is not None:
-            connection.faults.client.fault = None
-        try:
-            result = await connection.call(tool, args, reported)
-        except MCPError as error:
-            raise self._failed(tool, error, connection) from error
-        for _ in range(3):
-            await asyncio.sleep(0)  # what it announced before it answered is heard first
-        if not self._listed.is_set():
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LIST_S):
-                    await self._listed.wait()
-        return result, await self._linked(connection, result)
-
-    async def _linked(self, connection: Connection, result: Any) -> list[Any]:
-        found: list[Any] = []
-        for uri in links_of(result)[:LINKS]:
-            with contextlib.suppress(MCPError, TimeoutError, ValueError):
-                async with asyncio.timeout(LINK_S):
-                    found += await connection.read(uri)
-        return found
+    async def _up_to_date(self) -> None:
+        if self._listed.is_set():
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LIST_S):
+                await self._listed.wait()
 
     async def _reached(self) -> Connection:
         """Return the connection, once the server is there. ToolError: it will not be."""
@@ -295,16 +251,6 @@ class Supervised:
             await self.turned()
         return self._connection
 
-    def _failed(self, tool: str, error: MCPError, connection: Connection) -> ToolError:
-        gone = error.code == types.CONNECTION_CLOSED or "Session terminated" in str(error)
-        client = connection.faults.client
-        if gone or (client is not None and client.fault is not None):
-            connection.ended.set()
-            return self._died()
-        if error.code in (types.METHOD_NOT_FOUND, types.INVALID_PARAMS):
-            self._stale()  # perhaps it has other tools now
-        return ToolError(f"{tool} failed: {self._name} answered with an error: {error}.")
-
     def _mourn(self) -> None:
         """Tell that the server is gone, once."""
         if not self._mourned:
@@ -313,30 +259,6 @@ class Supervised:
                 f"{self._name} ended unexpectedly. It is started again; what it kept in memory "
                 "may be lost."
             )
-
-    def _died(self) -> ToolError:
-        self._mourn()
-        return ToolError(
-            f"{self._name} ended, or its connection was lost, while the call ran. The call may "
-            "have taken effect in part or in full: look before you repeat it."
-        )
-
-    async def _elicit(self, params: Any) -> types.ElicitResult:
-        answer = await self._asked("ask", params)
-        return answer or types.ElicitResult(action="cancel")
-
-    async def _sample(self, params: Any) -> types.CreateMessageResult | types.ErrorData:
-        answer = await self._asked("sample", params)
-        nobody = types.ErrorData(code=types.INVALID_REQUEST, message="No call is open for that.")
-        return answer or nobody
-
-    async def _asked(self, kind: Literal["ask", "sample"], params: Any) -> Any:
-        """Have the newest open call answer; None when there is none."""
-        if not self._calls:
-            return None
-        event = Event(kind, params)
-        list(self._calls)[-1].put(event)
-        return await asyncio.wrap_future(event.answer)
 
     def _stale(self) -> None:
         self._listed.clear()
