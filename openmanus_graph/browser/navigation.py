@@ -22,6 +22,7 @@ _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:(?!\d+(/|$))")
 _BARE = re.compile(
     r"(//)?(?P<host>[^\s/?#:@\[\]]+|\[[0-9a-fA-F:.]+\])(:(?P<port>\d{1,5}))?([/?#].*)?"
 )
+_INTERRUPTED = "interrupted by another navigation"
 _SHOWN_URL = 200
 _WITHOUT_PAGE = (204, 205)
 _WHY = {
@@ -132,8 +133,11 @@ async def _opened(tab: Tab, address: str) -> None:
             await tab.page.goto(address, wait_until="commit", timeout=ANSWER_S * 1000)
             return
         except Error as error:
-            if last or "interrupted by another navigation" not in error.message:
+            if last or _INTERRUPTED not in error.message:
                 raise
+            if f'{_INTERRUPTED} to "{address}"' in error.message:  # by the try before
+                await tab.page.wait_for_url(address, wait_until="commit", timeout=ANSWER_S * 1000)
+                return
 
 
 async def stop_loading(tab: Tab) -> None:
