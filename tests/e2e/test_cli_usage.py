@@ -122,7 +122,19 @@ def test_a_local_server_is_found_without_any_configuration(bare_cli: Cli) -> Non
     assert "['llama3.2:3b']" in done.stderr
 
 
-COMMANDS = ("run", "chat", "resume", "threads", "show", "export", "demo", "doctor", "trust")
+COMMANDS = (
+    "run",
+    "chat",
+    "resume",
+    "threads",
+    "show",
+    "export",
+    "demo",
+    "doctor",
+    "trust",
+    "tell",
+    "fork",
+)
 
 
 def test_help_is_quick_and_imports_no_langgraph(bare_cli: Cli) -> None:
