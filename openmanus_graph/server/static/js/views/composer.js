@@ -141,7 +141,8 @@ export function createComposer(actions) {
       label.textContent = name;
       send.querySelector("span").textContent = verb;
       details.hidden = mode === "steer";
-      form.hidden = status === "waiting" && !message.value.trim();
+      const elsewhere = session?.info?.startable === false;
+      form.hidden = elsewhere || (status === "waiting" && !message.value.trim());
       if (model) drawResume(model);
       else {
         drawn = "";
