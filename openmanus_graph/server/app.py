@@ -22,7 +22,7 @@ from openmanus_graph.server import (
 from openmanus_graph.server.admission import Refused
 from openmanus_graph.server.guard import Guard
 from openmanus_graph.server.recorder import Recorder
-from openmanus_graph.server.restore import restore_threads
+from openmanus_graph.server.restore import restore_threads, tell_questions
 from openmanus_graph.server.runs import stop_all_runs
 from openmanus_graph.server.store import open_store
 from openmanus_graph.server.token import server_token
@@ -37,8 +37,8 @@ async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
     await asyncio.to_thread(server_token)
     store = await open_store()
     watch(Recorder(store))
-    await restore_threads(store)
-    warming = asyncio.create_task(warm_up())
+    others = await restore_threads(store)
+    later = [asyncio.create_task(warm_up()), asyncio.create_task(tell_questions(others))]
     with store.journal.ended_by_signals():
         try:
             yield
@@ -46,7 +46,8 @@ async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
             await stop_all_runs(store)
             await store.journal.close()
             await asyncio.to_thread(close_all)
-            warming.cancel()
+            for task in later:
+                task.cancel()
 
 
 async def warm_up() -> None:

@@ -15,6 +15,10 @@ from openmanus_graph.persistence.threads import Thread
 from openmanus_graph.server.store import Store, state_of
 from openmanus_graph.server.threads import is_startable
 
+TOLD_AT_ONCE = 20
+Restored = list[tuple[Thread, dict[str, Any]]]
+"""Threads, and what the server keeps of them."""
+
 
 def ignore_pickles() -> None:
     """Keep the in-memory server from loading what lies in the working folder."""
@@ -24,23 +28,37 @@ def ignore_pickles() -> None:
         database.GLOBAL_STORE.flag = "n"
 
 
-async def restore_threads(store: Store) -> None:
-    """Tell the server of every thread that it can run."""
+async def restore_threads(store: Store) -> Restored:
+    """Tell the server of every thread that it can run.
+
+    Returns:
+        Threads whose questions it has not been told yet: reading all of them would take long.
+    """
     try:
         from langgraph_runtime_inmem import database
     except ImportError:
-        return
+        return []
+    waiting: Restored = []
     memory: dict[str, list[dict[str, Any]]] = cast("Any", database).GLOBAL_STORE
     known = memory["threads"]
     there = {str(thread["thread_id"]) for thread in known}
     for thread in await asyncio.to_thread(store.threads.all):
         if is_startable(thread.id) and thread.id not in there:
-            known.append(await _entry(thread))
+            known.append(_entry(thread))
+            if thread.status == "waiting":
+                waiting.append((thread, known[-1]))
+    await tell_questions(waiting[:TOLD_AT_ONCE])
+    return waiting[TOLD_AT_ONCE:]
 
 
-async def _entry(thread: Thread) -> dict[str, Any]:
-    """Return what the server keeps of a thread, with the questions that wait for an answer."""
-    waiting = await _interrupts(thread) if thread.status == "waiting" else {}
+async def tell_questions(waiting: Restored) -> None:
+    """Tell the server what these threads ask."""
+    for thread, entry in waiting:
+        entry["interrupts"] = await _interrupts(thread)
+
+
+def _entry(thread: Thread) -> dict[str, Any]:
+    """Return what the server keeps of a thread."""
     return {
         "thread_id": uuid.UUID(thread.id),
         "created_at": _moment(thread.created),
@@ -50,7 +68,7 @@ async def _entry(thread: Thread) -> dict[str, Any]:
         "status": "interrupted" if thread.status in ("waiting", "running") else "idle",
         "config": {},
         "values": None,
-        "interrupts": waiting,
+        "interrupts": {},
     }
 
 

@@ -1,8 +1,10 @@
 """What outlives a reload, a second tab and the server's death; and very much on one page."""
 
 import json
+import os
 import re
 import signal
+import subprocess
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
+from tests.support.cli import OPENMANUS
 from tests.support.openai_script import Call, Reply
 from tests.support.page import SCROLLED, Desk, Tab, desk
 from tests.support.past import LONG, MANY_EVENTS, write_past
@@ -125,6 +128,17 @@ def test_what_is_wrong_is_said_plainly(at: Desk, tab: Tab) -> None:
     expect(form).to_be_hidden()
     expect(stranger.page.locator("#agent option").first).to_be_attached()
     stranger.close()
+
+
+def test_a_thread_of_the_terminal_is_shown_and_goes_on_there(at: Desk, tab: Tab) -> None:
+    at.model.add(Reply(text="From the terminal."))
+    env = {**os.environ, **at.served.env, "OPENMANUS_HOME": str(at.served.home)}
+    command = [OPENMANUS, "run", "Begin here", "--thread", "mine", "--quiet"]
+    subprocess.run(command, cwd=at.served.folder, env=env, check=True, capture_output=True)
+    tab.open("mine")
+    tab.sees("From the terminal.")
+    expect(tab.page.get_by_text("openmanus resume mine")).to_be_visible()
+    expect(tab.page.get_by_role("textbox", name="Next message")).to_be_hidden()
 
 
 def test_a_thousand_threads_are_listed_as_far_as_one_scrolls(at: Desk, tab: Tab) -> None:

@@ -49,7 +49,7 @@ async function openFile(path) {
 const timeline = createTimeline({
   fileAddress,
   openFile,
-  canGoBack: () => session !== null && session.model.status !== "running",
+  canGoBack: () => session !== null && session.model.status !== "running" && session.info?.startable !== false,
   goBack: (row) => history.goBack(row).catch(problem),
 });
 
@@ -134,8 +134,9 @@ const welcome = createWelcome((text, agent) => {
   composer.message.focus();
 });
 const trouble = h("div.banner.bad", { role: "alert", hidden: true });
+const elsewhere = h("div.banner", { role: "status", hidden: true });
 const main = h("main", { id: "run", tabIndex: -1, aria: { labelledby: "title" } },
-  header.element, header.banner, trouble, welcome.element, timeline.element, approvals.element, composer.element, welcome.examples);
+  header.element, header.banner, elsewhere, trouble, welcome.element, timeline.element, approvals.element, composer.element, welcome.examples);
 const frame = createFrame({ threads, main, panel, onDrop: (dropped) => uploads.add(dropped) });
 const tokenForm = createTokenForm(async (token) => {
   api.keepToken(token);
@@ -170,7 +171,10 @@ function openThread(id, { push = true } = {}) {
     onEvents: (events) => announcer.events(events),
     onChange: () => {
       if (opened.info !== shownInfo) {
-        if (!shownInfo) composer.use(opened.info);
+        if (!shownInfo) {
+          composer.use(opened.info);
+          timeline.refresh();
+        }
         shownInfo = opened.info;
       }
       draw();
@@ -202,6 +206,7 @@ function draw() {
   timeline.element.hidden = session === null;
   header.show(session, options?.defaults ?? {});
   header.connection(session);
+  drawElsewhere(session?.info);
   approvals.show(model?.questions ?? new Map());
   const wrote = composer.element.contains(document.activeElement);
   composer.show(session);
@@ -222,6 +227,14 @@ function draw() {
   const planned = model.plan.length > 0;
   if (planned !== planShown) panel.select(planned ? "plan" : "files");
   planShown = planned;
+}
+
+/** A thread of the terminal's is shown, but goes on there. */
+function drawElsewhere(info) {
+  const words = info?.startable === false ? `This thread goes on in the terminal: openmanus resume ${info.id}`
+    : info?.held_by ? "Another process works on this thread just now; it is shown here as it goes on." : "";
+  elsewhere.hidden = !words;
+  elsewhere.textContent = words;
 }
 
 function route() {

@@ -4,7 +4,18 @@ import * as api from "./api.js";
 import { apply, newModel } from "./reducer.js";
 import { follow } from "./stream.js";
 
-const HIDDEN_MS = 60_000;
+const HIDDEN_MS = 10_000;
+const TABS_CONNECTED = 4;
+const TAB = "openmanus_tab";
+
+// Held for as long as this tab lives, so that tabs can be counted.
+navigator.locks?.request(TAB, { mode: "shared" }, () => new Promise(() => {}));
+
+async function areManyTabs() {
+  if (!navigator.locks) return true; // cannot be counted: then rather save
+  const { held } = await navigator.locks.query();
+  return held.filter((lock) => lock.name === TAB).length > TABS_CONNECTED;
+}
 
 /**
  * Open a thread.
@@ -73,14 +84,16 @@ export function openSession(id, { onChange, onEvents }) {
     connection ??= follow((seq, signal) => api.openEvents(id, seq, signal), listener, session.model.seq);
   };
 
-  // A browser opens six connections to a server at most: tabs that nobody sees give theirs back.
+  // A browser opens six connections to a server at most: where there are many tabs, those that
+  // nobody sees give theirs back.
   const visibility = () => {
     clearTimeout(asleep);
     if (!document.hidden) {
       connect();
       return;
     }
-    asleep = setTimeout(() => {
+    asleep = setTimeout(async () => {
+      if (!(await areManyTabs()) || !document.hidden) return;
       connection?.close();
       connection = null;
     }, HIDDEN_MS);

@@ -49,8 +49,10 @@ export function statusSentence(status, reason) {
   return [statusWord(status), statusReason(status, reason)].filter(Boolean).join(": ");
 }
 
-/** What is to be raised so that a run that met this limit can go on. */
-export function limitField(reason) {
+/** What is to be raised so that a run that met its limit can go on. */
+export function limitField(reason, usage, limits) {
+  const tokens = limits?.max_total_tokens;
+  if (reason === "budget" && tokens && usage.input_tokens + usage.output_tokens >= tokens) return "max_total_tokens";
   return { max_steps: "max_steps", budget: "max_cost_usd", timeout: "timeout_s" }[reason] ?? null;
 }
 

@@ -5,7 +5,7 @@ import { bytes } from "../format.js";
 import { limitField, statusSentence } from "../words.js";
 import { createOptions } from "./options.js";
 
-const RAISED = { max_steps: "steps", max_cost_usd: "dollars", timeout_s: "seconds" };
+const RAISED = { max_steps: "steps", max_cost_usd: "dollars", max_total_tokens: "tokens", timeout_s: "seconds" };
 
 /**
  * Build the composer.
@@ -102,7 +102,7 @@ export function createComposer(actions) {
     drawn = key;
     again.hidden = !resumable;
     if (!resumable) return;
-    const name = limitField(model.stopReason);
+    const name = limitField(model.stopReason, model.usage, model.run?.options);
     const used = name && currentLimit(name, model);
     const input = name && h("input", { type: "number", min: "0", step: "any", value: String(used * 2 || "") });
     const go = () => attempt(() => actions.resume({ ...options.values(), ...(name && input.value ? { [name]: Number(input.value) } : {}) }));
@@ -141,7 +141,8 @@ export function createComposer(actions) {
       label.textContent = name;
       send.querySelector("span").textContent = verb;
       details.hidden = mode === "steer";
-      form.hidden = status === "waiting" && !message.value.trim();
+      const elsewhere = session?.info?.startable === false;
+      form.hidden = elsewhere || (status === "waiting" && !message.value.trim());
       if (model) drawResume(model);
       else {
         drawn = "";

@@ -22,7 +22,7 @@ export function updateRow(element, row, context) {
   element.classList.toggle("nested", row.ns !== "");
   const [label, ...children] = (KINDS[row.kind] ?? unknown)(row, context);
   element.setAttribute("aria-label", row.dropped ? `${label}, taken back` : label);
-  fill(element, row.ns && h("span.ns", { title: "Step of the plan" }, row.ns), ...children);
+  fill(element, row.ns && h("span.ns", { title: `Step of the plan: ${row.ns}` }, row.ns), ...children);
 }
 
 const unknown = () => [""];
