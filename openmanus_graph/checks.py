@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from langchain_core.messages import AIMessage, HumanMessage
 
@@ -27,6 +28,12 @@ from openmanus_graph.tools.verdict import verdict
 from openmanus_graph.workspace import Workspace
 
 FILE, COMMAND = "file:", "command:"
+_COMMAND = re.compile(rf"{COMMAND}|shell:|\$ ", re.IGNORECASE)
+_SHELL = re.compile(r"(test -[a-z] |\[\[? |! ).+|.+ (&&|\|\|) .+", re.DOTALL)
+_PATH = re.compile(
+    r"((the )?file )?[\"'`]?(?P<path>[\w./-]*(\w/|\.)[\w-]+)[\"'`]?( (must )?exists?)?\.?",
+    re.IGNORECASE,
+)
 _QUOTES = " `\"'"
 OUTPUT_CHARS = 1500
 EVIDENCE_CHARS = 12_000
@@ -51,20 +58,36 @@ async def check_job(job: Job, state: PlanningState, session: Session, emit: Emit
     """
     if job["outcome"] != "succeeded":
         return Finding(job["result"], no_usage())
-    wanted = _unquoted(job["done_when"])
-    if wanted.lower().startswith(FILE):
-        name = wanted[len(FILE) :].strip(_QUOTES)
-        return Finding(await asyncio.to_thread(_file_problem, name, session), no_usage())
-    if wanted.lower().startswith(COMMAND):
-        command = _unquoted(wanted[len(COMMAND) :].strip())
-        return Finding(await _command_problem(command, job, state, session, emit), no_usage())
+    kind, wanted = read_check(job["done_when"])
+    if kind == "file":
+        return Finding(await asyncio.to_thread(_file_problem, wanted, session), no_usage())
+    if kind == "command":
+        return Finding(await _command_problem(wanted, job, state, session, emit), no_usage())
     if wanted:
         return await _asked(job, state, session, emit)
     return Finding(None, no_usage())
 
 
+def read_check(done_when: str) -> tuple[Literal["file", "command", "question"], str]:
+    """Say what kind of check a text is, and what it looks at.
+
+    `file:` and `command:` are what planners are asked to write; a bare path, and what can only be
+    a shell command, are taken for what they are.
+    """
+    text = _unquoted(done_when)
+    if text.lower().startswith(FILE):
+        return "file", text[len(FILE) :].strip(_QUOTES)
+    if named := _COMMAND.match(text):
+        return "command", _unquoted(text[named.end() :].strip())
+    if path := _PATH.fullmatch(text):
+        return "file", path["path"]
+    quoted = text != done_when.strip()
+    return ("command" if quoted or _SHELL.fullmatch(text) else "question"), text
+
+
 def _unquoted(text: str) -> str:
     """Take a text out of the backticks that a model put around it: a shell would run them."""
+    text = text.strip()
     whole = len(text) > 1 and text[0] == text[-1] == "`" and text.count("`") == 2
     return text[1:-1].strip() if whole else text
 
