@@ -3,9 +3,9 @@
 import asyncio
 import time
 from collections.abc import Awaitable
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from langgraph.runtime import get_runtime
+from langgraph.runtime import Runtime, get_runtime
 
 GRACE_S = 5.0
 """What a call that changes nothing may still take once the run was told to stop."""
@@ -19,7 +19,7 @@ class RunStopping(Exception):  # an event, not a fault
 
 
 async def unless_stopped(work: Awaitable[T], *, pure: bool) -> T:
-    """Wait for a call in a node; what changes nothing can be made again by the run that goes on.
+    """Wait for a call; what changes nothing can be made again by the run that goes on.
 
     Raises:
         RunStopping: It was given up.
@@ -27,14 +27,21 @@ async def unless_stopped(work: Awaitable[T], *, pure: bool) -> T:
     if not pure:
         return await work
     call = asyncio.ensure_future(work)
-    ends = None
+    ends, runtime = None, _runtime()
     try:
         while not call.done():
             await asyncio.wait({call}, timeout=_LOOK_S)
-            if ends is None and get_runtime().drain_requested:
+            if ends is None and runtime is not None and runtime.drain_requested:
                 ends = time.monotonic() + GRACE_S
             if ends is not None and time.monotonic() > ends and not call.done():
                 raise RunStopping
     finally:
         call.cancel()
     return call.result()
+
+
+def _runtime() -> Runtime[Any] | None:
+    try:
+        return get_runtime()
+    except RuntimeError:
+        return None  # a call by itself, without a run
