@@ -3,8 +3,11 @@
 `"graphs": {"mine": "openmanus_graph.graphs.registered:mine"}`. Their runs are seen as ours are.
 """
 
+from langgraph.pregel import Pregel
+
 from openmanus_graph.agents import brought_agents
 from openmanus_graph.registry import SessionKeeper
 
 for name, graph in brought_agents().items():
-    globals()[name] = graph.with_config(callbacks=[SessionKeeper()])
+    if isinstance(graph, Pregel):
+        globals()[name] = graph.with_config(callbacks=[SessionKeeper()])

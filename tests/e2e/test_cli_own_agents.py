@@ -90,4 +90,4 @@ def test_they_are_agents_executors_and_graphs_of_a_server(cli: Cli, model: OpenA
     shown = subprocess.run(
         [sys.executable, "-c", code], env=cli.env, capture_output=True, text=True, check=True
     )
-    assert shown.stdout.strip() == "['crew-2', 'nonsense-2', 'sommelier-2']"
+    assert shown.stdout.strip() == "['crew-2', 'sommelier-2']"
