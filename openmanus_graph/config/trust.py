@@ -149,7 +149,7 @@ def _read() -> dict[str, dict[str, str]]:
 
 def _name(folder: Path, layer: Layer) -> str:
     """Name a file within its folder: there may be two `mcp.json`."""
-    return layer.path.relative_to(folder).as_posix()
+    return layer.path.absolute().relative_to(folder).as_posix()
 
 
 def _digest(settings: dict[str, Any]) -> str:

@@ -32,7 +32,7 @@ def run_in_child(
     *,
     what: str,
     reserves: bool = False,
-    timeout_s: float = TIMEOUT_S,
+    timeout_s: float | None = None,
 ) -> Any:
     """Call a function in a child with the opened file and a request; return what it returns.
 
@@ -44,25 +44,26 @@ def run_in_child(
         request: JSON values.
         what: Names the thing in errors, such as "The pdf parser".
         reserves: The function needs a library that reserves far more addresses than it uses.
-        timeout_s: By the clock on the wall; CPU time is limited beside it.
+        timeout_s: By the clock on the wall, `TIMEOUT_S` if left out; CPU time is limited beside it.
 
     Raises:
         ToolError: The function raised one, or the child came to no good end.
     """
     package = str(Path(__file__).parents[2])
     path = [entry for entry in sys.path if entry and entry != package]
+    limit_s = timeout_s or TIMEOUT_S
     limits = {"RLIMIT_DATA" if reserves else "RLIMIT_AS": _MEMORY_BYTES, "RLIMIT_CPU": TIMEOUT_S}
     arguments = [json.dumps([*path, package]), entry, json.dumps(request), json.dumps(limits)]
     command = [sys.executable, "-I", "-X", "utf8", "-W", "ignore", "-c", _START, *arguments]
     file.seek(0)
     try:
         child = subprocess.run(
-            command, stdin=file, capture_output=True, timeout=timeout_s, check=False, cwd="/",
+            command, stdin=file, capture_output=True, timeout=limit_s, check=False, cwd="/",
             env={key: os.environ[key] for key in ("LD_LIBRARY_PATH",) if key in os.environ},
         )  # fmt: skip
     except subprocess.TimeoutExpired as error:
         raise ToolError(
-            f"{what} took longer than {timeout_s:g} seconds. Take less, or use python_execute."
+            f"{what} took longer than {limit_s:g} seconds. Take less, or use python_execute."
         ) from error
     if child.returncode:
         reason = child.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2][:300]
