@@ -12,6 +12,8 @@ from openmanus_graph.state.reducers import no_usage
 
 SHOWN_CHARS = 2000
 """Of one output; the rest is in the conversation."""
+LINE_CHARS = 80
+"""Of a call's arguments beside its name."""
 _MARKS: Mapping[str, str] = {str(status): mark for status, mark in MARKS.items()}
 
 Block = dict[str, Any]
@@ -178,10 +180,12 @@ def _text_html(text: str) -> str:
 
 def _call_html(call: Block) -> str:
     done = f"{'✓' if call['ok'] else '✗'} {call['seconds']:.1f} s" if "ok" in call else "…"
-    shown = f"{_short(_json(call.get('args', {})))}\n\n{_short(call.get('output', ''))}"
+    args = call.get("args", {})
+    line = _small(escape(_short(_json(args), LINE_CHARS)))
+    shown = f"{_short(_json(args, indent=1))}\n\n{_short(call.get('output', ''))}"
     return (
         f'<details style="margin:2px 0"><summary><code>{escape(call.get("tool", ""))}</code> '
-        f'{_small(done)}</summary><pre style="white-space:pre-wrap;margin:2px 12px">'
+        f'{_small(done)} {line}</summary><pre style="white-space:pre-wrap;margin:2px 12px">'
         f"{escape(shown)}</pre></details>"
     )
 
@@ -195,9 +199,9 @@ def _small(html: str) -> str:
     return f'<small style="opacity:.7">{html}</small>'
 
 
-def _json(args: Any) -> str:
-    return json.dumps(args, ensure_ascii=False, indent=1, default=str)
+def _json(args: Any, indent: int | None = None) -> str:
+    return json.dumps(args, ensure_ascii=False, indent=indent, default=str)
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]} …"
+def _short(text: str, chars: int = SHOWN_CHARS) -> str:
+    return text if len(text) <= chars else f"{text[:chars]} …"

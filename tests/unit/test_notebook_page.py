@@ -13,7 +13,12 @@ from openmanus_graph.notebook.page import (
 )
 
 EVIL = "<script>alert(1)</script><img src=x onerror='alert(2)'>\"&"
-PLAN_STEP = {"id": "a", "executor": "manus", "depends_on": [], "status": "in_progress"}
+PLAN_STEP: dict[str, Any] = {
+    "id": "a",
+    "executor": "manus",
+    "depends_on": [],
+    "status": "in_progress",
+}
 
 
 def page_of(*events: dict[str, Any]) -> str:
@@ -24,8 +29,8 @@ def page_of(*events: dict[str, Any]) -> str:
 
 
 def think(text: str, step: int = 1, **more: Any) -> list[dict[str, Any]]:
-    end = {"type": "think_end", "step": step, "text": text, "tool_calls": [], **more}
-    return [{"type": "think_start", "step": step, **more}, end]
+    reply = {"type": "think_end", "step": step, "text": text}
+    return [{"type": "think_start", "step": step, **more}, reply | more]
 
 
 def token(text: str, **more: Any) -> dict[str, Any]:
@@ -105,9 +110,17 @@ def test_a_long_output_is_cut_and_a_short_one_is_whole() -> None:
     assert f"{cut[:-1]} …" in shown
 
 
+def test_calls_of_one_tool_are_told_apart_by_their_arguments() -> None:
+    shown = page_of({**start("1"), "args": {"order": 17}}, {**start("2"), "args": {"order": 18}})
+    beginnings = [part.partition("</summary>")[0] for part in shown.split("<summary>")[1:]]
+    assert ["17" in beginnings[0], "18" in beginnings[1]] == [True, True]
+
+
 def test_long_arguments_are_cut() -> None:
     code = "z" * (3 * SHOWN_CHARS)
-    assert len(page_of({**start(), "args": {"code": code}})) < 2 * SHOWN_CHARS
+    shown = page_of({**start(), "args": {"code": code}})
+    assert len(shown) < 2 * SHOWN_CHARS
+    assert shown.index("</summary>") < 500
     waiting = question_html({"question": "?", "calls": [{"tool": "bash", "args": {"c": code}}]})
     assert len(waiting) < 2 * SHOWN_CHARS
 
