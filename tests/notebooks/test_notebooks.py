@@ -25,22 +25,23 @@ SHOWN = {
     "03_planning_and_charts": (
         "create_plan",
         "3 of 3 completed",
-        "data_analysis · ",
-        "manus · after weather, days",
-        "r = 0.88",
-        "visualization/Warm_days_bring_rides.png",
-        "data:image/png;base64,",
-        "58 rides more than one of the week",
+        *("depend on the temperature?", "data_analysis · ", "I look at the temp", "r = 0.88"),
+        *("between the days of the week?", "data_analysis · ", "I look at the days", "Sat  243.0"),
+        *("manus · after weather, days", "python_execute", "58 rides more than one of the week"),
+        *("data:image/png;base64,", "visualization/Warm_days_bring_rides.png"),
+        *("data:image/png;base64,", "visualization/Weekends_bring_more.png"),
+        "the weather more",
         "- [x] 2. Write summary.md",
     ),
     "04_your_own_tool_and_agent": ("There are: blue mug", "3 teapots", "sold out"),
     "05_approvals": (
-        'Waiting: Allow refund?\n<code>refund</code> {\n "order": 19',
+        'Waiting: Allow refund?\n<code>refund</code> {"order": 19, "euros": 25}',
+        "</div>{}",
         "'allowed_decisions': ['approve', 'edit', 'reject', 'respond']",
         "90 euros of order 18 were paid back.",
         "Order 19 was never paid.",
         "A rule of the policy forbids it",
-        "{}",
+        "The policy forbids refunds of order 18.",
     ),
     "06_resume_and_going_back": ("stopped (max_steps)", "smallest is 21", "largest number", "739"),
     "07_embedding": ("Dear customer", "397.8", "tool_end python_execute", "result.txt"),
@@ -48,11 +49,11 @@ SHOWN = {
         "mcp_library_server_reserve_book (external)",
         "shelf 4",
         "lent until Friday",
-        "['mcp_library_find_book', 'mcp_library_find_book']",
         "finished (answer)",
+        "['mcp_library_find_book', 'mcp_library_find_book']",
     ),
 }
-"""What a reader sees in each; the tools that print it really ran."""
+"""What a reader sees in each, in this order; the tools that print it really ran."""
 
 
 def read(name: str) -> Any:
@@ -81,7 +82,10 @@ def test_a_notebook_runs_from_top_to_bottom(
         book, timeout=60, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
     ).execute()
     shown = unescape("".join(map(text_of, book.cells)))
-    assert [words for words in SHOWN[name] if words not in shown] == []
+    at = 0
+    for words in SHOWN[name]:
+        assert words in shown[at:]
+        at = shown.index(words, at) + len(words)
 
 
 @pytest.mark.parametrize("name", NAMES)
