@@ -21,7 +21,6 @@ from openmanus_graph.cli.bill import read_bill
 from openmanus_graph.cli.failures import ToldError, complaint_of, is_storage_fault
 from openmanus_graph.cli.lock import hold_thread
 from openmanus_graph.cli.signals import Signals
-from openmanus_graph.cli.sources import Sources
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.config.resolve import openmanus_home
 from openmanus_graph.errors import ConfigError
@@ -34,6 +33,7 @@ from openmanus_graph.persistence.threads import Threads
 from openmanus_graph.registry import open_session
 from openmanus_graph.sandbox.choose import choose_sandbox
 from openmanus_graph.settings import Settings
+from openmanus_graph.sources import Sources
 from openmanus_graph.state.context import Context
 
 EXIT_CODES = {"finished": 0, "failed": 1, "stopped": 3, "waiting": 4, "cancelled": 130}

@@ -2,91 +2,97 @@
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
+from openmanus_graph.plans import MARKS
 from openmanus_graph.state.reducers import no_usage
 
-MARKS = {"not_started": "[ ]", "in_progress": "[→]", "completed": "[✓]", "blocked": "[!]"}
 SHOWN_CHARS = 2000
 """Of one output; the rest is in the conversation."""
+LINE_CHARS = 80
+"""Of a call's arguments beside its name."""
+_MARKS: Mapping[str, str] = {str(status): mark for status, mark in MARKS.items()}
+
+Block = dict[str, Any]
 
 
 @dataclass
 class RunPage:
     """Collects events and renders them."""
 
-    blocks: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    """Each with a `kind`: text, call, notice."""
-    plan: list[Mapping[str, Any]] = field(default_factory=list[Mapping[str, Any]])
+    blocks: list[Block] = field(default_factory=list[Block])
+    """Each with a `kind` (text, call, notice, plan) and the `plan_step` it is of, or ""."""
 
     def add(self, event: Mapping[str, Any]) -> None:
-        """Take in one event of the graph."""
+        """Take in one event of the graph, with the `plan_step` that it comes from."""
+        place = str(event.get("plan_step", ""))
         match event["type"]:
             case "think_start":
-                self._drop_void(event)
-                self.blocks.append({"kind": "text", "text": "", "step": _place(event)})
+                self._drop_void(place, event["step"])
+                self._append("text", place, text="", step=event["step"])
             case "token":
-                self._thought(event)["text"] += event["text"]
+                self._thought(place)["text"] += event["text"]
             case "think_end":
-                self._thought(event).update(text=event["text"], done=True)
-            case "tool_start":
-                self.blocks.append({"kind": "call", **event})
-            case "tool_end":
-                self._call(event["call_id"]).update(event)
+                self._thought(place).update(text=event["text"], done=True)
+            case "tool_start" | "tool_end":
+                self._call(place, event["call_id"]).update(event)
             case "notice" if event["level"] != "info":
-                self.blocks.append({"kind": "notice", "text": event["text"]})
+                self._append("notice", place, text=event["text"])
             case "plan":
-                self.plan = event["steps"]
+                self._plan(place).update(event)
             case _:
                 pass
 
     def leave_out(self, answer: str) -> None:
         """Take out the text that is shown as the answer, if it came last."""
-        if self.blocks and self.blocks[-1].get("text") == answer:
+        last = self.blocks[-1] if self.blocks else {}
+        if (last.get("kind"), last.get("plan_step"), last.get("text")) == ("text", "", answer):
             self.blocks.pop()
 
     def html(self) -> str:
-        """Render what there is."""
-        parts = [self._plan_html()] if self.plan else []
-        parts += [_RENDERERS[block["kind"]](block) for block in self.blocks]
+        """Render what there is: the blocks of a plan's step stand under that step."""
+        inside: dict[str, list[Block]] = {}
+        for block in self.blocks:
+            inside.setdefault(block["plan_step"], []).append(block)
+        parts = list(_rendered("", inside))
+        for place in list(inside):  # of steps that no plan holds any more
+            parts += [_small(escape(place)), *_rendered(place, inside)] if place in inside else []
         return f'<div style="font-size:13px;line-height:1.45">{"".join(parts)}</div>'
 
-    def _drop_void(self, event: Mapping[str, Any]) -> None:
+    def _append(self, kind: str, place: str, **fields: Any) -> Block:
+        block: Block = {"kind": kind, "plan_step": place, **fields}
+        self.blocks.append(block)
+        return block
+
+    def _find(self, kind: str, place: str) -> Iterator[Block]:
+        """Yield the blocks of a kind in a place, the newest first."""
+        for block in reversed(self.blocks):
+            if block["kind"] == kind and block["plan_step"] == place:
+                yield block
+
+    def _drop_void(self, place: str, step: int) -> None:
         """Tokens of a step that is asked for again are void."""
-        place = _place(event)
-        self.blocks = [
-            block for block in self.blocks if block.get("step") != place or block.get("done")
-        ]
+        void = [id(block) for block in self._open_thoughts(place) if block.get("step") == step]
+        self.blocks = [block for block in self.blocks if id(block) not in void]
 
-    def _thought(self, event: Mapping[str, Any]) -> dict[str, Any]:
-        inside = event.get("plan_step")
-        block: dict[str, Any]
-        for block in reversed(self.blocks):
-            if block["kind"] == "text" and not block.get("done") and block["step"][0] == inside:
+    def _open_thoughts(self, place: str) -> Iterator[Block]:
+        return (block for block in self._find("text", place) if not block.get("done"))
+
+    def _thought(self, place: str) -> Block:
+        return next(self._open_thoughts(place), None) or self._append("text", place, text="")
+
+    def _call(self, place: str, call_id: str) -> Block:
+        """Return an open call; models may give calls of several steps the same id."""
+        for block in self._find("call", place):
+            if block["call_id"] == call_id and "ok" not in block:
                 return block
-        new: dict[str, Any] = {"kind": "text", "text": "", "step": (inside, 0)}
-        self.blocks.append(new)
-        return new
+        return self._append("call", place, call_id=call_id)
 
-    def _call(self, call_id: str) -> dict[str, Any]:
-        block: dict[str, Any]
-        for block in reversed(self.blocks):
-            if block["kind"] == "call" and block["call_id"] == call_id and "ok" not in block:
-                return block
-        new: dict[str, Any] = {"kind": "call"}
-        self.blocks.append(new)
-        return new
-
-    def _plan_html(self) -> str:
-        rows = "".join(
-            f"<div>{MARKS.get(step['status'], '[ ]')} {escape(step['text'])} "
-            f"<small>{escape(step['executor'])}</small></div>"
-            for step in self.plan
-        )
-        return f'<div style="font-family:monospace;margin:4px 0">{rows}</div>'
+    def _plan(self, place: str) -> Block:
+        return next(self._find("plan", place), None) or self._append("plan", place)
 
 
 def final_html(values: Mapping[str, Any]) -> str:
@@ -97,16 +103,20 @@ def final_html(values: Mapping[str, Any]) -> str:
     said = [escape(str(values.get("status") or "waiting")) + reason, f"{tokens:,} tokens"]
     said.append(f"${usage['cost_usd']:.4f}")
     answer = escape(str(values.get("answer") or ""))
-    return (
-        f'<div style="white-space:pre-wrap;border-left:3px solid #4a8;padding-left:8px">{answer}'
-        f"</div><small>{' · '.join(said)}</small>"
+    return _framed("#4a8", answer) + _small(" · ".join(said))
+
+
+def question_html(asked: Mapping[str, Any]) -> str:
+    """Render a question that the run waits with.
+
+    Args:
+        asked: Its `interrupt` event.
+    """
+    calls = "".join(
+        f"\n<code>{escape(call['tool'])}</code> {escape(_short(_json(call['args'])))}"
+        for call in asked["calls"]
     )
-
-
-def question_html(question: str) -> str:
-    """Render a question that the run waits with."""
-    shown = escape(question)
-    return f'<div style="border-left:3px solid #c80;padding-left:8px">Waiting: {shown}</div>'
+    return _framed("#c80", f"Waiting: {escape(asked['question'])}{calls}")
 
 
 def picture_html(name: str, media_type: str, data: bytes) -> str:
@@ -114,36 +124,84 @@ def picture_html(name: str, media_type: str, data: bytes) -> str:
     source = f"data:{escape(media_type)};base64,{base64.b64encode(data).decode()}"
     return (
         f'<figure style="margin:6px 0"><img src="{source}" style="max-width:640px" '
-        f'alt="{escape(name)}"><figcaption><small>{escape(name)}</small></figcaption></figure>'
+        f'alt="{escape(name)}"><figcaption>{_small(escape(name))}</figcaption></figure>'
     )
 
 
-def _place(event: Mapping[str, Any]) -> tuple[Any, int]:
-    return (event.get("plan_step"), event["step"])
+def _rendered(place: str, inside: dict[str, list[Block]]) -> Iterator[str]:
+    """Render the blocks of a place, taking them out."""
+    for block in inside.pop(place, ()):
+        match block["kind"]:
+            case "plan":
+                yield from _plan_html(block, inside)
+            case "call":
+                yield _call_html(block)
+            case "notice":
+                yield f'<div style="color:#a60">{escape(block["text"])}</div>'
+            case _:
+                yield _text_html(block["text"])
 
 
-def _text_html(block: Mapping[str, Any]) -> str:
-    text = escape(block["text"])
-    return f'<div style="white-space:pre-wrap;margin:4px 0">{text}</div>' if text else ""
+def _plan_html(plan: Block, inside: dict[str, list[Block]]) -> Iterator[str]:
+    steps: list[Mapping[str, Any]] = plan["steps"]
+    done = sum(step["status"] == "completed" for step in steps)
+    count = _small(f"{done} of {len(steps)} completed")
+    yield f'<div style="margin:8px 0 2px"><b>{escape(plan.get("title", ""))}</b> {count}</div>'
+    for step in steps:
+        place = f"{plan['plan_step']}/{step['id']}".lstrip("/")
+        yield _step_html(step, "".join(_rendered(place, inside)))
 
 
-def _call_html(block: Mapping[str, Any]) -> str:
-    done = f"{'✓' if block['ok'] else '✗'} {block['seconds']:.1f} s" if "ok" in block else "…"
-    args = escape(_short(json.dumps(block.get("args", {}), ensure_ascii=False, indent=1)))
-    output = escape(_short(block.get("output", "")))
+def _step_html(step: Mapping[str, Any], content: str) -> str:
+    facts = [str(step["executor"])]
+    if step["depends_on"]:
+        facts.append(f"after {', '.join(step['depends_on'])}")
+    if step.get("seconds"):
+        facts.append(f"{step['seconds']:.1f} s")
+    line = (
+        f'<span style="font-family:monospace">{_MARKS.get(step["status"], "[ ]")}</span> '
+        f"{escape(step['text'])} {_small(escape(' · '.join(facts)))}"
+    )
+    if notes := step.get("notes"):
+        content += f'<div style="color:#a60">{escape(notes)}</div>'
+    if not content:
+        return f'<div style="margin:2px 0 2px 16px">{line}</div>'
+    shown = "" if step["status"] == "completed" else " open"
     return (
-        f'<details style="margin:2px 0"><summary><code>{escape(block.get("tool", ""))}</code> '
-        f'<small>{done}</small></summary><pre style="white-space:pre-wrap;margin:2px 12px">'
-        f"{args}\n\n{output}</pre></details>"
+        f'<details{shown} style="margin:2px 0"><summary>{line}</summary>'
+        f'<div style="margin-left:12px;border-left:1px solid #8888;padding-left:12px">{content}'
+        "</div></details>"
     )
 
 
-def _notice_html(block: Mapping[str, Any]) -> str:
-    return f'<div style="color:#a60">{escape(block["text"])}</div>'
+def _text_html(text: str) -> str:
+    return f'<div style="white-space:pre-wrap;margin:4px 0">{escape(text)}</div>' if text else ""
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]} …"
+def _call_html(call: Block) -> str:
+    done = f"{'✓' if call['ok'] else '✗'} {call['seconds']:.1f} s" if "ok" in call else "…"
+    args = call.get("args", {})
+    line = _small(escape(_short(_json(args), LINE_CHARS)))
+    shown = f"{_short(_json(args, indent=1))}\n\n{_short(call.get('output', ''))}"
+    return (
+        f'<details style="margin:2px 0"><summary><code>{escape(call.get("tool", ""))}</code> '
+        f'{_small(done)} {line}</summary><pre style="white-space:pre-wrap;margin:2px 12px">'
+        f"{escape(shown)}</pre></details>"
+    )
 
 
-_RENDERERS = {"text": _text_html, "call": _call_html, "notice": _notice_html}
+def _framed(colour: str, html: str) -> str:
+    style = f"white-space:pre-wrap;border-left:3px solid {colour};padding-left:8px;margin:4px 0"
+    return f'<div style="{style}">{html}</div>'
+
+
+def _small(html: str) -> str:
+    return f'<small style="opacity:.7">{html}</small>'
+
+
+def _json(args: Any, indent: int | None = None) -> str:
+    return json.dumps(args, ensure_ascii=False, indent=indent, default=str)
+
+
+def _short(text: str, chars: int = SHOWN_CHARS) -> str:
+    return text if len(text) <= chars else f"{text[:chars]} …"

@@ -3,9 +3,8 @@
 import asyncio
 import importlib
 import secrets
-import time
-from collections.abc import Sequence
-from typing import Any, cast
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from langchain_core.messages import HumanMessage
 from langchain_core.runnables import RunnableConfig
@@ -13,8 +12,9 @@ from langgraph.graph.state import CompiledStateGraph
 
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.errors import ToolError
-from openmanus_graph.events import GRAPH_EVENTS, interrupt_event
+from openmanus_graph.events import interrupt_event
 from openmanus_graph.notebook.page import RunPage, final_html, picture_html, question_html
+from openmanus_graph.sources import Sources
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import Artifact
 from openmanus_graph.workspace import Workspace
@@ -43,6 +43,7 @@ async def show_run(
     thread: str | None = None,
     checkpoint: str | None = None,
     context: Context | None = None,
+    on_event: Callable[[Event], object] | None = None,
 ) -> dict[str, Any]:
     """Run a graph and show it while it runs: thoughts, tool calls, plan, pictures, answer.
 
@@ -52,6 +53,7 @@ async def show_run(
         thread: Its id; a new one if left out. Going on, or answering, takes a checkpointer.
         checkpoint: The id of the one to go back to; the newest if left out.
         context: Settings of this run.
+        on_event: Is called with each event of the graph, as it comes (`docs/events.md`).
 
     Returns:
         The state's values: `status, answer, messages, artifacts` and so on.
@@ -63,10 +65,10 @@ async def show_run(
     task = {"messages": [HumanMessage(given)]} if isinstance(given, str) else given
     handle = ipython.DisplayHandle()
     handle.display(ipython.HTML(""))
-    values = await _follow(graph, task, config, context, handle)
+    values = await _follow(graph, task, config, context, handle, on_event)
     asked = [interrupt_event(waiting) for waiting in values.get("__interrupt__", ())]
     for question in asked:
-        _display(question_html(question["question"]))
+        _display(question_html(question))
     if not asked:
         for picture in await asyncio.to_thread(_pictures, values, context, thread):
             _display(picture)
@@ -75,10 +77,16 @@ async def show_run(
 
 
 async def _follow(
-    graph: Graph, task: Any, config: RunnableConfig, context: Context, handle: Any
+    graph: Graph,
+    task: Any,
+    config: RunnableConfig,
+    context: Context,
+    handle: Any,
+    on_event: Callable[[Event], object] | None,
 ) -> dict[str, Any]:
-    page, shown_at = RunPage(), 0.0
+    page, sources = RunPage(), Sources()
     values: dict[str, Any] = {}
+    waiting: dict[str, Any] = {}  # calls that wait at the same time are told one by one
     parts: Any = graph.astream(
         task,
         config,
@@ -88,25 +96,34 @@ async def _follow(
         version="v2",
         durability="sync" if graph.checkpointer else None,
     )
+    painter = asyncio.create_task(_paint(page, handle))
     try:
         async for part in parts:
             data: Any = part["data"]
             if part["type"] == "values" and not part["ns"]:
-                values = {**data, "__interrupt__": part.get("interrupts", ())}
-            # A user's tool may write to the stream as well, whatever it likes.
-            if part["type"] == "custom" and _is_event(data):
-                page.add(data)
-            if time.monotonic() - shown_at > EVERY_S:
-                handle.update(ipython.HTML(page.html()))
-                shown_at = time.monotonic()
+                waiting |= {asked.id: asked for asked in part.get("interrupts", ())}
+                values = {**data, "__interrupt__": list(waiting.values())}
+            event = sources.event(part["ns"], data) if part["type"] == "custom" else None
+            if event is not None:
+                page.add(event)
+                if on_event is not None:
+                    on_event(event)
     finally:
+        painter.cancel()
         page.leave_out(str(values.get("answer")))
         handle.update(ipython.HTML(page.html()))
     return values
 
 
-def _is_event(data: Any) -> bool:
-    return isinstance(data, dict) and cast("Event", data).get("type") in GRAPH_EVENTS
+async def _paint(page: RunPage, handle: Any) -> None:
+    """Send the page to the notebook whenever it has changed."""
+    shown = ""
+    while True:
+        html = page.html()
+        if html != shown:
+            handle.update(ipython.HTML(html))
+        shown = html
+        await asyncio.sleep(EVERY_S)
 
 
 def _pictures(values: dict[str, Any], context: Context, thread: str) -> Sequence[str]:

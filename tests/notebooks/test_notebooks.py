@@ -14,11 +14,46 @@ NAMES = sorted(path.stem for path in FOLDER.glob("*.ipynb"))
 
 SHOWN = {
     "01_first_run": ("('e', 92)", "letters.csv", "finished (answer)"),
+    "02_watching_and_steering": (
+        "time.sleep(1)",
+        "('human', 'In Fahrenheit, please.')",
+        "68.0 °F",
+        "'notice'",
+        "stopped (timeout)",
+        "(True, ('act',))",
+    ),
+    "03_planning_and_charts": (
+        "create_plan",
+        "3 of 3 completed",
+        *("depend on the temperature?", "data_analysis · ", "I look at the temp", "r = 0.88"),
+        *("between the days of the week?", "data_analysis · ", "I look at the days", "Sat  243.0"),
+        *("manus · after weather, days", "python_execute", "58 rides more than one of the week"),
+        *("data:image/png;base64,", "visualization/Warm_days_bring_rides.png"),
+        *("data:image/png;base64,", "visualization/Weekends_bring_more.png"),
+        "the weather more",
+        "- [x] 2. Write summary.md",
+    ),
     "04_your_own_tool_and_agent": ("There are: blue mug", "3 teapots", "sold out"),
+    "05_approvals": (
+        'Waiting: Allow refund?\n<code>refund</code> {"order": 19, "euros": 25}',
+        "</div>{}",
+        "'allowed_decisions': ['approve', 'edit', 'reject', 'respond']",
+        "90 euros of order 18 were paid back.",
+        "Order 19 was never paid.",
+        "A rule of the policy forbids it",
+        "The policy forbids refunds of order 18.",
+    ),
     "06_resume_and_going_back": ("stopped (max_steps)", "smallest is 21", "largest number", "739"),
     "07_embedding": ("Dear customer", "397.8", "tool_end python_execute", "result.txt"),
+    "08_mcp": (
+        "mcp_library_server_reserve_book (external)",
+        "shelf 4",
+        "lent until Friday",
+        "finished (answer)",
+        "['mcp_library_find_book', 'mcp_library_find_book']",
+    ),
 }
-"""What a reader sees in each; the tools that print it really ran."""
+"""What a reader sees in each, in this order; the tools that print it really ran."""
 
 
 def read(name: str) -> Any:
@@ -30,7 +65,8 @@ def text_of(cell: Any) -> str:
     shown = ""
     for output in cell.get("outputs", []):
         data = output.get("data", {})
-        shown += output.get("text") or data.get("text/html") or data.get("text/plain", "")
+        kinds = ("text/html", "text/markdown", "text/plain")
+        shown += output.get("text") or next((data[kind] for kind in kinds if kind in data), "")
     return shown
 
 
@@ -46,7 +82,10 @@ def test_a_notebook_runs_from_top_to_bottom(
         book, timeout=60, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
     ).execute()
     shown = unescape("".join(map(text_of, book.cells)))
-    assert [words for words in SHOWN[name] if words not in shown] == []
+    at = 0
+    for words in SHOWN[name]:
+        assert words in shown[at:]
+        at = shown.index(words, at) + len(words)
 
 
 @pytest.mark.parametrize("name", NAMES)
