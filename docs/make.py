@@ -1,7 +1,8 @@
-"""Renew what the code knows best: the README's drawing and `docs/events.md`."""
+"""Renew what the code knows best: the drawings, `docs/events.md` and `docs/tools.md`."""
 
 from pathlib import Path
 
+from docs.tools_page import tools_page
 from openmanus_graph.events import events_page
 from openmanus_graph.graphs.manus import graph
 from openmanus_graph.graphs.planning import graph as planning
@@ -24,3 +25,4 @@ if __name__ == "__main__":
     path = ROOT / "README.md"
     path.write_text(readme(path.read_text(encoding="utf-8")), encoding="utf-8")
     (ROOT / "docs" / "events.md").write_text(events_page(), encoding="utf-8")
+    (ROOT / "docs" / "tools.md").write_text(tools_page(), encoding="utf-8")
