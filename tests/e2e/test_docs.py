@@ -2,10 +2,12 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +17,7 @@ from tests.support.openai_server import OpenAIServer
 
 ROOT = Path(__file__).parent.parent.parent
 FILE = re.compile(r"<!-- file: (\S+) -->\n```\w+\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+COMMAND = re.compile(r"<!-- run -->\n```sh\nopenmanus (.*?)\n```$", re.DOTALL | re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
@@ -66,3 +69,24 @@ def test_the_package_brings_its_tool_agent_and_flow(
     counted = cli.run("run", task, "--agent", "counted")
     assert counted.stdout == "Twelve. (Counted once a day.)\n"
     assert cli.run("run", task).stdout == "12.\n", "manus has the package's tool"
+
+
+def reply(body: dict[str, Any]) -> Reply:
+    """Plan where a plan is wanted, be content with a step, and answer all else."""
+    offered = [tool["function"]["name"] for tool in body.get("tools", ())]
+    if offered == ["planning"]:
+        plan = {"command": "create", "title": "P", "steps": ["[MANUS] Write it."]}
+        return Reply(calls=(Call("planning", plan),))
+    return Reply("It is done.")
+
+
+def test_every_command_of_the_agents_page_works(cli: Cli, model: OpenAIServer) -> None:
+    cli.env["PATH"] = f"{Path(sys.executable).parent}:{cli.env['PATH']}"
+    cli.write("sales.csv", "month,euros\n2026-01,17\n")
+    cli.write("path/to/repository/median.py", "")
+    page = (ROOT / "docs" / "agents.md").read_text(encoding="utf-8")
+    commands = [shlex.split(text) for text in COMMAND.findall(page)]
+    assert len(commands) == page.count("```sh") == 7
+    model.add(*[reply] * 20)
+    for command, done in zip(commands, cli.run_all(*commands), strict=True):
+        assert (done.code, done.stdout) == (0, "It is done.\n"), (command, done.stderr)
