@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 import sys
+import textwrap
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -90,3 +91,19 @@ def test_every_command_of_the_agents_page_works(cli: Cli, model: OpenAIServer) -
     model.add(*[reply] * 20)
     for command, done in zip(commands, cli.run_all(*commands), strict=True):
         assert (done.code, done.stdout) == (0, "It is done.\n"), (command, done.stderr)
+
+
+def test_the_readmes_app_runs_as_it_stands_there(cli: Cli, model: OpenAIServer) -> None:
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    body = textwrap.indent(code, "    ")
+    cli.write("app.py", f"import asyncio\n\nasync def main():\n{body}\nasyncio.run(main())\n")
+    model.add(Reply(calls=(Call("send_invoice", {"customer": "17"}),)), Reply("It is sent."))
+    done = subprocess.run(
+        [sys.executable, "app.py"], cwd=cli.cwd, env=cli.env,
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "send_invoice" in done.stdout.splitlines()[0]
+    assert done.stdout.splitlines()[-1] == "finished It is sent. []"
+    assert "sent to 17" in model.requests[1].messages[-1]["content"]

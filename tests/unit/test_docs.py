@@ -2,7 +2,6 @@
 
 import dataclasses
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,7 +28,7 @@ ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
-CONFIG = re.compile(r"<!-- config -->\n```toml\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+TOML = re.compile(r"(?<!\.toml -->\n)^```toml\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SECTIONS: list[type[BaseModel]] = [
     ConfigFile, LlmSection, SandboxSection, SearchSection, WebSection, BrowserSection,
     PolicySection, McpServerSection,
@@ -66,13 +65,9 @@ def test_every_variable_of_the_environment_is_explained() -> None:
     assert keys | ours | engines | set(ENGINES) <= words
 
 
-def examples() -> Iterator[str]:
-    yield from CONFIG.findall((DOCS / "configuration.md").read_text(encoding="utf-8"))
-
-
 def test_the_example_configurations_are_read_without_a_warning(tmp_path: Path) -> None:
-    found = list(examples())
-    assert len(found) == 3
+    found = [text for page in PAGES for text in TOML.findall(page.read_text(encoding="utf-8"))]
+    assert len(found) >= 7
     for text in found:
         (tmp_path / "openmanus.toml").write_text(text, encoding="utf-8")
         assert read_layer(tmp_path / "openmanus.toml").unknown == ()
