@@ -95,7 +95,7 @@ def _old_configuration() -> Iterator[Finding]:
     except ConfigError:
         return  # `_configuration` has said so
     for file in files:
-        yield Finding(file.path, "ok", f"of OpenManus; as before: {_listed(file.used)}")
+        yield Finding(file.path, "ok", f"read as OpenManus's; as before: {_listed(file.used)}")
         for key, how in file.renamed.items():
             yield Finding(f"{file.path} {key}", "ok", how)
         for key, why in file.left_out.items():

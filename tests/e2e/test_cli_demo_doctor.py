@@ -171,7 +171,7 @@ def test_doctor_says_what_becomes_of_an_old_configuration(
     ):
         assert lines[f"config/config.toml {key}"].startswith("left out: "), key
         assert word in lines[f"config/config.toml {key}"]
-    assert "✓ config/mcp.json: of OpenManus; as before: mcpServers.shop\n" in told.stdout
+    assert "✓ config/mcp.json: read as OpenManus's; as before: mcpServers.shop\n" in told.stdout
     assert lines["config/mcp.json odd"].startswith("left out")
     waiting = [line for line in told.stdout.splitlines() if "until you run openmanus trust" in line]
     assert len(waiting) == 2
