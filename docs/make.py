@@ -1,6 +1,9 @@
 """Renew what the code knows best: the drawings, `docs/events.md` and `docs/tools.md`."""
 
 from pathlib import Path
+from typing import Any
+
+from langgraph.pregel import Pregel
 
 from docs.tools_page import tools_page
 from openmanus_graph.events import events_page
@@ -10,7 +13,10 @@ from openmanus_graph.graphs.planning import graph as planning
 ROOT = Path(__file__).parent.parent
 
 
-DRAWINGS = {"README.md": ("drawing", graph), "docs/plans.md": ("planning", planning)}
+DRAWINGS: dict[str, tuple[str, Pregel[Any, Any, Any, Any]]] = {
+    "README.md": ("drawing", graph),
+    "docs/plans.md": ("planning", planning),
+}
 """Where each graph is drawn, and between which marks."""
 
 
