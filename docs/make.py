@@ -1,7 +1,11 @@
-"""Renew what the code knows best: the README's drawing and `docs/events.md`."""
+"""Renew what the code knows best: the drawings, `docs/events.md` and `docs/tools.md`."""
 
 from pathlib import Path
+from typing import Any
 
+from langgraph.pregel import Pregel
+
+from docs.tools_page import tools_page
 from openmanus_graph.events import events_page
 from openmanus_graph.graphs.manus import graph
 from openmanus_graph.graphs.planning import graph as planning
@@ -9,18 +13,25 @@ from openmanus_graph.graphs.planning import graph as planning
 ROOT = Path(__file__).parent.parent
 
 
-def readme(text: str) -> str:
-    """Return the README with the graphs as they are now."""
-    for name, drawn in (("drawing", graph), ("planning", planning)):
-        drawing = drawn.get_graph().draw_mermaid().strip()
-        before, _, rest = text.partition(f"<!-- {name} -->")
-        after = rest.partition(f"<!-- /{name} -->")[2]
-        block = f"<!-- {name} -->\n```mermaid\n{drawing}\n```\n<!-- /{name} -->"
-        text = before + block + after
-    return text
+DRAWINGS: dict[str, tuple[str, Pregel[Any, Any, Any, Any]]] = {
+    "README.md": ("drawing", graph),
+    "docs/plans.md": ("planning", planning),
+}
+"""Where each graph is drawn, and between which marks."""
+
+
+def drawn(page: str, text: str) -> str:
+    """Return a page with its graph as it is now."""
+    name, shown = DRAWINGS[page]
+    drawing = shown.get_graph().draw_mermaid().strip()
+    before, _, rest = text.partition(f"<!-- {name} -->")
+    after = rest.partition(f"<!-- /{name} -->")[2]
+    return f"{before}<!-- {name} -->\n```mermaid\n{drawing}\n```\n<!-- /{name} -->{after}"
 
 
 if __name__ == "__main__":
-    path = ROOT / "README.md"
-    path.write_text(readme(path.read_text(encoding="utf-8")), encoding="utf-8")
+    for page in DRAWINGS:
+        path = ROOT / page
+        path.write_text(drawn(page, path.read_text(encoding="utf-8")), encoding="utf-8")
     (ROOT / "docs" / "events.md").write_text(events_page(), encoding="utf-8")
+    (ROOT / "docs" / "tools.md").write_text(tools_page(), encoding="utf-8")

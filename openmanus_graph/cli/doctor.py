@@ -6,10 +6,12 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
+from openmanus_graph.config.old import OLD_FILES, old_files
 from openmanus_graph.errors import ConfigError, ToolError
 
 State = Literal["ok", "optional", "missing"]
@@ -39,7 +41,7 @@ class Finding:
 def examine(*, fix: bool) -> int:
     """Look at everything, mend what can be mended if asked, and return 0 if nothing is missing."""
     missing = 0
-    for look in (_python, _configuration, _search, _sandbox, _browser, _data, _fonts, _bash, _home):
+    for look in LOOKS:
         for finding in look():
             if fix and finding.fix and finding.state != "ok":
                 finding = _mend(finding, look)
@@ -82,7 +84,30 @@ def _configuration() -> Iterator[Finding]:
     where = f" at {settings.main.base_url}" if settings.main.base_url else ""
     yield Finding("model", "ok", f"{model_name(settings.main)}{where}")
     for warning in settings.warnings:
-        yield Finding("configuration", "optional", warning)
+        if not warning.startswith(tuple(str(Path.cwd() / name) for name in OLD_FILES)):
+            yield Finding("configuration", "optional", warning)
+
+
+def _old_configuration() -> Iterator[Finding]:
+    """Say what becomes of each key of OpenManus's files in the working folder."""
+    try:
+        files = list(old_files(Path.cwd()))
+    except ConfigError:
+        return  # `_configuration` has said so
+    for file in files:
+        yield Finding(file.path, "ok", f"read as OpenManus's; as before: {_listed(file.used)}")
+        for key, how in file.renamed.items():
+            yield Finding(f"{file.path} {key}", "ok", how)
+        for key, why in file.left_out.items():
+            yield Finding(f"{file.path} {key}", "optional", f"left out: {why}")
+        if file.untrusted:
+            # Never as a command to be run by --fix: people must see what they trust.
+            detail = f"not used until you run openmanus trust: {_listed(file.untrusted)}"
+            yield Finding(file.path, "optional", detail)
+
+
+def _listed(keys: Sequence[str]) -> str:
+    return ", ".join(keys) or "nothing"
 
 
 def _search() -> Iterator[Finding]:
@@ -207,3 +232,17 @@ def _distribution() -> str:
 def pip_install(requirement: str) -> str:
     """Return the command that installs a Python package into this environment."""
     return f"{sys.executable} -m pip install '{requirement}'"
+
+
+LOOKS = (
+    _python,
+    _configuration,
+    _old_configuration,
+    _search,
+    _sandbox,
+    _browser,
+    _data,
+    _fonts,
+    _bash,
+    _home,
+)

@@ -215,7 +215,8 @@ class Layer:
     config: ConfigFile
     llm: LlmSection
     vision: LlmSection | None
-    warnings: tuple[str, ...]
+    unknown: tuple[str, ...]
+    """Keys that mean nothing here."""
 
 
 def read_layer(path: Path) -> Layer:
@@ -236,8 +237,7 @@ def read_layer(path: Path) -> Layer:
     seeing = _check(LlmSection, {**plain, **vision}, path, "llm.vision.") if vision else None
     unknown = [*_unknown(config, ""), *_unknown(llm, "llm."), *(f"llm.{key}" for key in named)]
     unknown += [f"[{name}]" for name in ("daytona",) if getattr(config, name)]
-    warnings = tuple(f"{path}: {key} is not known here and was left out." for key in unknown)
-    return Layer(path, config, llm, seeing, warnings)
+    return Layer(path, config, llm, seeing, tuple(unknown))
 
 
 def _read_mcp_file(path: Path) -> Layer:
@@ -247,10 +247,7 @@ def _read_mcp_file(path: Path) -> Layer:
         raise ConfigError(f"{path} is not valid JSON: {error}.") from error
     file: McpFile = _check(McpFile, raw, path, "")
     config = ConfigFile(mcp=McpSection(servers={**file.servers, **file.mcp_servers}))
-    warnings = tuple(
-        f"{path}: {key} is not known here and was left out." for key in _unknown(file, "")
-    )
-    return Layer(path, config, LlmSection(), None, warnings)
+    return Layer(path, config, LlmSection(), None, tuple(_unknown(file, "")))
 
 
 def _read_text(path: Path) -> str:

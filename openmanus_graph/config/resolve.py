@@ -79,7 +79,7 @@ def resolve_settings(context: Context, thread: str, *, without_model: bool = Fal
     workspace = Path(pick("workspace") or Path("workspace") / safe_name(thread)).expanduser()
     sandbox = _sandbox(context, layers)
     servers, odd_servers = mcp_servers(context, layers)
-    main = ModelSettings("") if without_model else main_model(context, layers)
+    main = ModelSettings("") if without_model else _main_model(context, layers, warnings)
     search, odd = search_settings(context, layers)
     browser, odd_browser = browser_settings(context, layers)
     protected = [home, config_home(), *(Path(name).absolute() for name in KEY_FILES)]
@@ -156,7 +156,7 @@ def read_layers(config: str | None) -> tuple[list[Layer], list[str]]:
         if not path.is_file():
             continue
         layer = read_layer(path)
-        warnings += layer.warnings
+        warnings += [f"{path}: {key} is not known here and was left out." for key in layer.unknown]
         if not trusted and risky_settings(layer) and not is_trusted(folder, layer):
             names = ", ".join(risky_settings(layer))
             warnings.append(
@@ -165,6 +165,15 @@ def read_layers(config: str | None) -> tuple[list[Layer], list[str]]:
             layer = without_risks(layer)
         layers.append(layer)
     return layers, warnings
+
+
+def _main_model(context: Context, layers: list[Layer], warnings: list[str]) -> ModelSettings:
+    """Choose the model; if there is none, say as well that a file which is not trusted has one."""
+    try:
+        return main_model(context, layers)
+    except ConfigError as error:
+        waiting = [warning for warning in warnings if "openmanus trust" in warning]
+        raise ConfigError(" ".join([str(error), *waiting])) from error
 
 
 class _Picker:

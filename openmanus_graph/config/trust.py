@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from pydantic import SecretStr
 
-from openmanus_graph.config.files import BrowserSection, Layer, PolicySection
+from openmanus_graph.config.files import BrowserSection, Layer, LlmSection, PolicySection
 from openmanus_graph.settings import MAX_COST_USD
 
 TUNING_OPTIONS = frozenset({
@@ -101,9 +101,16 @@ def without_risks(layer: Layer) -> Layer:
             **dict.fromkeys(("allow_hosts", "base_url", "prices")),
         }
     )
-    llm = layer.llm.model_copy(update={"base_url": None})
-    vision = layer.vision.model_copy(update={"base_url": None}) if layer.vision else None
-    return Layer(layer.path, config, llm, vision, layer.warnings)
+    llm = _without_address(layer.llm, named=layer.config.base_url)
+    vision = _without_address(layer.vision) if layer.vision else None
+    return Layer(layer.path, config, llm, vision, layer.unknown)
+
+
+def _without_address(section: LlmSection, *, named: str | None = None) -> LlmSection:
+    """Drop a server's address, and with it the key, which is for that server only."""
+    if not (section.base_url or named):
+        return section
+    return section.model_copy(update={"base_url": None, "api_key": None})
 
 
 def _without_leave(section: PolicySection) -> PolicySection:

@@ -1,9 +1,13 @@
 """`demo` and `doctor`, in an empty folder with nothing configured."""
 
+import json
+
 import pandas
 
 from tests.support.charts import ink
 from tests.support.cli import Cli
+from tests.support.openai_script import Reply
+from tests.support.openai_server import OpenAIServer
 
 
 def test_the_demo_finishes_with_its_files(bare_cli: Cli) -> None:
@@ -86,3 +90,112 @@ def test_doctor_reports_unknown_keys(cli: Cli) -> None:
     done = cli.run("doctor")
     assert done.code == 0
     assert "max_step is not known" in done.stdout
+
+
+OLD_CONFIG = """
+# Global LLM configuration
+[llm]
+model = "old-model"
+base_url = "{url}"
+api_key = "sk-fromTheOldFile0123456789"
+max_tokens = 8192
+max_input_tokens = 100000
+temperature = 0.0
+api_type = ""
+api_version = ""
+
+[llm.vision]
+model = "old-eyes"
+base_url = "{url}"
+api_key = "sk-fromTheOldFile0123456789"
+
+[llm.fast]
+model = "old-fast"
+
+[browser]
+headless = false
+
+[search]
+engine = "DuckDuckGo"
+retry_delay = 60
+
+[sandbox]
+use_sandbox = true
+image = "python:3.12-slim"
+work_dir = "/workspace"
+memory_limit = "1g"
+cpu_limit = 2.0
+timeout = 300
+network_enabled = true
+
+[daytona]
+daytona_api_key = "dtn-secret"
+VNC_password = "hunter22"
+
+[mcp]
+server_reference = "app.mcp.server"
+
+[runflow]
+use_data_analysis_agent = true
+"""
+
+
+def test_doctor_says_what_becomes_of_an_old_configuration(
+    bare_cli: Cli, model: OpenAIServer
+) -> None:
+    bare_cli.write("config/config.toml", OLD_CONFIG.format(url=model.base_url))
+    server = {"type": "sse", "url": "http://127.0.0.1:9/sse"}
+    bare_cli.write("config/mcp.json", json.dumps({"mcpServers": {"shop": server}, "odd": 1}))
+    told = bare_cli.run("doctor", "--fix")
+    assert told.code == 1, "nothing is trusted yet, so no model is known"
+    assert "✗ model: There is no model to talk to" in told.stdout
+    lines = dict(line[2:].split(": ", 1) for line in told.stdout.splitlines() if ": " in line)
+    for key, word in (
+        ("llm.model", "PROVIDER:NAME"),
+        ("llm.max_tokens", "[model_options]"),
+        ("llm.max_input_tokens", "max_total_tokens"),
+        ("sandbox.memory_limit", "memory_mb"),
+        ("sandbox.timeout", "timeout_s"),
+        ("sandbox.network_enabled", "network"),
+    ):
+        assert word in lines[f"config/config.toml {key}"], key
+        assert not lines[f"config/config.toml {key}"].startswith("left out")
+    for key, word in (
+        ("llm.fast", "--model"),
+        ("sandbox.use_sandbox", "mode"),
+        ("sandbox.cpu_limit", "memory_mb"),
+        ("sandbox.work_dir", "--workspace"),
+        ("daytona", "remove"),
+        ("mcp.server_reference", "openmanus mcp-server"),
+        ("runflow", "openmanus plan"),
+    ):
+        assert lines[f"config/config.toml {key}"].startswith("left out: "), key
+        assert word in lines[f"config/config.toml {key}"]
+    assert "✓ config/mcp.json: read as OpenManus's; as before: mcpServers.shop\n" in told.stdout
+    assert lines["config/mcp.json odd"].startswith("left out")
+    waiting = [line for line in told.stdout.splitlines() if "until you run openmanus trust" in line]
+    assert len(waiting) == 2
+    assert "llm.base_url" in waiting[0]
+
+    assert bare_cli.run("trust").code == 0
+    bare_cli.write("config/mcp.json", "{}")
+    now = bare_cli.run("doctor")
+    assert now.code == 0
+    assert f"✓ model: openai:old-model at {model.base_url}" in now.stdout
+    assert "openmanus trust" not in now.stdout
+    for secret in ("sk-fromTheOldFile", "dtn-secret", "hunter22"):
+        assert secret not in told.stdout + now.stdout
+
+
+def test_the_key_of_a_file_that_is_not_trusted_goes_nowhere(
+    bare_cli: Cli, model: OpenAIServer
+) -> None:
+    bare_cli.write("config/config.toml", OLD_CONFIG.format(url="http://127.0.0.1:9/v1"))
+    model.add(Reply("hello"))
+    done = bare_cli.run("run", "hi", env={"OPENAI_BASE_URL": model.base_url})
+    assert (done.code, done.stdout) == (0, "hello\n")
+    assert "sk-fromTheOldFile" not in str(model.requests[0].headers)
+    alone = bare_cli.run("run", "hi")
+    assert alone.code == 2
+    assert "There is no model to talk to" in alone.stderr
+    assert "openmanus trust" in alone.stderr

@@ -11,7 +11,8 @@ from langchain_core.messages import HumanMessage, SystemMessage
 from langchain_core.messages.utils import count_tokens_approximately
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
-from docs.make import readme
+from docs.make import DRAWINGS, drawn
+from docs.tools_page import tools_page
 from openmanus_graph.events import events_page
 from openmanus_graph.prompts import (
     browser_system_prompt,
@@ -72,14 +73,20 @@ def test_importing_the_package_loads_no_heavy_library() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_the_readme_shows_the_graph_as_it_is() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert readme(text) == text, "run: uv run python docs/make.py"
+@pytest.mark.parametrize("page", DRAWINGS)
+def test_the_drawings_show_the_graphs_as_they_are(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert drawn(page, text) == text, "run: uv run python docs/make.py"
 
 
 def test_the_events_page_is_as_the_code() -> None:
     text = (ROOT / "docs" / "events.md").read_text(encoding="utf-8")
     assert events_page() == text, "run: uv run python docs/make.py"
+
+
+def test_the_tools_page_is_as_the_code() -> None:
+    text = (ROOT / "docs" / "tools.md").read_text(encoding="utf-8")
+    assert tools_page() == text, "run: uv run python docs/make.py"
 
 
 def test_prompt_and_tools_are_as_in_the_snapshots() -> None:

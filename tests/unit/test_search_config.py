@@ -20,7 +20,7 @@ def written(text: str, name: str = "openmanus.toml") -> Path:
     path = Path(name)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
-    return path
+    return path.absolute()
 
 
 def resolved(**search: Any) -> SearchSettings:

@@ -1,0 +1,136 @@
+"""Write `docs/tools.md` from the tools' own declarations."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from langchain_core.tools import BaseTool
+from langchain_core.utils.function_calling import convert_to_openai_tool
+
+from openmanus_graph.tools import (
+    browser_tools,
+    data_analysis_tools,
+    default_tools,
+    mcp_tools,
+    planner_tools,
+    swe_tools,
+)
+from openmanus_graph.tools.declaration import Traits, traits_of
+
+AGENTS: Mapping[str, Callable[[], Sequence[BaseTool]]] = {
+    "manus": default_tools,
+    "browser": browser_tools,
+    "swe": swe_tools,
+    "data_analysis": data_analysis_tools,
+    "planner": planner_tools,
+    "mcp": mcp_tools,
+}
+"""Agents by name, in the order of the page, and what each works with."""
+
+_PAGE = """\
+# Tools
+
+What a model can call, as the code declares it; `uv run python docs/make.py` makes this page.
+[extending.md](extending.md) says how to write a tool of your own, [security.md](security.md) what
+the declarations mean for safety.
+
+* **effect**: `pure` changes nothing and may run twice after a crash; `workspace` changes files or
+  processes of the sandbox; `external` reaches the world outside, where nothing can be undone.
+* **in order**: calls of one reply that name the same resource run one after another, others at
+  once.
+* **time limit**: a call is cut off after so many seconds. Where `timeout_s` is a parameter, the
+  model chooses.
+* **untrusted**: the output comes from outside and is marked as such for the model.
+* **asked about**: with the policy `ask` each call waits for a person. [Rules](approvals.md) say
+  more, call by call.
+
+## Which agent has which tools
+
+{matrix}
+
+`manus`, `planner` and `mcp` also get the tools of the configured MCP servers, named
+`mcp_SERVER_TOOL`; these are untrusted, and asked about unless the server says that a tool only
+reads. Packages bring more by entry points, which `manus` and `planner` get. `tools` in
+`openmanus.toml` or `Context` picks some of an agent's tools. With a response format,
+`create_chat_completion` takes that format's fields.
+
+{tools}
+"""
+
+
+def tools_page() -> str:
+    """Write the page."""
+    tools = {tool.name: tool for make in AGENTS.values() for tool in make()}
+    sections = "\n\n".join(map(_section, tools.values()))
+    return _PAGE.format(matrix=_matrix(tools), tools=sections)
+
+
+def _matrix(tools: Mapping[str, BaseTool]) -> str:
+    has = {agent: {tool.name for tool in make()} for agent, make in AGENTS.items()}
+    rows = [
+        _row([f"[`{name}`](#{name})", *("✓" if name in has[agent] else "" for agent in AGENTS)])
+        for name in tools
+    ]
+    return "\n".join([_row(["tool", *AGENTS]), _row(["---", *[":-:"] * len(AGENTS)]), *rows])
+
+
+def _section(tool: BaseTool) -> str:
+    declared: dict[str, Any] = convert_to_openai_tool(tool)["function"]
+    schema = declared.get("parameters", {})
+    traits = traits_of(tool)
+    facts = [
+        f"effect {_effect(traits, schema)}",
+        f"in order: {_resource(traits, schema)}",
+        f"time limit {traits.timeout_s:g} s",
+        f"untrusted: {'yes' if traits.untrusted else 'no'}",
+        f"asked about: {'yes' if traits.approval else 'no'}",
+    ]
+    required = schema.get("required", ())
+    rows = [
+        _row([f"`{name}`", _kind(given), _default(name, given, required), given["description"]])
+        for name, given in schema.get("properties", {}).items()
+    ]
+    table = "\n".join([_row(["parameter", "type", "default", "meaning"]), _row(["---"] * 4), *rows])
+    description = " ".join(declared["description"].split())
+    return f"## {tool.name}\n\n{description}\n\n{' · '.join(facts)}\n\n{table}"
+
+
+def _effect(traits: Traits, schema: Mapping[str, Any]) -> str:
+    """Name the effect, or each one with the calls that have it."""
+    if not callable(traits.effect):
+        return f"`{traits.effect}`"
+    name, given = next(item for item in schema["properties"].items() if "enum" in item[1])
+    found: dict[str, list[str]] = {}
+    for value in given["enum"]:
+        found.setdefault(traits.effect_of({name: value}), []).append(f"`{value}`")
+    parts = [f"`{effect}` for {', '.join(values)}" for effect, values in sorted(found.items())]
+    return "; ".join(parts)
+
+
+def _resource(traits: Traits, schema: Mapping[str, Any]) -> str:
+    if traits.resource is None:
+        return "no"
+    placeholders = {name: f"<{name}>" for name in schema.get("properties", {})}
+    return f"`{traits.resource_of(placeholders)}`"
+
+
+def _kind(given: Mapping[str, Any]) -> str:
+    """Write a JSON schema's type in a few words."""
+    if "enum" in given:
+        return ", ".join(f"`{value}`" for value in given["enum"])
+    if "anyOf" in given:
+        kinds = (_kind(part) for part in given["anyOf"] if part.get("type") != "null")
+        return " or ".join(dict.fromkeys(kinds))
+    if given.get("type") == "array":
+        return f"list of {_kind(given['items'])}"
+    return str(given.get("type", "any"))
+
+
+def _default(name: str, given: Mapping[str, Any], required: Sequence[str]) -> str:
+    if name in required:
+        return "required"
+    value = given.get("default")
+    return "" if value in (None, "") else f"`{str(value).lower()}`"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"

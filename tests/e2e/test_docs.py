@@ -1,0 +1,109 @@
+"""What the documentation shows is run as it stands there."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import textwrap
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.cli import Cli
+from tests.support.openai_script import Call, Reply
+from tests.support.openai_server import OpenAIServer
+
+ROOT = Path(__file__).parent.parent.parent
+FILE = re.compile(r"<!-- file: (\S+) -->\n```\w+\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+COMMAND = re.compile(r"<!-- run -->\n```sh\nopenmanus (.*?)\n```$", re.DOTALL | re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package of `extending.md`, installed as far as Python can tell."""
+    folder = tmp_path_factory.mktemp("shop")
+    page = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+    for name, text in FILE.findall(page):
+        (folder / name).write_text(text, encoding="utf-8")
+    project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    info = folder / f"{project['name']}-{project['version']}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+    )
+    groups = [
+        "\n".join([f"[{group}]", *(f"{name} = {place}" for name, place in points.items())])
+        for group, points in project["entry-points"].items()
+    ]
+    (info / "entry_points.txt").write_text("\n".join(groups))
+    return folder
+
+
+def test_every_code_block_of_extending_is_a_file_that_runs() -> None:
+    page = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+    names = [name for name, _ in FILE.findall(page)]
+    assert len(names) == page.count("```python") + page.count("```toml") == 5
+
+
+def test_the_shops_own_tests_pass(shop: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:asyncio", "-p", "no:cacheprovider"],
+        cwd=shop, env={**os.environ, "OPENMANUS_HOME": str(shop / "home")},
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "4 passed" in done.stdout
+
+
+def test_the_package_brings_its_tool_agent_and_flow(
+    shop: Path, cli: Cli, model: OpenAIServer
+) -> None:
+    cli.env["PYTHONPATH"] = str(shop)
+    count = Reply(calls=(Call("stock_of", {"article": "mug"}),))
+    model.add(count, Reply("There are 12."), Reply("Twelve."), count, Reply("12."))
+    task = "How many mugs are there?"
+    assert cli.run("run", task, "--agent", "stock").stdout == "There are 12.\n"
+    assert model.requests[1].messages[-1]["content"] == "12 pieces"
+    counted = cli.run("run", task, "--agent", "counted")
+    assert counted.stdout == "Twelve. (Counted once a day.)\n"
+    assert cli.run("run", task).stdout == "12.\n", "manus has the package's tool"
+
+
+def reply(body: dict[str, Any]) -> Reply:
+    """Plan where a plan is wanted, be content with a step, and answer all else."""
+    offered = [tool["function"]["name"] for tool in body.get("tools", ())]
+    if offered == ["planning"]:
+        plan = {"command": "create", "title": "P", "steps": ["[MANUS] Write it."]}
+        return Reply(calls=(Call("planning", plan),))
+    return Reply("It is done.")
+
+
+def test_every_command_of_the_agents_page_works(cli: Cli, model: OpenAIServer) -> None:
+    cli.env["PATH"] = f"{Path(sys.executable).parent}:{cli.env['PATH']}"
+    cli.write("sales.csv", "month,euros\n2026-01,17\n")
+    cli.write("path/to/repository/median.py", "")
+    page = (ROOT / "docs" / "agents.md").read_text(encoding="utf-8")
+    commands = [shlex.split(text) for text in COMMAND.findall(page)]
+    assert len(commands) == page.count("```sh") == 7
+    model.add(*[reply] * 20)
+    for command, done in zip(commands, cli.run_all(*commands), strict=True):
+        assert (done.code, done.stdout) == (0, "It is done.\n"), (command, done.stderr)
+
+
+def test_the_readmes_app_runs_as_it_stands_there(cli: Cli, model: OpenAIServer) -> None:
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    body = textwrap.indent(code, "    ")
+    cli.write("app.py", f"import asyncio\n\nasync def main():\n{body}\nasyncio.run(main())\n")
+    model.add(Reply(calls=(Call("send_invoice", {"customer": "17"}),)), Reply("It is sent."))
+    done = subprocess.run(
+        [sys.executable, "app.py"], cwd=cli.cwd, env=cli.env,
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "send_invoice" in done.stdout.splitlines()[0]
+    assert done.stdout.splitlines()[-1] == "finished It is sent. []"
+    assert "sent to 17" in model.requests[1].messages[-1]["content"]

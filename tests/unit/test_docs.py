@@ -1,0 +1,107 @@
+"""What the documentation says of settings and links is complete and right."""
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from openmanus_graph.agents import agent_names
+from openmanus_graph.config.files import (
+    BrowserSection,
+    ConfigFile,
+    LlmSection,
+    McpServerSection,
+    PolicySection,
+    SandboxSection,
+    SearchSection,
+    WebSection,
+    read_layer,
+)
+from openmanus_graph.config.old import LEFT_OUT, RENAMED
+from openmanus_graph.models.spec import PROVIDERS
+from openmanus_graph.search.names import ENGINES, KEY_VARIABLES
+from openmanus_graph.state.context import Context
+
+ROOT = Path(__file__).parent.parent.parent
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+TOML = re.compile(r"(?<!\.toml -->\n)^```toml\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+SECTIONS: list[type[BaseModel]] = [
+    ConfigFile, LlmSection, SandboxSection, SearchSection, WebSection, BrowserSection,
+    PolicySection, McpServerSection,
+]  # fmt: skip
+
+
+def code_words(page: str) -> set[str]:
+    """What stands in code font, each word of it by itself."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    return {word for code in re.findall(r"`([^`\n]+)`", text) for word in re.findall(r"\w+", code)}
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_every_key_of_the_configuration_is_explained(section: type[BaseModel]) -> None:
+    elsewhere = {"daytona", "runflow"}  # they do nothing: `moving-from-openmanus.md`
+    wanted = set(section.model_fields) - elsewhere
+    assert wanted <= code_words("configuration.md")
+
+
+def test_every_field_of_the_context_is_explained() -> None:
+    assert {field.name for field in dataclasses.fields(Context)} <= code_words("configuration.md")
+
+
+def test_every_variable_of_the_environment_is_explained() -> None:
+    keys = {name for provider in PROVIDERS.values() for name in provider.key_variables}
+    ours: set[str] = set()
+    for path in (ROOT / "openmanus_graph").rglob("*.py"):
+        ours |= set(re.findall(r'"(OPENMANUS_[A-Z_2]+)"', path.read_text(encoding="utf-8")))
+    ours -= {"OPENMANUS_TREE"}  # marks the processes of a sandbox, nobody sets it
+    ours = {"OPENMANUS_SECRET_NAME" if name == "OPENMANUS_SECRET_" else name for name in ours}
+    engines = {variables[0] for variables in KEY_VARIABLES.values()}
+    words = code_words("configuration.md")
+    assert {"OPENMANUS_MODEL", "OPENMANUS_HOME", "OPENMANUS_A2A_TOKEN"} <= ours
+    assert keys | ours | engines | set(ENGINES) <= words
+
+
+def test_the_example_configurations_are_read_without_a_warning(tmp_path: Path) -> None:
+    found = [text for page in PAGES for text in TOML.findall(page.read_text(encoding="utf-8"))]
+    assert len(found) >= 7
+    for text in found:
+        (tmp_path / "openmanus.toml").write_text(text, encoding="utf-8")
+        assert read_layer(tmp_path / "openmanus.toml").unknown == ()
+
+
+def test_every_old_key_is_in_the_table_of_moving() -> None:
+    words = code_words("moving-from-openmanus.md")
+    for key in [*RENAMED, *LEFT_OUT]:
+        assert set(key.split(".")) <= words, key
+
+
+def test_every_agent_is_described() -> None:
+    text = (DOCS / "agents.md").read_text(encoding="utf-8")
+    assert [name for name in agent_names() if f"## {name}\n" not in text] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in LINK.findall(page.read_text(encoding="utf-8")):
+        if target.startswith(("http://", "https://", "#")):
+            continue
+        path, _, anchor = target.partition("#")
+        linked = page.parent / path
+        assert linked.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", linked.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in {anchor_of(heading) for heading in headings}, target
+
+
+def anchor_of(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def test_the_index_names_every_page() -> None:
+    index = (DOCS / "README.md").read_text(encoding="utf-8")
+    for page in DOCS.glob("*.md"):
+        assert page.name == "README.md" or f"({page.name})" in index, page.name
