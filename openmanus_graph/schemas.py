@@ -17,8 +17,9 @@ def schema_checker(schema: dict[str, Any]) -> Callable[[Any], list[str]]:
     from referencing import Registry
 
     # An empty registry: nothing is fetched because a schema refers to it.
-    kind: Any = validator_for(schema)  # the stubs leave its type open
-    validator = kind(schema, registry=Registry())
+    nothing: Any = Registry
+    kind: Any = validator_for(schema)  # the stubs leave both types open
+    validator = kind(schema, registry=nothing())
 
     def check(value: Any) -> list[str]:
         return [

@@ -103,7 +103,8 @@ def show_thread(thread: str, *, as_json: bool) -> int:
     known = known_thread(thread)
     values, runs = asyncio.run(_held(known))
     if as_json:
-        held = {"messages": []} | {name: _plain(value) for name, value in values.items()}
+        nothing: dict[str, Any] = {"messages": []}
+        held = nothing | {name: _plain(value) for name, value in values.items()}
         if runs:
             held["step_runs"] = {step: list(map(_plain, each)) for step, each in runs.items()}
         sys.stdout.write(json.dumps(held, ensure_ascii=False, default=str) + "\n")

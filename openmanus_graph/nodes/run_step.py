@@ -119,8 +119,8 @@ class StepRun:
                 await self._stream()
             return read_outcome(self._values, self._limits, asked)
         except ParentCommand as error:
-            where: Any = error.args[0].goto
-            why = f"It handed over to {where or 'nobody'}, which is no part of a plan."
+            command: Any = error.args[0]
+            why = f"It handed over to {command.goto or 'nobody'}, which is no part of a plan."
             return outcome_at(self._values, "failed", why, asked)
         except (GraphBubbleUp, ConfigError):
             raise  # a question to a person, a drain, or settings that only a person can mend

@@ -67,11 +67,7 @@ class Toolset:
     def with_defaults(self, name: str, args: Mapping[str, Any]) -> dict[str, Any]:
         """Return a call's arguments together with the defaults of those that were left out."""
         properties: Mapping[str, Any] = self.schemas[name].get("properties", {})
-        defaults = {
-            key: one["default"]
-            for key, one in properties.items()
-            if isinstance(one, Mapping) and "default" in one  # a server's may be just `true`
-        }
+        defaults = {key: one["default"] for key, one in properties.items() if _has_default(one)}
         return {**defaults, **args}
 
     def check(self, name: str, args: Mapping[str, Any]) -> None:
@@ -89,6 +85,10 @@ class Toolset:
         if isinstance(schema, dict):
             return list(schema_problems(cast("dict[str, Any]", schema), dict(args)))
         return _problems_by_model(schema, args)
+
+
+def _has_default(described: Any) -> bool:
+    return isinstance(described, dict) and "default" in described  # a server's may be just `true`
 
 
 def _is_foreign(tool: BaseTool) -> bool:
