@@ -24,14 +24,14 @@ async def unless_stopped(work: Awaitable[T], *, pure: bool) -> T:
     Raises:
         RunStopping: It was given up.
     """
-    if not pure:
+    runtime = _runtime()
+    if not pure or runtime is None:
         return await work
-    call = asyncio.ensure_future(work)
-    ends, runtime = None, _runtime()
+    call, ends = asyncio.ensure_future(work), None
     try:
         while not call.done():
             await asyncio.wait({call}, timeout=_LOOK_S)
-            if ends is None and runtime is not None and runtime.drain_requested:
+            if ends is None and runtime.drain_requested:
                 ends = time.monotonic() + GRACE_S
             if ends is not None and time.monotonic() > ends and not call.done():
                 raise RunStopping
