@@ -444,7 +444,7 @@ async def test_a_cancelled_task_stops_its_tools(
 def test_the_official_inspector_lists_and_calls_the_tools(bare_cli: Cli) -> None:
     bare_cli.env["OPENMANUS_MCP_TOKEN"] = TOKEN
     config = {"command": OPENMANUS, "args": ["mcp-server"], "env": bare_cli.env}
-    bare_cli.write("mcp.json", json.dumps({"mcpServers": {"openmanus": config}}))
+    bare_cli.write("inspector.json", json.dumps({"mcpServers": {"openmanus": config}}))
     beside = Path(OPENMANUS).parent
     environment = {**os.environ, "PATH": f"{beside}{os.pathsep}{os.environ['PATH']}"}
     inspector = [str(beside / "npx"), "--yes", "@modelcontextprotocol/inspector@2.12.0", "--cli"]
@@ -458,7 +458,7 @@ def test_the_official_inspector_lists_and_calls_the_tools(bare_cli: Cli) -> None
         assert done.returncode == 0, done.stderr.decode()
         return json.loads(done.stdout)
 
-    listed = inspect("--config", "mcp.json", "--server", "openmanus", "--method", "tools/list")
+    listed = inspect("--config", "inspector.json", "--server", "openmanus", "--method", "tools/list")
     assert {tool["name"] for tool in listed["tools"]} == OFFERED
     options = ("--transport", "http", "--tools", "bash")
     with served(bare_cli, "mcp-server", *options, token=TOKEN) as listening:
