@@ -119,8 +119,7 @@ class StepRun:
                 await self._stream()
             return read_outcome(self._values, self._limits, asked)
         except ParentCommand as error:
-            command: Any = error.args[0]
-            why = f"It handed over to {command.goto or 'nobody'}, which is no part of a plan."
+            why = f"It handed over to {_goal_of(error)}, which is no part of a plan."
             return outcome_at(self._values, "failed", why, asked)
         except (GraphBubbleUp, ConfigError):
             raise  # a question to a person, a drain, or settings that only a person can mend
@@ -193,6 +192,10 @@ def step_context(given: Any, limits: StepLimits, settings: Settings) -> Context:
         response_format=None,
         prompts=None,
     )
+
+
+def _goal_of(handover: Any) -> str:
+    return str(handover.args[0].goto or "nobody")
 
 
 def step_messages(step: StepState) -> list[AnyMessage]:

@@ -441,6 +441,9 @@ async def test_a_cancelled_task_stops_its_tools(
     assert '"status": "cancelled"' in listed
 
 
+LISTING = ("--method", "tools/list")
+
+
 def test_the_official_inspector_lists_and_calls_the_tools(bare_cli: Cli) -> None:
     bare_cli.env["OPENMANUS_MCP_TOKEN"] = TOKEN
     config = {"command": OPENMANUS, "args": ["mcp-server"], "env": bare_cli.env}
@@ -458,7 +461,7 @@ def test_the_official_inspector_lists_and_calls_the_tools(bare_cli: Cli) -> None
         assert done.returncode == 0, done.stderr.decode()
         return json.loads(done.stdout)
 
-    listed = inspect("--config", "inspector.json", "--server", "openmanus", "--method", "tools/list")
+    listed = inspect("--config", "inspector.json", "--server", "openmanus", *LISTING)
     assert {tool["name"] for tool in listed["tools"]} == OFFERED
     options = ("--transport", "http", "--tools", "bash")
     with served(bare_cli, "mcp-server", *options, token=TOKEN) as listening:
