@@ -39,6 +39,14 @@ def last_user_message(messages: Sequence[AnyMessage]) -> HumanMessage | None:
     return message if isinstance(message, HumanMessage) else None
 
 
+def has_task(messages: Sequence[AnyMessage]) -> bool:
+    """Say whether a user message asks for something, in words or by a picture or file."""
+    message = last_user_message(messages)
+    if message is None:
+        return False
+    return bool(message.content.strip() if isinstance(message.content, str) else message.content)
+
+
 def run_messages(messages: Sequence[AnyMessage]) -> Sequence[AnyMessage]:
     """Return what was said since the last user message."""
     return messages[index_of(messages).run_start + 1 :]

@@ -13,8 +13,9 @@ from openmanus_graph.errors import ConfigError
 from openmanus_graph.events import Emit, notice
 from openmanus_graph.persistence.database import open_database
 from openmanus_graph.persistence.remarks import Remarks
-from openmanus_graph.registry import LANE_KEY, saved_thread
+from openmanus_graph.registry import LANE_KEY
 from openmanus_graph.remarks import remark_message
+from openmanus_graph.saved import saved_thread
 from openmanus_graph.sessions import Session
 
 SHOWN_CHARS = 200

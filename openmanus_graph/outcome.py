@@ -14,6 +14,10 @@ from openmanus_graph.schemas import schema_problems, validation_problems
 
 ResponseFormat = dict[str, Any] | type[BaseModel]
 Ending = Literal["answer", "success", "failure"]
+NO_TASK = (
+    "There is no task: no message of the user says or shows anything. "
+    'Give one, e.g. {"messages": [{"role": "user", "content": "..."}]}.'
+)
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,11 @@ def tool_outcome(messages: Sequence[AnyMessage], ending: ToolEnding) -> dict[str
         "stop_reason": "terminate",
         "answer": said or last_text(messages) or silent,
     }
+
+
+def failure(sentence: str) -> dict[str, Any]:
+    """Return what the state says of a run that an error ended."""
+    return {"status": "failed", "stop_reason": "error", "answer": sentence}
 
 
 def _wish(result: ToolMessage) -> bool:

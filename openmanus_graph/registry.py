@@ -13,7 +13,7 @@ import threading
 import uuid
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from langchain_core.callbacks import AsyncCallbackHandler, BaseCallbackManager
 from langchain_core.runnables import RunnableConfig
@@ -22,18 +22,15 @@ from langgraph.runtime import Runtime
 
 from openmanus_graph.collector import set_aside, take_back
 from openmanus_graph.config import resolve_context
-from openmanus_graph.limits import Progress
+from openmanus_graph.saved import line_of
 from openmanus_graph.sessions import LANE_SEPARATOR, Session
 from openmanus_graph.state.context import Context
-from openmanus_graph.state.reducers import Usage, no_usage
 from openmanus_graph.watching import WatchedRun, watcher
 
 LANE_KEY = "openmanus_lane"
 """Metadata of a run inside another one that gets a session of its own: runs side by side must not
 share a kernel, a shell or a page. The session lives as long as the one of the run around it."""
 IDLE_S = 600.0
-CHECKPOINTER_KEY = "__pregel_checkpointer"
-"""Where LangGraph keeps a run's checkpointer; it has no public name for it."""
 
 
 @dataclass
@@ -87,7 +84,7 @@ async def enter_session(runtime: Runtime[Any]) -> Session:
         set_aside(run)  # by now the libraries of the first step are loaded
         session = entry.session
     else:
-        line = await _line_of(config)
+        line = await line_of(config)
         session = await asyncio.to_thread(_configure, entry, key, run, line, runtime)
     if run in entry.watched and run not in entry.begun:
         await _tell_of_beginning(entry, run, session, runtime)
@@ -111,38 +108,6 @@ def thread_of(config: RunnableConfig) -> tuple[str, str] | None:
     entry = _entries.get(place.key.partition("\0")[0])
     known = next(iter(entry.watched.values()), None) if entry is not None else None
     return None if known is None else (known.id, known.thread)
-
-
-def saved_thread(config: RunnableConfig) -> str | None:
-    """Return the id of the thread that a checkpointer keeps, if there is one."""
-    configurable = config.get("configurable", {})
-    # LangGraph fills in the thread's id whether or not anything is saved.
-    if configurable.get(CHECKPOINTER_KEY) is None:
-        return None
-    return str(configurable["thread_id"])
-
-
-async def spent_beside(config: RunnableConfig) -> Progress:
-    """Return what the steps beside this one had spent that ended before it began.
-
-    After a crash or a question only unfinished ones run again; what the others brought waits to be
-    merged into the state when these end, too.
-    """
-    spent = Progress(0, no_usage(), 0.0)
-    thread = saved_thread(config)
-    if thread is None:
-        return spent
-    configurable = config.get("configurable", {})
-    # The namespace of this node is its flow's, then `run_step`, then the executor.
-    around = configurable["checkpoint_ns"].split("|")[:-2]
-    place = {"thread_id": thread, "checkpoint_ns": "|".join(around)}
-    head = await configurable[CHECKPOINTER_KEY].aget_tuple({"configurable": place})
-    for _, channel, value in (head.pending_writes or ()) if head else ():
-        if channel == "usage" and isinstance(value, dict):
-            spent = spent.plus(Progress(0, cast("Usage", value), 0.0))
-        elif channel == "step_count" and isinstance(value, int):
-            spent = spent.plus(Progress(value, no_usage(), 0.0))
-    return spent
 
 
 @contextlib.asynccontextmanager
@@ -251,21 +216,6 @@ def _place_of(config: RunnableConfig) -> _Place:
     if parent is None or parent not in _places:
         raise RuntimeError("This node runs outside of a graph that build_manus_graph() made.")
     return _places[parent]
-
-
-async def _line_of(config: RunnableConfig) -> str:
-    """Name the fork that a run is, nothing for one that simply goes on.
-
-    Going back to a checkpoint, or editing one, makes a new checkpoint that says so.
-    """
-    thread = saved_thread(config)
-    if thread is None:
-        return ""
-    saver: Any = config.get("configurable", {})[CHECKPOINTER_KEY]
-    head = await saver.aget_tuple({"configurable": {"thread_id": thread, "checkpoint_ns": ""}})
-    if head is None or head.metadata.get("source") not in ("fork", "update"):
-        return ""
-    return f"@{head.config['configurable']['checkpoint_id']}"
 
 
 def _configure(

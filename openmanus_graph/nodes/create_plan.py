@@ -26,10 +26,11 @@ from openmanus_graph.flow import (
     task_of,
     unfinished_plan,
 )
-from openmanus_graph.history import last_user_message
+from openmanus_graph.history import has_task, last_user_message
 from openmanus_graph.limits import LimitReached
 from openmanus_graph.models.call_model import ModelCall, call_model
 from openmanus_graph.models.failures import ModelError
+from openmanus_graph.outcome import NO_TASK, failure
 from openmanus_graph.plans import PlanError, make_steps
 from openmanus_graph.prompts import plan_create, plan_mend, plan_missing
 from openmanus_graph.registry import enter_session
@@ -58,6 +59,8 @@ async def create_plan(state: PlanningState, runtime: Runtime[Context], *, team: 
         if state.get("order") and not state["reviewed"] and not state.get("stop_reason"):
             notice(runtime.stream_writer, "The plan before, which nobody approved, is dropped.")
     now: PlanningState = {**state, **begun}  # type: ignore[typeddict-item]  # begun's keys are the state's
+    if begun and not has_task(now["messages"]):
+        return _begun(begun, session, now) | failure(NO_TASK)
     if begun and unfinished_plan(now) != "create_plan":  # it goes on with a plan it had made
         return _begun(begun, session, now)
     drafts = now["drafts"] or _request(now)
@@ -81,7 +84,7 @@ async def create_plan(state: PlanningState, runtime: Runtime[Context], *, team: 
         runtime.stream_writer({"type": "limit", "reason": limit.reason})
         update |= {"status": "stopped", "stop_reason": limit.reason}
     except ModelError as error:
-        update |= {"status": "failed", "stop_reason": "error", "answer": error.sentence}
+        update |= failure(error.sentence)
     spent["elapsed_s"] = now["elapsed_s"] + time.monotonic() - started
     return update | ({key: Overwrite(value) for key, value in spent.items()} if begun else spent)
 

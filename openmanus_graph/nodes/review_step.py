@@ -18,6 +18,7 @@ from openmanus_graph.flow import (
 )
 from openmanus_graph.limits import LimitReached
 from openmanus_graph.models.failures import ModelError
+from openmanus_graph.outcome import failure
 from openmanus_graph.plan_file import show_plan, tell_step
 from openmanus_graph.registry import enter_session
 from openmanus_graph.state.context import Context
@@ -50,7 +51,7 @@ async def review_step(state: PlanningState, runtime: Runtime[Context]) -> dict[s
             ended = {"status": "stopped", "stop_reason": limit.reason}
             break
         except ModelError as error:
-            ended = {"status": "failed", "stop_reason": "error", "answer": error.sentence}
+            ended = failure(error.sentence)
             break
         usage = add_usage(usage, finding.usage)
         if finding.problem is not None:

@@ -24,7 +24,8 @@ from openmanus_graph.limits import Progress
 from openmanus_graph.models.condensed import cut_middle
 from openmanus_graph.plan_file import tell_step
 from openmanus_graph.provenance import ORIGIN_KEY, passed_on
-from openmanus_graph.registry import LANE_KEY, enter_session, spent_beside
+from openmanus_graph.registry import LANE_KEY, enter_session
+from openmanus_graph.saved import spent_beside
 from openmanus_graph.sessions import Session
 from openmanus_graph.settings import Settings
 from openmanus_graph.state.context import Context

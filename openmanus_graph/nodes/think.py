@@ -16,7 +16,13 @@ from openmanus_graph.agent import Agent
 from openmanus_graph.artifacts import take_baseline
 from openmanus_graph.carried import carried_by
 from openmanus_graph.events import Emit, notice
-from openmanus_graph.history import last_reply, last_user_message, planned_calls, recently_called
+from openmanus_graph.history import (
+    has_task,
+    last_reply,
+    last_user_message,
+    planned_calls,
+    recently_called,
+)
 from openmanus_graph.inbox import Inbox, announce, open_inbox
 from openmanus_graph.limits import LimitReached, Progress
 from openmanus_graph.lost import lost, still_held
@@ -24,7 +30,7 @@ from openmanus_graph.models.call_model import LiveState, ModelCall
 from openmanus_graph.models.compaction import Thought, call_with_room
 from openmanus_graph.models.failures import ModelError
 from openmanus_graph.models.storable import cut_by
-from openmanus_graph.outcome import answers
+from openmanus_graph.outcome import NO_TASK, answers, failure
 from openmanus_graph.policy import unknown_tools
 from openmanus_graph.prompts import lost_hint, servers_news
 from openmanus_graph.provenance import unvouched_addresses
@@ -61,9 +67,9 @@ async def think(state: ManusState, runtime: Runtime[Context], *, agent: Agent) -
     told = await inbox.unread(known)
     progress = Progress.of(now)
     offered = await offered_tools(agent, session, runtime.stream_writer, new_step=True)
-    if offered.gone:
-        failed = {"status": "failed", "stop_reason": "error", "answer": offered.gone}
-        return {**begun, **failed}
+    hopeless = offered.gone if has_task(now["messages"]) else NO_TASK
+    if hopeless:
+        return {**begun, **failure(hopeless)}
     held = now.get("held", {})
     live = session.identities()
     gone = lost(held, live)
@@ -142,8 +148,7 @@ def outcome_of(thought: Thought, call: ModelCall, session: Session, emit: Emit) 
         emit({"type": "limit", "reason": thought.ended.reason})
         return {"status": "stopped", "stop_reason": thought.ended.reason}
     if isinstance(thought.ended, ModelError):
-        sentence = thought.ended.sentence
-        return {"status": "failed", "stop_reason": "error", "answer": sentence}
+        return failure(thought.ended.sentence)
     if thought.reply is None:
         return {}
     ends, structured = answers(thought.reply, session.settings.response_format)

@@ -11,7 +11,7 @@ from langgraph.config import get_config
 from openmanus_graph.events import Emit
 from openmanus_graph.limits import Progress, deadline
 from openmanus_graph.persistence.ledger import Ledger, open_ledger
-from openmanus_graph.registry import saved_thread
+from openmanus_graph.saved import saved_thread
 from openmanus_graph.sessions import Session
 from openmanus_graph.state.manus import PlannedCall
 from openmanus_graph.state.plan import Plans

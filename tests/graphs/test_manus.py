@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from blockbuster import BlockBuster, blockbuster_ctx
-from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.messages.tool import invalid_tool_call
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import tool
@@ -22,6 +22,7 @@ from openmanus_graph import (
     Observation,
     ToolError,
     build_manus_graph,
+    build_planning_graph,
     manus_tool,
 )
 from openmanus_graph.tools.ask_human import ask_human
@@ -499,3 +500,13 @@ async def test_a_cut_answer_says_so() -> None:
     cut = AIMessage("forty-", response_metadata={"finish_reason": "length"})
     ran = await run_graph(build_manus_graph(tools=[add]), cut)
     assert any("cut off" in str(event.get("text")) for event in ran.events)
+
+
+@pytest.mark.parametrize("said", [[], [HumanMessage("  ")], [AIMessage("I begin.")]])
+@pytest.mark.parametrize("graph", [build_manus_graph(), build_planning_graph()])
+async def test_a_run_without_a_task_asks_no_model(graph: Any, said: list[AnyMessage]) -> None:
+    model = scripted("never asked")
+    result = await graph.ainvoke({"messages": said}, context=Context(model=model))
+    assert (result["status"], result["stop_reason"]) == ("failed", "error")
+    assert "no task" in result["answer"]
+    assert model.requests == []
