@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from openmanus_graph.search.names import GOOGLE_ID_VARIABLE, KEY_VARIABLES, SEARXNG_VARIABLE
 from tests.support.search_engines import SearchServer
@@ -18,14 +19,18 @@ KEYS = (
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _installed() -> None:
-    """Let `doctor --fix` install what the machine lacks, bubblewrap above all."""
-    subprocess.run(
-        [sys.executable, "-m", "openmanus_graph.cli", "doctor", "--fix"],
-        check=False,
-        capture_output=True,
-        stdin=subprocess.DEVNULL,
-    )
+def _installed(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Let `doctor --fix` install what the machine lacks, bubblewrap above all.
+
+    One worker after the other: the system's package tools work for one caller at a time.
+    """
+    with FileLock(tmp_path_factory.getbasetemp().parent / "installing"):
+        subprocess.run(
+            [sys.executable, "-m", "openmanus_graph.cli", "doctor", "--fix"],
+            check=False,
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+        )
 
 
 @pytest.fixture(autouse=True)
