@@ -1,14 +1,14 @@
-"""What `browser_use` can do: each action, what it needs, and what it may change."""
+"""What each action of `browser_use` does."""
 
 import asyncio
 import os
 import shutil
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from openmanus_graph.browser import page as pages
+from openmanus_graph.browser.declared import Arguments
 from openmanus_graph.browser.downloads import keep_file, safe_name
 from openmanus_graph.browser.navigation import go_back, go_to, refresh
 from openmanus_graph.browser.page import PageView
@@ -22,51 +22,8 @@ MAX_WAIT_S = 60
 DEFAULT_WAIT_S = 3
 PDF_S = 30.0
 
-
-@dataclass(frozen=True)
-class Arguments:
-    """What a call may say beside its action; the defaults are those of the tool."""
-
-    url: str | None = None
-    index: int | None = None
-    text: str | None = None
-    scroll_amount: int | None = None
-    tab_id: int | None = None
-    query: str | None = None
-    goal: str | None = None
-    keys: str | None = None
-    seconds: int | None = None
-    target_index: int | None = None
-    x: float | None = None
-    y: float | None = None
-    accept: bool = True
-
-    @property
-    def number(self) -> int:
-        """The index, of an action that needs one."""
-        return -1 if self.index is None else self.index
-
-    @property
-    def words(self) -> str:
-        """The text, of an action that needs one."""
-        return self.text or ""
-
-
-@dataclass(frozen=True)
-class Action:
-    """One action."""
-
-    run: Callable[[Window, Arguments], Awaitable[str]]
-    """Returns a sentence that says what was done."""
-    needs: tuple[str, ...] = ()
-    changes: bool = False
-    """Whether it may change something in the world, so that it must not be repeated unasked."""
-    shows_all: bool = False
-    """Whether the whole page is shown afterwards, not only what changed."""
-    in_dialog: bool = False
-    """Whether it makes sense while a dialog blocks the page."""
-    looks: bool = True
-    """Whether the page is looked at afterwards."""
+Run = Callable[[Window, Arguments], Awaitable[str]]
+"""Returns a sentence that says what was done."""
 
 
 async def _go_to_url(window: Window, given: Arguments) -> str:
@@ -197,44 +154,31 @@ async def _get_state(window: Window, given: Arguments) -> str:
     return ""
 
 
-ACTIONS: dict[str, Action] = {
-    "go_to_url": Action(_go_to_url, ("url",), shows_all=True),
-    "get_state": Action(_get_state, shows_all=True, in_dialog=True),
-    "click_element": Action(_click, ("index",), changes=True),
-    "input_text": Action(_input_text, ("index", "text"), changes=True),
-    "send_keys": Action(_send_keys, ("keys",), changes=True),
-    "scroll_down": Action(_scroll_down),
-    "scroll_up": Action(_scroll_up),
-    "scroll_to_text": Action(_scroll_to_text, ("text",)),
-    "get_dropdown_options": Action(_options, ("index",)),
-    "select_dropdown_option": Action(_select, ("index", "text"), changes=True),
-    "go_back": Action(_go_back, changes=True),
-    "refresh": Action(_refresh, changes=True, shows_all=True),
-    "open_tab": Action(_open_tab, ("url",), shows_all=True),
-    "switch_tab": Action(_switch_tab, ("tab_id",), shows_all=True),
-    "close_tab": Action(_close_tab, shows_all=True, in_dialog=True),
-    "wait": Action(_wait),
-    "hover": Action(_hover, ("index",)),
-    "click_at": Action(_click_at, ("x", "y"), changes=True),
-    "drag_and_drop": Action(_drag, ("index", "target_index"), changes=True),
-    "upload_file": Action(_upload, ("text",), changes=True),
-    "handle_dialog": Action(_handle_dialog, changes=True, in_dialog=True),
-    "save_pdf": Action(_save_pdf, looks=False),
+RUNS: dict[str, Run] = {
+    "go_to_url": _go_to_url,
+    "get_state": _get_state,
+    "click_element": _click,
+    "input_text": _input_text,
+    "send_keys": _send_keys,
+    "scroll_down": _scroll_down,
+    "scroll_up": _scroll_up,
+    "scroll_to_text": _scroll_to_text,
+    "get_dropdown_options": _options,
+    "select_dropdown_option": _select,
+    "go_back": _go_back,
+    "refresh": _refresh,
+    "open_tab": _open_tab,
+    "switch_tab": _switch_tab,
+    "close_tab": _close_tab,
+    "wait": _wait,
+    "hover": _hover,
+    "click_at": _click_at,
+    "drag_and_drop": _drag,
+    "upload_file": _upload,
+    "handle_dialog": _handle_dialog,
+    "save_pdf": _save_pdf,
 }
-
-
-def check_needs(name: str, needs: tuple[str, ...], given: Arguments) -> None:
-    """Raise ToolError for what an action needs and the call does not say."""
-    missing = [need for need in needs if _lacks(given, need)]
-    if missing:
-        raise OwnWordsError(f"{name} needs {' and '.join(missing)}. Call it again with that.")
-
-
-def _lacks(given: Arguments, need: str) -> bool:
-    """Whether nothing is given; an empty text clears a field, and a blank is a key."""
-    value = getattr(given, need)
-    said = value.strip() if need in ("url", "query") and value else value
-    return said is None or (said == "" and need != "text")
+"""What the window does; a search and reading a page are more than that."""
 
 
 def _view(window: Window) -> PageView:

@@ -9,7 +9,7 @@ from openmanus_graph.browser.launch import first_line
 from openmanus_graph.browser.tab import Tab
 from openmanus_graph.browser.window import Window
 from openmanus_graph.errors import OwnWordsError, ToolError
-from openmanus_graph.web.addresses import PORTS, literal_ip
+from openmanus_graph.web.addresses import PORTS, has_scheme, literal_ip, with_scheme
 from openmanus_graph.web.guard import Guard
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 ANSWER_S = 30.0
 """How long a server may take to begin its answer."""
 _CODE = re.compile(r"net::(ERR_[A-Z0-9_]+)")
-_SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:(?!\d+(/|$))")
 _BARE = re.compile(
     r"(//)?(?P<host>[^\s/?#:@\[\]]+|\[[0-9a-fA-F:.]+\])(:(?P<port>\d{1,5}))?([/?#].*)?"
 )
@@ -78,7 +77,7 @@ def whole_address(url: str, guard: Guard) -> str:
         ToolError: It is no address at all.
     """
     text = url.strip()
-    if _SCHEME.match(text):
+    if has_scheme(text):
         return text
     bare = _BARE.fullmatch(text)
     host = bare["host"].strip("[]") if bare else ""
@@ -91,11 +90,6 @@ def whole_address(url: str, guard: Guard) -> str:
         f"{text[:_SHOWN_URL]!r} is no web address. Give a whole one, such as https://example.com/, "
         "or find the page with web_search."
     )
-
-
-def with_scheme(url: str) -> str:
-    """Return an address as one that can be taken apart."""
-    return url if _SCHEME.match(url.strip()) else f"https://{url.strip().lstrip('/')}"
 
 
 async def go_back(window: Window, tab: Tab) -> str:

@@ -4,7 +4,8 @@ import asyncio
 import time
 from dataclasses import dataclass
 
-from openmanus_graph.browser.actions import ACTIONS, Action, Arguments
+from openmanus_graph.browser.actions import RUNS
+from openmanus_graph.browser.declared import ACTIONS, Arguments
 from openmanus_graph.browser.launch import first_line
 from openmanus_graph.browser.navigation import stop_loading
 from openmanus_graph.browser.page import Snapshot, change_text, full_text
@@ -49,7 +50,7 @@ async def perform(window: Window, name: str, given: Arguments) -> Seen:
             replaced = await window.ensure()
             if replaced and "index" in ACTIONS[name].needs:  # it meant an element that is gone
                 return await _lost(window, f"{name} was not done.")
-            return await _performed(window, ACTIONS[name], given, tabs)
+            return await _performed(window, name, given, tabs)
         except ToolError as error:
             if await window.recover():
                 return await _lost(window, f"{name} was cut off.")
@@ -81,15 +82,14 @@ async def _lost(window: Window, said: str) -> Seen:
     return Seen(await _observed(window, said, {}, whole=True), failed=True)
 
 
-async def _performed(
-    window: Window, action: Action, given: Arguments, tabs: dict[int, str]
-) -> Seen:
+async def _performed(window: Window, name: str, given: Arguments, tabs: dict[int, str]) -> Seen:
+    action = ACTIONS[name]
     if "index" in action.needs and not window.current.shows:
         raise OwnWordsError("The browser shows no page yet. Open one with go_to_url.")
     open_dialog = window.dialogs.describe()
     if open_dialog and not action.in_dialog:
         raise ToolError(f"Nothing was done. {open_dialog}")
-    said = await window.dialogs.until(action.run(window, given)) or ""
+    said = await window.dialogs.until(RUNS[name](window, given)) or ""
     if not action.looks:
         return Seen("\n".join([said, *window.news.take()]))
     return Seen(await _observed(window, said, tabs, whole=action.shows_all))

@@ -3,10 +3,11 @@
 import asyncio
 import base64
 
+from openmanus_graph.browser.declared import HANDLE
 from openmanus_graph.browser.engine import engine
 from openmanus_graph.browser.observing import state
 from openmanus_graph.browser.page import full_text, marked_screenshot
-from openmanus_graph.browser.window import HANDLE, Window
+from openmanus_graph.browser.window import Window
 from openmanus_graph.sessions import Session
 
 BUDGET_TOKENS = 600

@@ -28,8 +28,6 @@ from openmanus_graph.sessions import Session
 if TYPE_CHECKING:
     from playwright.async_api import Page
 
-HANDLE = "browser"
-"""Its name in the session."""
 MAX_TABS = 20
 CLOSE_S = 15.0
 REOPEN_S = 15.0

@@ -1,4 +1,6 @@
-"""The names of the engines, and the environment variables that set them up."""
+"""The names of the engines, the variables that set them up, and how much may be asked for."""
+
+MAX_RESULTS = 50
 
 KEY_VARIABLES = {
     "tavily": ("TAVILY_API_KEY",),

@@ -10,11 +10,11 @@ from openmanus_graph.errors import OwnWordsError, ToolError
 from openmanus_graph.search.choose import choose
 from openmanus_graph.search.engine import Engine, EngineError, Hit, SearchQuery
 from openmanus_graph.search.gathering import Attempt, Gathering
+from openmanus_graph.search.names import MAX_RESULTS
 from openmanus_graph.search.places import Place, parse_place
 from openmanus_graph.sessions import Session
 from openmanus_graph.settings import SearchSettings
 
-MAX_RESULTS = 50
 MAX_QUERY_CHARS = 2000
 MAX_DELAY_S = 5.0
 MAX_RETRIES = 5

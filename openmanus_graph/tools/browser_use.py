@@ -1,25 +1,21 @@
 """`browser_use`: a real browser."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Literal
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 from langgraph.prebuilt import ToolRuntime
 
-from openmanus_graph.browser.actions import ACTIONS, Arguments, check_needs
-from openmanus_graph.browser.answering import extract
-from openmanus_graph.browser.engine import engine
-from openmanus_graph.browser.navigation import with_scheme
-from openmanus_graph.browser.observing import Seen, perform
-from openmanus_graph.browser.window import HANDLE, Window
-from openmanus_graph.errors import OwnWordsError, ToolError
-from openmanus_graph.search.searching import search_for
+from openmanus_graph.browser.declared import ACTIONS, HANDLE, Arguments, check_needs
 from openmanus_graph.sessions import Session, model_of, session_of
 from openmanus_graph.tools.declaration import Effect, Observation, manus_tool
 from openmanus_graph.tools.file_arguments import MaybeNumber, MaybeText
+from openmanus_graph.web.addresses import with_scheme
 
-_NEEDS: dict[str, tuple[str, ...]] = {"web_search": ("query",), "extract_content": ()}
+if TYPE_CHECKING:
+    from openmanus_graph.browser.answering import AskModel
+    from openmanus_graph.browser.observing import Seen
+
 TIMEOUT_S = 180
 
 Name = Literal[
@@ -91,36 +87,13 @@ async def browser_use(  # noqa: D417  # the model is not shown `runtime`
         url, index, text, scroll_amount, tab_id, query, goal, keys, seconds, target_index, x, y,
         accept,
     )  # fmt: skip
-    session = session_of(runtime)
-    check_needs(action, ACTIONS[action].needs if action in ACTIONS else _NEEDS[action], given)
-    window = await asyncio.to_thread(window_of, session)
-    try:
-        if action == "extract_content":
-            seen = Seen(await extract(window, goal, model_of(runtime)))
-        elif action == "web_search":
-            seen = await _searched(window, given)
-        else:
-            seen = await engine.run(lambda: perform(window, action, given))
-    except ToolError as error:
-        raise type(error)(window.secrets.redacted(str(error))) from None
-    text = window.secrets.redacted(seen.text)
-    return Observation(text, failed=seen.failed, bounded=action != "extract_content")
+    check_needs(action, given)
+    use = await asyncio.to_thread(_use)  # imports much
+    seen = await use(session_of(runtime), action, given, model_of(runtime))
+    return Observation(seen.text, failed=seen.failed, bounded=action != "extract_content")
 
 
-async def _searched(window: Window, given: Arguments) -> Seen:
-    """Search the web and open the first result."""
-    report = await search_for(window.session, given.query or "")
-    if not report.hits:
-        raise OwnWordsError(f"Nothing was found for {given.query!r}. Use fewer or other words.")
-    listed = [f"{number}. {hit.title}\n   {hit.url}" for number, hit in enumerate(report.hits, 1)]
-    first = replace(given, url=report.hits[0].url)
-    try:
-        opened = (await engine.run(lambda: perform(window, "go_to_url", first))).text
-    except ToolError as error:
-        opened = f"The first result was not opened. {error}"
-    return Seen("\n".join([f"Results for {given.query!r}:", *listed, "", opened]))
+def _use() -> "Callable[[Session, str, Arguments, AskModel | None], Awaitable[Seen]]":
+    from openmanus_graph.browser.using import use
 
-
-def window_of(session: Session) -> Window:
-    """Return the thread's window, which opens a browser when it is first used."""
-    return session.handle(HANDLE, lambda: Window(session))
+    return use

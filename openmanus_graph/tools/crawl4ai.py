@@ -1,23 +1,16 @@
 """`crawl4ai`: several pages at once, rendered in a browser where there is one, as Markdown."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated, Any, cast
 
 from langgraph.prebuilt import ToolRuntime
 from pydantic import BeforeValidator, Field
 
-from openmanus_graph.errors import OwnWordsError
 from openmanus_graph.sessions import session_of
 from openmanus_graph.tools.declaration import Observation, manus_tool
-from openmanus_graph.tools.output import LIMIT
-from openmanus_graph.web.crawl import Crawl, Crawled, Failed
-from openmanus_graph.web.reading import fitted
-from openmanus_graph.workspace import Workspace
 
 MAX_URLS = 20
-_ROOM = LIMIT - 500
-_LEAST = 300
 
 
 def _as_list(value: Any) -> Any:  # whatever the model wrote
@@ -46,56 +39,12 @@ async def crawl4ai(  # noqa: D417  # the model is not shown `runtime`
         bypass_cache: Read again what was read before.
         word_count_threshold: Leave out shorter lines of menus and footers.
     """
+    crawled = await asyncio.to_thread(_crawled)  # imports much
     session = session_of(runtime)
-    crawl = session.cached(Crawl, lambda: Crawl(session))
-    wanted = list(dict.fromkeys(url.strip() for url in urls if url.strip()))
-    if not wanted:
-        raise OwnWordsError(
-            "urls names no address. Give whole addresses, such as https://example.com/"
-        )
-    results = await crawl.read(
-        wanted, timeout_s=timeout, fresh=bypass_cache, word_count_threshold=word_count_threshold
-    )
-    text = await asyncio.to_thread(_text, results, session.workspace)
-    failures = [result for result in results if isinstance(result, Failed)]
-    failed = len(failures) == len(results)
-    return Observation(text, failed=failed, own_words=failed and all(f.own_words for f in failures))
+    return await crawled(session, urls, timeout, word_count_threshold, fresh=bypass_cache)
 
 
-def _text(results: Sequence[Crawled | Failed], workspace: Workspace) -> str:
-    """Write what came of each page. Blocks when a page is long."""
-    read = [result for result in results if isinstance(result, Crawled)]
-    failed = len(results) - len(read)
-    rows = [f"{len(results)} address{'es' if len(results) > 1 else ''}: {len(read)} read, "
-            f"{failed} failed."]  # fmt: skip
-    heads = [_head(number, result) for number, result in enumerate(results, 1)]
-    room = _ROOM - sum(map(len, heads))
-    for result, share in zip(results, _shares(results, room), strict=True):
-        rows.append(heads.pop(0))
-        if isinstance(result, Crawled):
-            rows.append(fitted(result.text, share, workspace))
-    return "\n\n".join(rows)
+def _crawled() -> "Callable[..., Awaitable[Observation]]":
+    from openmanus_graph.web.crawl_report import crawled
 
-
-def _shares(results: Sequence[Crawled | Failed], room: int) -> list[int]:
-    """Share the room out: what short pages do not need is for the long ones."""
-    sizes = [len(result.text) if isinstance(result, Crawled) else 0 for result in results]
-    shares = [0] * len(sizes)
-    for left, (size, index) in enumerate(sorted(zip(sizes, range(len(sizes)), strict=True))):
-        fair = max(_LEAST, room // (len(sizes) - left))
-        shares[index] = min(size, fair)
-        room -= shares[index]
-    return shares
-
-
-def _head(number: int, result: Crawled | Failed) -> str:
-    if isinstance(result, Failed):
-        return f"## {number}. {result.url}\nFAILED: {result.reason}"
-    title = f"\nTitle: {result.title}" if result.title else ""
-    moved = f" (from {result.requested})" if result.url != result.requested else ""
-    counts = f"{result.words} words, {result.links} links, {result.images} images"
-    cached = "from the cache" if result.cached else f"{result.seconds:.1f} s"
-    note = f"\n({result.note})" if result.note else ""
-    return (
-        f"## {number}. {result.url}{moved}\nHTTP {result.status}, {cached}, {counts}{title}{note}"
-    )
+    return crawled

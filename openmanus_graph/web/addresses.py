@@ -11,6 +11,7 @@ from openmanus_graph.errors import OwnWordsError
 
 PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 _SHOWN_CHARS = 200
+_SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:(?!\d+(/|$))")
 _ODD_IPV4 = re.compile(r"(?:0x[0-9a-f]*|\d+)(?:\.(?:0x[0-9a-f]*|\d+)){0,3}")
 _ENDS_IN_NUMBER = re.compile(r"(?:^|\.)(?:0x[0-9a-f]*|\d+)$")
 _HOST = re.compile(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?")
@@ -63,6 +64,17 @@ def parse_address(url: str) -> WebAddress:
     path = _quoted(parts.path) or "/"
     whole = urlunsplit((scheme, authority(host, port, scheme), path, _quoted(parts.query), ""))
     return WebAddress(scheme, host, port, whole)
+
+
+def has_scheme(url: str) -> bool:
+    """Say whether an address begins with its scheme; `localhost:80` is a host and a port."""
+    return _SCHEME.match(url) is not None
+
+
+def with_scheme(url: str) -> str:
+    """Return an address as one that can be taken apart."""
+    text = url.strip()
+    return url if has_scheme(text) else f"https://{text.lstrip('/')}"
 
 
 def normal_host(host: str) -> str:

@@ -9,7 +9,8 @@ from typing import Any
 
 from langchain_core.tools import StructuredTool
 
-from openmanus_graph.browser.window import HANDLE, Window
+from openmanus_graph.browser.declared import HANDLE
+from openmanus_graph.browser.window import Window
 from openmanus_graph.errors import OwnWordsError, ToolError
 from openmanus_graph.sessions import MODEL_KEY, Session
 from openmanus_graph.settings import BrowserSettings

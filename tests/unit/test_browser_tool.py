@@ -11,6 +11,8 @@ from blockbuster import blockbuster_ctx
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from openmanus_graph.browser import dialogs
+from openmanus_graph.browser.actions import RUNS
+from openmanus_graph.browser.declared import ACTIONS
 from openmanus_graph.browser.steering import state_for_request
 from openmanus_graph.browser.window import MAX_TABS
 from openmanus_graph.history import recently_called
@@ -62,6 +64,7 @@ def test_schema_has_every_action_and_is_small() -> None:
     schema = convert_to_openai_tool(browser_use)
     actions = schema["function"]["parameters"]["properties"]["action"]["enum"]
     assert {*REFERENCE, *NEW} <= set(actions)
+    assert set(actions) == set(ACTIONS) == {*RUNS, "extract_content", "web_search"}
     assert len(json.dumps(schema)) / 4 < 600
     names = set(schema["function"]["parameters"]["properties"])
     assert {"url", "index", "text", "scroll_amount", "tab_id", "query", "goal", "keys"} <= names

@@ -66,11 +66,26 @@ def test_the_foundations_import_nothing_of_ours(place: str) -> None:
         assert imports(path) <= {"state"}, path
 
 
-def test_importing_the_package_loads_no_heavy_library() -> None:
-    code = "import sys, openmanus_graph; print([m for m in ('langgraph', 'openai', 'pydantic')" \
-           " if m in sys.modules])"  # fmt: skip
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+def test_nothing_is_loaded_before_it_is_needed(tmp_path: Path) -> None:
+    program = """
+import asyncio, sys
+import openmanus_graph
+print([name for name in ("langgraph", "openai", "pydantic") if name in sys.modules])
+from openmanus_graph import Context, build_manus_graph
+from openmanus_graph.testing import ScriptedChatModel
+context = Context(model=ScriptedChatModel(["done"]), workspace="work")
+asked = {"messages": [{"role": "user", "content": "go"}]}
+print(asyncio.run(build_manus_graph().ainvoke(asked, context=context))["answer"])
+web = tuple(f"openmanus_graph.{part}." for part in ("browser", "search", "web"))
+print(sorted(name for name in sys.modules if name.startswith(web)))
+print([name for name in ("bs4", "ddgs", "h11", "lxml", "playwright") if name in sys.modules])
+"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    first, answer, web, libraries = done.stdout.splitlines()
+    assert (first, answer, libraries) == ("[]", "done", "[]")
+    light = ["browser.declared", "search.names", "search.places", "web.addresses", "web.guard"]
+    assert web == str([f"openmanus_graph.{name}" for name in light])
 
 
 @pytest.mark.parametrize("page", DRAWINGS)
