@@ -4,7 +4,6 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=str)
 
 

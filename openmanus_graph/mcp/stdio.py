@@ -11,12 +11,11 @@ import signal
 from asyncio.subprocess import PIPE, Process
 from collections import deque
 from collections.abc import AsyncGenerator, Coroutine, Mapping
-from typing import Any
+from typing import Any, Self
 
 import anyio
 from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
-from typing_extensions import Self
 
 from openmanus_graph.mcp.http import MAX_MESSAGE, read_message
 from openmanus_graph.sandbox.environment import network_settings
@@ -25,6 +24,8 @@ from openmanus_graph.state.mcp_server import MCPServer
 LINE_CHARS = 300
 GRACE_S = (2.0, 2.0, 1.0)
 """For a server to end: after its input was closed, after SIGTERM, after SIGKILL."""
+LAST_WORDS_S = 0.5
+"""For its complaints to arrive, once it has ended."""
 _PASSED_ON = ("LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "XDG_CACHE_HOME", "XDG_DATA_HOME")
 log = logging.getLogger(__name__)
 
@@ -55,7 +56,7 @@ async def stdio_streams(
     )
     listening = asyncio.ensure_future(_listen(process, server.name, complaints))
     try:
-        yield _Incoming(process, listening), _Outgoing(process)
+        yield _Incoming(process, listening), _Outgoing(process, listening)
     finally:
         await _surely(_ended(process, listening))
 
@@ -69,8 +70,8 @@ def environment(own: Mapping[str, str], host: Mapping[str, str]) -> dict[str, st
 class _Stream:
     """One of the server's pipes, as the SDK wants to see it."""
 
-    def __init__(self, process: Process) -> None:
-        self._process = process
+    def __init__(self, process: Process, listening: "asyncio.Future[None]") -> None:
+        self._process, self._listening = process, listening
 
     async def __aenter__(self) -> Self:
         return self
@@ -81,13 +82,12 @@ class _Stream:
     async def aclose(self) -> None:
         """Do nothing: pipes are closed together with their server."""
 
+    async def _hear_last_words(self) -> None:
+        await asyncio.wait({self._listening}, timeout=LAST_WORDS_S)
+
 
 class _Incoming(_Stream):
     """Reads messages, a line each, until the server ends."""
-
-    def __init__(self, process: Process, listening: "asyncio.Future[None]") -> None:
-        super().__init__(process)
-        self._listening = listening
 
     def __aiter__(self) -> Self:
         return self
@@ -98,7 +98,7 @@ class _Incoming(_Stream):
             while line := await _line(self._process.stdout):
                 if line.strip():
                     return read_message(line.decode("utf-8", "replace"))
-        await asyncio.wait({self._listening}, timeout=0.5)  # its last words come first
+        await self._hear_last_words()
         raise StopAsyncIteration
 
 
@@ -110,6 +110,7 @@ class _Outgoing(_Stream):
         try:
             await self._process.stdin.drain()
         except ConnectionError as error:
+            await self._hear_last_words()
             raise anyio.BrokenResourceError from error
 
 

@@ -33,6 +33,7 @@ from openmanus_graph.sessions import (
 )
 from openmanus_graph.state.manus import PlannedCall
 from openmanus_graph.state.plan import current_step
+from openmanus_graph.state.reducers import Usage
 from openmanus_graph.tools.approval import Leave, get_leave
 from openmanus_graph.tools.declaration import ForeignTool, Observation, Traits, traits_of
 from openmanus_graph.tools.observations import labelled, of_blocks, out_of_time, remembered
@@ -151,9 +152,11 @@ async def _observe(
         else:
             log.info("tool %s raised", call["name"], exc_info=error)
             observation = Observation(f"{type(error).__name__}: {error}", failed=True)
-    if model.spent is not None:
-        observation = replace(observation, usage=model.spent)
-    return await _shortened(call, observation, traits, scope)
+    return await _shortened(call, _with_usage(observation, model.spent), traits, scope)
+
+
+def _with_usage(observation: Observation, spent: Usage | None) -> Observation:
+    return observation if spent is None else replace(observation, usage=spent)
 
 
 async def _shortened(
