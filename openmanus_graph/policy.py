@@ -60,12 +60,12 @@ def judge(call: Proposal, settings: Settings, granted: Sequence[str] = ()) -> Ru
         return Ruling("deny", f"A rule of the policy forbids it ({denied}).")
     rule = matching[0] if matching else None
     asks = rule.decision == "ask" if rule else call.traits.approval
+    if settings.policy == "auto" or not (asks or call.strange):
+        return Ruling("allow", "")
     grant = canonical({"tool": call.name, "args": dict(rule.args) if rule else {}})
-    if not call.strange and (not asks or grant in granted):
+    if grant in granted and not call.strange:
         return Ruling("allow", "")
     why = call.strange or (f"A rule of the policy asks first ({rule})." if rule else "")
-    if settings.policy == "auto":
-        return Ruling("allow", "")
     if settings.policy == "never":
         return Ruling("deny", why or "The policy refuses calls with external effects.")
     return Ruling("ask", why, "" if call.strange else grant)

@@ -97,8 +97,7 @@ class Calls:
             result = await connection.call(tool, args, reported)
         except MCPError as error:
             raise self._failed(tool, error, connection) from error
-        for _ in range(3):
-            await asyncio.sleep(0)  # what it announced before it answered is heard first
+        await connection.heard()  # what it announced before it answered
         await self.up_to_date()
         return result, await self._linked(connection, result)
 

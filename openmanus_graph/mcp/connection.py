@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,12 @@ class Connection:
 
     session: ClientSession
     faults: Faults
-    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    incoming: "_Watched"
+
+    @property
+    def ended(self) -> asyncio.Event:
+        """Set when nothing comes from it any more."""
+        return self.incoming.ended
 
     @property
     def tells_late(self) -> bool:
@@ -94,6 +99,13 @@ class Connection:
                 return result
             responses, state = await self._inputs(result), result.request_state
         raise ServerError(f"it asked more than {ROUNDS} times during one call", lasting=False)
+
+    async def heard(self) -> None:
+        """Let what the server has announced so far take effect."""
+        if self.incoming.announced:
+            self.incoming.announced = False
+            for _ in range(3):
+                await asyncio.sleep(0)  # the SDK hands it on in a task of its own
 
     async def read(self, uri: str) -> list[Any]:
         """Return the contents of a resource."""
@@ -169,11 +181,11 @@ async def _connected(
                 reach = http_streams if kind == "http" else sse_streams
                 streams = reach(server, faults.client)
             read, write = await stack.enter_async_context(streams)
-            ended = asyncio.Event()
-            session = _session(_Watched(read, ended), write, callbacks, faults)
-            await _shake_hands(await stack.enter_async_context(session), ended)
+            incoming = _Watched(read)
+            session = _session(incoming, write, callbacks, faults)
+            await _shake_hands(await stack.enter_async_context(session), incoming.ended)
             used = True
-            yield Connection(session, faults, ended)
+            yield Connection(session, faults, incoming)
     except BaseException as error:
         # The SDK's task groups wrap what happens while a connection is made, and while it ends.
         if used or isinstance(error, asyncio.CancelledError | GeneratorExit):
@@ -239,10 +251,13 @@ async def _shake_hands(session: ClientSession, ended: asyncio.Event) -> None:
 
 
 class _Watched:
-    """Passes a stream of messages on, made acceptable, and notes its end."""
+    """Passes a stream of messages on, made acceptable."""
 
-    def __init__(self, stream: Any, ended: asyncio.Event) -> None:  # the SDK's
-        self._stream, self._ended = stream, ended
+    def __init__(self, stream: Any) -> None:  # the SDK's
+        self._stream = stream
+        self.ended = asyncio.Event()
+        self.announced = False
+        """A message came that answers nothing."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -252,12 +267,15 @@ class _Watched:
 
     async def __anext__(self) -> Any:
         try:
-            return lenient(await self._stream.__anext__())
+            message = lenient(await self._stream.__anext__())
         except asyncio.CancelledError:
             raise
         except BaseException:
-            self._ended.set()
+            self.ended.set()
             raise
+        sent = getattr(message, "message", None)
+        self.announced = self.announced or isinstance(sent, types.JSONRPCNotification)
+        return message
 
     async def __aenter__(self) -> "_Watched":
         await self._stream.__aenter__()

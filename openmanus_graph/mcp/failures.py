@@ -109,7 +109,7 @@ def _is_end(error: BaseException) -> bool:
 
 
 def _is_of_system(error: BaseException) -> bool:
-    return isinstance(error, OSError) and not isinstance(error, TimeoutError)
+    return isinstance(error, OSError) and not isinstance(error, TimeoutError | ConnectionError)
 
 
 def _no_program(command: str, cwd: str | None, error: BaseException) -> ServerError:

@@ -9,8 +9,10 @@ import asyncio
 import contextlib
 import threading
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 
@@ -23,18 +25,21 @@ class Event:
     """The text of a progress report, the parameters of a request, the result of a call."""
     error: Exception | None = None
     """Why the call failed."""
-    answer: "Future[Any]" = field(default_factory=lambda: Future[Any]())
-    """Whoever asked waits for it."""
     problem: str = ""
     """What was wrong with the person's last answer."""
+
+    @cached_property
+    def answer(self) -> "Future[Any]":
+        """Whoever asked waits for it."""
+        return Future()
 
 
 class OpenCall:
     """One call under way: its events in order, for one reader."""
 
     def __init__(self) -> None:
-        self.task: Future[None] | None = None
-        """The call itself, on the engine's loop."""
+        self.cancel: Callable[[], None] = _nothing
+        """Cuts off the call itself, on the engine's loop."""
         self._events: deque[Event] = deque()
         self._reader: tuple[asyncio.AbstractEventLoop, asyncio.Future[None]] | None = None
         self._lock = threading.Lock()
@@ -70,11 +75,14 @@ class OpenCall:
 
     def abandon(self) -> None:
         """Cancel the call, and tell whoever waits for an answer that there is none."""
-        if self.task is not None:
-            self.task.cancel()
+        self.cancel()
         for event in list(self._events):
             if not event.answer.done():
                 event.answer.set_result(None)
+
+
+def _nothing() -> None:
+    pass
 
 
 def _wake(waiting: "asyncio.Future[None]") -> None:

@@ -10,8 +10,8 @@ import os
 import signal
 from asyncio.subprocess import PIPE, Process
 from collections import deque
-from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
-from typing import Any
+from collections.abc import AsyncGenerator, Coroutine, Mapping
+from typing import Any, Self
 
 import anyio
 from mcp.client.stdio import get_default_environment
@@ -24,8 +24,9 @@ from openmanus_graph.state.mcp_server import MCPServer
 LINE_CHARS = 300
 GRACE_S = (2.0, 2.0, 1.0)
 """For a server to end: after its input was closed, after SIGTERM, after SIGKILL."""
+LAST_WORDS_S = 0.5
+"""For its complaints to arrive, once it has ended."""
 _PASSED_ON = ("LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "XDG_CACHE_HOME", "XDG_DATA_HOME")
-_GONE = (anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError)
 log = logging.getLogger(__name__)
 
 
@@ -53,19 +54,11 @@ async def stdio_streams(
         limit=MAX_MESSAGE,
         start_new_session=True,
     )
-    incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-    write, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
     listening = asyncio.ensure_future(_listen(process, server.name, complaints))
-    tasks = [
-        listening,
-        asyncio.ensure_future(_receive(process, incoming, listening)),
-        asyncio.ensure_future(_send(process, outgoing)),
-    ]
     try:
-        async with incoming, read, write, outgoing:
-            yield read, write
+        yield _Incoming(process, listening), _Outgoing(process, listening)
     finally:
-        await _surely(_ended(process, tasks))
+        await _surely(_ended(process, listening))
 
 
 def environment(own: Mapping[str, str], host: Mapping[str, str]) -> dict[str, str]:
@@ -74,24 +67,51 @@ def environment(own: Mapping[str, str], host: Mapping[str, str]) -> dict[str, st
     return {**get_default_environment(), **passed_on, **network_settings(host), **own}
 
 
-async def _receive(process: Process, incoming: Any, listening: "asyncio.Future[None]") -> None:
-    """Read messages, a line each, until the server ends."""
-    assert process.stdout is not None
-    with contextlib.suppress(*_GONE):
-        while line := await _line(process.stdout):
-            if line.strip():
-                await incoming.send(read_message(line.decode("utf-8", "replace")))
-    await asyncio.wait({listening}, timeout=0.5)  # its last words come first
-    await incoming.aclose()
+class _Stream:
+    """One of the server's pipes, as the SDK wants to see it."""
+
+    def __init__(self, process: Process, listening: "asyncio.Future[None]") -> None:
+        self._process, self._listening = process, listening
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *what: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Do nothing: pipes are closed together with their server."""
+
+    async def _hear_last_words(self) -> None:
+        await asyncio.wait({self._listening}, timeout=LAST_WORDS_S)
 
 
-async def _send(process: Process, outgoing: Any) -> None:
-    assert process.stdin is not None
-    with contextlib.suppress(*_GONE):
-        async for sent in outgoing:
-            text = sent.message.model_dump_json(by_alias=True, exclude_unset=True)
-            process.stdin.write(text.encode() + b"\n")
-            await process.stdin.drain()
+class _Incoming(_Stream):
+    """Reads messages, a line each, until the server ends."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        assert self._process.stdout is not None
+        with contextlib.suppress(ConnectionError):
+            while line := await _line(self._process.stdout):
+                if line.strip():
+                    return read_message(line.decode("utf-8", "replace"))
+        await self._hear_last_words()
+        raise StopAsyncIteration
+
+
+class _Outgoing(_Stream):
+    async def send(self, sent: SessionMessage) -> None:
+        assert self._process.stdin is not None
+        text = sent.message.model_dump_json(by_alias=True, exclude_unset=True)
+        self._process.stdin.write(text.encode() + b"\n")
+        try:
+            await self._process.stdin.drain()
+        except ConnectionError as error:
+            await self._hear_last_words()
+            raise anyio.BrokenResourceError from error
 
 
 async def _listen(process: Process, name: str, complaints: deque[str]) -> None:
@@ -123,8 +143,8 @@ async def _surely(work: Coroutine[Any, Any, None]) -> None:
         raise asyncio.CancelledError
 
 
-async def _ended(process: Process, tasks: Sequence["asyncio.Future[None]"]) -> None:
-    """End a server and all it started, politely, then by force; and what served its pipes."""
+async def _ended(process: Process, listening: "asyncio.Future[None]") -> None:
+    """End a server and all it started, politely, then by force."""
     if process.stdin is not None:
         process.stdin.close()
     steps = zip(GRACE_S, (signal.SIGTERM, signal.SIGKILL, signal.SIGKILL), strict=True)
@@ -136,9 +156,8 @@ async def _ended(process: Process, tasks: Sequence["asyncio.Future[None]"]) -> N
             break
         _signal(process, force)
     _signal(process, signal.SIGTERM)  # what it left behind
-    for task in tasks:
-        task.cancel()
-    await asyncio.wait(tasks)
+    listening.cancel()
+    await asyncio.wait({listening})
 
 
 def _signal(process: Process, number: signal.Signals) -> None:

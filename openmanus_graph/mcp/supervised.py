@@ -93,7 +93,7 @@ class Supervised:
     def begin_call(self, tool: str, args: dict[str, Any]) -> OpenCall:
         """Call a tool; what happens comes as events."""
         call = OpenCall()
-        call.task = engine.begin(partial(self._call, call, tool, args))
+        call.cancel = engine.begin(partial(self._call, call, tool, args))
         return call
 
     def held(self) -> str:

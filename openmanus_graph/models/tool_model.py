@@ -20,10 +20,7 @@ class ToolModel:
     """Answers the questions of one tool call, and counts what they cost."""
 
     def __init__(self, session: Session, progress: Progress, emit: Emit) -> None:
-        self._session = session
-        # Steps are the agent's own model calls: a tool's question is none.
-        self._progress = replace(progress, steps=0)
-        self._emit = emit
+        self._session, self._progress, self._emit = session, progress, emit
         self._usage = no_usage()
 
     @property
@@ -42,12 +39,16 @@ class ToolModel:
 
     async def converse(self, system: str, messages: Sequence[AnyMessage]) -> AIMessage:
         """Go on with a conversation and return the model's reply. ToolError as `ask`."""
+        # Steps are the agent's own model calls: a tool's question is none.
+        progress = replace(
+            self._progress, steps=0, usage=add_usage(self._progress.usage, self._usage)
+        )
         call = ModelCall(
             system=system,
             history=messages,
             steering="",
             tools=Toolset({}, None),
-            progress=replace(self._progress, usage=add_usage(self._progress.usage, self._usage)),
+            progress=progress,
             step=0,
         )
         try:

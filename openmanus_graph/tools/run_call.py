@@ -33,6 +33,7 @@ from openmanus_graph.sessions import (
 )
 from openmanus_graph.state.manus import PlannedCall
 from openmanus_graph.state.plan import current_step
+from openmanus_graph.state.reducers import Usage
 from openmanus_graph.tools.approval import Leave, get_leave
 from openmanus_graph.tools.declaration import ForeignTool, Observation, Traits, traits_of
 from openmanus_graph.tools.observations import labelled, of_blocks, out_of_time, remembered
@@ -90,7 +91,7 @@ async def _settled(call: PlannedCall, scope: CallScope) -> Observation:
     scope.grant(leave.grant)
     observe = partial(_observe, {**call, "args": leave.args}, key, traits, scope)
     observation = await recorded(call, key, leave, scope, observe)
-    return replace(observation, edited=leave.args != call["args"])
+    return observation if leave.args == call["args"] else replace(observation, edited=True)
 
 
 def _checked(call: PlannedCall, scope: CallScope) -> Traits:
@@ -99,7 +100,8 @@ def _checked(call: PlannedCall, scope: CallScope) -> Traits:
         raise ToolError(call["problem"])
     traits = traits_of(scope.toolset.find(call["name"]))
     scope.toolset.check(call["name"], call["args"])
-    return replace(traits, effect=traits.effect_of(call["args"]))
+    effect = traits.effect_of(call["args"])
+    return traits if effect == traits.effect else replace(traits, effect=effect)
 
 
 def _refuse_in_vain(call: PlannedCall, traits: Traits, scope: CallScope) -> None:
@@ -121,8 +123,8 @@ async def _observe(
 ) -> Observation:
     """Run the tool and turn whatever happens into an observation of bearable length."""
     left_s = None if scope.deadline is None else scope.deadline - time.monotonic()
-    traits = replace(traits, timeout_s=max(traits.timeout_s, own_limit_s(call, scope)))
-    limit_s = time_limit_s(call["args"], traits, left_s)
+    own_s = max(traits.timeout_s, own_limit_s(call, scope))
+    limit_s = time_limit_s(call["args"], own_s, left_s)
     clock = asyncio.timeout(limit_s)
     model = ToolModel(scope.session, scope.progress, scope.emit)
     try:
@@ -150,8 +152,11 @@ async def _observe(
         else:
             log.info("tool %s raised", call["name"], exc_info=error)
             observation = Observation(f"{type(error).__name__}: {error}", failed=True)
-    observation = replace(observation, usage=model.spent)
-    return await _shortened(call, observation, traits, scope)
+    return await _shortened(call, _with_usage(observation, model.spent), traits, scope)
+
+
+def _with_usage(observation: Observation, spent: Usage | None) -> Observation:
+    return observation if spent is None else replace(observation, usage=spent)
 
 
 async def _shortened(
@@ -164,7 +169,7 @@ async def _shortened(
         text = await asyncio.to_thread(shorten, text, scope.session.workspace)
     if traits.untrusted and not observation.own_words:
         text = labelled(text, call["name"])
-    return replace(observation, text=text)
+    return observation if text is observation.text else replace(observation, text=text)
 
 
 def own_limit_s(call: PlannedCall, scope: CallScope) -> float:
@@ -173,10 +178,10 @@ def own_limit_s(call: PlannedCall, scope: CallScope) -> float:
     return scope.session.settings.sandbox.timeout_s if limited else 0.0
 
 
-def time_limit_s(args: Mapping[str, Any], traits: Traits, remaining_s: float | None) -> float:
+def time_limit_s(args: Mapping[str, Any], declared_s: float, remaining_s: float | None) -> float:
     """Return the seconds after which a call is cut off."""
     own = args.get("timeout_s")
-    limit = float(own) + GRACE_S if isinstance(own, int | float) else traits.timeout_s + GRACE_S
+    limit = (own if isinstance(own, int | float) else declared_s) + GRACE_S
     return limit if remaining_s is None else max(0.1, min(limit, remaining_s))
 
 
