@@ -236,6 +236,7 @@ def read_layer(path: Path) -> Layer:
     vision: Any = config.llm.get("vision")
     seeing = _check(LlmSection, {**plain, **vision}, path, "llm.vision.") if vision else None
     unknown = [*_unknown(config, ""), *_unknown(llm, "llm."), *(f"llm.{key}" for key in named)]
+    unknown += [f"llm.vision.{key}" for key in vision or () if key not in LlmSection.model_fields]
     unknown += [f"[{name}]" for name in ("daytona",) if getattr(config, name)]
     return Layer(path, config, llm, seeing, tuple(unknown))
 

@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
-from langchain_core.messages import AnyMessage
+from langchain_core.messages import AIMessage, AnyMessage
 from langgraph.runtime import Runtime
 
+from openmanus_graph.events import notice
 from openmanus_graph.history import last_reply
 from openmanus_graph.inbox import open_inbox
 from openmanus_graph.outcome import ToolEnding, tool_ending, tool_outcome
@@ -35,17 +36,25 @@ async def stuck_check(state: ManusState, runtime: Runtime[Context]) -> dict[str,
     if verdict.level == "stop":
         runtime.stream_writer({"type": "limit", "reason": "stuck"})
         return {"status": "stopped", "stop_reason": "stuck"}
+    if (reply := silent_reply(messages)) is not None:
+        what = "is not in the form that was asked for" if reply.text.strip() else "was empty"
+        notice(runtime.stream_writer, f"The reply {what}; the model is asked again.")
     hint = "\n\n".join(hints_for(messages, ending, verdict))
     return {} if hint == state.get("hint", "") else {"hint": hint}
+
+
+def silent_reply(messages: Sequence[AnyMessage]) -> AIMessage | None:
+    """Return the model's newest message if it calls nothing and nobody has said anything since."""
+    reply = last_reply(messages)
+    called = reply is not None and (reply.tool_calls or reply.invalid_tool_calls)
+    return None if called or is_remark(messages[-1]) else reply
 
 
 def hints_for(
     messages: Sequence[AnyMessage], ending: ToolEnding | None, verdict: Verdict
 ) -> Iterator[str]:
     """Yield what the next request should say."""
-    reply = last_reply(messages)
-    silent = reply is not None and not reply.tool_calls and not reply.invalid_tool_calls
-    if reply is not None and silent and not is_remark(messages[-1]):
+    if (reply := silent_reply(messages)) is not None:
         # A text that was no answer gets here only where the caller wants a structured one.
         yield structured_answer_hint() if reply.text.strip() else empty_reply_hint()
     if ending is not None and ending.failed:

@@ -173,14 +173,15 @@ def test_a_wrong_configuration_file_is_exit_2(refusals: dict[str, Result], case:
 def test_unknown_keys_are_named_and_left_out(cli: Cli, model: OpenAIServer) -> None:
     cli.write(
         "openmanus.toml",
-        'max_step = 5\n[llm]\ntemprature = 1\n[sandbox]\nmod = "none"\n[nonsense]\na = 1\n',
+        "max_step = 5\n[llm]\ntemprature = 1\n[llm.vision]\nmodle = 2\n"
+        '[sandbox]\nmod = "none"\n[nonsense]\na = 1\n',
     )
     model.add(Reply("ok"))
     done = cli.run("run", "x", "--json")
     assert done.code == 0
     text = "\n".join(event["text"] for event in done.of("notice"))
-    for key in ("max_step", "llm.temprature", "sandbox.mod", "nonsense"):
-        assert f"{key} is not known" in text
+    for key in ("max_step", "llm.temprature", "llm.vision.modle", "sandbox.mod", "nonsense"):
+        assert text.count(f" {key} is not known") == 1
 
 
 def test_configuration_and_keys_are_out_of_the_tools_reach(cli: Cli, model: OpenAIServer) -> None:

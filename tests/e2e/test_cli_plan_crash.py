@@ -76,7 +76,7 @@ def test_killed_at_any_event_no_finished_step_or_call_runs_again(
 ) -> None:
     chance = random.Random(5)
     ordeal = PlanOrdeal(tmp_path / "cli", zygote, model=careful)
-    ordeal.see_through(*(Kill(chance.randrange(9, 40), whole=bool(n % 2)) for n in range(4)))
+    ordeal.see_through(*(Kill(chance.randrange(9, 31), whole=bool(n % 2)) for n in range(4)))
     assert sum(life.killed for life in ordeal.lives) == 4, ordeal.story()
     wanted = Counter(f"{step['id']}.{n}" for step in STEPS for n in range(LINES))
     require_equal("lines", Counter(ordeal.files()["log.txt"].split()), wanted)
@@ -86,7 +86,7 @@ def test_killed_at_any_event_no_finished_step_or_call_runs_again(
     plans = [r for r in ordeal.server.requests if step_in(r.body) is None]
     assert len(plans) == 2, "the plan and the summary"
     counted = ordeal.lives[-1].final["usage"]["model_calls"]
-    lost = sum(life.asked - life.settled for life in ordeal.lives)
+    lost = len(WIDE) * 4  # each kill may take along a reply of each step that runs
     assert len(ordeal.server.requests) - lost <= counted <= len(ordeal.server.requests)
 
 

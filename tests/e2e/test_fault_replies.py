@@ -272,6 +272,7 @@ def test_an_empty_reply_is_pointed_out_and_never_sent_back(played: Played, mode:
     ran.answered()
     assert len(ran.requests) == 4
     assert "empty" in ran.requests[2].messages[-1]["content"]
+    assert ["empty" in notice["text"] for notice in ran.notices] == [True, True]
     assert all(m.get("content") or m.get("tool_calls") for r in ran.requests for m in r.messages)
 
 
