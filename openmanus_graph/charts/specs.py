@@ -2,6 +2,7 @@
 
 import difflib
 import json
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
@@ -179,8 +180,7 @@ def _channel(
     else:
         kind = "temporal" if is_time(table, column) else "nominal"
     shown = title or column
-    # A dot or bracket in a field's name means a path to Vega.
-    field = column.replace("\\", "\\\\").replace(".", "\\.").replace("[", "\\[").replace("]", "\\]")
+    field = re.sub(r"([\\.\[\]'\"])", r"\\\1", column)  # in a field's name they mean a path to Vega
     return {"field": field, "type": kind, "title": f"{shown} ({unit})" if unit else shown}
 
 

@@ -34,6 +34,7 @@ def read(content: str | bytes, name: str = "t.csv") -> tuple[pd.DataFrame, list[
         ("t.csv", "a,b\n", "no rows"),
         ("t.csv", b"\x00\x01" * 500, "no rows"),
         ("t.csv", 'a,b\n"open,1\n', "no table"),
+        ("t.csv", b"a,b\nx\0y,1\n", "no text"),
         ("t.json", "", "is empty"),
         ("t.json", "{", "no table"),
         ("t.json", "5", "single value"),
@@ -68,6 +69,31 @@ def test_odd_values_are_left_out_and_said() -> None:
     assert "1 value(s) are no numbers and left out, such as 'lots'" in notes[0]
 
 
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        (["1,5", "2,25", "3"], [1.5, 2.25, 3]),
+        (["1.200,50", "-2.300,75", "1.250"], [1200.5, -2300.75, 1250]),
+        (["€ 1.234,56", "12,5 %"], [1234.56, 12.5]),
+        (["1,200", "2,500.5", "-300"], [1200, 2500.5, -300]),
+        (["12,34,567", "1,00,000"], [1234567, 100000]),
+    ],
+)
+def test_a_comma_parts_decimals_or_thousands(written: list[str], meant: list[float]) -> None:
+    table, _ = read("v;w\n" + "".join(f"{value};x\n" for value in written))
+    assert table["v"].tolist() == meant
+
+
+@pytest.mark.parametrize("encoding", ["gbk", "utf-16", "utf-16-be", "utf-32", "cp1252"])
+def test_a_table_in_another_encoding_is_read_and_said(encoding: str) -> None:
+    header = "région, Köln" if encoding == "cp1252" else "月份"
+    for rows in (3, 16_000):  # the second is longer than what tells the encoding
+        content = f'"{header}",v\n' + f'"{header}",{"9" * 60}\n' * rows
+        table, notes = read(content.encode(encoding))
+        assert list(table.columns) == [header, "v"]
+        assert "is not UTF-8; read as" in notes[0]
+
+
 @pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
 def test_the_separator_is_told_by_the_header(separator: str) -> None:
     table, _ = read(f'city{separator}people\n"Rio, BR"{separator}7\n')
@@ -96,6 +122,11 @@ def test_json_of_rows_columns_and_nested_objects_is_a_table() -> None:
     assert table["l"].tolist() == ["[1]", "[]"]
     spec = make_spec(table, ChartEntry(csvFilePath="t.json", chartTitle="T", x="a.c", y="a.b"))
     assert spec["encoding"]["x"]["field"] == "a\\.c"
+    quoted = pd.DataFrame({"women's": ["x"], "b": [1]})
+    spec = make_spec(quoted, ChartEntry(csvFilePath="t.csv", chartTitle="T"))
+    assert spec["encoding"]["x"]["field"] == "women\\'s"
+    lines, _ = read('{"a": 1}\n\n{"a": 2}\n', "t.jsonl")
+    assert lines["a"].tolist() == [1, 2]
     columns, _ = read('{"a": [1, 2], "b": [3, 4]}', "t.json")
     assert columns["b"].tolist() == [3, 4]
 
