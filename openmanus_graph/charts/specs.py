@@ -55,7 +55,7 @@ def check_spec(spec: Spec) -> None:
     if _reaches_out(spec):
         raise ToolError("The specification loads something by `url`. Use csvFilePath for data.")
     if faults := list(spec_faults(spec)):
-        raise ToolError(f"The chart's specification is not valid: {'; '.join(faults[:5])}.")
+        raise ToolError(f"The chart's specification is not valid: {'; '.join(faults[:5])}")
     try:
         altair.Chart.from_dict({"data": {"values": []}, **spec})
     except (SchemaValidationError, ValidationError) as error:
@@ -130,6 +130,8 @@ def _suggested(table: "pd.DataFrame", entry: ChartEntry) -> Spec:
         encoding["x"] |= {"sort": "-y", "axis": {"labelAngle": -35, "labelLimit": 160}}
     if color and kind != "pie":
         encoding["color"] = _channel(table, color, None, None)
+    if kind == "boxplot":  # its tooltips are of the box, not of a row
+        return {"mark": _MARKS[kind], "encoding": encoding}
     encoding["tooltip"] = [
         {key: channel[key] for key in ("field", "type", "title")}
         for channel in (_channel(table, name, None, None) for name in (x, y, color) if name)

@@ -4,7 +4,7 @@ import base64
 import io
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
@@ -13,8 +13,8 @@ import vl_convert
 from scipy import stats
 
 from openmanus_graph import ToolError
-from openmanus_graph.charts.draw import render
-from openmanus_graph.charts.entries import ChartEntry
+from openmanus_graph.charts.draw import along, render
+from openmanus_graph.charts.entries import ChartEntry, ChartType
 from openmanus_graph.charts.insights import find_insights
 from openmanus_graph.charts.page import chart_page
 from openmanus_graph.charts.specs import check_spec, make_spec, with_data
@@ -180,6 +180,13 @@ def test_insights_are_what_the_figures_are() -> None:
     assert (trend["slope"], trend["r2"]) == pytest.approx((fit.slope, fit.rvalue**2))
     assert found(line.assign(v=-line["v"]), "n", "v")["falls"]["slope"] == pytest.approx(fit.slope)
 
+    tens = line.assign(n=line["n"] * 10)  # not by row, but by what stands along the axis
+    assert found(tens, "n", "v")["rises"]["slope"] == pytest.approx(fit.slope / 10)
+    days = pd.DataFrame({"d": pd.date_range("2024-01-01", periods=40), "v": line["v"]})
+    lines = pd.concat([days, days.assign(v=days["v"] + 100)]).sample(frac=1, random_state=1)
+    mean = found(lines, "d", "v")["rises"]
+    assert (mean["y"], mean["slope"]) == ("⌀ v", pytest.approx(fit.slope))
+
     spiked = pd.DataFrame({"n": range(40), "v": noise})
     spiked.loc[17, "v"] = 30
     outlier = found(spiked, "n", "v")["outlier"]
@@ -202,6 +209,16 @@ def test_insights_are_what_the_figures_are() -> None:
         "x": "town", "y": "people", "names": "A (70), B (40), C (15)", "share": "96%",
     }  # fmt: skip
     assert found(pd.DataFrame({"n": range(40), "v": noise}), "n", "v") == {}
+
+
+@pytest.mark.parametrize("kind", get_args(ChartType))
+def test_every_kind_of_chart_is_described_and_understood(kind: ChartType) -> None:
+    table = pd.DataFrame({"town": list("ABCDA"), "women's": [5, 3, 2, 1, 4]})
+    entry = ChartEntry(csvFilePath="t.csv", chartTitle="T", chartType=kind, x="town", y="women's")
+    spec = make_spec(table, entry)
+    assert along(spec) == {"histogram": ("women's", None)}.get(kind, ("town", "women's"))
+    layered = {"layer": [{"mark": spec["mark"], "encoding": spec["encoding"]}]}
+    assert along(layered) == along(spec)
 
 
 def test_nothing_is_said_of_parts_of_a_total_that_are_none() -> None:
