@@ -1,6 +1,5 @@
 """What makes one agent differ from another: name, tools and prompts."""
 
-import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from langchain_core.tools import BaseTool, StructuredTool
 
 from openmanus_graph.config.mcp import check_servers
 from openmanus_graph.errors import ConfigError
+from openmanus_graph.exits import contained_tool
 from openmanus_graph.prompts import SystemPrompt
 from openmanus_graph.state.mcp_server import MCPServer
 
@@ -61,7 +61,7 @@ def define_agent(
     servers = tuple(server for server in given if isinstance(server, MCPServer))
     check_servers(servers)
     own = (tool for tool in given if not isinstance(tool, MCPServer))
-    for tool in map(contained, map(_as_tool, own)):
+    for tool in map(contained_tool, map(_as_tool, own)):
         if tool.name in found:
             raise ConfigError(f"Two tools are named {tool.name!r}. Rename one of them.")
         found[tool.name] = tool
@@ -71,47 +71,6 @@ def define_agent(
     return Agent(
         name, found, dict(prompts or {}), system_prompt, servers, takes_configured, needs_servers
     )
-
-
-def contained(tool: BaseTool) -> BaseTool:
-    """Keep a tool from ending the process.
-
-    A `SystemExit` inside an asyncio task stops the event loop before anybody can catch it, so
-    it is turned into an ordinary error where it is raised.
-    """
-    if not isinstance(tool, StructuredTool):
-        return tool
-    return tool.model_copy(
-        update={"func": _without_exit(tool.func), "coroutine": _without_async_exit(tool.coroutine)}
-    )
-
-
-def _without_exit(function: Callable[..., Any] | None) -> Callable[..., Any] | None:
-    if function is None:
-        return None
-
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return function(*args, **kwargs)
-        except SystemExit as error:
-            raise RuntimeError(f"SystemExit: {error}") from error
-
-    return call
-
-
-def _without_async_exit(function: Callable[..., Any] | None) -> Callable[..., Any] | None:
-    if function is None:
-        return None
-
-    @functools.wraps(function)
-    async def call(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return await function(*args, **kwargs)
-        except SystemExit as error:
-            raise RuntimeError(f"SystemExit: {error}") from error
-
-    return call
 
 
 def _as_tool(tool: BaseTool | Callable[..., Any]) -> BaseTool:

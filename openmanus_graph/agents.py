@@ -111,9 +111,18 @@ def build_agent(name: str, **arguments: Any) -> Any:
     check_agent(name)
     _building.append(name)
     try:
-        return _builder(name)(**arguments)
+        graph = _builder(name)(**arguments)
     finally:
         _building.remove(name)
+    return graph if is_ours(name) else _contained(graph)
+
+
+def _contained(graph: Any) -> Any:
+    from langgraph.pregel import Pregel
+
+    from openmanus_graph.exits import contained_graph
+
+    return contained_graph(graph) if isinstance(graph, Pregel) else graph  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
 
 
 def restart_node(graph: Any) -> str | None:

@@ -160,7 +160,7 @@ def shared_files(jobs: Sequence[Job], ran: Sequence[Job]) -> Iterator[tuple[str,
             for one in writers
             if any(one not in after[other] and other not in after[one] for other in writers)
         ]
-        if rivals:
+        if any(job["id"] in rivals for job in ran):
             yield path, rivals
 
 

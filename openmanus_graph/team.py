@@ -9,6 +9,7 @@ from langgraph.pregel import Pregel
 
 from openmanus_graph.agents import default_executors, describe_agent
 from openmanus_graph.errors import ConfigError
+from openmanus_graph.exits import contained_graph
 from openmanus_graph.plans import EXECUTOR_NAME
 
 Executor = Pregel[Any, Any, Any, Any]
@@ -44,7 +45,7 @@ def make_team(executors: Executors) -> Team:
     for name, graph in team.items():
         if problem := _problem(name, graph):
             raise ConfigError(problem)
-    return Team(team)
+    return Team({name: contained_graph(graph) for name, graph in team.items()})
 
 
 def default_team() -> Team:

@@ -15,6 +15,11 @@ _DATE = re.compile(
     r"|\d{1,2}\.?\s+[A-Za-z]{3,9}\.?,?\s+\d{4}"  # a month's name
     r"|[A-Za-z]{3,9}\.?\s+(\d{1,2},?\s+)?\d{4}"
 )
+_COMMA_DECIMAL = r"[+-]?(\d{1,3}(\.\d{3})+|\d+),(\d{1,2}|\d{4,})|[+-]?\d{1,3}(\.\d{3})+,\d+"
+"""Only a decimal comma can stand so: no group of thousands has other than three digits."""
+_THOUSANDS = r"[+-]?\d{1,3}(,\d{2,3})*,\d{3}(\.\d*)?"
+_SIGNS = r"\s*[%$€£¥]\s*|[\u00a0\u202f]"
+"""Of currencies and shares, and the spaces that part thousands."""
 _DAY_FIRST = re.compile(r"^(\d{1,2})([/.-])(\d{1,2})\2\d{2,4}")
 
 
@@ -27,8 +32,8 @@ def make_numeric(table: "pd.DataFrame") -> list[str]:
     for column in table.columns:
         values = table[column]
         if _is_text(values):
-            cleaned = values.astype("string").str.strip().str.replace(r"[,%$€£¥]", "", regex=True)
-            numbers = pd.to_numeric(cleaned, errors="coerce").astype("float64")
+            cleaned = values.astype("string").str.strip().str.replace(_SIGNS, "", regex=True)
+            numbers = pd.to_numeric(_with_points(cleaned), errors="coerce").astype("float64")
             if numbers.notna().sum() < max(1, SHARE * values.notna().sum()):
                 continue
             notes += _left_out(column, values[numbers.isna() & values.notna()], "numbers")
@@ -37,6 +42,15 @@ def make_numeric(table: "pd.DataFrame") -> list[str]:
             table[column] = values.replace([np.inf, -np.inf], np.nan)
             notes.append(f"{column}: {int(np.isinf(values).sum())} infinite value(s) are left out.")
     return notes
+
+
+def _with_points(values: "pd.Series[Any]") -> "pd.Series[Any]":
+    """Write numbers as Python does: `1,200.5`, and `1.200,5` where the comma parts the decimals."""
+    if values.str.fullmatch(_COMMA_DECIMAL).fillna(False).any():
+        values = values.str.replace(".", "").str.replace(",", ".")
+    return values.where(
+        ~values.str.fullmatch(_THOUSANDS).fillna(False), values.str.replace(",", "")
+    )
 
 
 def make_times(table: "pd.DataFrame") -> list[str]:

@@ -2,6 +2,7 @@
 
 import base64
 import importlib.util
+import re
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -31,8 +32,7 @@ def draw_table(file: BinaryIO, request: dict[str, Any]) -> dict[str, Any]:
     entry = ChartEntry(**request["entry"])
     table, notes = read_table(file, request["name"])
     spec = make_spec(table, entry)
-    x, y = (_field(spec, axis) for axis in ("x", "y"))
-    insights = find_insights(table, x, y, request["language"])
+    insights = find_insights(table, *along(spec), request["language"])
     drawn = with_data(spec, table)
     return {**render(drawn), "insights": insights, "notes": notes}
 
@@ -58,12 +58,24 @@ def render(spec: dict[str, Any]) -> dict[str, Any]:
     try:
         png = vl_convert.vegalite_to_png(spec, scale=SCALE)
     except ValueError as error:
-        raise ToolError(f"The chart cannot be drawn: {str(error)[:300]}.") from error
+        why = str(error).partition("\n    at ")[0]  # where in Vega's own code is of no use
+        raise ToolError(f"The chart cannot be drawn: {why[:300]}.") from error
     return {"png": base64.b64encode(png).decode(), "spec": spec}
 
 
-def _field(spec: dict[str, Any], axis: str) -> str | None:
-    encoding: dict[str, Any] = spec.get("encoding") or {}
-    channel: dict[str, Any] = encoding.get(axis) or {}
-    field = channel.get("field")
-    return str(field).replace("\\", "") if field else None
+def along(spec: dict[str, Any]) -> tuple[str | None, str | None]:
+    """Name the columns of a chart: what its figures are of, and the figures."""
+    encoding = _first_encoding(spec)
+    channels = ("color", "theta") if "theta" in encoding else ("x", "y")
+    x, y = (_field(encoding.get(channel)) for channel in channels)
+    return x, y
+
+
+def _first_encoding(spec: dict[str, Any]) -> dict[str, Any]:
+    layers: list[Any] = [spec, *(spec.get("layer") or ())]
+    return next((layer["encoding"] for layer in layers if layer.get("encoding")), {})
+
+
+def _field(channel: Any) -> str | None:
+    field = cast("dict[str, Any]", channel).get("field") if isinstance(channel, dict) else None
+    return re.sub(r"\\(.)", r"\1", field) if isinstance(field, str) else None

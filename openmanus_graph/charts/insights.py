@@ -16,21 +16,21 @@ SURE = 0.01
 
 _WORDS = {
     "en": {
-        "rises": "{y} rises by {slope} per step along {x} (R² {r2}).",
-        "falls": "{y} falls by {slope} per step along {x} (R² {r2}).",
+        "rises": "{y} rises by {slope} per {per} along {x} (R² {r2}).",
+        "falls": "{y} falls by {slope} per {per} along {x} (R² {r2}).",
         "outlier": "{y} = {value} at {x} {at} stands out; the middle value is {median}.",
         "correlation": "{a} and {b} move {way} (r = {r}, n = {n}).",
-        "together": "together", "apart": "against each other",
+        "step": "step", "together": "together", "apart": "against each other",
         "top": "The largest {x} by {y}: {names}, together {share} of the total.",
         "order": "By {y}: {names}.",
         "change": "The level of {y} changes at {x} {at}: on average {before}, then {after}.",
     },
     "zh": {
-        "rises": "{y}沿{x}每步上升{slope}（R² {r2}）。",
-        "falls": "{y}沿{x}每步下降{slope}（R² {r2}）。",
+        "rises": "{y}沿{x}每{per}上升{slope}（R² {r2}）。",
+        "falls": "{y}沿{x}每{per}下降{slope}（R² {r2}）。",
         "outlier": "{x}为{at}时{y} = {value}，明显异常；中位数为{median}。",
         "correlation": "{a}与{b}{way}（r = {r}，n = {n}）。",
-        "together": "正相关", "apart": "负相关",
+        "step": "步", "together": "正相关", "apart": "负相关",
         "top": "按{y}最大的{x}：{names}，合计占总量的{share}。",
         "order": "按{y}排序：{names}。",
         "change": "{y}的水平在{x} {at}处改变：之前平均{before}，之后平均{after}。",
@@ -52,6 +52,8 @@ def find_insights(
 
 def _text(words: dict[str, str], kind: str, facts: dict[str, Any]) -> str:
     shown = {name: _short(value) for name, value in facts.items()}
+    if facts.get("per") == "step":
+        shown["per"] = words["step"]
     if kind == "correlation":
         shown["way"] = words["together" if facts["r"] > 0 else "apart"]
     return words[kind].format(**shown)
@@ -70,30 +72,45 @@ def _along(
     if x is None or y is None or not _numeric(table, y):
         return
     rows = table[[x, y]].dropna()
+    if x != y and _ordered(table, x):
+        yield from _over(rows, x, y)
     values = rows[y].to_numpy(dtype=np.float64)
-    places = [str(place).removesuffix(" 00:00:00") for place in rows[x]]
-    if _ordered(table, x) and len(values) >= 5:
-        trend = _trend(values)
-        if trend is not None:
-            slope, r2 = trend
-            yield (
-                "rises" if slope > 0 else "falls",
-                {"x": x, "y": y, "slope": abs(slope), "r2": r2},
-            )
-        change = _change(values)
-        if change is not None and (trend is None or trend[1] < 0.9):
-            at, before, after = change
-            yield "change", {"x": x, "y": y, "at": places[at], "before": before, "after": after}
     for index, median in _outliers(values):
-        facts = {"x": x, "y": y, "at": places[index], "value": float(values[index])}
+        facts = {"x": x, "y": y, "at": _place(rows[x].iloc[index]), "value": float(values[index])}
         yield "outlier", {**facts, "median": median}
 
 
-def _trend(values: "Numbers") -> tuple[float, float] | None:
+def _over(rows: "pd.DataFrame", x: str, y: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Look along an axis, at the mean of what stands at one place, as several lines do."""
     import numpy as np
+
+    means: Any = rows.groupby(x)[y].mean()  # sorted
+    values = means.to_numpy(dtype=np.float64)
+    if len(values) < 5:
+        return
+    named = {"x": x, "y": y if len(means) == len(rows) else f"⌀ {y}"}
+    numeric = _numeric(rows, x)
+    at = means.index.to_numpy(dtype=np.float64) if numeric else np.arange(len(values))
+    trend = _trend(at, values)
+    if trend is not None:
+        slope, r2 = trend
+        kind = "rises" if slope > 0 else "falls"
+        yield kind, {**named, "slope": abs(slope), "per": 1 if numeric else "step", "r2": r2}
+    change = _change(values)
+    if change is not None and (trend is None or trend[1] < 0.9):
+        place, before, after = change
+        at_place = _place(means.index[place])
+        yield "change", {**named, "at": at_place, "before": before, "after": after}
+
+
+def _place(value: Any) -> str:
+    return str(value).removesuffix(" 00:00:00")
+
+
+def _trend(at: "Numbers", values: "Numbers") -> tuple[float, float] | None:
     from scipy import stats
 
-    fit: Any = stats.linregress(np.arange(len(values)), values)
+    fit: Any = stats.linregress(at, values)
     if not fit.pvalue < SURE or fit.rvalue**2 < 0.3:
         return None
     return float(fit.slope), float(fit.rvalue**2)

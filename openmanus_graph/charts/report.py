@@ -53,6 +53,8 @@ def _embedded(address: str, find: Callable[[str], Path]) -> str:
     address = html.unescape(address)
     if address.startswith("data:image/"):
         return html.escape(address)
+    if "://" in address:
+        raise ToolError(f"The report shows {address}: it can show only files of the workspace.")
     address = unquote(address)  # as Markdown writes the address of a file with a Chinese name
     path = find(address)
     kind = mimetypes.guess_type(path.name)[0] or ""

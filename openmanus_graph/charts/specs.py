@@ -2,6 +2,7 @@
 
 import difflib
 import json
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
@@ -54,7 +55,7 @@ def check_spec(spec: Spec) -> None:
     if _reaches_out(spec):
         raise ToolError("The specification loads something by `url`. Use csvFilePath for data.")
     if faults := list(spec_faults(spec)):
-        raise ToolError(f"The chart's specification is not valid: {'; '.join(faults[:5])}.")
+        raise ToolError(f"The chart's specification is not valid: {'; '.join(faults[:5])}")
     try:
         altair.Chart.from_dict({"data": {"values": []}, **spec})
     except (SchemaValidationError, ValidationError) as error:
@@ -129,6 +130,8 @@ def _suggested(table: "pd.DataFrame", entry: ChartEntry) -> Spec:
         encoding["x"] |= {"sort": "-y", "axis": {"labelAngle": -35, "labelLimit": 160}}
     if color and kind != "pie":
         encoding["color"] = _channel(table, color, None, None)
+    if kind == "boxplot":  # its tooltips are of the box, not of a row
+        return {"mark": _MARKS[kind], "encoding": encoding}
     encoding["tooltip"] = [
         {key: channel[key] for key in ("field", "type", "title")}
         for channel in (_channel(table, name, None, None) for name in (x, y, color) if name)
@@ -179,8 +182,7 @@ def _channel(
     else:
         kind = "temporal" if is_time(table, column) else "nominal"
     shown = title or column
-    # A dot or bracket in a field's name means a path to Vega.
-    field = column.replace("\\", "\\\\").replace(".", "\\.").replace("[", "\\[").replace("]", "\\]")
+    field = re.sub(r"([\\.\[\]'\"])", r"\\\1", column)  # in a field's name they mean a path to Vega
     return {"field": field, "type": kind, "title": f"{shown} ({unit})" if unit else shown}
 
 

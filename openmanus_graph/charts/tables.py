@@ -1,6 +1,5 @@
 """Reading a table that may be empty, huge, wrongly encoded or full of mixed types."""
 
-import codecs
 import io
 import json
 import re
@@ -9,11 +8,14 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from openmanus_graph.charts.columns import make_numeric, make_times
 from openmanus_graph.errors import ToolError
+from openmanus_graph.files.text_file import detect_encoding
 
 if TYPE_CHECKING:
     import pandas as pd
 
 MAX_BYTES = 200 * 1024**2
+SAMPLE_BYTES = 1024**2
+"""By which a table's encoding is told."""
 MAX_ROWS = 20_000
 """Of a chart: more only make a picture that nobody can read."""
 
@@ -36,7 +38,8 @@ def read_table(file: BinaryIO, name: str) -> "tuple[pd.DataFrame, list[str]]":
     except RecursionError as error:
         raise ToolError(f"{name} is nested too deeply to be a table.") from error
     except (ValueError, KeyError, TypeError, AttributeError, NotImplementedError) as error:
-        raise ToolError(f"{name} is no table that can be read: {str(error)[:300]}.") from error
+        why = str(error)[:300].rstrip(".")
+        raise ToolError(f"{name} is no table that can be read: {why}.") from error
     if table.empty:
         raise ToolError(f"{name} has no rows.")
     if len(table) > MAX_ROWS:
@@ -61,8 +64,8 @@ def _parse(file: BinaryIO, name: str) -> "tuple[pd.DataFrame, list[str]]":
         if not text.read(4096).strip():
             raise ToolError(f"{name} is empty.")
         text.seek(0)
-        if name.endswith(".json"):
-            return _from_json(json.loads(text.read())), notes
+        if name.endswith((".json", ".jsonl", ".ndjson")):
+            return _from_json(_json_in(text.read())), notes
         table, more = _from_rows(text, name)
         return table, [*notes, *more]
     finally:
@@ -93,17 +96,31 @@ def _separator(header: str) -> str:
 
 def _encoding(file: BinaryIO, name: str) -> tuple[str, list[str]]:
     """Tell a table's encoding by its beginning; the file stands at its start again."""
-    sample = file.read(1024**2)
+    sample = file.read(SAMPLE_BYTES)
     file.seek(0)
-    try:
-        codecs.getincrementaldecoder("utf-8")().decode(sample, final=len(sample) < 1024**2)
-    except UnicodeDecodeError:
-        import charset_normalizer
+    if len(sample) == SAMPLE_BYTES:  # a character that is cut in two would be no text
+        sample = sample[: sample.rfind(b"\n")] or sample
+        sample = sample[: len(sample) // 4 * 4] if b"\0" in sample else sample
+    found = detect_encoding(sample)
+    if found is None:
+        raise ToolError(f"{name} is no text, and so no table.")
+    if found.name == "utf-8":
+        broken = "some bytes are no UTF-8 and shown as �"
+        return "utf-8-sig", [f"{name}: {broken}."] if found.errors != "strict" else []
+    # These read the mark at the beginning, and keep it out of the first column's name.
+    encoding = found.name.removesuffix("-le").removesuffix("-be") if found.bom else found.name
+    return encoding, [f"{name} is not UTF-8; read as {found.name}."]
 
-        best = charset_normalizer.from_bytes(sample).best()
-        encoding = best.encoding if best else "latin-1"
-        return encoding, [f"{name} is not UTF-8; read as {encoding}."]
-    return "utf-8-sig", []
+
+def _json_in(text: str) -> Any:
+    """Read JSON, or lines of JSON, a row each."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        try:
+            return [json.loads(line) for line in text.splitlines() if line.strip()]
+        except ValueError:
+            raise error from None
 
 
 def _from_json(value: Any) -> "pd.DataFrame":

@@ -28,9 +28,10 @@ def _total(state: StateSnapshot) -> Usage:
 
 
 def _of_task(task: PregelTask) -> Usage:
-    if task.result is not None:  # it has ended, and waits for those beside it
-        return _usage_in(task.result)
-    return _total(task.state) if isinstance(task.state, StateSnapshot) else no_usage()
+    # One that has ended, and waits for those beside it, is in the values of the state already.
+    if task.result is None and isinstance(task.state, StateSnapshot):
+        return _total(task.state)
+    return no_usage()
 
 
 def _usage_in(values: Any) -> Usage:

@@ -6,8 +6,8 @@ from typing import Any
 import mcp_types as types
 from langchain_core.tools import BaseTool
 
-from openmanus_graph.agent import contained
 from openmanus_graph.errors import ConfigError
+from openmanus_graph.exits import contained_tool
 from openmanus_graph.tools import closing_tools, data_analysis_tools, planner_tools
 from openmanus_graph.tools.declaration import Traits, traits_of
 from openmanus_graph.tools.planning import planning
@@ -27,7 +27,7 @@ def offered_tools(names: Sequence[str] | None, configured: Sequence[str] | None)
         ConfigError: A named tool does not exist, or is none to offer.
     """
     closing = {tool.name for tool in closing_tools()}
-    known = {tool.name: contained(tool) for tool in _every_tool() if tool.name not in closing}
+    known = {tool.name: contained_tool(tool) for tool in _every_tool() if tool.name not in closing}
     for name in names or ():
         if name in closing:
             raise ConfigError(

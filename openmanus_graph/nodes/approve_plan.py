@@ -20,7 +20,7 @@ from openmanus_graph.state.planning import PlanningState
 from openmanus_graph.team import Team
 from openmanus_graph.tools.planning import PLANNING, planning
 
-_AS_JSON = re.compile(r'\s*(\{|\[\s*[{"])')
+_AS_JSON = re.compile(r'\s*(\{|\[\s*[]{"])')
 """How JSON begins; `[SWE] shall do it` are words."""
 
 

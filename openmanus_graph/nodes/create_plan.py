@@ -174,7 +174,7 @@ def read_draft(reply: AIMessage, state: PlanningState, executors: Sequence[str])
         except (PlanError, ToolError) as error:
             problems[str(call["id"])] = str(error)
     answers: list[AnyMessage] = [
-        ToolMessage(plan_missing(problem=problem), tool_call_id=call_id, status="error")
+        ToolMessage(plan_missing(problem=problem.rstrip(".")), tool_call_id=call_id, status="error")
         for call_id, problem in problems.items()
     ]
     if not problems:

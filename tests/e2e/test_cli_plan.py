@@ -176,9 +176,10 @@ def test_nonsense_for_a_plan_is_told_and_the_plan_stays_answerable(
     model.add(*Brain(*JOIN).answers())
     assert cli.run(*plan(cli, "--review-plan")).code == 4
     circle: list[Any] = [{"id": "x", "text": "x", "depends_on": ["x"]}]
-    wrong: list[tuple[dict[str, Any], str]] = [
+    wrong: list[tuple[Any, str]] = [
         ({"type": "edit", "args": {"args": {"steps": circle}}}, "depends on itself"),
         ({"steps": []}, "no steps"),
+        ([], "no steps"),
     ]
     for answer, problem in wrong:
         asked = cli.run("resume", "t", "--answer", json.dumps(answer), "--json")
@@ -208,6 +209,7 @@ def test_two_open_questions_are_answered_by_their_ids(cli: Cli, model: OpenAISer
         assert f"{ids['b']}  Which colour for b?" in refused.stderr
     first = cli.run("resume", "t", "--answer", "red", "--id", ids["b"], "--json")
     assert (first.code, first.final["answer"]) == (4, "Which colour for a?")
+    assert first.final["usage"]["model_calls"] == len(model.requests), "what has ended counts once"
     done = cli.run("resume", "t", "--answer", "blue", "--json")
     assert done.code == 0
     summary = str(model.requests[-1].messages[-1])

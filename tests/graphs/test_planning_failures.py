@@ -2,6 +2,7 @@
 
 import asyncio
 import operator
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,6 +11,7 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.messages.ai import UsageMetadata
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode
 from langgraph.types import Command
 from typing_extensions import TypedDict
 
@@ -107,6 +109,26 @@ async def raises(state: MessagesState) -> dict[str, Any]:
     raise KeyError("missing")
 
 
+def leaves(state: MessagesState) -> dict[str, Any]:
+    sys.exit("bye")
+
+
+def calls_what_leaves() -> Any:
+    async def ask(state: MessagesState) -> dict[str, Any]:
+        return {"messages": [use("leave"), use("leave")]}
+
+    def leave() -> str:
+        """Leave."""
+        sys.exit(3)
+
+    builder = StateGraph(MessagesState)
+    builder.add_node("ask", ask)
+    builder.add_node("tools", ToolNode([leave]))
+    builder.add_edge(START, "ask")
+    builder.add_edge("ask", "tools")
+    return builder.compile()
+
+
 async def hands_over(state: MessagesState) -> Any:
     return Command(graph=Command.PARENT, goto="somebody")
 
@@ -122,6 +144,9 @@ async def no_state(state: MessagesState) -> Any:
         (own_question, "without an answer"),
         (cancels, "Cancel"),
         (raises, "KeyError: 'missing'"),
+        (leaves, "SystemExit: bye"),
+        (graph_of(leaves), "SystemExit: bye"),
+        (calls_what_leaves(), "SystemExit: 3"),
         (no_state, "InvalidUpdateError"),
         (hands_over, "handed over to somebody"),
     ],
@@ -231,9 +256,10 @@ async def test_a_step_that_goes_on_with_the_file_of_the_one_before_is_not_report
 async def test_steps_that_do_not_know_of_each_other_and_write_one_file_are_reported(
     at_once: int,
 ) -> None:
+    name = "'the out.txt'"
     brain = PlanBrain(
-        [plan_call(SIDE_BY_SIDE, SIDE_BY_SIDE, SIDE_BY_SIDE)],
-        writing({"0": "echo 1 > 'the out.txt'", "1": "echo 22 > 'the out.txt'", "2": "true"}),
+        [plan_call(SIDE_BY_SIDE, SIDE_BY_SIDE, {"text": "join", "depends_on": [0, 1]})],
+        writing({"0": f"echo 1 > {name}", "1": f"echo 22 > {name}", "2": f"echo 3 >> {name}"}),
     )
     told = warnings(await run(brain, max_parallel_steps=at_once))
     assert told.count("same file") == 1

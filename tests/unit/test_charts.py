@@ -4,7 +4,7 @@ import base64
 import io
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
@@ -13,8 +13,8 @@ import vl_convert
 from scipy import stats
 
 from openmanus_graph import ToolError
-from openmanus_graph.charts.draw import render
-from openmanus_graph.charts.entries import ChartEntry
+from openmanus_graph.charts.draw import along, render
+from openmanus_graph.charts.entries import ChartEntry, ChartType
 from openmanus_graph.charts.insights import find_insights
 from openmanus_graph.charts.page import chart_page
 from openmanus_graph.charts.specs import check_spec, make_spec, with_data
@@ -34,6 +34,7 @@ def read(content: str | bytes, name: str = "t.csv") -> tuple[pd.DataFrame, list[
         ("t.csv", "a,b\n", "no rows"),
         ("t.csv", b"\x00\x01" * 500, "no rows"),
         ("t.csv", 'a,b\n"open,1\n', "no table"),
+        ("t.csv", b"a,b\nx\0y,1\n", "no text"),
         ("t.json", "", "is empty"),
         ("t.json", "{", "no table"),
         ("t.json", "5", "single value"),
@@ -68,6 +69,31 @@ def test_odd_values_are_left_out_and_said() -> None:
     assert "1 value(s) are no numbers and left out, such as 'lots'" in notes[0]
 
 
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        (["1,5", "2,25", "3"], [1.5, 2.25, 3]),
+        (["1.200,50", "-2.300,75", "1.250"], [1200.5, -2300.75, 1250]),
+        (["€ 1.234,56", "12,5 %"], [1234.56, 12.5]),
+        (["1,200", "2,500.5", "-300"], [1200, 2500.5, -300]),
+        (["12,34,567", "1,00,000"], [1234567, 100000]),
+    ],
+)
+def test_a_comma_parts_decimals_or_thousands(written: list[str], meant: list[float]) -> None:
+    table, _ = read("v;w\n" + "".join(f"{value};x\n" for value in written))
+    assert table["v"].tolist() == meant
+
+
+@pytest.mark.parametrize("encoding", ["gbk", "utf-16", "utf-16-be", "utf-32", "cp1252"])
+def test_a_table_in_another_encoding_is_read_and_said(encoding: str) -> None:
+    header = "région, Köln" if encoding == "cp1252" else "月份"
+    for rows in (3, 16_000):  # the second is longer than what tells the encoding
+        content = f'"{header}",v\n' + f'"{header}",{"9" * 60}\n' * rows
+        table, notes = read(content.encode(encoding))
+        assert list(table.columns) == [header, "v"]
+        assert "is not UTF-8; read as" in notes[0]
+
+
 @pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
 def test_the_separator_is_told_by_the_header(separator: str) -> None:
     table, _ = read(f'city{separator}people\n"Rio, BR"{separator}7\n')
@@ -96,6 +122,11 @@ def test_json_of_rows_columns_and_nested_objects_is_a_table() -> None:
     assert table["l"].tolist() == ["[1]", "[]"]
     spec = make_spec(table, ChartEntry(csvFilePath="t.json", chartTitle="T", x="a.c", y="a.b"))
     assert spec["encoding"]["x"]["field"] == "a\\.c"
+    quoted = pd.DataFrame({"women's": ["x"], "b": [1]})
+    spec = make_spec(quoted, ChartEntry(csvFilePath="t.csv", chartTitle="T"))
+    assert spec["encoding"]["x"]["field"] == "women\\'s"
+    lines, _ = read('{"a": 1}\n\n{"a": 2}\n', "t.jsonl")
+    assert lines["a"].tolist() == [1, 2]
     columns, _ = read('{"a": [1, 2], "b": [3, 4]}', "t.json")
     assert columns["b"].tolist() == [3, 4]
 
@@ -149,6 +180,13 @@ def test_insights_are_what_the_figures_are() -> None:
     assert (trend["slope"], trend["r2"]) == pytest.approx((fit.slope, fit.rvalue**2))
     assert found(line.assign(v=-line["v"]), "n", "v")["falls"]["slope"] == pytest.approx(fit.slope)
 
+    tens = line.assign(n=line["n"] * 10)  # not by row, but by what stands along the axis
+    assert found(tens, "n", "v")["rises"]["slope"] == pytest.approx(fit.slope / 10)
+    days = pd.DataFrame({"d": pd.date_range("2024-01-01", periods=40), "v": line["v"]})
+    lines = pd.concat([days, days.assign(v=days["v"] + 100)]).sample(frac=1, random_state=1)
+    mean = found(lines, "d", "v")["rises"]
+    assert (mean["y"], mean["slope"]) == ("⌀ v", pytest.approx(fit.slope))
+
     spiked = pd.DataFrame({"n": range(40), "v": noise})
     spiked.loc[17, "v"] = 30
     outlier = found(spiked, "n", "v")["outlier"]
@@ -171,6 +209,16 @@ def test_insights_are_what_the_figures_are() -> None:
         "x": "town", "y": "people", "names": "A (70), B (40), C (15)", "share": "96%",
     }  # fmt: skip
     assert found(pd.DataFrame({"n": range(40), "v": noise}), "n", "v") == {}
+
+
+@pytest.mark.parametrize("kind", get_args(ChartType))
+def test_every_kind_of_chart_is_described_and_understood(kind: ChartType) -> None:
+    table = pd.DataFrame({"town": list("ABCDA"), "women's": [5, 3, 2, 1, 4]})
+    entry = ChartEntry(csvFilePath="t.csv", chartTitle="T", chartType=kind, x="town", y="women's")
+    spec = make_spec(table, entry)
+    assert along(spec) == {"histogram": ("women's", None)}.get(kind, ("town", "women's"))
+    layered = {"layer": [{"mark": spec["mark"], "encoding": spec["encoding"]}]}
+    assert along(layered) == along(spec)
 
 
 def test_nothing_is_said_of_parts_of_a_total_that_are_none() -> None:
