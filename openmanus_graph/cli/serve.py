@@ -93,16 +93,17 @@ def _free_port(host: str, port: int | None) -> int:
 
 
 def _prepare_environment(host: str, log_level: str) -> None:
-    from openmanus_graph.server.guard import HOSTS_VARIABLE, LOOPBACK
+    from openmanus_graph.server.guard import HOSTS_VARIABLE
+    from openmanus_graph.serving.guard import is_loopback
 
     os.environ.setdefault("LOG_LEVEL", log_level)
     os.environ["LANGGRAPH_NO_VERSION_CHECK"] = "true"  # nothing leaves the machine
-    if _written(host) not in LOOPBACK:
+    if not is_loopback(host):
         sys.stderr.write(
             f"Warning: {host} may be reached by others, without encryption. "
             "Whoever learns the token can run anything here.\n"
         )
-        named = [name for name in (os.environ.get(HOSTS_VARIABLE), _written(host)) if name]
+        named = [name for name in (os.environ.get(HOSTS_VARIABLE), host) if name]
         os.environ[HOSTS_VARIABLE] = ",".join(named)
 
 

@@ -21,7 +21,7 @@ from openmanus_graph.server import (
     threads,
 )
 from openmanus_graph.server.admission import Refused
-from openmanus_graph.server.guard import Guard
+from openmanus_graph.server.guard import ServerGuard
 from openmanus_graph.server.recorder import Recorder
 from openmanus_graph.server.restore import restore_threads, tell_questions
 from openmanus_graph.server.runs import stop_all_runs
@@ -61,7 +61,7 @@ async def warm_up() -> None:
 
 
 app = FastAPI(title="OpenManus", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
-app.add_middleware(Guard)
+app.add_middleware(ServerGuard)
 for part in (choices, threads, runs, following, browser_view, pages):
     app.include_router(part.router)
 app.include_router(files.api)
