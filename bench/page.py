@@ -26,7 +26,7 @@ def measure_page(*, quick: bool) -> list[list[str]]:
     """Return the rows of the table."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        write_past(root / "home")
+        write_past(root / ".openmanus")
         with desk(root) as at:
             way_ms = _way_ms(at, 2 if quick else STEPS)
             tab = at.tab(LONG)

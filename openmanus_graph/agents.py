@@ -155,10 +155,16 @@ def _built(names: Iterable[str]) -> dict[str, Any]:
         if name in _building:
             continue  # a flow that plans does not do its own steps
         try:
-            found[name] = build_agent(name)
+            found[name] = _own_graph(name) if is_ours(name) else build_agent(name)
         except Exception as error:  # noqa: BLE001  # one broken package must not take all along
             log.warning("The agent %s cannot be built: %s", name, error)
     return found
+
+
+def _own_graph(name: str) -> Any:
+    """Return one of our agents as its module has built it."""
+    module, _, graph = graph_address(name).partition(":")
+    return getattr(import_module(module), graph)
 
 
 def _builder(name: str) -> Builder:

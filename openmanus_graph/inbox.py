@@ -40,7 +40,7 @@ async def tell(thread: str, text: str) -> str:
     """
     if not thread.strip() or not text.strip():
         raise ConfigError("Say to which thread, and what: neither may be empty.")
-    remarks = await asyncio.to_thread(open_remarks, openmanus_home())
+    remarks = await asyncio.to_thread(lambda: open_remarks(openmanus_home()))
     return await remarks.add(thread, text)
 
 

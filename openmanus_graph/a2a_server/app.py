@@ -70,7 +70,7 @@ def build_app(
     return Guard(
         Starlette(routes=routes, lifespan=lifespan),
         token=token,
-        bound_to=host,
+        bound_to=(host,),
         public=(AGENT_CARD_WELL_KNOWN_PATH,),
         max_body_bytes=MAX_BODY_BYTES,
     )

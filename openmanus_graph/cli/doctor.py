@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from openmanus_graph.config.files import OLD_CONFIG, is_foreign
 from openmanus_graph.config.old import OLD_FILES, old_files
 from openmanus_graph.errors import ConfigError, ToolError
 
@@ -94,6 +95,8 @@ def _old_configuration() -> Iterator[Finding]:
         files = list(old_files(Path.cwd()))
     except ConfigError:
         return  # `_configuration` has said so
+    if is_foreign(Path(OLD_CONFIG)):
+        yield Finding(OLD_CONFIG, "ok", "another program's, left alone: it has no [llm] table")
     for file in files:
         yield Finding(file.path, "ok", f"read as OpenManus's; as before: {_listed(file.used)}")
         for key, how in file.renamed.items():

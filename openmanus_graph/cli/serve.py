@@ -1,13 +1,13 @@
 """`openmanus serve`: LangGraph's server with our page, opened in the browser."""
 
+import gc
+import http.client
 import logging
 import os
 import socket
 import sys
 import threading
 import time
-import urllib.error
-import urllib.request
 import webbrowser
 from importlib import import_module
 from importlib.util import find_spec
@@ -20,7 +20,7 @@ JOBS = 8
 """Runs that work at once."""
 GRACE_S = 8
 NEEDED = ("langgraph_api", "langgraph_runtime_inmem", "fastapi")
-READY_POLL_S = 0.05
+READY_POLL_S = 0.02
 
 
 def serve(
@@ -39,16 +39,17 @@ def serve(
     for module in modules:
         _load(module)
     port = _free_port(host, port)
+    gc.disable()  # until it answers: all that is loaded stays, and looking through it takes long
     _prepare_environment(host, log_level)
     run_server: Any = import_module("langgraph_api.cli").run_server
     from openmanus_graph.server.config import server_config
     from openmanus_graph.server.token import server_token, token_file
 
     logging.getLogger("langgraph_api.cli").setLevel(logging.WARNING)  # no banner of another page
-    config, address = server_config(), f"http://{_written(host)}:{port}"
-    page = f"{address}/app#token={server_token()}"
+    config, address = server_config(), f"{_written(host)}:{port}"
+    told = (address, server_token(), str(token_file()))
     telling = threading.Thread(
-        target=_tell_when_ready, args=(address, page, str(token_file()), open_page), daemon=True
+        target=_tell_when_ready, args=told, kwargs={"open_page": open_page}, daemon=True
     )
     telling.start()
     run_server(
@@ -92,16 +93,17 @@ def _free_port(host: str, port: int | None) -> int:
 
 
 def _prepare_environment(host: str, log_level: str) -> None:
-    from openmanus_graph.server.guard import HOSTS_VARIABLE, LOOPBACK
+    from openmanus_graph.server.guard import HOSTS_VARIABLE
+    from openmanus_graph.serving.guard import is_loopback
 
     os.environ.setdefault("LOG_LEVEL", log_level)
     os.environ["LANGGRAPH_NO_VERSION_CHECK"] = "true"  # nothing leaves the machine
-    if _written(host) not in LOOPBACK:
+    if not is_loopback(host):
         sys.stderr.write(
             f"Warning: {host} may be reached by others, without encryption. "
             "Whoever learns the token can run anything here.\n"
         )
-        named = [name for name in (os.environ.get(HOSTS_VARIABLE), _written(host)) if name]
+        named = [name for name in (os.environ.get(HOSTS_VARIABLE), host) if name]
         os.environ[HOSTS_VARIABLE] = ",".join(named)
 
 
@@ -109,16 +111,23 @@ def _written(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _tell_when_ready(address: str, page: str, kept_in: str, open_page: bool) -> None:
-    request: Any = f"{address}/ok"
-    while True:
-        try:
-            with urllib.request.urlopen(request, timeout=5) as answer:
-                if answer.status == 200:
-                    break
-        except (urllib.error.URLError, OSError):
-            time.sleep(READY_POLL_S)
-    sys.stdout.write(f"OpenManus: {page}\nAPI: {address} (token: {kept_in})\n")
+def _tell_when_ready(address: str, token: str, kept_in: str, *, open_page: bool) -> None:
+    while not _answers(address):
+        time.sleep(READY_POLL_S)
+    gc.enable()
+    page = f"http://{address}/app#token={token}"
+    sys.stdout.write(f"OpenManus: {page}\nAPI: http://{address} (token: {kept_in})\n")
     sys.stdout.flush()
     if open_page:
         webbrowser.open(page)
+
+
+def _answers(address: str) -> bool:
+    connection = http.client.HTTPConnection(address, timeout=5)
+    try:
+        connection.request("GET", "/ok")
+        return connection.getresponse().status == http.HTTPStatus.OK
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from openmanus_graph.config.files import Layer, read_layer
+from openmanus_graph.config.files import Layer, is_foreign, read_layer
 from openmanus_graph.config.resolve import WORKING_FOLDER_FILES
 from openmanus_graph.config.trust import is_trusted, risky_settings, trust
 
@@ -39,7 +39,7 @@ def untrusted_layers() -> list[Layer]:
     """Return the files of the working folder whose risky settings are not trusted."""
     folder = Path.cwd()
     paths = [folder / name for name in WORKING_FOLDER_FILES]
-    layers = [read_layer(path) for path in paths if path.is_file()]
+    layers = [read_layer(path) for path in paths if path.is_file() and not is_foreign(path)]
     return [layer for layer in layers if risky_settings(layer) and not is_trusted(folder, layer)]
 
 

@@ -5,6 +5,7 @@ reads both.
 """
 
 import json
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.context import Policy, PolicyRule, SandboxMode
 
 S = TypeVar("S", bound=BaseModel)
+OLD_CONFIG = "config/config.toml"
+_LLM_TABLE = re.compile(r"^\s*(?:\[\s*llm\b|llm\s*[.=])", re.MULTILINE)
 
 
 class _Section(BaseModel):
@@ -217,6 +220,16 @@ class Layer:
     vision: LlmSection | None
     unknown: tuple[str, ...]
     """Keys that mean nothing here."""
+
+
+def is_foreign(path: Path) -> bool:
+    """Say whether a `config/config.toml` is another program's: OpenManus's has an [llm] table."""
+    if not path.match(OLD_CONFIG):
+        return False
+    try:
+        return not _LLM_TABLE.search(path.read_text("utf-8", "replace"))
+    except OSError:
+        return False  # reading it will say why
 
 
 def read_layer(path: Path) -> Layer:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from openmanus_graph.config.files import Layer, read_layer
+from openmanus_graph.config.files import OLD_CONFIG, Layer, is_foreign, read_layer
 from openmanus_graph.config.trust import is_trusted, risky_settings
 
-OLD_FILES = ("config/config.toml", "config/mcp.json")
+OLD_FILES = (OLD_CONFIG, "config/mcp.json")
 """Where OpenManus keeps its configuration, seen from its own folder."""
 
 RENAMED = {
@@ -59,7 +59,7 @@ def old_files(folder: Path) -> Iterator[OldFile]:
     """Read OpenManus's files of a folder, those that exist. ConfigError as `read_layer`."""
     for name in OLD_FILES:
         path = folder / name
-        if path.is_file():
+        if path.is_file() and not is_foreign(path):
             yield _examined(name, read_layer(path), _keys(path), folder)
 
 

@@ -16,7 +16,7 @@ from langgraph.runtime import Runtime
 from pydantic import TypeAdapter, ValidationError
 
 from openmanus_graph.config.browser import browser_settings
-from openmanus_graph.config.files import Layer, read_layer
+from openmanus_graph.config.files import OLD_CONFIG, Layer, is_foreign, read_layer
 from openmanus_graph.config.mcp import mcp_servers
 from openmanus_graph.config.model import first, main_model, vision_model
 from openmanus_graph.config.policy import policy_mode, policy_rules
@@ -33,7 +33,7 @@ from openmanus_graph.outcome import ResponseFormat
 from openmanus_graph.settings import MAX_COST_USD, ModelSettings, SandboxSettings, Settings
 from openmanus_graph.state.context import Context
 
-WORKING_FOLDER_FILES = ("openmanus.toml", "mcp.json", "config/config.toml", "config/mcp.json")
+WORKING_FOLDER_FILES = ("openmanus.toml", "mcp.json", OLD_CONFIG, "config/mcp.json")
 """Most important first; those of OpenManus come after the person's own."""
 KEY_FILES = (".env", *WORKING_FOLDER_FILES)
 HOME = ".openmanus"
@@ -148,7 +148,7 @@ def read_layers(config: str | None) -> tuple[list[Layer], list[str]]:
         servers,
         (config_home() / "config.toml", True),
         (config_home() / "mcp.json", True),
-        *old,
+        *(place for place in old if not is_foreign(place[0])),
     ]
     layers: list[Layer] = []
     warnings: list[str] = []

@@ -65,7 +65,7 @@ async def serve_http(
             yield
 
     app = Starlette(routes=[Route(PATH, endpoint=_Endpoint(manager))], lifespan=lifespan)
-    guarded: Any = Guard(app, token=token, bound_to=host)
+    guarded: Any = Guard(app, token=token, bound_to=(host,))
     await serve(guarded, listening)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 from collections.abc import AsyncGenerator
 from importlib import import_module
 
@@ -20,7 +21,7 @@ from openmanus_graph.server import (
     threads,
 )
 from openmanus_graph.server.admission import Refused
-from openmanus_graph.server.guard import Guard
+from openmanus_graph.server.guard import ServerGuard
 from openmanus_graph.server.recorder import Recorder
 from openmanus_graph.server.restore import restore_threads, tell_questions
 from openmanus_graph.server.runs import stop_all_runs
@@ -38,6 +39,7 @@ async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
     store = await open_store()
     watch(Recorder(store))
     others = await restore_threads(store)
+    gc.freeze()  # looking through all modules takes a tenth of a second, in which nobody is served
     later = [asyncio.create_task(warm_up()), asyncio.create_task(tell_questions(others))]
     with store.journal.ended_by_signals():
         try:
@@ -55,10 +57,11 @@ async def warm_up() -> None:
     await asyncio.sleep(WARM_UP_S)
     # Slow to load, and the client of most models.
     await asyncio.to_thread(import_module, "langchain_openai")
+    gc.freeze()
 
 
 app = FastAPI(title="OpenManus", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
-app.add_middleware(Guard)
+app.add_middleware(ServerGuard)
 for part in (choices, threads, runs, following, browser_view, pages):
     app.include_router(part.router)
 app.include_router(files.api)

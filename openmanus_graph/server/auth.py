@@ -5,8 +5,8 @@ from typing import Any
 from langgraph_sdk import Auth
 
 from openmanus_graph.server.admission import Refused, admit
-from openmanus_graph.server.guard import tokens_in
 from openmanus_graph.server.token import is_token
+from openmanus_graph.serving.guard import tokens_in
 
 auth = Auth()
 PERSON: Auth.types.MinimalUserDict = {"identity": "owner", "is_authenticated": True}
@@ -16,9 +16,7 @@ PERSON: Auth.types.MinimalUserDict = {"identity": "owner", "is_authenticated": T
 @auth.authenticate
 async def authenticate(headers: dict[bytes, bytes]) -> Auth.types.MinimalUserDict:
     """Ask for the token."""
-    from starlette.datastructures import Headers
-
-    if any(map(is_token, tokens_in(Headers(raw=list(headers.items()))))):
+    if any(map(is_token, tokens_in(headers.items()))):
         return PERSON
     raise Auth.exceptions.HTTPException(status_code=401, detail="The token is missing or wrong.")
 

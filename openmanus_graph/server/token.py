@@ -1,7 +1,6 @@
 """The server's token: whoever has it may do everything, whoever has not may do nothing."""
 
 import hashlib
-import hmac
 import os
 import secrets
 from functools import lru_cache
@@ -9,6 +8,7 @@ from pathlib import Path
 
 from openmanus_graph.config.resolve import openmanus_home
 from openmanus_graph.errors import ConfigError
+from openmanus_graph.serving.guard import is_same
 
 TOKEN_VARIABLE = "OPENMANUS_TOKEN"
 TOKEN_FILE = "server-token"
@@ -45,7 +45,7 @@ def token_file() -> Path:
 
 def is_token(given: str) -> bool:
     """Compare in a time that tells nothing."""
-    return hmac.compare_digest(given.encode("utf-8", "replace"), server_token().encode())
+    return is_same(given, server_token())
 
 
 def signing_key() -> bytes:

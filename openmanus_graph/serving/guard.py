@@ -8,13 +8,14 @@ import hmac
 import ipaddress
 import json
 import socket
-from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, MutableMapping
 from typing import Any
 from urllib.parse import urlsplit
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Headers = Collection[tuple[bytes, bytes]]
 Refusal = tuple[int, str, dict[str, str]]
 """Status, reason and headers."""
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
@@ -28,31 +29,35 @@ class Guard:
     """ASGI middleware that refuses requests of strangers and of foreign pages.
 
     Answers 421 to a `Host` that is not ours (a foreign name that resolves to this machine), 403
-    to an `Origin` that is not ours, 401 to a missing or wrong bearer token. WebSockets are refused
+    to an `Origin` that is not ours, 401 to a missing or wrong token. WebSockets are refused
     likewise, before they are accepted.
 
     Args:
         app: Who answers the others.
-        token: What `Authorization: Bearer` must hold. None lets everybody in.
-        bound_to: The address that the server listens on; says which hosts are ours.
+        token: What `Authorization: Bearer` or `X-Api-Key` must hold. None lets everybody in.
+        bound_to: The addresses that the server listens on, and names that it is reached by.
         origins: Further origins that may come, `https://app.example` say.
         public: Paths that need no token. Host and Origin are checked there as well.
         max_body_bytes: Answers 413 to a longer body, and 411 to one of unknown length.
     """
 
+    strange_host = "This server does not answer to that Host."
+    strange_origin = "Pages of another origin may not use this server."
+    no_token = "Send the server's token: Authorization: Bearer TOKEN."
+
     def __init__(
         self,
         app: App,
         *,
-        token: str | None,
-        bound_to: str,
+        token: str | None = None,
+        bound_to: Collection[str],
         origins: Collection[str] = (),
         public: Collection[str] = (),
         max_body_bytes: int | None = None,
     ) -> None:
         self.app = app
-        self._token = None if token is None else token.encode()
-        self._bound_to = bound_to
+        self._token = token
+        self._bound_to = tuple(bound_to)
         self._origins = frozenset(origins)
         self._public = frozenset(public)
         self._max_body_bytes = max_body_bytes
@@ -63,42 +68,41 @@ class Guard:
         if refused is None:
             await self.app(scope, receive, send)
         elif scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": _POLICY_VIOLATION})
+            close = {"type": "websocket.close", "code": _POLICY_VIOLATION, "reason": refused[1]}
+            await send(close)
         else:
             await _answer(send, *refused)
 
+    def is_token(self, given: str) -> bool:
+        """Compare in a time that tells nothing."""
+        return self._token is None or is_same(given, self._token)
+
+    def is_public(self, scope: Scope) -> bool:
+        """Say whether a request needs no token."""
+        return self._token is None or scope["path"] in self._public
+
     def _refusal(self, scope: Scope) -> Refusal | None:
-        hosts, origins = _values(scope, b"host"), _values(scope, b"origin")
-        if len(hosts) != 1 or not is_our_host(hosts[0], self._bound_to):
-            return 421, "This server does not answer to that Host.", {}
-        if origins and not all(self._is_our_origin(origin, hosts[0]) for origin in origins):
-            return 403, "Pages of another origin may not use this server.", {}
-        if not (self._token is None or scope["path"] in self._public):
-            refused = self._stranger(scope)
-            if refused is not None:
-                return refused
-        return None if self._max_body_bytes is None else _too_long(scope, self._max_body_bytes)
+        headers = scope["headers"]
+        hosts, origins = _values(headers, b"host"), _values(headers, b"origin")
+        if len(hosts) != 1 or not self._is_ours(hosts[0]):
+            return 421, self.strange_host, {}
+        if not all(self._is_welcome(origin, hosts[0]) for origin in origins):
+            return 403, self.strange_origin, {}
+        if not self.is_public(scope) and not any(map(self.is_token, tokens_in(headers))):
+            wrong = ', error="invalid_token"' if _values(headers, b"authorization") else ""
+            return 401, self.no_token, {"www-authenticate": f'Bearer realm="openmanus"{wrong}'}
+        return None if self._max_body_bytes is None else _too_long(headers, self._max_body_bytes)
 
-    def _stranger(self, scope: Scope) -> Refusal | None:
-        given = _values(scope, b"authorization")
-        if len(given) == 1 and self._is_token(given[0]):
-            return None
-        wrong = ', error="invalid_token"' if given else ""
-        challenge = {"www-authenticate": f'Bearer realm="openmanus"{wrong}'}
-        return 401, "Send the server's token: Authorization: Bearer TOKEN.", challenge
+    def _is_ours(self, host: str) -> bool:
+        return any(is_our_host(host, address) for address in self._bound_to)
 
-    def _is_token(self, header: str) -> bool:
-        scheme, _, given = header.partition(" ")
-        # In constant time, so that the token cannot be guessed letter by letter.
-        same = hmac.compare_digest(given.strip().encode(), self._token or b"")
-        return scheme.lower() == "bearer" and same
-
-    def _is_our_origin(self, origin: str, host: str) -> bool:
+    def _is_welcome(self, origin: str, host: str) -> bool:
         if origin in self._origins:
             return True
         try:
             own, page = urlsplit(f"//{host}"), urlsplit(origin)
-            return is_our_host(page.netloc, self._bound_to) and own.port == page.port
+            known = page.scheme in ("http", "https") and self._is_ours(page.netloc)
+            return known and own.port == page.port
         except ValueError:
             return False
 
@@ -125,6 +129,20 @@ def is_loopback(host: str) -> bool:
     return host in LOOPBACK or (_is_address(host) and ipaddress.ip_address(host).is_loopback)
 
 
+def tokens_in(headers: Headers) -> Iterator[str]:
+    """Find what may be the token: clients made for LangGraph send it as an API key."""
+    for given in _values(headers, b"authorization"):
+        scheme, _, credentials = given.partition(" ")
+        if scheme.lower() == "bearer":
+            yield credentials.strip()
+    yield from map(str.strip, _values(headers, b"x-api-key"))
+
+
+def is_same(given: str, secret: str) -> bool:
+    """Compare in constant time, so that a token cannot be guessed letter by letter."""
+    return hmac.compare_digest(given.encode("utf-8", "replace"), secret.encode())
+
+
 def _is_address(name: str) -> bool:
     try:
         ipaddress.ip_address(name)
@@ -133,13 +151,13 @@ def _is_address(name: str) -> bool:
     return True
 
 
-def _values(scope: Scope, name: bytes) -> list[str]:
-    return [value.decode("latin-1") for key, value in scope["headers"] if key.lower() == name]
+def _values(headers: Headers, name: bytes) -> list[str]:
+    return [value.decode("latin-1") for key, value in headers if key.lower() == name]
 
 
-def _too_long(scope: Scope, limit: int) -> Refusal | None:
-    lengths = _values(scope, b"content-length")
-    if _values(scope, b"transfer-encoding") and not lengths:
+def _too_long(headers: Headers, limit: int) -> Refusal | None:
+    lengths = _values(headers, b"content-length")
+    if _values(headers, b"transfer-encoding") and not lengths:
         return 411, "Say how long the body is: Content-Length.", {}
     if lengths and lengths[0].isdigit() and int(lengths[0]) > limit:
         return 413, f"The body is longer than {limit:,} bytes.", {}
@@ -147,7 +165,7 @@ def _too_long(scope: Scope, limit: int) -> Refusal | None:
 
 
 async def _answer(send: Send, status: int, reason: str, headers: dict[str, str]) -> None:
-    body = json.dumps({"error": reason}).encode()
+    body = json.dumps({"detail": reason}).encode()
     told = {"content-type": "application/json", "content-length": str(len(body)), **headers}
     head = [(name.encode(), value.encode()) for name, value in told.items()]
     await send({"type": "http.response.start", "status": status, "headers": head})

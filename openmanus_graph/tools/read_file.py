@@ -18,7 +18,6 @@ from openmanus_graph.files.file_kinds import binary_kind, document_kind
 from openmanus_graph.files.image_header import image_type
 from openmanus_graph.files.text_file import Encoding, detect_encoding, printable, size_text
 from openmanus_graph.sessions import session_of
-from openmanus_graph.state.context import Context
 from openmanus_graph.tools.declaration import manus_tool
 from openmanus_graph.tools.file_arguments import MaybeText, file_resource
 
@@ -30,7 +29,7 @@ _LONGEST_LINE = 16 * 1024 * 1024
 @manus_tool(effect="pure", resource=file_resource, reads_files=True)
 def read_file(  # noqa: D417  # the model is not shown `runtime`
     path: str,
-    runtime: ToolRuntime[Context, Any],
+    runtime: ToolRuntime[Any, Any],
     pages: MaybeText = None,
     lines: MaybeText = None,
 ) -> str:

@@ -22,7 +22,6 @@ from openmanus_graph.files.text_edit import insert_after, replace_once
 from openmanus_graph.files.text_file import Encoding, size_text, split_lines
 from openmanus_graph.files.text_view import checked_range, numbered
 from openmanus_graph.sessions import session_of
-from openmanus_graph.state.context import Context
 from openmanus_graph.tools.declaration import Observation, manus_tool
 from openmanus_graph.tools.file_arguments import (
     MaybeNumber,
@@ -56,7 +55,7 @@ class _EditLock:
 def str_replace_editor(  # noqa: D417  # the model is not shown `runtime`
     command: Literal["view", "create", "str_replace", "insert", "undo_edit"],
     path: str,
-    runtime: ToolRuntime[Context, Any],
+    runtime: ToolRuntime[Any, Any],
     file_text: MaybeText = None,
     old_str: MaybeText = None,
     new_str: MaybeText = None,

@@ -47,7 +47,7 @@ REDUCED = """async (events) => {
 @pytest.fixture(scope="module")
 def at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
     root = tmp_path_factory.mktemp("lasting")
-    write_past(root / "home")
+    write_past(root / ".openmanus")
     with desk(root) as found:
         yield found
 

@@ -192,7 +192,7 @@ class Tab:
         session.send("Tracing.end")
         while not ended:
             self.page.wait_for_timeout(20)  # lets the events come in
-        drawn = [one["tdur"] for one in pieces if one["name"] == "FireAnimationFrame"]
+        drawn = [one.get("tdur", 0) for one in pieces if one["name"] == "FireAnimationFrame"]
         session.detach()
         return float(max(drawn)) / 1e6
 

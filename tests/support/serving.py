@@ -45,7 +45,8 @@ class Served:
 
     @property
     def home(self) -> Path:
-        return self.folder / "home"
+        """Where it keeps things when nobody says otherwise, as most people leave it."""
+        return self.folder / ".openmanus"
 
     @property
     def log(self) -> str:
@@ -72,7 +73,7 @@ class Served:
         self.process = subprocess.Popen(
             [BIN / "openmanus", "serve", "--no-open", "--port", "0", *self.options],
             cwd=self.folder,
-            env={**os.environ, "OPENMANUS_HOME": str(self.home), **self.env},
+            env={**_without_home(), **self.env},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -115,6 +116,10 @@ class Served:
     def sdk(self) -> Any:
         """Return LangGraph's client with the token; what it answers is JSON."""
         return get_client(url=self.url, headers=self.headers)
+
+
+def _without_home() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name != "OPENMANUS_HOME"}
 
 
 @dataclass

@@ -28,6 +28,9 @@ def resolved(**search: Any) -> SearchSettings:
 
 
 OPENMANUS = """
+[llm]
+model = "m"
+
 [search]
 engine = "Google"
 fallback_engines = ["DuckDuckGo", "Baidu", "Bing"]
@@ -52,6 +55,12 @@ def test_openmanus_keys_are_honoured() -> None:
         lang="zh",
         country="cn",
     )
+
+
+def test_a_config_of_another_program_is_left_alone() -> None:
+    for text in ('[search]\nengine = "none of ours"\n', "{{ a template }}\n"):
+        written(text, "config/config.toml")
+        assert resolved() == SearchSettings()
 
 
 def test_what_the_caller_passes_goes_before_the_files() -> None:

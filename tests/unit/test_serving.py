@@ -31,7 +31,7 @@ async def ask(
         sent.append(message)
 
     given: dict[str, Any] = {"token": "secret", **options}
-    guard = Guard(app, bound_to=bound_to, **given)
+    guard = Guard(app, bound_to=(bound_to,), **given)
     raw = [(name.encode(), value.encode()) for name, value in headers.items()]
     await guard({"type": kind, "path": "/card", "headers": raw}, receive, send)
     return int(sent[0].get("status") or sent[0]["code"])

@@ -108,6 +108,7 @@ const threads = createThreads({
 const files = createFiles({
   open: (file) => preview.open(file, { fileAddress, openFile }),
   attach: (chosen) => uploads.add(chosen),
+  changed: () => timeline.refresh(),
 });
 const preview = createPreview();
 const plan = createPlan();

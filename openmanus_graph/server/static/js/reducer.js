@@ -184,7 +184,7 @@ const HANDLERS = {
       stopReason: event.stop_reason,
       usage: model.usage,
       steps: model.step,
-      answer: event.answer === lastSaid(model) ? "" : event.answer,
+      answer: (event.answer ?? "").trim() === lastSaid(model) ? "" : event.answer,
       structured: event.structured ?? null,
       artifacts: model.artifacts,
     });
@@ -279,7 +279,7 @@ function dropAfter(model, event) {
 function lastSaid(model) {
   for (let i = model.rows.length - 1; i >= 0; i -= 1) {
     const row = model.rows[i];
-    if (row.kind === "think" && !row.ns && row.text) return row.text;
+    if (row.kind === "think" && !row.ns && row.text) return row.text.trim();
     if (row.kind === "task") return null;
   }
   return null;

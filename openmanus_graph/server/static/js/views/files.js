@@ -9,7 +9,8 @@ const SETTLE_MS = 400;
 /**
  * Build the pane.
  *
- * @param {object} actions  `open(file)` shows one, `attach(files)` uploads.
+ * @param {object} actions  `open(file)` shows one, `attach(files)` uploads, `changed()` learns that
+ *   there are others: texts may name them.
  */
 export function createFiles(actions) {
   const list = h("ul.files", {});
@@ -36,13 +37,17 @@ export function createFiles(actions) {
     try {
       const answer = await api.files(id);
       if (id !== thread) return;
+      const before = names();
       files = answer.files;
+      if (names() !== before) actions.changed();
       place.textContent = answer.workspace + (answer.truncated ? " (only the first files are listed)" : "");
       draw();
     } catch (error) {
       if (id === thread) note.textContent = error.message;
     }
   }
+
+  const names = () => files.map((file) => file.path).join("\n");
 
   function draw() {
     const words = filter.value.toLowerCase();
