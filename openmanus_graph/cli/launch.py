@@ -31,6 +31,7 @@ def launch(plan: "Callable[[], Run]", output: OutputOptions) -> int:
     with log_file(output.log):
         from openmanus_graph.cli.person import TerminalPerson
         from openmanus_graph.cli.runner import run_graph
+        from openmanus_graph.cli.signals import leave_with
         from openmanus_graph.cli.views import make_view
         from openmanus_graph.models.build import close_models
 
@@ -38,7 +39,9 @@ def launch(plan: "Callable[[], Run]", output: OutputOptions) -> int:
 
         async def once() -> int:
             try:
-                return await run_graph(run, view, TerminalPerson(view))
+                code = await run_graph(run, view, TerminalPerson(view))
+                leave_with(code)
+                return code
             finally:
                 await close_models()
 

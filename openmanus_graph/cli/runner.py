@@ -117,13 +117,16 @@ async def run_graph(run: Run, view: View, person: Person, stop: Stop | None = No
         options = {**without_password(run.options), "workspace": str(settings.workspace)}
         message = _begun_with(given)
         await asyncio.to_thread(threads.begin, run.thread, run.agent, run.task, options, message)
-        async with open_checkpointer(home) as checkpointer, open_session(run.thread):
+        async with contextlib.AsyncExitStack() as opened:
+            checkpointer = await opened.enter_async_context(open_checkpointer(home))
+            await opened.enter_async_context(open_session(run.thread))
             graph = build_agent(run.agent, checkpointer=checkpointer, **run.graph_arguments)
             driver = _Driver(graph, run, settings, view, person, stop or Stop())
             with driver.signals.obeyed() if stop is None else contextlib.nullcontext():
                 final, code = await driver.drive(given)
-                # Still under the signals' handlers: the status must not be lost to a late Ctrl-C.
+                # Still under the signals' handlers: a late Ctrl-C changes nothing of what was told.
                 await asyncio.to_thread(threads.end, run.thread, final["status"])
+                await opened.aclose()
     return code
 
 

@@ -62,6 +62,8 @@ class ModelCall:
     live: LiveState | None = None
     """Returns what a tool shows now, as text and, if the model sees (the argument), as a data URL;
     it stands after the steering text."""
+    pause: Callable[[float], Awaitable[object]] = asyncio.sleep
+    """Waits so many seconds before it is repeated; what it raises ends the call."""
 
 
 async def call_model(call: ModelCall, session: Session, emit: Emit) -> tuple[AIMessage, Usage]:
@@ -207,6 +209,7 @@ async def _ask(
         notice=lambda text: notice(emit, text),
         subject=model_name(chosen),
         max_retries=max_retries_of(chosen.options),
+        sleep=call.pause,
     )
 
 

@@ -4,6 +4,7 @@ What the user said is kept word for word, by code. The notes are written by the 
 fails, a mechanical digest stands in, so that compaction always succeeds.
 """
 
+import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -28,6 +29,7 @@ from openmanus_graph.models.failures import ModelError
 from openmanus_graph.prompts import compaction_request, compaction_system
 from openmanus_graph.sessions import Session
 from openmanus_graph.state.reducers import Usage, add_usage, no_usage
+from openmanus_graph.tools.stopping import RunStopping
 from openmanus_graph.tools.toolset import Toolset
 
 FULL_AT = 0.75
@@ -53,7 +55,7 @@ class Thought:
     compacted: list[AnyMessage] | None = None
     """The conversation that goes on, where it had to be shortened."""
     ended: LimitReached | ModelError | None = None
-    """Why there is no reply."""
+    """Why there is no reply, if it is not that the run was told to stop."""
 
 
 async def call_with_room(call: ModelCall, session: Session, emit: Emit) -> Thought:
@@ -93,6 +95,8 @@ async def _try(call: ModelCall, session: Session, emit: Emit) -> Thought:
         return Thought(*await call_model(call, session, emit))
     except (LimitReached, ModelError) as ended:
         return Thought(None, no_usage(), ended=ended)
+    except RunStopping:
+        return Thought(None, no_usage())
 
 
 def tokens_of(call: ModelCall) -> int:
@@ -159,8 +163,8 @@ class NotesWriter:
 
     def __init__(self, call: ModelCall, session: Session, emit: Emit) -> None:
         self._session, self._emit = session, emit
-        alone = replace(call, steering="", counted=False, live=None, tools=Toolset({}, None))
-        self._call = replace(alone, system=compaction_system())
+        alone = replace(call, steering="", counted=False, live=None, pause=asyncio.sleep)
+        self._call = replace(alone, system=compaction_system(), tools=Toolset({}, None))
         self.spent = no_usage()
 
     async def write(self, parts: Parts, pieces: Sequence[str], max_chars: int) -> str:

@@ -43,6 +43,7 @@ from openmanus_graph.state.reducers import no_usage
 from openmanus_graph.tools import tool_names
 from openmanus_graph.tools.declaration import traits_of
 from openmanus_graph.tools.offered import offered_tools
+from openmanus_graph.tools.stopping import pause
 
 BROWSER, BROWSER_HANDLE = "browser_use", "browser"
 RECENT_MESSAGES = 3
@@ -82,6 +83,7 @@ async def think(state: ManusState, runtime: Runtime[Context], *, agent: Agent) -
         step=progress.steps + 1,
         counted=True,
         live=live_state(session, now),
+        pause=pause,
     )
     announce(told, runtime.stream_writer)
     thought = await call_with_room(call, session, runtime.stream_writer)

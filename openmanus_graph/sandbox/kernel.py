@@ -69,9 +69,11 @@ class Kernel:
         code = code.encode("utf-8", "replace").decode()
         (self._run / "pictures").unlink(missing_ok=True)
         with self._sandbox.call(self._tree):
-            cell = {"code": code, "silent": False, "store_history": False, "allow_stdin": False}
+            cell: dict[str, Any] = {"code": code, "silent": False, "store_history": False}
+            # After an error the kernel would refuse, unrun, what it gets in the same moment.
+            cell |= {"allow_stdin": False, "stop_on_error": False}
             sent = self._ask(self._shell, "execute_request", cell)
-            reply = self._reply(sent, time.monotonic() + timeout_s)
+            reply = self._reply(self._shell, sent, time.monotonic() + timeout_s)
             outcome = _outcome(reply) if reply else self._interrupt(sent)
         text = self._new_output()
         return CellResult(text, self._pictures(), outcome, self.why() if outcome == "dead" else "")
@@ -138,19 +140,21 @@ class Kernel:
 
     def _wait_until_ready(self) -> None:
         sent = self._ask(self._shell, "kernel_info_request", {})
-        if self._reply(sent, time.monotonic() + _START_S) is None:
+        if self._reply(self._shell, sent, time.monotonic() + _START_S) is None:
             self._sandbox.end(self._tree)
             self._disconnect()
             self.worker.shutdown(wait=False)
             said = self._spool.read_bytes()[-1500:].decode("utf-8", "replace").strip()
             raise ToolError(f"Python did not start in the sandbox. It said: {said or 'nothing'}")
 
-    def _reply(self, sent: str, deadline: float) -> dict[str, Any] | None:
+    def _reply(
+        self, channel: "zmq.Socket[bytes]", sent: str, deadline: float
+    ) -> dict[str, Any] | None:
         """Wait for the answer to a message; None when there is none and will be none."""
         while time.monotonic() < deadline and not self.stop.is_set():
             alive = self._tree.alive()
-            if self._shell.poll(int(1000 * _SLICE_S)):
-                message = self._messages.read(self._shell.recv_multipart())
+            if channel.poll(int(1000 * _SLICE_S)):
+                message = self._messages.read(channel.recv_multipart())
                 if message and message["parent_header"].get("msg_id") == sent:
                     self._held = message["content"].get("held", self._held)
                     return dict(message["content"])
@@ -162,8 +166,10 @@ class Kernel:
         """Stop a cell that takes too long; the kernel with it if it does not obey."""
         self.stop.clear()
         if self._tree.alive():
-            self._ask(self._control, "interrupt_request", {})
-            if self._reply(sent, time.monotonic() + _GRACE_S) is not None:
+            asked = self._ask(self._control, "interrupt_request", {})
+            ended = self._reply(self._shell, sent, time.monotonic() + _GRACE_S)
+            # A cell may end by itself meanwhile; the interrupt must not meet the next one.
+            if ended and self._reply(self._control, asked, time.monotonic() + _START_S):
                 return "interrupted"
             self._tree.kill("It did not stop when it was interrupted.")
         return "dead"

@@ -13,6 +13,7 @@ import io
 import logging
 import os
 import re
+import signal
 import stat
 import sys
 import threading
@@ -126,10 +127,21 @@ class Kernel(IPythonKernel):
 
     shell_class = Shell
 
+    def pre_handler_hook(self) -> None:
+        """Let no interrupt in here: outside of a cell it would cost the reply."""
+
+    def post_handler_hook(self) -> None:
+        """Nothing to take back."""
+
     async def do_execute(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Run a cell."""
         run = cast("Any", super().do_execute)  # ipykernel leaves it without types
-        reply: dict[str, Any] = await run(*args, **kwargs)
+        reply: dict[str, Any] = {"status": "error", "ename": "KeyboardInterrupt"}
+        with contextlib.suppress(KeyboardInterrupt):  # it came as the cell had just ended
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            reply = await run(*args, **kwargs)
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         shell: Any = self.shell
         return reply | {"held": _held(shell.user_ns, shell.user_ns_hidden)}
 

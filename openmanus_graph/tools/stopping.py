@@ -1,4 +1,4 @@
-"""Calls that are given up because the run is being stopped."""
+"""What is given up because the run is being stopped."""
 
 import asyncio
 import time
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class RunStopping(Exception):  # an event, not a fault
-    """The run was told to stop, and nobody is left to wait for the call."""
+    """The run was told to stop, and nobody is left to wait."""
 
 
 async def unless_stopped(work: Awaitable[T], *, pure: bool) -> T:
@@ -38,6 +38,19 @@ async def unless_stopped(work: Awaitable[T], *, pure: bool) -> T:
     finally:
         call.cancel()
     return call.result()
+
+
+async def pause(seconds: float) -> None:
+    """Wait; there is nothing to finish in that, so a run that is told to stop does not.
+
+    Raises:
+        RunStopping: It was given up.
+    """
+    runtime, ends = _runtime(), time.monotonic() + seconds
+    while (left_s := ends - time.monotonic()) > 0:
+        if runtime is not None and runtime.drain_requested:
+            raise RunStopping
+        await asyncio.sleep(min(left_s, _LOOK_S))
 
 
 def _runtime() -> Runtime[Any] | None:

@@ -90,12 +90,14 @@ def test_ctrl_c_finishes_the_call_and_resume_does_not_repeat_it(
     assert len(model.requests) == 2
 
 
-def test_sigterm_is_exit_143(cli: Cli, model: OpenAIServer) -> None:
+def test_sigterm_is_exit_143_also_when_it_comes_late_again(cli: Cli, model: OpenAIServer) -> None:
     model.add(Reply(calls=(Call("bash", {"command": SLOW}),)), Reply("Finished."))
     running = begin_slow_call(cli)
     running.signal(signal.SIGTERM)
     running.wait_for_kind("notice")
     release(cli)
+    running.wait_for_kind("final")
+    running.signal(signal.SIGTERM)
     done = running.finish()
     assert (done.code, done.final["status"]) == (143, "cancelled")
     assert cli.run("resume", "t").code == 0

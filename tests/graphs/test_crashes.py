@@ -5,17 +5,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from langchain_core.messages import HumanMessage
+from langchain_core.messages import BaseMessage, HumanMessage
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.errors import GraphDrained
+from langgraph.runtime import RunControl
 from langgraph.types import Command
 
-from openmanus_graph import build_manus_graph, manus_tool
+from openmanus_graph import Context, build_manus_graph, manus_tool
 from openmanus_graph.config.resolve import openmanus_home
-from openmanus_graph.models.failures import ModelError
+from openmanus_graph.models.failures import ModelError, ReplyError
 from openmanus_graph.persistence.database import open_database
 from openmanus_graph.persistence.ledger import open_ledger
+from openmanus_graph.state.manus import ManusInput
 from openmanus_graph.tools.ask_human import ask_human
 from openmanus_graph.tools.declaration import Effect
 from tests.support.graphs import Ran, calls, run_graph, scripted
@@ -335,3 +338,20 @@ async def test_a_thread_id_without_a_checkpointer_makes_no_ledger(tmp_path: Path
         )  # fmt: skip
         assert ran.results() == ["charged 1"]
     assert not (tmp_path / "home" / "openmanus.db").exists()
+
+
+async def test_a_run_that_is_told_to_stop_does_not_wait_to_ask_again() -> None:
+    control = RunControl()
+
+    def fail(_: list[BaseMessage]) -> Exception:
+        control.request_drain("stop")
+        return ReplyError("slow down", status_code=429)
+
+    graph = build_manus_graph(checkpointer=InMemorySaver())
+    model = scripted(fail, "done")
+    context = Context(model=model)
+    given: ManusInput = {"messages": [HumanMessage("go")]}
+    with pytest.raises(GraphDrained):
+        await graph.ainvoke(given, CONFIG, context=context, control=control)
+    assert model.remaining == 1
+    assert (await graph.ainvoke(None, CONFIG, context=context))["answer"] == "done"

@@ -14,7 +14,8 @@ from langchain_core.tools import tool
 from langgraph.checkpoint.base import id as ids
 
 from openmanus_graph import build_manus_graph
-from openmanus_graph.cli.failures import prepare_home
+from openmanus_graph.cli.failures import RunError, prepare_home
+from openmanus_graph.cli.lock import hold_thread
 from openmanus_graph.config.resolve import openmanus_home
 from openmanus_graph.persistence import database
 from openmanus_graph.persistence.checkpoints import CHECKPOINTS, open_checkpointer
@@ -137,3 +138,9 @@ def test_threads_are_listed_by_their_last_run_whatever_the_clock_says() -> None:
         rows.run("UPDATE threads SET created = '1999-01-01' WHERE id = 'a'")
     assert [thread.id for thread in threads.all()] == ["a", "c", "b"]
     assert threads.all()[0].created == "1999-01-01"
+
+
+def test_a_lock_that_cannot_be_taken_is_named(tmp_path: Path) -> None:
+    (tmp_path / "locks" / "t.lock").mkdir(parents=True)
+    with pytest.raises(RunError, match=r"t\.lock cannot be locked"), hold_thread(tmp_path, "t"):
+        pass

@@ -12,6 +12,7 @@ import pytest
 from langchain_core.tools import StructuredTool
 
 from openmanus_graph.sandbox import confinement
+from openmanus_graph.sandbox.kernel import Kernel
 from openmanus_graph.sessions import Session
 from openmanus_graph.settings import SandboxSettings
 from openmanus_graph.testing.runtime import tool_runtime, tool_session
@@ -145,6 +146,22 @@ async def test_time_limit_keeps_output_and_variables(session: Session, wait: str
     assert seen.text.startswith("begun\n")
     assert "Variables are kept" in seen.text
     assert await text(session, "z") == "5"
+
+
+def test_an_interrupt_that_comes_late_meets_no_other_code(session: Session) -> None:
+    asyncio.run(text(session, "import time"))
+    kernel = session.find("python")
+    assert isinstance(kernel, Kernel)
+    for _ in range(5):  # ended by itself, or by the interrupt: as chance has it
+        kernel.worker.submit(kernel.execute, "time.sleep(0.05)", 0.05).result()
+        code = "for _ in range(10**6): pass"
+        assert kernel.worker.submit(kernel.execute, code, 60).result().outcome == "ok"
+
+
+async def test_code_that_follows_an_error_at_once_is_run(session: Session) -> None:
+    for number in range(25):
+        assert (await run(session, "1 / 0")).failed
+        assert await text(session, str(number)) == str(number)
 
 
 async def test_cancelling_interrupts_the_code(session: Session) -> None:
