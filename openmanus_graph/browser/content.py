@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from openmanus_graph.browser.launch import first_line
 from openmanus_graph.browser.page.scripts import script
-from openmanus_graph.browser.tab import Tab
 from openmanus_graph.browser.window import Window
 from openmanus_graph.errors import OwnWordsError, ToolError
 from openmanus_graph.web.client import fetch
@@ -43,8 +42,8 @@ async def read_content(window: Window) -> Content:
             raise ToolError(f"Nothing was read. {open_dialog}")
         tab = window.current
         await tab.view.settle()
-        if tab.is_document:
-            return await _document(window, tab)
+        if tab.is_document or tab.file:
+            return await _document(window, tab.file or tab.page.url)
         parts = await _parts(tab.page)
     texts = [await page_text(part["html"], part["base"]) for part in parts]
     main = "\n\n".join(text.main for text in texts if text.main)
@@ -95,9 +94,8 @@ def _document_of(part: dict[str, Any]) -> str:
     return f"<!doctype html><html><head><title>{title}</title></head>{part['html']}</html>"
 
 
-async def _document(window: Window, tab: Tab) -> Content:
-    """Read a document that the browser only displays: it is fetched again, with the cookies."""
-    url = tab.page.url
+async def _document(window: Window, url: str) -> Content:
+    """Read a document that the browser displays or keeps: it is fetched again, with the cookies."""
     cookies = await window.connection.context.cookies(url)
     pairs = "; ".join(f"{cookie.get('name')}={cookie.get('value')}" for cookie in cookies)
     headers = {"Cookie": pairs} if pairs else None

@@ -35,6 +35,26 @@ class Tab:
     """What the page opened to ask for files."""
     seen: Snapshot | None = None
     """The look that the model was told of last."""
+    file: str = ""
+    """The address that was gone to last, if it is no page: that is read instead of the page."""
+    _shown: tuple[int, bool, str, int] | None = None
+    """What was known of the document that is still shown while another is asked for."""
+
+    def leave(self) -> None:
+        """Note that another document is asked for."""
+        if self._shown is None:
+            self._shown = (self.status, self.refused, self.media_type, self.size)
+        self.status, self.media_type, self.file = 0, "", ""
+
+    def arrive(self) -> None:
+        """Note that another document is shown, or none at all."""
+        self._shown = None
+
+    def stay(self) -> None:
+        """Note that no other document came: it is kept as a download."""
+        if self._shown is not None:
+            self.status, self.refused, self.media_type, self.size = self._shown
+            self._shown = None
 
     def answered(self, response: "Response") -> None:
         """Note the status of the tab's own document."""
@@ -42,6 +62,7 @@ class Tab:
         if not request.is_navigation_request() or response.frame != self.page.main_frame:
             return
         if not 300 <= response.status < 400:
+            self.leave()
             self.status = response.status
             self.refused = MARK in response.headers
             header = response.headers.get("content-type", "")

@@ -26,7 +26,7 @@ from openmanus_graph.errors import OwnWordsError
 from openmanus_graph.sessions import Session
 
 if TYPE_CHECKING:
-    from playwright.async_api import Page
+    from playwright.async_api import Download, Frame, Page
 
 MAX_TABS = 20
 CLOSE_S = 15.0
@@ -260,11 +260,16 @@ class Window:
     def _listen(self, tab: Tab) -> None:
         page = tab.page
         page.on("response", tab.answered)
-        page.on("download", self.downloads.begin)
+        page.on("framenavigated", lambda frame: _arrived(tab, page, frame))
+        page.on("download", lambda download: self._downloads(tab, download))
         page.on("crash", lambda _: tab.crash())
         page.on("close", lambda _: self._closed(tab, page))
         page.on("filechooser", lambda chooser: self._wants_file(tab, chooser))
         self.background.keep(self.arrivals.watch(page))
+
+    def _downloads(self, tab: Tab, download: "Download") -> None:
+        tab.stay()
+        self.downloads.begin(download)
 
     def _tab_of(self, page: "Page") -> Tab | None:
         return next((tab for tab in self.tabs.values() if tab.page == page), None)
@@ -287,3 +292,8 @@ class Window:
             "The page asks for a file. Give it with upload_file and text=PATH in the workspace; "
             "no index is needed."
         )
+
+
+def _arrived(tab: Tab, page: "Page", frame: "Frame") -> None:
+    if frame == page.main_frame:
+        tab.arrive()

@@ -90,6 +90,13 @@ def test_a_page_too_long_is_shown_from_the_window_on() -> None:
     assert '"L5"' not in text
 
 
+def test_a_line_too_long_is_broken_to_keep_to_the_budget() -> None:
+    links = [element(n, "link", f"L{n}") for n in range(1, 400)]
+    text = full_text(page(("word " * 5000, *links)), 500)
+    assert tokens(text) <= 500
+    assert "[399]" in text.splitlines()[-1]
+
+
 def test_tokens_are_estimated_for_every_script() -> None:
     assert tokens("a" * 400) == 100
     assert tokens("汉" * 100) >= 80

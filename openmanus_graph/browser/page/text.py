@@ -1,12 +1,18 @@
 """Say what a page shows, in no more tokens than allowed."""
 
 import math
+import re
+from collections.abc import Iterator
+from dataclasses import replace
 
 from openmanus_graph.browser.page.snapshot import Element, Line, Snapshot
 
 SHOWN_OPTIONS = 8
 MAX_URL_CHARS = 300
 LEFT_OUT = "are left out: scroll"
+LEAST_PIECE = 50
+PIECES = 8
+"""A line that is longer than such a part of the budget is broken."""
 
 
 def tokens(text: str) -> int:
@@ -23,6 +29,12 @@ def full_text(snapshot: Snapshot, budget_tokens: int) -> str:
     budget = budget_tokens - tokens(head) - 60
     if sum(costs) <= budget:
         return "\n".join([head, *(lines or ["(The page shows nothing.)"])])
+    longest = max(LEAST_PIECE, budget // PIECES)
+    if max(costs) > longest:
+        pieces = (piece for line in snapshot.lines for piece in _pieces(line, snapshot, longest))
+        snapshot = replace(snapshot, lines=tuple(pieces))
+        lines = [line_text(line, snapshot) for line in snapshot.lines]
+        costs = [tokens(line) + 1 for line in lines]
     first, last = _window(snapshot, costs, budget)
     shown = [head]
     if first:
@@ -31,6 +43,26 @@ def full_text(snapshot: Snapshot, budget_tokens: int) -> str:
     if last < len(lines):
         shown.append(_left_out(snapshot, last))
     return "\n".join(shown)
+
+
+def _pieces(line: Line, snapshot: Snapshot, longest: int) -> Iterator[Line]:
+    """Break a line into such as have at most about so many tokens."""
+    parts, spent = list[str | int](), 0
+    for part in (small for whole in line.parts for small in _cut(whole, longest)):
+        cost = tokens(part if isinstance(part, str) else element_text(snapshot.elements[part]))
+        if parts and spent + cost > longest:
+            yield replace(line, parts=tuple(parts))
+            parts, spent = [], 0
+        parts.append(part)
+        spent += cost
+    yield replace(line, parts=tuple(parts))
+
+
+def _cut(part: str | int, longest: int) -> list[str] | list[int]:
+    """Cut a text between words where it has any."""
+    if isinstance(part, int):
+        return [part]
+    return re.findall(rf"(?s:.{{1,{longest}}}(?:\s|$)|.{{1,{longest}}})", part)
 
 
 def page_head(snapshot: Snapshot) -> str:

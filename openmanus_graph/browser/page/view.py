@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LIMITS = {"elements": 4000, "characters": 250_000, "milliseconds": 3000}
+TITLE_CHARS = 200
 DIALOG_NOTE = "A dialog of the page is open and blocks it: answer it with handle_dialog."
 LIST_TOKENS = 3000
 """How much of the page an error shows when an element is gone."""
@@ -74,6 +75,8 @@ class PageView:
         self.network = Network(page)
         self._indices = Indices()
         self._acted: FrameWorld | None = None
+        self.lists: dict[int, list[int]] = {}
+        """The options that clicking a drop-down of unknown make brought up, by indices."""
 
     @property
     def dialog_open(self) -> bool:
@@ -224,7 +227,7 @@ class PageView:
         view = (page["view"][0], page["view"][1])
         return Snapshot(
             url=page["url"],
-            title=page["title"],
+            title=page["title"][:TITLE_CHARS],
             document=page["document"],
             above_px=page["top"],
             below_px=max(0, page["height"] - view[1] - page["top"]),
