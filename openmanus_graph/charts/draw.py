@@ -73,7 +73,8 @@ def along(spec: dict[str, Any]) -> tuple[str | None, str | None]:
 
 def _first_encoding(spec: dict[str, Any]) -> dict[str, Any]:
     layers: list[Any] = [spec, *(spec.get("layer") or ())]
-    return next((layer["encoding"] for layer in layers if layer.get("encoding")), {})
+    encodings: list[dict[str, Any]] = [layer.get("encoding") or {} for layer in layers]
+    return next(filter(None, encodings), encodings[0])
 
 
 def _field(channel: Any) -> str | None:

@@ -66,54 +66,48 @@ def _short(value: Any) -> str:
 def _along(
     table: "pd.DataFrame", x: str | None, y: str | None
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Look along the rows' order: a trend, a change of level, values that stand out."""
+    """Look along an axis: a trend, a change of level, values that stand out."""
     import numpy as np
 
-    if x is None or y is None or not _numeric(table, y):
+    if x is None or y is None or x == y or not _numeric(table, y):
         return
-    rows = table[[x, y]].dropna()
-    if x != y and _ordered(table, x):
-        yield from _over(rows, x, y)
-    values = rows[y].to_numpy(dtype=np.float64)
-    for index, median in _outliers(values):
-        facts = {"x": x, "y": y, "at": _place(rows[x].iloc[index]), "value": float(values[index])}
-        yield "outlier", {**facts, "median": median}
-
-
-def _over(rows: "pd.DataFrame", x: str, y: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Look along an axis, at the mean of what stands at one place, as several lines do."""
-    import numpy as np
-
-    means: Any = rows.groupby(x)[y].mean()  # sorted
-    values = means.to_numpy(dtype=np.float64)
-    if len(values) < 5:
-        return
-    named = {"x": x, "y": y if len(means) == len(rows) else f"⌀ {y}"}
-    numeric = _numeric(rows, x)
-    at = means.index.to_numpy(dtype=np.float64) if numeric else np.arange(len(values))
-    trend = _trend(at, values)
-    if trend is not None:
-        slope, r2 = trend
-        kind = "rises" if slope > 0 else "falls"
-        yield kind, {**named, "slope": abs(slope), "per": 1 if numeric else "step", "r2": r2}
-    change = _change(values)
-    if change is not None and (trend is None or trend[1] < 0.9):
-        place, before, after = change
-        at_place = _place(means.index[place])
-        yield "change", {**named, "at": at_place, "before": before, "after": after}
+    rows: Any = table[[x, y]].dropna()
+    parts = [rows]
+    if _ordered(table, x) and rows[x].nunique() >= 5:
+        means: Any = rows.groupby(x)[y].mean()  # sorted; several lines may have a value each
+        named = {"x": x, "y": y if len(means) == len(rows) else f"⌀ {y}"}
+        trend = _trend(means, by_value=_numeric(rows, x))
+        if trend is not None:
+            kind = "rises" if trend["slope"] > 0 else "falls"
+            yield kind, {**named, **trend, "slope": abs(trend["slope"])}
+        change = _change(means.to_numpy(dtype=np.float64))
+        if change is not None and (trend is None or trend["r2"] < 0.9):
+            place = means.index[change[0]]
+            levels = {"before": change[1], "after": change[2]}
+            yield "change", {**named, "at": _place(place), **levels}
+            parts = [rows[rows[x] < place], rows[rows[x] >= place]]
+    for part in parts:
+        values = part[y].to_numpy(dtype=np.float64)
+        for index, median in _outliers(values):
+            at = {"at": _place(part[x].iloc[index]), "value": float(values[index])}
+            yield "outlier", {"x": x, "y": y, **at, "median": median}
 
 
 def _place(value: Any) -> str:
     return str(value).removesuffix(" 00:00:00")
 
 
-def _trend(at: "Numbers", values: "Numbers") -> tuple[float, float] | None:
+def _trend(means: Any, *, by_value: bool) -> dict[str, Any] | None:
+    """Fit a line: by what stands along the axis where that is a number, else step by step."""
+    import numpy as np
     from scipy import stats
 
-    fit: Any = stats.linregress(at, values)
+    at = means.index.to_numpy(dtype=np.float64) if by_value else np.arange(len(means))
+    fit: Any = stats.linregress(at, means.to_numpy(dtype=np.float64))
     if not fit.pvalue < SURE or fit.rvalue**2 < 0.3:
         return None
-    return float(fit.slope), float(fit.rvalue**2)
+    per = 1 if by_value else "step"
+    return {"slope": float(fit.slope), "per": per, "r2": float(fit.rvalue**2)}
 
 
 def _change(values: "Numbers") -> tuple[int, float, float] | None:

@@ -359,19 +359,6 @@ async def test_a_question_of_a_step_reaches_the_person_and_the_answer_the_step()
     assert len(brain.requests("plan")) == 1
 
 
-async def test_two_steps_that_write_one_file_are_reported() -> None:
-    def work(step: str, messages: list[Any]) -> Any:
-        if messages[-1].type == "human":
-            return use("bash", command=f"sleep 0.3; echo {step} > same.txt; sleep 0.3")
-        return "done"
-
-    brain = PlanBrain(
-        [plan_call({"text": "a", "depends_on": []}, {"text": "b", "depends_on": []})], work
-    )
-    ran = await planned(brain)
-    assert any("same.txt" in e["text"] for e in ran.events if e["type"] == "notice")
-
-
 async def test_a_new_message_makes_a_new_plan_and_a_new_bill() -> None:
     graph = build_planning_graph(executors=echo("x"), checkpointer=InMemorySaver())
     brain = PlanBrain([plan_call("one"), plan_call("two", "three")])
@@ -544,5 +531,5 @@ async def stored_bytes(steps: int, home: Path) -> int:
 
 
 async def test_storage_grows_with_the_steps_and_no_faster(tmp_path: Path) -> None:
-    few, many = await stored_bytes(25, tmp_path / "few"), await stored_bytes(75, tmp_path / "many")
-    assert many < 3.3 * few
+    few, many = await stored_bytes(25, tmp_path / "few"), await stored_bytes(50, tmp_path / "many")
+    assert many < 2.2 * few

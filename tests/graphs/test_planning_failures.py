@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
-from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.messages.ai import UsageMetadata
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
@@ -16,7 +16,9 @@ from langgraph.types import Command
 from typing_extensions import TypedDict
 
 from openmanus_graph import build_manus_graph
+from openmanus_graph.footprint import Footprint
 from openmanus_graph.graphs.planning import build_planning_graph
+from openmanus_graph.workspace import Workspace
 from tests.support.graphs import Ran, run_graph
 from tests.support.planning import PlanBrain, plan_call, use
 
@@ -266,18 +268,17 @@ async def test_steps_that_do_not_know_of_each_other_and_write_one_file_are_repor
     assert "Steps 0 and 1 wrote the same file: the out.txt" in told
 
 
-async def test_files_written_by_other_tools_are_seen() -> None:
-    def work(step: str, messages: list[Any]) -> Any:
-        if messages[-1].type == "tool":
-            return "done"
-        if step == "0":
-            return use("python_execute", code="p = 'out.txt'\nopen(p, 'w').write('text')")
-        edit = {"command": "str_replace", "old_str": "text", "new_str": "another text"}
-        return use("str_replace_editor", path="out.txt", **edit)
-
-    brain = PlanBrain([plan_call(SIDE_BY_SIDE, SIDE_BY_SIDE)], work)
-    ran = await run(brain, max_parallel_steps=1)
-    assert "Steps 0 and 1 wrote the same file: out.txt" in warnings(ran)
+def test_files_written_by_other_tools_are_seen(tmp_path: Path) -> None:
+    footprint = Footprint(Workspace(tmp_path))
+    code = "p = 'out.txt'\nopen(p, 'w').write('text')"
+    for number, call in enumerate(
+        (use("python_execute", code=code), use("str_replace_editor", path="new.txt"))
+    ):
+        said: list[Any] = [HumanMessage("x")] * number * 2 + [call]
+        footprint.follow(said)
+        (tmp_path / ("out.txt", "new.txt")[number]).write_text("text")
+        footprint.follow([*said, ToolMessage("done", tool_call_id="x")])
+    assert footprint.wrote == ["new.txt", "out.txt"]
 
 
 async def test_each_step_has_a_folder_of_its_own_whatever_it_is_called() -> None:

@@ -198,6 +198,7 @@ def test_insights_are_what_the_figures_are() -> None:
     assert change["at"] == "25"
     assert change["before"] == pytest.approx(shifted["v"][:25].mean())
     assert change["after"] == pytest.approx(shifted["v"][25:].mean())
+    assert "outlier" not in found(shifted, "n", "v"), "what is usual since the change"
 
     both = pd.DataFrame({"a": noise, "b": -2 * noise + random.normal(0, 0.3, 40)})
     assert found(both, "a", "b")["correlation"]["r"] == pytest.approx(
