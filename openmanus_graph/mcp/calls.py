@@ -11,12 +11,16 @@ from typing import Any, Literal
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
+from pydantic import ValidationError
 
 from openmanus_graph.errors import ToolError
 from openmanus_graph.mcp.connection import Connection
+from openmanus_graph.mcp.failures import is_loss
 from openmanus_graph.mcp.open_call import Event, OpenCall
 from openmanus_graph.mcp.results import links_of
+from openmanus_graph.schemas import validation_problems
 
+PROBLEMS = 3
 LINK_S = 10.0
 LINKS = 3
 """Resources that a result refers to and that are fetched with it."""
@@ -97,6 +101,10 @@ class Calls:
             result = await connection.call(tool, args, reported)
         except MCPError as error:
             raise self._failed(tool, error, connection) from error
+        except ValidationError as error:
+            wrong = "; ".join(validation_problems(error)[:PROBLEMS])
+            text = f"{tool}: {self.server} answered with what is no result of a call: {wrong}."
+            raise ToolError(text) from error
         await connection.heard()  # what it announced before it answered
         await self.up_to_date()
         return result, await self._linked(connection, result)
@@ -110,14 +118,15 @@ class Calls:
         return found
 
     def _failed(self, tool: str, error: MCPError, connection: Connection) -> ToolError:
-        gone = error.code == types.CONNECTION_CLOSED or "Session terminated" in str(error)
         client = connection.faults.client
-        if gone or (client is not None and client.fault is not None):
+        if is_loss(error) or (client is not None and client.fault is not None):
             connection.ended.set()
             return self._died()
         if error.code in (types.METHOD_NOT_FOUND, types.INVALID_PARAMS):
             self.stale()  # perhaps it has other tools now
-        return ToolError(f"{tool} failed: {self.server} answered with an error: {error}.")
+        return ToolError(
+            f"{tool} failed: {self.server} answered with an error: {str(error).rstrip('.')}."
+        )
 
     def _died(self) -> ToolError:
         self.lost()

@@ -14,7 +14,7 @@ from mcp.client.subscriptions import SubscriptionLost, listen
 from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.exceptions import MCPError
 
-from openmanus_graph.mcp.failures import Faults, ServerError
+from openmanus_graph.mcp.failures import Faults, ServerError, is_loss
 from openmanus_graph.mcp.http import Client, http_streams, sse_streams
 from openmanus_graph.mcp.leniency import lenient
 from openmanus_graph.mcp.stdio import stdio_streams
@@ -239,7 +239,7 @@ async def _shake_hands(session: ClientSession, ended: asyncio.Event) -> None:
             raise EOFError
         await hands
     except MCPError as error:
-        if error.code in (types.CONNECTION_CLOSED, types.REQUEST_TIMEOUT):
+        if is_loss(error) or error.code == types.REQUEST_TIMEOUT:
             raise
         try:
             await session.discover()

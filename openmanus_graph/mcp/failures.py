@@ -9,7 +9,6 @@ from urllib.parse import urlsplit
 
 import httpx2
 from mcp.shared.exceptions import MCPError
-from mcp_types import CONNECTION_CLOSED
 
 from openmanus_graph.mcp.http import Client
 from openmanus_graph.models.failure_words import redact
@@ -25,6 +24,7 @@ _STATUS_HINTS = {
 }
 LINES = 12
 _LASTING = frozenset({401, 403, 404, 405})
+_LOST = ("Connection closed", "SSE stream", "Session terminated")
 
 
 class ServerError(Exception):
@@ -103,9 +103,16 @@ class Faults:
         return ServerError(redact(f"at {where} failed: {_first_line(error)}"), lasting=False)
 
 
+def is_loss(error: BaseException) -> bool:
+    """Say whether an answer is the SDK's word for a lost connection.
+
+    Its code does not tell: it is the one that servers use for errors of their own.
+    """
+    return isinstance(error, MCPError) and str(error).startswith(_LOST)
+
+
 def _is_end(error: BaseException) -> bool:
-    closed = isinstance(error, MCPError) and error.code == CONNECTION_CLOSED
-    return closed or isinstance(error, EOFError | BrokenPipeError | ConnectionResetError)
+    return is_loss(error) or isinstance(error, EOFError | BrokenPipeError | ConnectionResetError)
 
 
 def _is_of_system(error: BaseException) -> bool:

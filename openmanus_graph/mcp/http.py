@@ -120,7 +120,8 @@ async def _post(client: Client, address: str, sent: SessionMessage, incoming: An
         response.raise_for_status()
     except httpx2.HTTPError as error:
         if isinstance(message, JSONRPCRequest):
-            why = ErrorData(code=CONNECTION_CLOSED, message=str(error) or type(error).__name__)
+            text = f"Connection closed: {error or type(error).__name__}"
+            why = ErrorData(code=CONNECTION_CLOSED, message=text)
             answer = JSONRPCError(jsonrpc="2.0", id=message.id, error=why)
             with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
                 await incoming.send(SessionMessage(answer))

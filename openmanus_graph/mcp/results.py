@@ -6,7 +6,7 @@ import hashlib
 import json
 import mimetypes
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
@@ -59,7 +59,7 @@ def links_of(result: "CallToolResult") -> list[str]:
     return [str(block.uri) for block in result.content if block.type == "resource_link"]
 
 
-def _structured(result: "CallToolResult", parts: Iterable[str]) -> str:
+def _structured(result: "CallToolResult", parts: Sequence[str]) -> str:
     """Write out the structured result, unless a text block says the same."""
     value: Any = result.structured_content
     if value is None:
@@ -67,16 +67,19 @@ def _structured(result: "CallToolResult", parts: Iterable[str]) -> str:
     alike: list[Any] = [value]
     if isinstance(value, dict) and len(cast("dict[str, Any]", value)) == 1:
         alike.append(cast("dict[str, Any]", value).get("result"))  # how the SDK wraps plain values
-    for part in parts:
-        if part in alike or any(part == json.dumps(one, ensure_ascii=False) for one in alike):
-            return ""
-        try:
-            if json.loads(part) in alike:
-                return ""
-        except (ValueError, RecursionError):
-            continue
+    said = [_read(part) for part in parts]
+    # Lists come as one block for each item.
+    if any(one in alike for one in (*parts, *said)) or (said and said in alike):
+        return ""
     whole = json.dumps(value, ensure_ascii=False, indent=1)
     return whole if not any(parts) else f"Structured result:\n{whole}"
+
+
+def _read(text: str) -> Any:  # any JSON
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
 
 
 class _Keeper:

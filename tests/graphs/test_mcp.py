@@ -121,14 +121,15 @@ async def test_names_results_and_arguments_are_as_promised(tmp_path: Path) -> No
         servers=[raw()],
     )
     rich, fail, refuse, wrong, right, nonsense, junk = ran.results()
-    for part in ("words", "image/png", "audio/wav", "inside", "b.bin", "Resource link: linked",
-                 "what was linked", '"answer": 42'):  # fmt: skip
+    for part in ("words", "a cube", "image/png", "audio/wav", "inside", "b.bin",
+                 "Resource link: linked", "what was linked", '"answer": 42'):  # fmt: skip
         assert part in rich
     assert len([file for file in ran.values["artifacts"] if file["path"] in rich]) == 3
     assert "untrusted" in rich
     statuses = [m.status for m in ran.messages if m.type == "tool"]
     assert statuses[:3] == ["success", "error", "error"]
     assert "the disk is full" in fail
+    assert "refuse failed" in refuse
     assert "I do not know that" in refuse
     assert "was not run" in wrong
     assert '{"a": 1}' in right
@@ -208,6 +209,7 @@ async def test_servers_that_do_not_start_are_reported_and_the_rest_works(tmp_pat
     bad = [
         MCPServer("nothere", command=str(tmp_path / "nothere")),
         raw("exits", "exit"),
+        raw("unlicensed", "unlicensed"),
         raw("hangs", "hang", start_timeout_s=1),
         raw("junk", "junk", start_timeout_s=1),
         MCPServer("nobody", url="http://127.0.0.1:9/mcp"),
@@ -223,6 +225,7 @@ async def test_servers_that_do_not_start_are_reported_and_the_rest_works(tmp_pat
     for words in (
         "nothere cannot be started",
         "exits ended at once. It said: no configuration found",
+        "unlicensed failed: No licence.",
         "hangs did not answer within 1 s",
         "junk did not answer within 1 s",
         "nobody at http://127.0.0.1:9/mcp cannot be reached",

@@ -72,7 +72,8 @@ def rich() -> dict[str, Any]:
     blob = {"uri": "res://b.bin", "mimeType": "application/x-thing", "blob": "AAEC"}
     return {
         "content": [
-            {"type": "text", "text": "words"},
+            {"type": "text", "text": "words", "annotations": {"priority": 7}},
+            {"type": "hologram", "of": "a cube"},
             {"type": "image", "data": PIXEL, "mimeType": "image/png"},
             {"type": "audio", "data": "AAEC", "mimeType": "audio/wav"},
             {"type": "resource", "resource": {"uri": "res://a", "text": "inside"}},
@@ -138,6 +139,9 @@ def answer(message: dict[str, Any]) -> None:
     params: dict[str, Any] = message.get("params") or {}
     result: dict[str, Any]
     match message.get("method"):
+        case "initialize" if WAY == "unlicensed":
+            send(id=message["id"], error={"code": -32000, "message": "No licence."})
+            return
         case "initialize":
             version, info = params["protocolVersion"], {"name": "raw", "version": "1"}
             result = {"protocolVersion": version, "serverInfo": info, "capabilities": {"tools": {}}}
@@ -148,7 +152,8 @@ def answer(message: dict[str, Any]) -> None:
         case "tools/call" if params["name"] in tools and params["name"] != "refuse":
             result = called(message["id"], params["name"], params.get("arguments") or {})
         case _:
-            send(id=message["id"], error={"code": -32602, "message": "I do not know that"})
+            code = -32000 if params.get("name") == "refuse" else -32602  # of the SDK for a loss
+            send(id=message["id"], error={"code": code, "message": "I do not know that"})
             return
     send(id=message["id"], result=result)
 
