@@ -207,12 +207,14 @@ def interrupt_event(waiting: Interrupt) -> dict[str, Any]:
     """Return the event of an open question."""
     asked = waiting.value  # a tool of the user's own may ask with anything
     value = cast("Mapping[str, Any]", asked) if isinstance(asked, Mapping) else {"question": asked}
+    step = {"plan_step": str(value["plan_step"])} if value.get("plan_step") else {}
     return {
         "type": "interrupt",
         "id": waiting.id,
         "kind": value.get("kind", "question"),
         "question": str(value.get("question", "")),
         "calls": value.get("calls", []),
+        **step,
     }
 
 

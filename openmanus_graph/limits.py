@@ -82,11 +82,11 @@ def limit_text(reason: LimitReason, settings: Settings, usage: Usage, steps: str
     """
     match reason:
         case "max_steps":
-            what, option = f"{settings.max_steps} {steps}", "--max-steps"
+            what, name = f"{settings.max_steps} {steps}", "max_steps"
         case "timeout":
-            what, option = f"{settings.timeout_s:g} seconds", "--timeout"
+            what, name = f"{settings.timeout_s:g} seconds", "timeout_s"
         case "budget":
-            what, option = f"${settings.max_cost_usd:g}", "--max-cost-usd"
+            what, name = f"${settings.max_cost_usd:g}", "max_cost_usd"
             if usage["cost_usd"] < settings.max_cost_usd:
-                what, option = f"{settings.max_total_tokens} tokens", "--max-tokens"
-    return f"The run stopped at its limit of {what}. Resume it with a higher {option}."
+                what, name = f"{settings.max_total_tokens} tokens", "max_total_tokens"
+    return f"The run stopped at its limit of {what}. It goes on with a higher {name}."

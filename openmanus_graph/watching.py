@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Protocol, TypeVar, cast
 
+from langchain_core.runnables import RunnableConfig
 from langgraph.config import get_config
 from langgraph.runtime import Runtime
 
@@ -17,7 +18,7 @@ from openmanus_graph.settings import Settings
 from openmanus_graph.state.context import Context
 
 STEP_KEY = "openmanus_step"
-"""Metadata of a run inside a plan's step: the step's id."""
+"""Metadata of a run inside a plan's step: the step's id, `outer/inner` in a plan within a step."""
 
 N = TypeVar("N", bound=Callable[..., Awaitable[Any]])
 
@@ -78,12 +79,17 @@ def watched(node: N) -> N:
     return cast("N", node_in_sight)
 
 
+def step_of(config: RunnableConfig) -> str:
+    """Name the plan's step that a node runs in; nothing outside of plans."""
+    return str((config.get("metadata") or {}).get(STEP_KEY, ""))
+
+
 def _tee(onlooker: Watcher, runtime: Runtime[Context]) -> Callable[[Any], None]:
     from openmanus_graph.registry import thread_of  # which tells the watcher of runs
 
     config = get_config()
     place = thread_of(config)
-    step = str((config.get("metadata") or {}).get(STEP_KEY, ""))
+    step = step_of(config)
 
     def write(event: Any) -> None:
         runtime.stream_writer(event)

@@ -213,7 +213,7 @@ class _Driver:
         answers: dict[str, Any] = {}
         for task in state.tasks:
             for waiting in task.interrupts:
-                self._emit(**interrupt_event(waiting), **self.sources.of_task(task))
+                self._emit(**{**self.sources.of_task(task), **interrupt_event(waiting)})
         for waiting in state.interrupts if self.signals.first is None else ():
             with self.signals.asking():
                 value = await self.person.answer(waiting)

@@ -26,6 +26,9 @@ _REPLIES = {
     "question": " --answer TEXT",
     "approval": " --approve (or --reject; --all answers several at once)",
     "unknown_outcome": " --approve (or --reject, or --answer TEXT)",
+    "max_steps": " --max-steps N",
+    "budget": " --max-cost-usd X (or --max-tokens N)",
+    "timeout": " --timeout SECONDS",
 }
 _PLAN_REPLIES = """\
 Go on with: [bold]openmanus resume {thread} --approve[/]

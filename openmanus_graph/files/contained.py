@@ -220,6 +220,8 @@ def incoming_file(workspace: Workspace, path: str, *, replace: bool) -> Generato
         ToolError: It cannot be written, or it is there and is not to be replaced.
     """
     real, temporary = workspace.resolve(path), f".{secrets.token_hex(8)}.part"
+    if real == workspace.root:
+        raise ToolError(f"{path!r} names no file. Give it a name.")
     with (
         told_as("write", path),
         opened_folder(workspace, real.parent, create=True) as folder,

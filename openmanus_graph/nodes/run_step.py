@@ -40,7 +40,7 @@ from openmanus_graph.step_outcome import (
 from openmanus_graph.team import Executor
 from openmanus_graph.tools import web_tools
 from openmanus_graph.tools.declaration import Traits, traits_of
-from openmanus_graph.watching import STEP_KEY
+from openmanus_graph.watching import STEP_KEY, step_of
 
 GRACE_S = 10.0
 """Time that an executor with a limit of its own has to end after it."""
@@ -139,9 +139,10 @@ class StepRun:
             return outcome_at(self._values, "failed", why, asked)
 
     async def _stream(self) -> None:
-        around = str((get_config().get("metadata") or {}).get(LANE_KEY, ""))
-        lane = f"{around}/{self._step['job']['lane']}"
-        config: RunnableConfig = {"metadata": {LANE_KEY: lane, STEP_KEY: self._step["job"]["id"]}}
+        around, job = get_config(), self._step["job"]
+        lane = f"{(around.get('metadata') or {}).get(LANE_KEY, '')}/{job['lane']}"
+        step = f"{step_of(around)}/{job['id']}".lstrip("/")
+        config: RunnableConfig = {"metadata": {LANE_KEY: lane, STEP_KEY: step}}
         states = self._executor.astream(
             {"messages": self._messages},
             config,

@@ -116,7 +116,9 @@ def question_html(asked: Mapping[str, Any]) -> str:
         f"\n<code>{escape(call['tool'])}</code> {escape(_short(_json(call['args'])))}"
         for call in asked["calls"]
     )
-    return _framed("#c80", f"Waiting: {escape(asked['question'])}{calls}")
+    step = asked.get("plan_step")
+    waiting = f"Step {escape(step)} waits" if step else "Waiting"
+    return _framed("#c80", f"{waiting}: {escape(asked['question'])}{calls}")
 
 
 def picture_html(name: str, media_type: str, data: bytes) -> str:

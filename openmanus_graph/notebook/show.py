@@ -9,6 +9,7 @@ from typing import Any
 from langchain_core.messages import HumanMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.graph.state import CompiledStateGraph
+from langgraph.types import Interrupt
 
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.errors import ToolError
@@ -66,6 +67,7 @@ async def show_run(
     handle = ipython.DisplayHandle()
     handle.display(ipython.HTML(""))
     values = await _follow(graph, task, config, context, handle, on_event)
+    values = await _in_order(graph, thread, values)
     asked = [interrupt_event(waiting) for waiting in values.get("__interrupt__", ())]
     for question in asked:
         _display(question_html(question))
@@ -113,6 +115,15 @@ async def _follow(
         page.leave_out(str(values.get("answer")))
         handle.update(ipython.HTML(page.html()))
     return values
+
+
+async def _in_order(graph: Graph, thread: str, values: dict[str, Any]) -> dict[str, Any]:
+    """Put questions in the order of their calls; they came as they were met."""
+    came: list[Interrupt] = values.get("__interrupt__", [])
+    if not came or not graph.checkpointer:
+        return values
+    state = await graph.aget_state({"configurable": {"thread_id": thread}})
+    return {**values, "__interrupt__": list(state.interrupts)}
 
 
 async def _paint(page: RunPage, handle: Any) -> None:

@@ -9,6 +9,8 @@ from typing import Any, cast
 
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.errors import ConfigError
+from openmanus_graph.models.access import api_key
+from openmanus_graph.models.spec import parse_spec
 from openmanus_graph.persistence.threads import Thread
 from openmanus_graph.server.options import context_of
 from openmanus_graph.server.store import Store, state_of, store
@@ -60,7 +62,10 @@ async def admit(thread: str | None, run: dict[str, Any]) -> None:
 def _check_context(context: Mapping[str, Any], thread: str) -> None:
     names = {field.name for field in fields(Context)}
     try:
-        resolve_settings(Context(**{k: v for k, v in context.items() if k in names}), thread)
+        known = Context(**{k: v for k, v in context.items() if k in names})
+        main = resolve_settings(known, thread).main
+        if isinstance(main.model, str):
+            api_key(parse_spec(main.model), main)
     except ConfigError as error:
         raise Refused(422, str(error)) from error
 

@@ -115,7 +115,7 @@ class Recorder:
 
     async def _tell_questions(self, run: WatchedRun) -> None:
         for question in await open_questions(run.thread, run.agent):
-            self._tell(run, question)
+            self._journal.add(run.thread, run.id, question.get("plan_step", ""), question)
 
     def _tell(self, run: WatchedRun, event: Mapping[str, Any]) -> None:
         self._journal.add(run.thread, run.id, "", dict(event))

@@ -8,11 +8,13 @@ then get the answer of the one before it. So the ledger remembers each question'
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from langgraph.config import get_config
 from langgraph.errors import GraphInterrupt
 from langgraph.types import interrupt
 
 from openmanus_graph.interrupts import Decision, allowed_decisions, read_decision
 from openmanus_graph.persistence.ledger import EffectKey, Ledger
+from openmanus_graph.watching import step_of
 
 
 class Questions:
@@ -30,6 +32,8 @@ class Questions:
             name: Tells the call's questions apart.
             request: What the person is shown.
         """
+        if step := step_of(get_config()):
+            request = {**request, "plan_step": step}
         if self._ledger is None:
             return interrupt(request)
         asked_at = await self._ledger.asked_at(key, name)

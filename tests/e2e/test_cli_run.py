@@ -188,8 +188,8 @@ def test_max_steps_stops_and_resume_goes_on(cli: Cli, model: OpenAIServer) -> No
     model.add(*steps, Reply("All three."))
     done = cli.run("run", "three", "--max-steps", "2", "--thread", "t", "--workspace", "files")
     assert done.code == 3
-    assert "openmanus resume t" in done.stderr
-    assert "--max-steps" in done.stdout
+    assert "openmanus resume t --max-steps N" in done.stderr
+    assert "with a higher max_steps" in done.stdout
     assert len(model.requests) == 2
     again = cli.run("resume", "t", "--json")
     assert (again.code, again.final["stop_reason"]) == (3, "max_steps")

@@ -202,6 +202,8 @@ async def test_wrong_requests_are_refused_in_words(served: Served) -> None:
         wrong: dict[str, tuple[int, Any]] = {
             "There is no agent": (422, {"agent": "nobody", "message": "Hi"}),
             "max_steps": (422, {"message": "Hi", "context": {"max_steps": "many"}}),
+            "unknown provider": (422, {"message": "Hi", "context": {"model": "nope:m"}}),
+            "No key for": (422, {"message": "Hi", "context": {"model": "groq:m"}}),
             "empty": (422, {"message": "  "}),
             "Give one of": (422, {}),
             "Nothing has run": (409, {"resume": True}),

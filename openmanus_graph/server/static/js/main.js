@@ -113,8 +113,10 @@ const files = createFiles({
 const preview = createPreview();
 const plan = createPlan();
 const browserView = createBrowserView();
-const history = createHistory((checkpoint, message, context) =>
-  api.startRun(session.id, { checkpoint_id: checkpoint.checkpoint_id, context, ...(message ? { message } : {}) }));
+const history = createHistory(async (checkpoint, message, context) => {
+  await api.startRun(session.id, { checkpoint_id: checkpoint.checkpoint_id, context, ...(message ? { message } : {}) });
+  timeline.toEnd();
+});
 const panel = createPanel([
   { id: "files", label: "Files", view: files },
   { id: "plan", label: "Plan", view: plan },

@@ -97,7 +97,9 @@ function questionCard(question, decide) {
   const stagedNote = h("div.staged", { hidden: true });
   const area = h("div.ask-area", {});
   const element = h("article.ask", { tabIndex: -1, aria: { labelledby: titleId } },
-    h("div.ask-title", { id: titleId }, icon("hand"), h("span.pre", {}, question.question)),
+    h("div.ask-title", { id: titleId }, icon("hand"),
+      question.plan_step && h("span.ns", { title: `Step of the plan: ${question.plan_step}` }, question.plan_step),
+      h("span.pre", {}, question.question)),
     question.calls.map(callView), area, stagedNote, error);
   const card = {
     id: question.id,

@@ -29,12 +29,12 @@ function planItem(step, before) {
   const follows = step.depends_on.length === 1 && step.depends_on[0] === before?.id;
   const [sign, words] = planMark(step.status);
   const facts = [words, step.executor,
-    step.seconds !== undefined && duration(step.seconds),
+    step.seconds && duration(step.seconds),
     step.cost_usd ? money(step.cost_usd) : "",
     step.depends_on.length > 0 && !follows && `after ${step.depends_on.join(", ")}`];
   return h(`li.${step.status}`, {},
     h(`span.mark.${step.status}`, { aria: { hidden: "true" } }, sign),
-    h("div", {}, h("div.plan-text", {}, step.text),
+    h("div", {}, h("div.plan-text", {}, h("span.ns", {}, step.id), " ", step.text),
       h("div.muted", {}, facts.filter(Boolean).join(" · ")),
       step.done_when && h("div.muted", {}, `Done when ${step.done_when}`)));
 }
