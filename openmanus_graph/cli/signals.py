@@ -56,5 +56,9 @@ class Signals:
 
 def leave_with(code: int) -> None:
     """Have a signal end the process at once with this code: all is told, saved and closed."""
+
+    def leave(number: int, frame: object) -> None:
+        os._exit(code)
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: os._exit(code))
+        signal.signal(number, leave)

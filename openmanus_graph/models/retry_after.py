@@ -1,5 +1,6 @@
 """How long a server asks to wait before the next request."""
 
+import math
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -35,9 +36,10 @@ def retry_after_s(
 
 def _number(value: str | None) -> float | None:
     try:
-        return max(0.0, float(value)) if value else None
+        number = float(value or "nan")
     except ValueError:
         return None
+    return max(0.0, number) if math.isfinite(number) else None
 
 
 def _moment(http_date: str | None) -> datetime | None:

@@ -133,6 +133,7 @@ async def test_bugs_and_cancellation_pass_through() -> None:
         ({"retry-after": "Fri, 20 Nov 2026 12:00:30 GMT"}, "", 30),
         ({"retry-after": "Fri, 20 Nov 2026 11:00:00 GMT"}, "", 0),
         ({"retry-after": "soon"}, "", None),
+        ({"retry-after": "inf"}, "", None),
         ({"retry-after": "nonsense, 99 Nov"}, "try again in 9s", None),
         ({}, "Rate limit reached. Please try again in 1m2.5s. Visit ...", 62.5),
         ({}, "Please try again in 250ms.", 0.25),
