@@ -146,12 +146,9 @@ class Cli:
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             process = zygote.start(args, cwd=self.cwd, env=env, out=out.fileno(), err=err.fileno())
             code = process.wait(timeout_s)
-            said = []
-            for file in (out, err):
-                file.seek(0)
-                said.append(file.read().decode())
-        self.note(*said)
-        return Result(code, said[0], said[1], time.monotonic() - started)
+            stdout, stderr = _written(out), _written(err)
+        self.note(stdout, stderr)
+        return Result(code, stdout, stderr, time.monotonic() - started)
 
     def run_all(self, *commands: Sequence[str]) -> list[Result]:
         """Run commands that do not disturb each other, several at a time."""
@@ -190,6 +187,11 @@ class Cli:
         assert not [text for text in self.seen if KEY in text]
         holders = [path for path in self.root.rglob("*") if _holds(path, KEY.encode())]
         assert not holders
+
+
+def _written(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode()
 
 
 def _holds(path: Path, secret: bytes) -> bool:
