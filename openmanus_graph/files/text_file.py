@@ -17,6 +17,7 @@ _HIGH = re.compile(rb"[\x80-\xff]+")
 _HIGH_LINE = re.compile(rb"[^\n]*[\x80-\xff][^\n]*\n?")
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 _UNPRINTABLE = re.compile("[\ud800-\udfff\\0]")
+_OLD = ("mac_", "cp437", "cp7", "cp8")
 _EUC = re.compile(rb"(?:[\x00-\x7f]|[\xa1-\xf7][\xa1-\xfe])*")
 
 
@@ -98,6 +99,7 @@ def _guesses(sample: bytes) -> list[str]:
 
     matches = from_bytes(sample)
     found = [name for match in matches for name in match.could_be_from_charset]
+    found.sort(key=lambda name: name.startswith(_OLD))  # those of old systems last
     runs = [len(run) for run in _HIGH.findall(sample)]
     accents = runs.count(1) * 2 > len(runs)  # between ASCII letters
     if accents and ("cp1252" in found or (len(runs) < 8 and found[:1] != ["big5"])):

@@ -35,6 +35,12 @@ def zygote() -> Iterator[Zygote]:
         yield zygote
 
 
+@pytest.fixture
+def forked(bare_cli: Cli, zygote: Zygote) -> None:
+    """Have this test's commands forked: real processes, without the time that imports take."""
+    bare_cli.zygote = zygote
+
+
 @pytest.fixture(scope="session")
 def undisturbed(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Ordeal:
     """The run that others are killed in, left alone: it asks once, and is resumed."""

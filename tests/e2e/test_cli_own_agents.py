@@ -4,6 +4,8 @@ import subprocess
 import sys
 from typing import Any
 
+import pytest
+
 from tests.support.cli import Cli
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
@@ -67,6 +69,7 @@ def answer(body: dict[str, Any]) -> Reply:
     return Reply(calls=(Call("planning", plan),))
 
 
+@pytest.mark.usefixtures("forked")
 def test_they_are_agents_executors_and_graphs_of_a_server(cli: Cli, model: OpenAIServer) -> None:
     bring_agents(cli)
     model.add(*[answer] * 20)

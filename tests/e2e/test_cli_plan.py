@@ -6,9 +6,13 @@ import signal
 from collections import Counter
 from typing import Any
 
+import pytest
+
 from tests.support.cli import Cli, until
 from tests.support.openai_script import Answer, Call, Reply
 from tests.support.openai_server import OpenAIServer
+
+pytestmark = pytest.mark.usefixtures("forked")
 
 STEP = re.compile(r"Your step \((.+?)\):")
 JOIN: tuple[dict[str, Any], ...] = (
@@ -56,7 +60,7 @@ def log_of(cli: Cli) -> list[str]:
     return sorted((cli.workspace / "log").read_text().split())
 
 
-def test_a_plan_is_carried_out_and_shown(cli: Cli, model: OpenAIServer) -> None:
+def test_a_plan_is_carried_out_shown_and_exported(cli: Cli, model: OpenAIServer) -> None:
     model.add(*Brain(*JOIN).answers())
     done = cli.run(*plan(cli))
     assert (done.code, done.stdout) == (0, "All of it is done.\n")
@@ -64,20 +68,51 @@ def test_a_plan_is_carried_out_and_shown(cli: Cli, model: OpenAIServer) -> None:
     assert re.search(r"\[✓\] c join \(manus, [\d.]+ s, \$[\d.]+\)", done.stderr)
     assert log_of(cli) == ["a", "b", "c"]
     assert "- [x] 2. join" in (cli.workspace / "plan.md").read_text("utf-8")
+    shown, exported, as_json, steps, listed, none = cli.run_all(
+        ["show", "t"], ["export", "t"], ["show", "t", "--json"], ["show", "t", "--plan"],
+        ["threads"], ["show", "u", "--plan"],
+    )  # fmt: skip
+    for text in (shown.stdout, exported.stdout):
+        for part in ("## Plan: Join", "- [x] 2. join", "## Step c: join", "echo c >> log",
+                     "All of it is done.", "8 model calls"):  # fmt: skip
+            assert part in text
+        assert text.index("## Step b") < text.index("## Step c") < text.index("All of it is")
+    assert "The task as a whole:" in exported.stdout
+    assert "The task as a whole:" not in shown.stdout
+    held = json.loads(as_json.stdout)
+    kinds = [message["type"] for message in held["step_runs"]["a"][0]]
+    assert kinds == ["human", "ai", "tool", "ai"]
+    assert [step["id"] for step in json.loads(steps.stdout)["steps"]] == ["a", "b", "c"]
+    assert re.search(r"^ t +finished +planning .* join them", listed.stdout, re.MULTILINE)
+    assert none.code == 2
 
 
-def test_its_events_are_those_of_the_list(cli: Cli, model: OpenAIServer) -> None:
+def test_its_events_are_those_of_the_list_and_name_the_step(cli: Cli, model: OpenAIServer) -> None:
     model.add(*Brain(*JOIN).answers())
     done = cli.run(*plan(cli, "--json"))
     assert done.code == 0
     assert done.of("run_start")[0]["agent"] == "planning"
     ended = [(event["id"], event["status"]) for event in done.of("step_end")]
     assert ended == [("a", "completed"), ("b", "completed"), ("c", "completed")]
+    assert done.of("plan")[0]["title"] == "Join"
     assert [step["status"] for step in done.of("plan")[-1]["steps"]] == ["completed"] * 3
     assert done.final["usage"]["model_calls"] == 8
     assert {file["path"] for file in done.final["artifacts"]} == {
         "a.txt", "b.txt", "c.txt", "log", "plan.md",
     }  # fmt: skip
+    for event in done.of("tool_start"):
+        assert f"echo {event['plan_step']} >>" in event["args"]["command"]
+    assert {event["plan_step"] for event in done.of("tool_end")} == {"a", "b", "c"}
+    thinking = [event.get("plan_step") for event in done.of("think_end")]
+    assert (thinking[0], sorted(map(str, thinking[1:-1])), thinking[-1]) == (
+        None, ["a", "a", "b", "b", "c", "c"], None,
+    )  # fmt: skip
+    assert {event["plan_step"] for event in done.of("token")[:2]} <= {"a", "b"}
+    for event in done.of("step_end"):
+        assert event["executor"] == "manus"
+        assert event["seconds"] > 0
+        assert event["cost_usd"] == 0
+    assert not [e for e in (*done.of("step_start"), *done.of("plan")) if "plan_step" in e]
 
 
 def test_a_kill_in_the_middle_of_two_steps_repeats_no_finished_call(
@@ -99,47 +134,6 @@ def test_a_kill_in_the_middle_of_two_steps_repeats_no_finished_call(
     assert any("cut off" in text for text in told), "b ran in part, and the model is told"
 
 
-def test_ctrl_c_saves_and_resume_goes_on(cli: Cli, model: OpenAIServer) -> None:
-    brain = Brain(*JOIN, slow="b")
-    model.add(*brain.answers())
-    running = cli.start(*plan(cli))
-    until((cli.workspace / "begun-b").exists)
-    running.signal(signal.SIGINT)
-    running.wait_for(lambda e: e["type"] == "notice" and "Finishing" in e["text"])
-    (cli.workspace / "go").touch()
-    stopped = running.finish()
-    assert (stopped.code, stopped.final["status"]) == (130, "cancelled")
-    done = cli.run("resume", "t", "--json")
-    assert (done.code, done.final["answer"]) == (0, "All of it is done.")
-    assert log_of(cli) == ["a", "b", "c"]
-    assert brain.asked["plan"] == 1
-
-
-def test_a_plan_is_reviewed_and_edited_from_the_terminal(cli: Cli, model: OpenAIServer) -> None:
-    model.add(*Brain(*JOIN).answers())
-    asked = cli.run(*plan(cli, "--review-plan"))
-    assert asked.code == 4
-    assert "join" in asked.stderr
-    assert not (cli.workspace / "log").exists()
-    edited = {"type": "edit", "args": {"args": {"steps": [{"id": "z", "text": "only this"}]}}}
-    done = cli.run("resume", "t", "--answer", json.dumps(edited))
-    assert done.code == 0
-    assert log_of(cli) == ["z"]
-
-
-def test_an_approved_plan_runs_and_a_rejected_one_does_not(cli: Cli, model: OpenAIServer) -> None:
-    model.add(*Brain(*JOIN).answers())
-    assert cli.run(*plan(cli, "--review-plan")).code == 4
-    assert cli.run("resume", "t", "--approve").code == 0
-    assert log_of(cli) == ["a", "b", "c"]
-    other = ("plan", "join", "--thread", "u", "--review-plan", "--workspace", "files")
-    assert cli.run(*other).code == 4
-    rejected = cli.run("resume", "u", "--reject")
-    assert rejected.code == 1
-    assert "rejected" in rejected.stdout
-    assert log_of(cli) == ["a", "b", "c"]
-
-
 def test_a_limit_stops_the_plan_and_resume_raises_it(cli: Cli, model: OpenAIServer) -> None:
     brain = Brain("one", "two", "three")
     model.add(*brain.answers())
@@ -157,36 +151,6 @@ def test_an_empty_task_is_wrong_usage(cli: Cli) -> None:
     done = cli.run("plan", "  ")
     assert (done.code, done.stdout) == (2, "")
     assert "empty" in done.stderr
-
-
-def test_a_second_plan_never_drops_one_that_waits(cli: Cli, model: OpenAIServer) -> None:
-    model.add(*Brain(*JOIN).answers())
-    assert cli.run(*plan(cli, "--review-plan")).code == 4
-    for command in (plan(cli), ("run", "else", "--thread", "t")):
-        refused = cli.run(*command)
-        assert (refused.code, refused.stdout) == (2, "")
-        assert "openmanus resume t --approve" in refused.stderr
-    assert cli.run("resume", "t", "--approve").code == 0
-    assert log_of(cli) == ["a", "b", "c"]
-
-
-def test_nonsense_for_a_plan_is_told_and_the_plan_stays_answerable(
-    cli: Cli, model: OpenAIServer
-) -> None:
-    model.add(*Brain(*JOIN).answers())
-    assert cli.run(*plan(cli, "--review-plan")).code == 4
-    circle: list[Any] = [{"id": "x", "text": "x", "depends_on": ["x"]}]
-    wrong: list[tuple[Any, str]] = [
-        ({"type": "edit", "args": {"args": {"steps": circle}}}, "depends on itself"),
-        ({"steps": []}, "no steps"),
-        ([], "no steps"),
-    ]
-    for answer, problem in wrong:
-        asked = cli.run("resume", "t", "--answer", json.dumps(answer), "--json")
-        assert (asked.code, asked.final["status"]) == (4, "waiting")
-        assert problem in asked.final["answer"]
-    assert cli.run("resume", "t", "--approve").code == 0
-    assert log_of(cli) == ["a", "b", "c"]
 
 
 def test_two_open_questions_are_answered_by_their_ids(cli: Cli, model: OpenAIServer) -> None:
@@ -215,3 +179,65 @@ def test_two_open_questions_are_answered_by_their_ids(cli: Cli, model: OpenAISer
     summary = str(model.requests[-1].messages[-1])
     assert "a: blue" in summary
     assert "b: red" in summary
+
+
+def test_ctrl_c_saves_tells_the_whole_bill_and_resume_goes_on(
+    cli: Cli, model: OpenAIServer
+) -> None:
+    brain = Brain(*JOIN, slow="b")
+    model.add(*brain.answers())
+    running = cli.start(*plan(cli))
+    until((cli.workspace / "begun-b").exists)
+    running.signal(signal.SIGINT)
+    running.wait_for(lambda e: e["type"] == "notice" and "Finishing" in e["text"])
+    (cli.workspace / "go").touch()
+    stopped = running.finish()
+    assert (stopped.code, stopped.final["status"]) == (130, "cancelled")
+    assert stopped.final["usage"]["model_calls"] == len(model.requests) > 1
+    done = cli.run("resume", "t", "--json")
+    assert (done.code, done.final["answer"]) == (0, "All of it is done.")
+    assert done.final["usage"]["model_calls"] == len(model.requests)
+    assert log_of(cli) == ["a", "b", "c"]
+    assert brain.asked["plan"] == 1
+    assert not [m for r in model.requests for m in r.messages if "tried before" in str(m)]
+
+
+def test_a_plan_waits_for_an_answer_that_can_be_carried_out(cli: Cli, model: OpenAIServer) -> None:
+    model.add(*Brain(*JOIN).answers())
+    asked = cli.run(*plan(cli, "--review-plan"))
+    assert asked.code == 4
+    for hint in ("resume t --approve", 'resume t --answer "', "show t --plan", "resume t --reject"):
+        assert f"openmanus {hint}" in asked.stderr
+    for command in (plan(cli), ("run", "else", "--thread", "t")):
+        refused = cli.run(*command)
+        assert (refused.code, refused.stdout) == (2, "")
+        assert "openmanus resume t --approve" in refused.stderr
+    given = cli.run("show", "t", "--plan").stdout
+    circle: list[Any] = [{"id": "x", "text": "x", "depends_on": ["x"]}]
+    edit = {"type": "edit", "args": {"args": {"steps": circle}}}
+    for answer, problem in (
+        (json.dumps(edit), "depends on itself"),
+        ("[]", "no steps"),
+        (given.replace("manus", "nobody"), "names executor 'nobody'"),
+    ):
+        asked = cli.run("resume", "t", "--answer", answer, "--json")
+        assert (asked.code, asked.final["status"]) == (4, "waiting")
+        assert problem in asked.final["answer"]
+    assert not (cli.workspace / "log").exists()
+    assert cli.run("resume", "t", "--approve").code == 0
+    assert log_of(cli) == ["a", "b", "c"]
+
+
+def test_an_edited_plan_is_carried_out_and_a_rejected_one_is_not(
+    cli: Cli, model: OpenAIServer
+) -> None:
+    model.add(*Brain(*JOIN).answers())
+    assert cli.run(*plan(cli, "--review-plan")).code == 4
+    edited = {"type": "edit", "args": {"args": {"steps": [{"id": "z", "text": "only this"}]}}}
+    assert cli.run("resume", "t", "--answer", json.dumps(edited)).code == 0
+    other = ("plan", "join", "--thread", "u", "--review-plan", "--workspace", "files")
+    assert cli.run(*other).code == 4
+    rejected = cli.run("resume", "u", "--reject")
+    assert rejected.code == 1
+    assert "rejected" in rejected.stdout
+    assert log_of(cli) == ["z"]

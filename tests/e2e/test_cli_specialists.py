@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pytest
 from playwright.async_api import Dialog, Request, async_playwright
 
 from openmanus_graph.browser.launch import Launch, start_browser
@@ -14,6 +15,7 @@ from tests.support.cli import Cli
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
 
+pytestmark = pytest.mark.usefixtures("forked")
 EVIL = "重量 </script><script>alert(1)</script>"
 PREPARE = f"""
 import json

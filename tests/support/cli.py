@@ -6,6 +6,7 @@ import queue
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +20,7 @@ import jsonschema
 import psutil
 
 from openmanus_graph.events import event_schema
+from tests.support.zygote import Zygote
 
 OPENMANUS = str(Path(sys.executable).with_name("openmanus"))
 KEY = "sk-e2eSecret0123456789abcdefNeverToBeSeen"
@@ -74,6 +76,8 @@ class Cli:
     started: list["subprocess.Popen[str]"] = field(default_factory=list["subprocess.Popen[str]"])
     seen: list[str] = field(default_factory=list[str])
     """All that was written to a terminal or a pipe; no key may be in it."""
+    zygote: Zygote | None = None
+    """Forks what needs no input, if it is there: most of a short command is its imports."""
 
     def __post_init__(self) -> None:
         self.cwd.mkdir(parents=True)
@@ -119,6 +123,8 @@ class Cli:
     ) -> Result:
         """Run a command to its end. An exception's traceback on stderr fails."""
         started = time.monotonic()
+        if self.zygote is not None and not stdin and not wrapper:
+            return self._forked(self.zygote, args, {**self.env, **(env or {})}, timeout_s)
         done = subprocess.run(
             [*wrapper, OPENMANUS, *args],
             cwd=self.cwd,
@@ -132,6 +138,17 @@ class Cli:
         result = Result(done.returncode, done.stdout.decode(), done.stderr.decode(), seconds)
         self.note(result.stdout, result.stderr)
         return result
+
+    def _forked(
+        self, zygote: Zygote, args: Sequence[str], env: Mapping[str, str], timeout_s: float
+    ) -> Result:
+        started = time.monotonic()
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            process = zygote.start(args, cwd=self.cwd, env=env, out=out.fileno(), err=err.fileno())
+            code = process.wait(timeout_s)
+            stdout, stderr = _written(out), _written(err)
+        self.note(stdout, stderr)
+        return Result(code, stdout, stderr, time.monotonic() - started)
 
     def run_all(self, *commands: Sequence[str]) -> list[Result]:
         """Run commands that do not disturb each other, several at a time."""
@@ -170,6 +187,11 @@ class Cli:
         assert not [text for text in self.seen if KEY in text]
         holders = [path for path in self.root.rglob("*") if _holds(path, KEY.encode())]
         assert not holders
+
+
+def _written(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode()
 
 
 def _holds(path: Path, secret: bytes) -> bool:

@@ -243,6 +243,7 @@ def test_pages_of_a_text_file_are_an_error(read: Read, root: Path) -> None:
     [
         ("Le café est très bon, déjà vu à l'été.", "cp1252"),
         ("编码检测测试文件，包含一些中文内容。", "gbk"),
+        ("город,сумма\nМосква,300\nКазань,200\nУфа,100", "cp1251"),
         ("Größe", "utf-16"),
         ("x" * 300_000 + "\né end", "utf-8"),
         ("é" * 200_000, "utf-8"),
