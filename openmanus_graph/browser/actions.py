@@ -67,8 +67,14 @@ async def _hover(window: Window, given: Arguments) -> str:
 
 
 async def _drag(window: Window, given: Arguments) -> str:
-    target = -1 if given.target_index is None else given.target_index
-    return await pages.drag_and_drop(_view(window), given.number, target)
+    view, source = _view(window), given.number
+    if given.target_index is not None:
+        return await pages.drag_and_drop(view, source, given.target_index)
+    if given.x is not None and given.y is not None:
+        return await pages.drag_to_point(view, source, given.x, given.y)
+    if given.words:
+        return await pages.drag_to_text(view, source, given.words)
+    raise OwnWordsError("drag_and_drop needs target_index, or text or x and y: where to drop.")
 
 
 async def _input_text(window: Window, given: Arguments) -> str:

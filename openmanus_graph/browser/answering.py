@@ -97,7 +97,8 @@ def checked(reply: str, text: str) -> str:
     if missing:
         lines.append(
             f"({missing} quoted {'passage does' if missing == 1 else 'passages do'} not stand on "
-            "the page and were left out. Check the answer on the page itself.)"
+            f"the page and {'was' if missing == 1 else 'were'} left out. Check the answer on the "
+            "page itself.)"
         )
     elif not passages and not reply.startswith(NOT_FOUND):
         lines.append("(No passage was quoted. Check the answer on the page itself.)")

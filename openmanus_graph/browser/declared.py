@@ -75,7 +75,7 @@ ACTIONS: Mapping[str, Action] = {
     "wait": Action(),
     "hover": Action(("index",)),
     "click_at": Action(("x", "y"), changes=True),
-    "drag_and_drop": Action(("index", "target_index"), changes=True),
+    "drag_and_drop": Action(("index",), changes=True),
     "upload_file": Action(("text",), changes=True),
     "handle_dialog": Action(changes=True, in_dialog=True),
     "save_pdf": Action(looks=False),

@@ -56,14 +56,16 @@ async def go_to(window: Window, tab: Tab, url: str) -> str:
     address = whole_address(url, connection.guard)
     connection.guard.check(address)
     connection.door.take_refusals()  # of earlier pages
-    tab.status, tab.media_type = 0, ""
+    tab.leave()
     try:
         await window.dialogs.until(_opened(tab, address))
     except Error as error:
         if "Download is starting" in error.message:
-            return f"{address} is a file, not a page."
+            tab.file = address
+            return f"{address} is a file, not a page: extract_content reads documents."
         if "Timeout" in error.message:
             await stop_loading(tab)
+        tab.arrive()
         raise _failure(window, address, error) from error
     if tab.refused and (refusal := _refused(window, address, tab.page.url)):  # or a redirect's end
         raise refusal
@@ -170,6 +172,7 @@ def _failure(window: Window, url: str, error: "Error") -> Exception:
             "still open."
         )
     why = _WHY.get(name) or f"{name or first_line(error)} Check the address, or another source"
+    why = why.replace("@HOST", f"@{urlsplit(url).netloc}")  # with its port, if it has one
     return OwnWordsError(f"{url} was not opened: {why}.")
 
 

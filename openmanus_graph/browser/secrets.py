@@ -65,9 +65,9 @@ class Secrets:
                 return secret.value.get_secret_value()
         host = urlsplit(url).netloc or url
         if named:
-            places = ", ".join(secret.domain for secret in named)
+            places = ", ".join(map(origin_of, named))
             raise ToolError(
-                f"Nothing was typed: the secret {name} is for https://{places} only, and this "
+                f"Nothing was typed: the secret {name} is for {places} only, and this "
                 f"field belongs to {host}. Never type it elsewhere."
             )
         here = ", ".join(self.names_for(url)) or "none"

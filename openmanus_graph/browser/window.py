@@ -188,8 +188,8 @@ class Window:
             await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
 
     def _wanted(self) -> tuple[object, ...]:
-        settings = self.session.settings
-        return replace(settings.browser, secrets=()), settings.allow_hosts, settings.web
+        settings, login = self.session.settings, self.secrets.login()
+        return replace(settings.browser, secrets=()), login, settings.allow_hosts, settings.web
 
     async def _open(self) -> None:
         self._opened_for = self._wanted()

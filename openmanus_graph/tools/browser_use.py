@@ -70,8 +70,8 @@ async def browser_use(  # noqa: D417  # the model is not shown `runtime`
         action: What to do.
         url: For go_to_url and open_tab.
         index: The element to act on, or the area to scroll.
-        text: To type (replaces the content), to scroll to, the option's label, the answer to a
-            prompt, or for upload_file paths in the workspace, one per line.
+        text: To type (replaces the content), to scroll to or drop on, the option's label, the
+            answer to a prompt, or for upload_file paths in the workspace, one per line.
         scroll_amount: Pixels; default one screen.
         tab_id: For switch_tab and close_tab.
         query: For web_search, which opens the first result.
@@ -79,7 +79,7 @@ async def browser_use(  # noqa: D417  # the model is not shown `runtime`
         keys: Such as "Enter", "Control+A" or "Tab Tab Enter".
         seconds: For wait; default 3.
         target_index: Where to drop.
-        x: Pixels in the window, for click_at.
+        x: Pixels in the window, for click_at or where to drop.
         y: Likewise.
         accept: handle_dialog: false cancels.
     """

@@ -7,6 +7,8 @@ from openmanus_graph.browser.page import (
     click,
     click_at,
     drag_and_drop,
+    drag_to_point,
+    drag_to_text,
     scroll,
     scroll_to_text,
     send_keys,
@@ -126,7 +128,11 @@ async def test_html5_drag_and_drop_works(tab: Tab) -> None:
 
 async def test_dragging_by_pointer_events_works(tab: Tab) -> None:
     await tab.open("drag.html")
+    assert "Knob at" in await tab.do(drag_to_text, "Knob", Text("Parcel"))
+    assert "Knob at 580,280" in await tab.do(drag_to_point, "Knob", 600.0, 300.0)
     assert "Knob at 31" in await tab.do(drag_and_drop, "Knob", "Goal")
+    with pytest.raises(ToolError, match="does not show"):
+        await drag_to_text(tab.view, tab.index("Goal"), "no such words")
 
 
 async def test_a_drag_too_far_is_refused(tab: Tab) -> None:

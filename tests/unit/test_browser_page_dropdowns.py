@@ -61,6 +61,12 @@ async def test_a_wrong_option_gives_the_list(tab: Tab, field: str, text: str, wh
         await select_dropdown_option(tab.view, tab.index(field), text)
 
 
+async def test_an_option_is_chosen_from_the_list_that_was_opened(tab: Tab) -> None:
+    await tab.open("dropdowns.html")
+    await tab.do(dropdown_options, "Speed")
+    assert "Chosen: Fast" in await tab.do(select_dropdown_option, "Speed", Text("Fast"))
+
+
 async def test_several_options_can_be_selected(tab: Tab) -> None:
     await tab.open("dropdowns.html")
     await tab.do(select_dropdown_option, '"Toppings"', Text("Cheese"))

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from openmanus_graph.browser.page import change_text, click
+from openmanus_graph.browser.page import change_text, click, settle
 from tests.support.tabs import Tab
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -41,6 +41,13 @@ async def test_a_page_that_never_rests_is_not_waited_for(tab: Tab) -> None:
     await tab.see()
     assert "fetched 500" in await tab.do(click, '"Fetch"')
     assert time.monotonic() - began < 60
+
+
+async def test_a_long_poll_is_not_waited_for(tab: Tab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settle, "SLOW_S", 0.2)
+    monkeypatch.setattr(settle, "MAX_ROUNDS", 1000)
+    await tab.page.goto(f"{tab.site}/waits.html?polls")
+    assert await tab.view.settle(20) == ""
 
 
 async def test_a_request_without_an_end_is_told(tab: Tab) -> None:

@@ -131,8 +131,10 @@ async def test_secrets_go_into_fields_only(use: Browsing, awkward: str) -> None:
 async def test_http_login_comes_from_a_secret(tmp_path: Path, awkward: str) -> None:
     host = awkward.partition("//")[2]
     known = (secret("http_auth", "ada:lovelace", host),)
-    use = Browsing(tmp_path, BrowserSettings(secrets=known))
+    use = Browsing(tmp_path)
     with contextlib.closing(use.session):
+        assert f"PASSWORD@{host}." in await use("go_to_url", url=f"{awkward}/login")
+        use.configure(browser=BrowserSettings(secrets=known))
         assert "Welcome inside" in await use("go_to_url", url=f"{awkward}/login")
 
 

@@ -93,7 +93,7 @@ async def test_page_is_shown_whole_then_only_what_changed(use: Browsing, awkward
 @pytest.mark.parametrize(
     ("action", "missing"),
     [("go_to_url", "url"), ("input_text", "index and text"), ("click_at", "x and y"),
-     ("drag_and_drop", "index and target_index"), ("send_keys", "keys"), ("web_search", "query"),
+     ("drag_and_drop", "index"), ("send_keys", "keys"), ("web_search", "query"),
      ("switch_tab", "tab_id")],
 )  # fmt: skip
 async def test_missing_parameter_is_named(use: Browsing, action: str, missing: str) -> None:
@@ -287,6 +287,7 @@ async def test_download_lands_in_the_workspace(use: Browsing, awkward: str) -> N
 async def test_address_of_a_file_is_a_download(use: Browsing, awkward: str) -> None:
     seen = await use("go_to_url", url=f"{awkward}/report")
     assert "Downloaded downloads/report.txt" in seen
+    assert "quarterly numbers" in await use("extract_content")
 
 
 async def test_download_cannot_leave_its_folder(use: Browsing, awkward: str) -> None:

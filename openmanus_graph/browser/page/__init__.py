@@ -3,7 +3,14 @@
 from openmanus_graph.browser.page.change import change_text
 from openmanus_graph.browser.page.dropdown import dropdown_options, select_dropdown_option
 from openmanus_graph.browser.page.keyboard import input_text, send_keys
-from openmanus_graph.browser.page.pointer import click, click_at, drag_and_drop, hover
+from openmanus_graph.browser.page.pointer import (
+    click,
+    click_at,
+    drag_and_drop,
+    drag_to_point,
+    drag_to_text,
+    hover,
+)
 from openmanus_graph.browser.page.screenshot import marked_screenshot
 from openmanus_graph.browser.page.scrolling import scroll, scroll_to_text
 from openmanus_graph.browser.page.snapshot import Element, Line, Snapshot
@@ -21,6 +28,8 @@ __all__ = [
     "click",
     "click_at",
     "drag_and_drop",
+    "drag_to_point",
+    "drag_to_text",
     "dropdown_options",
     "full_text",
     "hover",

@@ -42,7 +42,7 @@ async def dropdown_options(view: PageView, index: int) -> str:
     if found["kind"] != "custom":
         return _listed(target, _options(found), "")
     options = await _open(view, target)
-    return _listed(target, options, " The list is open now.")
+    return _listed(target, options, "The list is open now.")
 
 
 async def select_dropdown_option(view: PageView, index: int, text: str) -> str:
@@ -94,11 +94,18 @@ async def _open(view: PageView, target: Target, wanted: str = "") -> list[Option
     options = await _read(view, target, wanted)
     if options:
         return options
-    before = view.snapshot or await view.look()
+    before = await view.look()
+    opened = view.lists.get(target.element.index, [])
+    if still := [before.elements[one] for one in opened if one in before.elements]:
+        return _clickable(still)
     await click(view, target.element.index)
     await view.settle(OPEN_LIMIT_S)
     after = await view.look()
-    options = await _read(view, target, wanted) or _appeared(before, after)
+    options = await _read(view, target, wanted)
+    if not options:
+        new = [one for index, one in after.elements.items() if index not in before.elements]
+        view.lists[target.element.index] = [one.index for one in new]
+        options = _clickable(new)
     if not options:
         raise ToolError(
             f"{target.label} was clicked, but no list of options appeared. If it filters while "
@@ -133,10 +140,9 @@ def _key(option: Option) -> tuple[str, str]:
     return option.name, option.value
 
 
-def _appeared(before: Snapshot, after: Snapshot) -> list[Option]:
+def _clickable(elements: Sequence[Element]) -> list[Option]:
     """Take what can be clicked since the drop-down was clicked for its options."""
-    new = [one for index, one in after.elements.items() if index not in before.elements]
-    return [Option(one.name, number=one.number) for one in new if one.name]
+    return [Option(one.name, number=one.number) for one in elements if one.name]
 
 
 async def _shown(view: PageView, target: Target, option: Option) -> int:
@@ -190,4 +196,4 @@ def _listed(target: Target, options: Sequence[Option], note: str) -> str:
     lines = [option.text(place) for place, option in enumerate(options[:MAX_LISTED])]
     more = len(options) - len(lines)
     rest = [f"({more} more; choose them by their labels)"] if more > 0 else []
-    return "\n".join([f"Options of {target.label}:", *lines, *rest]) + note
+    return "\n".join(filter(None, [f"Options of {target.label}:", *lines, *rest, note]))

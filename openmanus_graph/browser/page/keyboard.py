@@ -115,9 +115,10 @@ def _refuse(target: Target, facts: Answer) -> None:
 async def _assign(target: Target, text: str) -> str:
     """Set a field that is not typed into: dates, times, colours, sliders."""
     facts = await target.call("assign", text.strip())
-    if facts["value"] == "" and text:
+    if facts.get("refused"):
         raise ToolError(
-            f'{target.label} did not take "{text}". It needs the form {facts["format"]}.'
+            f'{target.label} did not take "{text}". It needs the form {facts["format"]}, and '
+            "holds what it held before."
         )
     if facts["value"] != text.strip():
         return f'{target.label} now holds "{facts["value"]}".'

@@ -1,13 +1,17 @@
 """Click, hover and drag with a real pointer, on what is really on top."""
 
 import asyncio
+import contextlib
 from dataclasses import dataclass
+from functools import partial
 
 from openmanus_graph.browser.page.frames import Answer, DialogOpen, FrameGone
+from openmanus_graph.browser.page.snapshot import Element
 from openmanus_graph.browser.page.view import PageView, Target
 from openmanus_graph.errors import OwnWordsError, ToolError
 
 DRAG_STEPS = 12
+NO_BOX = (0, 0, 0, 0)
 _HOVERS = 3
 """An element may slip away when what was under the pointer before closes."""
 DIALOG_OPENED = " A dialog of the page opened and waits: answer it with handle_dialog."
@@ -60,11 +64,29 @@ async def _under_pointer(place: Place) -> bool:
 async def drag_and_drop(view: PageView, source: int, target: int) -> str:
     """Drag one element onto another."""
     start = await view.with_element(source, locate)
-    end = await _second_place(view, start.target, target)
-    start_now = await start.target.call("pointNow")
-    x, y, _ = await _in_window(start.target, start_now["x"], start_now["y"])
-    await view.act(_drag(view, (x, y), (end.x, end.y)))
-    return f"Dragged {start.target.label} onto {end.target.label}."
+    end = await view.with_element(target, partial(_second_place, start.target))
+    return await _dragged(start, (end.x, end.y), f"onto {end.target.label}")
+
+
+async def drag_to_text(view: PageView, source: int, text: str) -> str:
+    """Drag an element onto the place that shows a text: not all that one drops on is listed."""
+    start = await view.with_element(source, locate)
+    end = await _second_place(start.target, await _text_target(view, text))
+    return await _dragged(start, (end.x, end.y), f'onto "{text}"')
+
+
+async def drag_to_point(view: PageView, source: int, x: float, y: float) -> str:
+    """Drag an element to a point of the window."""
+    await _check_point(view, x, y)
+    start = await view.with_element(source, locate)
+    return await _dragged(start, (x, y), f"to x={x:g} y={y:g}")
+
+
+async def _dragged(start: Place, end: tuple[float, float], where: str) -> str:
+    now = await start.target.call("pointNow")
+    x, y, _ = await _in_window(start.target, now["x"], now["y"])
+    await start.target.view.act(_drag(start.target.view, (x, y), end))
+    return f"Dragged {start.target.label} {where}."
 
 
 async def locate(target: Target) -> Place:
@@ -147,25 +169,30 @@ async def _check_point(view: PageView, x: float, y: float) -> None:
         )
 
 
-async def _second_place(view: PageView, source: Target, index: int) -> Place:
+async def _second_place(source: Target, target: Target) -> Place:
     """Find where to drop, with the source still in the window."""
-
-    async def place(target: Target) -> Place:
+    facts = await target.call("pointNow")
+    if not facts["visible"] and target.world == source.world:
+        await target.view.frames.call(
+            target.world, "bringTogether", source.element.number, target.element.number
+        )
         facts = await target.call("pointNow")
-        if not facts["visible"] and target.world == source.world:
-            await view.frames.call(
-                target.world, "bringTogether", source.element.number, target.element.number
-            )
-            facts = await target.call("pointNow")
-        if not facts["visible"]:
-            raise ToolError(
-                f"{source.label} and {target.label} are too far apart to be in the window "
-                "together. Drag in two steps over something between them."
-            )
-        x, y, _ = await _in_window(target, facts["x"], facts["y"])
-        return Place(target, x, y, facts)
+    if not facts["visible"]:
+        raise ToolError(
+            f"{source.label} and {target.label} are too far apart to be in the window "
+            "together. Drag in two steps over something between them."
+        )
+    x, y, _ = await _in_window(target, facts["x"], facts["y"])
+    return Place(target, x, y, facts)
 
-    return await view.with_element(index, place)
+
+async def _text_target(view: PageView, text: str) -> Target:
+    for world in await view.frames.worlds():
+        with contextlib.suppress(FrameGone):
+            found = await view.frames.call(world, "numberOfText", text)
+            if "n" in found:
+                return Target(view, world, Element(0, world.key, found["n"], "text", text, NO_BOX))
+    raise OwnWordsError(f'The page does not show "{text}", so that nothing was dragged there.')
 
 
 async def _drag(view: PageView, start: tuple[float, float], end: tuple[float, float]) -> None:

@@ -9,8 +9,8 @@ EVENTS = "om" + secrets.token_hex(6)
 _SCRIPTS = ("dom", "names", "quiet", "hover", "walk", "clickable", "collect", "act", "forms")
 _CALLABLE = (
     "collect, mark, quiet, point, under, pointNow, bringTogether, framePlace, scrollPage, "
-    "scrollToText, field, enter, assign, nativeOptions, selectOption, customOptions, pageList, "
-    "fileInput, fileFacts, connected, numberOf, focusedNumber, adopt"
+    "scrollToText, numberOfText, field, enter, assign, nativeOptions, selectOption, "
+    "customOptions, pageList, fileInput, fileFacts, connected, numberOf, focusedNumber, adopt"
 )
 
 

@@ -15,6 +15,10 @@ IDLE_S = 10.0
 """What is asked for this long after an action is the page's own doing."""
 CAUSED_S = 0.15
 """A request this soon after an action is its effect, even to an address that is polled."""
+FOLLOWS_S = 0.2
+SLOW_S = 1.0
+MAX_FOLLOWING = 2
+"""An address that answers late and is asked again at once, so often, is a long poll."""
 RENDER_S = 0.06
 """From the end of a response to what the page draws of it."""
 
@@ -27,6 +31,9 @@ class Network:
         self._open: dict[Request, float] = {}
         self._polled: set[str] = set()
         self._rounds: Counter[str] = Counter()
+        self._following: Counter[str] = Counter()
+        self._late: dict[str, float] = {}
+        """When an address last answered late."""
         self._marked = time.monotonic()
         self._ended = 0.0
         self.started = 0
@@ -73,15 +80,29 @@ class Network:
         elif time.monotonic() - self._marked > IDLE_S:
             self._polled.add(path)
         self._rounds[path] += 1
+        if self._follows(path, time.monotonic()):
+            self._following[path] += 1
+            if self._following[path] >= MAX_FOLLOWING:
+                self._polled.add(path)
         if self._rounds[path] > MAX_ROUNDS and request.resource_type in ("fetch", "xhr"):
             self._polled.add(path)
         if path not in self._polled or time.monotonic() - self._marked < CAUSED_S:
             self._open[request] = time.monotonic()
             self.started += 1
 
+    def _follows(self, path: str, now: float) -> bool:
+        """Tell whether an address has just answered late; its answer may end a little later."""
+        answering = any(
+            _path(request) == path and now - begun > SLOW_S for request, begun in self._open.items()
+        )
+        return answering or now - self._late.get(path, 0.0) < FOLLOWS_S
+
     def _end(self, request: "Request") -> None:
-        if self._open.pop(request, None) is not None:
-            self._ended = time.monotonic()
+        begun, now = self._open.pop(request, None), time.monotonic()
+        if begun is not None:
+            self._ended = now
+            if now - begun > SLOW_S:
+                self._late[_path(request)] = now
 
 
 def _path(request: "Request") -> str:

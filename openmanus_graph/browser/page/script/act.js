@@ -185,10 +185,9 @@ async function scrollPage(number, pixels) {
 
 let found = { text: '', at: -1 };
 
-// Scroll to the next place that shows a text; `places` says how many there are.
-async function scrollToText(text) {
-  const wanted = squeeze(text).toLowerCase(),
-    places = [];
+// The innermost elements that show a text.
+function placesOf(wanted) {
+  const places = [];
   const says = (el) =>
     squeeze(el.textContent).toLowerCase().includes(wanted) ||
     [...(rootOf(el)?.children || [])].some(says);
@@ -200,6 +199,21 @@ async function scrollToText(text) {
     if (places.length === before) places.push(el);
   };
   if (document.body && wanted) visit(document.body, 0);
+  return places;
+}
+
+// The number of the element that shows a text, rather one that shows nothing else.
+function numberOfText(text) {
+  const wanted = squeeze(text).toLowerCase(),
+    places = placesOf(wanted);
+  const el = places.find((one) => squeeze(one.textContent).toLowerCase() === wanted) || places[0];
+  return el ? { n: numberOf(el) } : { none: true };
+}
+
+// Scroll to the next place that shows a text; `places` says how many there are.
+async function scrollToText(text) {
+  const wanted = squeeze(text).toLowerCase(),
+    places = placesOf(wanted);
   if (!places.length) return { places: 0 };
   found = { text: wanted, at: found.text === wanted ? (found.at + 1) % places.length : 0 };
   const el = places[found.at];

@@ -88,10 +88,20 @@ const tell = (el, ...types) => {
 };
 
 // Give a field its value at once, as pickers and sliders do.
+// Whether a field would hold nothing instead of a value, because it is not of its form.
+function empties(field, value) {
+  if (!value || field.localName !== 'input') return false;
+  const other = document.createElement('input');
+  other.type = field.type;
+  other.value = value;
+  return !other.value;
+}
+
 function assign(number, value) {
   const el = number === null ? active() : held.get(number);
   if (gone(el)) return { gone: true };
   const target = number === null ? el : fieldOf(el);
+  if (empties(target, value)) return { ...facts(target), refused: true };
   target.focus({ preventScroll: true });
   if (target.isContentEditable) target.textContent = value;
   else target.value = value;
