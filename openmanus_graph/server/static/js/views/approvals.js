@@ -110,6 +110,10 @@ function questionCard(question, decide) {
       card.staged = value;
       stagedNote.hidden = false;
       stagedNote.textContent = `Chosen: ${decisionWord(value)}`;
+      if (question.kind !== "question") {
+        element.classList.remove("editing");
+        drawDecisions(area, question, allowed, finish);
+      }
     },
     busy(on) {
       error.textContent = "";
