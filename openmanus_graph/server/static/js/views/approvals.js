@@ -85,6 +85,7 @@ export function createApprovals(send) {
         list.append(card.element);
       }
       element.hidden = cards.size === 0;
+      if (element.hidden) collect.checked = false; // the next questions are others
       drawHead();
     },
   };
