@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from typing import Any, cast
 
 from langchain_core.runnables import RunnableConfig
@@ -73,6 +73,17 @@ class ServerSaver(LeanSqliteSaver):
     @override
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         await self._worker.do(self._copy_thread, str(source_thread_id), str(target_thread_id))
+
+    @override
+    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        if strategy == "keep_latest":
+            # A checkpoint holds only the messages that are new in it: it needs those before it.
+            raise NotImplementedError(
+                f"The history of a thread is kept whole, not pruned by {strategy!r}: messages are "
+                "stored once, where they were new, and people go back in it. Delete the thread."
+            )
+        for thread in thread_ids:
+            await self.adelete_thread(str(thread))
 
     def _delete_for_runs(self, runs: list[str]) -> None:
         which = (

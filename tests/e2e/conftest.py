@@ -8,6 +8,8 @@ import pytest
 from tests.support.cli import Cli
 from tests.support.crash import Ordeal
 from tests.support.openai_server import OpenAIServer
+from tests.support.page import Desk, chromium, served_page
+from tests.support.past import write_past
 from tests.support.serving import Served
 from tests.support.zygote import Zygote
 
@@ -78,3 +80,19 @@ def served(_served: tuple[Served, OpenAIServer]) -> Served:
 def served_model(served: Served, _served: tuple[Served, OpenAIServer]) -> OpenAIServer:
     """The server's model."""
     return _served[1]
+
+
+@pytest.fixture(scope="session")
+def _served_page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, OpenAIServer]]:
+    """One server for all tests of the page, with a long past, and its model."""
+    root = tmp_path_factory.mktemp("page")
+    write_past(root / ".openmanus")
+    with served_page(root) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def at(_served_page: tuple[Served, OpenAIServer]) -> Iterator[Desk]:
+    """The page in a browser, which goes before other tests need an event loop."""
+    with chromium() as browser:
+        yield Desk(*_served_page, browser)

@@ -10,17 +10,11 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.support.openai_script import Call, Reply
-from tests.support.page import Desk, Tab, desk
+from tests.support.page import Desk, Tab
 from tests.support.static_site import serving
 
 EVIL = "<img src=x onerror=alert(1)><script>alert(2)</script>"
 ALERT_LINK = "[see](javascript:alert(3)) [data](data:text/html,<script>alert(4)</script>)"
-
-
-@pytest.fixture(scope="module")
-def at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
-    with desk(tmp_path_factory.mktemp("page")) as found:
-        yield found
 
 
 @pytest.fixture

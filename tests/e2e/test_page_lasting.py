@@ -14,8 +14,8 @@ from playwright.sync_api import expect
 
 from tests.support.cli import OPENMANUS
 from tests.support.openai_script import Call, Reply
-from tests.support.page import SCROLLED, Desk, Tab, desk
-from tests.support.past import LONG, MANY_EVENTS, write_past
+from tests.support.page import SCROLLED, Desk, Tab
+from tests.support.past import LONG, MANY_EVENTS
 
 MEMORY_BYTES = 200e6
 FRAME_S = 0.05
@@ -42,14 +42,6 @@ REDUCED = """async (events) => {
     const whole = modelOf(events);
     return { same: plain(whole) === plain(inParts), rows: whole.rows, status: whole.status };
 }"""
-
-
-@pytest.fixture(scope="module")
-def at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
-    root = tmp_path_factory.mktemp("lasting")
-    write_past(root / ".openmanus")
-    with desk(root) as found:
-        yield found
 
 
 @pytest.fixture

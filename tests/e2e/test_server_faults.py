@@ -95,46 +95,44 @@ async def test_a_server_that_is_told_to_end_closes_everything_and_says_so(
 
 
 async def test_threads_go_on_in_the_terminal_and_one_process_works_at_a_time(
-    own: Served, model: OpenAIServer
+    served: Served, served_model: OpenAIServer
 ) -> None:
-    model.add(Reply(calls=(Call("ask_human", {"inquire": "Go on?"}),)))
-    async with new_page(own) as page:
+    served_model.add(Reply(calls=(Call("ask_human", {"inquire": "Go on?"}),)))
+    async with new_page(served) as page:
         await page.ask(message="Ask.")
         await page.final()
-        model.add(
+        served_model.add(
             Reply(calls=(Call("bash", {"command": "while [ ! -e go ]; do sleep 0.1; done"}),)),
             Reply(text="From the terminal."),
         )
-        terminal = await _command(own, "resume", page.thread, "--answer", "yes")
-        await eventually(lambda: len(model.requests) > 1)
+        terminal = await _command(served, "resume", page.thread, "--answer", "yes")
+        await eventually(lambda: len(served_model.requests) > 1)
         refused = await page.ask(409, message="Me too.")
         assert "another process" in refused["detail"]
         assert (await page.http.get(page.base)).json()["held_by"] == "another process"
         await page.http.put(f"{page.base}/files/go", content=b"")
         out, _ = await terminal.communicate()
         assert out.decode().strip() == "From the terminal."
-        model.add(Reply(calls=(Call("bash", {"command": "sleep 600"}),)))
+        served_model.add(Reply(calls=(Call("bash", {"command": "sleep 600"}),)))
         await page.ask(message="Now I.")
         await page.until(lambda event: event["type"] == "tool_start" and "sleep" in str(event))
-        other = await _command(own, "run", "--thread", page.thread, "And I?")
+        other = await _command(served, "run", "--thread", page.thread, "And I?")
         assert await other.wait() == 1
-        listed = await _command(own, "threads")
-        assert page.thread in (await listed.communicate())[0].decode()
         await page.http.post(f"{page.base}/stop")
         assert (await page.final())["status"] == "cancelled"
 
 
 async def test_what_the_terminal_asked_is_shown_and_answered_on_the_page(
-    own: Served, model: OpenAIServer
+    served: Served, served_model: OpenAIServer
 ) -> None:
-    model.add(
+    served_model.add(
         Reply(calls=(Call("bash", {"command": "echo hi"}),)),
         Reply(calls=(Call("ask_human", {"inquire": "Go on?"}),)),
         Reply(text="Gone on."),
     )
-    terminal = await _command(own, "run", "Ask me.")
+    terminal = await _command(served, "run", "Ask me.")
     assert await terminal.wait() == 4
-    async with own.http() as http:
+    async with served.http() as http:
         thread = (await http.get("/app/api/threads")).json()["threads"][0]
         assert (thread["status"], thread["startable"]) == ("waiting", True)
         page = Page(http, thread["id"])
@@ -150,20 +148,14 @@ async def test_what_the_terminal_asked_is_shown_and_answered_on_the_page(
         assert again == [event for event in page.seen if event["type"] != "token"]
 
 
-def test_pickles_of_the_working_folder_are_not_loaded(tmp_path: Path, model: OpenAIServer) -> None:
+async def test_agents_of_other_packages_are_served_and_pickles_of_the_folder_are_not_loaded(
+    model: OpenAIServer, tmp_path: Path
+) -> None:
     folder = tmp_path / "cloned"
     (folder / ".langgraph_api").mkdir(parents=True)
     evil = b"cposix\nsystem\n(S'touch owned'\ntR."
     for name in PICKLES:
         (folder / ".langgraph_api" / f"{name}.pckl").write_bytes(evil)
-    with Served(folder, {"OPENAI_BASE_URL": model.base_url, "OPENMANUS_MODEL": "openai:m"}):
-        assert not (folder / "owned").exists()
-    assert not (folder / "owned").exists()
-
-
-async def test_agents_of_other_packages_are_served(model: OpenAIServer, tmp_path: Path) -> None:
-    folder = tmp_path / "own"
-    folder.mkdir()
     (folder / "mine.py").write_text(
         "from openmanus_graph import build_manus_graph, register_agent\n"
         "def build_greeter(**given):\n"
@@ -179,6 +171,7 @@ async def test_agents_of_other_packages_are_served(model: OpenAIServer, tmp_path
             assert {"name": "greeter", "description": "greets: says hello"} in options["agents"]
             await page.ask(agent="greeter", message="Greet.")
             assert (await page.final())["answer"] == "Hello!"
+    assert not (folder / "owned").exists()
     assert model.requests[0].messages[0]["content"].startswith("You greet.")
 
 

@@ -79,7 +79,14 @@ class Desk:
 
 @contextlib.contextmanager
 def desk(root: Path) -> Generator[Desk]:
-    """Serve and browse for the length of a block; the server keeps its port when started again."""
+    """Serve and browse for the length of a block."""
+    with served_page(root) as (served, model), chromium() as browser:
+        yield Desk(served, model, browser)
+
+
+@contextlib.contextmanager
+def served_page(root: Path) -> Generator[tuple[Served, OpenAIServer]]:
+    """Serve for the length of a block; the server keeps its port when started again."""
     (root / "clerk.py").write_text(CLERK, "utf-8")
     settings = root / "config" / "openmanus" / "config.toml"
     settings.parent.mkdir(parents=True)
@@ -95,8 +102,8 @@ def desk(root: Path) -> Generator[Desk]:
             "XDG_CONFIG_HOME": str(root / "config"),
         }
         served = Served(root, env, ("--port", port, "--import", "clerk"))
-        with served, chromium() as browser:
-            yield Desk(served, model, browser)
+        with served:
+            yield served, model
     assert KEY not in served.log
 
 

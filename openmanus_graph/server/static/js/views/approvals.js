@@ -85,6 +85,7 @@ export function createApprovals(send) {
         list.append(card.element);
       }
       element.hidden = cards.size === 0;
+      if (element.hidden) collect.checked = false; // the next questions are others
       drawHead();
     },
   };
@@ -110,6 +111,10 @@ function questionCard(question, decide) {
       card.staged = value;
       stagedNote.hidden = false;
       stagedNote.textContent = `Chosen: ${decisionWord(value)}`;
+      if (question.kind !== "question") {
+        element.classList.remove("editing");
+        drawDecisions(area, question, allowed, finish);
+      }
     },
     busy(on) {
       error.textContent = "";

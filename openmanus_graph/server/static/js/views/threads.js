@@ -34,8 +34,29 @@ export function createThreads(actions) {
     estimate: 58,
     render: (row) => drawRow(h("div.thread", { role: "listitem" }), row),
     update: (item, row) => drawRow(item, row),
-    onScroll: ({ last }) => { if (next && !loading && last > rows.length - 12) more(); },
+    onScroll: ({ last }) => {
+      markStop();
+      if (next && !loading && last > rows.length - 12) more();
+    },
   });
+  content.addEventListener("focusin", () => markStop());
+  element.addEventListener("keydown", (event) => {
+    const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    const index = list.indexOf(event.target.closest(".row")) + by;
+    if (!by || !rows[index]) return;
+    event.preventDefault();
+    list.reveal(index).querySelector("a").focus({ preventScroll: true });
+  });
+
+  /** The list is one stop for Tab, however long it is; arrows lead through it. */
+  function markStop() {
+    const items = [...content.children];
+    const stop = items.find((item) => item.contains(document.activeElement))
+      ?? items.find((item) => item.rowKey === current) ?? items[0];
+    for (const item of items) {
+      for (const control of item.children) control.tabIndex = item === stop ? 0 : -1;
+    }
+  }
 
   function drawRow(item, row) {
     const open = (event) => {
@@ -53,6 +74,7 @@ export function createThreads(actions) {
     const focused = item.contains(document.activeElement);
     fill(item, link, remove);
     if (focused) link.focus({ preventScroll: true });
+    link.tabIndex = remove.tabIndex = focused ? 0 : -1;
     return item;
   }
 
