@@ -146,7 +146,8 @@ class Supervised:
             first = not self._tried.is_set()
             self.why = str(error)
             if error.lasting or failures == len(PAUSES_S):
-                self._tell(f"{self._name} {error} Its tools cannot be used any more.")
+                why = self.why.rstrip(".")
+                self._tell(f"{self._name} {why}. Its tools cannot be used any more.")
                 self.tools = ()
                 return
             if first:

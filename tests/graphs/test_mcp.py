@@ -240,6 +240,7 @@ async def test_the_agent_ends_when_its_servers_are_gone(monkeypatch: pytest.Monk
     ran = await run_mcp("never asked", servers=[raw("exits", "exit")])
     assert (ran.values["status"], ran.values["stop_reason"]) == ("failed", "error")
     assert "No MCP server is left" in ran.values["answer"]
+    assert "no configuration found. Its tools cannot be used any more" in notices(ran)
     assert not ran.model.requests
 
 
