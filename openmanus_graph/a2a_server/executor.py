@@ -9,7 +9,8 @@ from a2a.helpers import new_task_from_user_message, new_text_part
 from a2a.server.agent_execution import AgentExecutor, RequestContext
 from a2a.server.events import EventQueue
 from a2a.server.tasks import TaskUpdater
-from a2a.types import Message, TaskState
+from a2a.types import Message, Task, TaskState
+from a2a.utils.errors import InvalidParamsError
 from typing_extensions import override
 
 from openmanus_graph.a2a_server.parts import (
@@ -66,7 +67,7 @@ class Executor(AgentExecutor):
             return
         updater = TaskUpdater(event_queue, context.task_id, context_id)
         if context.current_task is None:
-            await event_queue.enqueue_event(new_task_from_user_message(message))
+            await event_queue.enqueue_event(_task(message))
         if refusal := await self._refusal(context, context_id):
             await updater.reject(_words(updater, refusal))
             return
@@ -160,6 +161,14 @@ class Executor(AgentExecutor):
         await updater.update_status(
             state, message=_words(updater, answer, final), metadata=dict(told(final))
         )
+
+
+def _task(message: Message) -> Task:
+    """Return the task that a message begins. InvalidParamsError: the SDK makes none of it."""
+    try:
+        return new_task_from_user_message(message)
+    except ValueError as error:
+        raise InvalidParamsError(str(error)) from error
 
 
 def thread_of(context_id: str) -> str:

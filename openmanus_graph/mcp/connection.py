@@ -5,7 +5,6 @@ import contextlib
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import mcp_types as types
@@ -37,8 +36,6 @@ class Callbacks:
     elicit: Callable[[Any], Awaitable[types.ElicitResult]]
     sample: Callable[[Any], Awaitable[types.CreateMessageResult | types.ErrorData]]
     tools_changed: Callable[[], None]
-    folder: Path
-    """The run's files; a server may ask which folder it should work on."""
 
 
 class _Session(ClientSession):
@@ -200,10 +197,6 @@ def _session(read: Any, write: Any, callbacks: Callbacks, faults: Faults) -> Cli
     async def sample(context: Any, params: Any) -> types.CreateMessageResult | types.ErrorData:
         return await callbacks.sample(params)
 
-    async def roots(context: Any) -> types.ListRootsResult:
-        uri: Any = callbacks.folder.as_uri()
-        return types.ListRootsResult(roots=[types.Root(uri=uri, name="workspace")])
-
     async def logged(params: types.LoggingMessageNotificationParams) -> None:
         log.info("%s: %s: %s", faults.server.name, params.level, str(params.data)[:2000])
 
@@ -213,12 +206,13 @@ def _session(read: Any, write: Any, callbacks: Callbacks, faults: Faults) -> Cli
         elif isinstance(message, types.ToolListChangedNotification):
             callbacks.tools_changed()
 
+    # No roots are announced: servers of files would take them for the folders that their own
+    # arguments name.
     return _Session(
         read,
         write,
         sampling_callback=sample if faults.server.sampling else None,
         elicitation_callback=elicit,
-        list_roots_callback=roots,
         logging_callback=logged,
         log_level="info",
         message_handler=heard,

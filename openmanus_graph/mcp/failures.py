@@ -1,7 +1,6 @@
 """Why a server cannot be used, in a sentence for the person and the model."""
 
 import asyncio
-import ssl
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -87,20 +86,21 @@ class Faults:
             text = f"at {where} answered {status} {fault.reason_phrase}. {hint}".rstrip()
             return ServerError(text, lasting=status in _LASTING, status=status)
         if isinstance(fault, httpx2.TransportError):
-            certificate = any(isinstance(cause, ssl.SSLError) for cause in _causes(fault))
-            certificate |= "CERTIFICATE" in str(fault) or "SSL" in str(fault)
-            hint = (
-                " Its certificate is not trusted here; SSL_CERT_FILE may name one that is."
-                if certificate
-                else " Check the url, and that the server runs."
-            )
-            text = f"at {where} cannot be reached: {_first_line(fault)}.{hint}"
-            return ServerError(redact(text), lasting=certificate)
+            text = f"at {where} cannot be reached: {_first_line(fault)}. {_network_hint(fault)}"
+            return ServerError(redact(text), lasting="SSL" in str(fault))
         if isinstance(error, TimeoutError):
             limit = self.server.start_timeout_s
             text = f"at {where} did not answer within {limit:g} s (start_timeout_s)"
             return ServerError(text, lasting=False)
         return ServerError(redact(f"at {where} failed: {_first_line(error)}"), lasting=False)
+
+
+def _network_hint(fault: httpx2.TransportError) -> str:
+    if "CERTIFICATE" in str(fault):
+        return "Its certificate is not trusted here; SSL_CERT_FILE may name one that is."
+    if "SSL" in str(fault):
+        return "Perhaps it speaks http, not https."
+    return "Check the url, and that the server runs."
 
 
 def is_loss(error: BaseException) -> bool:

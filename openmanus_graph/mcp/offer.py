@@ -84,7 +84,7 @@ def _handle(server: MCPServer, session: Session) -> Supervised:
     if isinstance(known, Supervised) and known.state == "gone" and known.run is not run:
         session.drop(name)
     family = session.kept("MCP servers", set[Supervised])
-    handle = session.handle(name, lambda: Supervised(server, session.workspace.root, family))
+    handle = session.handle(name, lambda: Supervised(server, family))
     handle.run = handle.run or run
     return handle
 

@@ -66,7 +66,7 @@ def _structured(result: "CallToolResult", parts: Sequence[str]) -> str:
         return ""
     alike: list[Any] = [value]
     if isinstance(value, dict) and len(cast("dict[str, Any]", value)) == 1:
-        alike.append(cast("dict[str, Any]", value).get("result"))  # how the SDK wraps plain values
+        alike += cast("dict[str, Any]", value).values()  # plain values are wrapped: {"result": 3}
     said = [_read(part) for part in parts]
     # Lists come as one block for each item.
     if any(one in alike for one in (*parts, *said)) or (said and said in alike):

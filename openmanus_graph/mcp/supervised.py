@@ -9,7 +9,6 @@ import logging
 import os
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal
 
 from mcp.shared.exceptions import MCPError
@@ -47,12 +46,11 @@ class News:
 class Supervised:
     """A server in use by one thread; a handle of its session."""
 
-    def __init__(self, server: MCPServer, folder: Path, family: "set[Supervised]") -> None:
+    def __init__(self, server: MCPServer, family: "set[Supervised]") -> None:
         """Begin to start it, without waiting.
 
         Args:
             server: Which one.
-            folder: The run's files.
             family: All servers of the session; they are closed together.
         """
         self.server = server
@@ -65,7 +63,7 @@ class Supervised:
         self.news: list[News] = []
         self.run: object = None
         """The run that started it."""
-        self._folder, self._family = folder, family
+        self._family = family
         self._connection: Connection | None = None
         self._calls = Calls(self._name, self._stale, self._up_to_date, self._mourn)
         self._tried, self._changed, self._listed, self._turn = (asyncio.Event() for _ in range(4))
@@ -146,7 +144,8 @@ class Supervised:
             first = not self._tried.is_set()
             self.why = str(error)
             if error.lasting or failures == len(PAUSES_S):
-                self._tell(f"{self._name} {error} Its tools cannot be used any more.")
+                why = self.why.rstrip(".")
+                self._tell(f"{self._name} {why}. Its tools cannot be used any more.")
                 self.tools = ()
                 return
             if first:
@@ -162,7 +161,7 @@ class Supervised:
 
     async def _once(self) -> None:
         """Start the server and stay with it to its end. ServerError: it did not start."""
-        callbacks = Callbacks(self._calls.elicit, self._calls.sample, self._stale, self._folder)
+        callbacks = Callbacks(self._calls.elicit, self._calls.sample, self._stale)
         faults = Faults(self.server)
         clock = asyncio.timeout(self.server.start_timeout_s)
         try:

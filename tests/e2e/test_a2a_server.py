@@ -25,7 +25,7 @@ from a2a.types import (
     Task,
     TaskState,
 )
-from a2a.utils.errors import A2AError, TaskNotFoundError
+from a2a.utils.errors import A2AError, InvalidParamsError, TaskNotFoundError
 
 from tests.support.cli import Cli, until
 from tests.support.openai_script import Call, Reply
@@ -290,6 +290,8 @@ async def test_bad_input_is_rejected(server: Served) -> None:
             await peer.say("x", task="nope")
         with pytest.raises((A2AError, A2AClientError)):
             await peer.say([])
+        with pytest.raises(InvalidParamsError):
+            await peer.say("")
 
 
 def test_requests_that_are_none_get_an_error(server: Served) -> None:

@@ -127,7 +127,8 @@ def junk() -> dict[str, Any]:
 
 
 def fail() -> dict[str, Any]:
-    return said("the disk is full", isError=True)
+    text = "the disk is full"
+    return said(text, isError=True, structuredContent={"content": text})
 
 
 DEEDS: dict[str, Callable[[], dict[str, Any]]] = {

@@ -7,11 +7,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from httpx2 import ConnectError
 
 from openmanus_graph import Context, MCPServer
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.mcp.announced import plain_line
 from openmanus_graph.mcp.elicitation import Answer, question_text, read_answer
+from openmanus_graph.mcp.failures import Faults
+from openmanus_graph.mcp.http import Client
 from openmanus_graph.mcp.names import LONGEST, tool_name
 from openmanus_graph.mcp.schemas import MAX_CHARS, for_checking, for_models, is_schema, problems_of
 from openmanus_graph.schemas import schema_checker
@@ -112,6 +115,22 @@ def test_an_answer_that_does_not_fit_is_said_to_be_wrong() -> None:
     text = question_text("s", "t", elicited(n={"enum": ["x", "y"]}), "a JSON object is needed")
     assert "That cannot be passed on" in text
     assert "one of x, y" in text
+
+
+@pytest.mark.parametrize(
+    ("said", "hint"),
+    [
+        ("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed", "SSL_CERT_FILE"),
+        ("[SSL: WRONG_VERSION_NUMBER] wrong version number", "speaks http, not https"),
+        ("All connection attempts failed", "that the server runs"),
+    ],
+)
+def test_what_a_failed_connection_says_fits_its_cause(said: str, hint: str) -> None:
+    server = MCPServer("shop", url="https://shop.example/mcp")
+    faults = Faults(server, client=Client(server))
+    assert faults.client is not None
+    faults.client.fault = ConnectError(said)
+    assert hint in str(faults.explained(RuntimeError()))
 
 
 def test_servers_of_all_files_are_merged_and_the_most_important_wins(
