@@ -29,8 +29,9 @@ def lenient(message: Any) -> Any:  # whatever a transport delivers
     if isinstance(result.get("tools"), list):
         made["tools"] = list(_tools(result["tools"]))
     if "content" in result:
-        content = result["content"]
-        made["content"] = list(map(_block, content if isinstance(content, list) else [content]))
+        content: Any = result["content"]
+        blocks = cast("list[Any]", content) if isinstance(content, list) else [content]
+        made["content"] = list(map(_block, blocks))
     if not made:
         return message
     response = message.message.model_copy(update={"result": {**result, **made}})
