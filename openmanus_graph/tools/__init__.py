@@ -1,7 +1,6 @@
 """The tools, one family per file, and those that manus has by default."""
 
-from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 
 from langchain_core.tools import BaseTool
 
@@ -102,7 +101,7 @@ def closing_tools() -> list[BaseTool]:
 def installed_tools() -> list[BaseTool]:
     """Return the tools that other packages bring. ConfigError names one that is broken."""
     found: list[BaseTool] = []
-    for point in _installed():
+    for point in entry_points(group=ENTRY_POINTS):
         try:
             loaded = point.load()
         except (ImportError, AttributeError) as error:
@@ -112,8 +111,3 @@ def installed_tools() -> list[BaseTool]:
             ) from error
         found += loaded if isinstance(loaded, list | tuple) else [loaded]
     return found
-
-
-@cache
-def _installed() -> tuple[EntryPoint, ...]:
-    return tuple(entry_points(group=ENTRY_POINTS))
