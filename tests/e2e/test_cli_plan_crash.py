@@ -109,7 +109,7 @@ def test_limits_and_a_kill_in_turn_repeat_nothing(cli: Cli, model: OpenAIServer)
     model.add(*answers())
     stopped = cli.run(*plan("--max-steps", "6", "--json"))
     assert (stopped.code, stopped.final["stop_reason"]) == (3, "max_steps")
-    assert "--max-steps" in stopped.final["answer"]
+    assert "higher max_steps" in stopped.final["answer"]
     assert "6 model calls" in stopped.final["answer"]
     assert stopped.of("limit") == [{**stopped.of("limit")[0], "reason": "max_steps"}]
     assert len(model.requests) == 6

@@ -298,7 +298,7 @@ async def test_a_budget_stops_the_flow_and_a_higher_one_goes_on() -> None:
     brain = PlanBrain([plan_call("one", "two")])
     stopped = await planned(brain, graph, config=CONFIG, max_total_tokens=130)
     assert (stopped.values["status"], stopped.values["stop_reason"]) == ("stopped", "budget")
-    assert "--max-tokens" in stopped.values["answer"]
+    assert "max_total_tokens" in stopped.values["answer"]
     ran = await planned(brain, graph, Command(goto="schedule"), CONFIG, max_total_tokens=100_000)
     assert ran.values["status"] == "finished"
     assert len(brain.requests("plan")) == 1

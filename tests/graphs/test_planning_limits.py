@@ -43,7 +43,7 @@ async def lines() -> list[str]:
 
 
 LIMITS: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
-    ("budget", {"max_total_tokens": 400}, {"max_total_tokens": 10_000}, "--max-tokens"),
+    ("budget", {"max_total_tokens": 400}, {"max_total_tokens": 10_000}, "max_total_tokens"),
     ("max_steps", {"max_steps": 4}, {"max_steps": 30}, "limit of 4 model calls"),
 ]
 
