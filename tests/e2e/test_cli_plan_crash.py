@@ -123,7 +123,7 @@ def test_limits_and_a_kill_in_turn_repeat_nothing(cli: Cli, model: OpenAIServer)
     assert (done.code, done.final["answer"]) == (0, "All of it is done.")
     assert log_of(cli) == Counter(f"{step['id']}.{n}" for step in STEPS for n in range(LINES))
     lost = len(model.requests) - done.final["usage"]["model_calls"]
-    assert 0 <= lost <= len(WIDE), "the kill may take along a reply of each step that runs"
+    assert 0 <= lost <= 4, "the kill may take along the replies that were under way"
 
 
 def test_the_time_of_the_whole_plan_is_a_limit(cli: Cli, model: OpenAIServer) -> None:
