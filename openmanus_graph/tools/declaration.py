@@ -9,10 +9,11 @@ import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_origin, get_type_hints
 
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool, StructuredTool
+from langgraph.prebuilt import ToolRuntime
 
 from openmanus_graph.state.plan import Plans
 from openmanus_graph.state.reducers import Usage
@@ -115,17 +116,38 @@ def manus_tool(
     traits = Traits(effect, resource, timeout_s, untrusted, asks, addresses, reads_files, shell)
 
     def declare(function: ToolFunction) -> BaseTool:
-        asynchronous = inspect.iscoroutinefunction(function)
-        return StructuredTool.from_function(
-            func=None if asynchronous else _with_artifact(function),
-            coroutine=_with_artifact(function) if asynchronous else None,
+        tool = StructuredTool.from_function(
+            func=_without_runtime(function),
             name=function.__name__,
             parse_docstring=True,
             response_format="content_and_artifact",
             metadata={_TRAITS: traits},
         )
+        asynchronous = inspect.iscoroutinefunction(function)
+        tool.func = None if asynchronous else _with_artifact(function)
+        tool.coroutine = _with_artifact(function) if asynchronous else None
+        return tool
 
     return declare
+
+
+def _without_runtime(function: ToolFunction) -> ToolFunction:
+    """Return a stand-in that has only the parameters which a model fills in.
+
+    To describe a `ToolRuntime`, too, takes pydantic longer than all else of a tool.
+    """
+    hints = get_type_hints(function, include_extras=True)
+    injected = {name for name, hint in hints.items() if (get_origin(hint) or hint) is ToolRuntime}
+    signature = inspect.signature(function)
+    shown = [one for name, one in signature.parameters.items() if name not in injected]
+
+    def stand_in() -> None: ...
+
+    stand_in = functools.update_wrapper(stand_in, function)
+    del stand_in.__wrapped__
+    stand_in.__annotations__ = {name: hint for name, hint in hints.items() if name not in injected}
+    vars(stand_in)["__signature__"] = signature.replace(parameters=shown)
+    return stand_in
 
 
 class ForeignTool(BaseTool):

@@ -222,6 +222,7 @@ async def test_only_failures_are_a_failure(session: Session) -> None:
 
 async def test_a_page_that_hangs_is_given_up_alone(site: PageServer, session: Session) -> None:
     good = site.add("/good", "<p>good page</p>")
+    await call(crawl4ai, session, urls=[site.add("/first", "<p>first</p>")])  # the browser is open
     observation = await call(crawl4ai, session, urls=[site.url("/silent"), good], timeout=5)
     assert "1 read, 1 failed" in observation.text
     assert "within 5 s" in observation.text
