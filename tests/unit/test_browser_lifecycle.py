@@ -27,6 +27,7 @@ from tests.support.browsing import Browsing, wait_until
 
 THREADS = 10
 PER_THREAD_MB = 150
+OTHERS: set[psutil.Process] = set()
 
 
 @pytest.fixture(scope="module")
@@ -44,21 +45,23 @@ def use(tmp_path: Path) -> Iterator[Browsing]:
 
 @pytest.fixture(autouse=True)
 def _own_browser() -> Iterator[None]:
-    """Let each test begin and end without a browser."""
+    """Let each test begin and end without a browser, but for one that the page tests have open."""
     engine.call(shared.browsers().close, 30)
+    OTHERS.clear()
+    OTHERS.update(chromiums())
     yield
     engine.call(shared.browsers().close, 30)
 
 
 def chromiums() -> list[psutil.Process]:
-    """List the browser processes of this one: each Chromium's first."""
+    """List the browser processes of a test: each Chromium's first."""
     found: list[psutil.Process] = []
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
             line = process.cmdline()
             if "--remote-debugging-pipe" in line and not any("--type=" in word for word in line):
                 found.append(process)
-    return found
+    return [process for process in found if process not in OTHERS]
 
 
 def renderers(browser: psutil.Process) -> list[psutil.Process]:
@@ -390,7 +393,7 @@ def drivers() -> list[psutil.Process]:
         with contextlib.suppress(psutil.Error):
             if "run-driver" in process.cmdline():
                 found.append(process)
-    return found
+    return [process for process in found if process not in OTHERS]
 
 
 def is_running(process: psutil.Process) -> bool:
