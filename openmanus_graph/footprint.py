@@ -16,7 +16,7 @@ from openmanus_graph.errors import ToolError
 from openmanus_graph.provenance import strings_in
 from openmanus_graph.workspace import OWN_FOLDER, Workspace
 
-_PATH = re.compile(r"[\w./+@%-]*\w")
+_PATH = re.compile(r"(?<![\w./+@%-])[\w./+@%-]*\w")
 _QUOTED = re.compile(r"[\"']([^\"'\n]{1,200})[\"']")
 _MOST_CHARS = 200
 _MOST_NAMES = 500
@@ -67,11 +67,11 @@ class Footprint:
 
 
 def _names_in(text: str) -> Iterator[str]:
-    """Yield what may be a file's name."""
+    """Yield what may be a file's name; one by one, as a search for all makes threads wait."""
     if len(text) < _MOST_CHARS and "\n" not in text:
         yield text
-    yield from _QUOTED.findall(text)
-    yield from _PATH.findall(text)
+    yield from (found[1] for found in _QUOTED.finditer(text))
+    yield from (found[0] for found in _PATH.finditer(text))
 
 
 def _stamp(path: Path) -> _Stamp | None:

@@ -33,7 +33,7 @@ _ENDINGS = ".,;:!?)]*_~'"
 _CUTS = re.compile(r"[)\]']")
 _MOST_CUTS = 4
 _DOMAIN = re.compile(
-    r"(?P<scheme>\w+://)?(?<![@\w.-])"
+    r"(?:(?<!\w)(?P<scheme>\w+://)|(?<![@\w.-]))"
     r"(?P<host>(?:[\w-]+\.)+[^\W\d_][\w-]+|localhost|(?:\d{1,3}\.){3}\d{1,3}|\[[\da-f:]+\])"
     r"(?::(?P<port>\d{1,5}))?",
     re.IGNORECASE,

@@ -25,7 +25,7 @@ NOT_FOUND = "NOT FOUND"
 _AT_ONCE = 3
 _WORD = re.compile(r"\w{3,}")
 _QUOTE = re.compile(r"^\s*>\s?(.*\S)\s*$")
-_MARKUP = re.compile(r"!?\[([^\]]*)\]\([^)]*\)|[*_`#>|\\\s\"'“”‘’]+")
+_MARKUP = re.compile(r"!?\[([^][]*)\]\([^()\s]*\)|[*_`#>|\\\s\"'“”‘’]+")
 
 
 async def extract(window: Window, goal: str | None, ask: AskModel | None) -> str:

@@ -27,7 +27,7 @@ from openmanus_graph.state.context import Policy, PolicyRule, SandboxMode
 
 S = TypeVar("S", bound=BaseModel)
 OLD_CONFIG = "config/config.toml"
-_LLM_TABLE = re.compile(r"^\s*(?:\[\s*llm\b|llm\s*[.=])", re.MULTILINE)
+_LLM_TABLE = re.compile(r"^[ \t]*(?:\[\s*llm\b|llm\s*[.=])", re.MULTILINE)
 
 
 class _Section(BaseModel):

@@ -17,7 +17,7 @@ _NOTE = 200
 """Characters kept free for the note about what was left out."""
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
-_OVERWRITTEN = re.compile(r"[^\n]*\r(?!\n)")
+_OVERWRITTEN = re.compile(r"^[^\n]*\r(?!\n)", re.MULTILINE)
 _CHUNK = 1 << 20
 _UTF8_LONGEST = 4
 

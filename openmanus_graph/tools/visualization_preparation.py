@@ -14,7 +14,7 @@ from openmanus_graph.tools.python_execute import run_code
 from openmanus_graph.workspace import Workspace
 
 _LIMIT_S = 300.0
-_NAME = re.compile(r"[^\s'\"]+\.json")
+_NAME = re.compile(r"(?<![^\s'\"])[^\s'\"]+\.json")
 
 
 @manus_tool(effect="workspace", resource="python", timeout_s=_LIMIT_S)

@@ -43,7 +43,7 @@ _ENOUGH = 0.25
 """Share of the page's text that what is marked as the main content must have."""
 _LANGUAGE = re.compile(r"\b(?:lang(?:uage)?|highlight-source|brush:)[-:\s]*([\w+#-]+)")
 _USUAL_THRESHOLD = 10
-_LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
+_LINK = re.compile(r"!?\[([^][]*)\]\([^()\s]*\)")
 _SPECIAL = re.compile(r"^(?:#|>|\||`{3}|\s*(?:[-*+]|\d+[.)])\s|={3,}|-{3,})|\]\(|\d")
 
 
