@@ -24,7 +24,20 @@ from openmanus_graph.tools.run_call import run_call
 from openmanus_graph.tools.scope import CallScope, PlanBook
 from openmanus_graph.tools.toolset import Toolset
 
-SERVER = """
+SDK_SERVER = """
+from mcp.server import MCPServer
+
+server = MCPServer("b")
+
+
+@server.tool(annotations={"readOnlyHint": True})
+def echo(text: str) -> str:
+    return text
+
+
+server.run("stdio")
+"""
+LEAN_SERVER = """
 import json, sys, time
 time.sleep({wait})
 tool = {{"name": "echo", "description": "Echoes.", "inputSchema": {{"type": "object", "properties":
@@ -52,12 +65,20 @@ def measure_servers(*, calls: int) -> list[list[str]]:
 
 async def _measured(calls: int) -> list[list[str]]:
     # In turn, and the best of each: what else the machine does only ever adds.
-    rounds = [(await _bare(calls), await _ours(calls)) for _ in range(ROUNDS)]
-    bare, ours = (min(taken) for taken in zip(*rounds, strict=True))
+    rows: list[list[str]] = []
+    for kind, command, limit in (
+        ("a server made with the SDK", ["-c", SDK_SERVER], ", at most 2"),
+        ("one that answers at once", _lean(0), ""),
+    ):
+        rounds = [(await _bare(command, calls), await _ours(command, calls)) for _ in range(ROUNDS)]
+        bare, ours = (min(taken) for taken in zip(*rounds, strict=True))
+        rows += [
+            [f"{kind}: the SDK alone", f"{bare:.2f}", ""],
+            [f"{kind}: run_call", f"{ours:.2f}", f"{ours / bare:.2f}{limit}"],
+        ]
     one, ten = await _started(1), await _started(SERVERS)
     return [
-        ["the SDK alone", f"{bare:.2f}", ""],
-        ["run_call", f"{ours:.2f}", f"{ours / bare:.2f}, at most 2"],
+        *rows,
         ["the slowest server starts", f"{1000 * one:.0f}", ""],
         [f"{SERVERS} servers start", f"{1000 * ten:.0f}", f"{ten / one:.2f}, at most 1.5"],
     ]
@@ -73,8 +94,8 @@ async def _timed(calls: int, call: Callable[[str], Awaitable[Any]]) -> float:
     return 1000 * statistics.median(taken[10:])
 
 
-async def _bare(calls: int) -> float:
-    parameters = StdioServerParameters(command=sys.executable, args=_command(0))
+async def _bare(command: list[str], calls: int) -> float:
+    parameters = StdioServerParameters(command=sys.executable, args=command)
     async with (
         stdio_client(parameters) as (read, write),
         ClientSession(read, write) as session,
@@ -83,11 +104,11 @@ async def _bare(calls: int) -> float:
         return await _timed(calls, lambda text: session.call_tool("echo", {"text": text}))
 
 
-async def _ours(calls: int) -> float:
+async def _ours(command: list[str], calls: int) -> float:
     with tempfile.TemporaryDirectory() as folder:
         session = await asyncio.to_thread(tool_session, Path(folder))
         try:
-            servers = [MCPServer("b", command=sys.executable, args=tuple(_command(0)))]
+            servers = [MCPServer("b", command=sys.executable, args=tuple(command))]
             found = await offer(servers, session, lambda _: None)
             scope = CallScope(
                 session=session,
@@ -119,7 +140,7 @@ async def _started(count: int) -> float:
         session = await asyncio.to_thread(tool_session, Path(folder))
         try:
             servers = [
-                MCPServer(f"b{number}", command=sys.executable, args=tuple(_command(WAIT_S)))
+                MCPServer(f"b{number}", command=sys.executable, args=tuple(_lean(WAIT_S)))
                 for number in range(count)
             ]
             begun = time.perf_counter()
@@ -131,5 +152,5 @@ async def _started(count: int) -> float:
             await asyncio.to_thread(session.close)
 
 
-def _command(wait_s: float) -> list[str]:
-    return ["-S", "-E", "-c", SERVER.format(wait=wait_s)]
+def _lean(wait_s: float) -> list[str]:
+    return ["-S", "-E", "-c", LEAN_SERVER.format(wait=wait_s)]
