@@ -30,9 +30,14 @@ def schema_checker(schema: dict[str, Any]) -> Callable[[Any], list[str]]:
     return check
 
 
-def validation_problems(error: ValidationError) -> list[str]:
-    """Put pydantic's findings into words; values are left out, they may be secret or long."""
+def validation_problems(error: ValidationError, whole: str = "value") -> list[str]:
+    """Put pydantic's findings into words; values are left out, they may be secret or long.
+
+    Args:
+        error: The findings.
+        whole: What to call the value itself.
+    """
     return [
-        f"{'.'.join(map(str, item['loc'])) or 'value'}: {item['msg']}"
+        f"{'.'.join(map(str, item['loc'])) or whole}: {item['msg']}"
         for item in error.errors(include_url=False, include_input=False)
     ]

@@ -7,8 +7,9 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from openmanus_graph.config.files import BrowserSection, Layer, ProxySection, section_of
+from openmanus_graph.config.files import Layer
 from openmanus_graph.config.model import first
+from openmanus_graph.config.sections import BrowserSection, ProxySection, section_of
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.settings import BrowserSettings, ProxySettings, SiteSecret
 from openmanus_graph.state.context import Context

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from openmanus_graph.config.files import Layer, McpServerSection
+from openmanus_graph.config.files import Layer
+from openmanus_graph.config.sections import McpServerSection
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.mcp_server import MCPServer

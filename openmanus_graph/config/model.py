@@ -8,7 +8,8 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from openmanus_graph.config.files import Layer, LlmSection
+from openmanus_graph.config.files import Layer
+from openmanus_graph.config.sections import LlmSection
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.settings import ModelSettings
 from openmanus_graph.state.context import Context

@@ -6,8 +6,9 @@ from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
-from openmanus_graph.config.files import Layer, SearchSection, section_of
+from openmanus_graph.config.files import Layer
 from openmanus_graph.config.model import first
+from openmanus_graph.config.sections import SearchSection, section_of
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.search.names import (
     ENGINES,

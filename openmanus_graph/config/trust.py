@@ -14,7 +14,8 @@ from typing import Any, cast
 
 from pydantic import SecretStr
 
-from openmanus_graph.config.files import BrowserSection, Layer, LlmSection, PolicySection
+from openmanus_graph.config.files import Layer
+from openmanus_graph.config.sections import BrowserSection, LlmSection, PolicySection
 from openmanus_graph.settings import MAX_COST_USD
 
 TUNING_OPTIONS = frozenset({

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable
 
-from openmanus_graph.config.files import Layer, WebSection, section_of
+from openmanus_graph.config.files import Layer
 from openmanus_graph.config.model import first
+from openmanus_graph.config.sections import WebSection, section_of
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.settings import WebSettings
 from openmanus_graph.state.context import Context

@@ -8,7 +8,9 @@ import pytest
 from pydantic import BaseModel
 
 from openmanus_graph.agents import agent_names
-from openmanus_graph.config.files import (
+from openmanus_graph.config.files import read_layer
+from openmanus_graph.config.old import LEFT_OUT, RENAMED
+from openmanus_graph.config.sections import (
     BrowserSection,
     ConfigFile,
     LlmSection,
@@ -17,9 +19,7 @@ from openmanus_graph.config.files import (
     SandboxSection,
     SearchSection,
     WebSection,
-    read_layer,
 )
-from openmanus_graph.config.old import LEFT_OUT, RENAMED
 from openmanus_graph.models.spec import PROVIDERS
 from openmanus_graph.search.names import ENGINES, KEY_VARIABLES
 from openmanus_graph.state.context import Context
