@@ -126,6 +126,7 @@ class ScriptedChatModel(BaseChatModel):
         await asyncio.sleep(self.latency_s)
         for piece in _pieces(self._next(messages, kwargs), self.piece_size):
             yield piece
+            await asyncio.sleep(0)  # as between what a network brings
 
     @property
     @override
