@@ -6,42 +6,38 @@ domain named by the person, or the address itself seen word for word as a link. 
 writes proves nothing, nor does text that it could have composed by a program and printed.
 """
 
-import html
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Any, cast
-from urllib.parse import unquote, urlsplit
+from typing import Any, TypeVar, cast
+from urllib.parse import unquote
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
 from openmanus_graph.errors import ToolError
+from openmanus_graph.links import domains_in, identities_in, identities_of, identity_of, links_in
+from openmanus_graph.memo import MessageMemo
 from openmanus_graph.models.condensed import NOTES_KEY, TASK_KEY
 from openmanus_graph.state.manus import PlannedCall
 from openmanus_graph.state.plan import Origin
 from openmanus_graph.tools.declaration import Traits
-from openmanus_graph.web.addresses import PORTS, authority, normal_host, parse_address, within
+from openmanus_graph.web.addresses import PORTS, parse_address, within
+
+M = TypeVar("M", HumanMessage, ToolMessage)
 
 PERSON = "person"
 """The resource of tools whose output is a person's own words."""
 ORIGIN_KEY = "openmanus_origin"
 """Where a message that a flow wrote keeps an `Origin`."""
-_LINK = re.compile(r"https?://[^\s<>\"`\\|^{}]+", re.IGNORECASE)
-_ESCAPED = re.compile(r"\\u0026|\\/|\\([_*\[\]()#+.!~-])")
-_ENDINGS = ".,;:!?)]*_~'"
-_CUTS = re.compile(r"[)\]']")
-_MOST_CUTS = 4
-_DOMAIN = re.compile(
-    r"(?:(?<!\w)(?P<scheme>\w+://)|(?<![@\w.-]))"
-    r"(?P<host>(?:[\w-]+\.)+[^\W\d_][\w-]+|localhost|(?:\d{1,3}\.){3}\d{1,3}|\[[\da-f:]+\])"
-    r"(?::(?P<port>\d{1,5}))?",
-    re.IGNORECASE,
-)
 _NO_MORE = r"/?(?![\w/?#&=%+~@:-]|\.\w)"
 """After an address: that it does not go on."""
-_FILE_ENDINGS = frozenset({"py", "md", "sh", "zip", "rs", "pl", "so", "cc", "mov", "ps", "cab"})
-"""Top-level domains that a name without a scheme rather has because it is a file."""
+
+# Each step looks at the ones before again.
+_shown = MessageMemo[frozenset[str]]()
+_opened = MessageMemo[frozenset[str]]()
+_named = MessageMemo[frozenset[tuple[str, int | None]]]()
+_words = MessageMemo[str]()
 
 
 def passed_on(text: str, messages: Sequence[AnyMessage], traits: Mapping[str, Traits]) -> list[str]:
@@ -52,10 +48,9 @@ def passed_on(text: str, messages: Sequence[AnyMessage], traits: Mapping[str, Tr
         messages: Of that step.
         traits: Of the tools whose links count.
     """
-    record = _Record(traits)
-    for message in messages:
-        record.take(message)
-    return [link for link in dict.fromkeys(links_in(text)) if record.has_seen(link)]
+    links = list(dict.fromkeys(links_in(text)))
+    record = _Record.of(messages, links, traits)
+    return [link for link in links if record.has_seen(link)]
 
 
 def unvouched_addresses(
@@ -74,37 +69,8 @@ def unvouched_addresses(
     addresses = declared.addresses(call["args"])
     if not addresses:
         return []
-    record = _Record(traits)
-    for message in _before_the_reply(messages):
-        record.take(message)
+    record = _Record.of(_before_the_reply(messages), addresses, traits)
     return [url for url in addresses if record.tainted and not record.vouches(url)]
-
-
-def links_in(text: str) -> Iterator[str]:
-    """Yield every address in a text, also without the punctuation that may follow it."""
-    plain = html.unescape(_ESCAPED.sub(_unescaped, text))
-    for variant in (text, plain) if plain != text else (text,):
-        for found in _LINK.finditer(variant):
-            link = found[0]
-            cuts = [cut.start() for cut in _CUTS.finditer(link)][:_MOST_CUTS]
-            yield from (link, link.rstrip(_ENDINGS), *(link[:cut] for cut in cuts))
-
-
-def domains_in(text: str) -> Iterator[tuple[str, int | None]]:
-    """Yield the hosts that a text names, with the port if it names one."""
-    for found in _DOMAIN.finditer(text):
-        host = found["host"]
-        if not found["scheme"] and host.rpartition(".")[2].lower() in _FILE_ENDINGS:
-            continue
-        try:
-            name = normal_host(host.strip("[]") if host.startswith("[") else host)
-        except ToolError:
-            continue
-        yield name.removeprefix("www."), int(found["port"]) if found["port"] else None
-
-
-def _unescaped(found: re.Match[str]) -> str:
-    return {"\\u0026": "&", "\\/": "/"}.get(found[0]) or found[1]
 
 
 def _before_the_reply(messages: Sequence[AnyMessage]) -> Sequence[AnyMessage]:
@@ -112,29 +78,6 @@ def _before_the_reply(messages: Sequence[AnyMessage]) -> Sequence[AnyMessage]:
         if isinstance(messages[index], AIMessage):
             return messages[:index]
     return messages
-
-
-def _identity(url: str) -> str:
-    """Return an address in the form by which it is compared. ToolError if it is none.
-
-    Neither scheme nor a last slash can carry data, so they do not count; a fragment can, because
-    scripts of the page read it.
-    """
-    address = parse_address(url)
-    fragment = urlsplit(url).fragment
-    path = address.url[len(address.origin) :].rstrip("/")
-    host = authority(address.host, address.port, address.scheme)
-    return f"{host}{path}" + (f"#{fragment}" if fragment else "")
-
-
-def _identities(text: str) -> Iterator[str]:
-    for link in links_in(text):
-        try:
-            identity = _identity(link)
-        except ToolError:
-            continue
-        yield identity
-        yield identity.partition("#")[0].rstrip("/")
 
 
 def strings_in(value: Any) -> Iterator[str]:
@@ -150,28 +93,41 @@ def strings_in(value: Any) -> Iterator[str]:
 
 @dataclass
 class _Record:
-    """What a conversation has told of addresses, read message by message."""
+    """What a conversation has told of a few addresses, read message by message."""
 
     traits: Mapping[str, Traits]
+    wanted: Set[str]
+    """The addresses, as they are compared."""
     tainted: bool = False
     """Content from outside, or of a file, was read."""
     _composed: bool = False
     """Since then a program ran: what it prints or wrote may be put together by the model."""
     _seen: set[str] = field(default_factory=set[str])
     _domains: set[tuple[str, int | None]] = field(default_factory=set[tuple[str, int | None]])
-    _written: str = ""
+    _written: list[str] = field(default_factory=list[str])
     """What the model wrote since then."""
     _calls: dict[str, tuple[str, dict[str, Any]]] = field(
         default_factory=dict[str, tuple[str, dict[str, Any]]]
     )
+
+    @classmethod
+    def of(
+        cls, messages: Sequence[AnyMessage], addresses: Sequence[str], traits: Mapping[str, Traits]
+    ) -> "_Record":
+        """Read a conversation for what it tells of these addresses."""
+        record = cls(traits, identities_of(addresses))
+        for message in messages:
+            record.take(message)
+        return record
 
     def take(self, message: AnyMessage) -> None:
         """Read the next message."""
         if isinstance(message, HumanMessage):
             if origin := _origin(message):
                 self.tainted |= origin["tainted"]
-                self._see("\n".join(origin["links"]), allowed=True)
-            self._domains.update(domains_in(_own_words(message)))
+                passed = "\n".join(origin["links"])
+                self._see(_shown.get(message, lambda _: identities_in(passed)), allowed=True)
+            self._hear(message, _own_words)
             if NOTES_KEY in message.additional_kwargs:  # what was read before is not known any more
                 self.tainted = self._composed = True
         elif isinstance(message, AIMessage):
@@ -182,7 +138,7 @@ class _Record:
     def vouches(self, url: str) -> bool:
         """Say whether an address is known; one that is none reaches nothing."""
         try:
-            address, identity = parse_address(url), _identity(url)
+            address, identity = parse_address(url), identity_of(url)
         except ToolError:
             return True
         return identity in self._seen or any(
@@ -193,10 +149,7 @@ class _Record:
 
     def has_seen(self, url: str) -> bool:
         """Say whether an address was shown as a link."""
-        try:
-            return _identity(url) in self._seen
-        except ToolError:
-            return False
+        return bool(identities_of([url]) & self._seen)
 
     def _take_reply(self, reply: AIMessage) -> None:
         for call in reply.tool_calls:
@@ -204,8 +157,7 @@ class _Record:
             if self.tainted and self._is_program(call["name"], call["args"]):
                 self._composed = True
         if self.tainted:
-            arguments = strings_in([call["args"] for call in reply.tool_calls])
-            self._written += unquote("\n".join([reply.text, *arguments])) + "\n"
+            self._written.append(_words.get(reply, _words_of))
 
     def _take_result(self, result: ToolMessage) -> None:
         if "own_words" in (result.artifact or ()):  # nothing came in, so nothing was read
@@ -215,34 +167,44 @@ class _Record:
         if traits is None:  # another agent's tool, or none
             self.tainted |= result.status != "error"
         elif traits.resource == PERSON:
-            self._domains.update(domains_in(result.text))
+            self._hear(result, lambda result: result.text)
         elif not (self._composed and (traits.reads_files or self._is_program(name, args))):
-            self._see(result.text)
+            self._see(_shown.get(result, lambda result: identities_in(result.text)))
         if traits is None:
             return
         # It was opened, so somebody had allowed it, unless the person put another one in its place.
         edited = "edited" in (result.artifact or ())
         if traits.addresses is not None and result.status != "error" and not edited:
-            self._see("\n".join(traits.addresses(args)), allowed=True)
+            opened = "\n".join(traits.addresses(args))
+            self._see(_opened.get(result, lambda _: identities_in(opened)), allowed=True)
         effect = traits.effect_of(args)
         self.tainted |= traits.untrusted or traits.reads_files or effect != "pure"
 
-    def _see(self, text: str, allowed: bool = False) -> None:
-        """Note the links of a text, but none that only repeats what the model wrote."""
-        self._seen.update(
-            identity for identity in _identities(text) if allowed or not self._wrote(identity)
-        )
+    def _hear(self, message: M, words: Callable[[M], str]) -> None:
+        """Note the domains that the person names."""
+        self._domains |= _named.get(message, lambda told: frozenset(domains_in(words(told))))
 
-    def _wrote(self, identity: str) -> bool:
-        plain = unquote(identity)
-        whole = re.escape(plain) + _NO_MORE
-        return plain in self._written and re.search(whole, self._written) is not None
+    def _see(self, links: Set[str], allowed: bool = False) -> None:
+        """Note links, but none that only repeats what the model wrote."""
+        new = (self.wanted & links) - self._seen
+        self._seen.update(link for link in new if allowed or not self._wrote(link))
+
+    def _wrote(self, link: str) -> bool:
+        plain = unquote(link)
+        whole = re.compile(re.escape(plain) + _NO_MORE)
+        return any(plain in words and whole.search(words) for words in self._written)
 
     def _is_program(self, name: str, args: Mapping[str, Any]) -> bool:
         traits = self.traits.get(name)
         if traits is None:
             return True
         return traits.effect_of(args) == "workspace" and not traits.untrusted
+
+
+def _words_of(reply: AIMessage) -> str:
+    return unquote(
+        "\n".join([reply.text, *strings_in([call["args"] for call in reply.tool_calls])])
+    )
 
 
 def _own_words(message: HumanMessage) -> str:

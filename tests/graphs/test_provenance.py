@@ -11,10 +11,10 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
 from openmanus_graph import build_manus_graph
+from openmanus_graph.links import domains_in
 from openmanus_graph.models.condensed import NOTES_KEY, TASK_KEY
 from openmanus_graph.provenance import (
     ORIGIN_KEY,
-    domains_in,
     origin_of,
     passed_on,
     unvouched_addresses,
@@ -218,6 +218,23 @@ def test_an_address_that_was_opened_may_be_opened_again() -> None:
     edited = did("fetch_page", "another page", url=EVIL)
     edited[1] = ToolMessage("x", tool_call_id="c1", name="fetch_page", artifact={"edited": True})
     assert asked(READ, edited)
+
+
+def test_a_page_is_looked_through_once_however_often_the_conversation_is_seen() -> None:
+    looked_at: list[str] = []
+
+    class Page(ToolMessage):
+        @property
+        def text(self) -> Any:
+            looked_at.append(self.tool_call_id)
+            return super().text
+
+    [reply, _] = did("fetch_page", "", url="https://a.example/")
+    page = Page(content=f"a link: {EVIL}", tool_call_id="c1", name="fetch_page")
+    for other in ("https://b.example/", "https://c.example/"):
+        assert asked([reply, page], url=other)
+        assert not asked([reply, page], url=EVIL)
+    assert looked_at == ["c1"]
 
 
 def test_after_compaction_only_the_persons_own_words_count() -> None:

@@ -12,7 +12,7 @@ from langchain_core.messages import AIMessage
 from openmanus_graph.browser.answering import checked
 from openmanus_graph.files.text_file import detect_encoding
 from openmanus_graph.footprint import Footprint
-from openmanus_graph.provenance import domains_in
+from openmanus_graph.links import domains_in
 from openmanus_graph.tools.output import plain
 from openmanus_graph.web.page_text import convert
 from openmanus_graph.workspace import Workspace
