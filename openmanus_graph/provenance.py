@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar, cast
 from urllib.parse import unquote
 
@@ -154,7 +155,7 @@ class _Record:
     def _take_reply(self, reply: AIMessage) -> None:
         for call in reply.tool_calls:
             self._calls[call["id"] or ""] = (call["name"], call["args"])
-            if self.tainted and self._is_program(call["name"], call["args"]):
+            if self.tainted and not self._composed and self._is_program(call["name"], call["args"]):
                 self._composed = True
         if self.tainted:
             self._written.append(_words.get(reply, _words_of))
@@ -175,8 +176,8 @@ class _Record:
         # It was opened, so somebody had allowed it, unless the person put another one in its place.
         edited = "edited" in (result.artifact or ())
         if traits.addresses is not None and result.status != "error" and not edited:
-            opened = "\n".join(traits.addresses(args))
-            self._see(_opened.get(result, lambda _: identities_in(opened)), allowed=True)
+            opened = partial(_opened_by, traits.addresses, args)
+            self._see(_opened.get(result, opened), allowed=True)
         effect = traits.effect_of(args)
         self.tainted |= traits.untrusted or traits.reads_files or effect != "pure"
 
@@ -199,6 +200,12 @@ class _Record:
         if traits is None:
             return True
         return traits.effect_of(args) == "workspace" and not traits.untrusted
+
+
+def _opened_by(
+    addresses: Callable[[Mapping[str, Any]], Sequence[str]], args: Mapping[str, Any], _: ToolMessage
+) -> frozenset[str]:
+    return identities_in("\n".join(addresses(args)))
 
 
 def _words_of(reply: AIMessage) -> str:
