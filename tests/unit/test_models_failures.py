@@ -132,6 +132,8 @@ async def test_bugs_and_cancellation_pass_through() -> None:
         ({"retry-after": "7"}, "try again in 9s", 7),
         ({"retry-after": "Fri, 20 Nov 2026 12:00:30 GMT"}, "", 30),
         ({"retry-after": "Fri, 20 Nov 2026 11:00:00 GMT"}, "", 0),
+        ({"retry-after": "Sat, 21 Nov 2026 11:00:00 GMT"}, "", 82800),
+        ({"retry-after": "Mon, 30 Nov 2026 12:00:30 GMT"}, "", None),
         ({"retry-after": "soon"}, "", None),
         ({"retry-after": "inf"}, "", None),
         ({"retry-after": "nonsense, 99 Nov"}, "try again in 9s", None),
