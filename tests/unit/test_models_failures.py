@@ -243,6 +243,9 @@ def test_the_sentence_says_what_failed_why_and_what_to_do() -> None:
         "openai:gpt-5 answered with 401 (key refused): Incorrect API key provided. "
         "Check the key, and that it may use this model."
     )
+    failure = classify(status_error(400, said="image_url is only supported by certain models"))
+    assert failure is not None
+    assert failure.advice.startswith("If it sees no pictures")
 
 
 @pytest.mark.parametrize(
