@@ -245,7 +245,7 @@ def test_the_sentence_says_what_failed_why_and_what_to_do() -> None:
     )
     failure = classify(status_error(400, said="image_url is only supported by certain models"))
     assert failure is not None
-    assert failure.advice.startswith("If it sees no pictures")
+    assert failure.advice.startswith("If it sees none")
 
 
 @pytest.mark.parametrize(
