@@ -88,9 +88,7 @@ def classify(error: BaseException, subject: str = "The model") -> Failure | None
     reason = f": {said}" if said and said.lower() not in what.lower() else ""
     advice = next((text for words, text in _ADVICE_ON if words in what), _ADVICE[kind])
     if kind == "bad_request" and _PICTURES.search(said):
-        advice = (
-            "If it sees no pictures, set [llm] sees_images = false or a vision_model, and resume."
-        )
+        advice = "If it sees none, set [llm] sees_images = false or a vision_model, and resume."
     return Failure(kind, f"{subject} {what}{reason}.", advice, wait)
 
 
