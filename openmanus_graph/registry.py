@@ -102,6 +102,14 @@ async def _tell_of_beginning(
             entry.begun.add(run)
 
 
+def running_session() -> Session | None:
+    """Return the session of the run under way here; None outside of runs."""
+    callbacks = get_config().get("callbacks")
+    parent = callbacks.parent_run_id if isinstance(callbacks, BaseCallbackManager) else None
+    place = _places.get(parent) if parent else None
+    return _entries[place.key].session if place else None
+
+
 def thread_of(config: RunnableConfig) -> tuple[str, str] | None:
     """Return run and thread that a node works for, if it is one that the watcher knows."""
     place = _place_of(config)

@@ -36,7 +36,7 @@ def fork_thread(thread: str, at: str | None, name: str | None, *, as_json: bool)
             f"Thread {thread} has no point {at!r}. `openmanus fork {shlex.quote(thread)}` lists "
             "them by number."
         )
-    new = name or new_thread()
+    new = new_thread() if name is None else name
     if not new.strip() or find_thread(new) is not None:
         raise ConfigError(f"A thread {new!r} exists already, or has no name. Choose another.")
     home = openmanus_home()

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import datetime
 import logging
-import mimetypes
 import secrets
 import shlex
 import shutil
@@ -141,10 +140,13 @@ def _copy(source: Path, folder: Path) -> str:
 
 
 def _keep_image(source: Path, workspace: Any) -> str:
-    media_type = mimetypes.guess_type(source.name)[0] or ""
-    if not media_type.startswith("image/"):
-        raise ConfigError(f"{source} is no picture (png, jpg, gif or webp).")
-    kept: Path = workspace.keep(source.read_bytes(), source.suffix.lower())
+    from openmanus_graph.files.image_header import read_image
+
+    data = source.read_bytes()
+    image = read_image(data)
+    if image is None:
+        raise ConfigError(f"{source} is no whole picture (png, jpg, gif or webp).")
+    kept: Path = workspace.keep(data, f".{image.media_type.partition('/')[2]}")
     return str(workspace.relative(kept))
 
 

@@ -5,7 +5,6 @@ limits -> which model -> request (projection) -> ask, with retries and streaming
 
 import asyncio
 import base64
-import mimetypes
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from langchain_core.prompt_values import ChatPromptValue
 
 from openmanus_graph.budget import reserved
 from openmanus_graph.events import Emit, notice
+from openmanus_graph.files.image_header import read_image
 from openmanus_graph.history import run_messages
 from openmanus_graph.limits import LimitReached, Progress
 from openmanus_graph.models.abilities import context_window, sees_images
@@ -292,6 +292,8 @@ def _data_url(session: Session, path: str) -> str | None:
     try:
         content = Path(file).read_bytes()
     except OSError:
-        return None  # removed since; the message's text still says what it was
-    media_type = mimetypes.guess_type(path)[0] or "image/png"
-    return f"data:{media_type};base64,{base64.b64encode(content).decode()}"
+        content = b""
+    image = read_image(content)
+    if image is None:
+        return None  # removed or spoilt since; the message's text still says what it was
+    return f"data:{image.media_type};base64,{base64.b64encode(content).decode()}"

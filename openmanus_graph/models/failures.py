@@ -87,6 +87,8 @@ def classify(error: BaseException, subject: str = "The model") -> Failure | None
     said = redact(" ".join(text.split()))[:400].rstrip(". ")
     reason = f": {said}" if said and said.lower() not in what.lower() else ""
     advice = next((text for words, text in _ADVICE_ON if words in what), _ADVICE[kind])
+    if kind == "bad_request" and _PICTURES.search(said):
+        advice = "If it sees none, set [llm] sees_images = false or a vision_model, and resume."
     return Failure(kind, f"{subject} {what}{reason}.", advice, wait)
 
 
@@ -111,6 +113,8 @@ _ADVICE_ON = (
     ("reached safely", "Set SSL_CERT_FILE to the certificate of its authority if you trust it."),
     ("could not be reached", "Check that it runs, its base URL, and the network."),
 )
+
+_PICTURES = re.compile(r"image|vision|multi-?modal|picture", re.IGNORECASE)
 
 _BY_CORE_CLASS: tuple[tuple[type[BaseException], FailureKind], ...] = (
     (core.ModelAuthenticationError, "auth"),

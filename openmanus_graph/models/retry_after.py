@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+DAY_S = 24 * 3600.0
 
 
 def retry_after_s(
@@ -17,7 +18,7 @@ def retry_after_s(
     Args:
         headers: Those of the answer; `retry-after-ms` wins over `retry-after`.
         text: The server's message: "Please try again in 1m2.5s".
-        now: Against which an HTTP date is read, instead of the answer's own `Date`.
+        now: This machine's time, against which an HTTP date is read if the answer has no `Date`.
     """
     milliseconds = _number(headers.get("retry-after-ms"))
     if milliseconds is not None:
@@ -28,10 +29,17 @@ def retry_after_s(
         return seconds
     until = _moment(value)
     if until is not None:
-        # The server's own clock, where it tells the time: this machine's may be wrong.
-        now = now or _moment(headers.get("date")) or datetime.now(UTC)
-        return max(0.0, (until - now).total_seconds())
+        return _until(until, _moment(headers.get("date")), now or datetime.now(UTC))
     return None if value else _spoken(text)
+
+
+def _until(until: datetime, server: datetime | None, now: datetime) -> float | None:
+    """Return the seconds until then by the server's own clock, where it tells the time.
+
+    This machine's may be wrong: by it, a wait of days is no hint at all.
+    """
+    seconds = (until - (server or now)).total_seconds()
+    return None if server is None and seconds > DAY_S else max(0.0, seconds)
 
 
 def _number(value: str | None) -> float | None:

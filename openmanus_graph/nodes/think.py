@@ -3,24 +3,22 @@
 import asyncio
 import datetime
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
 from langchain_core.messages import AnyMessage, HumanMessage
-from langchain_core.tools import BaseTool
 from langgraph.runtime import Runtime
 from langgraph.types import Overwrite, Send
 
 from openmanus_graph.agent import Agent
 from openmanus_graph.artifacts import take_baseline
 from openmanus_graph.carried import carried_by
+from openmanus_graph.chains import open_chains
 from openmanus_graph.events import Emit, notice
 from openmanus_graph.history import (
     has_task,
-    last_reply,
     last_user_message,
-    planned_calls,
     recently_called,
 )
 from openmanus_graph.inbox import Inbox, announce, open_inbox
@@ -33,15 +31,13 @@ from openmanus_graph.models.storable import cut_by
 from openmanus_graph.outcome import NO_TASK, answers, failure
 from openmanus_graph.policy import unknown_tools
 from openmanus_graph.prompts import lost_hint, servers_news
-from openmanus_graph.provenance import unvouched_addresses
-from openmanus_graph.registry import enter_session
+from openmanus_graph.registry import enter_session, running_session
 from openmanus_graph.sessions import Session
 from openmanus_graph.state.context import Context
-from openmanus_graph.state.manus import ActInput, ManusState, PlannedCall
+from openmanus_graph.state.manus import ActInput, ManusState
 from openmanus_graph.state.plan import no_plans
 from openmanus_graph.state.reducers import no_usage
 from openmanus_graph.tools import tool_names
-from openmanus_graph.tools.declaration import traits_of
 from openmanus_graph.tools.offered import offered_tools
 from openmanus_graph.tools.stopping import pause
 
@@ -176,7 +172,8 @@ def begin_run(state: ManusState, line: str) -> ManusUpdate:
     messages = state["messages"]
     message = last_user_message(messages)
     message_id = (message.id if message else None) or "start"
-    edited = bool(line) and message is not None and messages[-1] is message
+    turned = line not in state.get("branch", "")
+    edited = turned and message is not None and messages[-1] is message
     if state.get("run_message") == message_id and not edited:
         return {}
     return {
@@ -244,18 +241,17 @@ def live_state(session: Session, state: ManusState) -> LiveState | None:
     return partial(state_for_request, session)
 
 
-async def route_after_think(
-    state: ManusState, runtime: Runtime[Context], *, agent: Agent
-) -> list[Send] | str:
+async def route_after_think(state: ManusState, *, agent: Agent) -> list[Send] | str:
     """Send each chain of calls to `act`; an outcome ends the run; the rest is looked into.
 
-    Async, as its sister, because LangGraph runs other routers in a thread.
+    Async, as its sister, because LangGraph runs other routers in a thread. It takes no runtime:
+    there is none where a checkpoint is edited, and the agent's own tools are all that is known.
     """
     if state.get("stop_reason"):
         return "terminate"
-    session = await enter_session(runtime)
-    offered = await offered_tools(agent, session, runtime.stream_writer)
-    chains = await _chains(offered.toolset.tools, state["messages"])
+    session = running_session()
+    offered = session and session.offered.get(agent)
+    chains = await open_chains(offered.toolset.tools if offered else agent.tools, state["messages"])
     if not chains:
         return "stuck_check"
     elapsed_s, plans = state.get("elapsed_s", 0.0), state.get("plans") or no_plans()
@@ -274,31 +270,3 @@ async def route_after_think(
         )
         for chain in chains
     ]
-
-
-async def _chains(
-    known: Mapping[str, BaseTool], messages: list[AnyMessage]
-) -> list[list[PlannedCall]]:
-    """Group the calls; where some open addresses, off the loop: all that was read is looked at."""
-    reply = last_reply(messages)
-    names = {call["name"] for call in reply.tool_calls} if reply else set[str]()
-    tools = [known[name] for name in names if name in known]
-    if any(traits_of(tool).addresses for tool in tools):
-        return await asyncio.to_thread(call_chains, known, messages)
-    return call_chains(known, messages)
-
-
-def call_chains(
-    tools: Mapping[str, BaseTool], messages: list[AnyMessage]
-) -> list[list[PlannedCall]]:
-    """Group the open calls: those that share a resource form a chain, in call order."""
-    chains: dict[str, list[PlannedCall]] = {}
-    traits = {name: traits_of(tool) for name, tool in tools.items()}
-    for index, call in enumerate(planned_calls(messages)):
-        declared = traits.get(call["name"])
-        resource = declared.resource_of(call["args"]) if declared else None
-        unvouched = unvouched_addresses(call, messages, traits)
-        if unvouched:
-            call["unvouched"] = unvouched
-        chains.setdefault(resource or f"call {index}", []).append(call)
-    return list(chains.values())

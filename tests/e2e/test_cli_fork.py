@@ -33,6 +33,7 @@ def test_a_fork_goes_on_from_its_point_and_leaves_the_old_thread_alone(
     refused = cli.run("fork", "t", "--at", "99")
     assert refused.code == 2
     assert "lists them" in refused.stderr
+    assert cli.run("fork", "t", "--at", str(chosen["number"]), "--thread", "").code == 2
     made = cli.run("fork", "t", "--at", str(chosen["number"]), "--thread", "new")
     assert (made.code, made.stdout) == (0, "new\n")
     assert "not turned back" in made.stderr

@@ -117,13 +117,16 @@ def test_limits_and_a_kill_in_turn_repeat_nothing(cli: Cli, model: OpenAIServer)
     running.wait_for(lambda event: event["type"] == "tool_end")
     running.signal(signal.SIGKILL)
     running.process.wait()
+    killed_at = len(model.requests)
     stopped = cli.run("resume", "t", "--json", "--max-steps", "14")
     assert (stopped.code, stopped.final["stop_reason"]) == (3, "max_steps")
     done = cli.run("resume", "t", "--json", "--max-steps", "100")
     assert (done.code, done.final["answer"]) == (0, "All of it is done.")
     assert log_of(cli) == Counter(f"{step['id']}.{n}" for step in STEPS for n in range(LINES))
+    # A reply is saved before its step asks again: the kill takes along one of each step at most.
     lost = len(model.requests) - done.final["usage"]["model_calls"]
-    assert 0 <= lost <= 4, "the kill may take along the replies that were under way"
+    asked = [(n, step_in(request.body)) for n, request in enumerate(model.requests)]
+    assert 0 <= lost <= len(WIDE), (lost, killed_at, asked)
 
 
 def test_the_time_of_the_whole_plan_is_a_limit(cli: Cli, model: OpenAIServer) -> None:

@@ -29,6 +29,7 @@ WRONG: dict[str, tuple[tuple[str, ...], list[str]]] = {
     "unknown policy": (("run", "x", "--policy", "yolo"), ["yolo", "never"]),
     "missing file": (("run", "x", "--file", "no.csv"), ["no.csv"]),
     "missing picture": (("run", "x", "--image", "no.png"), ["no.png"]),
+    "no picture": (("run", "x", "--image", "plain.png"), ["plain.png", "picture"]),
     "missing config": (("run", "x", "--config", "no.toml"), ["no.toml"]),
     "log nowhere": (("run", "x", "--log", "no/where.log"), ["no/where.log"]),
     "workspace below a file": (("run", "x", "--workspace", "plain/ws"), ["plain/ws"]),
@@ -54,6 +55,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
         cli.use(server.base_url)
         assert cli.run("run", "x", "--thread", "known").code == 0
     cli.write("plain", "a file, no folder")
+    cli.write("plain.png", "no picture")
     done = _each(cli, {case: args for case, (args, _) in WRONG.items()})
     done["threads afterwards"] = cli.run("threads", "--json")
     cli.assert_no_key()

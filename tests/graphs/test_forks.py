@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command
 
-from openmanus_graph import build_manus_graph, build_planning_graph, manus_tool
+from openmanus_graph import Context, build_manus_graph, build_planning_graph, manus_tool
 from openmanus_graph.config.resolve import openmanus_home
 from openmanus_graph.persistence.checkpoints import LeanSqliteSaver, open_checkpointer
 from openmanus_graph.persistence.forks import find_point, fork, points_of
@@ -23,10 +25,10 @@ NEW: RunnableConfig = {"configurable": {"thread_id": "new"}}
 class Bank:
     """A tool with effects, and what it did."""
 
-    def __init__(self) -> None:
+    def __init__(self, approval: bool = False) -> None:
         self.paid: list[int] = []
 
-        @manus_tool(effect="external", approval=False)
+        @manus_tool(effect="external", approval=approval)
         def pay(amount: int) -> str:
             """Pay.
 
@@ -147,3 +149,94 @@ async def test_an_edited_state_of_the_past_goes_on_from_there(saver: LeanSqliteS
     ran = await run_graph(graph, model=model, config=edited, task=None)
     assert bank.paid == [1, 1]
     assert [ran.messages[0].text, ran.messages[-1].text] == ["pay less", "b"]
+
+
+class Payer:
+    """A graph on a thread, whose model pays twice and answers, however often it is asked."""
+
+    def __init__(self, approval: bool = False) -> None:
+        self.bank = Bank(approval)
+        self.saver = InMemorySaver()
+        self.graph: Any = build_manus_graph(tools=[self.bank.tool], checkpointer=self.saver)
+
+    def say(self, messages: list[BaseMessage]) -> AIMessage | str:
+        paid = 0
+        for message in messages:
+            paid = 0 if message.type == "human" else paid + (message.type == "tool")
+        return use("pay", amount=paid + 1) if paid < 2 else "done"
+
+    async def run(self, task: Any, config: RunnableConfig = OLD) -> Any:
+        task = {"messages": [HumanMessage(task)]} if isinstance(task, str) else task
+        return await self.graph.ainvoke(task, config, context=self.context())
+
+    def context(self) -> Context:
+        return Context(model=scripted(*[self.say] * 5), workspace="work")
+
+    async def place(self, *following: str, newest: bool = True) -> RunnableConfig:
+        """Return a checkpoint after which these nodes are next."""
+        states = [state async for state in self.graph.aget_state_history(OLD)]
+        found: list[RunnableConfig] = [one.config for one in states if one.next == following]
+        return found[0 if newest else -1]
+
+
+async def test_a_turn_is_known_after_a_stop_between_it_and_the_next_thought() -> None:
+    payer = Payer()
+    await payer.run("pay")
+    first = await payer.place("stuck_check", newest=False)
+    payer.graph.interrupt_before_nodes = ["think"]
+    await payer.run(None, first)
+    payer.graph.interrupt_before_nodes = []
+    ran = await payer.run(None)
+    assert (payer.bank.paid, ran["answer"]) == ([1, 2, 2], "done")
+
+
+async def test_a_message_said_again_in_the_past_begins_a_branch() -> None:
+    payer = Payer()
+    await payer.run("hello")
+    before = await payer.place()
+    said = {"messages": [HumanMessage("pay", id="same")]}
+    await payer.run(said)
+    await payer.run(said, before)
+    assert payer.bank.paid == [1, 2] * 3
+
+
+async def test_going_back_in_a_graph_around_it_is_a_branch() -> None:
+    payer = Payer()
+
+    manus = build_manus_graph(tools=[payer.bank.tool])
+
+    def before(state: MessagesState) -> None: ...
+
+    async def ask(state: MessagesState) -> dict[str, Any]:
+        given = {"messages": [HumanMessage("pay", id="same")]}
+        ran = await manus.ainvoke(given, context=payer.context())  # type: ignore[call-overload]  # the input
+        return {"messages": [ran["answer"]]}
+
+    builder = StateGraph(MessagesState)
+    builder.add_node("before", before).add_node("ask", ask)
+    builder.add_edge(START, "before").add_edge("before", "ask")
+    payer.graph = builder.compile(checkpointer=payer.saver)
+    await payer.graph.ainvoke({"messages": ["hello"]}, OLD)
+    await payer.graph.ainvoke(None, await payer.place("before"))
+    assert payer.bank.paid == [1, 2] * 2
+
+
+async def test_an_answer_of_the_past_approves_nothing_new() -> None:
+    payer = Payer(approval=True)
+    await payer.run("pay")
+    question = await payer.place("act")
+    await payer.run(Command(resume="approve"))
+    again = await payer.run(Command(resume="reject"), question)
+    asked = [interrupt.value["calls"][0]["args"] for interrupt in again["__interrupt__"]]
+    assert (payer.bank.paid, asked) == ([1], [{"amount": 1}])
+
+
+async def test_a_call_that_is_edited_before_it_runs_runs_as_edited() -> None:
+    payer = Payer()
+    await payer.run("pay")
+    state = await payer.graph.aget_state(await payer.place("act"))
+    call = {"name": "pay", "args": {"amount": 9}, "id": "z", "type": "tool_call"}
+    reply = AIMessage("", id=state.values["messages"][-1].id, tool_calls=[call])
+    await payer.graph.aupdate_state(state.config, {"messages": [reply]})
+    ran = await payer.run(None)
+    assert (payer.bank.paid, ran["answer"]) == ([1, 2, 9], "done")

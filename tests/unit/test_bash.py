@@ -184,8 +184,10 @@ async def test_filling_the_disk_is_ended(tmp_path: Path) -> None:
     with contextlib.closing(
         tool_session(tmp_path, sandbox=SandboxSettings(mode="bwrap", disk_mb=40))
     ) as opened:
-        one_file = await text(opened, "head -c 100000000 /dev/zero >big; ls -s --block-size=1M big")
-        assert "40 big" in one_file
+        # What goes makes room, so that the file's own limit is met and not that of all files.
+        await asyncio.to_thread((opened.workspace.root / "old").write_bytes, bytes(10 << 20))
+        fill = "rm old; head -c 100000000 /dev/zero >big; ls -s --block-size=1M big"
+        assert "40 big" in await text(opened, fill)
         filler = "rm big; i=0; while :; do i=$((i+1)); head -c 10000000 /dev/zero >/tmp/f$i; done"
         seen = await text(opened, filler, timeout_s=30)
         assert "grew by more than 40 MB" in seen

@@ -132,6 +132,8 @@ async def test_bugs_and_cancellation_pass_through() -> None:
         ({"retry-after": "7"}, "try again in 9s", 7),
         ({"retry-after": "Fri, 20 Nov 2026 12:00:30 GMT"}, "", 30),
         ({"retry-after": "Fri, 20 Nov 2026 11:00:00 GMT"}, "", 0),
+        ({"retry-after": "Sat, 21 Nov 2026 11:00:00 GMT"}, "", 82800),
+        ({"retry-after": "Mon, 30 Nov 2026 12:00:30 GMT"}, "", None),
         ({"retry-after": "soon"}, "", None),
         ({"retry-after": "inf"}, "", None),
         ({"retry-after": "nonsense, 99 Nov"}, "try again in 9s", None),
@@ -241,6 +243,9 @@ def test_the_sentence_says_what_failed_why_and_what_to_do() -> None:
         "openai:gpt-5 answered with 401 (key refused): Incorrect API key provided. "
         "Check the key, and that it may use this model."
     )
+    failure = classify(status_error(400, said="image_url is only supported by certain models"))
+    assert failure is not None
+    assert failure.advice.startswith("If it sees none")
 
 
 @pytest.mark.parametrize(
