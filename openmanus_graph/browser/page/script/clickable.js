@@ -106,14 +106,14 @@ class PageWalk extends Walk {
     if (INLINE_MARKS.has(el.localName)) return false;
     if (SHAPES.has(el.localName) || el.localName === 'img') return true;
     if (!el.firstElementChild) return !!squeeze(el.textContent) || colourOf(el) !== '';
-    return [...el.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+    return [...nodesIn(el)].some((node) => node.nodeType === 3 && node.data.trim());
   }
 
   // Its listener may be meant for its children: a list that handles its entries' clicks.
   delegates(el, reason) {
-    if (reason !== 'press' || el.childElementCount < 2 || el.getElementsByTagName('*').length > 300)
+    if (reason !== 'press' || elementsIn(el).length < 2 || allIn(el, '*').length > 300)
       return false;
-    const kinds = [...el.children].map((child) => child.localName);
+    const kinds = [...elementsIn(el)].map((child) => child.localName);
     return new Set(kinds).size === 1 && !INLINE_MARKS.has(kinds[0]);
   }
 
@@ -122,7 +122,7 @@ class PageWalk extends Walk {
     const mark = this.items.length,
       before = this.listed;
     const delegate = getComputedStyle(el).cursor !== 'pointer' && this.delegates(el, reason);
-    const spread = reason === 'pointer' && el.childElementCount > 1 && this.delegates(el, 'press');
+    const spread = reason === 'pointer' && elementsIn(el).length > 1 && this.delegates(el, 'press');
     this.children(el, { ...inner, delegate: delegate || spread, pointer: inner.pointer && !spread });
     const contents = this.items.splice(mark),
       found = this.listed - before;
@@ -147,7 +147,7 @@ class PageWalk extends Walk {
 
   worthListing(el, reason, box, around) {
     if (around.strong) {
-      const outer = el.parentElement.getBoundingClientRect();
+      const outer = rectOf(parentOf(el));
       return reason === 'press' && box.width * box.height < outer.width * outer.height * 0.5;
     }
     if (
@@ -157,7 +157,7 @@ class PageWalk extends Walk {
     )
       return false;
     if (reason === 'hover' || reason === 'focus')
-      return el.childElementCount < 30 && box.height < innerHeight;
+      return elementsIn(el).length < 30 && box.height < innerHeight;
     return true;
   }
 

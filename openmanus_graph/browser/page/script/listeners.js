@@ -45,7 +45,10 @@
       KINDS.forEach((pattern, i) => {
         if (types.some((type) => pattern.test(type))) kinds |= 1 << i;
       });
-      if (kinds) el.dispatchEvent(new UIEvent('openmanus-handles', { composed, detail: kinds }));
+      if (!kinds) return;
+      // Past the element: a form's field may be named like it.
+      const event = new UIEvent('openmanus-handles', { composed, detail: kinds });
+      EventTarget.prototype.dispatchEvent.call(el, event);
     };
     const search = (root) => {
       const composed = root.mode !== 'closed';

@@ -91,7 +91,7 @@ function busy() {
 }
 
 function seen(el) {
-  return el.checkVisibility(SEEN) && inViewport(el.getBoundingClientRect());
+  return visibleIn(el, SEEN) && inViewport(rectOf(el));
 }
 
 function bare() {
