@@ -204,6 +204,8 @@ async def test_what_opens_on_hover_is_marked(tab: Tab) -> None:
         assert inside in await tab.do(hover, trigger), trigger
     assert tab.has('button "Fading"$')
     assert not tab.has("Coloured")
+    await tab.do(hover, "Services")
+    assert "Faded" in await tab.do(click, "Fading")  # it moves up as the list closes
 
 
 async def test_the_screenshot_is_small_and_marked(tab: Tab) -> None:

@@ -31,6 +31,7 @@ async def click(view: PageView, index: int) -> str:
     """Click an element."""
     place = await view.with_element(index, locate)
     _refuse_click(place)
+    place = await _pointed_at(view, place)
     return await _press(view, place.x, place.y, f"Clicked {place.target.label}.")
 
 
@@ -43,13 +44,19 @@ async def click_at(view: PageView, x: float, y: float) -> str:
 
 async def hover(view: PageView, index: int) -> str:
     """Move the pointer over an element."""
-    place = await view.with_element(index, locate)
+    place = await _pointed_at(view, await view.with_element(index, locate))
+    return f"The pointer is over {place.target.label}."
+
+
+async def _pointed_at(view: PageView, place: Place) -> Place:
+    """Move the pointer over an element, after it if it moves because the pointer does."""
     for _ in range(_HOVERS):
         await view.act(view.page.mouse.move(place.x, place.y))
         if await _under_pointer(place):
             break
-        place = await view.with_element(index, locate)
-    return f"The pointer is over {place.target.label}."
+        with contextlib.suppress(ToolError):  # what opens over it is meant for the pointer
+            place = await view.with_element(place.target.element.index, locate)
+    return place
 
 
 async def _under_pointer(place: Place) -> bool:
