@@ -40,12 +40,15 @@ class PageText:
 
 
 def whole(texts: Sequence[PageText]) -> str:
-    """Put pages together, a page and its frames say: main contents first."""
+    """Put pages together, a page and its frames say: main contents first.
+
+    That something is missing is said before: of a long text only the beginning is shown.
+    """
     main = [text.main for text in texts]
     read = next((text.read for text in texts if text.read), 0)
     note = f"[The page goes on; only its first {read / 1e6:.1f} MB were read.]" if read else ""
     rest = "\n\n".join(filter(None, (text.rest for text in texts)))
-    return "\n\n".join(filter(None, (*main, note, f"{REST_HEADING}\n\n{rest}" if rest else "")))
+    return "\n\n".join(filter(None, (note, *main, f"{REST_HEADING}\n\n{rest}" if rest else "")))
 
 
 @dataclass(frozen=True)

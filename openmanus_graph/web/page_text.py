@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from bs4 import BeautifulSoup, Tag
 
 MAX_BYTES = 5 * 1024 * 1024
-MAX_TAGS = 150_000
+MAX_TAGS = 100_000
 """How many elements are converted well within the child's time, whatever they are."""
 _TAG = re.compile(r"<[a-zA-Z]")
 # Not `head`: where a page leaves out its tags, the parser puts elements it does not know into it.
