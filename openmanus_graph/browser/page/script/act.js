@@ -68,6 +68,7 @@ async function point(number) {
     disabled: el.matches(':disabled') || attr(el, 'aria-disabled') === 'true',
     tag: el.localName,
     type: el.type || '',
+    click: clickKind(el),
   };
   await still(el);
   let over = null; // what lies over it where it is best seen

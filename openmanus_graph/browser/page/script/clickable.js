@@ -87,7 +87,7 @@ class PageWalk extends Walk {
   softReason(el, style, box, around) {
     if (el === document.body || el === document.documentElement) return '';
     const kinds = handled.get(el) || '';
-    if (attr(el, 'onclick') !== null || /press|touch/.test(kinds)) return 'press';
+    if (attr(el, 'onclick') !== null || /press|touch|double|menu/.test(kinds)) return 'press';
     if (attr(el, 'draggable') === 'true' || /drag/.test(kinds)) return 'drag';
     if (/drop/.test(kinds)) return 'drop';
     if (style.cursor === 'pointer' && !around.pointer && style.pointerEvents !== 'none') return 'pointer';
@@ -167,6 +167,8 @@ class PageWalk extends Walk {
     if (role && !['presentation', 'none', 'generic', 'group', 'region'].includes(role)) return role;
     if (SHAPES.has(el.localName))
       return el.localName === 'g' ? 'clickable shape' : 'clickable ' + el.localName;
+    const click = { double: 'double-clickable', menu: 'right-clickable' }[clickKind(el)];
+    if (click && reason === 'press') return click;
     return reason === 'hover'
       ? 'hoverable'
       : reason === 'focus'

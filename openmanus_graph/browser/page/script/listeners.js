@@ -12,18 +12,21 @@
   };
   const tell = function tell() {
     const KINDS = [
-      /^(click|dblclick|auxclick|contextmenu|mousedown|mouseup|pointerdown|pointerup)$/,
+      /^(click|mousedown|mouseup|pointerdown|pointerup)$/,
       /^touch(start|end)$/,
       /^key(down|up|press)$/,
       /^dragstart$/,
       /^(drop|dragover)$/,
       /^(mouse|pointer)(enter|over)$/,
+      /^dblclick$/,
+      /^(contextmenu|auxclick)$/,
     ];
     const REACT = {
       onClick: 'click',
       onMouseDown: 'mousedown',
       onPointerDown: 'pointerdown',
       onDoubleClick: 'dblclick',
+      onContextMenu: 'contextmenu',
       onTouchStart: 'touchstart',
       onDragStart: 'dragstart',
       onDrop: 'drop',
