@@ -1,7 +1,8 @@
 """The whole content of the current page as text: all frames, shadow roots, and PDFs."""
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from openmanus_graph.browser.launch import first_line
@@ -9,7 +10,7 @@ from openmanus_graph.browser.page.scripts import script
 from openmanus_graph.browser.window import Window
 from openmanus_graph.errors import OwnWordsError, ToolError
 from openmanus_graph.web.client import fetch
-from openmanus_graph.web.markdown import REST_HEADING, page_text
+from openmanus_graph.web.markdown import PageText, page_text, whole
 from openmanus_graph.web.reading import read_page
 
 if TYPE_CHECKING:
@@ -45,11 +46,13 @@ async def read_content(window: Window) -> Content:
         if tab.is_document or tab.file:
             return await _document(window, tab.file or tab.page.url)
         parts = await _parts(tab.page)
-    texts = [await page_text(part["html"], part["base"]) for part in parts]
-    main = "\n\n".join(text.main for text in texts if text.main)
-    rest = "\n\n".join(text.rest for text in texts if text.rest)
-    text = "\n\n".join(filter(None, (main, f"{REST_HEADING}\n\n{rest}" if rest else "")))
-    return Content(tab.page.url, parts[0]["title"], text)
+    texts = [await _text_of(part) for part in parts]
+    return Content(tab.page.url, parts[0]["title"], whole(texts))
+
+
+async def _text_of(part: Mapping[str, Any]) -> PageText:
+    text = await page_text(part["html"], part["base"])
+    return replace(text, read=text.read or len(part["html"])) if part["cut"] else text
 
 
 async def _parts(page: "Page") -> list[dict[str, Any]]:
@@ -69,7 +72,7 @@ async def _parts(page: "Page") -> list[dict[str, Any]]:
 
 
 async def serialized(page: "Page") -> list[dict[str, Any]]:
-    """Return `title`, `base` and `html` of a page and its frames, the page first."""
+    """Return `title`, `base`, `html` and `cut` of a page and its frames, the page first."""
     found = [await page.evaluate(script("serialize"), MAX_HTML_CHARS)]
     for frame in page.frames[1:MAX_FRAMES]:
         part = await _of_frame(frame)

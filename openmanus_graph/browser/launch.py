@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import re
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -85,17 +86,28 @@ async def start_browser(playwright: "Playwright", launch: Launch) -> "Browser":
         if launch.wss_url:
             return await playwright.chromium.connect(launch.wss_url, timeout=START_S * 500)
     except Error as error:
-        place = "cdp_url" if launch.cdp_url else "wss_url"
-        raise OwnWordsError(
-            f"The browser that [browser] {place} names cannot be reached: {first_line(error)} "
-            "A person has to start it or correct the address."
-        ) from error
+        raise OwnWordsError(_not_reached(launch, error)) from error
     options = await asyncio.to_thread(launch_options, launch)
     try:
         browser: Browser = await sandboxed(playwright.chromium.launch, options)
         return browser
     except Error as error:
         raise OwnWordsError(_did_not_start(options, error)) from error
+
+
+def _not_reached(launch: Launch, error: Exception) -> str:
+    place = "cdp_url" if launch.cdp_url else "wss_url"
+    why, what = first_line(error), "start it or correct the address"
+    if "version mismatch" in str(error):
+        versions = sorted(set(re.findall(r"(?:server|client) version: v[\w.]+", str(error))))
+        why = f"it is a server of another Playwright ({', '.join(versions)})."
+        what = "start one of the client's version"
+    elif launch.wss_url and "/devtools/" in launch.wss_url:
+        why = "it is Chromium's own address, not a Playwright server's."
+        what = "set it as cdp_url"
+    return (
+        f"The browser that [browser] {place} names cannot be reached: {why} A person has to {what}."
+    )
 
 
 def launch_options(launch: Launch) -> dict[str, Any]:

@@ -19,6 +19,8 @@ class Tab:
     id: int
     page: "Page"
     view: PageView
+    opener: int = 0
+    """The tab that was the current one when it was opened: the one to go back to."""
     url: str = BLANK
     """Where it was last, for the case that the page or the browser dies."""
     status: int = 0

@@ -250,7 +250,7 @@ class Window:
 
     def _add(self, page: "Page") -> Tab:
         self._last_id += 1
-        tab = Tab(self._last_id, page, PageView(page))
+        tab = Tab(self._last_id, page, PageView(page), opener=self._current)
         self.tabs[tab.id] = tab
         self._listen(tab)
         if self.lock.locked() or len(self.tabs) == 1:  # else nobody acted, and it may wait
@@ -282,7 +282,7 @@ class Window:
         tab.view.close()
         self.tabs.pop(tab.id, None)
         if self.tabs and self._current == tab.id:
-            self._current = next(reversed(self.tabs))
+            self._current = tab.opener if tab.opener in self.tabs else next(reversed(self.tabs))
 
     def _wants_file(self, tab: Tab, chooser: Any) -> None:
         if tab.uploading:

@@ -2,6 +2,9 @@
 
 import asyncio
 import base64
+import os
+import socket
+import ssl
 from dataclasses import dataclass
 
 import h11
@@ -104,10 +107,17 @@ async def _open(
             return await asyncio.open_connection(host, port, ssl=tls)
     except TimeoutError as error:
         raise OSError(f"no answer within {CONNECT_S:g} s") from error
+    except OSError as error:
+        if isinstance(error, ssl.SSLError | socket.gaierror) or not error.errno:
+            raise
+        raise OSError(os.strerror(error.errno).lower()) from error  # without asyncio's own words
 
 
 async def _through(upstream: Upstream, route: Route) -> Hop:
-    reader, writer = await _open(upstream.host, upstream.port, upstream.scheme == "https")
+    try:
+        reader, writer = await _open(upstream.host, upstream.port, upstream.scheme == "https")
+    except OSError as error:
+        raise OSError(f"the proxy {upstream.host}:{upstream.port}: {error}") from error
     credentials = f"{upstream.username}:{upstream.password}".encode()
     login = b"Basic " + base64.b64encode(credentials) if upstream.username else b""
     hop = Hop(h11.Connection(h11.CLIENT), reader, writer, through_proxy=True, login=login)

@@ -3,7 +3,7 @@
 import asyncio
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from openmanus_graph.files.child import run_in_child
@@ -30,15 +30,25 @@ class PageText:
     images: int
     dropped_blocks: int
     """Left out because they have fewer words than was asked for."""
-    cut: bool
-    """Only the first 5 MB of the page were read."""
+    read: int
+    """How many characters of a page that is too long were read; 0 if it was read whole."""
 
     @property
     def markdown(self) -> str:
         """Everything, the main content first."""
-        note = "[The page goes on; only its first 5 MB were read.]" if self.cut else ""
-        rest = f"{REST_HEADING}\n\n{self.rest}" if self.rest else ""
-        return "\n\n".join(filter(None, (self.main, note, rest)))
+        return whole([self])
+
+
+def whole(texts: Sequence[PageText]) -> str:
+    """Put pages together, a page and its frames say: main contents first.
+
+    That something is missing is said before: of a long text only the beginning is shown.
+    """
+    main = [text.main for text in texts]
+    read = next((text.read for text in texts if text.read), 0)
+    note = f"[The page goes on; only its first {read / 1e6:.1f} MB were read.]" if read else ""
+    rest = "\n\n".join(filter(None, (text.rest for text in texts)))
+    return "\n\n".join(filter(None, (note, *main, f"{REST_HEADING}\n\n{rest}" if rest else "")))
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ as the articles of a shop, or parts of code and headings, which an agent needs.
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import urljoin, urlsplit
 
@@ -18,20 +19,24 @@ if TYPE_CHECKING:
     from bs4 import BeautifulSoup, Tag
 
 MAX_BYTES = 5 * 1024 * 1024
+MAX_TAGS = 100_000
+"""How many elements are converted well within the child's time, whatever they are."""
+_TAG = re.compile(r"<[a-zA-Z]")
 # Not `head`: where a page leaves out its tags, the parser puts elements it does not know into it.
 _DROPPED = (
     "script", "style", "template", "noscript", "svg", "title", "meta", "link", "object", "embed",
     "canvas",
 )  # fmt: skip
-_ASIDES = (
-    "nav, footer, aside, [role=navigation], [role=contentinfo], [role=complementary], "
-    "[role=banner], [role=search], [role=dialog], [role=alertdialog]"
-)
+_ASIDES = ("nav", "footer", "aside")
+_ASIDE_ROLES = (
+    "navigation", "contentinfo", "complementary", "banner", "search", "dialog", "alertdialog",
+)  # fmt: skip
 _HIDDEN = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
 _HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"]
-_BLOCKS = [*_HEADINGS, "div", "p", "section", "article", "ul", "ol", "table", "figure", "br"]
+_BLOCKS = {*_HEADINGS, "div", "p", "section", "article", "ul", "ol", "table", "figure", "br"}
 _COOKIES = re.compile(r"cookie|consent|gdpr|onetrust", re.IGNORECASE)
 _COOKIE_TEXT_CHARS = 1500
+_COOKIE_BOXES = ("div", "section", "aside")
 _MENU = re.compile(
     r"(?:^|[\s_-])(?:nav(?:bar|igation)?|menu|side-?bar|footer|breadcrumbs?|toc|skip|share|social"
     r"|related|pagination|toolbar)(?:$|[\s_-])",
@@ -58,10 +63,12 @@ class Parts:
 def convert(file: BinaryIO, request: dict[str, Any]) -> dict[str, Any]:
     """Convert a page. Request: `url`, `charset`, `word_count_threshold`."""
     data = file.read(MAX_BYTES + 1)
-    soup = _parsed(decode_page(data[:MAX_BYTES], request["charset"]))
+    html = decode_page(data[:MAX_BYTES], request["charset"])
+    read = _beginning(html)
+    soup = _parsed(read)
     title, description = _title(soup), _description(soup)
     _make_absolute(soup, str(request["url"]))
-    links = {str(tag["href"]) for tag in soup.select("a[href]")}
+    links = {str(tag["href"]) for tag in soup.find_all("a", href=True)}
     images = len(soup.find_all("img", src=True))
     _clean(soup)
     parts = _split(soup)
@@ -84,8 +91,14 @@ def convert(file: BinaryIO, request: dict[str, Any]) -> dict[str, Any]:
         "external_links": len(links) - internal,
         "images": images,
         "dropped_blocks": dropped,
-        "cut": len(data) > MAX_BYTES,
+        "read": len(read) if len(data) > MAX_BYTES or len(read) < len(html) else 0,
     }
+
+
+def _beginning(html: str) -> str:
+    """Return as much of a page as can be converted in time."""
+    beyond = next(islice(_TAG.finditer(html), MAX_TAGS, None), None)
+    return html[: beyond.start()] if beyond else html
 
 
 def _parsed(html: str) -> "BeautifulSoup":
@@ -101,8 +114,11 @@ def _title(soup: "BeautifulSoup") -> str:
 
 
 def _description(soup: "BeautifulSoup") -> str:
-    meta = soup.select_one('meta[name="description" i], meta[property="og:description"]')
-    return " ".join(str(meta.get("content", "")).split())[:500] if meta else ""
+    for meta in soup.find_all("meta"):
+        named = str(meta.get("name", "")).lower(), meta.get("property")
+        if "description" in named or "og:description" in named:
+            return " ".join(str(meta.get("content", "")).split())[:500]
+    return ""
 
 
 def _make_absolute(soup: "BeautifulSoup", url: str) -> None:
@@ -110,8 +126,10 @@ def _make_absolute(soup: "BeautifulSoup", url: str) -> None:
     base = soup.find("base", href=True)
     if base is not None:
         url = _joined(url, str(base["href"])) or url
-    for tag in soup.select("a[href], img[src], iframe[src]"):
+    for tag in soup.find_all(["a", "img", "iframe"]):
         name = "href" if tag.name == "a" else "src"
+        if name not in tag.attrs:
+            continue
         address = _joined(url, str(tag[name]))
         if address:
             tag[name] = address
@@ -135,19 +153,27 @@ def _clean(soup: "BeautifulSoup") -> None:
     """Take out what is no content: programs, what nobody sees, questions about cookies."""
     from bs4 import Comment
 
-    unwanted = [*soup(_DROPPED), *soup.select("[hidden], input[type=hidden]")]
-    unwanted += [tag for tag in soup.select("[style]") if _HIDDEN.search(str(tag["style"]))]
-    unwanted += [tag for tag in soup.find_all(["div", "section", "aside"]) if _about_cookies(tag)]
-    for tag in _outermost(unwanted):
+    for tag in _outermost(filter(_unwanted, soup.find_all(True))):
         tag.decompose()
     for text in soup.find_all(string=lambda string: isinstance(string, Comment)):
         text.extract()
-    for frame in soup.select("iframe[src]"):
+    for frame in soup.find_all("iframe", src=True):
         frame.name, frame["href"] = "a", frame["src"]
         frame.string = str(frame.get("title") or "embedded page")
     for link in soup.find_all("a"):
         del link["title"]
         _make_inline(link, soup)
+
+
+def _unwanted(tag: "Tag") -> bool:
+    given = tag.attrs
+    if tag.name in _DROPPED or "hidden" in given:
+        return True
+    if _HIDDEN.search(str(given.get("style", ""))):
+        return True
+    if tag.name == "input":
+        return str(given.get("type", "")).lower() == "hidden"
+    return tag.name in _COOKIE_BOXES and _about_cookies(tag)
 
 
 def _about_cookies(tag: "Tag") -> bool:
@@ -158,7 +184,7 @@ def _make_inline(link: "Tag", soup: "BeautifulSoup") -> None:
     """Give a link that spans blocks, a card say, one line of text; put headings around it."""
     if getattr(link.next_sibling, "name", None) == "a":
         link.insert_after(" ")
-    if link.find(_BLOCKS) is None:
+    if not any(getattr(part, "name", None) in _BLOCKS for part in link.descendants):
         return
     heading = link.find(_HEADINGS)
     alone = heading is not None and heading.get_text(strip=True) == link.get_text(strip=True)
@@ -174,10 +200,10 @@ def _split(soup: "BeautifulSoup") -> Parts:
     main = _main(body)
     if main is not None:
         main.extract()
-        asides = [tag for tag in main.select(_ASIDES) if tag.name != "aside"]
+        asides = [tag for tag in main.find_all(_is_aside) if tag.name != "aside"]
     else:
         main = body
-        asides = [*_outermost(main.select(_ASIDES)), *_page_headers(main)]
+        asides = [*_outermost(main.find_all(_is_aside)), *_page_headers(main)]
         asides += [tag for tag in main.find_all(["div", "ul", "section"]) if _is_menu(tag)]
     aside_texts = [markdown(tag.extract()) for tag in _outermost(asides)]
     rest = [] if main is body else [markdown(body)]
@@ -186,7 +212,7 @@ def _split(soup: "BeautifulSoup") -> Parts:
 
 def _main(body: "Tag") -> "Tag | None":
     """Return the element that the page marks as its main content, unless it holds too little."""
-    candidates = body.select("main, [role=main]") or body.select("article")
+    candidates = body.find_all(_is_main) or body.find_all("article")
     whole = len(body.get_text(strip=True))
     best = max(candidates, key=lambda tag: len(tag.get_text(strip=True)), default=None)
     if best is None or len(best.get_text(strip=True)) < whole * _ENOUGH:
@@ -194,6 +220,14 @@ def _main(body: "Tag") -> "Tag | None":
     if best.name == "article" and len(candidates) > 1:
         return None  # one of many
     return best
+
+
+def _is_main(tag: "Tag") -> bool:
+    return tag.name == "main" or tag.get("role") == "main"
+
+
+def _is_aside(tag: "Tag") -> bool:
+    return tag.name in _ASIDES or tag.get("role") in _ASIDE_ROLES
 
 
 def _page_headers(body: "Tag") -> list["Tag"]:

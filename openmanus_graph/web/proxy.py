@@ -186,7 +186,8 @@ class GuardedProxy:
 
     async def _refuse(self, browser: Hop, request: h11.Request, url: str, error: Exception) -> None:
         by_guard = isinstance(error, ToolError)
-        reason = str(error) if by_guard else f"{url} cannot be reached: {error}."
+        advice = "Check the address, try again later, or use another source."
+        reason = str(error) if by_guard else f"{url} cannot be reached ({error}). {advice}"
         self._refusals.append(Refusal(url, reason, by_guard))
         mark = (MARK, "refused" if by_guard else "failed")
         await _answer(browser, request, 403 if by_guard else 502, reason, mark)

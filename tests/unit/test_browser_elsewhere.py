@@ -118,11 +118,32 @@ async def test_a_browser_reached_by_cdp_is_guarded_and_logged_in(
         assert private.asked == []
 
 
+@asynccontextmanager
+async def other_playwright() -> AsyncGenerator[str]:
+    """Answer as Playwright's server does to a client of another version; give its address."""
+    text = b"Playwright version mismatch:\n- server version: v1.50\n- client version: v9.9"
+    answer = b"HTTP/1.1 428 Precondition Required\r\nContent-Length: %d\r\n\r\n%s"
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer % (len(text), text))
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+        yield f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+
+
 async def test_unreachable_remote_browser_is_said(tmp_path: Path) -> None:
-    use = Browsing(tmp_path, BrowserSettings(cdp_url="http://127.0.0.1:9"))
-    with contextlib.closing(use.session):
-        seen = await use.observe("go_to_url", url="https://example.com")
-    assert "[browser] cdp_url names cannot be reached" in seen.text
+    async with other_playwright() as address:
+        for settings, said in (
+            (BrowserSettings(cdp_url="http://127.0.0.1:9"), "cdp_url names cannot be reached"),
+            (BrowserSettings(wss_url="ws://127.0.0.1:9/devtools/browser/1"), "set it as cdp_url"),
+            (BrowserSettings(wss_url=address), "client version: v9.9, server version: v1.50"),
+        ):
+            use = Browsing(tmp_path, settings)
+            with contextlib.closing(use.session):
+                seen = await use.observe("go_to_url", url="https://example.com")
+            assert said in seen.text
 
 
 @pytest.fixture

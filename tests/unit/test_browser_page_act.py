@@ -25,7 +25,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
         ('"open details"', "word"), (".icon-trash", "trash"), ('"×"', "cross"), ("#red", "red"),
         ("#disc", "disc"), ("#square", "square"), ("Pears", "Pears"), ("Buy mug", "buy"),
         ("Rendered", "reactish"), ("Left room", "#left"), ("Right room", "#right"),
-        ('link "\\+"', "#plus"),
+        ('link "\\+"', "#plus"), ('double-clickable "Open by', "twice 2"),
+        ('right-clickable "Open its', "other 2"),
     ],
 )  # fmt: skip
 async def test_what_is_listed_can_be_clicked(tab: Tab, words: str, said: str) -> None:

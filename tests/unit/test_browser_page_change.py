@@ -71,6 +71,15 @@ def test_a_new_order_is_told_by_indices() -> None:
     assert change_text(before, after, 1000) == ("New order, by the first element of each line: 3 2")
 
 
+def test_a_new_order_of_lines_without_elements_is_told() -> None:
+    rows = [(f"Lamp {n} | {n}0 €",) for n in (1, 2, 3, 4)]
+    before = page((element(1, name="Price"),), *rows, *FILLER)
+    after = page((element(1, name="Price"),), *rows[:1], *reversed(rows[1:]), *FILLER)
+    assert change_text(before, after, 1000) == (
+        "New order:\nLamp 4 | 40 €\nLamp 3 | 30 €\nLamp 2 | 20 €"
+    )
+
+
 def test_a_page_too_long_is_shown_from_the_window_on() -> None:
     lines = [(f"row {n}", element(n, "link", f"L{n}")) for n in range(1, 400)]
     text = full_text(page(*lines), 500)

@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from openmanus_graph.browser.content import serialized
 from openmanus_graph.browser.page import click, full_text, hover, input_text, marked_screenshot
 from openmanus_graph.browser.page.text import tokens
 from tests.support.tabs import Tab, Text
@@ -136,6 +137,17 @@ async def test_what_lies_behind_a_dialog_is_left_out(tab: Tab) -> None:
     assert list(filter(tab.has, ["Close native", "Below the fold"])) == ["Close native"]
 
 
+async def test_odd_pages_are_read_and_acted_on(tab: Tab) -> None:
+    """Fields named like properties, text right in a shadow root, deep nesting, other built-ins."""
+    text = await tab.open("odd.html")
+    assert re.search(r'Jug · \[\d+\] button "Buy" only one left', text)
+    assert "go" in await tab.do(click, '"Go"')
+    assert "from below" in await tab.do(click, "Deep down")
+    assert [part["html"].count("Deep down") for part in await serialized(tab.page)] == [1]
+    await tab.do(click, "Ask")
+    assert "only one left" in await tab.do(click, "Yes")
+
+
 async def test_hundred_thousand_elements_are_looked_at_in_bounded_time(tab: Tab) -> None:
     began = time.monotonic()
     text = await tab.open("huge.html")
@@ -192,6 +204,8 @@ async def test_what_opens_on_hover_is_marked(tab: Tab) -> None:
         assert inside in await tab.do(hover, trigger), trigger
     assert tab.has('button "Fading"$')
     assert not tab.has("Coloured")
+    await tab.do(hover, "Services")
+    assert "Faded" in await tab.do(click, "Fading")  # it moves up as the list closes
 
 
 async def test_the_screenshot_is_small_and_marked(tab: Tab) -> None:

@@ -5,6 +5,7 @@ import time
 import pytest
 
 from openmanus_graph.browser.page import change_text, click, settle
+from openmanus_graph.browser.page.scripts import EVENTS
 from tests.support.tabs import Tab
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -20,6 +21,21 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 async def test_the_effects_of_a_click_are_awaited(tab: Tab, button: str, result: str) -> None:
     await tab.open("waits.html")
     assert result in await tab.do(click, f'"{button}"')
+
+
+async def test_a_request_just_sent_is_awaited_before_the_driver_tells_of_it(tab: Tab) -> None:
+    await tab.open("waits.html")
+    left = await tab.page.evaluate(
+        """(name) => {
+            let left;
+            window.addEventListener(`${name}timers!`, (event) => (left = event.screenX), true);
+            fetch('/slow?ms=1');
+            window.dispatchEvent(new MouseEvent(`${name}timers?`, { screenX: 0, screenY: 600 }));
+            return left;
+        }""",
+        EVENTS,
+    )
+    assert left > 0
 
 
 @pytest.mark.parametrize(

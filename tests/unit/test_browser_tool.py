@@ -257,9 +257,11 @@ async def test_tab_that_takes_its_time_is_waited_for(use: Browsing, awkward: str
 
 async def test_page_that_closes_itself(use: Browsing, awkward: str) -> None:
     await use("go_to_url", url=f"{awkward}/tabs")
+    await use("open_tab", url=f"{awkward}/plain")
+    await use("switch_tab", tab_id=1)
     assert "Close me" in await use.click("Open")
     await use.until("Flood", await use.click("Close me"))
-    assert list(use.window.tabs) == [1]
+    assert (list(use.window.tabs), use.window.current.id) == ([1, 2], 1)  # where it was opened
 
 
 async def test_closing_the_last_tab(use: Browsing, awkward: str) -> None:

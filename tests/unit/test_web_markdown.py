@@ -6,6 +6,7 @@ import pytest
 
 from openmanus_graph import ToolError
 from openmanus_graph.files import child
+from openmanus_graph.web import page_text as page_text_module
 from openmanus_graph.web.markdown import chunks, page_text
 from openmanus_graph.web.page_text import convert
 
@@ -183,9 +184,15 @@ async def test_pages_are_converted_in_a_child_process(monkeypatch: pytest.Monkey
 async def test_a_page_of_more_than_five_megabytes_is_cut_and_says_so() -> None:
     text = "<p>" + "word " * 1_100_000 + "</p><p>the end</p>"
     page = await page_text(text, URL)
-    assert page.cut
-    assert "only its first 5 MB" in page.markdown
+    assert page.read == 5 * 1024 * 1024
+    assert page.markdown.startswith("[The page goes on; only its first 5.2 MB were read.]")
     assert "the end" not in page.markdown
+
+
+def test_a_page_of_very_many_elements_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_text_module, "MAX_TAGS", 3)
+    found = converted("<p>one</p><p>two</p><br><p>four</p>")
+    assert (found["main"], found["read"]) == ("one\n\ntwo", len("<p>one</p><p>two</p><br>"))
 
 
 TEXT = """intro

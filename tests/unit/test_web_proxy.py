@@ -177,7 +177,17 @@ async def test_a_dead_host_is_told_apart_from_a_forbidden_one(proxy: GuardedProx
     assert [(refusal.url, refusal.by_guard) for refusal in refusals] == [
         (f"http://{dead}/x", False), (f"https://{dead}/", False),
     ]  # fmt: skip
-    assert "cannot be reached" in refusals[0].reason
+    assert "cannot be reached (connection refused). Check" in refusals[0].reason
+
+
+async def test_a_dead_upstream_is_named() -> None:
+    proxy = GuardedProxy(Guard(), Upstream("http", "127.0.0.1", 9))
+    await proxy.start()
+    async with client(proxy) as browser:
+        await browser.get("http://shop.example/")
+    await proxy.close()
+    [refusal] = proxy.take_refusals()
+    assert "(the proxy 127.0.0.1:9: connection refused)" in refusal.reason
 
 
 async def test_encrypted_pages_pass_through_a_tunnel(proxy: GuardedProxy, site: PageServer) -> None:

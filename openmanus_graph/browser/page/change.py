@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from openmanus_graph.browser.page.snapshot import FIELDS, FOCUSED, Element, Line, Snapshot
 from openmanus_graph.browser.page.text import (
@@ -13,6 +14,8 @@ from openmanus_graph.browser.page.text import (
     page_notes,
     tokens,
 )
+
+T = TypeVar("T", int, str)
 
 NOTHING = "Nothing on the page changed."
 MAX_GONE_NAMES = 6
@@ -101,7 +104,7 @@ def _line_changes(before: Snapshot, after: Snapshot) -> list[str]:
     added = [line for line in after.lines if old[_mark(line)] < new[_mark(line)]]
     lost = [line for line in before.lines if new[_mark(line)] < old[_mark(line)]]
     said = _appeared(before, after, added) + _vanished(before, after, lost)
-    return said + _reordered(before, after, old & new)
+    return said + (_reordered(before, after, old & new) or _moved_lines(before, after, old, new))
 
 
 def _appeared(before: Snapshot, after: Snapshot, added: Sequence[Line]) -> list[str]:
@@ -156,7 +159,20 @@ def _reordered(before: Snapshot, after: Snapshot, common: Counter[str]) -> list[
     return [f"New order, by the first element of each line: {' '.join(order)}"]
 
 
-def _moved(now: Sequence[int], was: Sequence[int]) -> set[int]:
+def _moved_lines(
+    before: Snapshot, after: Snapshot, old: Counter[str], new: Counter[str]
+) -> list[str]:
+    """Show lines that stayed but stand in another order: a table sorted, without elements."""
+    was = [line for line in before.lines if old[_mark(line)] == new[_mark(line)]]
+    now = [line for line in after.lines if old[_mark(line)] == new[_mark(line)]]
+    marks = [_mark(line) for line in now]
+    if marks == [_mark(line) for line in was]:
+        return []
+    moved = _moved(marks, [_mark(line) for line in was])
+    return ["New order:", *(line_text(line, after) for line in now if _mark(line) in moved)]
+
+
+def _moved(now: Sequence[T], was: Sequence[T]) -> set[T]:
     """Leave out the same beginning and end of two orders."""
     start = next(
         place for place, pair in enumerate(zip(now, was, strict=True)) if pair[0] != pair[1]

@@ -28,6 +28,10 @@ class FrameGone(Exception):  # an event, not a fault: the page moved on
     """The document a call was meant for is no longer there."""
 
 
+class ScriptFault(RuntimeError):
+    """A script raised an error."""
+
+
 class DialogOpen(Exception):  # an event, not a fault
     """A dialog of the page (alert, confirm, prompt) blocks it."""
 
@@ -121,7 +125,7 @@ class Frames:
             raise FrameGone(error.message) from error
         if "exceptionDetails" in answer:
             thrown = answer["exceptionDetails"].get("exception", {})
-            raise RuntimeError(f"{method}: {thrown.get('description', answer)}")
+            raise ScriptFault(f"{method}: {thrown.get('description', answer)}")
         return answer
 
     async def unless_dialog(self, work: Awaitable[T]) -> T:

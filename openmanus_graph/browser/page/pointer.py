@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from openmanus_graph.browser.page.frames import Answer, DialogOpen, FrameGone
 from openmanus_graph.browser.page.snapshot import Element
@@ -14,6 +16,12 @@ DRAG_STEPS = 12
 NO_BOX = (0, 0, 0, 0)
 _HOVERS = 3
 """An element may slip away when what was under the pointer before closes."""
+_CLICKS: Mapping[str, tuple[str, dict[str, Any]]] = {
+    "": ("Clicked", {}),
+    "double": ("Double-clicked", {"click_count": 2}),
+    "menu": ("Right-clicked", {"button": "right"}),
+}
+"""What is done to an element by what it waits for: words, and options of Playwright's click."""
 DIALOG_OPENED = " A dialog of the page opened and waits: answer it with handle_dialog."
 
 
@@ -31,7 +39,9 @@ async def click(view: PageView, index: int) -> str:
     """Click an element."""
     place = await view.with_element(index, locate)
     _refuse_click(place)
-    return await _press(view, place.x, place.y, f"Clicked {place.target.label}.")
+    place = await _pointed_at(view, place)
+    said, how = _CLICKS[place.facts["click"]]
+    return await _press(view, place.x, place.y, f"{said} {place.target.label}.", **how)
 
 
 async def click_at(view: PageView, x: float, y: float) -> str:
@@ -43,13 +53,19 @@ async def click_at(view: PageView, x: float, y: float) -> str:
 
 async def hover(view: PageView, index: int) -> str:
     """Move the pointer over an element."""
-    place = await view.with_element(index, locate)
+    place = await _pointed_at(view, await view.with_element(index, locate))
+    return f"The pointer is over {place.target.label}."
+
+
+async def _pointed_at(view: PageView, place: Place) -> Place:
+    """Move the pointer over an element, after it if it moves because the pointer does."""
     for _ in range(_HOVERS):
         await view.act(view.page.mouse.move(place.x, place.y))
         if await _under_pointer(place):
             break
-        place = await view.with_element(index, locate)
-    return f"The pointer is over {place.target.label}."
+        with contextlib.suppress(ToolError):  # what opens over it is meant for the pointer
+            place = await view.with_element(place.target.element.index, locate)
+    return place
 
 
 async def _under_pointer(place: Place) -> bool:
@@ -110,8 +126,8 @@ async def locate(target: Target) -> Place:
     return Place(target, x, y, facts)
 
 
-async def _press(view: PageView, x: float, y: float, said: str) -> str:
-    await view.act(view.page.mouse.click(x, y))
+async def _press(view: PageView, x: float, y: float, said: str, **how: Any) -> str:
+    await view.act(view.page.mouse.click(x, y, **how))
     return said + (DIALOG_OPENED if view.dialog_open else "")
 
 

@@ -1,24 +1,30 @@
 """What the page's own world tells ours: who waits for pointers, and closed shadow roots."""
 
 import asyncio
-from typing import cast
 
-from openmanus_graph.browser.page.frames import Answer, Frames, FrameWorld
+from openmanus_graph.browser.page.frames import Answer, Frames, FrameWorld, ScriptFault
 
 
 async def report_listeners(frames: Frames, world: FrameWorld) -> int:
     """Let a frame's page world tell ours which elements wait for pointers and keys.
 
+    That world is the page's: where a page has put things of its own in place of what we call
+    there, less is known of it, and the rest is shown all the same.
+
     Returns:
         How many closed shadow roots there are that ours does not know.
     """
     declared = {"functionDeclaration": "function () { return this(); }"}
-    answer = await frames.send(
-        world.session,
-        "Runtime.callFunctionOn",
-        {"objectId": world.listeners, **declared, "returnByValue": True},
-    )
-    return cast(int, answer["result"]["value"])
+    try:
+        answer = await frames.send(
+            world.session,
+            "Runtime.callFunctionOn",
+            {"objectId": world.listeners, **declared, "returnByValue": True},
+        )
+    except ScriptFault:
+        return 0
+    unknown = answer["result"].get("value")
+    return unknown if isinstance(unknown, int) else 0
 
 
 async def adopt_roots(frames: Frames, world: FrameWorld) -> None:

@@ -68,6 +68,7 @@ async function point(number) {
     disabled: el.matches(':disabled') || attr(el, 'aria-disabled') === 'true',
     tag: el.localName,
     type: el.type || '',
+    click: clickKind(el),
   };
   await still(el);
   let over = null; // what lies over it where it is best seen
@@ -127,7 +128,7 @@ function bringTogether(first, second) {
 function framePlace(number, x, y) {
   const el = held.get(number);
   if (gone(el)) return { gone: true };
-  const box = el.getBoundingClientRect(),
+  const box = rectOf(el),
     style = getComputedStyle(el);
   const left = box.left + el.clientLeft + parseFloat(style.paddingLeft),
     top = box.top + el.clientTop + parseFloat(style.paddingTop);
@@ -155,7 +156,7 @@ function mainScroller() {
   for (const el of document.querySelectorAll('div,main,section,ul,body,article')) {
     if (el.scrollHeight <= el.clientHeight + 1 || !/auto|scroll/.test(getComputedStyle(el).overflowY))
       continue;
-    const box = el.getBoundingClientRect();
+    const box = rectOf(el);
     if (inViewport(box) && box.width * box.height > most) [best, most] = [el, box.width * box.height];
   }
   return best;
@@ -192,10 +193,10 @@ function placesOf(wanted) {
     squeeze(el.textContent).toLowerCase().includes(wanted) ||
     [...(rootOf(el)?.children || [])].some(says);
   const visit = (el, depth) => {
-    if (places.length > 200 || depth > 400 || SKIPPED.has(el.localName) || !says(el)) return;
-    if (!el.checkVisibility() && getComputedStyle(el).display !== 'contents') return;
+    if (places.length > 200 || depth > 4000 || SKIPPED.has(el.localName) || !says(el)) return;
+    if (!visibleIn(el) && getComputedStyle(el).display !== 'contents') return;
     const before = places.length;
-    for (const child of childNodesOf(el)) if (child.nodeType === 1) visit(child, depth + 1);
+    for (const child of childNodesOf(el)) if (nodeTypeOf(child) === 1) visit(child, depth + 1);
     if (places.length === before) places.push(el);
   };
   if (document.body && wanted) visit(document.body, 0);

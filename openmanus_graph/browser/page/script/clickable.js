@@ -87,7 +87,7 @@ class PageWalk extends Walk {
   softReason(el, style, box, around) {
     if (el === document.body || el === document.documentElement) return '';
     const kinds = handled.get(el) || '';
-    if (attr(el, 'onclick') !== null || /press|touch/.test(kinds)) return 'press';
+    if (attr(el, 'onclick') !== null || /press|touch|double|menu/.test(kinds)) return 'press';
     if (attr(el, 'draggable') === 'true' || /drag/.test(kinds)) return 'drag';
     if (/drop/.test(kinds)) return 'drop';
     if (style.cursor === 'pointer' && !around.pointer && style.pointerEvents !== 'none') return 'pointer';
@@ -106,14 +106,14 @@ class PageWalk extends Walk {
     if (INLINE_MARKS.has(el.localName)) return false;
     if (SHAPES.has(el.localName) || el.localName === 'img') return true;
     if (!el.firstElementChild) return !!squeeze(el.textContent) || colourOf(el) !== '';
-    return [...el.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+    return [...nodesIn(el)].some((node) => node.nodeType === 3 && node.data.trim());
   }
 
   // Its listener may be meant for its children: a list that handles its entries' clicks.
   delegates(el, reason) {
-    if (reason !== 'press' || el.childElementCount < 2 || el.getElementsByTagName('*').length > 300)
+    if (reason !== 'press' || elementsIn(el).length < 2 || allIn(el, '*').length > 300)
       return false;
-    const kinds = [...el.children].map((child) => child.localName);
+    const kinds = [...elementsIn(el)].map((child) => child.localName);
     return new Set(kinds).size === 1 && !INLINE_MARKS.has(kinds[0]);
   }
 
@@ -122,7 +122,7 @@ class PageWalk extends Walk {
     const mark = this.items.length,
       before = this.listed;
     const delegate = getComputedStyle(el).cursor !== 'pointer' && this.delegates(el, reason);
-    const spread = reason === 'pointer' && el.childElementCount > 1 && this.delegates(el, 'press');
+    const spread = reason === 'pointer' && elementsIn(el).length > 1 && this.delegates(el, 'press');
     this.children(el, { ...inner, delegate: delegate || spread, pointer: inner.pointer && !spread });
     const contents = this.items.splice(mark),
       found = this.listed - before;
@@ -147,7 +147,7 @@ class PageWalk extends Walk {
 
   worthListing(el, reason, box, around) {
     if (around.strong) {
-      const outer = el.parentElement.getBoundingClientRect();
+      const outer = rectOf(parentOf(el));
       return reason === 'press' && box.width * box.height < outer.width * outer.height * 0.5;
     }
     if (
@@ -157,7 +157,7 @@ class PageWalk extends Walk {
     )
       return false;
     if (reason === 'hover' || reason === 'focus')
-      return el.childElementCount < 30 && box.height < innerHeight;
+      return elementsIn(el).length < 30 && box.height < innerHeight;
     return true;
   }
 
@@ -167,6 +167,8 @@ class PageWalk extends Walk {
     if (role && !['presentation', 'none', 'generic', 'group', 'region'].includes(role)) return role;
     if (SHAPES.has(el.localName))
       return el.localName === 'g' ? 'clickable shape' : 'clickable ' + el.localName;
+    const click = { double: 'double-clickable', menu: 'right-clickable' }[clickKind(el)];
+    if (click && reason === 'press') return click;
     return reason === 'hover'
       ? 'hoverable'
       : reason === 'focus'

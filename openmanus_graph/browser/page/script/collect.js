@@ -2,7 +2,8 @@
 function collect(limits) {
   const gone = forgetDetached();
   const walk = new PageWalk(limits);
-  if (document.body) walk.element(document.body, walk.start(), null);
+  const body = document.querySelector('body, frameset');
+  if (body) walk.all(body);
   const scroller = document.scrollingElement || document.documentElement;
   return JSON.stringify({
     url: location.href,

@@ -10,7 +10,18 @@ let lastNumber = 0;
 const documentId = Math.random().toString(36).slice(2);
 
 const SEEN = { visibilityProperty: true, opacityProperty: true };
-const attr = (el, name) => Element.prototype.getAttribute.call(el, name);
+// Asked past the element: a form gives a field of its own named `children` instead of its children.
+const asked = (kind, name) => Function.call.bind(Object.getOwnPropertyDescriptor(kind.prototype, name).get);
+const bound = (kind, name) => Function.call.bind(kind.prototype[name]);
+const attr = bound(Element, 'getAttribute');
+const nodeTypeOf = asked(Node, 'nodeType');
+const nodesIn = asked(Node, 'childNodes');
+const elementsIn = asked(Element, 'children');
+const allIn = bound(Element, 'getElementsByTagName');
+const shadowOf = asked(Element, 'shadowRoot');
+const inertOf = asked(HTMLElement, 'inert');
+const visibleIn = bound(Element, 'checkVisibility');
+const rectOf = bound(Element, 'getBoundingClientRect');
 const parentOf = (el) =>
   el.assignedSlot ||
   el.parentElement ||
@@ -38,7 +49,7 @@ function forgetDetached() {
 
 // The shadow root of an element, whether it is open or closed.
 function rootOf(el) {
-  return el.shadowRoot || closedRoots.get(el) || null;
+  return shadowOf(el) || closedRoots.get(el) || null;
 }
 
 function childNodesOf(el) {
@@ -46,13 +57,13 @@ function childNodesOf(el) {
   if (root) return root.childNodes;
   if (el.localName === 'slot') {
     const assigned = el.assignedNodes();
-    return assigned.length ? assigned : el.childNodes;
+    return assigned.length ? assigned : nodesIn(el);
   }
-  return el.childNodes;
+  return nodesIn(el);
 }
 
 function boxOf(el) {
-  return areaRects.get(el) || el.getBoundingClientRect();
+  return areaRects.get(el) || rectOf(el);
 }
 
 function inViewport(box) {
@@ -119,7 +130,7 @@ function coverOf(el) {
   for (; el && el !== document.body && el !== document.documentElement; el = parentOf(el)) {
     const position = getComputedStyle(el).position;
     if (position !== 'fixed' && position !== 'absolute') continue;
-    const box = el.getBoundingClientRect();
+    const box = rectOf(el);
     if (
       box.left <= innerWidth * 0.05 &&
       box.right >= innerWidth * 0.93 &&

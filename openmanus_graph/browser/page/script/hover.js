@@ -33,8 +33,8 @@ function triggerOf(shown, trigger, rest) {
 }
 
 function unseen(el) {
-  if (!el.checkVisibility(SEEN)) return true;
-  const box = el.getBoundingClientRect();
+  if (!visibleIn(el, SEEN)) return true;
+  const box = rectOf(el);
   return box.width < 3 || box.height < 3 || box.right < 0 || box.bottom + scrollY < 0;
 }
 

@@ -12,18 +12,21 @@
   };
   const tell = function tell() {
     const KINDS = [
-      /^(click|dblclick|auxclick|contextmenu|mousedown|mouseup|pointerdown|pointerup)$/,
+      /^(click|mousedown|mouseup|pointerdown|pointerup)$/,
       /^touch(start|end)$/,
       /^key(down|up|press)$/,
       /^dragstart$/,
       /^(drop|dragover)$/,
       /^(mouse|pointer)(enter|over)$/,
+      /^dblclick$/,
+      /^(contextmenu|auxclick)$/,
     ];
     const REACT = {
       onClick: 'click',
       onMouseDown: 'mousedown',
       onPointerDown: 'pointerdown',
       onDoubleClick: 'dblclick',
+      onContextMenu: 'contextmenu',
       onTouchStart: 'touchstart',
       onDragStart: 'dragstart',
       onDrop: 'drop',
@@ -45,7 +48,10 @@
       KINDS.forEach((pattern, i) => {
         if (types.some((type) => pattern.test(type))) kinds |= 1 << i;
       });
-      if (kinds) el.dispatchEvent(new UIEvent('openmanus-handles', { composed, detail: kinds }));
+      if (!kinds) return;
+      // Past the element: a form's field may be named like it.
+      const event = new UIEvent('openmanus-handles', { composed, detail: kinds });
+      EventTarget.prototype.dispatchEvent.call(el, event);
     };
     const search = (root) => {
       const composed = root.mode !== 'closed';

@@ -61,7 +61,7 @@ function nativeRole(el) {
   if (tag === 'canvas') return el.width * el.height > 99 ? 'canvas' : '';
   if (tag === 'audio' || tag === 'video') return el.controls ? tag : '';
   if (TAG_ROLES[tag]) return TAG_ROLES[tag];
-  if (el.isContentEditable && !el.parentElement?.isContentEditable) return 'textbox';
+  if (el.isContentEditable === true && !el.parentElement?.isContentEditable) return 'textbox';
   return '';
 }
 
@@ -77,14 +77,14 @@ function contentText(el, limit = 400) {
   let length = 0;
   const visit = (node, depth) => {
     if (length > limit || depth > 60) return;
-    if (node.nodeType === 3) {
+    if (nodeTypeOf(node) === 3) {
       parts.push(node.data);
       length += node.data.length;
-    } else if (node.nodeType === 1) {
+    } else if (nodeTypeOf(node) === 1) {
       const tag = node.localName;
       if (tag === 'style' || tag === 'script' || tag === 'noscript' || FIELDS.has(tag)) return;
       const display = node === el ? '' : getComputedStyle(node).display;
-      if (display && display !== 'contents' && !node.checkVisibility(SEEN)) return;
+      if (display && display !== 'contents' && !visibleIn(node, SEEN)) return;
       const said = node === el ? '' : attr(node, 'aria-label') || attr(node, 'alt');
       if (said) parts.push(' ', said, ' ');
       else {
@@ -207,7 +207,7 @@ function statesOf(el, role) {
   if (aria('pressed') === 'true') words.push('pressed');
   if (aria('selected') === 'true') words.push('selected');
   if (aria('current') && aria('current') !== 'false') words.push('current');
-  const expanded = role === 'disclosure' ? String(el.parentElement.open) : aria('expanded');
+  const expanded = role === 'disclosure' ? String(el.parentElement?.open) : aria('expanded');
   if (expanded === 'true') words.push('expanded');
   if (expanded === 'false') words.push('collapsed');
   if (el.matches(':disabled') || aria('disabled') === 'true') words.push('disabled');

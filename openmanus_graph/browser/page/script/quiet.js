@@ -91,7 +91,7 @@ function busy() {
 }
 
 function seen(el) {
-  return el.checkVisibility(SEEN) && inViewport(el.getBoundingClientRect());
+  return visibleIn(el, SEEN) && inViewport(rectOf(el));
 }
 
 function bare() {
@@ -144,11 +144,22 @@ window.addEventListener(
   },
   true,
 );
+const KINDS = ['press', 'touch', 'key', 'drag', 'drop', 'hover', 'double', 'menu'];
 function noteHandled(event) {
-  const kinds = ['press', 'touch', 'key', 'drag', 'drop', 'hover'].filter((_, i) => event.detail & (1 << i));
+  const kinds = KINDS.filter((_, i) => event.detail & (1 << i));
   handled.set(event.composedPath()[0], kinds.join(' '));
 }
 window.addEventListener('openmanus-handles', noteHandled, true);
+
+// What a click must be for an element that waits for nothing plainer: 'double', 'menu' or ''.
+function clickKind(el) {
+  const kind = nativeRole(el) ? '' : (/double|menu/.exec(handled.get(el)) || [''])[0];
+  // A double click clicks twice what is around it, too.
+  for (let one = el; kind && one && one !== document.body; one = parentOf(one)) {
+    if (/press|touch/.test(handled.get(one))) return '';
+  }
+  return kind;
+}
 
 // Take a closed shadow root for one that can be looked into.
 function adopt(root) {

@@ -2,6 +2,7 @@
 (limit) => {
   const SKIP = new Set(['SCRIPT', 'STYLE', 'NOSCRIPT', 'TEMPLATE', 'LINK', 'META', 'OBJECT', 'EMBED', 'IFRAME', 'FRAME', 'CANVAS', 'SVG', 'VIDEO', 'AUDIO', 'BASE']);
   const VOID = new Set(['AREA', 'BR', 'COL', 'HR', 'IMG', 'INPUT', 'WBR', 'SOURCE', 'TRACK']);
+  const BOXES = new Set(['DIV', 'SPAN', 'SECTION']);
   const ATTRIBUTES = ['href', 'src', 'alt', 'title', 'class', 'id', 'role', 'lang', 'colspan', 'rowspan', 'start', 'datetime', 'name', 'content', 'type', 'aria-label'];
   const parts = [];
   let size = 0;
@@ -9,24 +10,31 @@
   const escaped = (text) => text.replace(/&/g, '&amp;').replace(/</g, '&lt;').replace(/"/g, '&quot;');
   // Tabs and folded sections are content that one click shows.
   const FOLDED = '[role=tabpanel], details, details *, .tab-pane, .accordion *, [class*=collapse]';
-  const hidden = (el) => el.nodeType === 1 && el.checkVisibility && !el.checkVisibility() && !el.closest(FOLDED)
-    && getComputedStyle(el).display !== 'contents';
+  // Asked past the element: a form gives a field of its own named `children` instead of its children.
+  const asked = (kind, name) => Function.call.bind(Object.getOwnPropertyDescriptor(kind.prototype, name).get);
+  const bound = (kind, name) => Function.call.bind(kind.prototype[name]);
+  const nodeTypeOf = asked(Node, 'nodeType'), tagOf = asked(Element, 'tagName'), nodesIn = asked(Node, 'childNodes');
+  const shadowOf = asked(Element, 'shadowRoot'), attr = bound(Element, 'getAttribute');
+  const visible = bound(Element, 'checkVisibility'), within = bound(Element, 'closest');
+  const hidden = (el) => !visible(el) && !within(el, FOLDED) && getComputedStyle(el).display !== 'contents';
   const closed = [];
-  window.dispatchEvent(new CustomEvent('openmanus-roots?', { detail: closed })); // roots.js answers
+  try {
+    window.dispatchEvent(new CustomEvent('openmanus-roots?', { detail: closed })); // roots.js answers
+  } catch {} // the page has put something of its own in its place
   const closedRoots = new Map(closed.map((root) => [root.host, root]));
   const children = (node) => {
-    const root = node.shadowRoot || closedRoots.get(node);
-    if (root) return root.childNodes;
-    if (node.tagName === 'SLOT' && node.assignedNodes) {
+    const root = shadowOf(node) || closedRoots.get(node);
+    if (root) return nodesIn(root);
+    if (tagOf(node) === 'SLOT' && node.assignedNodes) {
       const given = node.assignedNodes();
       if (given.length) return given;
     }
-    return node.childNodes;
+    return nodesIn(node);
   };
   const attributes = (el) => {
     let text = '';
     for (const name of ATTRIBUTES) {
-      let value = el.getAttribute(name);
+      const value = attr(el, name);
       if (value === null || value.length > 2000) continue;
       if ((name === 'href' || name === 'src') && value.startsWith('data:')) continue;
       text += ` ${name}="${escaped(value)}"`;
@@ -34,15 +42,20 @@
     return text;
   };
   const walk = (node, depth) => {
-    if (size > limit || depth > 400) return;
-    if (node.nodeType === 3) { put(escaped(node.data)); return; }
-    if (node.nodeType !== 1 || SKIP.has(node.tagName.toUpperCase()) || hidden(node)) return;
-    const tag = node.tagName.toLowerCase().replace(/[^a-z0-9-]/g, '');
-    put(`<${tag}${attributes(node)}>`);
-    if (VOID.has(node.tagName)) return;
+    if (size > limit || depth > 4000) return;
+    if (nodeTypeOf(node) === 3) { put(escaped(node.data)); return; }
+    if (nodeTypeOf(node) !== 1) return;
+    const name = tagOf(node);
+    if (SKIP.has(name.toUpperCase()) || hidden(node)) return;
+    const tag = name.toLowerCase().replace(/[^a-z0-9-]/g, '');
+    // What parsers of HTML take is less deep than what scripts make.
+    const plain = depth > 100 && BOXES.has(name);
+    if (!plain) put(`<${tag}${attributes(node)}>`);
+    if (VOID.has(name)) return;
     for (const child of children(node)) walk(child, depth + 1);
-    put(`</${tag}>`);
+    if (!plain) put(`</${tag}>`);
   };
-  if (document.body) walk(document.body, 0);
-  return { title: document.title, base: document.baseURI, html: parts.join(''), lang: document.documentElement.lang || '' };
+  const body = Document.prototype.querySelector.call(document, 'body');
+  if (body) walk(body, 0);
+  return { cut: size > limit, title: document.title, base: document.baseURI, html: parts.join(''), lang: document.documentElement.lang || '' };
 }

@@ -1,12 +1,14 @@
 // Runs in the page before its scripts: lets `settle` ask when the page's short timers will fire.
 (() => {
   const LONGEST = 2600,
+    HEARD = 150,
     pending = new Map(),
     rounds = new WeakMap();
   const plainSet = window.setTimeout,
     plainClear = window.clearTimeout,
     now = performance.now.bind(performance);
-  let depth = 0;
+  let depth = 0,
+    sent = -Infinity; // when the page last asked for something: our side hears of it a little later
   const proxied = (plain, apply) => new Proxy(plain, { apply });
   window.setTimeout = proxied(plainSet, (plain, self, args) => {
     const [callback, delay] = args,
@@ -34,13 +36,20 @@
     pending.delete(args[0]);
     return Reflect.apply(plain, self, args);
   });
+  const noted = (plain) =>
+    proxied(plain, (send, self, args) => {
+      sent = now();
+      return Reflect.apply(send, self, args);
+    });
+  window.fetch = noted(window.fetch);
+  XMLHttpRequest.prototype.send = noted(XMLHttpRequest.prototype.send);
   window.addEventListener(
     'openmanus-timers?',
     (event) => {
       const left = [...pending.values()]
         .filter(([born]) => born >= event.screenX - 5)
         .map(([, due]) => Math.max(1, due - now()));
-      const longest = Math.max(0, ...left.filter((ms) => ms <= event.screenY));
+      const longest = Math.max(0, sent + HEARD - now(), ...left.filter((ms) => ms <= event.screenY));
       window.dispatchEvent(new MouseEvent('openmanus-timers!', { screenX: Math.ceil(longest) }));
     },
     true,

@@ -50,6 +50,7 @@ const SHAPES = new Set([
 const ROW_ROLES = new Set(['row', 'listitem', 'option', 'article', 'treeitem']);
 const ROW_TAGS = new Set(['tr', 'li', 'article', 'dt', 'dd']);
 const LONG_NAME = 160;
+const DEEPEST = 500; // as far as the stack reaches with some to spare
 
 class Walk {
   constructor(limits) {
@@ -65,6 +66,26 @@ class Walk {
     this.hovers = hoverTriggers();
     this.ends = performance.now() + limits.milliseconds;
     this.full = false;
+    this.deeper = []; // what is nested deeper, and where it belongs
+  }
+
+  // Everything from the body on, also what is nested deeper than the stack reaches.
+  all(body) {
+    this.element(body, this.start(), null);
+    for (const [place, el, around] of this.deeper) {
+      const above = this.items,
+        at = above.indexOf(place);
+      this.items = [];
+      if (at >= 0) this.element(el, { ...around, depth: 0 }, null);
+      this.items = [...above.slice(0, at), ...this.items, ...above.slice(at)];
+    }
+  }
+
+  later(el, around) {
+    const place = ['b'];
+    this.deeper.push([place, el, around]);
+    this.items.push(place);
+    this.listed++; // so that what is around it stays around it
   }
 
   // What a visit knows of the elements around it.
@@ -86,8 +107,9 @@ class Walk {
     const repeated = this.repeated(nodes);
     for (const node of nodes) {
       if (this.full) return;
-      if (node.nodeType === 3) this.text(node, around);
-      else if (node.nodeType === 1) this.element(node, around, repeated);
+      const kind = nodeTypeOf(node);
+      if (kind === 3) this.text(node, around);
+      else if (kind === 1) this.element(node, around, repeated);
     }
   }
 
@@ -96,7 +118,7 @@ class Walk {
     if (nodes.length < 3) return null;
     const counts = new Map();
     for (const node of nodes) {
-      if (node.nodeType !== 1) continue;
+      if (nodeTypeOf(node) !== 1) continue;
       const make = node.localName + '.' + (attr(node, 'class') || '').split(' ')[0];
       counts.set(make, (counts.get(make) || 0) + 1);
     }
@@ -114,13 +136,13 @@ class Walk {
       return false;
     return (
       repeated.get(el.localName + '.' + (attr(el, 'class') || '').split(' ')[0]) > 2 &&
-      el.firstElementChild !== null
+      (el.firstElementChild || rootOf(el)?.firstElementChild)
     );
   }
 
   text(node, around) {
     const words = node.data;
-    if (around.silent || around.unseen || (!around.onTop && !this.uncovered(node.parentElement))) return;
+    if (around.silent || around.unseen || (!around.onTop && !this.uncovered(parentOf(node)))) return;
     if (!words || (words.length < 50 && !words.trim())) {
       if (words) this.items.push(['t', ' ']);
       return;
@@ -135,14 +157,14 @@ class Walk {
     if (SKIPPED.has(tag)) return;
     if (tag === 'area') return; // listed with its picture
     if (tag === 'br') return void this.items.push(['b']);
+    if (around.depth > DEEPEST) return this.later(el, around);
     this.visited++;
     if (this.visited % 256 === 0 && this.overdue()) return;
-    if (around.depth > 500) return;
-    const shown = el.checkVisibility();
+    const shown = visibleIn(el);
     const style = getComputedStyle(el);
     if (!shown && style.display !== 'contents') return;
     if (/^inset\((50|100)%/.test(style.clipPath)) return;
-    if (el.inert || (style.opacity === '0' && !(FIELDS.has(tag) || tag === 'label'))) return;
+    if ((el instanceof HTMLElement && inertOf(el)) || (style.opacity === '0' && !(FIELDS.has(tag) || tag === 'label'))) return;
     if (style.display === 'contents') return this.children(el, { ...around, depth: around.depth + 1 });
     const box = boxOf(el);
     const inner = this.inside(el, style, box, around);
@@ -154,7 +176,7 @@ class Walk {
       performance.now() > this.ends ||
       this.listed >= this.limits.elements ||
       this.texts >= this.limits.characters;
-    if (this.full) this.rest = document.getElementsByTagName('*').length - this.visited;
+    if (this.full) this.rest = document.querySelectorAll('*').length - this.visited;
     return this.full;
   }
 
@@ -265,7 +287,7 @@ class Walk {
   }
 
   uncovered(el) {
-    const box = el.getBoundingClientRect();
+    const box = rectOf(el);
     const x = (Math.max(box.left, 0) + Math.min(box.right, innerWidth)) / 2;
     const y = (Math.max(box.top, 0) + Math.min(box.bottom, innerHeight)) / 2;
     return inViewport(box) && holds(el, elementAt(x, y));
