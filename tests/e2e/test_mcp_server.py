@@ -424,6 +424,8 @@ async def test_an_agents_question_waits_where_nobody_can_be_asked(
         assert words(done) == "It is red."
         unknown = await session.call_tool("run_task", {"task": "x", "thread": "mcp-task-nope"})
         assert unknown.is_error
+        with pytest.raises(MCPError, match=r"Did you mean run_task\?.* send_money, run_task\."):
+            await session.call_tool("run_tasks", {})
 
 
 async def test_a_cancelled_task_stops_its_tools(
