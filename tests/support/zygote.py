@@ -38,6 +38,7 @@ PRELOADED = (
     "openmanus_graph.graphs.mcp",
     "openmanus_graph.graphs.swe",
     "openmanus_graph.mcp.offer",
+    "openmanus_graph.mcp_server.server",
     "openmanus_graph.nodes.approve_plan",
     "openmanus_graph.nodes.create_plan",
     "openmanus_graph.nodes.finalize",
