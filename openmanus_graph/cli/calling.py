@@ -1,10 +1,10 @@
 """One tool call without a graph, through the same seam as every other."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from langchain_core.messages import ToolMessage
-from langchain_core.tools import BaseTool
 
 from openmanus_graph.cli.lines import Lines
 from openmanus_graph.cli.views import TerminalView
@@ -23,11 +23,11 @@ from openmanus_graph.tools.toolset import Toolset
 
 
 async def call_once(
-    name: str, args: Mapping[str, Any], tools: Sequence[BaseTool], session: Session
+    name: str, args: Mapping[str, Any], tools: Sequence[ServerTool], session: Session
 ) -> ToolMessage:
     """Call a tool, by its server's name for it or by ours, and return the message."""
-    known = {tool.name: tool for tool in tools}
-    own = {tool.announced.name: tool.name for tool in tools if isinstance(tool, ServerTool)}
+    known = {tool.name: _for_a_person(tool) for tool in tools}
+    own = {tool.announced.name: tool.name for tool in tools}
     view = TerminalView()
     call = PlannedCall(
         id="call", name=own.get(name, name), args=dict(args), occurrence=0, problem=None
@@ -50,6 +50,11 @@ async def call_once(
         book=PlanBook(no_plans()),
     )
     return await run_call(call, scope)
+
+
+def _for_a_person(tool: ServerTool) -> ServerTool:
+    """Return the tool without the label that tells models whose words they read."""
+    return tool.model_copy(update={"traits": replace(tool.traits, untrusted=False)})
 
 
 class _Asked(Questions):

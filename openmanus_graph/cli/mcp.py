@@ -136,7 +136,7 @@ def _row(one: Any, found: "Offer", seconds: float) -> dict[str, Any]:
     return {
         "server": server.name,
         "ok": one.state == "up",
-        "transport": server.transport or ("stdio" if server.command else "http"),
+        "transport": one.transport,
         "info": one.info,
         "error": "" if one.state == "up" else one.why,
         "seconds": seconds,

@@ -64,7 +64,9 @@ def configured_servers(
                     f"variable {unset} is not set."
                 )
             except ConfigError as error:
-                raise ConfigError(f"{layer.path}: {error}") from error
+                unknown = ", ".join(section.model_extra or ())
+                hint = f" Not known here: {unknown}." if unknown else ""
+                raise ConfigError(f"{layer.path}: {error}{hint}") from error
     return found, problems
 
 
@@ -79,8 +81,8 @@ def check_servers(servers: Sequence[MCPServer]) -> None:
             raise ConfigError("An MCP server has no name.")
         if (server.command is None) == (server.url is None):
             raise ConfigError(
-                f"The MCP server {server.name!r} needs either a command or a url, not "
-                f"{'both' if server.command else 'neither'}."
+                f"The MCP server {server.name!r} needs either a command or a url"
+                f"{', not both' if server.command else ''}."
             )
         if (server.transport == "stdio") != (server.command is not None) and server.transport:
             raise ConfigError(

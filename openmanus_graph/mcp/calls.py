@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from openmanus_graph.errors import ToolError
 from openmanus_graph.mcp.connection import Connection
-from openmanus_graph.mcp.failures import is_loss
+from openmanus_graph.mcp.failures import ENDED, UNSURE, is_loss
 from openmanus_graph.mcp.open_call import Event, OpenCall
 from openmanus_graph.mcp.results import links_of
 from openmanus_graph.schemas import validation_problems
@@ -37,8 +37,8 @@ class Calls:
     """To be called when the server may have other tools."""
     up_to_date: Callable[[], Awaitable[None]]
     """Waits for the newest list of tools."""
-    lost: Callable[[], None]
-    """To be called when the server turns out to have died."""
+    lost: Callable[[str], None]
+    """To be called with what happened when the server turns out to have to be started again."""
     _open: dict[OpenCall, "asyncio.Task[Any]"] = field(
         default_factory=lambda: dict[OpenCall, "asyncio.Task[Any]"]()
     )
@@ -118,19 +118,23 @@ class Calls:
         return found
 
     def _failed(self, tool: str, error: MCPError, connection: Connection) -> ToolError:
-        client = connection.faults.client
-        if is_loss(error) or (client is not None and client.fault is not None):
-            connection.ended.set()
-            return self._died()
+        faults = connection.faults
         if error.code in (types.METHOD_NOT_FOUND, types.INVALID_PARAMS):
             self.stale()  # perhaps it has other tools now
+        elif refusal := faults.refusal(error):
+            if refusal.over:
+                connection.ended.set()
+                self.lost(refusal.over)
+            return ToolError(f"{tool} failed: {self.server} {refusal.text}")
+        elif is_loss(error) or (faults.client is not None and faults.client.fault is not None):
+            connection.ended.set()
+            return self._died()
         return ToolError(
             f"{tool} failed: {self.server} answered with an error: {str(error).rstrip('.')}."
         )
 
     def _died(self) -> ToolError:
-        self.lost()
+        self.lost(ENDED)
         return ToolError(
-            f"{self.server} ended, or its connection was lost, while the call ran. The call may "
-            "have taken effect in part or in full: look before you repeat it."
+            f"{self.server} ended, or its connection was lost, while the call ran. {UNSURE}"
         )

@@ -48,6 +48,7 @@ class Connection:
     """A server that has introduced itself."""
 
     session: ClientSession
+    transport: str
     faults: Faults
     incoming: "_Watched"
 
@@ -145,7 +146,7 @@ async def connected(
     Raises:
         ServerError: It cannot be used, and why.
     """
-    kinds = [server.transport] if server.transport else _kinds(server)
+    kinds = transports(server)
     for kind in kinds:
         try:
             async with _connected(server, kind, callbacks, faults) as connection:
@@ -156,8 +157,10 @@ async def connected(
                 raise
 
 
-def _kinds(server: MCPServer) -> list[str]:
-    """Return the transports to try."""
+def transports(server: MCPServer) -> list[str]:
+    """Return the transports to try, the likeliest first."""
+    if server.transport is not None:
+        return [server.transport]
     if server.command is not None:
         return ["stdio"]
     return ["sse", "http"] if (server.url or "").rstrip("/").endswith("/sse") else ["http", "sse"]
@@ -182,7 +185,7 @@ async def _connected(
             session = _session(incoming, write, callbacks, faults)
             await _shake_hands(await stack.enter_async_context(session), incoming.ended)
             used = True
-            yield Connection(session, faults, incoming)
+            yield Connection(session, kind, faults, incoming)
     except BaseException as error:
         # The SDK's task groups wrap what happens while a connection is made, and while it ends.
         if used or isinstance(error, asyncio.CancelledError | GeneratorExit):

@@ -7,7 +7,7 @@ from typing import Any, Literal, cast
 
 from openmanus_graph.interrupts import Decision, read_decision, read_text
 from openmanus_graph.mcp.announced import plain_line
-from openmanus_graph.mcp.schemas import for_checking
+from openmanus_graph.mcp.schemas import for_checking, is_schema
 from openmanus_graph.schemas import schema_problems
 
 _DECLINE = {"decline", "reject", "no thanks"}
@@ -76,7 +76,7 @@ def read_answer(params: Any, value: Any) -> Answer | str:
 def _content(
     schema: dict[str, Any], value: Any, decision: Decision | None, word: str
 ) -> dict[str, Any] | None:
-    properties: dict[str, Any] = schema.get("properties") or {}
+    properties = _properties(schema)
     if isinstance(value, Mapping) and set(cast("Mapping[str, Any]", value)) <= set(properties):
         return dict(cast("Mapping[str, Any]", value))
     try:
@@ -110,25 +110,35 @@ def _typed(field: Mapping[str, Any], word: str) -> Any:
 
 def _described(schema: Mapping[str, Any]) -> Iterator[str]:
     required = schema.get("required") or ()
-    properties: Mapping[str, Any] = schema.get("properties") or {}
-    for name, field in properties.items():
-        choices = field.get("enum") or [
-            one.get("const") for one in field.get("oneOf") or field.get("anyOf") or ()
-        ]
+    for name, field in _properties(schema).items():
+        several = field.get("type") == "array"
+        choices = _choices(field.get("items") or {} if several else field)
+        of = "some" if several else "one"
         facts = [
-            str(field.get("type", "value")),
+            str(field.get("format") or field.get("type", "value")),
             *(["required"] if name in required else []),
-            *([f"one of {', '.join(map(str, choices))}"] if choices else []),
+            *([f"{of} of {', '.join(map(str, choices))}"] if choices else []),
             *([f"default {field['default']}"] if "default" in field else []),
         ]
         about = plain_line(str(field.get("description") or field.get("title") or ""), 300)
         yield f"- {name} ({', '.join(facts)})" + (f": {about}" if about else "")
 
 
+def _choices(field: Mapping[str, Any]) -> list[Any]:
+    titled: list[Any] = field.get("oneOf") or field.get("anyOf") or []
+    return field.get("enum") or [one.get("const") for one in titled]
+
+
 def _defaults(properties: Mapping[str, Any]) -> dict[str, Any]:
     return {name: field["default"] for name, field in properties.items() if "default" in field}
 
 
+def _properties(schema: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    found: dict[str, Any] = schema.get("properties") or {}
+    return {name: field if isinstance(field, dict) else {} for name, field in found.items()}
+
+
 def _schema(params: Any) -> dict[str, Any]:
+    """Return the form that a server wants filled in; one that is no schema counts as empty."""
     found: Any = getattr(params, "requested_schema", None)
-    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+    return cast("dict[str, Any]", found) if is_schema(found) else {}

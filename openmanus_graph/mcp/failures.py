@@ -23,7 +23,13 @@ _STATUS_HINTS = {
 }
 LINES = 12
 _LASTING = frozenset({401, 403, 404, 405})
+_NO_SESSION = frozenset({400, 404})
+"""What servers answer to a session that they do not know."""
+ENDED = "ended unexpectedly"
+UNSURE = "The call may have taken effect in part or in full: look before you repeat it."
 _LOST = ("Connection closed", "SSE stream", "Session terminated")
+_STAND_INS = (*_LOST, "Server returned an error response")
+"""What the SDK says where the server said nothing."""
 
 
 class ServerError(Exception):
@@ -35,6 +41,15 @@ class ServerError(Exception):
         """Trying again is in vain."""
         self.status = status
         """Of HTTP."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A call that HTTP itself refused; the text goes on after the server's name."""
+
+    text: str
+    over: str = ""
+    """Why the server has to be connected to again, if it has."""
 
 
 @dataclass(eq=False)
@@ -60,6 +75,23 @@ class Faults:
         if command is not None:
             return ServerError(redact(self._of_process(error)), lasting=False)
         return self._of_address(error)
+
+    def refusal(self, error: MCPError) -> Refusal | None:
+        """Say why HTTP refused a call; None if it did not. The error is what the SDK made of it."""
+        fault = None if self.client is None else self.client.fault
+        if not isinstance(fault, httpx2.Response):
+            return None
+        status, words = fault.status_code, str(error).rstrip(".")
+        said = "" if words.startswith(_STAND_INS) else f" ({redact(words)})"
+        text = f"answered {status} {fault.reason_phrase}{said}."
+        if status >= 500:
+            return Refusal(f"{text} {UNSURE}")
+        if status in _NO_SESSION:
+            again = "Nothing was done. A new session is begun: call again."
+            return Refusal(f"{text} {again}", "has forgotten the session")
+        hint = _STATUS_HINTS.get(status, "Try again later.")
+        over = "does not take its key any more" if status in _LASTING else ""
+        return Refusal(f"{text} Nothing was done. {hint}", over)
 
     def hints(self) -> str:
         """Add what the server itself said."""

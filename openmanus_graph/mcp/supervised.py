@@ -17,8 +17,8 @@ from openmanus_graph.browser.engine import Engine
 from openmanus_graph.errors import ToolError
 from openmanus_graph.mcp.announced import Announced, announced, difference, in_known_order
 from openmanus_graph.mcp.calls import Calls
-from openmanus_graph.mcp.connection import Callbacks, Connection, connected
-from openmanus_graph.mcp.failures import Faults, ServerError
+from openmanus_graph.mcp.connection import Callbacks, Connection, connected, transports
+from openmanus_graph.mcp.failures import ENDED, Faults, ServerError
 from openmanus_graph.mcp.open_call import Event, OpenCall
 from openmanus_graph.state.mcp_server import MCPServer
 
@@ -56,6 +56,7 @@ class Supervised:
         self.server = server
         self.state: State = "starting"
         self.tools: tuple[Announced, ...] = ()
+        self.transport = transports(server)[0]
         self.info = ""
         """What it calls itself, and the version of the protocol."""
         self.why = ""
@@ -136,7 +137,7 @@ class Supervised:
             began = asyncio.get_running_loop().time()
             try:
                 await self._once()
-                error = ServerError("ended unexpectedly", lasting=False)
+                error = ServerError(ENDED, lasting=False)
             except ServerError as caught:
                 error = caught
             if asyncio.get_running_loop().time() - began > STEADY_S:
@@ -151,7 +152,7 @@ class Supervised:
             if first:
                 self._tell(f"{self._name} {self.why.rstrip('.')}. It is tried again.")
             elif self.state == "up":
-                self._mourn()
+                self._mourn(ENDED)
             self._remembers = False
             self._listed.set()
             self._set("down")
@@ -186,6 +187,7 @@ class Supervised:
         name = f"{info.name} {info.version}".strip() if info is not None else "unnamed"
         self.info = f"{name}, protocol {connection.session.protocol_version}"
         self._connection, self.why, self._mourned = connection, "", False
+        self.transport = connection.transport
         if self._tried.is_set():
             self._tell(f"{self._name} is there again.", "info")
         self._set("up")
@@ -250,13 +252,12 @@ class Supervised:
             await self.turned()
         return self._connection
 
-    def _mourn(self) -> None:
+    def _mourn(self, why: str) -> None:
         """Tell that the server is gone, once."""
         if not self._mourned:
             self._mourned = True
             self._tell(
-                f"{self._name} ended unexpectedly. It is started again; what it kept in memory "
-                "may be lost."
+                f"{self._name} {why}. It is started again; what it kept in memory may be lost."
             )
 
     def _stale(self) -> None:

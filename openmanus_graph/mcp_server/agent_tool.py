@@ -158,9 +158,8 @@ _OUTPUT: dict[str, Any] = {
             "type": "string",
             "enum": ["finished", "failed", "stopped", "waiting", "cancelled"],
         },
-        "stop_reason": {"type": ["string", "null"]},
+        "stop_reason": {"anyOf": [{"type": "string"}, {"type": "null"}]},
         "answer": {"type": "string"},
-        "structured": {},
         "usage": {"type": "object"},
         "artifacts": {
             "type": "array",

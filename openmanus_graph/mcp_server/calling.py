@@ -11,6 +11,7 @@ from typing_extensions import TypedDict
 
 from openmanus_graph.agent import Agent
 from openmanus_graph.limits import Progress
+from openmanus_graph.mcp_server.window import shows_window, with_window
 from openmanus_graph.registry import SessionKeeper, enter_session
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import PlannedCall
@@ -50,7 +51,10 @@ def build_call_graph(agent: Agent) -> Any:
         )
         questions: Questions = get_config().get("configurable", {})[QUESTIONS_KEY]
         scope = replace(scope, questions=questions)
-        result = await run_call(state["call"], scope)
+        call = state["call"]
+        result = await run_call(call, scope)
+        if shows_window(call):
+            result = await with_window(result, session)
         return {"result": result, "plans": scope.book.plans}
 
     builder = StateGraph(CallState, context_schema=Context)

@@ -24,7 +24,7 @@ from openmanus_graph.mcp_server.results import call_result, contents, failure, l
 from openmanus_graph.prompts import manus_system_prompt
 from openmanus_graph.serving.readiness import ready_for_runs, ready_for_tools
 from openmanus_graph.state.context import Context
-from openmanus_graph.tools.toolset import Toolset
+from openmanus_graph.tools.toolset import Toolset, no_such_tool
 
 INSTRUCTIONS = (
     "Tools that work in a folder of their own, the workspace: paths are relative to it. Python and "
@@ -138,10 +138,11 @@ class _Answers:
         return found
 
     def _find(self, name: str) -> BaseTool:
-        try:
-            return self.toolset.find(name)
-        except ToolError as error:
-            raise MCPError(types.INVALID_PARAMS, str(error)) from error
+        known = self.toolset.tools
+        if name in known:
+            return known[name]
+        offered = [*known, *([] if self.agent is None else [agent_tool.NAME])]
+        raise MCPError(types.INVALID_PARAMS, no_such_tool(name, offered))
 
     async def _run(
         self, tool: BaseTool, args: dict[str, Any], client: Client, elicitation: Elicitation

@@ -41,13 +41,14 @@ def project(
 
     Args:
         messages: The conversation.
-        system: The system prompt.
+        system: The system prompt; providers refuse an empty one, hence none is sent.
         steering: What to add at the end of this request only.
         pictures: The pictures to send; None when the model does not see. Of those that tools made,
             only the newest are sent: each costs as much as a page of text.
     """
-    request: list[BaseMessage] = [SystemMessage(system), *_shown(messages, pictures)]
-    return request if steering is None else [*request, steering]
+    first = [SystemMessage(system)] if system else []
+    last = [] if steering is None else [steering]
+    return [*first, *_shown(messages, pictures), *last]
 
 
 class Projector:
@@ -83,8 +84,9 @@ class Projector:
         if self._system.content != system:
             self._system = SystemMessage(system)
         newest = _shown(messages[len(self._known) :], None)
+        first = [self._system] if system else []
         last = [] if steering is None else [steering]
-        return [self._system, *self._request, *newest, *last]
+        return [*first, *self._request, *newest, *last]
 
     def _learn(self, messages: Sequence[AnyMessage]) -> None:
         known = self._known

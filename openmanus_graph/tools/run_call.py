@@ -122,9 +122,7 @@ async def _observe(
     call: PlannedCall, key: EffectKey, traits: Traits, scope: CallScope
 ) -> Observation:
     """Run the tool and turn whatever happens into an observation of bearable length."""
-    left_s = None if scope.deadline is None else scope.deadline - time.monotonic()
-    own_s = max(traits.timeout_s, own_limit_s(call, scope))
-    limit_s = time_limit_s(call["args"], own_s, left_s)
+    limit_s = time_limit_s(call, traits, scope)
     clock = asyncio.timeout(limit_s)
     model = ToolModel(scope.session, scope.progress, scope.emit)
     try:
@@ -172,17 +170,16 @@ async def _shortened(
     return observation if text is observation.text else replace(observation, text=text)
 
 
-def own_limit_s(call: PlannedCall, scope: CallScope) -> float:
-    """Return the limit that a tool with a `timeout_s` argument keeps when the model names none."""
-    limited = call["name"] in scope.toolset.limited
-    return scope.session.settings.sandbox.timeout_s if limited else 0.0
-
-
-def time_limit_s(args: Mapping[str, Any], declared_s: float, remaining_s: float | None) -> float:
+def time_limit_s(call: PlannedCall, traits: Traits, scope: CallScope) -> float:
     """Return the seconds after which a call is cut off."""
-    own = args.get("timeout_s")
-    limit = (own if isinstance(own, int | float) else declared_s) + GRACE_S
-    return limit if remaining_s is None else max(0.1, min(limit, remaining_s))
+    limit_s = traits.timeout_s
+    if call["name"] in scope.toolset.limited:
+        named = call["args"].get("timeout_s")
+        kept_s = max(limit_s, scope.session.settings.sandbox.timeout_s)
+        limit_s = (named if isinstance(named, int | float) else kept_s) + GRACE_S
+    if scope.deadline is None:
+        return limit_s
+    return max(0.1, min(limit_s, scope.deadline - time.monotonic()))
 
 
 async def _invoke(

@@ -1,7 +1,7 @@
 """The tools that one run offers, with their schemas made ready."""
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, cast
 
 from langchain_core.tools import BaseTool
@@ -39,12 +39,6 @@ class Toolset:
             )
         self.tools = {name: tools[name] for name in (tools if selection is None else selection)}
         self.definitions = [_definition(tool) for tool in self.tools.values()]
-        self.limited = {
-            tool["function"]["name"]
-            for tool in self.definitions
-            if "timeout_s" in tool["function"].get("parameters", {}).get("properties", {})
-        }
-        """Tools that take a time limit and keep it themselves."""
         self.schemas: dict[str, dict[str, Any]] = {
             tool["function"]["name"]: tool["function"].get("parameters", {})
             for tool in self.definitions
@@ -53,6 +47,10 @@ class Toolset:
         own = {name: tool for name, tool in self.tools.items() if not _is_foreign(tool)}
         self.runner = ToolNode(list(own.values()), handle_tool_errors=False)
         self._schemas = {name: tool.tool_call_schema for name, tool in own.items()}
+        self.limited = {
+            name for name in own if "timeout_s" in self.schemas[name].get("properties", {})
+        }
+        """Tools that take a time limit and keep it themselves."""
         if any(isinstance(schema, dict) for schema in self._schemas.values()):
             schema_problems({}, None)  # loads the checker now: later it would stop the event loop
 
@@ -60,9 +58,7 @@ class Toolset:
         """Return a tool. ToolError, naming what exists, for a name the model made up."""
         if name in self.tools:
             return self.tools[name]
-        close = difflib.get_close_matches(name, self.tools, n=1)
-        meant = f" Did you mean {close[0]}?" if close else ""
-        raise ToolError(f"There is no tool {name!r}.{meant} There are: {', '.join(self.tools)}.")
+        raise ToolError(no_such_tool(name, self.tools))
 
     def with_defaults(self, name: str, args: Mapping[str, Any]) -> dict[str, Any]:
         """Return a call's arguments together with the defaults of those that were left out."""
@@ -120,6 +116,13 @@ def _problems_by_model(schema: type[BaseModel], args: Mapping[str, Any]) -> list
     except ValidationError as error:
         problems += validation_problems(error)
     return problems
+
+
+def no_such_tool(name: str, known: Collection[str]) -> str:
+    """Say to whoever made a name up what exists."""
+    close = difflib.get_close_matches(name, known, n=1)
+    meant = f" Did you mean {close[0]}?" if close else ""
+    return f"There is no tool {name!r}.{meant} There are: {', '.join(known)}."
 
 
 def run_tools(agent: Agent, session: Session, servers_tools: Sequence[BaseTool] = ()) -> Toolset:

@@ -33,7 +33,7 @@ async def visualization_preparation(  # noqa: D417  # the model never sees `runt
         code_type: visualization writes a list of {csvFilePath, chartTitle, ...}; insight writes
             a list of {chartPath, insights_id}.
     """
-    observation = await run_code(code, runtime, _LIMIT_S)
+    observation = await run_code(code, runtime, _LIMIT_S - 20)  # the rest is for what it printed
     if observation.failed:
         return observation
     workspace = session_of(runtime).workspace

@@ -10,6 +10,7 @@ from tests.support.crash import Ordeal
 from tests.support.openai_server import OpenAIServer
 from tests.support.page import Desk, chromium, served_page
 from tests.support.past import write_past
+from tests.support.servers import bring_money
 from tests.support.serving import Served
 from tests.support.zygote import Zygote
 
@@ -58,6 +59,23 @@ def cli(bare_cli: Cli, model: OpenAIServer) -> Cli:
     """The command, configured by the environment for the model server."""
     bare_cli.use(model.base_url)
     return bare_cli
+
+
+@pytest.fixture(scope="module")
+def llm() -> Iterator[OpenAIServer]:
+    """The model of a server that all tests of a module talk to; each adds what it plays."""
+    with OpenAIServer(strict=True) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def home(llm: OpenAIServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
+    """The command of such a server, whose tools include one with effects outside."""
+    cli = Cli(tmp_path_factory.mktemp("home") / "cli")
+    cli.use(llm.base_url)
+    bring_money(cli)
+    yield cli
+    cli.assert_no_key()
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from typing import Any
 
 import httpx
-import psutil
 import pytest
 from a2a.client import Client, ClientConfig, create_client
 from a2a.client.errors import A2AClientError
@@ -30,28 +29,12 @@ from a2a.utils.errors import A2AError, InvalidParamsError, TaskNotFoundError
 from tests.support.cli import Cli, until
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
-from tests.support.servers import Served, bring_money, gone, served
+from tests.support.servers import Served, gone, served, sleepers
 
 WAITS_S = 30.0
 COMPLETED, FAILED = TaskState.TASK_STATE_COMPLETED, TaskState.TASK_STATE_FAILED
 CANCELED, REJECTED = TaskState.TASK_STATE_CANCELED, TaskState.TASK_STATE_REJECTED
 WAITING, WORKING = TaskState.TASK_STATE_INPUT_REQUIRED, TaskState.TASK_STATE_WORKING
-
-
-@pytest.fixture(scope="module")
-def model() -> Iterator[OpenAIServer]:
-    """The agent's model; each test adds what it plays."""
-    with OpenAIServer(strict=True) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def home(model: OpenAIServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
-    cli = Cli(tmp_path_factory.mktemp("a2a") / "cli")
-    cli.use(model.base_url)
-    bring_money(cli)
-    yield cli
-    cli.assert_no_key()
 
 
 @pytest.fixture(scope="module")
@@ -118,11 +101,6 @@ def said(task: Task) -> str:
     return get_message_text(task.status.message)
 
 
-def sleepers(seconds: str) -> list[psutil.Process]:
-    found = psutil.process_iter(["cmdline"])
-    return [process for process in found if process.info["cmdline"] == ["sleep", seconds]]
-
-
 def test_the_card_says_who_this_is_and_strangers_are_kept_out(server: Served) -> None:
     card = httpx.get(f"{server.url}/.well-known/agent-card.json").json()
     assert card["name"] == "OpenManus manus"
@@ -143,10 +121,10 @@ def test_the_card_says_who_this_is_and_strangers_are_kept_out(server: Served) ->
 
 
 async def test_a_task_streams_and_hands_over_files(
-    server: Served, home: Cli, model: OpenAIServer
+    server: Served, home: Cli, llm: OpenAIServer
 ) -> None:
     look = "open('out.bin', 'wb').write(bytes([0, 255]) + open('in.csv', 'rb').read())"
-    model.add(
+    llm.add(
         Reply("I look at it.", calls=(Call("python_execute", {"code": look}),)),
         Reply("Done: one file."),
         Reply("You asked for a file."),
@@ -180,7 +158,7 @@ async def test_a_task_streams_and_hands_over_files(
         again = await peer.say("What did I ask for?", context=context)
         assert again.id != task
         assert said(again) == "You asked for a file."
-        assert "Copy it" in json.dumps(model.requests[-1].messages)
+        assert "Copy it" in json.dumps(llm.requests[-1].messages)
         with pytest.raises(A2AError):
             await peer.say("More", task=task)  # it is over
     assert f"a2a-{context}" in (await asyncio.to_thread(home.run, "threads")).stdout
@@ -214,8 +192,8 @@ async def test_a_question_waits_for_the_answer_even_over_a_restart(
             assert (done.status.state, said(done)) == (COMPLETED, "A small blue one.")
 
 
-async def test_a_risky_call_waits_for_approval(server: Served, model: OpenAIServer) -> None:
-    model.add(
+async def test_a_risky_call_waits_for_approval(server: Served, llm: OpenAIServer) -> None:
+    llm.add(
         Reply(calls=(Call("send_money", {"amount": 7}),)),
         Reply(calls=(Call("send_money", {"amount": 8}),)),
         Reply("Sent once."),
@@ -228,13 +206,13 @@ async def test_a_risky_call_waits_for_approval(server: Served, model: OpenAIServ
         assert 'send_money {"amount": 8}' in said(asked)
         done = await peer.say("reject", task=asked.id)
         assert said(done) == "Sent once."
-    results = [one["content"] for one in model.requests[-1].messages if one["role"] == "tool"]
+    results = [one["content"] for one in llm.requests[-1].messages if one["role"] == "tool"]
     assert results[0] == "sent 7"
     assert "did not allow" in results[1]
 
 
-async def test_a_cancelled_task_stops_its_tools(server: Served, model: OpenAIServer) -> None:
-    model.add(Reply(calls=(Call("bash", {"command": "sleep 5432"}),)), Reply("Here again."))
+async def test_a_cancelled_task_stops_its_tools(server: Served, llm: OpenAIServer) -> None:
+    llm.add(Reply(calls=(Call("bash", {"command": "sleep 5432"}),)), Reply("Here again."))
     async with peer_of(server) as peer:
         begun = await peer.begin("Sleep")
         task, context = begun.id, begun.context_id
@@ -252,16 +230,16 @@ async def test_a_cancelled_task_stops_its_tools(server: Served, model: OpenAISer
         after = await peer.say("Are you there?", context=context)
         assert said(after) == "Here again."
         # One that waits can be cancelled as well, and its question is forgotten.
-        model.add(Reply(calls=(Call("ask_human", {"inquire": "Why?"}),)), Reply("Never mind."))
+        llm.add(Reply(calls=(Call("ask_human", {"inquire": "Why?"}),)), Reply("Never mind."))
         asked = await peer.say("Ask", context=context)
         assert asked.status.state == WAITING
         await peer.client.cancel_task(CancelTaskRequest(id=asked.id))
         assert said(await peer.say("Forget it", context=context)) == "Never mind."
 
 
-async def test_failures_are_failures_and_limits_hold(server: Served, model: OpenAIServer) -> None:
+async def test_failures_are_failures_and_limits_hold(server: Served, llm: OpenAIServer) -> None:
     step = Reply(calls=(Call("bash", {"command": "date +%N"}),))
-    model.add(*[step] * 5, Reply(calls=(Call("terminate", {"status": "failure"}),)))
+    llm.add(*[step] * 5, Reply(calls=(Call("terminate", {"status": "failure"}),)))
     async with peer_of(server) as peer:
         stopped = await peer.say("Never end")
         assert stopped.status.state == FAILED
@@ -270,7 +248,7 @@ async def test_failures_are_failures_and_limits_hold(server: Served, model: Open
         given_up = await peer.say("Give up")
         assert given_up.status.state == FAILED
         assert given_up.metadata["stop_reason"] == "terminate"
-        model.add(Reply(status=401, error={"message": "bad key"}))
+        llm.add(Reply(status=401, error={"message": "bad key"}))
         refused = await peer.say("Ask without a key")
         assert refused.status.state == FAILED
         assert "key" in said(refused)
@@ -328,10 +306,8 @@ async def test_a_task_goes_on_when_a_killed_server_starts_again(
     assert "may have run in part" in json.dumps(model.requests[-1].messages)
 
 
-def test_a_client_of_the_protocol_before_is_served(server: Served, model: OpenAIServer) -> None:
-    model.add(
-        Reply(calls=(Call("ask_human", {"inquire": "Which colour?"}),)), Reply("It is green.")
-    )
+def test_a_client_of_the_protocol_before_is_served(server: Served, llm: OpenAIServer) -> None:
+    llm.add(Reply(calls=(Call("ask_human", {"inquire": "Which colour?"}),)), Reply("It is green."))
 
     def call(method: str, params: dict[str, Any]) -> Any:
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}

@@ -19,10 +19,10 @@ from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
-from tests.support.cli import OPENMANUS, Cli
+from tests.support.cli import OPENMANUS, Cli, until
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
-from tests.support.servers import Served, bring_money, gone, served
+from tests.support.servers import Served, bring_money, gone, served, sleepers
 
 WAITS_S = 30.0
 OFFERED = {
@@ -34,26 +34,9 @@ Answering = Callable[[types.ElicitRequestParams], types.ElicitResult]
 
 
 @pytest.fixture(scope="module")
-def model() -> Iterator[OpenAIServer]:
-    """The model of the agent; each test adds what it plays."""
-    with OpenAIServer(strict=True) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def home(model: OpenAIServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
-    """A command whose tools include one with effects outside."""
-    cli = Cli(tmp_path_factory.mktemp("mcp") / "cli")
-    cli.use(model.base_url)
-    cli.env["OPENMANUS_MCP_TOKEN"] = TOKEN
-    bring_money(cli)
-    yield cli
-    cli.assert_no_key()
-
-
-@pytest.fixture(scope="module")
 def server(home: Cli) -> Iterator[Served]:
     """One that listens, for all tests that leave it as it was."""
+    home.env["OPENMANUS_MCP_TOKEN"] = TOKEN
     tools = "bash,python_execute,read_file,send_money"
     args = ("mcp-server", "--transport", "http", "--tools", tools, "--agent", "manus")
     with served(home, *args, token=TOKEN) as server:
@@ -182,17 +165,12 @@ async def test_a_cancelled_call_stops_its_processes(server: Served) -> None:
             session.call_tool("bash", {"command": "sleep 4321"}, None, started)
         )
         await seen.wait()
-        await holds(lambda: bool(_sleepers("4321")))
+        await holds(lambda: bool(sleepers("4321")))
         call.cancel()  # which tells the server
         with pytest.raises(asyncio.CancelledError):
             await call
-        await holds(lambda: not _sleepers("4321"))
+        await holds(lambda: not sleepers("4321"))
         assert words(await session.call_tool("bash", {"command": "echo on"})).endswith("on")
-
-
-def _sleepers(seconds: str) -> list[psutil.Process]:
-    found = psutil.process_iter(["cmdline"])
-    return [process for process in found if process.info["cmdline"] == ["sleep", seconds]]
 
 
 @pytest.mark.parametrize("how", ["hangs up", "killed", "SIGTERM"])
@@ -221,7 +199,7 @@ def test_nothing_is_left_when_the_client_or_the_server_goes(bare_cli: Cli, how: 
     sleep = {"name": "bash", "arguments": {"command": "echo in; sleep 8765"}}
     _send(process, id=3, method="tools/call", params=sleep)
     family = psutil.Process(process.pid)
-    _until(lambda: bool(_sleepers("8765")))
+    until(lambda: bool(sleepers("8765")), WAITS_S)
     everything = [family, *family.children(recursive=True)]
     if how == "hangs up":
         process.stdin.close()
@@ -229,7 +207,7 @@ def test_nothing_is_left_when_the_client_or_the_server_goes(bare_cli: Cli, how: 
         process.send_signal(signal.SIGKILL if how == "killed" else signal.SIGTERM)
     code = process.wait(30)
     assert code == (-9 if how == "killed" else 0)
-    _until(lambda: gone(everything))
+    until(lambda: gone(everything), WAITS_S)
     process.stdout.close()
     if not process.stdin.closed:
         process.stdin.close()
@@ -243,12 +221,6 @@ def _send(process: "subprocess.Popen[bytes]", **fields: Any) -> None:
     assert process.stdin is not None
     process.stdin.write(json.dumps({"jsonrpc": "2.0", **fields}).encode() + b"\n")
     process.stdin.flush()
-
-
-def _until(true: Callable[[], bool]) -> None:
-    from tests.support.cli import until
-
-    until(true, WAITS_S)
 
 
 async def test_clients_on_http_have_sessions_of_their_own(server: Served) -> None:
@@ -338,6 +310,7 @@ WRONG = {
 }
 
 
+@pytest.mark.usefixtures("forked")
 def test_wrong_usage_is_told_at_once(bare_cli: Cli) -> None:
     done = bare_cli.run_all(*(["mcp-server", *args] for args, _ in WRONG.values()))
     for (case, (_, told)), result in zip(WRONG.items(), done, strict=True):
@@ -370,8 +343,8 @@ async def test_a_risky_call_is_put_to_the_person_behind_the_client(server: Serve
         assert "no elicitation" in words(refused)
 
 
-async def test_the_agent_is_a_tool(server: Served, model: OpenAIServer) -> None:
-    model.add(
+async def test_the_agent_is_a_tool(server: Served, llm: OpenAIServer) -> None:
+    llm.add(
         Reply(calls=(Call("bash", {"command": "echo 'a,b' > made.csv"}),)),
         Reply(calls=(Call("ask_human", {"inquire": "Which colour?"}),)),
         Reply("It is blue."),
@@ -404,13 +377,13 @@ async def test_the_agent_is_a_tool(server: Served, model: OpenAIServer) -> None:
             await session.read_resource("openmanus://mcp-task-0/made.csv")
     assert "Runs bash." in told
     assert any(text and text.startswith("Step 2 of at most 20") for text in told)
-    assert "blue" in model.requests[-1].messages[-1]["content"]
+    assert "blue" in llm.requests[-1].messages[-1]["content"]
 
 
 async def test_an_agents_question_waits_where_nobody_can_be_asked(
-    server: Served, model: OpenAIServer
+    server: Served, llm: OpenAIServer
 ) -> None:
-    model.add(Reply(calls=(Call("ask_human", {"inquire": "Which colour?"}),)), Reply("It is red."))
+    llm.add(Reply(calls=(Call("ask_human", {"inquire": "Which colour?"}),)), Reply("It is red."))
     async with on_http(server) as session:
         waits = await session.call_tool("run_task", {"task": "Paint it"})
         assert not waits.is_error
@@ -424,19 +397,21 @@ async def test_an_agents_question_waits_where_nobody_can_be_asked(
         assert words(done) == "It is red."
         unknown = await session.call_tool("run_task", {"task": "x", "thread": "mcp-task-nope"})
         assert unknown.is_error
+        with pytest.raises(MCPError, match=r"Did you mean run_task\?.* send_money, run_task\."):
+            await session.call_tool("run_tasks", {})
 
 
 async def test_a_cancelled_task_stops_its_tools(
-    server: Served, home: Cli, model: OpenAIServer
+    server: Served, home: Cli, llm: OpenAIServer
 ) -> None:
-    model.add(Reply(calls=(Call("bash", {"command": "sleep 6543"}),)))
+    llm.add(Reply(calls=(Call("bash", {"command": "sleep 6543"}),)))
     async with on_http(server) as session:
         call = asyncio.create_task(session.call_tool("run_task", {"task": "Sleep"}))
-        await holds(lambda: bool(_sleepers("6543")))
+        await holds(lambda: bool(sleepers("6543")))
         call.cancel()  # which tells the server
         with pytest.raises(asyncio.CancelledError):
             await call
-        await holds(lambda: not _sleepers("6543"))
+        await holds(lambda: not sleepers("6543"))
     listed = (await asyncio.to_thread(home.run, "threads", "--json")).stdout
     assert '"status": "cancelled"' in listed
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from openmanus_graph import MCPServer
+from tests.support.static_site import SiteHandler
 
 FOLDER = Path(__file__).parent
 RAW, SDK = str(FOLDER / "mcp_raw.py"), str(FOLDER / "mcp_sdk.py")
@@ -54,3 +55,37 @@ def file_of(*servers: MCPServer, **more: Any) -> str:
         entries[server.name] |= {"env": dict(server.env)} if server.env else {}
         entries[server.name] |= {} if server.approval is None else {"approval": server.approval}
     return json.dumps({"mcpServers": {**entries, **more}})
+
+
+class Refusing(SiteHandler):
+    """A server over HTTP whose tool `buy` is answered with the status that the call names."""
+
+    locked = False
+
+    def do_POST(self) -> None:
+        """Answer a message; once it has said 401, it says nothing else."""
+        message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        params = message.get("params") or {}
+        status = 401 if self.locked else params.get("arguments", {}).get("status", 200)
+        type(self).locked = status == 401
+        results: dict[str, Any] = {
+            "initialize": {
+                "protocolVersion": params.get("protocolVersion"),
+                "serverInfo": {"name": "refusing", "version": "1"},
+                "capabilities": {"tools": {}},
+            },
+            "tools/list": {"tools": [{"name": "buy", "inputSchema": {"type": "object"}}]},
+            "tools/call": {"content": [{"type": "text", "text": "bought"}]},
+        }
+        result = results.get(message["method"])
+        if status != 200:
+            self.send_json({"detail": "no"}, status)
+        elif result is None:
+            self.send_json(None, 202)
+        else:
+            answer = {"jsonrpc": "2.0", "id": message["id"], "result": result}
+            self.send_json(answer, **{"Mcp-Session-Id": "one"})
+
+    def do_GET(self) -> None:
+        """Have no stream of messages."""
+        self.send_json(None, 405)

@@ -106,6 +106,12 @@ def bring_money(cli: Cli) -> None:
     cli.env["PYTHONPATH"] = str(info.parent)
 
 
+def sleepers(seconds: str) -> list[psutil.Process]:
+    """Return the processes `sleep SECONDS`."""
+    found = psutil.process_iter(["cmdline"])
+    return [process for process in found if process.info["cmdline"] == ["sleep", seconds]]
+
+
 def gone(processes: list[psutil.Process]) -> bool:
     """Say whether none of these processes runs any more."""
     return not [process for process in processes if _runs(process)]

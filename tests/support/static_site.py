@@ -30,11 +30,12 @@ class SiteHandler(SimpleHTTPRequestHandler):
         else:
             super().do_GET()
 
-    def send_json(self, value: object) -> None:
+    def send_json(self, value: object, status: int = 200, **headers: str) -> None:
         """Answer with JSON."""
         body = json.dumps(value).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
+        self.send_response(status)
+        for name, text in {"Content-Type": "application/json", **headers}.items():
+            self.send_header(name, text)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)

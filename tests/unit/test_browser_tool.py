@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from blockbuster import blockbuster_ctx
+from langchain_core.messages import ToolMessage
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from openmanus_graph.browser import dialogs
@@ -16,7 +17,9 @@ from openmanus_graph.browser.declared import ACTIONS
 from openmanus_graph.browser.steering import state_for_request
 from openmanus_graph.browser.window import MAX_TABS
 from openmanus_graph.history import recently_called
+from openmanus_graph.mcp_server.window import shows_window, with_window
 from openmanus_graph.settings import BrowserSettings
+from openmanus_graph.state.manus import PlannedCall
 from openmanus_graph.tools.browser_use import addresses_of, browser_use, effect_of
 from openmanus_graph.tools.declaration import traits_of
 from tests.support.awkward_site import awkward_site
@@ -414,6 +417,13 @@ async def test_search_opens_the_first_result(
 async def test_state_for_the_request(use: Browsing, awkward: str) -> None:
     assert await state_for_request(use.session, picture=True) == ("", None)
     await use("go_to_url", url=f"{awkward}/form")
+    call = PlannedCall(
+        id="1", name="browser_use", args={"action": "get_state"}, occurrence=0, problem=None
+    )
+    assert shows_window(call)
+    seen = await with_window(ToolMessage("all", tool_call_id="1"), use.session)
+    (photo,) = seen.artifact["images"]
+    assert (use.session.workspace.root / photo).read_bytes().startswith(b"\xff\xd8")
     text, picture = await state_for_request(use.session, picture=True)
     assert "/form" in text
     assert picture is not None

@@ -112,9 +112,19 @@ def test_a_persons_words_become_a_servers_answer(params: Any, value: Any, expect
 def test_an_answer_that_does_not_fit_is_said_to_be_wrong() -> None:
     assert isinstance(read_answer(elicited(n={"type": "integer"}), "many"), str)
     assert isinstance(read_answer(elicited(a={}, b={}), "just text"), str)
-    text = question_text("s", "t", elicited(n={"enum": ["x", "y"]}), "a JSON object is needed")
+    form = elicited(
+        n={"enum": ["x", "y"]},
+        m={"type": "array", "items": {"anyOf": [{"const": "z"}]}},
+        e={"type": "string", "format": "email"},
+        anything=True,
+    )
+    text = question_text("s", "t", form, "a JSON object is needed")
     assert "That cannot be passed on" in text
-    assert "one of x, y" in text
+    for words in ("one of x, y", "some of z", "e (email, required)", "anything (value"):
+        assert words in text
+    odd = SimpleNamespace(message="Well?", requested_schema={"properties": "x"})
+    assert "Answer yes, or decline" in question_text("s", "t", odd, "")
+    assert read_answer(odd, "yes") == Answer("accept", {})
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def test_it_makes_the_same_requests_as_projecting_anew() -> None:
         for message in some_messages(number, chance):
             messages = [*messages, message]
             pictures: Pictures | None = {"a.png": "data:,a"} if chance.randrange(5) == 0 else None
-            steering, system = chance.choice(["", "hint"]), chance.choice(["s", "s", "other"])
+            steering, system = chance.choice(["", "hint"]), chance.choice(["s", "s", "other", ""])
             assert projector.pictured(messages) == pictured(messages)
             kept = projector.project(
                 messages, system=system, steering=steering_message(steering), pictures=pictures
@@ -51,6 +51,7 @@ def test_it_makes_the_same_requests_as_projecting_anew() -> None:
                 messages, system=system, steering=steering_message(steering), pictures=pictures
             )
             assert shown(kept) == shown(anew)
+            assert (kept[0].type == "system") is bool(system)
 
 
 def test_the_beginning_is_made_of_the_same_objects() -> None:
