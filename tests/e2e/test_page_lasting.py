@@ -17,6 +17,8 @@ from tests.support.openai_script import Call, Reply
 from tests.support.page import SCROLLED, Desk, Tab
 from tests.support.past import LONG, MANY_EVENTS
 
+PAGE = 50
+"""Threads that the list fetches at once."""
 MEMORY_BYTES = 200e6
 FRAME_S = 0.05
 """Of the page's own work; other programs of this machine may take the processor meanwhile."""
@@ -144,8 +146,20 @@ def test_a_thousand_threads_are_listed_as_far_as_one_scrolls(at: Desk, tab: Tab)
         tab.page.wait_for_timeout(50)
     expect(box.locator(".thread").first).to_be_visible()
     assert box.locator(".thread").count() < 60
+    box.evaluate("(it) => { it.scrollTop = 0; }")
+    before = _listed(tab)
+    at.model.add(Reply(text="New."))
+    tab.start("A task more.")
+    tab.until("Finished")
+    expect(box.get_by_text("A task more.")).to_be_visible()
+    assert (_listed(tab) - before) % PAGE == 1  # none is lost where the first page ends
     tab.page.get_by_label("Search threads").fill("task 77")
     expect(box.get_by_text("Old task 77", exact=True)).to_be_visible()
+
+
+def _listed(tab: Tab) -> int:
+    rows = tab.page.get_by_role("list", name="Threads").get_by_role("listitem")
+    return int(rows.first.get_attribute("aria-setsize") or 0)
 
 
 def test_ten_thousand_events_stay_smooth_and_small(at: Desk, tab: Tab) -> None:
