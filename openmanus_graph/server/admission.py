@@ -59,6 +59,12 @@ async def admit(thread: str | None, run: dict[str, Any]) -> None:
         await _check_answer(kept, known, command["resume"])
 
 
+async def admit_deletion(thread: str) -> None:
+    """Refuse to delete what a run works on: it would go on where nobody sees or stops it."""
+    if store().journal.is_running(thread) or await store().is_held_elsewhere(thread):
+        raise Refused(409, "A run works on this thread. Stop it first.")
+
+
 def _check_context(context: Mapping[str, Any], thread: str) -> None:
     names = {field.name for field in fields(Context)}
     try:
