@@ -39,8 +39,8 @@ async def admit(thread: str | None, run: dict[str, Any]) -> None:
     Raises:
         Refused: The thread is another process's, or the answered question is not open.
     """
-    if not run.get("temporary"):
-        run["durability"] = "sync"  # else a crash takes the thread along
+    # Else a crash takes the thread along. A run without one keeps nothing.
+    run["durability"] = None if run.get("temporary") else "sync"
     config: dict[str, Any] = run.setdefault("config", {})
     config.setdefault("recursion_limit", RECURSION_LIMIT)
     _name_messages(run.get("input"))
