@@ -17,6 +17,7 @@ from tests.support.openai_script import Call, Reply
 from tests.support.page import SCROLLED, Desk, Tab
 from tests.support.past import LONG, MANY_EVENTS
 
+FILES = re.compile("/api/threads/[^/]+/files$")
 PAGE = 50
 """Threads that the list fetches at once."""
 MEMORY_BYTES = 200e6
@@ -91,6 +92,7 @@ def test_the_server_dies_and_comes_back(at: Desk, tab: Tab) -> None:
         Reply(text="I work.", calls=(Call("bash", {"command": "sleep 60"}),)),
         Reply(text="It may have slept."),
     )
+    tab.page.route(FILES, lambda route: route.abort())  # as if it had died before it told them
     tab.start("Sleep long.")
     expect(tab.page.locator(".call.running")).to_be_visible()
     at.served.stop(signal.SIGKILL)
@@ -99,8 +101,11 @@ def test_the_server_dies_and_comes_back(at: Desk, tab: Tab) -> None:
     tab.page.get_by_label("Correction for the running agent").fill("Are you there?")
     tab.page.keyboard.press("Enter")
     expect(tab.page.get_by_role("alert").filter(has_text="does not answer").first).to_be_visible()
+    expect(tab.page.locator(".panel")).to_contain_text("does not answer")
+    tab.page.unroute(FILES)
     at.served.start()
     expect(banner).to_be_hidden()
+    expect(tab.page.locator(".panel")).to_contain_text("No files yet")
     tab.until("Cut off")
     tab.sees("I work.")
     tab.page.get_by_role("button", name="Resume").click()
