@@ -39,8 +39,10 @@ async def admit(thread: str | None, run: dict[str, Any]) -> None:
     Raises:
         Refused: The thread is another process's, or the answered question is not open.
     """
-    # Else a crash takes the thread along. A run without one keeps nothing.
-    run["durability"] = None if run.get("temporary") else "sync"
+    if run.get("temporary"):  # nothing is kept of it: LangGraph warns of any wish to
+        run["durability"] = run["checkpoint_during"] = None
+    else:
+        run["durability"] = "sync"  # else a crash takes the thread along
     config: dict[str, Any] = run.setdefault("config", {})
     config.setdefault("recursion_limit", RECURSION_LIMIT)
     _name_messages(run.get("input"))
