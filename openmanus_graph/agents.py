@@ -107,21 +107,29 @@ def check_agent(name: str | None) -> None:
 
 
 def build_agent(name: str, **arguments: Any) -> Any:
-    """Build an agent's graph. ConfigError names the agents that exist."""
+    """Build an agent's graph. ConfigError: there is none, or what others bring cannot be built."""
     check_agent(name)
     _building.append(name)
     try:
-        graph = _builder(name)(**arguments)
+        return _builder(name)(**arguments) if is_ours(name) else _brought(name, arguments)
     finally:
         _building.remove(name)
-    return graph if is_ours(name) else _contained(graph)
 
 
-def _contained(graph: Any) -> Any:
+def _brought(name: str, arguments: dict[str, Any]) -> Any:
     from langgraph.pregel import Pregel
+    from langgraph.pregel.protocol import PregelProtocol
 
     from openmanus_graph.exits import contained_graph
 
+    builder = _builder(name)
+    try:
+        graph = builder(**arguments)
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}"
+        raise ConfigError(f"The agent {name!r} cannot be built. {why}") from error
+    if not isinstance(graph, PregelProtocol):
+        raise ConfigError(f"The agent {name!r} is no compiled graph, but {graph!r}.")
     return contained_graph(graph) if isinstance(graph, Pregel) else graph  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
 
 

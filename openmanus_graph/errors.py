@@ -12,5 +12,8 @@ class OwnWordsError(ToolError):
     """
 
 
-class ConfigError(Exception):
-    """What the developer or the command's user has to change, and to what."""
+class ConfigError(ValueError):
+    """What the developer or the command's user has to change, and to what.
+
+    A `ValueError`: LangGraph's API tells its clients the words of such errors, of others none.
+    """

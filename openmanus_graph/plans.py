@@ -86,17 +86,22 @@ def _repeated(names: Sequence[str]) -> list[str]:
 
 def _executor(row: Mapping[str, Any], executors: Sequence[str]) -> str:
     """Name who does a step: its own field, a `[TAG]` in its text, or the first of all."""
-    by_name = {name.lower(): name for name in executors}
+    by_name = {_plain(name): name for name in executors}
     text = str(row.get("text") or "")
     if wanted := str(row.get("executor") or ""):
-        return by_name.get(wanted.lower(), wanted)
+        return wanted if wanted in executors else by_name.get(_plain(wanted), wanted)
     for tag in _TAG.findall(text):
-        if tag.lower() in by_name:
-            return by_name[tag.lower()]
+        if _plain(tag) in by_name:
+            return tag if tag in executors else by_name[_plain(tag)]
     leading = _LEADING_TAG.match(text)
     if leading and executors:
         return leading[1].lower()  # nobody's name, which is told
     return executors[0] if executors else ""
+
+
+def _plain(name: str) -> str:
+    """Return a name as people and models vary it: `[DATA-ANALYSIS]` is `data_analysis`."""
+    return name.lower().replace("-", "_")
 
 
 def _known_ids(needs: Any, ids: Sequence[str], taken: Collection[str]) -> list[str]:

@@ -128,7 +128,7 @@ async def open_session(thread: str) -> AsyncGenerator[None]:
         yield
     finally:
         entry.owners -= 1
-        await asyncio.shield(asyncio.to_thread(_close, thread))
+        await asyncio.shield(asyncio.to_thread(close_session, thread))
 
 
 class SessionKeeper(AsyncCallbackHandler):
@@ -211,11 +211,11 @@ async def _leave(run_id: uuid.UUID, error: BaseException | None) -> None:
         return  # a lane ends with the run around it
     if entry.lasting and not isinstance(error, asyncio.CancelledError):
         # A timer of its own: the event loop may end before the thread is taken up again.
-        entry.idle = threading.Timer(IDLE_S, _close, (key,))
+        entry.idle = threading.Timer(IDLE_S, close_session, (key,))
         entry.idle.daemon = True
         entry.idle.start()
     else:
-        await asyncio.shield(asyncio.to_thread(_close, key))
+        await asyncio.shield(asyncio.to_thread(close_session, key))
 
 
 def _place_of(config: RunnableConfig) -> _Place:
@@ -255,7 +255,8 @@ def _lane_key(key: str, lane: str) -> str:
     return f"{key}{LANE_SEPARATOR}{lane}"
 
 
-def _close(key: str) -> None:
+def close_session(key: str) -> None:
+    """Close what a thread holds, unless somebody owns or uses it. Blocks."""
     with _lock:
         entry = _entries.get(key)
         if entry is None or entry.runs or entry.owners:
@@ -272,7 +273,7 @@ def _close(key: str) -> None:
 def close_unused() -> bool:
     """Close the sessions that nobody owns or uses; False when others are left. Blocks."""
     for key in [key for key in list(_entries) if "\0" not in key]:  # lanes go with their runs
-        _close(key)
+        close_session(key)
     return not _entries
 
 

@@ -26,7 +26,7 @@ from openmanus_graph.errors import OwnWordsError
 if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext, Playwright, StorageState
 
-IDLE_S = 20.0
+IDLE_S = 2.0
 """How long a browser without users is kept."""
 CLOSE_S = 10.0
 LOGINS_S = 5.0

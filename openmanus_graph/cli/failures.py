@@ -23,7 +23,7 @@ _DISK_ERRNOS = {
 _MAKE_ROOM = "Make room there, or bring the disk back."
 
 
-class RunError(Exception):
+class RunError(RuntimeError):  # whose words LangGraph's API tells, as `ConfigError`'s
     """The run cannot be done now; exit code 1."""
 
 

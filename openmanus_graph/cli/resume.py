@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from openmanus_graph.persistence.threads import Thread
 
 
-QUESTION_CHARS = 100
-
-
 @dataclass(frozen=True)
 class Reply:
     """What the person says to an open question."""
@@ -128,34 +125,22 @@ def _lost_message(state: "StateSnapshot", known: "Thread", *, cut_off: bool) -> 
 def _answered(state: "StateSnapshot", value: Any, reply: Reply) -> Any:
     from langgraph.types import Command
 
+    from openmanus_graph.cli.threads import questions_of
     from openmanus_graph.events import interrupt_event
 
     kinds = {waiting.id: interrupt_event(waiting)["kind"] for waiting in state.interrupts}
     open_ids, wanted = list(kinds), reply.interrupt
     if wanted is not None and wanted not in open_ids:
-        raise ConfigError(f"There is no question {wanted}. Open:{_listed(state)}")
+        raise ConfigError(f"There is no question {wanted}. Open:{questions_of(state)}")
     if value is None:
         return None  # asked again: on a terminal the person can answer then
     if reply.every:  # an approval answers no question
         meant = [name for name in open_ids if reply.answer or kinds[name] != "question"]
         return Command(resume=dict.fromkeys(meant, value)) if meant else None
     if wanted is None and len(open_ids) > 1:
-        raise ConfigError(
-            f"Several questions are open; choose one with --id, or --all of them:{_listed(state)}"
-        )
+        choose = "choose one with --id, or --all of them"
+        raise ConfigError(f"Several questions are open; {choose}:{questions_of(state)}")
     return Command(resume={wanted or open_ids[0]: value})
-
-
-def _listed(state: "StateSnapshot") -> str:
-    """Write the open questions, a line each."""
-    from openmanus_graph.cli.text import printable
-    from openmanus_graph.events import interrupt_event
-
-    asked = ((one.id, interrupt_event(one)["question"]) for one in state.interrupts)
-    lines = (
-        f"{name}  {printable(' '.join(text.split()))[:QUESTION_CHARS]}" for name, text in asked
-    )
-    return "".join(f"\n  {line}" for line in lines)
 
 
 async def standing_of(thread: str, agent: str) -> Standing:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import datetime
+import logging
 import signal
 import uuid
 from collections.abc import Callable, Mapping
@@ -16,7 +17,7 @@ from langgraph.errors import GraphDrained
 from langgraph.runtime import RunControl
 from langgraph.types import Command, Interrupt
 
-from openmanus_graph.agents import build_agent
+from openmanus_graph.agents import build_agent, is_ours
 from openmanus_graph.cli.bill import read_bill
 from openmanus_graph.cli.failures import ToldError, complaint_of, is_storage_fault
 from openmanus_graph.cli.lock import hold_thread
@@ -39,6 +40,7 @@ from openmanus_graph.state.context import Context
 EXIT_CODES = {"finished": 0, "failed": 1, "stopped": 3, "waiting": 4, "cancelled": 130}
 SIGTERM_EXIT = 143
 WRONG_USAGE_EXIT = 2
+log = logging.getLogger(__name__)
 
 
 class View(Protocol):
@@ -162,9 +164,12 @@ class _Driver:
             self._emit(**final)
             return final, WRONG_USAGE_EXIT
         except Exception as error:  # the last event is due all the same
-            complaint = complaint_of(error, openmanus_home())
+            complaint, brought = complaint_of(error, openmanus_home()), not is_ours(self.run.agent)
+            if brought:
+                complaint = f"The agent {self.run.agent} failed with {complaint} (more by --log)."
+                log.info("the agent %s failed", self.run.agent, exc_info=error)
             self._emit(**failed_event(complaint, {}))
-            if is_storage_fault(error):
+            if brought or is_storage_fault(error):
                 # Not recorded as failed: it is a run that was cut off, and can go on.
                 raise ToldError(complaint) from error
             raise

@@ -46,7 +46,7 @@ def serve(
     from openmanus_graph.server.token import server_token, token_file
 
     logging.getLogger("langgraph_api.cli").setLevel(logging.WARNING)  # no banner of another page
-    config, address = server_config(), f"{_written(host)}:{port}"
+    config, address = server_config(), own_address(host, port)
     told = (address, server_token(), str(token_file()))
     telling = threading.Thread(
         target=_tell_when_ready, args=told, kwargs={"open_page": open_page}, daemon=True
@@ -107,8 +107,10 @@ def _prepare_environment(host: str, log_level: str) -> None:
         os.environ[HOSTS_VARIABLE] = ",".join(named)
 
 
-def _written(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
+def own_address(host: str, port: int) -> str:
+    """Return where this machine reaches a server: by loopback if it listens everywhere."""
+    name = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
 
 
 def _tell_when_ready(address: str, token: str, kept_in: str, *, open_page: bool) -> None:

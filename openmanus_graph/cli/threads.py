@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from langchain_core.messages import BaseMessage, messages_to_dict
+from langgraph.types import StateSnapshot
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -20,6 +21,7 @@ from openmanus_graph.cli.text import printable
 from openmanus_graph.cli.transcript import transcript
 from openmanus_graph.config.resolve import openmanus_home
 from openmanus_graph.errors import ConfigError
+from openmanus_graph.events import interrupt_event
 from openmanus_graph.inbox import open_remarks
 from openmanus_graph.persistence.checkpoints import open_checkpointer
 from openmanus_graph.persistence.database import open_database
@@ -28,6 +30,7 @@ from openmanus_graph.persistence.threads import Thread, Threads
 from openmanus_graph.plan_view import plan_as_json
 
 SHOWN_TASK_CHARS = 60
+QUESTION_CHARS = 100
 PIPE_WIDTH = 1000
 
 
@@ -101,7 +104,7 @@ def delete_thread(thread: str) -> int:
 def show_thread(thread: str, *, as_json: bool) -> int:
     """Print what was said and done."""
     known = known_thread(thread)
-    values, runs = asyncio.run(_held(known))
+    values, runs, asked = asyncio.run(_held(known))
     if as_json:
         nothing: dict[str, Any] = {"messages": []}
         held = nothing | {name: _plain(value) for name, value in values.items()}
@@ -110,12 +113,15 @@ def show_thread(thread: str, *, as_json: bool) -> int:
         sys.stdout.write(json.dumps(held, ensure_ascii=False, default=str) + "\n")
         return 0
     sys.stdout.write(printable("\n".join(transcript(known, values, runs, cut=True)) + "\n"))
+    if asked:
+        answer = "--approve, --reject or --answer TEXT, with --id ID where it asks several"
+        sys.stdout.write(f"It waits for you:{asked}\nopenmanus resume {thread} {answer}\n")
     return 0
 
 
 def show_plan(thread: str) -> int:
     """Print a thread's plan as JSON that a person may edit and answer with."""
-    values, _ = asyncio.run(_held(known_thread(thread)))
+    values, *_ = asyncio.run(_held(known_thread(thread)))
     plan = plan_in(values)
     if plan is None:
         raise ConfigError(f"Thread {thread!r} has no plan. Make one with: openmanus plan TASK.")
@@ -126,7 +132,7 @@ def show_plan(thread: str) -> int:
 def export_thread(thread: str, output: str) -> int:
     """Write a thread as Markdown."""
     known = known_thread(thread)
-    values, runs = asyncio.run(_held(known))
+    values, runs, _ = asyncio.run(_held(known))
     text = printable("\n".join(transcript(known, values, runs, cut=False)) + "\n")
     if output == "-":
         sys.stdout.write(text)
@@ -138,13 +144,22 @@ def export_thread(thread: str, output: str) -> int:
     return 0
 
 
-async def _held(thread: Thread) -> tuple[dict[str, Any], Runs]:
-    """Return a thread's state, and the conversations of its plan's steps."""
+def questions_of(state: StateSnapshot) -> str:
+    """Write the open questions, a line each."""
+    asked = ((one.id, interrupt_event(one)["question"]) for one in state.interrupts)
+    return "".join(
+        f"\n  {name}  {printable(' '.join(text.split()))[:QUESTION_CHARS]}" for name, text in asked
+    )
+
+
+async def _held(thread: Thread) -> tuple[dict[str, Any], Runs, str]:
+    """Return a thread's state, the conversations of its plan's steps, and what it asks."""
     async with open_checkpointer(openmanus_home()) as checkpointer:
         graph = build_agent(thread.agent, checkpointer=checkpointer)
         state = await graph.aget_state({"configurable": {"thread_id": thread.id}})
         values = dict(state.values)
-        return values, await runs_of_steps(graph, checkpointer, thread.id, values)
+        runs = await runs_of_steps(graph, checkpointer, thread.id, values)
+        return values, runs, questions_of(state)
 
 
 def _plain(value: Any) -> Any:

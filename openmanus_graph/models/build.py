@@ -131,6 +131,8 @@ def _make(spec: ModelSpec, settings: ModelSettings, key: str | None) -> BaseChat
             if spec.provider.package is None:
                 return _openai_compatible(spec, settings, key)
             return _packaged(spec, settings, key)
+    except ConfigError:
+        raise
     except (ValidationError, TypeError, ValueError, ImportError) as error:
         # ImportError: a SOCKS proxy needs a package of its own. Pydantic's own text would repeat
         # the input, keys included.

@@ -76,10 +76,10 @@ def _client() -> httpx2.AsyncClient:
     try:
         # An engine on this machine is not behind the company's proxy.
         return httpx2.AsyncClient(verify=tls_context(), mounts=dict.fromkeys(_LOCAL), timeout=None)
-    except (ValueError, ImportError) as error:
-        raise EngineError(f"the environment's proxy cannot be used ({error})") from error
     except ConfigError as error:
         raise EngineError(str(error)) from error
+    except (ValueError, ImportError) as error:
+        raise EngineError(f"the environment's proxy cannot be used ({error})") from error
 
 
 async def _exchange(

@@ -39,7 +39,9 @@ async def admit(thread: str | None, run: dict[str, Any]) -> None:
     Raises:
         Refused: The thread is another process's, or the answered question is not open.
     """
-    if not run.get("temporary"):
+    if run.get("temporary"):  # nothing is kept of it: LangGraph warns of any wish to
+        run["durability"] = run["checkpoint_during"] = None
+    else:
         run["durability"] = "sync"  # else a crash takes the thread along
     config: dict[str, Any] = run.setdefault("config", {})
     config.setdefault("recursion_limit", RECURSION_LIMIT)
@@ -57,6 +59,12 @@ async def admit(thread: str | None, run: dict[str, Any]) -> None:
     command: Mapping[str, Any] = run.get("command") or {}
     if command.get("resume") is not None:
         await _check_answer(kept, known, command["resume"])
+
+
+async def admit_deletion(thread: str) -> None:
+    """Refuse to delete what a run works on: it would go on where nobody sees or stops it."""
+    if store().journal.is_running(thread) or await store().is_held_elsewhere(thread):
+        raise Refused(409, "A run works on this thread. Stop it first.")
 
 
 def _check_context(context: Mapping[str, Any], thread: str) -> None:

@@ -1,10 +1,12 @@
 """LangGraph's own check of each request to its API, beside the guard that stands before it."""
 
+import contextlib
+from collections.abc import Generator
 from typing import Any
 
 from langgraph_sdk import Auth
 
-from openmanus_graph.server.admission import Refused, admit
+from openmanus_graph.server.admission import Refused, admit, admit_deletion
 from openmanus_graph.server.token import is_token
 from openmanus_graph.serving.guard import tokens_in
 
@@ -31,10 +33,24 @@ async def allow(ctx: Auth.types.AuthContext, value: Any) -> bool:
 async def check_run(ctx: Auth.types.AuthContext, value: Auth.types.RunsCreate) -> bool:
     """Refuse runs that cannot be right, and give the others what a thread remembers."""
     thread = value.get("thread_id")
-    try:
+    with _refusals_told():
         await admit(None if thread is None else str(thread), value.get("kwargs", {}))
+    return True
+
+
+@auth.on.threads.delete
+async def check_deletion(ctx: Auth.types.AuthContext, value: Auth.types.ThreadsDelete) -> bool:
+    """Refuse to delete a thread, or a run of it, that is at work."""
+    with _refusals_told():
+        await admit_deletion(str(value.get("thread_id")))
+    return True
+
+
+@contextlib.contextmanager
+def _refusals_told() -> Generator[None]:
+    try:
+        yield
     except Refused as refusal:
         raise Auth.exceptions.HTTPException(
             status_code=refusal.status, detail=str(refusal)
         ) from refusal
-    return True

@@ -23,6 +23,7 @@ from openmanus_graph.persistence.database import open_database
 from openmanus_graph.persistence.journal import JournalTable
 from openmanus_graph.persistence.ledger import open_ledger
 from openmanus_graph.persistence.threads import Threads
+from openmanus_graph.registry import close_session
 
 VERSION_DIGITS = 32
 
@@ -65,6 +66,7 @@ class ServerSaver(LeanSqliteSaver):
     async def adelete_thread(self, thread_id: str) -> None:
         await super().adelete_thread(thread_id)
         await self._worker.do(forget_thread, thread_id)
+        await asyncio.to_thread(close_session, thread_id)
 
     @override
     async def adelete_for_runs(self, run_ids: Iterable[str]) -> None:

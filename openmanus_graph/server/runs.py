@@ -95,8 +95,8 @@ async def _stop(thread: str) -> int:
     """Cancel what is running or waiting its turn; say how many runs that were."""
     client, stopped = get_client(), 0
     for status in ("pending", "running"):
-        for run in await client.runs.list(thread, status=status):
-            with contextlib.suppress(httpx.HTTPStatusError):  # it has just ended by itself
+        with contextlib.suppress(httpx.HTTPStatusError):  # it has just ended by itself
+            for run in await client.runs.list(thread, status=status):
                 await client.runs.cancel(thread, run["run_id"])
                 stopped += 1
     return stopped

@@ -13,7 +13,7 @@ from langgraph_sdk import get_client
 
 from openmanus_graph.events import interrupt_event
 from openmanus_graph.persistence.threads import Thread
-from openmanus_graph.server.admission import Refused
+from openmanus_graph.server.admission import Refused, admit_deletion
 from openmanus_graph.server.checkpoints import forget_thread, saver
 from openmanus_graph.server.options import context_of
 from openmanus_graph.server.store import state_of, store
@@ -65,8 +65,7 @@ async def show_thread(thread: str) -> dict[str, Any]:
 async def delete_thread(thread: str) -> Response:
     """Forget a thread; its workspace stays."""
     await require_thread(thread)
-    if store().journal.is_running(thread) or await store().is_held_elsewhere(thread):
-        raise Refused(409, "A run works on this thread. Stop it first.")
+    await admit_deletion(thread)
     await saver().adelete_thread(thread)
     if is_startable(thread):
         client = get_client()

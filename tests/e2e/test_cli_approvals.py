@@ -35,6 +35,8 @@ def test_open_approvals_are_answered_one_by_one_or_all_at_once(
     assert unclear.code == 2
     assert first in unclear.stderr
     assert "--all" in unclear.stderr
+    shown = cli.run("show", "t").stdout
+    assert all(f"\n  {name}  " in shown for name in (first, second))
     assert cli.run("resume", "t", "--approve", "--id", first).code == 4
     assert log_of(cli) == "one\n"
     rejected = cli.run("resume", "t", "--reject", "--reason", "no files", "--id", second)

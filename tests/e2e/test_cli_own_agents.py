@@ -18,6 +18,8 @@ from openmanus_graph import build_planning_graph
 
 
 async def advise(state: MessagesState):
+    if "vinegar" in state["messages"][-1].text:
+        raise KeyError("corks")
     return {"messages": [AIMessage("Take the red one.")]}
 
 
@@ -44,6 +46,15 @@ def nonsense(**arguments):
 '''
 
 
+ALONE = "sommelier-2"
+BROKEN = {
+    ALONE: "KeyError: 'corks'",
+    "broken-2": "RuntimeError: half installed",
+    "nonsense-2": "is no compiled graph",
+    "gone-2": "cannot be loaded",
+}
+
+
 def bring_agents(cli: Cli) -> None:
     place = cli.root / "packages"
     info = place / "wine-1.0.dist-info"
@@ -53,7 +64,7 @@ def bring_agents(cli: Cli) -> None:
     names = ("sommelier", "crew", "broken", "nonsense")
     points = [f"{name}-2 = wine:{name}" for name in names]
     (info / "entry_points.txt").write_text(
-        "\n".join(["[openmanus_graph.agents]", *points, "gone = wine:gone"])
+        "\n".join(["[openmanus_graph.agents]", *points, "gone-2 = wine:gone"])
     )
     cli.env["PYTHONPATH"] = str(place)
 
@@ -73,8 +84,12 @@ def answer(body: dict[str, Any]) -> Reply:
 def test_they_are_agents_executors_and_graphs_of_a_server(cli: Cli, model: OpenAIServer) -> None:
     bring_agents(cli)
     model.add(*[answer] * 20)
-    alone = cli.run("run", "which?", "--agent", "sommelier-2")
+    alone = cli.run("run", "which?", "--agent", ALONE)
     assert (alone.code, alone.stdout) == (0, "Take the red one.\n")
+    for agent, words in BROKEN.items():
+        failed = cli.run("run", "vinegar?", "--agent", agent)
+        assert words in failed.stderr
+        assert (failed.code, "Traceback" in failed.stderr) == (1 if agent == ALONE else 2, False)
     done = cli.run("plan", "wine", "--json")
     assert (done.code, done.final["status"]) == (0, "finished")
     assert [e["executor"] for e in done.of("step_start")] == ["crew-2", "sommelier-2"]

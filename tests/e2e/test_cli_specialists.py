@@ -48,7 +48,7 @@ class Analyst:
         messages: list[dict[str, Any]] = body["messages"]
         system = str(messages[0]["content"])
         if system.startswith("You plan how"):
-            steps = ["[DATA_ANALYSIS] Draw the penguins and report."]
+            steps = ["[data-analysis] Draw the penguins and report."]
             return Reply(
                 calls=(Call("planning", {"command": "create", "title": "P", "steps": steps}),)
             )

@@ -17,6 +17,9 @@ from tests.support.openai_script import Call, Reply
 from tests.support.page import SCROLLED, Desk, Tab
 from tests.support.past import LONG, MANY_EVENTS
 
+FILES = re.compile("/api/threads/[^/]+/files$")
+PAGE = 50
+"""Threads that the list fetches at once."""
 MEMORY_BYTES = 200e6
 FRAME_S = 0.05
 """Of the page's own work; other programs of this machine may take the processor meanwhile."""
@@ -89,6 +92,7 @@ def test_the_server_dies_and_comes_back(at: Desk, tab: Tab) -> None:
         Reply(text="I work.", calls=(Call("bash", {"command": "sleep 60"}),)),
         Reply(text="It may have slept."),
     )
+    tab.page.route(FILES, lambda route: route.abort())  # as if it had died before it told them
     tab.start("Sleep long.")
     expect(tab.page.locator(".call.running")).to_be_visible()
     at.served.stop(signal.SIGKILL)
@@ -97,8 +101,11 @@ def test_the_server_dies_and_comes_back(at: Desk, tab: Tab) -> None:
     tab.page.get_by_label("Correction for the running agent").fill("Are you there?")
     tab.page.keyboard.press("Enter")
     expect(tab.page.get_by_role("alert").filter(has_text="does not answer").first).to_be_visible()
+    expect(tab.page.locator(".panel")).to_contain_text("does not answer")
+    tab.page.unroute(FILES)
     at.served.start()
     expect(banner).to_be_hidden()
+    expect(tab.page.locator(".panel")).to_contain_text("No files yet")
     tab.until("Cut off")
     tab.sees("I work.")
     tab.page.get_by_role("button", name="Resume").click()
@@ -144,8 +151,20 @@ def test_a_thousand_threads_are_listed_as_far_as_one_scrolls(at: Desk, tab: Tab)
         tab.page.wait_for_timeout(50)
     expect(box.locator(".thread").first).to_be_visible()
     assert box.locator(".thread").count() < 60
+    box.evaluate("(it) => { it.scrollTop = 0; }")
+    before = _listed(tab)
+    at.model.add(Reply(text="New."))
+    tab.start("A task more.")
+    tab.until("Finished")
+    expect(box.get_by_text("A task more.")).to_be_visible()
+    assert (_listed(tab) - before) % PAGE == 1  # none is lost where the first page ends
     tab.page.get_by_label("Search threads").fill("task 77")
     expect(box.get_by_text("Old task 77", exact=True)).to_be_visible()
+
+
+def _listed(tab: Tab) -> int:
+    rows = tab.page.get_by_role("list", name="Threads").get_by_role("listitem")
+    return int(rows.first.get_attribute("aria-setsize") or 0)
 
 
 def test_ten_thousand_events_stay_smooth_and_small(at: Desk, tab: Tab) -> None:

@@ -11,6 +11,7 @@ from tests.support.openai_server import OpenAIServer
 from tests.support.serving import Served, eventually
 
 AGENTS = ("manus", "browser", "swe", "data_analysis", "planner")
+LOOK = {"action": "get_state"}
 PLAN = {"command": "create", "title": "Sum", "steps": ["Add 2 and 3"]}
 
 
@@ -107,7 +108,7 @@ async def test_a_cancelled_run_leaves_no_process_behind(
     served: Served, served_model: OpenAIServer
 ) -> None:
     served_model.add(
-        Reply(calls=(Call("python_execute", {"code": "x = 1"}),)),
+        Reply(calls=(Call("python_execute", {"code": "x = 1"}), Call("browser_use", LOOK))),
         Reply(calls=(Call("bash", {"command": "sleep 3600"}),)),
     )
     assert served.process is not None
@@ -117,9 +118,30 @@ async def test_a_cancelled_run_leaves_no_process_behind(
         thread = (await client.threads.create())["thread_id"]
         run = await client.runs.create(thread, "manus", input=said("Wait."))
         await eventually(lambda: "sleep" in map(_name, server.children(recursive=True)))
+        names = [_name(process) for process in server.children(recursive=True)]
+        assert any("chrom" in name for name in names)
+        with pytest.raises(httpx.HTTPStatusError, match="Stop it first"):  # else it goes on unseen
+            await client.threads.delete(thread)
         await client.runs.cancel(thread, run["run_id"], wait=True)
         await eventually(lambda: not set(server.children(recursive=True)) - before)
         assert (await client.threads.get_state(thread))["next"] == ["act"]
+
+
+async def test_a_deleted_thread_leaves_no_process_behind(
+    served: Served, served_model: OpenAIServer
+) -> None:
+    served_model.add(
+        Reply(calls=(Call("bash", {"command": "sleep 3600 &"}),)), Reply(text="It sleeps.")
+    )
+    assert served.process is not None
+    server = psutil.Process(served.process.pid)
+    before = set(server.children(recursive=True))
+    async with served.sdk() as client:
+        thread = (await client.threads.create())["thread_id"]
+        await client.runs.wait(thread, "manus", input=said("Sleep."))
+        assert set(server.children(recursive=True)) - before
+        await client.threads.delete(thread)
+        await eventually(lambda: not set(server.children(recursive=True)) - before)
 
 
 async def test_wrong_names_and_values_are_refused_in_words(
@@ -137,6 +159,8 @@ async def test_wrong_names_and_values_are_refused_in_words(
         with pytest.raises(httpx.HTTPStatusError) as no_number:
             await client.runs.wait(thread, "manus", input=said("Hi"), context={"max_steps": "many"})
         assert "max_steps" in no_number.value.response.json()["detail"]
+        with pytest.raises(Exception, match=r"ConfigError: .* MCP server"):
+            await client.runs.wait(thread, "mcp", input=said("Hi"))
 
 
 async def test_one_question_is_answered_once(served: Served, served_model: OpenAIServer) -> None:

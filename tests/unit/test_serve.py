@@ -14,6 +14,13 @@ def start(port: int | None = 0, modules: list[str] | None = None) -> int:
     )
 
 
+def test_a_server_that_listens_everywhere_is_opened_by_loopback() -> None:
+    hosts = ("0.0.0.0", "::", "::1", "10.0.0.7", "localhost")
+    assert [serving.own_address(host, 80) for host in hosts] == [
+        "127.0.0.1:80", "[::1]:80", "[::1]:80", "10.0.0.7:80", "localhost:80",
+    ]  # fmt: skip
+
+
 def test_a_missing_extra_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving, "NEEDED", ("fastapi", "no_such_package"))
     with pytest.raises(

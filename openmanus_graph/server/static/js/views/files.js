@@ -32,8 +32,11 @@ export function createFiles(actions) {
   let timer = null;
   let revision = -1;
   let made = new Set();
+  let failed = false;
+  let connected = false;
 
   async function load(id) {
+    failed = false;
     try {
       const answer = await api.files(id);
       if (id !== thread) return;
@@ -43,7 +46,9 @@ export function createFiles(actions) {
       place.textContent = answer.workspace + (answer.truncated ? " (only the first files are listed)" : "");
       draw();
     } catch (error) {
-      if (id === thread) note.textContent = error.message;
+      if (id !== thread) return;
+      failed = true;
+      note.textContent = error.message;
     }
   }
 
@@ -80,6 +85,9 @@ export function createFiles(actions) {
         draw();
         if (id) load(id);
       }
+      const back = !connected && session?.connection.connected;
+      connected = session?.connection.connected ?? false;
+      if (failed && back) load(id); // what the server could not tell while it was away
       if (!id || next === revision) return;
       revision = next;
       made = new Set(session.model.artifacts.map((one) => one.path));

@@ -106,13 +106,14 @@ export function createThreads(actions) {
     timer = setTimeout(action, wait);
   }
 
-  /** Fetch the first page again; further pages that are there stay behind it. */
+  /** Fetch the first page again; what is there behind its last known thread stays. */
   async function refresh() {
     await fetchPage(null, (page) => {
       const fresh = new Set(page.threads.map((one) => one.id));
-      const kept = rows.slice(page.threads.length).filter((one) => !fresh.has(one.id));
+      const seam = rows.findLastIndex((one) => fresh.has(one.id)); // -1: what is between is not known
+      const kept = page.next && seam >= 0 ? rows.slice(seam + 1) : [];
       if (!kept.length) next = page.next;
-      rows = [...take(page.threads), ...(page.next ? kept : [])];
+      rows = [...take(page.threads), ...kept];
     });
   }
 
