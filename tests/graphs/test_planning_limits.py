@@ -93,7 +93,7 @@ async def test_the_time_of_the_whole_run_is_a_limit_and_no_failure_of_the_step()
     await asyncio.to_thread(Path("work/go").touch)
     ran = await run(graph, brain, AGAIN, timeout_s=60)
     assert ran.values["status"] == "finished"
-    assert await lines() == ["0", "1"]
+    assert (await lines()).count("1") == 1  # the first may be what the limit met
 
 
 async def test_somebody_elses_graph_goes_on_with_its_messages_after_the_time_limit() -> None:
