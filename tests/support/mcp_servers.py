@@ -84,7 +84,7 @@ class Refusing(SiteHandler):
             self.send_json(None, 202)
         else:
             answer = {"jsonrpc": "2.0", "id": message["id"], "result": result}
-            self.send_json(answer, **{"Mcp-Session-Id": "one"})
+            self.send_json(answer, 200, **{"Mcp-Session-Id": "one"})
 
     def do_GET(self) -> None:
         """Have no stream of messages."""
