@@ -15,12 +15,11 @@ from pydantic import ValidationError
 
 from openmanus_graph.errors import ToolError
 from openmanus_graph.mcp.connection import Connection
-from openmanus_graph.mcp.failures import ENDED, UNSURE, is_loss
+from openmanus_graph.mcp.failures import ENDED, PROBLEMS, UNSURE, is_loss
 from openmanus_graph.mcp.open_call import Event, OpenCall
 from openmanus_graph.mcp.results import links_of
 from openmanus_graph.schemas import validation_problems
 
-PROBLEMS = 3
 LINK_S = 10.0
 LINKS = 3
 """Resources that a result refers to and that are fetched with it."""

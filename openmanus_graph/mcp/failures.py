@@ -8,9 +8,11 @@ from urllib.parse import urlsplit
 
 import httpx2
 from mcp.shared.exceptions import MCPError
+from pydantic import ValidationError
 
 from openmanus_graph.mcp.http import Client
 from openmanus_graph.models.failure_words import redact
+from openmanus_graph.schemas import validation_problems
 from openmanus_graph.state.mcp_server import MCPServer
 
 _STATUS_HINTS = {
@@ -21,7 +23,7 @@ _STATUS_HINTS = {
     405: "That address takes no messages; check the url and the type.",
     406: "Check the url and the type.",
 }
-LINES = 12
+LINES, PROBLEMS = 12, 3
 _LASTING = frozenset({401, 403, 404, 405})
 _NO_SESSION = frozenset({400, 404})
 """What servers answer to a session that they do not know."""
@@ -184,6 +186,9 @@ def _first_line(error: BaseException) -> str:
         ),
         error,
     )
+    if isinstance(plain, ValidationError):
+        wrong = "; ".join(validation_problems(plain)[:PROBLEMS])
+        return f"its answer is none of the protocol's ({wrong})"
     return (str(plain).strip().partition("\n")[0] or type(plain).__name__).rstrip(".")
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+from typing import Any
 
 from langchain_core.messages import ToolMessage
 
@@ -24,6 +25,6 @@ async def with_window(message: ToolMessage, session: Session) -> ToolMessage:
         return message
     data = base64.b64decode(picture.partition(",")[2])
     kept = await asyncio.to_thread(session.workspace.keep, data, ".jpg")
-    extra = message.artifact or {}
+    extra: dict[str, Any] = message.artifact or {}
     images = [*extra.get("images", ()), session.workspace.relative(kept)]
     return message.model_copy(update={"artifact": {**extra, "images": images}})

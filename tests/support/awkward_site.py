@@ -4,7 +4,8 @@ import base64
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from tests.support.local_http import LocalServer, SilentHandler
 
 FORM = """<title>Form</title><h1>Form</h1>
 <form action=/echo><input name=user aria-label=User><input type=password name=pass aria-label=Word>
@@ -62,11 +63,8 @@ PAGES = {
 }
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(SilentHandler):
     stopped = threading.Event()
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
 
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]
@@ -208,12 +206,10 @@ def awkward_site() -> Generator[str]:
     """Serve the pages and give their address."""
     stopped = threading.Event()
     handler = type("Handler", (_Handler,), {"stopped": stopped})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    server = LocalServer(handler)
+    server.begin()
     try:
-        yield f"http://127.0.0.1:{server.server_port}"
+        yield server.url
     finally:
         stopped.set()
-        server.shutdown()
-        server.server_close()
+        server.end()

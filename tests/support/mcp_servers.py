@@ -65,8 +65,8 @@ class Refusing(SiteHandler):
     def do_POST(self) -> None:
         """Answer a message; once it has said 401, it says nothing else."""
         message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        params = message.get("params") or {}
-        status = 401 if self.locked else params.get("arguments", {}).get("status", 200)
+        params: dict[str, Any] = message.get("params") or {}
+        status: int = 401 if self.locked else params.get("arguments", {}).get("status", 200)
         type(self).locked = status == 401
         results: dict[str, Any] = {
             "initialize": {

@@ -17,10 +17,10 @@ import ssl
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
-from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from tests.support.local_http import LocalServer, SilentHandler
 
 Headers = dict[str, str]
 BOMB_BYTES = 64 * 1024 * 1024
@@ -62,11 +62,10 @@ class PageServer:
         class Handler(_Handler):
             server_of = site
 
-        self._server = _Server((self.host, 0), Handler)
+        self._server = LocalServer(Handler, self.host)
         if self.tls is not None:
             self._server.socket = self.tls.wrap_socket(self._server.socket, server_side=True)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
-        self._thread.start()
+        self._server.begin()
         return self
 
     def __exit__(
@@ -76,9 +75,7 @@ class PageServer:
         trace: TracebackType | None,
     ) -> None:
         self.over.set()
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._server.end()
 
     @property
     def port(self) -> int:
@@ -116,15 +113,7 @@ def _bomb() -> bytes:
     return gzip.compress(b"\0" * BOMB_BYTES, 1)
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Clients that go away are what some tests are about."""
-
-
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(SilentHandler):
     server_of: PageServer
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
@@ -146,9 +135,6 @@ class _Handler(BaseHTTPRequestHandler):
             special({key: values[0] for key, values in parse_qs(parts.query).items()})
 
     do_POST = do_HEAD = do_PUT = do_GET
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Stay quiet."""
 
     def _body(self) -> bytes:
         if self.headers.get("Transfer-Encoding") != "chunked":

@@ -8,12 +8,12 @@ import json
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Literal
 from urllib.parse import parse_qsl, urlsplit
 
 from tests.support import search_protocols as protocols
+from tests.support.local_http import LocalServer, SilentHandler
 from tests.support.search_protocols import KEY, Asked, Found
 
 __all__ = ["API_ENGINES", "KEY", "Behaviour", "Found", "SearchServer", "found"]
@@ -59,14 +59,13 @@ class SearchServer:
         self.requests: list[Asked] = []
         self.stopping = threading.Event()
         self._lock = threading.Lock()
-        self._server = _Server(("127.0.0.1", 0), _Handler)
+        self._server = _Server(_Handler)
         self._server.owner = self
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
 
     @property
     def url(self) -> str:
         """The address of every engine."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        return self._server.url
 
     def asked(self, engine: str) -> list[Asked]:
         """Return the requests that an engine got."""
@@ -80,7 +79,7 @@ class SearchServer:
             return script.pop(0) if script else None
 
     def __enter__(self) -> "SearchServer":
-        self._thread.start()
+        self._server.begin()
         return self
 
     def __exit__(
@@ -90,25 +89,15 @@ class SearchServer:
         trace: TracebackType | None,
     ) -> None:
         self.stopping.set()
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._server.end()
 
 
-class _Server(ThreadingHTTPServer):
+class _Server(LocalServer):
     owner: SearchServer
-    daemon_threads = True
-    request_queue_size = 64
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Clients go away on purpose here."""
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(SilentHandler):
     server: _Server  # pyright: ignore[reportIncompatibleVariableOverride]  # made by it alone
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Stay quiet."""
 
     def do_GET(self) -> None:
         self._answer("GET")

@@ -5,14 +5,16 @@ import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
+
+from tests.support.local_http import LocalServer, SilentHandler
 
 SITES = Path(__file__).parent / "sites"
 
 
-class SiteHandler(SimpleHTTPRequestHandler):
+class SiteHandler(SilentHandler, SimpleHTTPRequestHandler):
     """Serves files; `/slow?ms=300` answers that much later."""
 
     stopped = threading.Event()
@@ -40,20 +42,13 @@ class SiteHandler(SimpleHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, format: str, *args: object) -> None:  # the base class's name
-        """Stay silent."""
-
 
 @contextmanager
 def serving(handler: type[SiteHandler] = SiteHandler, folder: Path = SITES) -> Generator[str]:
     """Serve a folder on a free port of this machine; gives the address without a slash."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=str(folder))) as server:
-        server.daemon_threads = True
-        server.block_on_close = False
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
+    server = LocalServer(partial(handler, directory=str(folder)))
+    server.begin()
+    try:
+        yield server.url
+    finally:
+        server.end()

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 from httpx2 import ConnectError
+from mcp_types import InitializeResult
+from pydantic import ValidationError
 
 from openmanus_graph import Context, MCPServer
 from openmanus_graph.config import resolve_settings
@@ -141,6 +143,14 @@ def test_what_a_failed_connection_says_fits_its_cause(said: str, hint: str) -> N
     assert faults.client is not None
     faults.client.fault = ConnectError(said)
     assert hint in str(faults.explained(RuntimeError()))
+
+
+def test_an_answer_that_is_none_is_described() -> None:
+    with pytest.raises(ValidationError) as caught:
+        InitializeResult.model_validate({"nonsense": 1})
+    told = str(Faults(MCPServer("shop", command="shop")).explained(caught.value))
+    assert told.startswith("failed: its answer is none of the protocol's (")
+    assert "protocolVersion: Field required" in told
 
 
 def test_servers_of_all_files_are_merged_and_the_most_important_wins(
