@@ -46,7 +46,7 @@ class Window:
         self.news = News()
         self.background = Background()
         self.dialogs = Dialogs(self.news.tell, self.background)
-        self.downloads = Downloads(session, self.news.tell)
+        self.downloads = Downloads(session, self.news.tell, lambda: self.secrets)
         self._connection: Connection | None = None
         self._opened_for: tuple[object, ...] = ()
         """The settings that the browser was opened with."""
