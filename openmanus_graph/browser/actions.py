@@ -9,7 +9,7 @@ from pathlib import Path
 
 from openmanus_graph.browser import page as pages
 from openmanus_graph.browser.declared import Arguments
-from openmanus_graph.browser.downloads import keep_file, safe_name
+from openmanus_graph.browser.downloads import file_name, keep_file
 from openmanus_graph.browser.navigation import go_back, go_to, refresh
 from openmanus_graph.browser.page import PageView
 from openmanus_graph.browser.window import Window
@@ -140,7 +140,8 @@ async def _handle_dialog(window: Window, given: Arguments) -> str:
 
 async def _save_pdf(window: Window, given: Arguments) -> str:
     tab = window.current
-    name = safe_name(f"{await tab.page.title() or 'page'}.pdf")
+    title = (await tab.page.title()).replace("/", "-") or "page"
+    name = file_name(f"{title}.pdf", window.secrets)
     folder = await asyncio.to_thread(window.scratch)
     async with asyncio.timeout(PDF_S):
         await tab.page.pdf(path=folder / "page.pdf", print_background=True)

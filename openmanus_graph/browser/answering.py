@@ -35,7 +35,10 @@ async def extract(window: Window, goal: str | None, ask: AskModel | None) -> str
         ToolError: The page cannot be read.
     """
     content = await engine.run(lambda: read_content(window))
-    content = replace(content, text=window.secrets.redacted(content.text))
+    hidden = window.secrets.redacted
+    content = replace(
+        content, url=hidden(content.url), title=hidden(content.title), text=hidden(content.text)
+    )
     head = f"{content.title} {content.url}".strip()
     if not goal or ask is None:
         return f"{head}\n\n{await asyncio.to_thread(_fitted, content.text, window.session)}"

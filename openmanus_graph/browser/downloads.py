@@ -12,6 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from openmanus_graph.browser.secrets import Secrets
 from openmanus_graph.errors import ToolError
 from openmanus_graph.files.contained import opened_folder
 from openmanus_graph.files.text_file import size_text
@@ -45,15 +46,18 @@ class _Running:
 class Downloads:
     """The downloads of a window."""
 
-    def __init__(self, session: Session, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, session: Session, tell: Callable[[str], None], secrets: Callable[[], Secrets]
+    ) -> None:
         self._session = session
         self._tell = tell
+        self._secrets = secrets
         self._running: dict[asyncio.Task[None], _Running] = {}
 
     def begin(self, download: "Download") -> None:
         """Take a download that a page has started."""
         limit = self._session.settings.browser.max_download_mb << 20
-        running = _Running(safe_name(download.suggested_filename), limit)
+        running = _Running(file_name(download.suggested_filename, self._secrets()), limit)
         if len(self._running) >= _MAX_AT_ONCE:
             self._tell(f"The download {running.name} was refused: too many run already.")
             task = asyncio.ensure_future(download.cancel())
@@ -138,8 +142,13 @@ def size_so_far(download: Any) -> int:
     return max(sizes)
 
 
-def safe_name(suggested: str) -> str:
-    """Turn what a server calls a file into a plain file name."""
+def file_name(suggested: str, secrets: Secrets) -> str:
+    """Turn what a page calls a file into a plain file name that gives no secret away."""
+    name = _safe_name(suggested)
+    return f"file{Path(name).suffix}" if secrets.shown_by_name(suggested) else name
+
+
+def _safe_name(suggested: str) -> str:
     name = _UNSAFE.sub("_", suggested.replace("\\", "/").rpartition("/")[2]).strip(" ._")
     stem, dot, suffix = name.rpartition(".")
     if not dot or len(suffix) > 12:

@@ -13,6 +13,8 @@ LOGIN = "http_auth"
 """The secret of this name is `USER:PASSWORD` of a site that asks by HTTP."""
 _REFERENCE = re.compile(r"<secret>\s*([\w-]+)\s*</secret>")
 _PREFIX = 40
+_TELLING = 4
+"""Fewer letters and digits are found in any name."""
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -58,6 +60,12 @@ class Secrets:
                 text = text.replace(form, f"<secret>{name}</secret>")
         return text
 
+    def shown_by_name(self, name: str) -> bool:
+        """Say whether a file's name holds a secret: such names lose signs that values have."""
+        plain = _plain(name)
+        forms = (_plain(form) for form, _ in self._forms)
+        return any(form in plain for form in forms if len(form) >= _TELLING)
+
     def _value(self, name: str, url: str) -> str:
         named = [secret for secret in self._known if secret.name == name]
         for secret in named:
@@ -95,6 +103,10 @@ def _belongs(secret: SiteSecret, url: str) -> bool:
     if wanted_port is not None and wanted_port != (port or usual):
         return False
     return host == domain or (not local and host.endswith(f".{domain}"))
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[\W_]+", "", text)
 
 
 def _forms(secret: SiteSecret) -> list[str]:

@@ -46,7 +46,7 @@ class Window:
         self.news = News()
         self.background = Background()
         self.dialogs = Dialogs(self.news.tell, self.background)
-        self.downloads = Downloads(session, self.news.tell)
+        self.downloads = Downloads(session, self.news.tell, lambda: self.secrets)
         self._connection: Connection | None = None
         self._opened_for: tuple[object, ...] = ()
         """The settings that the browser was opened with."""
@@ -154,9 +154,9 @@ class Window:
         return Path(tempfile.mkdtemp(dir=self._scratch))
 
     def held(self) -> str:
-        """Say what would be lost by closing."""
+        """Say what would be lost by closing; it is kept with the checkpoint."""
         places = [tab.place for tab in self.tabs.values() if tab.place != BLANK]
-        return f"browser tabs: {', '.join(places)}" if places else ""
+        return self.secrets.redacted(f"browser tabs: {', '.join(places)}") if places else ""
 
     def close(self) -> None:
         """Let go of the context, the proxy and the browser."""

@@ -77,6 +77,11 @@ async def test_echoed_secret_is_redacted_and_not_photographed(use: Browsing, awk
     seen = await use("go_to_url", url=f"{awkward}/echoed")
     assert "Your word is <secret>word</secret>." in seen
     assert WORD not in await use("extract_content")
+    page = use.window.current.page
+    await engine.run(lambda: page.evaluate("document.title = 'Of hunter2/secret'"))
+    await engine.run(lambda: page.evaluate("word => { location.hash = word }", WORD))
+    assert use.window.held().endswith("/echoed#<secret>word</secret>")
+    assert "Saved the page as downloads/file.pdf" in await use("save_pdf")
     asked: list[str] = []
 
     async def model(system: str, question: str) -> str:
