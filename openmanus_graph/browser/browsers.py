@@ -181,10 +181,9 @@ class Browsers:
         if self._playwright is None:
             start = asyncio.ensure_future(async_playwright().start())
             try:
-                self._playwright = await asyncio.shield(start)
-            except asyncio.CancelledError:
-                self._playwright = await start  # half a driver cannot be stopped
-                raise
+                await asyncio.shield(start)
+            finally:
+                self._playwright = await start  # when cancelled, too: half of one cannot be stopped
         return self._playwright
 
     async def _stop_driver_if_idle(self) -> None:
