@@ -144,7 +144,11 @@ class Browsers:
         async with self._lock:
             shared = self._open.get(launch)
             if shared is None or not shared.browser.is_connected():
-                shared = Shared(await start_browser(await self._driver(), launch), launch)
+                try:
+                    shared = Shared(await start_browser(await self._driver(), launch), launch)
+                except BaseException:
+                    await self._stop_driver_if_idle()
+                    raise
                 self._open[launch] = shared
             shared.users += 1
             if shared.idle is not None:
@@ -175,7 +179,11 @@ class Browsers:
                 await self._playwright.stop()
             self._playwright, self._open = None, {}
         if self._playwright is None:
-            self._playwright = await async_playwright().start()
+            start = asyncio.ensure_future(async_playwright().start())
+            try:
+                await asyncio.shield(start)
+            finally:
+                self._playwright = await start  # when cancelled, too: half of one cannot be stopped
         return self._playwright
 
     async def _stop_driver_if_idle(self) -> None:

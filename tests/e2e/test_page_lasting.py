@@ -35,6 +35,13 @@ CUT_ANYWHERE = """async () => {
     }
     return [...told];
 }"""
+RENDERED = """async (text) => {
+    const { markdown } = await import('/app/static/js/markdown.js');
+    const body = markdown(text);
+    const count = (name) => body.querySelectorAll(name).length;
+    const words = [...body.children].map((one) => one.textContent).join('\\n\\n');
+    return { strong: count('strong'), em: count('em'), wbr: count('wbr'), text: words };
+}"""
 REDUCED = """async (events) => {
     const { apply, modelOf, newModel } = await import('/app/static/js/reducer.js');
     const inParts = newModel();
@@ -180,6 +187,12 @@ def test_ten_thousand_events_stay_smooth_and_small(at: Desk, tab: Tab) -> None:
     tab.page.locator(".timeline").evaluate("(it) => { it.scrollTop = 0; }")
     expect(tab.page.locator(".row-task")).to_have_text(re.compile("A very long task"))
     assert rows.first.get_attribute("aria-setsize") == str(MANY_EVENTS // 2)
+
+
+def test_texts_that_would_keep_the_page_busy_for_minutes_stay_as_they_are(tab: Tab) -> None:
+    text = f"A **strong** word\n\n{'*a_' * 2000}\n\n{'QUJD' * 1000}"
+    found = tab.page.evaluate(RENDERED, text)
+    assert found == {"strong": 1, "em": 0, "wbr": 20, "text": text.replace("**", "")}
 
 
 def test_the_stream_is_read_wherever_it_is_cut(tab: Tab) -> None:

@@ -117,6 +117,16 @@ async def test_browser_stays_open_between_runs_and_closes_with_its_thread(
     await asyncio.to_thread(wait_until, lambda: not drivers())
 
 
+async def test_a_start_that_is_cancelled_leaves_no_process(use: Browsing) -> None:
+    starting = asyncio.ensure_future(use("get_state"))
+    await asyncio.to_thread(wait_until, lambda: bool(drivers()))
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    use.session.close()
+    await asyncio.to_thread(wait_until, lambda: not chromiums() and not drivers())
+
+
 async def test_browser_that_is_killed_is_opened_again(use: Browsing, awkward: str) -> None:
     await use("go_to_url", url=f"{awkward}/setcookie")
     await use("go_to_url", url=f"{awkward}/form")

@@ -42,8 +42,22 @@ function setProp(element, key, value) {
 function append(element, children) {
   for (const child of children.flat(Infinity)) {
     if (child === null || child === undefined || child === false) continue;
-    element.append(child instanceof Node ? child : String(child));
+    element.append(child instanceof Node ? child : breakable(String(child)));
   }
+}
+
+const LONG_WORD = /\S{500}/g;
+
+/** Make text that may be broken in long words: a browser takes minutes to wrap one of 100,000 letters. */
+export function breakable(text) {
+  const parts = document.createDocumentFragment();
+  let from = 0;
+  for (const { index, 0: word } of text.matchAll(LONG_WORD)) {
+    parts.append(text.slice(from, index + word.length), document.createElement("wbr"));
+    from = index + word.length;
+  }
+  parts.append(text.slice(from));
+  return parts;
 }
 
 /** Replace what an element holds. */

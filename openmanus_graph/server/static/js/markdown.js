@@ -6,11 +6,36 @@
  * the thread's own files only.
  */
 
-import { lexer } from "../vendor/marked.js";
-import { h } from "./dom.js";
+import { Lexer } from "../vendor/marked.js";
+import { breakable, h } from "./dom.js";
 
 const MAX_CHARS = 200_000;
 const DEEPEST = 40;
+const MANY_MARKS = 400; // in one paragraph
+const BUDGET_MS = 400;
+
+/** The lexer, but for text that is made, or happens, to keep it busy for minutes: that stays as it is. */
+class PatientLexer extends Lexer {
+  #until = performance.now() + BUDGET_MS;
+
+  blockTokens(source, tokens = [], ...more) {
+    return this.#spent() ? asText(source, tokens) : super.blockTokens(source, tokens, ...more);
+  }
+
+  inlineTokens(source, tokens = []) {
+    const marks = source.match(/[*_~`[]/g)?.length ?? 0;
+    return this.#spent() || marks > MANY_MARKS ? asText(source, tokens) : super.inlineTokens(source, tokens);
+  }
+
+  #spent() {
+    return performance.now() > this.#until;
+  }
+}
+
+function asText(source, tokens) {
+  tokens.push({ type: "text", raw: source, text: source });
+  return tokens;
+}
 
 /**
  * Render Markdown.
@@ -26,7 +51,7 @@ export function markdown(text, { fileAddress = () => null, openFile = () => {} }
   const shown = text.length > MAX_CHARS ? text.slice(0, MAX_CHARS) : text;
   const body = h("div.md", {});
   try {
-    const tokens = lexer(shown, { gfm: true });
+    const tokens = new PatientLexer({ gfm: true }).lex(shown);
     const depths = tokens.filter((token) => token.type === "heading").map((token) => token.depth);
     const outline = { highest: Math.min(...depths), last: 1 };
     body.append(...blocks(tokens, { fileAddress, openFile, depth: 0, outline }));
@@ -49,8 +74,8 @@ function inlines(tokens, context) {
   return (tokens ?? []).map((token) => (INLINES[token.type] ?? plain)(token, inner));
 }
 
-const plain = (token) => document.createTextNode(token.raw ?? "");
-const unescaped = (token) => document.createTextNode(token.text);
+const plain = (token) => breakable(token.raw ?? "");
+const unescaped = (token) => breakable(token.text);
 
 const BLOCKS = {
   space: () => null,
@@ -80,7 +105,7 @@ const INLINES = {
   strong: (t, c) => h("strong", {}, inlines(t.tokens, c)),
   em: (t, c) => h("em", {}, inlines(t.tokens, c)),
   del: (t, c) => h("del", {}, inlines(t.tokens, c)),
-  codespan: (t) => h("code", {}, t.text),
+  codespan: (t) => h("code", {}, breakable(t.text)),
   br: () => h("br"),
   link: (t, c) => link(t, c),
   image: (t, c) => picture(t, c),
