@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import urljoin, urlsplit
 
 from openmanus_graph.files.page_encoding import decode_page
+from openmanus_graph.web.short_text import without_short_blocks, without_short_lines
 
 if TYPE_CHECKING:
     from bs4 import BeautifulSoup, Tag
@@ -48,8 +49,6 @@ _ENOUGH = 0.25
 """Share of the page's text that what is marked as the main content must have."""
 _LANGUAGE = re.compile(r"\b(?:lang(?:uage)?|highlight-source|brush:)[-:\s]*([\w+#-]+)")
 _USUAL_THRESHOLD = 10
-_LINK = re.compile(r"!?\[([^][]*)\]\([^()\s]*\)")
-_SPECIAL = re.compile(r"^(?:#|>|\||`{3}|\s*(?:[-*+]|\d+[.)])\s|={3,}|-{3,})|\]\(|\d")
 
 
 @dataclass(frozen=True)
@@ -75,9 +74,9 @@ def convert(file: BinaryIO, request: dict[str, Any]) -> dict[str, Any]:
     main, rest, dropped = parts.main, parts.rest, 0
     threshold = int(request["word_count_threshold"])
     if threshold > 1:
-        rest, dropped = _without_short_lines(rest, threshold)
+        rest, dropped = without_short_lines(rest, threshold)
     if threshold > _USUAL_THRESHOLD:
-        main, more = _without_short_blocks(main, threshold)
+        main, more = without_short_blocks(main, threshold)
         dropped += more
     host = urlsplit(str(request["url"])).netloc
     internal = sum(urlsplit(link).netloc == host for link in links)
@@ -284,24 +283,3 @@ def _language(tag: "Tag") -> str:
     inner = tag.find("code")
     found = _LANGUAGE.search(_names(tag) + " " + (_names(inner) if inner else ""))
     return found[1] if found else ""
-
-
-def _without_short_blocks(text: str, words: int) -> tuple[str, int]:
-    """Leave out paragraphs of fewer words; never headings, lists, tables, code, links, numbers."""
-    kept: list[str] = []
-    dropped, in_code = 0, False
-    for block in text.split("\n\n"):
-        fences = block.count("```")
-        if in_code or fences or _SPECIAL.search(block) or len(block.split()) >= words:
-            kept.append(block)
-        else:
-            dropped += 1
-        in_code ^= bool(fences % 2)
-    return "\n\n".join(kept), dropped
-
-
-def _without_short_lines(text: str, words: int) -> tuple[str, int]:
-    """Leave out lines of fewer words, which is what menus are made of."""
-    lines = text.split("\n")
-    kept = [line for line in lines if len(_LINK.sub(r"\1", line).split()) >= words]
-    return "\n\n".join(kept), sum(1 for line in lines if line.strip()) - len(kept)
