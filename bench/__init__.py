@@ -1,1 +1,1 @@
-"""What a run costs beside its model: `uv run --group bench python -m bench`."""
+"""What a run costs beside its model: `uv run python -m bench`."""

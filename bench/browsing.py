@@ -10,10 +10,10 @@ from pathlib import Path
 import psutil
 from playwright.async_api import Page, async_playwright
 
-from openmanus_graph.browser.find import find_browser
-from openmanus_graph.browser.page import click, input_text, prepare_context
-from openmanus_graph.browser.page import select_dropdown_option as select
-from openmanus_graph.browser.page.text import tokens
+from openmanus_graph.backends.browser.find import find_browser
+from openmanus_graph.backends.browser.page import click, input_text, prepare_context
+from openmanus_graph.backends.browser.page import select_dropdown_option as select
+from openmanus_graph.backends.browser.page.text import tokens
 from tests.support.browsing import Browsing
 from tests.support.shop import shop
 from tests.support.tabs import Tab, Text

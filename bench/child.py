@@ -77,7 +77,7 @@ def main() -> None:
         os.environ["OPENMANUS_HOME"] = folder
         asyncio.run(run(Path(folder)))
         if given.subject == "openmanus":
-            from openmanus_graph.persistence.database import close_databases
+            from openmanus_graph.backends.persistence.database import close_databases
 
             close_databases()  # as at the end of a process
         files = [path for path in Path(folder).rglob("*.db*") if path.is_file()]

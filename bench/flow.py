@@ -76,7 +76,7 @@ def measure_flow(*, quick: bool) -> list[list[str]]:
 
 async def _measure(case: str, home: Path) -> Figures:
     """Run one case; what needs a second run is measured when all is warm."""
-    from openmanus_graph.persistence.checkpoints import open_checkpointer
+    from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 
     kind, _, count = case.partition("-")
     async with open_checkpointer(home) as saver:

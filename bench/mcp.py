@@ -12,17 +12,16 @@ from typing import Any
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
-from openmanus_graph.limits import Progress
-from openmanus_graph.mcp.offer import offer
+from openmanus_graph.backends.mcp.server_tools import resolve_server_tools
+from openmanus_graph.runtime.limits import Progress
 from openmanus_graph.state.manus import PlannedCall
 from openmanus_graph.state.mcp_server import MCPServer
-from openmanus_graph.state.plan import no_plans
 from openmanus_graph.state.reducers import no_usage
 from openmanus_graph.testing import tool_session
-from openmanus_graph.tools.questions import Questions
-from openmanus_graph.tools.run_call import run_call
-from openmanus_graph.tools.scope import CallScope, PlanBook
-from openmanus_graph.tools.toolset import Toolset
+from openmanus_graph.tool_calls.context import ToolCallContext
+from openmanus_graph.tool_calls.questions import Questions
+from openmanus_graph.tool_calls.run_call import run_call
+from openmanus_graph.tool_calls.toolset import Toolset
 
 SDK_SERVER = """
 from mcp.server import MCPServer
@@ -109,8 +108,8 @@ async def _ours(command: list[str], calls: int) -> float:
         session = await asyncio.to_thread(tool_session, Path(folder))
         try:
             servers = [MCPServer("b", command=sys.executable, args=tuple(command))]
-            found = await offer(servers, session, lambda _: None)
-            scope = CallScope(
+            found = await resolve_server_tools(servers, session, lambda _: None)
+            context = ToolCallContext(
                 session=session,
                 toolset=Toolset({tool.name: tool for tool in found.tools}, None),
                 config={"configurable": {}},
@@ -120,14 +119,13 @@ async def _ours(command: list[str], calls: int) -> float:
                 ledger=None,
                 questions=Questions(None),
                 progress=Progress(0, no_usage(), 0.0),
-                book=PlanBook(no_plans()),
             )
 
             async def call(text: str) -> Any:
                 planned = PlannedCall(
                     id="c", name="mcp_b_echo", args={"text": text}, occurrence=0, problem=None
                 )
-                return await run_call(planned, scope)
+                return await run_call(planned, context)
 
             return await _timed(calls, call)
         finally:
@@ -144,7 +142,7 @@ async def _started(count: int) -> float:
                 for number in range(count)
             ]
             begun = time.perf_counter()
-            found = await offer(servers, session, lambda _: None)
+            found = await resolve_server_tools(servers, session, lambda _: None)
             if len(found.tools) != count:
                 raise RuntimeError(f"only {len(found.tools)} of {count} servers have started")
             return time.perf_counter() - begun

@@ -1,29 +1,32 @@
-"""Renew what the code knows best: the drawings, `docs/events.md` and `docs/tools.md`."""
+"""Renew what the code knows best: drawings, events, tools and tables of the configuration."""
 
 from pathlib import Path
 from typing import Any
 
 from langgraph.pregel import Pregel
 
+from docs.configuration_page import configuration_page
+from docs.rooms import rooms_drawing
 from docs.tools_page import tools_page
-from openmanus_graph.events import events_page
 from openmanus_graph.graphs.manus import graph
 from openmanus_graph.graphs.planning import graph as planning
+from openmanus_graph.runtime.events import events_page
 
 ROOT = Path(__file__).parent.parent
 
 
-DRAWINGS: dict[str, tuple[str, Pregel[Any, Any, Any, Any]]] = {
+DRAWINGS: dict[str, tuple[str, Pregel[Any, Any, Any, Any] | None]] = {
     "README.md": ("drawing", graph),
     "docs/plans.md": ("planning", planning),
+    "docs/architecture.md": ("rooms", None),
 }
-"""Where each graph is drawn, and between which marks."""
+"""Where each graph is drawn, and between which marks; None is the rooms of the package."""
 
 
 def drawn(page: str, text: str) -> str:
-    """Return a page with its graph as it is now."""
+    """Return a page with its drawing as it is now."""
     name, shown = DRAWINGS[page]
-    drawing = shown.get_graph().draw_mermaid().strip()
+    drawing = rooms_drawing() if shown is None else shown.get_graph().draw_mermaid().strip()
     before, _, rest = text.partition(f"<!-- {name} -->")
     after = rest.partition(f"<!-- /{name} -->")[2]
     return f"{before}<!-- {name} -->\n```mermaid\n{drawing}\n```\n<!-- /{name} -->{after}"
@@ -35,3 +38,6 @@ if __name__ == "__main__":
         path.write_text(drawn(page, path.read_text(encoding="utf-8")), encoding="utf-8")
     (ROOT / "docs" / "events.md").write_text(events_page(), encoding="utf-8")
     (ROOT / "docs" / "tools.md").write_text(tools_page(), encoding="utf-8")
+    configuration = ROOT / "docs" / "configuration.md"
+    renewed = configuration_page(configuration.read_text(encoding="utf-8"))
+    configuration.write_text(renewed, encoding="utf-8")

@@ -1,30 +1,17 @@
 """Write `docs/tools.md` from the tools' own declarations."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
-from openmanus_graph.tools import (
-    browser_tools,
-    data_analysis_tools,
-    default_tools,
-    mcp_tools,
-    planner_tools,
-    swe_tools,
-)
-from openmanus_graph.tools.declaration import Traits, traits_of
+from openmanus_graph.graphs.catalog import FLOW, agent_names, agent_tools, is_ours
+from openmanus_graph.state.tool_traits import Traits
+from openmanus_graph.tool_calls.declaration import traits_of
 
-AGENTS: Mapping[str, Callable[[], Sequence[BaseTool]]] = {
-    "manus": default_tools,
-    "browser": browser_tools,
-    "swe": swe_tools,
-    "data_analysis": data_analysis_tools,
-    "planner": planner_tools,
-    "mcp": mcp_tools,
-}
-"""Agents by name, in the order of the page, and what each works with."""
+AGENTS = [name for name in agent_names() if is_ours(name) and name != FLOW]
+"""The flow has no tools of its own."""
 
 _PAGE = """\
 # Tools
@@ -37,8 +24,9 @@ the declarations mean for safety.
   processes of the sandbox; `external` reaches the world outside, where nothing can be undone.
 * **in order**: calls of one reply that name the same resource run one after another, others at
   once.
-* **time limit**: a call is cut off after so many seconds. Where `timeout_s` is a parameter, the
-  model chooses.
+* **time limit**: a call is ended after so many seconds. Where `timeout_s` is a parameter, the
+  model may choose; where it does not, `timeout_s` of `[sandbox]` holds. What Python and shell
+  have printed by then is shown.
 * **untrusted**: the output comes from outside and is marked as such for the model.
 * **asked about**: with the policy `ask` each call waits for a person. [Rules](approvals.md) say
   more, call by call.
@@ -59,13 +47,13 @@ reads. Packages bring more by entry points, which `manus` and `planner` get. `to
 
 def tools_page() -> str:
     """Write the page."""
-    tools = {tool.name: tool for make in AGENTS.values() for tool in make()}
+    tools = {tool.name: tool for agent in AGENTS for tool in agent_tools(agent)}
     sections = "\n\n".join(map(_section, tools.values()))
     return _PAGE.format(matrix=_matrix(tools), tools=sections)
 
 
 def _matrix(tools: Mapping[str, BaseTool]) -> str:
-    has = {agent: {tool.name for tool in make()} for agent, make in AGENTS.items()}
+    has = {agent: {tool.name for tool in agent_tools(agent)} for agent in AGENTS}
     rows = [
         _row([f"[`{name}`](#{name})", *("✓" if name in has[agent] else "" for agent in AGENTS)])
         for name in tools
@@ -80,7 +68,7 @@ def _section(tool: BaseTool) -> str:
     facts = [
         f"effect {_effect(traits, schema)}",
         f"in order: {_resource(traits, schema)}",
-        f"time limit {traits.timeout_s:g} s",
+        f"time limit {_time_limit(traits)}",
         f"untrusted: {'yes' if traits.untrusted else 'no'}",
         f"asked about: {'yes' if traits.approval else 'no'}",
     ]
@@ -104,6 +92,10 @@ def _effect(traits: Traits, schema: Mapping[str, Any]) -> str:
         found.setdefault(traits.effect_of({name: value}), []).append(f"`{value}`")
     parts = [f"`{effect}` for {', '.join(values)}" for effect, values in sorted(found.items())]
     return "; ".join(parts)
+
+
+def _time_limit(traits: Traits) -> str:
+    return "as configured" if traits.timeout_s is None else f"{traits.timeout_s:g} s"
 
 
 def _resource(traits: Traits, schema: Mapping[str, Any]) -> str:

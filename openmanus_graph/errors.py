@@ -5,7 +5,7 @@ class ToolError(Exception):
     """What a tool tells the model: what failed, why, and what to try next."""
 
 
-class OwnWordsError(ToolError):
+class TrustedToolError(ToolError):
     """A ToolError that holds nothing but our words and the call's own.
 
     It is not marked as coming from outside, and nothing foreign was read by it.

@@ -1,5 +1,7 @@
 """What every test gets: an empty folder, no keys, and tools that are installed."""
 
+import os
+import random
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -8,7 +10,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from openmanus_graph.search.names import GOOGLE_ID_VARIABLE, KEY_VARIABLES, SEARXNG_VARIABLE
+from openmanus_graph.state.search_engines import GOOGLE_ID_VARIABLE, KEY_VARIABLES, SEARXNG_VARIABLE
 from tests.support.search_engines import SearchServer
 
 KEYS = (
@@ -16,21 +18,40 @@ KEYS = (
     *(name for names in KEY_VARIABLES.values() for name in names), GOOGLE_ID_VARIABLE,
     SEARXNG_VARIABLE,
 )  # fmt: skip
+CRASH_SEED = "OPENMANUS_CRASH_SEED"
+
+
+def pytest_configure() -> None:
+    """Draw the seed of the crash points, before other processes that run tests inherit it."""
+    os.environ.setdefault(CRASH_SEED, str(random.randrange(10**6)))
+
+
+def pytest_report_header() -> str:
+    """Tell how to draw the same crash points again."""
+    return f"crash points: {CRASH_SEED}={os.environ[CRASH_SEED]}"
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _installed(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Let `doctor --fix` install what the machine lacks, bubblewrap above all.
 
-    One worker after the other: the system's package tools work for one caller at a time.
+    The first worker of a run does it for the others, which wait: the system's package tools work
+    for one caller at a time.
     """
-    with FileLock(tmp_path_factory.getbasetemp().parent / "installing"):
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent  # of the whole run
+    done = folder / "installed"
+    with FileLock(folder / "installing"):
+        if done.exists():
+            return
         subprocess.run(
-            [sys.executable, "-m", "openmanus_graph.cli", "doctor", "--fix"],
+            [sys.executable, "-m", "openmanus_graph.interfaces.cli", "doctor", "--fix"],
             check=False,
             capture_output=True,
             stdin=subprocess.DEVNULL,
         )
+        done.touch()
 
 
 @pytest.fixture(autouse=True)

@@ -1,18 +1,16 @@
-"""Configuration files, read and checked: clear errors for what may not stand in them."""
+"""Reads and validates configuration files, with clear errors for invalid content."""
 
 import json
 import re
 import tomllib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, cast
 
-from pydantic import BaseModel, ValidationError
-
-from openmanus_graph.config.sections import ConfigFile, LlmSection, McpFile, McpSection
+from openmanus_graph.config.declared import Reading, declared, read
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.schemas import validation_problems
+from openmanus_graph.state.settings import LlmKeys
 
 OLD_CONFIG = "config/config.toml"
 _LLM_TABLE = re.compile(r"^[ \t]*(?:\[\s*llm\b|llm\s*[.=])", re.MULTILINE)
@@ -20,14 +18,29 @@ _LLM_TABLE = re.compile(r"^[ \t]*(?:\[\s*llm\b|llm\s*[.=])", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Layer:
-    """One file, read and checked."""
+    """The settings of one source: a file, the environment, or a run's `Context`."""
 
-    path: Path
-    config: ConfigFile
-    llm: LlmSection
-    vision: LlmSection | None
-    unknown: tuple[str, ...]
-    """Keys that mean nothing here."""
+    values: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """By the names of `declared`, checked."""
+    path: Path | None = None
+    """The file; None for another source."""
+    unknown: tuple[str, ...] = ()
+    """Unknown keys."""
+
+    @property
+    def llm(self) -> LlmKeys | None:
+        """The keys of `[llm]`; None if there are none."""
+        return self._llm_keys("llm")
+
+    @property
+    def vision(self) -> LlmKeys | None:
+        """The keys of `[llm.vision]`, with those of `[llm]` as defaults."""
+        return self._llm_keys("llm.vision")
+
+    def _llm_keys(self, table: str) -> LlmKeys | None:
+        named = {each.name: f"{table}.{each.name}" for each in fields(LlmKeys)}
+        given = {key: self.values[name] for key, name in named.items() if name in self.values}
+        return LlmKeys(**given) if given else None
 
 
 def is_foreign(path: Path) -> bool:
@@ -37,39 +50,48 @@ def is_foreign(path: Path) -> bool:
     try:
         return not _LLM_TABLE.search(path.read_text("utf-8", "replace"))
     except OSError:
-        return False  # reading it will say why
+        return False  # `read_layer` reports the error
 
 
 def read_layer(path: Path) -> Layer:
     """Read a TOML file, or an `mcp.json`. ConfigError names the file and the line, or the key."""
-    if path.suffix == ".json":
-        return _read_mcp_file(path)
+    reading = _read_mcp_file(path) if path.suffix == ".json" else _read_toml(path)
+    if reading.problems:
+        raise ConfigError(f"{path}: {'; '.join(reading.problems)}.")
+    return Layer(reading.values, path, tuple(reading.unknown))
+
+
+def _read_toml(path: Path) -> Reading:
     try:
-        raw = tomllib.loads(_read_text(path))
+        reading = read(tomllib.loads(_read_text(path)))
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path} is not valid TOML: {error}.") from error
-    config = _check(ConfigFile, raw, path, "")
-    plain = {key: value for key, value in config.llm.items() if not isinstance(value, dict)}
-    named = [key for key in config.llm if key not in plain and key != "vision"]
-    if "vision" in plain:
-        raise ConfigError(f"{path}: llm.vision: Input should be a table, [llm.vision].")
-    llm = _check(LlmSection, plain, path, "llm.")
-    vision: Any = config.llm.get("vision")
-    seeing = _check(LlmSection, {**plain, **vision}, path, "llm.vision.") if vision else None
-    unknown = [*_unknown(config, ""), *_unknown(llm, "llm."), *(f"llm.{key}" for key in named)]
-    unknown += [f"llm.vision.{key}" for key in vision or () if key not in LlmSection.model_fields]
-    unknown += [f"[{name}]" for name in ("daytona",) if getattr(config, name)]
-    return Layer(path, config, llm, seeing, tuple(unknown))
+    if any(name.startswith("llm.vision.") for name in reading.values):
+        for each in fields(LlmKeys):
+            if f"llm.{each.name}" in reading.values:
+                plain = reading.values[f"llm.{each.name}"]
+                reading.values.setdefault(f"llm.vision.{each.name}", plain)
+    return reading
 
 
-def _read_mcp_file(path: Path) -> Layer:
+def _read_mcp_file(path: Path) -> Reading:
+    """Read the form that most programs share, `mcpServers`, or `servers`."""
     try:
-        raw = json.loads(_read_text(path).removeprefix("\ufeff"))
+        raw: Any = json.loads(_read_text(path).removeprefix("\ufeff"))
     except json.JSONDecodeError as error:
         raise ConfigError(f"{path} is not valid JSON: {error}.") from error
-    file: McpFile = _check(McpFile, raw, path, "")
-    config = ConfigFile(mcp=McpSection(servers={**file.servers, **file.mcp_servers}))
-    return Layer(path, config, LlmSection(), None, tuple(_unknown(file, "")))
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{path}: the file: Input should be a valid dictionary.")
+    reading, servers = Reading(), dict[str, Any]()
+    table = cast("dict[str, Any]", raw)
+    for key in ("servers", "mcpServers"):
+        if key in table:
+            reading.values.clear()
+            reading.add(declared()["mcp.servers"], table[key], key)
+            servers |= reading.values.get("mcp.servers", {})
+    reading.unknown += [key for key in table if key not in ("servers", "mcpServers")]
+    reading.values["mcp.servers"] = servers
+    return reading
 
 
 def _read_text(path: Path) -> str:
@@ -81,26 +103,3 @@ def _read_text(path: Path) -> str:
         ) from error
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error
-
-
-def _check(schema: type[Any], raw: dict[str, Any], path: Path, prefix: str) -> Any:
-    try:
-        return schema.model_validate(raw)
-    except ValidationError as error:
-        found = validation_problems(error, "the file")
-        problems = "; ".join(f"{prefix}{problem}" for problem in found)
-        raise ConfigError(f"{path}: {problems}.") from error
-
-
-def _unknown(section: BaseModel, prefix: str) -> Iterator[str]:
-    fields = type(section).model_fields
-    for key in section.model_extra or {}:
-        yield f"{prefix}{key}"
-    for key, value in section:
-        name = fields[key].alias or key if key in fields else key
-        parts = cast("dict[str, Any]", value) if isinstance(value, dict) else {"": value}
-        for part, inner in parts.items():
-            if isinstance(inner, BaseModel):
-                yield from _unknown(
-                    inner, f"{prefix}{name}.{part}." if part else f"{prefix}{name}."
-                )

@@ -1,4 +1,4 @@
-"""Which MCP servers a run uses: those of the files, those that the caller names, or both."""
+"""Chooses a run's MCP servers: from the files, from the caller, or both."""
 
 import os
 import re
@@ -9,10 +9,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from openmanus_graph.config.files import Layer
-from openmanus_graph.config.sections import McpServerSection
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.context import Context
-from openmanus_graph.state.mcp_server import MCPServer
+from openmanus_graph.state.mcp_server import MCPServer, MCPServerKeys
 
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 _RUNNERS = {"python", "python3", "node", "npx", "uvx", "uv", "bunx", "deno", "env"}
@@ -25,7 +24,7 @@ class _UnsetError(Exception):
 def mcp_servers(
     context: Context, layers: Sequence[Layer]
 ) -> tuple[tuple[MCPServer, ...], tuple[str, ...]]:
-    """Return the servers of a run, and what about them is odd.
+    """Return the servers of a run, and warnings about them.
 
     Args:
         context: May name the servers to use, instead of all that are configured.
@@ -39,7 +38,7 @@ def mcp_servers(
         chosen = tuple(server for server in configured.values() if server.enabled)
         return chosen, tuple(problems.values())
     named = tuple(
-        entry if isinstance(entry, MCPServer) else _named(entry, configured, problems)
+        entry if isinstance(entry, MCPServer) else _resolve_entry(entry, configured, problems)
         for entry in context.mcp_servers
     )
     check_servers(named)
@@ -49,11 +48,11 @@ def mcp_servers(
 def configured_servers(
     layers: Sequence[Layer],
 ) -> tuple[dict[str, MCPServer], dict[str, str]]:
-    """Return the servers of the files by name, and why others cannot be used."""
+    """Return the configured servers by name, and why others cannot be used."""
     found: dict[str, MCPServer] = {}
     problems: dict[str, str] = {}
     for layer in layers:
-        for name, section in layer.config.mcp.servers.items():
+        for name, section in layer.values.get("mcp.servers", {}).items():
             if name in found or name in problems:
                 continue
             try:
@@ -71,7 +70,7 @@ def configured_servers(
 
 
 def check_servers(servers: Sequence[MCPServer]) -> None:
-    """Refuse servers that cannot be told apart or reached. ConfigError says which."""
+    """Check that names are unique and each server has one transport. Raises ConfigError."""
     names = [server.name for server in servers]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -96,8 +95,8 @@ def check_servers(servers: Sequence[MCPServer]) -> None:
             )
 
 
-def _server(name: str, section: McpServerSection) -> MCPServer:
-    headers = {key: _filled(value.get_secret_value()) for key, value in section.headers.items()}
+def _server(name: str, section: MCPServerKeys) -> MCPServer:
+    headers = {key: _expand(value.get_secret_value()) for key, value in section.headers.items()}
     timeouts = {
         key: value
         for key in ("timeout_s", "start_timeout_s")
@@ -105,11 +104,11 @@ def _server(name: str, section: McpServerSection) -> MCPServer:
     }
     server = MCPServer(
         name=name,
-        command=_filled(section.command) if section.command else None,
-        args=tuple(map(_filled, section.args)),
-        env={key: _filled(value.get_secret_value()) for key, value in section.env.items()},
-        cwd=str(Path(_filled(section.cwd)).expanduser()) if section.cwd else None,
-        url=_filled(section.url) if section.url else None,
+        command=_expand(section.command) if section.command else None,
+        args=tuple(map(_expand, section.args)),
+        env={key: _expand(value.get_secret_value()) for key, value in section.env.items()},
+        cwd=str(Path(_expand(section.cwd)).expanduser()) if section.cwd else None,
+        url=_expand(section.url) if section.url else None,
         headers=headers,
         transport=section.type,
         enabled=section.enabled and not section.disabled,
@@ -124,16 +123,16 @@ def _server(name: str, section: McpServerSection) -> MCPServer:
     return server
 
 
-def _named(
+def _resolve_entry(
     entry: str, configured: Mapping[str, MCPServer], problems: Mapping[str, str]
 ) -> MCPServer:
-    """Understand what the person typed: a configured name, an address or a command."""
+    """Resolve what the person typed: a configured name, a URL or a command."""
     if entry in problems:
         raise ConfigError(problems[entry])
     if entry in configured:
         return configured[entry]
     try:
-        text = _filled(entry)
+        text = _expand(entry)
         words = shlex.split(text)
     except _UnsetError as unset:
         raise ConfigError(f"--server {entry}: the variable {unset} is not set.") from unset
@@ -149,13 +148,13 @@ def _named(
     )
 
 
-def _filled(text: str) -> str:
-    """Put environment variables in the place of `${NAME}` and `${NAME:-otherwise}`."""
+def _expand(text: str) -> str:
+    """Expand the environment variables `${NAME}` and `${NAME:-default}`."""
 
     def value(found: re.Match[str]) -> str:
         name = str(found[1])
-        otherwise: str | None = found.group(2)
-        known = os.environ.get(name) or otherwise
+        default: str | None = found.group(2)
+        known = os.environ.get(name) or default
         if known is None:
             raise _UnsetError(name)
         return known
@@ -168,7 +167,7 @@ def _host_name(url: str) -> str:
 
 
 def _command_name(words: Sequence[str]) -> str:
-    """Name a server by the first word of its command that says what it is."""
-    telling = (word for word in words if not word.startswith("-"))
-    names = [Path(word).stem.partition("@")[0] or word for word in telling]
+    """Derive a server's name from the first word of its command that is no runner."""
+    arguments = (word for word in words if not word.startswith("-"))
+    names = [Path(word).stem.partition("@")[0] or word for word in arguments]
     return next((name for name in names if name.partition(".")[0] not in _RUNNERS), names[0])

@@ -1,36 +1,47 @@
-"""Which model a run asks, and how to reach it."""
+"""Which model a run asks, and how to reach it; a server of this machine if none is configured."""
 
 import asyncio
 import dataclasses
+import http.client
+import json
 import os
-from collections.abc import Iterable, Mapping
-from typing import Any
+import urllib.request
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
 
 from pydantic import SecretStr
 
 from openmanus_graph.config.files import Layer
-from openmanus_graph.config.sections import LlmSection
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.settings import ModelSettings
 from openmanus_graph.state.context import Context
+from openmanus_graph.state.settings import LlmKeys, ModelSettings
 
 API_TYPES = {"": "openai", "openai": "openai", "azure": "azure", "aws": "bedrock"}
+USUAL_PORTS = (11434, 1234, 8000, 8080)
+"""Ollama, LM Studio, vLLM, llama.cpp; the first that lists a chat model is taken."""
+
+_NOT_FOR_CHAT = ("embed", "bge-", "e5-", "gte-", "minilm", "rerank", "whisper", "tts", "ocr")
 
 
-def main_model(context: Context, layers: list[Layer]) -> ModelSettings:
-    """Choose the main model and how to reach it. ConfigError says what to set."""
+def main_model(context: Context, layers: Sequence[Layer]) -> ModelSettings:
+    """Choose the main model and how to reach it. ConfigError says what to set.
+
+    Args:
+        context: What the caller passed.
+        layers: All places, most important first.
+    """
     if context.model is not None and not isinstance(context.model, str):
         return ModelSettings(context.model, options=context.model_options or {})
-    spec: str | None = context.model or os.environ.get("OPENMANUS_MODEL") or None
     # A file's model may be a plain name, as OpenManus writes it; its `api_type` is the provider.
-    spec = spec or first(_file_model(layer) for layer in layers)
+    spec: str | None = first(map(_named_model, layers))
     provider = spec.split(":", 1)[0] if spec else "openai"
-    layer = first(layer for layer in layers if _is_of(layer.llm, provider))
-    section = layer.llm if layer else LlmSection()
+    files = [layer for layer in layers if layer.path is not None]
+    layer = first(file for file in files if _is_of(file.llm, provider))
+    section = (layer.llm if layer else None) or LlmKeys()
     base_url = context.base_url
     if base_url is None and provider == "openai":
         base_url = os.environ.get("OPENAI_BASE_URL") or None
-    base_url = base_url or first(_base_url(layer, provider) for layer in layers)
+    base_url = base_url or first(_base_url(file, provider) for file in files)
     # A file's key goes to that file's own server, never to another.
     own = layer is not None and base_url == _base_url(layer, provider)
     key: SecretStr | None = section.api_key if own else None
@@ -55,8 +66,6 @@ def main_model(context: Context, layers: list[Layer]) -> ModelSettings:
 
 
 def _local_model(spec: str | None) -> tuple[str, str]:
-    from openmanus_graph.models.local import find_local_server  # heavy imports stay lazy
-
     found = asyncio.run(find_local_server())
     if found is None:
         raise ConfigError(
@@ -70,13 +79,13 @@ def _local_model(spec: str | None) -> tuple[str, str]:
 
 
 def vision_model(
-    context: Context, layers: list[Layer], main: ModelSettings
+    context: Context, layers: Sequence[Layer], main: ModelSettings
 ) -> ModelSettings | None:
     """Choose the model that looks at pictures, if one is set."""
-    model = context.vision_model or first(layer.config.vision_model for layer in layers)
+    model = context.vision_model or first(layer.values.get("vision_model") for layer in layers)
     if model is not None and not isinstance(model, str):
         return ModelSettings(model, vision=True)
-    section: LlmSection | None = first(layer.vision for layer in layers)
+    section: LlmKeys | None = first(layer.vision for layer in layers)
     if model is not None:
         same = isinstance(main.model, str) and model.split(":")[0] == main.model.split(":")[0]
         return (
@@ -97,24 +106,26 @@ def vision_model(
     )
 
 
-def _file_model(layer: Layer) -> str | None:
-    if layer.config.model:
-        return layer.config.model
-    return f"{_provider(layer.llm)}:{layer.llm.model}" if layer.llm.model else None
+def _named_model(layer: Layer) -> str | None:
+    model: str | None = layer.values.get("model")
+    if model is None and layer.llm is not None and layer.llm.model:
+        return f"{_provider(layer.llm)}:{layer.llm.model}"
+    return model
 
 
-def _provider(section: LlmSection) -> str:
+def _provider(section: LlmKeys) -> str:
     # Anything else OpenManus treats as an OpenAI-compatible server, "ollama" included.
     return API_TYPES.get(section.api_type.lower(), "openai")
 
 
-def _llm_options(section: LlmSection) -> dict[str, Any]:
+def _llm_options(section: LlmKeys) -> dict[str, Any]:
     options = {"max_tokens": section.max_tokens, "temperature": section.temperature}
     return {key: value for key, value in options.items() if value is not None}
 
 
-def _model_options(context: Context, layers: list[Layer]) -> Mapping[str, Any]:
-    return context.model_options or first(layer.config.model_options for layer in layers) or {}
+def _model_options(context: Context, layers: Sequence[Layer]) -> Mapping[str, Any]:
+    """Return what the caller passed, or else what the first file has."""
+    return context.model_options or first(each.values.get("model_options") for each in layers) or {}
 
 
 def first(values: Iterable[Any]) -> Any:
@@ -122,12 +133,44 @@ def first(values: Iterable[Any]) -> Any:
     return next((value for value in values if value is not None), None)
 
 
-def _is_of(section: LlmSection, provider: str) -> bool:
+def _is_of(section: LlmKeys | None, provider: str) -> bool:
     """Say whether a section is filled, and for this provider."""
-    return bool(section.model_fields_set) and _provider(section) == provider
+    return section is not None and _provider(section) == provider
 
 
 def _base_url(layer: Layer, provider: str) -> str | None:
-    if provider == "openai" and layer.config.base_url:
-        return layer.config.base_url
-    return layer.llm.base_url if _is_of(layer.llm, provider) else None
+    if provider == "openai" and "base_url" in layer.values:
+        return cast("str", layer.values["base_url"])
+    return layer.llm.base_url if layer.llm is not None and _is_of(layer.llm, provider) else None
+
+
+async def find_local_server(
+    ports: Sequence[int] = USUAL_PORTS, timeout_s: float = 1.0
+) -> tuple[str, str] | None:
+    """Ask all ports at once; return the base URL and the first chat model, or None."""
+    asked = (asyncio.to_thread(_chat_model, port, timeout_s) for port in ports)
+    for port, model in zip(ports, await asyncio.gather(*asked), strict=True):
+        if model is not None:
+            return f"http://127.0.0.1:{port}/v1", model
+    return None
+
+
+def _chat_model(port: int, timeout_s: float) -> str | None:
+    # Proxy variables must not send a question about this machine elsewhere.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(f"http://127.0.0.1:{port}/v1/models", timeout=timeout_s) as answer:
+            listed: object = json.load(answer)
+    except (OSError, ValueError, http.client.HTTPException):
+        return None
+    for entry in _entries(listed):
+        name = entry.get("id")
+        if isinstance(name, str) and not any(part in name.lower() for part in _NOT_FOR_CHAT):
+            return name
+    return None
+
+
+def _entries(listed: object) -> list[Mapping[str, object]]:
+    data = cast("Mapping[str, object]", listed).get("data") if isinstance(listed, dict) else None
+    entries = cast("list[object]", data) if isinstance(data, list) else []
+    return [cast("Mapping[str, object]", entry) for entry in entries if isinstance(entry, dict)]

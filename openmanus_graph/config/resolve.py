@@ -1,51 +1,59 @@
 """Merge what the caller passed over environment, files and defaults.
 
-Order: options (the `Context`) > environment > `./openmanus.toml` or `Context.config` >
-the person's `config.toml` > OpenManus's `config/config.toml` > defaults.
+Precedence: options (the `Context`) > environment > `./openmanus.toml` or `Context.config` >
+the person's `config.toml` > OpenManus's `config/config.toml` > defaults. Each source is read into a
+`Layer`, checked by the declarations in `state.settings`; pydantic-settings merges the layers.
 """
 
 import dataclasses
 import hashlib
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from langgraph.runtime import Runtime
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError, create_model
 
-from openmanus_graph.config.browser import browser_settings
+from openmanus_graph.config.declared import Declared, Reading, declared, read, sections, setting_of
 from openmanus_graph.config.files import OLD_CONFIG, Layer, is_foreign, read_layer
 from openmanus_graph.config.mcp import mcp_servers
 from openmanus_graph.config.model import first, main_model, vision_model
-from openmanus_graph.config.policy import policy_mode, policy_rules
-from openmanus_graph.config.search import search_settings
+from openmanus_graph.config.response_format import read_response_format
 from openmanus_graph.config.trust import (
     config_home,
     is_trusted,
     risky_settings,
     without_risks,
 )
-from openmanus_graph.config.web import allowed_hosts, web_settings
+from openmanus_graph.config.workspace import refuse_system_folder
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.outcome import ResponseFormat
-from openmanus_graph.settings import MAX_COST_USD, ModelSettings, SandboxSettings, Settings
 from openmanus_graph.state.context import Context
+from openmanus_graph.state.search_engines import RETIRED
+from openmanus_graph.state.settings import (
+    BrowserSettings,
+    ModelSettings,
+    SandboxSettings,
+    SearchSettings,
+    Settings,
+    WebSettings,
+)
+
+if TYPE_CHECKING:
+    from pydantic_settings import BaseSettings
+
+Section = TypeVar("Section", SandboxSettings, BrowserSettings, SearchSettings, WebSettings)
 
 WORKING_FOLDER_FILES = ("openmanus.toml", "mcp.json", OLD_CONFIG, "config/mcp.json")
-"""Most important first; those of OpenManus come after the person's own."""
+"""By precedence; OpenManus's files come after the user's configuration."""
 KEY_FILES = (".env", *WORKING_FOLDER_FILES)
 HOME = ".openmanus"
 MAX_INSTRUCTIONS_CHARS = 20_000
-POSITIVE = (
-    "max_steps",
-    "max_cost_usd",
-    "max_total_tokens",
-    "timeout_s",
-    "max_parallel_steps",
-    "step_timeout_s",
-)
+CONTEXT_TABLES = ("browser", "search", "web")
+"""Fields of `Context` that take a whole table of the configuration file."""
 
 
 def resolve_context(runtime: Runtime[Any], thread: str) -> Settings:
@@ -72,53 +80,34 @@ def resolve_settings(context: Context, thread: str, *, without_model: bool = Fal
         thread: Names the default workspace.
         without_model: No model is needed, so none has to be set.
     """
+    response_format = read_response_format(context.response_format)
     context = _validated(context)
-    layers, warnings = read_layers(context.config)
-    pick = _Picker(context, layers)
+    layers, warnings = all_layers(context)
+    values = _declared_values(layers)
     home = openmanus_home()
-    workspace = Path(pick("workspace") or Path("workspace") / safe_name(thread)).expanduser()
-    sandbox = _sandbox(context, layers)
-    servers, odd_servers = mcp_servers(context, layers)
+    workspace = Path(values.pop("workspace", None) or Path("workspace") / safe_name(thread))
+    workspace = workspace.expanduser()
+    refuse_system_folder(workspace.resolve())
+    servers, server_warnings = mcp_servers(context, layers)
     main = ModelSettings("") if without_model else _main_model(context, layers, warnings)
-    search, odd = search_settings(context, layers)
-    browser, odd_browser = browser_settings(context, layers)
-    protected = [home, config_home(), *(Path(name).absolute() for name in KEY_FILES)]
-    protected += [layer.path for layer in layers]
-    if browser.profile:
-        protected.append(Path(browser.profile).expanduser().absolute())
-    protected += [workspace.absolute() / name for name in (*KEY_FILES, HOME)]
-    # OpenManus's `max_input_tokens` is a budget of the whole process, not a context limit.
-    token_limits = (layer.config.max_total_tokens or layer.llm.max_input_tokens for layer in layers)
-    token_limit = context.max_total_tokens or first(token_limits)
     return Settings(
+        **values,
         main=main,
         vision=None if without_model else vision_model(context, layers, main),
         workspace=workspace.resolve(),
         home=home,
-        protected=tuple(dict.fromkeys(path.resolve() for path in protected)),
-        sandbox=sandbox,
-        max_steps=pick("max_steps", 20),
-        max_steps_set=pick("max_steps") is not None,
-        max_cost_usd=pick("max_cost_usd", MAX_COST_USD),
-        max_total_tokens=token_limit,
-        timeout_s=pick("timeout_s"),
-        max_parallel_steps=pick("max_parallel_steps", 4),
-        step_timeout_s=pick("step_timeout_s", 3600.0),
-        review_plan=pick("review_plan", False),
-        policy=policy_mode(context, layers),
-        rules=policy_rules(context, layers),
-        allow_hosts=allowed_hosts(pick("allow_hosts", ())),
-        web=web_settings(context, layers),
-        tools=pick("tools"),
+        protected=_protected(home, workspace, values["browser"].profile, layers),
+        max_steps_set="max_steps" in values,
         mcp_servers=servers,
-        prompts=pick("prompts", {}),
-        browser=browser,
-        search=search,
-        prices=first(layer.config.prices for layer in layers) or {},
-        response_format=_plain_format(context.response_format),
+        response_format=response_format,
         instructions=_instructions(),
-        warnings=(*warnings, *odd, *odd_browser, *odd_servers),
+        warnings=(*warnings, *server_warnings, *_retired_engines(layers)),
     )
+
+
+def section(kind: type[Section], layers: Sequence[Layer]) -> Section:
+    """Return one section of the settings, of all layers. ConfigError says which value is wrong."""
+    return _section(kind, _merged(layers), layers)
 
 
 def openmanus_home() -> Path:
@@ -134,17 +123,28 @@ def safe_name(thread: str) -> str:
     return f"{name or 'thread'}-{hashlib.sha256(thread.encode()).hexdigest()[:8]}"
 
 
+def all_layers(context: Context) -> tuple[list[Layer], list[str]]:
+    """Read all layers by precedence, with warnings. ConfigError as `read_layers`."""
+    context_layer = _context_layer(context)
+    files, warnings = read_layers(context.config)
+    warnings += [f"{key} is not known here and was left out." for key in context_layer.unknown]
+    return [context_layer, _environment_layer(), *files], warnings
+
+
 def read_layers(config: str | None) -> tuple[list[Layer], list[str]]:
-    """Read the configuration files that exist, most important first, and what was odd.
+    """Read the configuration files that exist, by precedence, with warnings.
 
     Risky settings of the working folder that the person has not trusted are left out.
+
+    Raises:
+        ConfigError: A file cannot be used, and where it is wrong.
     """
     folder = Path.cwd()
     if config is not None and not Path(config).is_file():
         raise ConfigError(f"There is no configuration file {config}. Check the path of --config.")
-    own, servers, *old = [(folder / name, False) for name in WORKING_FOLDER_FILES]
+    project_config, servers, *old = [(folder / name, False) for name in WORKING_FOLDER_FILES]
     places = [
-        (Path(config), True) if config else own,
+        (Path(config), True) if config else project_config,
         servers,
         (config_home() / "config.toml", True),
         (config_home() / "mcp.json", True),
@@ -167,90 +167,201 @@ def read_layers(config: str | None) -> tuple[list[Layer], list[str]]:
     return layers, warnings
 
 
+def context_field(one: Declared) -> str | None:
+    """Return the field of `Context` that sets a key by itself; None where there is none."""
+    if one.setting.context or one.setting.context is None:
+        return one.setting.context
+    return None if one.table or one.part else one.field
+
+
+def _declared_values(layers: Sequence[Layer]) -> dict[str, Any]:
+    """Return the fields of `Settings` that are set, and all sections."""
+    merged = _merged(layers)
+    records = {name: _section(kind, merged, layers) for name, kind in sections().items()}
+    limit = first(map(_token_limit, layers))
+    return {**merged, **_parsed("", merged, layers), **records, "max_total_tokens": limit}
+
+
+def _section(kind: type[Section], merged: Mapping[str, Any], layers: Sequence[Layer]) -> Section:
+    name = next(name for name, each in sections().items() if each is kind)
+    raw: Section = merged.get(name) or kind()
+    values = {each.name: getattr(raw, each.name) for each in dataclasses.fields(kind)}
+    parsed = dataclasses.replace(raw, **_parsed(name, values, layers))
+    if isinstance(parsed, BrowserSettings):
+        connections = [key for key in ("cdp_url", "wss_url", "profile") if getattr(parsed, key)]
+        if len(connections) > 1:
+            raise ConfigError(f"[browser] sets {' and '.join(connections)}; set one of them.")
+    return parsed
+
+
+def _context_layer(context: Context) -> Layer:
+    reading = Reading()
+    for one in declared().values():
+        name = context_field(one)
+        value = getattr(context, name) if name else None
+        if one.field not in ("model", "vision_model") or isinstance(value, str):  # else an instance
+            reading.add(one, value, name or one.name)
+    for table in CONTEXT_TABLES:
+        found = read(getattr(context, table) or {}, f"{table}.")
+        reading.values |= found.values
+        reading.problems += found.problems
+        reading.unknown += found.unknown
+    if reading.problems:
+        raise ConfigError(f"The run's settings are wrong: {'; '.join(reading.problems)}.")
+    unknown_web_keys = [
+        key.removeprefix("web.") for key in reading.unknown if key.startswith("web.")
+    ]
+    if unknown_web_keys:
+        raise ConfigError(f"There is no [web] key {', '.join(unknown_web_keys)}.")
+    return Layer(reading.values, unknown=tuple(reading.unknown))
+
+
+def _environment_layer() -> Layer:
+    reading = Reading()
+    for one in declared().values():
+        value = first(os.environ.get(variable) or None for variable in one.env)
+        reading.add(one, value, one.name)
+        prefix = one.setting.env_prefix
+        named = [name for name in os.environ if prefix and name.startswith(prefix)]
+        if named:
+            entries = {name.removeprefix(prefix).lower(): os.environ[name] for name in named}
+            reading.add(one, entries, one.name)
+    return Layer(reading.values)
+
+
+def _merged(layers: Sequence[Layer]) -> dict[str, Any]:
+    """Return the fields of `Settings` that the layers set, sections as their records."""
+    from pydantic_settings import InitSettingsSource
+
+    kind = _configuration()
+    fields = kind.model_fields.keys()
+    sources = tuple(InitSettingsSource(kind, _nested(layer, fields)) for layer in layers)
+    merged = kind(_build_sources=(sources, {}))
+    return {name: getattr(merged, name) for name in merged.model_fields_set}
+
+
+@cache
+def _configuration() -> "type[BaseSettings]":
+    """Create the pydantic-settings model with the declared fields of `Settings`."""
+    from pydantic_settings import (
+        BaseSettings,
+        SettingsConfigDict,
+    )  # slow to import: not needed for `--help`
+
+    class Base(BaseSettings):
+        model_config = SettingsConfigDict(validate_default=False, hide_input_in_errors=True)
+
+    chosen: dict[str, Any] = {}
+    for each in dataclasses.fields(Settings):
+        setting = setting_of(each.type)
+        mergeable = setting is not None and setting.join is None and each.name not in _NOT_MERGED
+        if mergeable or each.name in sections():
+            chosen[each.name] = (each.type, None)
+    return create_model("Configuration", __base__=Base, **chosen)
+
+
+_NOT_MERGED = ("mcp_servers",)
+"""Settings that do not just come from the first layer that sets them: see `config.mcp`."""
+
+
+def _nested(layer: Layer, wanted: Collection[str]) -> dict[str, Any]:
+    """Return a layer's values, nested as the given fields of `Settings`."""
+    nested: dict[str, Any] = {}
+    for one in declared().values():
+        if one.name not in layer.values or one.setting.join:
+            continue
+        if (one.table or one.field) not in wanted:
+            continue
+        table = nested.setdefault(one.table, {}) if one.table else nested
+        value = layer.values[one.name]
+        if one.part:
+            table.setdefault(one.field, {})[one.part] = value
+        elif one.setting.merged or not isinstance(value, dict):
+            table[one.field] = value
+        else:  # pydantic-settings merges dicts, but here the first layer replaces the others
+            table[one.field] = MappingProxyType(cast("dict[str, Any]", value))
+    return nested
+
+
+def _parsed(table: str, values: Mapping[str, Any], layers: Sequence[Layer]) -> dict[str, Any]:
+    """Return the fields of a section that have a `join` or `parse` function, parsed."""
+    found: dict[str, Any] = {}
+    for one in declared().values():
+        if one.table != table:
+            continue
+        if one.setting.join:
+            found[one.field] = one.setting.join(list(_values_in_layers(one, layers)))
+        elif one.setting.parse and values.get(one.field) is not None:
+            found[one.field] = one.setting.parse(values[one.field])
+    return found
+
+
+def _values_in_layers(one: Declared, layers: Sequence[Layer]) -> Iterator[tuple[str, Any]]:
+    for layer in layers:
+        if one.name in layer.values:
+            yield str(layer.path or f"Context.{context_field(one)}"), layer.values[one.name]
+
+
+def _retired_engines(layers: Sequence[Layer]) -> Iterator[str]:
+    """Yield a warning for each retired engine in the configuration; OpenManus's file has some."""
+    named = [layer.values.get("search.engine") for layer in layers]
+    named += [
+        name for layer in layers for name in layer.values.get("search.fallback_engines") or ()
+    ]
+    for name in sorted({str(name).strip().lower() for name in named} & RETIRED.keys()):
+        replacement = RETIRED[name]
+        yield (
+            f"[search] {name.capitalize()}'s search interface was shut down in 2025; use "
+            f"{replacement}, which needs no key. {replacement} is asked in its place."
+        )
+
+
 def _main_model(context: Context, layers: list[Layer], warnings: list[str]) -> ModelSettings:
-    """Choose the model; if there is none, say as well that a file which is not trusted has one."""
+    """Choose the model; an error also mentions files that are not trusted yet."""
     try:
         return main_model(context, layers)
     except ConfigError as error:
-        waiting = [warning for warning in warnings if "openmanus trust" in warning]
-        raise ConfigError(" ".join([str(error), *waiting])) from error
-
-
-class _Picker:
-    """Takes a setting from the first place that has it."""
-
-    def __init__(self, context: Context, layers: Iterable[Layer]) -> None:
-        self.sources = [context, *(layer.config for layer in layers)]
-
-    def __call__(self, name: str, default: Any = None) -> Any:
-        found = first(getattr(source, name, None) for source in self.sources)
-        return default if found is None else found
+        trust_warnings = [warning for warning in warnings if "openmanus trust" in warning]
+        raise ConfigError(" ".join([str(error), *trust_warnings])) from error
 
 
 def _validated(context: Context) -> Context:
     # The server keeps wrong values (`max_steps="many"`), so a Context is checked here.
     fields = {field.name: getattr(context, field.name) for field in dataclasses.fields(context)}
     try:
-        checked = _CONTEXT.validate_python(fields)
+        return _CONTEXT.validate_python(fields)
     except ValidationError as error:
         problems = "; ".join(
             f"{item['loc'][0]}: {item['msg']}"
             for item in error.errors(include_url=False, include_input=False)
         )
         raise ConfigError(f"The run's settings are wrong: {problems}.") from error
-    for name in POSITIVE:
-        value = getattr(checked, name)
-        if value is not None and not value > 0:
-            raise ConfigError(f"{name} is {value}; it must be more than 0.")
-    return checked
 
 
 _CONTEXT = TypeAdapter(Context)
 
 
-def _sandbox(context: Context, layers: list[Layer]) -> SandboxSettings:
-    chosen: dict[str, Any] = {}
-    for field in dataclasses.fields(SandboxSettings):
-        value = first(getattr(layer.config.sandbox, field.name) for layer in layers)
-        if value is not None:
-            chosen[field.name] = value
-    old_limit = first(layer.config.sandbox.memory_limit for layer in layers)
-    if old_limit and "memory_mb" not in chosen:
-        chosen["memory_mb"] = _megabytes(old_limit)
-    if context.sandbox is not None:
-        chosen["mode"] = context.sandbox
-    if context.network is not None:
-        chosen["network"] = context.network
-    return SandboxSettings(**chosen)
+def _token_limit(layer: Layer) -> int | None:
+    """Return a layer's limit, or OpenManus's `max_input_tokens`, a limit of the whole process."""
+    limit: int | None = layer.values.get("max_total_tokens")
+    return limit or (layer.llm.max_input_tokens if layer.llm else None) or None
 
 
-def _megabytes(limit: str) -> int:
-    match = re.fullmatch(r"(\d+)([mg])b?", limit.strip().lower())
-    if match is None:
-        raise ConfigError(f"[sandbox] memory_limit is {limit!r}; write it like 512m or 2g.")
-    return int(match[1]) * (1024 if match[2] == "g" else 1)
-
-
-def _plain_format(response_format: ResponseFormat | None) -> ResponseFormat | None:
-    """Take the schema out of the wrapping that OpenAI's API wants around it."""
-    if not isinstance(response_format, dict):
-        return response_format
-    from jsonschema.exceptions import SchemaError
-    from jsonschema.validators import validator_for
-
-    wrapped = cast("dict[str, Any]", response_format.get("json_schema") or response_format)
-    schema: dict[str, Any] = wrapped["schema"] if "json_schema" in response_format else wrapped
-    try:
-        validator_for(schema).check_schema(schema)
-    except SchemaError as error:
-        raise ConfigError(f"response_format is no JSON schema: {error.message[:300]}") from error
-    return schema
+def _protected(
+    home: Path, workspace: Path, profile: str | None, layers: Sequence[Layer]
+) -> tuple[Path, ...]:
+    """Return what tools must not reach: configuration, keys, and a browser's logins."""
+    paths = [home, config_home(), *(Path(name).absolute() for name in KEY_FILES)]
+    paths += [layer.path for layer in layers if layer.path is not None]
+    paths += [Path(profile).expanduser().absolute()] if profile else []
+    paths += [workspace.absolute() / name for name in (*KEY_FILES, HOME)]
+    return tuple(dict.fromkeys(path.resolve() for path in paths))
 
 
 def _instructions() -> str:
     """Read the project's instructions for agents, if the working folder has them."""
     path = Path("AGENTS.md")
-    # A cloned folder must not send files from elsewhere to the model, by a link.
+    # A symlink in a cloned folder must not send files from outside it to the model.
     if not path.is_file() or not path.resolve().is_relative_to(Path.cwd().resolve()):
         return ""
     try:

@@ -8,23 +8,16 @@ they change, the person is asked again.
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, cast
 
 from pydantic import SecretStr
 
+from openmanus_graph.config.declared import declared
 from openmanus_graph.config.files import Layer
-from openmanus_graph.config.sections import BrowserSection, LlmSection, PolicySection
-from openmanus_graph.settings import MAX_COST_USD
-
-TUNING_OPTIONS = frozenset({
-    "temperature", "top_p", "top_k", "max_tokens", "max_completion_tokens", "seed", "stop",
-    "frequency_penalty", "presence_penalty", "reasoning", "reasoning_effort", "verbosity",
-})  # fmt: skip
-"""Anything else (`base_url`, `default_headers` ...) may send the key elsewhere."""
-
-_HARMLESS_BROWSER = ("headless", "max_content_length", "observation_tokens")
+from openmanus_graph.state.setting import ALWAYS
+from openmanus_graph.state.settings import ProxySettings
 
 
 def config_home() -> Path:
@@ -34,42 +27,42 @@ def config_home() -> Path:
 
 
 def risky_settings(layer: Layer) -> dict[str, Any]:
-    """Return what in a file starts commands, loosens safety or sends data elsewhere."""
-    config, sandbox = layer.config, layer.config.sandbox
-    risky = {
-        "policy": config.policy.mode if config.policy.mode == "auto" else None,
-        "policy.rules": [rule for rule in config.policy.rules if rule["decision"] == "allow"],
-        "sandbox.mode": sandbox.mode if sandbox.mode == "none" else None,
-        "sandbox.network": sandbox.network,
-        "sandbox.image": sandbox.image,
-        "allow_hosts": config.allow_hosts,
-        "max_cost_usd": config.max_cost_usd if _costs_more(config.max_cost_usd) else None,
-        "prices": config.prices,
-        "workspace": config.workspace if config.workspace and _leaves(config.workspace) else None,
-        "base_url": config.base_url,
-        "llm.base_url": layer.llm.base_url,
-        "llm.vision.base_url": layer.vision.base_url if layer.vision else None,
-        "model_options": config.model_options if _reroutes(config.model_options) else None,
-        "browser": _risky_browser(config.browser),
-        "search.searxng_url": config.search.searxng_url,
-        "search.urls": config.search.urls,
-        "web.allowed_domains": config.web.allowed_domains,
-        "mcp": {
-            name: section.model_dump(exclude_defaults=True)
-            for name, section in config.mcp.servers.items()
-        },
+    """Return a file's settings that start commands, loosen safety or send data elsewhere."""
+    risky: dict[str, Any] = {}
+    for name, found in _risky_values(layer).items():
+        table, _, key = name.partition(".")
+        if table == "browser":
+            risky.setdefault(table, {})[key] = (
+                asdict(found) if isinstance(found, ProxySettings) else found
+            )
+        elif table == "mcp":
+            risky[table] = {
+                server: keys.model_dump(exclude_defaults=True) for server, keys in found.items()
+            }
+        else:
+            risky[name] = found
+    return risky
+
+
+def _risky_values(layer: Layer) -> dict[str, Any]:
+    """Return what needs trust by the names of `declared`, in their order."""
+    needing = {name: one.setting.trust for name, one in declared().items() if one.setting.trust}
+    found = {
+        name: trust.risky(layer.values[name])
+        for name, trust in needing.items()
+        if name in layer.values
     }
-    return {key: value for key, value in risky.items() if value}
+    return {name: value for name, value in found.items() if value}
 
 
 def is_trusted(folder: Path, layer: Layer) -> bool:
-    """Say whether the person trusted these very settings of this folder."""
+    """Return whether the person has trusted exactly these settings of this folder."""
     known = _read().get(str(folder), {})
     return known.get(_name(folder, layer)) == _digest(risky_settings(layer))
 
 
 def trust(folder: Path, layer: Layer) -> None:
-    """Remember that the person trusts the risky settings of this folder."""
+    """Store that the person trusts the risky settings of this folder."""
     known = _read()
     known.setdefault(str(folder), {})[_name(folder, layer)] = _digest(risky_settings(layer))
     config_home().mkdir(parents=True, exist_ok=True)
@@ -79,68 +72,14 @@ def trust(folder: Path, layer: Layer) -> None:
 
 
 def without_risks(layer: Layer) -> Layer:
-    """Return the file as if its risky settings were not in it."""
-    sandbox = layer.config.sandbox.model_copy(
-        update={"mode": None, "network": None, "image": None}
-        if layer.config.sandbox.mode == "none"
-        else {"network": None, "image": None}
-    )
-    config = layer.config
-    config = config.model_copy(
-        update={
-            "policy": _without_leave(config.policy),
-            "workspace": None,
-            "sandbox": sandbox,
-            "model_options": (None if _reroutes(config.model_options) else config.model_options),
-            "max_cost_usd": None if _costs_more(config.max_cost_usd) else config.max_cost_usd,
-            "search": config.search.model_copy(update={"searxng_url": None, "urls": None}),
-            "browser": config.browser.model_copy(
-                update=dict.fromkeys(_risky_browser(config.browser))
-            ),
-            "web": config.web.model_copy(update={"allowed_domains": None}),
-            "mcp": config.mcp.model_copy(update={"servers": {}}),
-            **dict.fromkeys(("allow_hosts", "base_url", "prices")),
-        }
-    )
-    llm = _without_address(layer.llm, named=layer.config.base_url)
-    vision = _without_address(layer.vision) if layer.vision else None
-    return Layer(layer.path, config, llm, vision, layer.unknown)
-
-
-def _without_address(section: LlmSection, *, named: str | None = None) -> LlmSection:
-    """Drop a server's address, and with it the key, which is for that server only."""
-    if not (section.base_url or named):
-        return section
-    return section.model_copy(update={"base_url": None, "api_key": None})
-
-
-def _without_leave(section: PolicySection) -> PolicySection:
-    """Return a policy that allows nothing more than there is without it."""
-    return section.model_copy(
-        update={
-            "mode": None if section.mode == "auto" else section.mode,
-            "rules": tuple(rule for rule in section.rules if rule["decision"] != "allow"),
-        }
-    )
-
-
-def _reroutes(options: Mapping[str, Any] | None) -> bool:
-    """Say whether the client's options could do more than tune the model's replies."""
-    return bool(set(options or ()) - TUNING_OPTIONS)
-
-
-def _risky_browser(section: BrowserSection) -> dict[str, Any]:
-    """Return what starts programs, connects elsewhere or takes protection off a browser."""
-    given = section.model_dump(exclude_none=True, exclude=set(_HARMLESS_BROWSER))
-    return {key: value for key, value in given.items() if value not in (False, (), "")}
-
-
-def _costs_more(max_cost_usd: float | None) -> bool:
-    return max_cost_usd is not None and max_cost_usd > MAX_COST_USD
-
-
-def _leaves(workspace: str) -> bool:
-    return Path(workspace).is_absolute() or ".." in Path(workspace).parts
+    """Return the layer without its risky settings."""
+    values = dict(layer.values)
+    for name in _risky_values(layer):
+        one = declared()[name]
+        trust = one.setting.trust or ALWAYS
+        values[name] = trust.harmless(values[name])
+        values |= {f"{one.table}.{key}".lstrip("."): None for key in trust.along}
+    return replace(layer, values={key: value for key, value in values.items() if value is not None})
 
 
 def _store() -> Path:
@@ -151,12 +90,13 @@ def _read() -> dict[str, dict[str, str]]:
     try:
         known = json.loads(_store().read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return {}  # nobody is trusted by a file that cannot be read
+        return {}  # an unreadable file trusts no folder
     return cast("dict[str, dict[str, str]]", known) if isinstance(known, dict) else {}
 
 
 def _name(folder: Path, layer: Layer) -> str:
     """Name a file within its folder: there may be two `mcp.json`."""
+    assert layer.path is not None  # only files need trust
     return layer.path.absolute().relative_to(folder).as_posix()
 
 

@@ -1,1 +1,1 @@
-"""One graph per file: wiring only."""
+"""One graph per file, wiring only; the loop and the middleware they share, and the catalogue."""

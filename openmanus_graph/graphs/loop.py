@@ -1,28 +1,51 @@
 """The loop that every single agent is: think -> act -> stuck_check -> terminate."""
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from langchain_core.tools import BaseTool
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.store.base import BaseStore
 
-from openmanus_graph.agent import Agent, ToolLike, define_agent
+from openmanus_graph.conversation.interjections import is_interjection
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.graphs.catalog import agent_tools
 from openmanus_graph.nodes.act import act
 from openmanus_graph.nodes.stuck_check import route_after_stuck_check, stuck_check
 from openmanus_graph.nodes.terminate import terminate
 from openmanus_graph.nodes.think import route_after_think, think
-from openmanus_graph.prompts import SystemPrompt
-from openmanus_graph.registry import SessionKeeper
+from openmanus_graph.runtime.run_observer import observed
+from openmanus_graph.runtime.session_registry import SessionKeeper
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ManusInput, ManusOutput, ManusState
-from openmanus_graph.watching import watched
+from openmanus_graph.tool_calls.agent import Agent, ToolLike, define_agent
+from openmanus_graph.tools.create_chat_completion import structured_completion
+
+if TYPE_CHECKING:
+    from openmanus_graph.runtime.middleware_hooks import Middleware
 
 AgentGraph = CompiledStateGraph[ManusState, Context, ManusInput, ManusOutput]
+
+
+@dataclass(frozen=True)
+class Ways:
+    """Where the loop's edges lead; without middleware to its own nodes."""
+
+    start: str = "think"
+    loop: str = "think"
+    """Before the next model call."""
+    end: str = "terminate"
+    """Where a run that ends goes."""
+    replied: str = ""
+    """Where a new reply goes before its calls are run, if a hook wants to see it."""
+
+
+Node = Callable[..., Any]
+"""Takes the state, and LangGraph's `Runtime` if it wants; returns an update. Async or not."""
 
 
 def compile_loop(
@@ -30,32 +53,84 @@ def compile_loop(
     *,
     checkpointer: BaseCheckpointSaver[str] | None = None,
     store: BaseStore | None = None,
+    after_act: Sequence[Node] = (),
 ) -> AgentGraph:
     """Compile an agent's graph. Cheap, without any I/O.
 
     Args:
-        agent: Its name, tools and prompts.
+        agent: Its name, tools, prompts and middlewares.
         checkpointer: Keeps threads, and with them the ledger, questions and resuming.
         store: LangGraph's long-term store, handed to tools that ask for it.
+        after_act: Nodes between `act` and `stuck_check`, in this order.
     """
-    builder = StateGraph(
-        ManusState, context_schema=Context, input_schema=ManusInput, output_schema=ManusOutput
-    )
-    builder.add_node("think", watched(partial(think, agent=agent)))
-    builder.add_node("act", watched(partial(act, agent=agent)))
-    builder.add_node("stuck_check", watched(stuck_check))
-    builder.add_node("terminate", watched(terminate))
+    builder, ways = new_builder(agent), Ways()
+    builder.add_node("think", observed(partial(think, agent=agent)))
+    builder.add_node("act", observed(partial(act, agent=agent)))
+    builder.add_node("stuck_check", observed(stuck_check))
+    builder.add_node("terminate", observed(terminate))
+    if agent.middleware:
+        from openmanus_graph.graphs.middleware import add_hooks
 
-    builder.add_edge(START, "think")
+        ways = add_hooks(builder, agent)
+    builder.add_edge(START, ways.start)
+    route = route_after_reply if ways.replied else partial(route_after_think, agent=agent)
+    targets: dict[Hashable, str] = {"stuck_check": "stuck_check", "terminate": ways.end}
+    targets |= {"replied": ways.replied} if ways.replied else {"act": "act"}
+    builder.add_conditional_edges("think", route, targets)
+    builder.add_edge(add_after_act(builder, after_act), "stuck_check")
     builder.add_conditional_edges(
-        "think", partial(route_after_think, agent=agent), ["act", "stuck_check", "terminate"]
+        "stuck_check", route_after_stuck_check, {"think": ways.loop, "terminate": ways.end}
     )
-    builder.add_edge("act", "stuck_check")
-    builder.add_conditional_edges("stuck_check", route_after_stuck_check, ["think", "terminate"])
     builder.add_edge("terminate", END)
 
-    compiled = builder.compile(checkpointer=checkpointer, store=store, name=agent.name)
+    transformers = dict.fromkeys(made for one in agent.middleware for made in one.transformers)
+    compiled = builder.compile(
+        checkpointer=checkpointer,
+        store=store,
+        name=agent.name,
+        transformers=list(transformers) or None,
+    )
     return compiled.with_config(callbacks=[SessionKeeper()])
+
+
+def new_builder(agent: Agent) -> StateGraph[Any, Context, Any, Any]:
+    """Return a graph without nodes; its state has the keys of the agent's middlewares as well."""
+    schemas: tuple[type[Any], type[Any], type[Any]] = (ManusState, ManusInput, ManusOutput)
+    if agent.middleware:
+        from openmanus_graph.graphs.middleware import schemas_of
+
+        schemas = schemas_of(agent.middleware)
+    state, given, result = schemas
+    return StateGraph(state, context_schema=Context, input_schema=given, output_schema=result)
+
+
+async def route_after_reply(state: ManusState) -> Literal["replied", "stuck_check", "terminate"]:
+    """Show a new reply to the hooks; without one the run has ended, or is to be stopped."""
+    said = (one for one in reversed(state["messages"]) if not is_interjection(one))
+    newest, ended = next(said, None), state.get("stop_reason")
+    if newest is not None and newest.type == "ai" and ended in (None, "answer"):
+        return "replied"
+    return "terminate" if ended else "stuck_check"
+
+
+def add_after_act(builder: StateGraph[Any, Context, Any, Any], nodes: Sequence[Node]) -> str:
+    """Add nodes of the caller's behind `act`, and return the last one's name.
+
+    Raises:
+        ConfigError: Something is no function with a name, or the name is taken.
+    """
+    last = "act"
+    for node in nodes:
+        name = getattr(node, "__name__", "")
+        if not name or name in builder.nodes:
+            raise ConfigError(
+                f"after_act takes functions with names of their own, not {node!r}. Taken are: "
+                f"{', '.join(builder.nodes)}."
+            )
+        builder.add_node(name, node)
+        builder.add_edge(last, name)
+        last = name
+    return last
 
 
 class AgentBuilder(Protocol):
@@ -70,6 +145,8 @@ class AgentBuilder(Protocol):
         checkpointer: BaseCheckpointSaver[str] | None = None,
         store: BaseStore | None = None,
         name: str = ...,
+        middleware: Iterable["Middleware"] = (),
+        after_act: Sequence[Node] = (),
     ) -> AgentGraph:
         """Build it.
 
@@ -80,9 +157,12 @@ class AgentBuilder(Protocol):
             checkpointer: Keeps threads, and with them the ledger, questions and resuming.
             store: LangGraph's long-term store, handed to tools that ask for it.
             name: Of the compiled graph.
+            middleware: LangChain's `AgentMiddleware`s, the outermost first (docs/middleware.md).
+            after_act: Nodes of your own between `act` and `stuck_check`, in this order.
 
         Raises:
-            ConfigError: Something is no tool, two tools share a name, or a prompt is unknown.
+            ConfigError: Something is no tool, two tools share a name, a prompt is unknown, or a
+                middleware cannot work in this graph.
         """
         ...
 
@@ -90,8 +170,7 @@ class AgentBuilder(Protocol):
 def agent_builder(
     agent: str,
     purpose: str,
-    default_tools: Callable[[], Sequence[BaseTool]],
-    system: SystemPrompt,
+    system: str,
     *,
     takes_configured: bool = False,
     needs_servers: bool = False,
@@ -99,10 +178,9 @@ def agent_builder(
     """Make the builder of an agent.
 
     Args:
-        agent: Its name.
+        agent: Its name in the catalogue, which says what it works with.
         purpose: What it builds: the builder's docstring.
-        default_tools: Returns what the agent works with.
-        system: Its system prompt.
+        system: Name of its system prompt, see `prompts`.
         takes_configured: Whether it uses the configured MCP servers.
         needs_servers: Whether it has nothing to do without any.
     """
@@ -115,8 +193,15 @@ def agent_builder(
         checkpointer: BaseCheckpointSaver[str] | None = None,
         store: BaseStore | None = None,
         name: str = agent,
+        middleware: Iterable["Middleware"] = (),
+        after_act: Sequence[Node] = (),
     ) -> AgentGraph:
-        chosen = default_tools() if tools is None else tools
+        chosen = agent_tools(agent) if tools is None else tools
+        around = tuple(middleware)
+        if around:
+            from openmanus_graph.graphs.middleware import check_middleware
+
+            check_middleware(around)
         defined = define_agent(
             name,
             [*chosen, *extra_tools],
@@ -124,8 +209,10 @@ def agent_builder(
             system,
             takes_configured=takes_configured,
             needs_servers=needs_servers,
+            structured_tool=structured_completion,
+            middleware=around,
         )
-        return compile_loop(defined, checkpointer=checkpointer, store=store)
+        return compile_loop(defined, checkpointer=checkpointer, store=store, after_act=after_act)
 
     build.__name__ = build.__qualname__ = f"build_{agent}_graph"
     arguments = (inspect.getdoc(AgentBuilder.__call__) or "").partition("\n\n")[2]

@@ -1,15 +1,12 @@
 """The mcp graph: an agent that has the tools of MCP servers, and no others."""
 
 from openmanus_graph.graphs.loop import agent_builder
-from openmanus_graph.prompts import mcp_system_prompt
-from openmanus_graph.tools import mcp_tools
 
 build_mcp_graph = agent_builder(
     "mcp",
     "Build the agent of MCP servers: those configured, and each `MCPServer` in `extra_tools`. "
     "A run ends when no server is left.",
-    mcp_tools,
-    mcp_system_prompt,
+    "mcp_system",
     takes_configured=True,
     needs_servers=True,
 )

@@ -10,18 +10,20 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import Runtime
 from langgraph.store.base import BaseStore
 
+from openmanus_graph.graphs.catalog import default_executors, describe_agent
 from openmanus_graph.nodes.approve_plan import approve_plan, route_after_approve_plan
 from openmanus_graph.nodes.create_plan import create_plan, route_after_create_plan
 from openmanus_graph.nodes.finalize import finalize
 from openmanus_graph.nodes.review_step import review_step, route_after_review_step
 from openmanus_graph.nodes.run_step import run_step
 from openmanus_graph.nodes.schedule import route_after_schedule, schedule
-from openmanus_graph.registry import SessionKeeper
+from openmanus_graph.planning.executors import Executor, Executors, ExecutorSet, collect_executors
+from openmanus_graph.runtime.run_observer import observed
+from openmanus_graph.runtime.session_registry import SessionKeeper
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ManusInput, ManusOutput
 from openmanus_graph.state.planning import PlanningState, StepInput, StepOutput, StepState
-from openmanus_graph.team import Executor, Executors, Team, default_team, make_team
-from openmanus_graph.watching import watched
+from openmanus_graph.state.renamed import with_current_names
 
 PlanningGraph = CompiledStateGraph[PlanningState, Context, ManusInput, ManusOutput]
 StepGraph = CompiledStateGraph[StepState, Context, StepInput, StepOutput]
@@ -47,19 +49,21 @@ def build_planning_graph(
     Raises:
         ConfigError: Something is no executor.
     """
-    team = default_team() if executors is None else make_team(executors)
+    executor_set = collect_executors(
+        default_executors() if executors is None else executors, describe_agent
+    )
     builder = StateGraph(
         PlanningState,
         context_schema=Context,
         input_schema=ManusInput,
         output_schema=ManusOutput,
     )
-    builder.add_node("create_plan", watched(partial(create_plan, team=team)))
-    builder.add_node("approve_plan", watched(partial(approve_plan, team=team)))
-    builder.add_node("schedule", watched(schedule))
-    builder.add_node("run_step", step_graph(team))
-    builder.add_node("review_step", watched(review_step))
-    builder.add_node("finalize", watched(finalize))
+    builder.add_node("create_plan", observed(partial(create_plan, executors=executor_set)))
+    builder.add_node("approve_plan", observed(partial(approve_plan, executors=executor_set)))
+    builder.add_node("schedule", observed(schedule))
+    builder.add_node("run_step", step_graph(executor_set))
+    builder.add_node("review_step", observed(review_step))
+    builder.add_node("finalize", observed(finalize))
 
     builder.add_edge(START, "create_plan")
     builder.add_conditional_edges(
@@ -85,15 +89,15 @@ def build_planning_graph(
     return compiled.with_config(callbacks=[SessionKeeper()])
 
 
-def step_graph(team: Team) -> StepGraph:
+def step_graph(executor_set: ExecutorSet) -> StepGraph:
     """Build `run_step`: one node per executor, of which a step visits its own."""
     builder = StateGraph(
         StepState, context_schema=Context, input_schema=StepInput, output_schema=StepOutput
     )
-    for name, executor in team.executors.items():
-        builder.add_node(name, watched(executor_node(executor)))
+    for name, executor in executor_set.executors.items():
+        builder.add_node(name, observed(executor_node(executor)))
         builder.add_edge(name, END)
-    builder.add_conditional_edges(START, executor_of, team.names)
+    builder.add_conditional_edges(START, executor_of, executor_set.names)
     return builder.compile(name="run_step")
 
 
@@ -108,7 +112,7 @@ def executor_node(executor: Executor) -> Callable[..., Awaitable[dict[str, Any]]
 
 async def executor_of(step: StepState) -> str:
     """Return the node that does a step."""
-    return step["job"]["executor"]
+    return str(with_current_names(step)["step_run"]["executor"])
 
 
 graph = build_planning_graph()

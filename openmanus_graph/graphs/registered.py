@@ -5,8 +5,8 @@
 
 from langgraph.pregel import Pregel
 
-from openmanus_graph.agents import brought_agents
-from openmanus_graph.registry import SessionKeeper
+from openmanus_graph.graphs.catalog import brought_agents
+from openmanus_graph.runtime.session_registry import SessionKeeper
 
 for name, graph in brought_agents().items():
     if isinstance(graph, Pregel):

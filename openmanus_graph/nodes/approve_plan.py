@@ -9,15 +9,16 @@ from langchain_core.messages import HumanMessage
 from langgraph.runtime import Runtime
 from langgraph.types import Overwrite, interrupt
 
-from openmanus_graph.flow import new_job, plan_of
-from openmanus_graph.interrupts import Decision, plan_request, read_decision
-from openmanus_graph.plan_file import show_plan
-from openmanus_graph.plans import PlanError, make_steps, plan_text
-from openmanus_graph.prompts import plan_rejected
-from openmanus_graph.registry import enter_session
+from openmanus_graph.planning.executors import ExecutorSet
+from openmanus_graph.planning.flow import new_step_run, plan_of
+from openmanus_graph.planning.plan import PlanError, make_steps, plan_text
+from openmanus_graph.planning.plan_file import show_plan
+from openmanus_graph.planning.plan_view import plan_request
+from openmanus_graph.prompts import render
+from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.state.context import Context
+from openmanus_graph.state.interrupts import Decision, read_decision
 from openmanus_graph.state.planning import PlanningState
-from openmanus_graph.team import Team
 from openmanus_graph.tools.planning import PLANNING, planning
 
 _AS_JSON = re.compile(r'\s*(\{|\[\s*[]{"])')
@@ -25,7 +26,7 @@ _AS_JSON = re.compile(r'\s*(\{|\[\s*[]{"])')
 
 
 async def approve_plan(
-    state: PlanningState, runtime: Runtime[Context], *, team: Team
+    state: PlanningState, runtime: Runtime[Context], *, executors: ExecutorSet
 ) -> dict[str, Any]:
     """Wait for a person: approve, edit the steps, or reject with what to do better."""
     session = await enter_session(runtime)
@@ -35,7 +36,7 @@ async def approve_plan(
     while True:
         answer = interrupt(plan_request(plan, problem))
         try:
-            return _decided(read_review(answer), state, team)
+            return _decided(read_review(answer), state, executors)
         except PlanError as error:
             problem = str(error)
 
@@ -64,31 +65,35 @@ def _edit(args: dict[str, Any]) -> Decision:
     return Decision("edit", args=args)
 
 
-def _decided(decision: Decision | None, state: PlanningState, team: Team) -> dict[str, Any]:
+def _decided(
+    decision: Decision | None, state: PlanningState, executors: ExecutorSet
+) -> dict[str, Any]:
     """Return what a decision means. PlanError: it cannot be carried out, and why."""
     if decision is None:
         raise PlanError("that was no decision (approve, edit, reject, or what to change)")
     if decision.type == "approve":
         return {"reviewed": True}
     if decision.type == "edit":
-        return _edited(decision.args or {}, state, team)
+        return _edited(decision.args or {}, state, executors)
     if not decision.message:
         answer = "The plan was rejected, and nothing was done."
         return {"status": "failed", "stop_reason": "terminate", "answer": answer}
-    feedback = plan_rejected(plan=plan_text(plan_of(state)), reason=decision.message)
+    feedback = render("plan_rejected", plan=plan_text(plan_of(state)), reason=decision.message)
     return {"drafts": [HumanMessage(feedback)]}
 
 
-def _edited(given: Mapping[str, Any], state: PlanningState, team: Team) -> dict[str, Any]:
+def _edited(
+    given: Mapping[str, Any], state: PlanningState, executors: ExecutorSet
+) -> dict[str, Any]:
     args = {"command": "create", **given}
     if problems := PLANNING.problems(planning.name, args):
         raise PlanError("; ".join(problems))
-    steps = make_steps(args.get("steps") or (), team.names)
+    steps = make_steps(args.get("steps") or (), executors.names)
     return {
         "reviewed": True,
         "title": args.get("title") or state["title"],
         "order": [step["id"] for step in steps],
-        "steps": Overwrite({step["id"]: new_job(step) for step in steps}),
+        "steps": Overwrite({step["id"]: new_step_run(step) for step in steps}),
     }
 
 

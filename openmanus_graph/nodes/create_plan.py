@@ -11,35 +11,35 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMes
 from langgraph.runtime import Runtime
 from langgraph.types import Overwrite
 
-from openmanus_graph.artifacts import take_baseline
-from openmanus_graph.carried import carried_by
+from openmanus_graph.backends.models.failures import ModelError
+from openmanus_graph.conversation.history import has_task, last_user_message
+from openmanus_graph.conversation.outcome import NO_TASK, failure
 from openmanus_graph.errors import ToolError
-from openmanus_graph.events import Emit, notice
-from openmanus_graph.flow import (
+from openmanus_graph.model_calls.call_model import ModelCall, call_model
+from openmanus_graph.planning.executors import ExecutorSet
+from openmanus_graph.planning.flow import (
     failed_for_good,
-    jobs_of,
-    mended_order,
-    mending_text,
-    new_job,
+    new_step_run,
     plan_of,
     progress_of,
+    replanned_order,
+    replanning_text,
+    step_runs_of,
     task_of,
     unfinished_plan,
 )
-from openmanus_graph.history import has_task, last_user_message
-from openmanus_graph.limits import LimitReached
-from openmanus_graph.models.call_model import ModelCall, call_model
-from openmanus_graph.models.failures import ModelError
-from openmanus_graph.outcome import NO_TASK, failure
-from openmanus_graph.plans import PlanError, make_steps
-from openmanus_graph.prompts import plan_create, plan_mend, plan_missing
-from openmanus_graph.registry import enter_session
-from openmanus_graph.sessions import Session
+from openmanus_graph.planning.paused_run import state_of_paused_run
+from openmanus_graph.planning.plan import PlanError, make_steps
+from openmanus_graph.prompts import render
+from openmanus_graph.runtime.artifacts import take_baseline
+from openmanus_graph.runtime.events import Emit, notice
+from openmanus_graph.runtime.limits import LimitReached
+from openmanus_graph.runtime.session import Session
+from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.plan import Step
 from openmanus_graph.state.planning import PlanningState
 from openmanus_graph.state.reducers import no_usage
-from openmanus_graph.team import Team
 from openmanus_graph.tools.planning import PLANNING, planning
 
 Update = dict[str, Any]
@@ -48,13 +48,15 @@ MAX_DRAFTS = 3
 FALLBACK = ("Analyze request", "Execute task", "Verify results")
 
 
-async def create_plan(state: PlanningState, runtime: Runtime[Context], *, team: Team) -> Update:
+async def create_plan(
+    state: PlanningState, runtime: Runtime[Context], *, executors: ExecutorSet
+) -> Update:
     """Ask the model once; a reply that is no plan is answered with the reason in the next pass."""
     started = time.monotonic()
     session = await enter_session(runtime)
     begun = begin_run(state)
     if begun:
-        run, fork = begun["run_message"], bool(session.line)
+        run, fork = begun["run_message"], bool(session.fork_id)
         await asyncio.to_thread(take_baseline, session.workspace, run, anew=fork)
         if state.get("order") and not state["reviewed"] and not state.get("stop_reason"):
             notice(runtime.stream_writer, "The plan before, which nobody approved, is dropped.")
@@ -65,21 +67,23 @@ async def create_plan(state: PlanningState, runtime: Runtime[Context], *, team: 
         return _begun(begun, session, now)
     drafts = now["drafts"] or _request(now)
     call = ModelCall(
-        system=plan_create(roster=team.roster(), date=datetime.date.today().isoformat()),
+        system=render(
+            "plan_create", roster=executors.roster(), date=datetime.date.today().isoformat()
+        ),
         history=[*now["messages"], *drafts],
-        steering="",
-        tools=PLANNING,
+        request_suffix="",
+        tools=PLANNING.definitions,
         progress=progress_of(now, session.settings),
         step=now["step_count"] + 1,
         counted=True,
     )
     update: Update = {"status": None, "stop_reason": None, "answer": ""}
-    update |= _begun(begun, session, now) if begun else {"branch": session.on_line(now["branch"])}
+    update |= _begun(begun, session, now) if begun else {"branch": session.on_fork(now["branch"])}
     spent: Update = {}
     try:
         reply, usage = await call_model(call, session, runtime.stream_writer)
         spent = {"usage": usage, "step_count": 1}
-        update |= _planned(reply, now, drafts, team, runtime.stream_writer)
+        update |= _planned(reply, now, drafts, executors, runtime.stream_writer)
     except LimitReached as limit:
         runtime.stream_writer({"type": "limit", "reason": limit.reason})
         update |= {"status": "stopped", "stop_reason": limit.reason}
@@ -90,18 +94,22 @@ async def create_plan(state: PlanningState, runtime: Runtime[Context], *, team: 
 
 
 def _planned(
-    reply: AIMessage, state: PlanningState, drafts: Sequence[AnyMessage], team: Team, emit: Emit
+    reply: AIMessage,
+    state: PlanningState,
+    drafts: Sequence[AnyMessage],
+    executors: ExecutorSet,
+    emit: Emit,
 ) -> Update:
     """Return what a reply means: another try, the part that was mended, or the plan."""
-    draft = read_draft(reply, state, team.names)
+    draft = read_draft(reply, state, executors.names)
     asked = sum(isinstance(message, AIMessage) for message in drafts) + 1
     if draft.steps is None and asked < MAX_DRAFTS and not draft.refused:
         return {"drafts": [*drafts, reply, *draft.answers]}
-    if state["mending"]:
-        return _mended(state, draft)
+    if state["replanning"]:
+        return _replanned(state, draft)
     if draft.steps is None:
         notice(emit, "The model made no plan; a plain one is used.")
-        draft = Draft(f"Plan for: {task_of(state)[:50]}", make_steps(FALLBACK, team.names))
+        draft = Draft(f"Plan for: {task_of(state)[:50]}", make_steps(FALLBACK, executors.names))
     return _placed(draft)
 
 
@@ -109,7 +117,7 @@ def _begun(begun: Update, session: Session, state: PlanningState) -> Update:
     """Return the update that begins a run: what counts up in the state begins anew."""
     fresh = {key: Overwrite(begun[key]) for key in ("usage", "elapsed_s", "step_count", "steps")}
     reviewed = begun.get("reviewed", not session.settings.review_plan)
-    return {**begun, **fresh, "reviewed": reviewed, "branch": session.on_line(state["branch"])}
+    return {**begun, **fresh, "reviewed": reviewed, "branch": session.on_fork(state["branch"])}
 
 
 async def route_after_create_plan(
@@ -136,7 +144,7 @@ def begin_run(state: PlanningState) -> Update:
         "order": [],
         "steps": {},
         "drafts": [],
-        "mending": [],
+        "replanning": [],
         "replans": 0,
         "step_count": 0,
         "elapsed_s": 0.0,
@@ -146,7 +154,7 @@ def begin_run(state: PlanningState) -> Update:
         "answer": "",
         "structured": None,
         "artifacts": [],
-        **carried_by(message),
+        **state_of_paused_run(message),
     }
 
 
@@ -174,12 +182,16 @@ def read_draft(reply: AIMessage, state: PlanningState, executors: Sequence[str])
         except (PlanError, ToolError) as error:
             problems[str(call["id"])] = str(error)
     answers: list[AnyMessage] = [
-        ToolMessage(plan_missing(problem=problem.rstrip(".")), tool_call_id=call_id, status="error")
+        ToolMessage(
+            render("plan_invalid", problem=problem.rstrip(".")),
+            tool_call_id=call_id,
+            status="error",
+        )
         for call_id, problem in problems.items()
     ]
     if not problems:
-        answers = [HumanMessage(plan_missing(problem="it has no call of planning"))]
-    refused = bool(state["mending"]) and not problems and bool(reply.text.strip())
+        answers = [HumanMessage(render("plan_invalid", problem="it has no call of planning"))]
+    refused = bool(state["replanning"]) and not problems and bool(reply.text.strip())
     return Draft("", None, answers, refused)
 
 
@@ -192,11 +204,11 @@ def _plan(
     if args["command"] not in ("create", "update"):
         raise PlanError(f"the command {args['command']!r} makes no plan")
     given = args.get("steps") or ()
-    if not state["mending"]:
+    if not state["replanning"]:
         title = args.get("title") or task_of(state)[:80]
         return Draft(title, make_steps(given, executors))
-    replaced, _ = failed_for_good(jobs_of(state), state["mending"])
-    kept = [job for job in jobs_of(state) if job["id"] not in replaced]
+    replaced, _ = failed_for_good(step_runs_of(state), state["replanning"])
+    kept = [step_run for step_run in step_runs_of(state) if step_run["id"] not in replaced]
     prefix = f"r{state['replans'] + 1}."
     return Draft(state["title"], make_steps(given, executors, kept=kept, prefix=prefix))
 
@@ -206,23 +218,23 @@ def _placed(draft: Draft) -> Update:
     return {
         "title": draft.title,
         "order": [step["id"] for step in steps],
-        "steps": Overwrite({step["id"]: new_job(step) for step in steps}),
+        "steps": Overwrite({step["id"]: new_step_run(step) for step in steps}),
         "drafts": [],
     }
 
 
-def _mended(state: PlanningState, draft: Draft) -> Update:
+def _replanned(state: PlanningState, draft: Draft) -> Update:
     """Replace the broken part, or leave its failed steps blocked."""
     if draft.steps is None:
-        blocked = {name: {"status": "blocked"} for name in state["mending"]}
-        return {"steps": blocked, "mending": [], "drafts": []}
-    replaced, _ = failed_for_good(jobs_of(state), state["mending"])
+        blocked = {name: {"status": "blocked"} for name in state["replanning"]}
+        return {"steps": blocked, "replanning": [], "drafts": []}
+    replaced, _ = failed_for_good(step_runs_of(state), state["replanning"])
     new = [step["id"] for step in draft.steps]
     steps: Update = dict.fromkeys(replaced)
     return {
-        "order": mended_order(state["order"], replaced, new),
-        "steps": steps | {step["id"]: new_job(step) for step in draft.steps},
-        "mending": [],
+        "order": replanned_order(state["order"], replaced, new),
+        "steps": steps | {step["id"]: new_step_run(step) for step in draft.steps},
+        "replanning": [],
         "drafts": [],
         "replans": state["replans"] + 1,
     }
@@ -230,13 +242,14 @@ def _mended(state: PlanningState, draft: Draft) -> Update:
 
 def _request(state: PlanningState) -> list[AnyMessage]:
     """Return what the model is asked beside the task."""
-    if not state["mending"]:
+    if not state["replanning"]:
         return []
-    jobs = jobs_of(state)
-    failed = [job for job in jobs if job["id"] in state["mending"]]
-    replaced, completed = failed_for_good(jobs, state["mending"])
-    plan, failures = mending_text(plan_of(state), failed)
-    text = plan_mend(
+    step_runs = step_runs_of(state)
+    failed = [step_run for step_run in step_runs if step_run["id"] in state["replanning"]]
+    replaced, completed = failed_for_good(step_runs, state["replanning"])
+    plan, failures = replanning_text(plan_of(state), failed)
+    text = render(
+        "plan_replan",
         plan=plan,
         failures=failures,
         replaced=", ".join(replaced),

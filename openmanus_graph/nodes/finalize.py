@@ -6,22 +6,22 @@ from typing import Any
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.runtime import Runtime
 
-from openmanus_graph.artifacts import changed_files
+from openmanus_graph.backends.models.failures import ModelError
+from openmanus_graph.backends.persistence.interjections import interjection_reader
+from openmanus_graph.conversation.outcome import answers
 from openmanus_graph.errors import ToolError
-from openmanus_graph.events import Emit, notice
-from openmanus_graph.flow import ending, is_limit, jobs_of, results_text, task_of
-from openmanus_graph.inbox import open_inbox
-from openmanus_graph.limits import LimitReached, Progress, limit_text
-from openmanus_graph.models.call_model import ModelCall, call_model
-from openmanus_graph.models.failures import ModelError
-from openmanus_graph.outcome import answers, validated
-from openmanus_graph.prompts import plan_results, plan_summary
-from openmanus_graph.registry import enter_session
-from openmanus_graph.sessions import Session
+from openmanus_graph.model_calls.call_model import ModelCall, call_model
+from openmanus_graph.planning.flow import ending, is_limit, results_text, step_runs_of, task_of
+from openmanus_graph.prompts import render
+from openmanus_graph.runtime.artifacts import changed_files
+from openmanus_graph.runtime.events import Emit, notice
+from openmanus_graph.runtime.limits import LimitReached, Progress, limit_text
+from openmanus_graph.runtime.session import Session
+from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.planning import PlanningState
-from openmanus_graph.tools.create_chat_completion import WRAPPED, structured_completion
-from openmanus_graph.tools.toolset import Toolset
+from openmanus_graph.tool_calls.toolset import Toolset
+from openmanus_graph.tools.create_chat_completion import structured_completion, structured_value
 
 
 async def finalize(state: PlanningState, runtime: Runtime[Context]) -> dict[str, Any]:
@@ -29,25 +29,28 @@ async def finalize(state: PlanningState, runtime: Runtime[Context]) -> dict[str,
     session = await enter_session(runtime)
     update: dict[str, Any] = {}
     if state.get("stop_reason") is None:
-        update = {**ending(jobs_of(state)), **await _summary(state, session, runtime.stream_writer)}
+        update = {
+            **ending(step_runs_of(state)),
+            **await _summary(state, session, runtime.stream_writer),
+        }
     elif not state.get("answer"):
         update["answer"] = _unfinished(state, session)
     answer = update.get("answer") or state.get("answer", "")
     artifacts = await asyncio.to_thread(changed_files, session.workspace, state["run_message"])
-    await (await open_inbox(session)).leave([], runtime.stream_writer)
+    await (await interjection_reader(session)).leave([], runtime.stream_writer)
     return update | {"messages": [AIMessage(answer)], "artifacts": artifacts}
 
 
 async def _summary(state: PlanningState, session: Session, emit: Emit) -> dict[str, Any]:
     """Have the model write the answer; where it cannot, the results themselves are the answer."""
     wanted = session.settings.response_format
-    results = results_text(jobs_of(state))
+    results = results_text(step_runs_of(state))
     tool = None if wanted is None else structured_completion(wanted)
     call = ModelCall(
-        system=plan_summary(),
-        history=[HumanMessage(plan_results(task=task_of(state), results=results))],
-        steering="",
-        tools=Toolset({} if tool is None else {tool.name: tool}, None),
+        system=render("plan_summary"),
+        history=[HumanMessage(render("plan_results", task=task_of(state), results=results))],
+        request_suffix="",
+        tools=Toolset({} if tool is None else {tool.name: tool}, None).definitions,
         progress=Progress(0, state["usage"], state["elapsed_s"]),
         step=state["step_count"] + 1,
     )
@@ -64,9 +67,8 @@ def _structured(reply: AIMessage, wanted: Any) -> dict[str, Any]:
     if wanted is None:
         return {}
     for call in reply.tool_calls:
-        given = call["args"].get(WRAPPED, call["args"])
         try:
-            return {"structured": validated(given, wanted)}
+            return {"structured": structured_value(call["args"], wanted)}
         except ToolError:
             continue
     return {"structured": answers(reply, wanted)[1]}
@@ -77,4 +79,4 @@ def _unfinished(state: PlanningState, session: Session) -> str:
     why = ""
     if is_limit(reason):
         why = limit_text(reason, session.settings, state["usage"], steps="model calls")
-    return "\n\n".join(filter(None, (results_text(jobs_of(state)), why)))
+    return "\n\n".join(filter(None, (results_text(step_runs_of(state)), why)))

@@ -5,26 +5,27 @@ from typing import Any, Literal
 
 from langgraph.runtime import Runtime
 
-from openmanus_graph.checks import check_job
-from openmanus_graph.events import notice
-from openmanus_graph.flow import (
+from openmanus_graph.backends.models.failures import ModelError
+from openmanus_graph.conversation.outcome import failure
+from openmanus_graph.planning.checks import check_step_run
+from openmanus_graph.planning.flow import (
     after_review,
-    halted_by,
     is_limit,
-    jobs_of,
+    limit_of,
     plan_of,
     shared_files,
+    step_runs_of,
     to_review,
 )
-from openmanus_graph.limits import LimitReached
-from openmanus_graph.models.failures import ModelError
-from openmanus_graph.outcome import failure
-from openmanus_graph.plan_file import show_plan, tell_step
-from openmanus_graph.registry import enter_session
+from openmanus_graph.planning.plan_file import show_plan, tell_step
+from openmanus_graph.runtime.events import notice
+from openmanus_graph.runtime.limits import LimitReached
+from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.plan import merge_steps
 from openmanus_graph.state.planning import PlanningState
 from openmanus_graph.state.reducers import add_usage, no_usage
+from openmanus_graph.tools.bash import bash
 
 
 async def review_step(state: PlanningState, runtime: Runtime[Context]) -> dict[str, Any]:
@@ -32,20 +33,20 @@ async def review_step(state: PlanningState, runtime: Runtime[Context]) -> dict[s
     started = time.monotonic()
     session = await enter_session(runtime)
     emit = runtime.stream_writer
-    ran = to_review(jobs_of(state))
-    for path, writers in shared_files(jobs_of(state), ran):
+    ran = to_review(step_runs_of(state))
+    for path, writers in shared_files(step_runs_of(state), ran):
         notice(emit, f"Steps {' and '.join(writers)} wrote the same file: {path}. Look at it.")
     usage = no_usage()
-    halted = [job for job in ran if is_limit(job["outcome"])]
-    steps: dict[str, Any] = {job["id"]: {"outcome": ""} for job in halted}
+    paused_by_limit = [step_run for step_run in ran if is_limit(step_run["outcome"])]
+    steps: dict[str, Any] = {step_run["id"]: {"outcome": ""} for step_run in paused_by_limit}
     ended: dict[str, Any] = {}
-    if reason := halted_by(halted):
+    if reason := limit_of(paused_by_limit):
         emit({"type": "limit", "reason": reason})
         ended = {"status": "stopped", "stop_reason": reason}
-    for job in (job for job in ran if job not in halted):
+    for step_run in (step_run for step_run in ran if step_run not in paused_by_limit):
         now: PlanningState = {**state, "usage": add_usage(state["usage"], usage)}
         try:
-            finding = await check_job(job, now, session, emit)
+            finding = await check_step_run(step_run, now, bash, session, emit)
         except LimitReached as limit:
             emit({"type": "limit", "reason": limit.reason})
             ended = {"status": "stopped", "stop_reason": limit.reason}
@@ -55,21 +56,21 @@ async def review_step(state: PlanningState, runtime: Runtime[Context]) -> dict[s
             break
         usage = add_usage(usage, finding.usage)
         if finding.problem is not None:
-            notice(emit, f"Step {job['id']} failed: {finding.problem}")
-        steps[job["id"]] = {
-            **after_review(job, finding.problem, state["replans"]),
-            "cost_usd": job["cost_usd"] + finding.usage["cost_usd"],
+            notice(emit, f"Step {step_run['id']} failed: {finding.problem}")
+        steps[step_run["id"]] = {
+            **after_review(step_run, finding.problem, state["replans"]),
+            "cost_usd": step_run["cost_usd"] + finding.usage["cost_usd"],
         }
-        tell_step(session, emit, "step_end", job, steps[job["id"]]["status"])
-    for job in halted:
-        tell_step(session, emit, "step_end", job, job["status"])
+        tell_step(session, emit, "step_end", step_run, steps[step_run["id"]]["status"])
+    for step_run in paused_by_limit:
+        tell_step(session, emit, "step_end", step_run, step_run["status"])
     plan = plan_of({**state, "steps": merge_steps(state["steps"], [steps])})
     await show_plan(plan, session, emit)
     return {
         **ended,
         "steps": steps,
-        "mending": [
-            *state["mending"],
+        "replanning": [
+            *state["replanning"],
             *(name for name, fields in steps.items() if fields.get("outcome") == "failed"),
         ],
         "usage": usage,
@@ -83,4 +84,4 @@ async def route_after_review_step(
     """A part of the plan that broke is planned anew first."""
     if state.get("stop_reason"):
         return "finalize"
-    return "create_plan" if state["mending"] else "schedule"
+    return "create_plan" if state["replanning"] else "schedule"

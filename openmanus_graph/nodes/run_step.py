@@ -14,33 +14,34 @@ from langgraph.config import get_config
 from langgraph.errors import GraphBubbleUp, ParentCommand
 from langgraph.runtime import Runtime
 
-from openmanus_graph.artifacts import changed_files, take_baseline
-from openmanus_graph.budget import SharedBudget, shared_budget, sharing
-from openmanus_graph.carried import going_on, paused_at
 from openmanus_graph.errors import ConfigError, ToolError
-from openmanus_graph.flow import RESULT_CHARS, is_limit
-from openmanus_graph.footprint import Footprint
-from openmanus_graph.limits import Progress
-from openmanus_graph.models.condensed import cut_middle
-from openmanus_graph.plan_file import tell_step
-from openmanus_graph.provenance import ORIGIN_KEY, passed_on
-from openmanus_graph.registry import LANE_KEY, enter_session
-from openmanus_graph.saved import spent_beside
-from openmanus_graph.sessions import Session
-from openmanus_graph.settings import Settings
-from openmanus_graph.state.context import Context
-from openmanus_graph.state.planning import Before, StepState
-from openmanus_graph.step_outcome import (
+from openmanus_graph.model_calls.budget import SharedBudget, shared_budget, sharing
+from openmanus_graph.model_calls.condensed import cut_middle
+from openmanus_graph.planning.executors import Executor
+from openmanus_graph.planning.flow import RESULT_CHARS, is_limit
+from openmanus_graph.planning.paused_run import pause_run, resumed_messages
+from openmanus_graph.planning.plan_file import tell_step
+from openmanus_graph.planning.step_outcome import (
     StepLimits,
     StepOutcome,
     messages_in,
     outcome_at,
     read_outcome,
 )
-from openmanus_graph.team import Executor
+from openmanus_graph.planning.written_files import WrittenFiles
+from openmanus_graph.runtime.artifacts import changed_files, take_baseline
+from openmanus_graph.runtime.checkpoint_lineage import spent_by_siblings
+from openmanus_graph.runtime.limits import Progress
+from openmanus_graph.runtime.run_observer import STEP_KEY, step_of
+from openmanus_graph.runtime.session import Session
+from openmanus_graph.runtime.session_registry import WORKER_KEY, enter_session
+from openmanus_graph.safety.provenance import ORIGIN_KEY, passed_on
+from openmanus_graph.state.context import Context
+from openmanus_graph.state.planning import Before, StepState
+from openmanus_graph.state.settings import Settings
+from openmanus_graph.state.tool_traits import Traits
+from openmanus_graph.tool_calls.declaration import traits_of
 from openmanus_graph.tools import web_tools
-from openmanus_graph.tools.declaration import Traits, traits_of
-from openmanus_graph.watching import STEP_KEY, step_of
 
 GRACE_S = 10.0
 """Time that an executor with a limit of its own has to end after it."""
@@ -52,29 +53,29 @@ async def run_step(
     """Invoke the executor on the step; whatever it raises is a failure of this step alone."""
     started = time.monotonic()
     session = await enter_session(runtime)
-    job, run = step["job"], step["message_id"]
-    tell_step(session, runtime.stream_writer, "step_start", job, "in_progress")
+    step_run, run = step["step_run"], step["message_id"]
+    tell_step(session, runtime.stream_writer, "step_start", step_run, "in_progress")
     await asyncio.to_thread(take_baseline, session.workspace, run, anew=False)
     await asyncio.to_thread(make_scratch, step["scratch"], session)
-    work = StepRun(executor, step, runtime.context, session)
+    work = ExecutorRun(executor, step, runtime.context, session)
     with sharing(await budget_of(session, step["before"])):
         outcome = await work.outcome()
     found = await asyncio.to_thread(changed_files, session.workspace, run)
-    links = await asyncio.to_thread(passed_on, outcome.text, outcome.messages, web_traits())
+    urls = await asyncio.to_thread(passed_on, outcome.text, outcome.messages, web_traits())
     seconds = max(time.monotonic() - started, outcome.elapsed_s)
-    halted = is_limit(outcome.kind)
+    paused_by_limit = is_limit(outcome.kind)
     update = {
         "outcome": outcome.kind,
-        "paused": paused_at(work.kept, run) if halted else None,
-        "result": "" if halted else cut_middle(outcome.text, RESULT_CHARS),
-        "links": links,
+        "paused_run": pause_run(work.kept, run) if paused_by_limit else None,
+        "result": "" if paused_by_limit else cut_middle(outcome.text, RESULT_CHARS),
+        "urls": urls,
         "files": named_files([file["path"] for file in found], outcome.messages),
-        "wrote": sorted({*job["wrote"], *work.footprint.wrote}),
-        "seconds": job["seconds"] + seconds,
-        "cost_usd": job["cost_usd"] + outcome.usage["cost_usd"],
+        "written_files": sorted({*step_run["written_files"], *work.written_files.written_files}),
+        "seconds": step_run["seconds"] + seconds,
+        "cost_usd": step_run["cost_usd"] + outcome.usage["cost_usd"],
     }
     return {
-        "steps": {job["id"]: update},
+        "steps": {step_run["id"]: update},
         "usage": outcome.usage,
         "step_count": outcome.steps,
         "elapsed_s": step["before"]["elapsed_s"] + seconds,
@@ -88,12 +89,12 @@ async def budget_of(session: Session, before: Before) -> SharedBudget:
     if around is not None:  # this flow is itself a step of another one
         around.meet(session.key, progress)
         return around
-    beside = await spent_beside(get_config())
+    beside = await spent_by_siblings(get_config())
     key = (SharedBudget, before["steps"], before["elapsed_s"])
     return session.cached(key, lambda: SharedBudget(session.settings, progress.plus(beside)))
 
 
-class StepRun:
+class ExecutorRun:
     """One run of an executor, watched as it goes."""
 
     def __init__(self, executor: Executor, step: StepState, given: Any, session: Session) -> None:
@@ -103,7 +104,7 @@ class StepRun:
         self._context = step_context(given, self._limits, session.settings)
         self._messages = step_messages(step)
         self._values: dict[str, Any] = {"messages": self._messages}
-        self.footprint = Footprint(session.workspace)
+        self.written_files = WrittenFiles(session.workspace)
 
     @property
     def kept(self) -> Mapping[str, Any]:
@@ -139,10 +140,10 @@ class StepRun:
             return outcome_at(self._values, "failed", why, asked)
 
     async def _stream(self) -> None:
-        around, job = get_config(), self._step["job"]
-        lane = f"{(around.get('metadata') or {}).get(LANE_KEY, '')}/{job['lane']}"
-        step = f"{step_of(around)}/{job['id']}".lstrip("/")
-        config: RunnableConfig = {"metadata": {LANE_KEY: lane, STEP_KEY: step}}
+        around, step_run = get_config(), self._step["step_run"]
+        worker = f"{(around.get('metadata') or {}).get(WORKER_KEY, '')}/{step_run['worker']}"
+        step = f"{step_of(around)}/{step_run['id']}".lstrip("/")
+        config: RunnableConfig = {"metadata": {WORKER_KEY: worker, STEP_KEY: step}}
         states = self._executor.astream(
             {"messages": self._messages},
             config,
@@ -152,7 +153,7 @@ class StepRun:
         async with contextlib.aclosing(states):  # type: ignore[type-var]  # it is a generator
             async for values in states:
                 self._values = values
-                await asyncio.to_thread(self.footprint.follow, messages_in(values))
+                await asyncio.to_thread(self.written_files.follow, messages_in(values))
 
 
 def make_scratch(folder: str, session: Session) -> None:
@@ -202,9 +203,9 @@ def _goal_of(handover: Any) -> str:
 
 def step_messages(step: StepState) -> list[AnyMessage]:
     """Return what a step's run is given: its task, or the conversation in which it was halted."""
-    paused = step["job"]["paused"]
-    if paused is not None:
-        return going_on(paused, step["message_id"])
+    paused_run = step["step_run"]["paused_run"]
+    if paused_run is not None:
+        return resumed_messages(paused_run, step["message_id"])
     extra = {ORIGIN_KEY: step["origin"], "images": step["images"]}
     return [HumanMessage(step["prompt"], id=step["message_id"], additional_kwargs=extra)]
 

@@ -1,34 +1,35 @@
 """`schedule`: which steps begin now."""
 
-from typing import Any
+from typing import Any, cast
 
 from langgraph.runtime import Runtime
 from langgraph.types import Send
 
 from openmanus_graph.config.resolve import safe_name
-from openmanus_graph.flow import (
-    begun_jobs,
-    blocked_jobs,
+from openmanus_graph.conversation.history import last_user_message
+from openmanus_graph.model_calls.projection import picture_paths
+from openmanus_graph.planning.flow import (
+    begun_step_runs,
+    blocked_step_runs,
     given_text,
-    jobs_of,
     plan_of,
     progress_of,
+    step_runs_of,
     task_of,
     to_review,
     to_run,
     unfinished_plan,
 )
-from openmanus_graph.history import last_user_message
-from openmanus_graph.limits import limit_reached
-from openmanus_graph.models.projection import picture_paths
-from openmanus_graph.plan_file import show_plan
-from openmanus_graph.plans import plan_text
-from openmanus_graph.prompts import plan_step
-from openmanus_graph.provenance import origin_of
-from openmanus_graph.registry import enter_session
+from openmanus_graph.planning.plan import plan_text
+from openmanus_graph.planning.plan_file import show_plan
+from openmanus_graph.prompts import render
+from openmanus_graph.runtime.limits import limit_reached
+from openmanus_graph.runtime.session_registry import enter_session
+from openmanus_graph.safety.provenance import origin_of
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.plan import Origin, merge_steps
-from openmanus_graph.state.planning import Before, Job, PlanningState, StepInput
+from openmanus_graph.state.planning import Before, PlanningState, StepInput, StepRun
+from openmanus_graph.state.renamed import with_current_names
 
 SCRATCH = ".openmanus/files/steps"
 """Folder for what a step needs only itself; nothing in it is an artifact."""
@@ -38,34 +39,35 @@ async def schedule(state: PlanningState, runtime: Runtime[Context]) -> dict[str,
     """Begin the steps whose dependencies are completed, within the budget. None at a limit."""
     session = await enter_session(runtime)
     settings = session.settings
-    branch = session.on_line(state["branch"])
+    branch = session.on_fork(state["branch"])
     begins: dict[str, Any] = {"branch": branch, "status": None, "stop_reason": None, "answer": ""}
-    jobs = jobs_of(state)
-    if unfinished_plan(state) or to_review(jobs):  # a run that was stopped there goes on
+    step_runs = step_runs_of(state)
+    if unfinished_plan(state) or to_review(step_runs):  # a run that was stopped there goes on
         return begins
-    if to_run(jobs) or any(job["status"] == "not_started" for job in jobs):
+    if to_run(step_runs) or any(step_run["status"] == "not_started" for step_run in step_runs):
         reason = limit_reached(progress_of(state, settings), settings)
         if reason is not None:
             runtime.stream_writer({"type": "limit", "reason": reason})
             return {"status": "stopped", "stop_reason": reason}
-    blocked = blocked_jobs(jobs)
-    begun = begun_jobs(jobs, settings.max_parallel_steps)
+    blocked = blocked_step_runs(step_runs)
+    begun = begun_step_runs(step_runs, settings.max_parallel_steps)
     steps = merge_steps(state["steps"], [blocked, begun])
     plan = plan_of({**state, "steps": steps})
     await show_plan(plan, session, runtime.stream_writer)
     return {**begins, "steps": {**blocked, **begun}}
 
 
-async def route_after_schedule(state: PlanningState) -> list[Send] | str:
+async def route_after_schedule(saved: PlanningState) -> list[Send] | str:
     """Send each step that begins to `run_step`; without any the run is over."""
-    jobs = jobs_of(state)
+    state = cast("PlanningState", with_current_names(saved))  # routers are given it as it is kept
+    step_runs = step_runs_of(state)
     if state.get("stop_reason"):
         return "finalize"
     if again := unfinished_plan(state):
         return again
-    if to_review(jobs):
+    if to_review(step_runs):
         return "review_step"
-    begun = [Send("run_step", step_input(job, state)) for job in to_run(jobs)]
+    begun = [Send("run_step", step_input(step_run, state)) for step_run in to_run(step_runs)]
     return begun or "finalize"
 
 
@@ -74,38 +76,41 @@ def _pictures(state: PlanningState) -> list[str]:
     return [] if user is None else list(picture_paths(user))
 
 
-def step_origin(job: Job, state: PlanningState) -> Origin:
+def step_origin(step_run: StepRun, state: PlanningState) -> Origin:
     """Return what vouches for addresses in a step: the user's words, and links seen before it."""
-    links = [link for name in job["depends_on"] for link in state["steps"][name]["links"]]
+    urls = [link for name in step_run["depends_on"] for link in state["steps"][name]["urls"]]
     user = last_user_message(state["messages"])
     # The plan shows what steps came to, so that any of them may have written what it says now.
-    worked = any(job["attempt"] for job in state["steps"].values()) and not _is_first(job, state)
-    return origin_of(user, links, tainted=worked)
+    worked = any(step_run["attempt"] for step_run in state["steps"].values()) and not _is_first(
+        step_run, state
+    )
+    return origin_of(user, urls, tainted=worked)
 
 
-def _is_first(job: Job, state: PlanningState) -> bool:
+def _is_first(step_run: StepRun, state: PlanningState) -> bool:
     """Say whether nothing ran before the steps that begin now."""
-    return job["attempt"] == 1 and all(
+    return step_run["attempt"] == 1 and all(
         not other["result"] and not other["notes"] for other in state["steps"].values()
     )
 
 
-def step_input(job: Job, state: PlanningState) -> StepInput:
+def step_input(step_run: StepRun, state: PlanningState) -> StepInput:
     """Return what a step's run is given."""
-    scratch = f"{SCRATCH}/{safe_name(job['id'])}"
+    scratch = f"{SCRATCH}/{safe_name(step_run['id'])}"
     return StepInput(
-        job=job,
-        message_id=f"{state['branch']}/{state['replans']}/{job['id']}/{job['attempt']}",
-        prompt=plan_step(
+        step_run=step_run,
+        message_id=f"{state['branch']}/{state['replans']}/{step_run['id']}/{step_run['attempt']}",
+        prompt=render(
+            "plan_step",
             task=task_of(state),
-            plan=plan_text(plan_of(state), around=state["order"].index(job["id"])),
-            step=job["id"],
-            text=job["text"],
-            given=given_text(job, state["steps"]),
+            plan=plan_text(plan_of(state), around=state["order"].index(step_run["id"])),
+            step=step_run["id"],
+            text=step_run["text"],
+            given=given_text(step_run, state["steps"]),
             scratch=scratch,
         ),
         scratch=scratch,
-        origin=step_origin(job, state),
+        origin=step_origin(step_run, state),
         images=_pictures(state),
         before=Before(
             steps=state["step_count"], usage=state["usage"], elapsed_s=state["elapsed_s"]

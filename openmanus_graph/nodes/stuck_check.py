@@ -6,21 +6,16 @@ from typing import Any, Literal
 from langchain_core.messages import AIMessage, AnyMessage
 from langgraph.runtime import Runtime
 
-from openmanus_graph.events import notice
-from openmanus_graph.history import last_reply
-from openmanus_graph.inbox import open_inbox
-from openmanus_graph.outcome import ToolEnding, tool_ending, tool_outcome
-from openmanus_graph.prompts import (
-    empty_reply_hint,
-    structured_answer_hint,
-    stuck_hint,
-    terminate_refused,
-)
-from openmanus_graph.registry import enter_session
-from openmanus_graph.remarks import is_remark
+from openmanus_graph.backends.persistence.interjections import interjection_reader
+from openmanus_graph.conversation.history import last_reply
+from openmanus_graph.conversation.interjections import is_interjection
+from openmanus_graph.conversation.outcome import ToolEnding, tool_ending, tool_outcome
+from openmanus_graph.conversation.stuck import Verdict, detect_stuck
+from openmanus_graph.prompts import render
+from openmanus_graph.runtime.events import notice
+from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ManusState
-from openmanus_graph.stuck import Verdict, judge
 
 
 async def stuck_check(state: ManusState, runtime: Runtime[Context]) -> dict[str, Any]:
@@ -28,11 +23,11 @@ async def stuck_check(state: ManusState, runtime: Runtime[Context]) -> dict[str,
     messages = state["messages"]
     ending = tool_ending(messages)
     if ending is not None and not ending.failed:
-        inbox = await open_inbox(await enter_session(runtime))
+        interjections = await interjection_reader(await enter_session(runtime))
         # A person who has said something meanwhile does not want it to end without that.
-        if not await inbox.unread(state.get("remarks", [])):
+        if not await interjections.unread(state.get("interjections", [])):
             return tool_outcome(messages, ending)
-    verdict = judge(messages)
+    verdict = detect_stuck(messages)
     if verdict.level == "stop":
         runtime.stream_writer({"type": "limit", "reason": "stuck"})
         return {"status": "stopped", "stop_reason": "stuck"}
@@ -47,7 +42,7 @@ def silent_reply(messages: Sequence[AnyMessage]) -> AIMessage | None:
     """Return the model's newest message if it calls nothing and nobody has said anything since."""
     reply = last_reply(messages)
     called = reply is not None and (reply.tool_calls or reply.invalid_tool_calls)
-    return None if called or is_remark(messages[-1]) else reply
+    return None if called or is_interjection(messages[-1]) else reply
 
 
 def hints_for(
@@ -56,11 +51,12 @@ def hints_for(
     """Yield what the next request should say."""
     if (reply := silent_reply(messages)) is not None:
         # A text that was no answer gets here only where the caller wants a structured one.
-        yield structured_answer_hint() if reply.text.strip() else empty_reply_hint()
+        yield render("structured_answer" if reply.text.strip() else "empty_reply")
     if ending is not None and ending.failed:
-        yield terminate_refused(failed=", ".join(ending.failed))
+        yield render("terminate_refused", failed=", ".join(ending.failed))
     if verdict.level != "ok":
-        yield stuck_hint(verdict)
+        name = "stuck_hint" if verdict.level == "hint" else "stuck_change"
+        yield render(name, repeats=str(verdict.repeats))
 
 
 async def route_after_stuck_check(state: ManusState) -> Literal["think", "terminate"]:

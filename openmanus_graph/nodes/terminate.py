@@ -5,20 +5,22 @@ from typing import Any
 
 from langgraph.runtime import Runtime
 
-from openmanus_graph.artifacts import changed_files
-from openmanus_graph.history import last_text
-from openmanus_graph.inbox import open_inbox
-from openmanus_graph.limits import limit_text
-from openmanus_graph.registry import enter_session
-from openmanus_graph.settings import Settings
+from openmanus_graph.backends.persistence.interjections import interjection_reader
+from openmanus_graph.conversation.history import last_text
+from openmanus_graph.runtime.artifacts import changed_files
+from openmanus_graph.runtime.limits import limit_text
+from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ManusState
+from openmanus_graph.state.settings import Settings
 
 
 async def terminate(state: ManusState, runtime: Runtime[Context]) -> dict[str, Any]:
     """Collect the files and the answer, which is always set: at a limit it is what there is."""
     session = await enter_session(runtime)
-    await (await open_inbox(session)).leave(state.get("remarks", []), runtime.stream_writer)
+    await (await interjection_reader(session)).leave(
+        state.get("interjections", []), runtime.stream_writer
+    )
     artifacts = await asyncio.to_thread(changed_files, session.workspace, state["run_message"])
     answer = state.get("answer") or final_answer(state, session.settings)
     return {"answer": answer, "artifacts": artifacts}

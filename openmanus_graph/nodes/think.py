@@ -3,43 +3,50 @@
 import asyncio
 import datetime
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from langchain_core.messages import AnyMessage, HumanMessage
 from langgraph.runtime import Runtime
-from langgraph.types import Overwrite, Send
+from langgraph.types import Command, Overwrite, Send
 
-from openmanus_graph.agent import Agent
-from openmanus_graph.artifacts import take_baseline
-from openmanus_graph.carried import carried_by
-from openmanus_graph.chains import open_chains
-from openmanus_graph.events import Emit, notice
-from openmanus_graph.history import (
+from openmanus_graph.backends.models.failures import ModelError
+from openmanus_graph.backends.persistence.interjections import interjection_reader
+from openmanus_graph.conversation.history import (
     has_task,
     last_user_message,
     recently_called,
 )
-from openmanus_graph.inbox import Inbox, announce, open_inbox
-from openmanus_graph.limits import LimitReached, Progress
-from openmanus_graph.lost import lost, still_held
-from openmanus_graph.models.call_model import LiveState, ModelCall
-from openmanus_graph.models.compaction import Thought, call_with_room
-from openmanus_graph.models.failures import ModelError
-from openmanus_graph.models.storable import cut_by
-from openmanus_graph.outcome import NO_TASK, answers, failure
-from openmanus_graph.policy import unknown_tools
-from openmanus_graph.prompts import lost_hint, servers_news
-from openmanus_graph.registry import enter_session, running_session
-from openmanus_graph.sessions import Session
+from openmanus_graph.conversation.outcome import NO_TASK, answers, failure
+from openmanus_graph.model_calls.call_model import LiveState, ModelCall
+from openmanus_graph.model_calls.compaction import Thought, call_with_room
+from openmanus_graph.model_calls.storable import cut_by
+from openmanus_graph.planning.paused_run import state_of_paused_run
+from openmanus_graph.prompts import render
+from openmanus_graph.runtime.artifacts import take_baseline
+from openmanus_graph.runtime.events import Emit, notice
+from openmanus_graph.runtime.handle_state import lost_state, open_state
+from openmanus_graph.runtime.interjections import InterjectionReader, announce
+from openmanus_graph.runtime.limits import LimitReached, Progress
+from openmanus_graph.runtime.middleware_hooks import with_hook
+from openmanus_graph.runtime.middleware_updates import with_updates
+from openmanus_graph.runtime.session import Session
+from openmanus_graph.runtime.session_registry import enter_session, running_session
+from openmanus_graph.runtime.stopping import pause
+from openmanus_graph.safety.policy import unknown_tools
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ActInput, ManusState
 from openmanus_graph.state.plan import no_plans
 from openmanus_graph.state.reducers import no_usage
+from openmanus_graph.tool_calls.agent import Agent
+from openmanus_graph.tool_calls.chains import open_chains
+from openmanus_graph.tool_calls.resolved_tools import ResolvedTools, resolve_tools
 from openmanus_graph.tools import tool_names
-from openmanus_graph.tools.offered import offered_tools
-from openmanus_graph.tools.stopping import pause
+
+if TYPE_CHECKING:
+    from openmanus_graph.model_calls.model_middleware import WrapModelCall
 
 BROWSER, BROWSER_HANDLE = "browser_use", "browser"
 RECENT_MESSAGES = 3
@@ -48,89 +55,202 @@ RECENT_MESSAGES = 3
 ManusUpdate = dict[str, Any]  # an update may hold `Overwrite`, which no TypedDict can say
 
 
-async def think(state: ManusState, runtime: Runtime[Context], *, agent: Agent) -> ManusUpdate:
+@dataclass(frozen=True)
+class Turn:
+    """One pass of `think`: what its steps share. `begin_turn` makes it, nothing changes it."""
+
+    agent: Agent
+    session: Session
+    runtime: Runtime[Context]
+    started: float
+    """On the monotonic clock."""
+    saved: ManusState
+    """As the checkpoint has it."""
+    begun: ManusUpdate
+    """What a new run resets; empty while a run goes on."""
+    state: ManusState
+    """Both together: what this step works with."""
+    live_handles: frozenset[str]
+    """Identities of the handles that this process has as the step begins."""
+    interjections: InterjectionReader
+    read_before: Sequence[str]
+    """Ids of the interjections that earlier requests had."""
+    unread: Sequence[HumanMessage]
+    """The interjections that this request has."""
+
+    @property
+    def emit(self) -> Emit:
+        """Takes the events."""
+        return self.runtime.stream_writer
+
+    @property
+    def progress(self) -> Progress:
+        """How far the run had come before this step."""
+        return Progress.of(self.state)
+
+
+async def think(
+    state: ManusState, runtime: Runtime[Context], *, agent: Agent
+) -> ManusUpdate | list[ManusUpdate | Command[Any]]:
     """Ask the model for the next step. A new user message begins a run and resets its counts."""
+    turn = await begin_turn(state, runtime, agent)
+    tools = await resolve_tools(agent, turn.session, turn.emit, new_step=True)
+    if reason := cannot_begin(turn, tools):
+        return {**turn.begun, **failure(reason)}
+    middleware = model_middleware(turn, tools)
+    call = build_call(turn, tools, middleware)
+    announce(turn.unread, turn.emit)
+    thought = await call_with_room(call, turn.session, turn.emit)
+    if thought.reply is not None:
+        tools.acknowledge()
+    update = await apply_reply(turn, call, thought)
+    return update if middleware is None else with_updates(update, middleware.updates)
+
+
+async def begin_turn(state: ManusState, runtime: Runtime[Context], agent: Agent) -> Turn:
+    """Find the run's session, begin the run if a new user message does, and read what is new."""
     started = time.monotonic()
     session = await enter_session(runtime)
-    begun = begin_run(state, session.line)
-    if begun:
-        run, fork = begun["run_message"], bool(session.line)
-        await asyncio.to_thread(take_baseline, session.workspace, run, anew=fork)
-        for warning in odd_rules(agent, session):
-            notice(runtime.stream_writer, warning)
-    now: ManusState = {**state, **begun}  # type: ignore[typeddict-item]  # begun's keys are the state's
-    inbox = await open_inbox(session)
-    known = await inbox.known(state.get("remarks", []), begun=bool(begun))
-    told = await inbox.unread(known)
-    progress = Progress.of(now)
-    offered = await offered_tools(agent, session, runtime.stream_writer, new_step=True)
-    hopeless = offered.gone if has_task(now["messages"]) else NO_TASK
-    if hopeless:
-        return {**begun, **failure(hopeless)}
-    held = now.get("held", {})
-    live = session.identities()
-    gone = lost(held, live)
-    call = ModelCall(
-        system=system_prompt(agent, session, now),
-        history=[*now["messages"], *told] if told else now["messages"],
-        steering=steering(agent, session, now, gone, offered.news),
-        tools=offered.toolset,
-        progress=progress,
-        step=progress.steps + 1,
-        counted=True,
-        live=live_state(session, now),
-        pause=pause,
+    begun = await begin_run(state, session, agent, runtime.stream_writer)
+    interjections = await interjection_reader(session)
+    read_before = await interjections.known(state.get("interjections", []), begun=bool(begun))
+    return Turn(
+        agent=agent,
+        session=session,
+        runtime=runtime,
+        started=started,
+        saved=state,
+        begun=begun,
+        state={**state, **begun},  # type: ignore[typeddict-item]  # begun's keys are the state's
+        live_handles=frozenset(session.identities()),
+        interjections=interjections,
+        read_before=read_before,
+        unread=await interjections.unread(read_before),
     )
-    announce(told, runtime.stream_writer)
-    thought = await call_with_room(call, session, runtime.stream_writer)
-    elapsed_s = progress.elapsed_s + time.monotonic() - started
-    update: ManusUpdate = {
-        **begun,
-        "usage": Overwrite(thought.usage) if begun else thought.usage,
-        "elapsed_s": Overwrite(elapsed_s) if begun else elapsed_s,
-        "branch": session.on_line(now["branch"]) + ("+" if thought.compacted else ""),
-    }
-    if begun and state.get("granted"):
-        update["granted"] = Overwrite([])
-    if thought.reply is not None:
-        offered.told()
-        if held != still_held(held, live):
-            update["held"] = Overwrite(still_held(held, live))
-    if state.get("status") is not None:  # a run that had ended goes on
-        update |= {"status": None, "stop_reason": None, "answer": "", "artifacts": []}
-    update |= outcome_of(thought, call, session, runtime.stream_writer)
-    return update | await said_in(thought, told, known, inbox, update, runtime.stream_writer)
 
 
-async def said_in(
-    thought: Thought,
-    told: Sequence[HumanMessage],
-    known: Sequence[str],
-    inbox: Inbox,
-    update: ManusUpdate,
-    emit: Emit,
-) -> ManusUpdate:
-    """Return what a step adds to the conversation: remarks that were read, and the reply.
+async def begin_run(state: ManusState, session: Session, agent: Agent, emit: Emit) -> ManusUpdate:
+    """Return what a new run resets, its files and the policy looked at; nothing if it goes on."""
+    if begun := fresh_counts(state, session.fork_id):
+        run, anew = begun["run_message"], bool(session.fork_id)
+        await asyncio.to_thread(take_baseline, session.workspace, run, anew=anew)
+        for warning in policy_warnings(agent, session):
+            notice(emit, warning)
+    return begun
+
+
+def fresh_counts(state: ManusState, fork_id: str) -> ManusUpdate:
+    """Return the fresh counts of a run that a new or edited user message begins, else nothing.
 
     Args:
+        state: Before this step.
+        fork_id: Names the fork that this is, if it is one.
+    """
+    messages = state["messages"]
+    message = last_user_message(messages)
+    message_id = (message.id if message else None) or "start"
+    new_fork = fork_id not in state.get("branch", "")
+    edited = new_fork and message is not None and messages[-1] is message
+    if state.get("run_message") == message_id and not edited:
+        return {}
+    return {
+        "run_message": message_id,
+        "branch": message_id,
+        "run_date": datetime.datetime.now(tz=datetime.UTC).astimezone().date().isoformat(),
+        "step_count": 0,
+        "elapsed_s": 0.0,
+        "usage": no_usage(),
+        "hint": "",
+        "structured": None,
+        **state_of_paused_run(message),
+    }
+
+
+def cannot_begin(turn: Turn, tools: ResolvedTools) -> str:
+    """Say why there is nothing to ask the model; empty if there is."""
+    return tools.fatal_reason if has_task(turn.state["messages"]) else NO_TASK
+
+
+def model_middleware(turn: Turn, tools: ResolvedTools) -> "WrapModelCall | None":
+    """Return what stands around this step's model call, if a middleware has a hook for it."""
+    hooks = with_hook(turn.agent.middleware, "wrap_model_call")
+    if not hooks:
+        return None
+    from openmanus_graph.model_calls.model_middleware import WrapModelCall
+
+    offered = tools.toolset.tools
+    return WrapModelCall(hooks, offered, turn.state, turn.runtime, turn.session)
+
+
+def build_call(turn: Turn, tools: ResolvedTools, middleware: "WrapModelCall | None") -> ModelCall:
+    """Return what the model is asked: a projection of the state, and a suffix of this step."""
+    messages = turn.state["messages"]
+    return ModelCall(
+        system=system_prompt(turn),
+        history=[*messages, *turn.unread] if turn.unread else messages,
+        request_suffix=request_suffix(turn, tools),
+        tools=tools.toolset.definitions,
+        progress=turn.progress,
+        step=turn.progress.steps + 1,
+        counted=True,
+        live=live_state(turn.session, turn.state),
+        pause=pause,
+        middleware=middleware,
+    )
+
+
+async def apply_reply(turn: Turn, call: ModelCall, thought: Thought) -> ManusUpdate:
+    """Return the state's update: what was spent, what the reply means, and what was said."""
+    elapsed_s = turn.progress.elapsed_s + time.monotonic() - turn.started
+    branch = turn.session.on_fork(turn.state["branch"])
+    update: ManusUpdate = {
+        **reset_state(turn.begun, turn.saved),
+        "usage": Overwrite(thought.usage) if turn.begun else thought.usage,
+        "elapsed_s": Overwrite(elapsed_s) if turn.begun else elapsed_s,
+        "branch": branch + ("+" if thought.compacted else ""),
+    }
+    if thought.reply is not None:  # it knows now what ended with its process
+        known = turn.state.get("handle_state", {})
+        held = open_state(known, turn.live_handles)
+        update |= {"handle_state": Overwrite(held)} if held != known else {}
+    update |= outcome_of(thought, call, turn.session, turn.emit)
+    return update | await messages_of(turn, thought, answered=update.get("stop_reason") == "answer")
+
+
+def reset_state(begun: ManusUpdate, saved: ManusState) -> ManusUpdate:
+    """Return what a run that begins, or goes on after its end, resets in the state.
+
+    Args:
+        begun: From `begin_run`.
+        saved: As the checkpoint has it.
+    """
+    reset = dict(begun)
+    if begun and saved.get("standing_approvals"):
+        reset["standing_approvals"] = Overwrite([])
+    if saved.get("status") is not None:  # it had ended, and goes on
+        reset |= {"status": None, "stop_reason": None, "answer": "", "artifacts": []}
+    return reset
+
+
+async def messages_of(turn: Turn, thought: Thought, *, answered: bool) -> ManusUpdate:
+    """Return what a step adds to the conversation: interjections that were read, and the reply.
+
+    Args:
+        turn: The step.
         thought: What the model calls brought.
-        told: The remarks that the request had.
-        known: Ids of those read before.
-        inbox: May hold more by now.
-        update: What the step means for the run. A remark that came while the answer was written
-            takes it back: the person has not had the last word.
-        emit: Takes the events.
+        answered: Whether the reply is the answer. An interjection that came while it was written
+            takes it back: the person has the last word.
     """
     if thought.reply is None and not thought.compacted:
         return {"messages": []}  # nothing was read
-    answered = update.get("stop_reason") == "answer"
-    late = await inbox.unread([*known, *ids_of(told)]) if answered else []
-    announce(late, emit)
+    read = [*turn.read_before, *ids_of(turn.unread)]
+    late = await turn.interjections.unread(read) if answered else []
+    announce(late, turn.emit)
     said = [*([] if thought.reply is None else [thought.reply]), *late]
     whole = thought.compacted
     return {
-        "messages": Overwrite([*whole, *said]) if whole else [*told, *said],
-        "remarks": [*known, *ids_of(told), *ids_of(late)],
+        "messages": Overwrite([*whole, *said]) if whole else [*turn.unread, *said],
+        "interjections": [*read, *ids_of(late)],
         **({"status": None, "stop_reason": None} if late else {}),
     }
 
@@ -162,73 +282,44 @@ def outcome_of(thought: Thought, call: ModelCall, session: Session, emit: Emit) 
     }
 
 
-def begin_run(state: ManusState, line: str) -> ManusUpdate:
-    """Return the fresh counts of a run that a new or edited user message begins, else nothing.
-
-    Args:
-        state: Before this step.
-        line: Names the fork that this is, if it is one.
-    """
-    messages = state["messages"]
-    message = last_user_message(messages)
-    message_id = (message.id if message else None) or "start"
-    turned = line not in state.get("branch", "")
-    edited = turned and message is not None and messages[-1] is message
-    if state.get("run_message") == message_id and not edited:
-        return {}
-    return {
-        "run_message": message_id,
-        "branch": message_id,
-        "run_date": datetime.datetime.now(tz=datetime.UTC).astimezone().date().isoformat(),
-        "step_count": 0,
-        "elapsed_s": 0.0,
-        "usage": no_usage(),
-        "hint": "",
-        "structured": None,
-        **carried_by(message),
-    }
-
-
-def odd_rules(agent: Agent, session: Session) -> Iterator[str]:
+def policy_warnings(agent: Agent, session: Session) -> Iterator[str]:
     """Yield what is odd about the policy's rules, as far as the tools tell."""
     rules = [rule for rule in session.settings.rules if rule.tool not in agent.tools]
     if rules:
         yield from unknown_tools(rules, [*agent.tools, *tool_names()])
 
 
-def system_prompt(agent: Agent, session: Session, state: ManusState) -> str:
+def system_prompt(turn: Turn) -> str:
     """Render the agent's system prompt, or the caller's own."""
-    settings = session.settings
-    own = settings.prompts.get("system") or agent.prompts.get("system")
+    settings = turn.session.settings
+    own = settings.prompts.get("system") or turn.agent.prompts.get("system")
     if own is not None:
         return own
-    return agent.system_prompt(
-        workspace=str(settings.workspace),
-        date=state["run_date"],
-        instructions=settings.instructions,
+    text = render(
+        turn.agent.system_prompt, workspace=str(settings.workspace), date=turn.state["run_date"]
     )
+    if not settings.instructions:
+        return text
+    project = render("project_instructions", instructions=settings.instructions.strip())
+    return f"{text}\n\n{project}"
 
 
-def steering(
-    agent: Agent,
-    session: Session,
-    state: ManusState,
-    gone: list[str],
-    news: Sequence[str] = (),
-) -> str:
-    """Return what this request says at its end, and no later one.
+def request_suffix(turn: Turn, tools: ResolvedTools) -> str:
+    """Return what this request says at its end, and no later one."""
+    prompts = turn.session.settings.prompts
+    next_step = prompts.get("next_step") or turn.agent.prompts.get("next_step", "")
+    lost = lost_state(turn.state.get("handle_state", {}), turn.live_handles)
+    parts = (
+        next_step,
+        turn.state.get("hint", ""),
+        render("lost_handle_state", lost_state=_listed(lost)) if lost else "",
+        render("server_changes", changes=_listed(tools.changes)) if tools.changes else "",
+    )
+    return "\n\n".join(filter(None, parts))
 
-    Args:
-        agent: May have a next-step prompt.
-        session: May have another one.
-        state: May hold a hint.
-        gone: What was lost with the processes of tools.
-        news: Of MCP servers.
-    """
-    next_step = session.settings.prompts.get("next_step") or agent.prompts.get("next_step", "")
-    told = lost_hint(gone) if gone else ""
-    servers = servers_news(news) if news else ""
-    return "\n\n".join(filter(None, (next_step, state.get("hint", ""), told, servers)))
+
+def _listed(items: Iterable[str]) -> str:
+    return "\n".join(f"- {item}" for item in items)
 
 
 def live_state(session: Session, state: ManusState) -> LiveState | None:
@@ -236,7 +327,7 @@ def live_state(session: Session, state: ManusState) -> LiveState | None:
     recent = recently_called(state["messages"], BROWSER, RECENT_MESSAGES)
     if not recent or session.find(BROWSER_HANDLE) is None:
         return None
-    from openmanus_graph.browser.steering import state_for_request
+    from openmanus_graph.backends.browser.request_state import state_for_request
 
     return partial(state_for_request, session)
 
@@ -250,8 +341,10 @@ async def route_after_think(state: ManusState, *, agent: Agent) -> list[Send] | 
     if state.get("stop_reason"):
         return "terminate"
     session = running_session()
-    offered = session and session.offered.get(agent)
-    chains = await open_chains(offered.toolset.tools if offered else agent.tools, state["messages"])
+    resolved = session and session.resolved.get(agent)
+    chains = await open_chains(
+        resolved.toolset.tools if resolved else agent.tools, state["messages"]
+    )
     if not chains:
         return "stuck_check"
     elapsed_s, plans = state.get("elapsed_s", 0.0), state.get("plans") or no_plans()
@@ -263,9 +356,9 @@ async def route_after_think(state: ManusState, *, agent: Agent) -> list[Send] | 
                 branch=state["branch"],
                 elapsed_s=elapsed_s,
                 usage=state["usage"],
-                held=state.get("held", {}),
+                handle_state=state.get("handle_state", {}),
                 plans=plans,
-                granted=state.get("granted", []),
+                standing_approvals=state.get("standing_approvals", []),
             ),
         )
         for chain in chains

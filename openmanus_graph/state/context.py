@@ -35,7 +35,8 @@ class Context:
     """Settings of one run; LangGraph's `context_schema`.
 
     Every field may be left unset: `resolve_context` then takes the value from the
-    environment, the configuration files and the defaults, in that order.
+    environment, the configuration files and the defaults, in that order. Defaults and limits of
+    values are declared in `state.settings`, not here: a test holds the two lists together.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(use_attribute_docstrings=True)

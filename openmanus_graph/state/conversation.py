@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from langchain_core.messages import AnyMessage, BaseMessage
-from langgraph.channels.delta import DeltaChannel
 from langgraph.checkpoint.base import PendingWrite
 from typing_extensions import override
+
+from openmanus_graph.state.delta import DeltaChannel
 
 
 class Conversation(DeltaChannel[list[AnyMessage]]):

@@ -6,19 +6,28 @@ from typing_extensions import TypedDict
 
 from openmanus_graph.state.plan import Plans
 from openmanus_graph.state.reducers import (
-    Holdings,
+    HandleStates,
     Messages,
     Usage,
     furthest,
-    merge_held,
+    merge_handle_states,
     merge_usage,
     newest,
     union,
 )
+from openmanus_graph.state.renamed import ManusNames01
 
 Status = Literal["finished", "failed", "stopped", "cancelled"]
 StopReason = Literal[
-    "answer", "terminate", "error", "max_steps", "budget", "stuck", "timeout", "cancelled"
+    "answer",
+    "terminate",
+    "middleware",
+    "error",
+    "max_steps",
+    "budget",
+    "stuck",
+    "timeout",
+    "cancelled",
 ]
 
 
@@ -42,7 +51,7 @@ class PlannedCall(TypedDict):
     """How many calls with the same tool and arguments came before in this branch."""
     problem: str | None
     """Why it cannot be run at all: its arguments were no JSON, say."""
-    unvouched: NotRequired[list[str]]
+    unverified: NotRequired[list[str]]
     """Addresses it would open that nobody named, after something untrusted was read."""
 
 
@@ -54,13 +63,13 @@ class ActInput(TypedDict):
     branch: str
     elapsed_s: float
     """The run's time before this step."""
-    held: Holdings
+    handle_state: HandleStates
     """What live handles held before this step."""
     usage: Usage
     """What the run has cost before this step."""
     plans: Plans
     """The thread's plans before this step."""
-    granted: list[str]
+    standing_approvals: list[str]
     """What a person approved for the rest of the run, before this step."""
 
 
@@ -88,7 +97,7 @@ class ManusOutput(ManusInput):
     """Files created or changed by the run; set when it ends."""
 
 
-class ManusState(ManusOutput):
+class ManusState(ManusOutput, ManusNames01):
     """What a checkpoint holds. A run begins with a new user message, and `think` resets it.
 
     Before the first `think` only `messages` is there.
@@ -107,12 +116,12 @@ class ManusState(ManusOutput):
     Each step writes the time before it plus its own, so that parallel calls count once."""
     hint: str
     """What `stuck_check` wants the next request to say; never stored in `messages`."""
-    held: Annotated[Holdings, merge_held]
+    handle_state: Annotated[HandleStates, merge_handle_states]
     """What live handles hold, as each `act` leaves them. `think` tells the model once what is gone
     with its process, and forgets it."""
-    granted: Annotated[list[str], union]
+    standing_approvals: Annotated[list[str], union]
     """What a person approved for the rest of this run; written by `act`, emptied by `think`."""
-    remarks: list[str]
+    interjections: list[str]
     """Ids of what the person told this run while it worked; written by `think`."""
     plans: Plans
     """Made with the `planning` tool, over all runs of the thread; written by `act`."""

@@ -2,9 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
 Transport = Literal["stdio", "http", "sse"]
+SERVER_TOOL_PREFIX = "mcp_"
+"""What the names of MCP servers' tools begin with."""
+Effect = Literal["pure", "workspace", "external"]
+
+_TRANSPORTS = {"streamable-http": "http", "streamable_http": "http", "streamableHttp": "http"}
 
 
 @dataclass(frozen=True)
@@ -38,9 +45,67 @@ class MCPServer:
     """Seconds of one call."""
     approval: bool | None = None
     """Whether policy `ask` pauses before its calls. None: before those with external effects."""
-    effects: Mapping[str, Literal["pure", "workspace", "external"]] = field(
-        default_factory=dict[str, Literal["pure", "workspace", "external"]]
-    )
+    effects: Mapping[str, Effect] = field(default_factory=dict[str, Effect])
     """By tool (`*` stands for anything), where the server's own annotations are not right."""
+    sampling: bool = True
+    """Whether it may ask the run's model, on the run's budget."""
+
+
+def _as_text(value: Any) -> Any:
+    """Take numbers and truth values for text, as other readers of `mcp.json` do."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+def _transport(value: Any) -> Any:
+    return _TRANSPORTS.get(value, value) if value else None
+
+
+_Secret = Annotated[SecretStr, BeforeValidator(_as_text)]
+
+
+class MCPServerKeys(BaseModel):
+    """How a file describes a server: `[mcp.servers.NAME]`, or an entry of an `mcp.json`.
+
+    `config.mcp` makes an `MCPServer` of it. Keys that mean nothing here are kept as extras.
+    """
+
+    model_config = ConfigDict(extra="allow", populate_by_name=True)
+
+    command: str | None = None
+    """A program that speaks over its pipes."""
+    args: list[Annotated[str, BeforeValidator(_as_text)]] = Field(default_factory=list)
+    """Its arguments."""
+    env: dict[str, _Secret] = Field(default_factory=dict)
+    """What it gets beside a few harmless variables."""
+    cwd: str | None = None
+    """The folder it starts in."""
+    url: str | None = None
+    """A server that runs."""
+    headers: dict[str, _Secret] = Field(default_factory=dict)
+    """Sent to that server."""
+    type: Annotated[Transport | None, BeforeValidator(_transport)] = Field(
+        default=None, validation_alias=AliasChoices("type", "transport")
+    )
+    """How it is spoken to. Default: by the above."""
+    enabled: bool = True
+    """Whether agents use it."""
+    disabled: bool = False
+    """The contrary, as other programs write it."""
+    allow: list[str] | None = None
+    """Its tools to offer, by name or pattern. Default: all."""
+    deny: list[str] = Field(default_factory=list)
+    """Its tools never to offer."""
+    start_timeout_s: float | None = Field(default=None, gt=0)
+    """Seconds in which it must have told its tools. Default 30."""
+    timeout_s: float | None = Field(
+        default=None, gt=0, validation_alias=AliasChoices("timeout_s", "timeout")
+    )
+    """Seconds of a call. Default 120."""
+    approval: bool | None = None
+    """Whether the policy `ask` pauses before its calls. Default: by effect."""
+    effects: dict[str, Effect] = Field(default_factory=dict)
+    """A table: tool or pattern to `pure`, `workspace`, `external`. Default: its annotations."""
     sampling: bool = True
     """Whether it may ask the run's model, on the run's budget."""

@@ -38,7 +38,7 @@ class Origin(TypedDict):
 
     words: str
     """The person's own."""
-    links: list[str]
+    urls: list[str]
     """Seen by the steps before, word for word."""
     tainted: bool
     """Whether these steps may have read anything."""

@@ -4,18 +4,19 @@ import operator
 from typing import Annotated, Any, Literal
 
 from langchain_core.messages import AnyMessage
-from langgraph.channels.delta import DeltaChannel
 from typing_extensions import TypedDict
 
+from openmanus_graph.state.delta import DeltaChannel
 from openmanus_graph.state.manus import ManusOutput
 from openmanus_graph.state.plan import Origin, Step, merge_steps
 from openmanus_graph.state.reducers import Usage, furthest
+from openmanus_graph.state.renamed import PlanningNames01, StepNames01
 
 Outcome = Literal["", "succeeded", "failed", "max_steps", "budget", "timeout"]
 """What a step's run came to; the last three are limits of the whole run, which it goes on after."""
 
 
-class Paused(TypedDict):
+class PausedRun(TypedDict):
     """Where a step goes on."""
 
     message_id: str
@@ -34,35 +35,35 @@ class Before(TypedDict):
     elapsed_s: float
 
 
-class Job(Step):
+class StepRun(Step):
     """A step of the flow: what the plan says, and how far it came."""
 
     attempt: int
     """How often it was begun."""
     failures: int
     """How often it failed by itself, and not because the budget was used up."""
-    lane: int
+    worker: int
     """Which kernel, shell and browser it uses; steps that run at once never share one."""
     outcome: Outcome
     """What its newest run came to, until it is reviewed."""
-    paused: Paused | None
+    paused_run: PausedRun | None
     """Where it goes on, after a limit of the whole run ended it."""
     seconds: float
     """Of all its runs."""
     cost_usd: float
     """Of all its runs."""
-    links: list[str]
+    urls: list[str]
     """Addresses in its result that it really saw; the steps after it may open them."""
     files: list[str]
     """Paths that its newest run may have changed, relative to the workspace."""
-    wrote: list[str]
+    written_files: list[str]
     """Those of them that it certainly changed."""
 
 
 class StepInput(TypedDict):
     """What one `Send` to `run_step` carries."""
 
-    job: Job
+    step_run: StepRun
     message_id: str
     """Of the message that begins the executor's run; names its branch in the ledger."""
     prompt: str
@@ -85,11 +86,11 @@ class StepOutput(TypedDict):
     elapsed_s: float
 
 
-class StepState(StepInput, StepOutput):
+class StepState(StepInput, StepOutput, StepNames01):
     """The state of the graph that is `run_step`."""
 
 
-class PlanningState(ManusOutput):
+class PlanningState(ManusOutput, PlanningNames01):
     """What a checkpoint holds. A run begins with a new user message, and `create_plan` resets it.
 
     Before the first `create_plan` only `messages` is there.
@@ -99,11 +100,11 @@ class PlanningState(ManusOutput):
     """Of the plan; empty while there is none. Written by `create_plan`."""
     order: list[str]
     """Ids of the plan's steps, as they are shown; written by `create_plan`."""
-    steps: Annotated[dict[str, Job], DeltaChannel(merge_steps, snapshot_frequency=1000)]
+    steps: Annotated[dict[str, StepRun], DeltaChannel(merge_steps, snapshot_frequency=1000)]
     """By id. Incremental, so that storage grows linearly with the steps."""
     drafts: list[AnyMessage]
     """What was said with the model about the plan that is being made; emptied when it stands."""
-    mending: list[str]
+    replanning: list[str]
     """Ids of steps that failed for good, whose part of the plan `create_plan` is to replace."""
     replans: int
     """How often a part was replaced in this run."""

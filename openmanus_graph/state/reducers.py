@@ -1,19 +1,16 @@
 """How updates of the state are merged."""
 
-from typing import Annotated, Any, cast
+from typing import Annotated
 
 from langchain_core.messages import AnyMessage
-from langgraph.graph.message import _messages_delta_reducer  # pyright: ignore[reportPrivateUsage]  # beta
 from typing_extensions import TypedDict
 
 from openmanus_graph.state.conversation import Conversation
+from openmanus_graph.state.delta import merge_messages
 
 # Incremental: a checkpoint stores the new messages only, so storage grows linearly with the
-# steps (`add_messages` grows with their square). Beta in LangGraph, hence this one alias.
-Messages = Annotated[
-    list[AnyMessage],
-    Conversation(cast("Any", _messages_delta_reducer), snapshot_frequency=2500),  # stub differs
-]
+# steps (`add_messages` grows with their square).
+Messages = Annotated[list[AnyMessage], Conversation(merge_messages, snapshot_frequency=2500)]
 
 
 class Usage(TypedDict):
@@ -62,7 +59,7 @@ def union(left: list[str], right: list[str]) -> list[str]:
     return list(dict.fromkeys([*left, *right]))
 
 
-class Held(TypedDict):
+class HandleState(TypedDict):
     """What one live handle (kernel, shell, browser) holds beside the files."""
 
     what: str
@@ -71,15 +68,15 @@ class Held(TypedDict):
     """Counts the looks at the handle: the highest is the newest."""
 
 
-Holdings = dict[str, Held]
+HandleStates = dict[str, HandleState]
 """By the handle's identity: its name and, after a colon, what no other handle has."""
 
 
-def merge_held(left: Holdings, right: Holdings) -> Holdings:
-    """Reducer of `held`: of what parallel calls saw of one handle, the newest counts."""
+def merge_handle_states(left: HandleStates, right: HandleStates) -> HandleStates:
+    """Reducer of `handle_state`: of what parallel calls saw of one handle, the newest counts."""
     newer = {
-        identity: held
-        for identity, held in right.items()
-        if identity not in left or left[identity]["at"] <= held["at"]
+        identity: handle_state
+        for identity, handle_state in right.items()
+        if identity not in left or left[identity]["at"] <= handle_state["at"]
     }
     return {**left, **newer}

@@ -1,4 +1,4 @@
-"""What users need to test their own graphs and tools without a model, a key or a network."""
+"""Tools for users' tests of graphs and tools, without a model, a key or a network."""
 
 from openmanus_graph.testing.recorded import (
     RecordedChatModel,

@@ -1,4 +1,4 @@
-"""Replaying a real conversation: the model's replies from a file, the tools for real."""
+"""Replays a recorded conversation: the model's replies come from a file, the tools really run."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ from openmanus_graph.testing.scripted import ScriptedChatModel
 
 
 class RecordingError(Exception):
-    """A file that is no recording, or a conversation that departs from its recording."""
+    """An invalid recording, or a conversation that differs from its recording."""
 
 
 @dataclass(frozen=True)
@@ -25,13 +25,13 @@ class RecordedReply:
     """One reply of the model."""
 
     label: str
-    """What happens here, in a few words, for the error that names it."""
+    """A few words about the reply, for errors."""
     text: str = ""
     tool_calls: tuple[Mapping[str, Any], ...] = ()
     """`id, name, args` of each."""
     usage: Mapping[str, Any] | None = None
     after: tuple[str, ...] | None = None
-    """Names of the tools whose results came right before. None: not checked."""
+    """Names of the tools whose results come right before it. None: not checked."""
     additional_kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
@@ -42,11 +42,11 @@ class Recording:
     name: str
     replies: tuple[RecordedReply, ...]
     model: str = ""
-    """Which model gave them."""
+    """The recorded model."""
 
 
 class RecordedChatModel(ScriptedChatModel):
-    """Plays a recording; says so when the conversation departs from it."""
+    """Plays a recording, and fails when the conversation differs from it."""
 
     _recording: Recording = PrivateAttr()
 
@@ -74,10 +74,10 @@ def recording_of(
     """Make a recording of a finished conversation.
 
     Args:
-        messages: All of it, as the graph's state holds it.
+        messages: All messages, as in the graph's state.
         name: Shown in errors.
         model: Which model it was.
-        labels: What each reply does, in order; left out, they are made from its words.
+        labels: Labels of the replies, in order; by default they are made from the replies.
     """
     replies: list[RecordedReply] = []
     for position, message in enumerate(messages):
@@ -135,10 +135,10 @@ def reply_of(item: Mapping[str, Any]) -> RecordedReply:
 
 
 def play(recording: Recording, number: int, messages: Sequence[BaseMessage]) -> AIMessage:
-    """Play one reply, after a look at where the conversation stands.
+    """Return one reply, after checking the tool results before it.
 
     Raises:
-        RecordingError: It is not where it was when this was recorded.
+        RecordingError: They differ from those at the time of recording.
     """
     reply = recording.replies[number]
     found = _answered(messages)
@@ -161,7 +161,7 @@ def play(recording: Recording, number: int, messages: Sequence[BaseMessage]) -> 
 
 
 def _answered(messages: Sequence[BaseMessage]) -> tuple[str, ...]:
-    """Name the tools whose results follow the last reply."""
+    """Return the names of the tools whose results follow the last reply."""
     results: dict[str, str] = {}
     for message in reversed(messages):
         if isinstance(message, ToolMessage):

@@ -1,4 +1,4 @@
-"""Replaying a plan: several conversations of one model that go on at the same time."""
+"""Replays the recording of a plan: several parallel conversations of one model."""
 
 import json
 from collections.abc import Mapping
@@ -12,17 +12,17 @@ from openmanus_graph.testing.recorded import Recording, RecordingError, play, re
 from openmanus_graph.testing.scripted import ScriptedChatModel
 
 Conversations = Mapping[str, Recording]
-"""By a text that the beginning of each request of that conversation holds, and of no other."""
+"""Recordings by a text that is in the first messages of that conversation only."""
 
 ROUNDS = 10
-"""How often all of it may be asked for: a step that fails is tried again."""
+"""How often all replies may be requested: failed steps are tried again."""
 
 
 class RecordedPlanModel(ScriptedChatModel):
-    """Plays the conversation that a request belongs to, at the place it has come to.
+    """Finds the conversation that a request belongs to, and returns its next reply.
 
-    Steps of a plan run side by side, so that replies cannot have an order of their own; and a run
-    that was cut off goes on where it was.
+    Steps of a plan run in parallel, so the replies have no fixed order; an interrupted run can be
+    resumed.
     """
 
     _conversations: Conversations = PrivateAttr()
@@ -49,7 +49,7 @@ def load_conversations(path: Path) -> Conversations:
     """Read the conversations of a plan.
 
     Raises:
-        RecordingError: The file is none.
+        RecordingError: The file is not a recording of a plan.
     """
     try:
         data = json.loads(path.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Calling one tool without a graph."""
+"""Session and runtime for calling one tool without a graph."""
 
 from pathlib import Path
 from typing import Any
@@ -6,8 +6,9 @@ from typing import Any
 from langchain_core.language_models import FakeListChatModel
 from langgraph.prebuilt import ToolRuntime
 
-from openmanus_graph.sessions import SESSION_KEY, Session
-from openmanus_graph.settings import ModelSettings, SandboxSettings, Settings
+from openmanus_graph.runtime.session import Session
+from openmanus_graph.runtime.tool_runtime import AskModel, ManusToolRuntime, RunningCall
+from openmanus_graph.state.settings import ModelSettings, SandboxSettings, Settings
 
 
 def tool_session(workspace: Path, *, sandbox: SandboxSettings | None = None) -> Session:
@@ -26,13 +27,22 @@ def tool_session(workspace: Path, *, sandbox: SandboxSettings | None = None) -> 
     return session
 
 
-def tool_runtime(session: Session, call_id: str = "call_1") -> ToolRuntime[Any, Any]:
-    """Make the runtime a tool is called with: `await tool.coroutine(..., runtime=this)`."""
-    return ToolRuntime(
+def tool_runtime(
+    session: Session, call_id: str = "call_1", *, ask_model: AskModel | None = None
+) -> ToolRuntime[Any, Any]:
+    """Make the runtime a tool is called with: `await tool.coroutine(..., runtime=this)`.
+
+    Args:
+        session: Made by `tool_session`.
+        call_id: The model's id of the call.
+        ask_model: Answers what the tool asks the run's model: system prompt, question -> text.
+    """
+    return ManusToolRuntime(
         state={},
         context=None,
-        config={"configurable": {SESSION_KEY: session}},
+        config={},
         stream_writer=lambda _: None,
         tool_call_id=call_id,
         store=None,
+        running=RunningCall(session, ask_model=ask_model),
     )

@@ -1,4 +1,4 @@
-"""A chat model that answers from a script and keeps what it was asked."""
+"""A chat model that plays scripted replies and records its requests."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ ScriptedReply: TypeAlias = Reply | Callable[[list[BaseMessage]], Reply]
 
 
 class ScriptExhaustedError(Exception):
-    """The model was asked more often than the script has replies."""
+    """There were more requests than scripted replies."""
 
 
 class ScriptedChatModel(BaseChatModel):
@@ -40,7 +40,7 @@ class ScriptedChatModel(BaseChatModel):
     latency_s: float = 0
     usage: tuple[int, int] | None = (100, 20)
     piece_size: int = 8
-    """Characters of one streamed piece."""
+    """Characters of one streamed chunk."""
     _replies: list[ScriptedReply] = PrivateAttr(default_factory=list[ScriptedReply])
     _requests: list[list[BaseMessage]] = PrivateAttr(default_factory=list[list[BaseMessage]])
     _options: list[dict[str, Any]] = PrivateAttr(default_factory=list[dict[str, Any]])
@@ -56,7 +56,7 @@ class ScriptedChatModel(BaseChatModel):
 
     @property
     def options(self) -> list[dict[str, Any]]:
-        """What came with each request: `tools` as OpenAI's schema, `stop` and the like."""
+        """The options of each request: `tools` as OpenAI's schema, `stop` and so on."""
         return self._options
 
     @property
@@ -126,7 +126,7 @@ class ScriptedChatModel(BaseChatModel):
         await asyncio.sleep(self.latency_s)
         for piece in _pieces(self._next(messages, kwargs), self.piece_size):
             yield piece
-            await asyncio.sleep(0)  # as between what a network brings
+            await asyncio.sleep(0)  # lets other tasks run, as a network would
 
     @property
     @override
@@ -150,7 +150,7 @@ class ScriptedChatModel(BaseChatModel):
         if isinstance(reply, Exception):
             raise reply
         message = AIMessage(reply) if isinstance(reply, str) else reply
-        # A reply may be played by several models: what the run sets must not show in it.
+        # A copy: several models may play the same reply, and a run may change it.
         return message.model_copy(
             update={"usage_metadata": message.usage_metadata or _usage(self.usage)}
         )
@@ -176,7 +176,7 @@ def _result(message: AIMessage) -> ChatResult:
 
 
 def _pieces(message: AIMessage, size: int) -> Iterator[ChatGenerationChunk]:
-    """Cut a message as providers do: text, then tool calls, then usage."""
+    """Split a message into chunks as providers do: text, then tool calls, then usage."""
     content = message.content
     if isinstance(content, str):
         for start in range(0, len(content), size):

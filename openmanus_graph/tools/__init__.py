@@ -1,16 +1,18 @@
 """The tools, one family per file, and those that manus has by default."""
 
 from importlib.metadata import entry_points
-
-from langchain_core.tools import BaseTool
+from typing import TYPE_CHECKING
 
 from openmanus_graph.errors import ConfigError
+
+if TYPE_CHECKING:
+    from langchain_core.tools import BaseTool
 
 ENTRY_POINTS = "openmanus_graph.tools"
 """Packages add tools to every manus by entry points of this group: a tool, or a list of tools."""
 
 
-def default_tools() -> list[BaseTool]:
+def default_tools() -> "list[BaseTool]":
     """Return manus's tools, those of installed packages included."""
     from openmanus_graph.tools.bash import bash
     from openmanus_graph.tools.python_execute import python_execute
@@ -34,26 +36,26 @@ def tool_names() -> set[str]:
     return {tool.name for tools in every for tool in tools()}
 
 
-def browser_tools() -> list[BaseTool]:
+def browser_tools() -> "list[BaseTool]":
     """Return the browser agent's tools."""
     return [*web_tools(), *closing_tools()]
 
 
-def planner_tools() -> list[BaseTool]:
+def planner_tools() -> "list[BaseTool]":
     """Return the planner's tools: manus's, and `planning`."""
     from openmanus_graph.tools.planning import planning
 
     return [planning, *default_tools()]
 
 
-def mcp_tools() -> list[BaseTool]:
+def mcp_tools() -> "list[BaseTool]":
     """Return the MCP agent's only tool beside those of its servers."""
     from openmanus_graph.tools.terminate import terminate
 
     return [terminate]
 
 
-def swe_tools() -> list[BaseTool]:
+def swe_tools() -> "list[BaseTool]":
     """Return the software agent's tools."""
     from openmanus_graph.tools.bash import bash
     from openmanus_graph.tools.str_replace_editor import str_replace_editor
@@ -61,7 +63,7 @@ def swe_tools() -> list[BaseTool]:
     return [bash, str_replace_editor, *closing_tools()]
 
 
-def data_analysis_tools() -> list[BaseTool]:
+def data_analysis_tools() -> "list[BaseTool]":
     """Return the data analyst's tools."""
     from openmanus_graph.tools.data_visualization import data_visualization
     from openmanus_graph.tools.python_execute import python_execute
@@ -79,7 +81,7 @@ def data_analysis_tools() -> list[BaseTool]:
     ]
 
 
-def web_tools() -> list[BaseTool]:
+def web_tools() -> "list[BaseTool]":
     """Return the tools that reach the web."""
     from openmanus_graph.tools.browser_use import browser_use
     from openmanus_graph.tools.crawl4ai import crawl4ai
@@ -89,7 +91,7 @@ def web_tools() -> list[BaseTool]:
     return [browser_use, web_search, crawl4ai, fetch_page]
 
 
-def closing_tools() -> list[BaseTool]:
+def closing_tools() -> "list[BaseTool]":
     """Return the tools by which every agent asks, answers and ends."""
     from openmanus_graph.tools.ask_human import ask_human
     from openmanus_graph.tools.create_chat_completion import create_chat_completion
@@ -98,7 +100,7 @@ def closing_tools() -> list[BaseTool]:
     return [ask_human, create_chat_completion, terminate]
 
 
-def installed_tools() -> list[BaseTool]:
+def installed_tools() -> "list[BaseTool]":
     """Return the tools that other packages bring. ConfigError names one that is broken."""
     found: list[BaseTool] = []
     for point in entry_points(group=ENTRY_POINTS):

@@ -4,9 +4,9 @@ from typing import Any
 
 from langgraph.prebuilt import ToolRuntime
 
-from openmanus_graph.interrupts import question_request, read_text
-from openmanus_graph.sessions import asker_of
-from openmanus_graph.tools.declaration import manus_tool
+from openmanus_graph.runtime.tool_runtime import running_call
+from openmanus_graph.state.interrupts import question_request, read_text
+from openmanus_graph.tool_calls.declaration import manus_tool
 
 
 @manus_tool(effect="pure", resource="person", timeout_s=10)
@@ -18,7 +18,7 @@ async def ask_human(  # noqa: D417  # the runtime is not the model's to fill
     Args:
         inquire: The question, complete in itself.
     """
-    ask, request = asker_of(runtime), question_request(inquire)
+    ask, request = running_call(runtime).ask_person, question_request(inquire)
     while (answer := read_text(await ask(request))) is None:
         request = {**request, "question": f"That was no answer. {inquire}"}
     return answer

@@ -6,22 +6,23 @@ from typing import Any
 
 from langgraph.prebuilt import ToolRuntime
 
-from openmanus_graph.sandbox.blocking import run_blocking
-from openmanus_graph.sandbox.confinement import sandbox_of, warn_of_sandbox
-from openmanus_graph.sandbox.shell import CommandResult, Shell
-from openmanus_graph.sessions import Session, session_of
-from openmanus_graph.tools.declaration import Observation, manus_tool
+from openmanus_graph.backends.sandbox.blocking import run_blocking
+from openmanus_graph.backends.sandbox.confinement import sandbox_of, warn_of_sandbox
+from openmanus_graph.backends.sandbox.shell import CommandResult, Shell
+from openmanus_graph.runtime.session import Session
+from openmanus_graph.runtime.tool_runtime import running_call, time_limit_of
+from openmanus_graph.state.tool_traits import Observation
+from openmanus_graph.tool_calls.declaration import manus_tool, traits_of
 
-_DEFAULT_S = 120
 _BACKGROUND = "Run long commands in the background with `&`."
 
 
-@manus_tool(effect="workspace", resource="bash", timeout_s=_DEFAULT_S, shell="command")
+@manus_tool(effect="workspace", resource="bash", timeout_s=None, shell="command")
 async def bash(  # noqa: D417  # the model never sees `runtime`
     runtime: ToolRuntime[Any, Any],
     command: str = "",
     restart: bool = False,
-    timeout_s: int = _DEFAULT_S,
+    timeout_s: int | None = None,
 ) -> Observation:
     """Run a command in a bash that keeps its variables and folder. It starts in the workspace.
 
@@ -30,14 +31,14 @@ async def bash(  # noqa: D417  # the model never sees `runtime`
     Args:
         command: The command. Empty shows new output of background commands, `ctrl+c` ends them.
         restart: Start a new shell first.
-        timeout_s: Seconds until the command is interrupted.
+        timeout_s: Seconds until the command is interrupted; left out, as configured.
     """
-    session = session_of(runtime)
-    limit = session.settings.sandbox.timeout_s if timeout_s == _DEFAULT_S else max(1.0, timeout_s)
+    session = running_call(runtime).session
     shell, note = await asyncio.to_thread(_shell, session, restart)
     if restart and not command.strip():
         return Observation("A new shell was started.")
     warn_of_sandbox(session, runtime.stream_writer)
+    limit = time_limit_of(runtime, traits_of(bash), timeout_s).remaining_s()
     result = await run_blocking(shell.worker, _work(shell, command, limit), shell.stop)
     failed = result.outcome != "done" or bool(result.code)
     silent = "(no output)" if command.strip() else "(nothing new; nothing runs in the background)"
@@ -75,7 +76,7 @@ def _text(result: CommandResult, limit: float) -> str:
     """Say what was printed, how it ended, and what still runs."""
     lines = [result.text.rstrip("\n")] if result.text.strip("\n") else []
     if result.outcome == "interrupted":
-        lines.append(f"[Interrupted after {limit:g} s; the shell goes on. {_BACKGROUND}]")
+        lines.append(f"[Interrupted after {round(limit, 2):g} s; the shell goes on. {_BACKGROUND}]")
     elif result.outcome == "ended":
         lost = "Its variables and jobs are lost; the next call opens a new one."
         lines.append(f"[{result.reason} {lost}]")

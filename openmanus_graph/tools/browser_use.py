@@ -6,15 +6,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from langgraph.prebuilt import ToolRuntime
 
-from openmanus_graph.browser.declared import ACTIONS, HANDLE, Arguments, check_needs
-from openmanus_graph.sessions import Session, model_of, session_of
-from openmanus_graph.tools.declaration import Effect, Observation, manus_tool
-from openmanus_graph.tools.file_arguments import MaybeNumber, MaybeText
-from openmanus_graph.web.addresses import with_scheme
+from openmanus_graph.backends.browser.declared import ACTIONS, HANDLE, Arguments, check_needs
+from openmanus_graph.runtime.session import Session
+from openmanus_graph.runtime.tool_runtime import running_call
+from openmanus_graph.state.addresses import with_scheme
+from openmanus_graph.state.tool_traits import Effect, Observation
+from openmanus_graph.tool_calls.declaration import manus_tool
+from openmanus_graph.tool_calls.file_arguments import MaybeNumber, MaybeText
 
 if TYPE_CHECKING:
-    from openmanus_graph.browser.answering import AskModel
-    from openmanus_graph.browser.observing import Seen
+    from openmanus_graph.backends.browser.answering import AskModel
+    from openmanus_graph.backends.browser.observing import ActionResult
 
 TIMEOUT_S = 180
 
@@ -89,11 +91,11 @@ async def browser_use(  # noqa: D417  # the model is not shown `runtime`
     )  # fmt: skip
     check_needs(action, given)
     use = await asyncio.to_thread(_use)  # imports much
-    seen = await use(session_of(runtime), action, given, model_of(runtime))
+    seen = await use(running_call(runtime).session, action, given, running_call(runtime).ask_model)
     return Observation(seen.text, failed=seen.failed, bounded=action != "extract_content")
 
 
-def _use() -> "Callable[[Session, str, Arguments, AskModel | None], Awaitable[Seen]]":
-    from openmanus_graph.browser.using import use
+def _use() -> "Callable[[Session, str, Arguments, AskModel | None], Awaitable[ActionResult]]":
+    from openmanus_graph.backends.browser.using import use
 
     return use

@@ -7,8 +7,9 @@ from typing import Annotated, Any, cast
 from langgraph.prebuilt import ToolRuntime
 from pydantic import BeforeValidator, Field
 
-from openmanus_graph.sessions import session_of
-from openmanus_graph.tools.declaration import Observation, manus_tool
+from openmanus_graph.runtime.tool_runtime import running_call
+from openmanus_graph.state.tool_traits import Observation
+from openmanus_graph.tool_calls.declaration import manus_tool
 
 MAX_URLS = 20
 
@@ -40,11 +41,11 @@ async def crawl4ai(  # noqa: D417  # the model is not shown `runtime`
         word_count_threshold: Leave out shorter lines of menus and footers.
     """
     crawled = await asyncio.to_thread(_crawled)  # imports much
-    session = session_of(runtime)
+    session = running_call(runtime).session
     return await crawled(session, urls, timeout, word_count_threshold, fresh=bypass_cache)
 
 
 def _crawled() -> "Callable[..., Awaitable[Observation]]":
-    from openmanus_graph.web.crawl_report import crawled
+    from openmanus_graph.backends.browser.crawl_report import crawled
 
     return crawled

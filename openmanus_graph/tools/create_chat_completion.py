@@ -6,8 +6,9 @@ from typing import Any
 
 from langchain_core.tools import BaseTool, StructuredTool
 
-from openmanus_graph.outcome import ResponseFormat, validated
-from openmanus_graph.tools.declaration import Observation, manus_tool
+from openmanus_graph.conversation.outcome import ResponseFormat, validated
+from openmanus_graph.state.tool_traits import Observation
+from openmanus_graph.tool_calls.declaration import manus_tool
 
 WRAPPED = "response"
 
@@ -28,10 +29,9 @@ def structured_completion(response_format: ResponseFormat) -> BaseTool:
     The format's own fields are the arguments; a format that is no object is wrapped in `response`.
     """
     schema = _arguments_schema(response_format)
-    wrapped = _is_wrapped(response_format)
 
     def deliver(**arguments: Any) -> tuple[str, Observation]:
-        value = validated(arguments.get(WRAPPED) if wrapped else arguments, response_format)
+        value = structured_value(arguments, response_format)
         text = json.dumps(value, ensure_ascii=False)
         return text, Observation(text, structured=value, ends_run="answer")
 
@@ -43,6 +43,12 @@ def structured_completion(response_format: ResponseFormat) -> BaseTool:
         response_format="content_and_artifact",
         metadata=create_chat_completion.metadata,
     )
+
+
+def structured_value(arguments: Mapping[str, Any], response_format: ResponseFormat) -> Any:
+    """Return the validated value of a call of that tool. ToolError says what is wrong with it."""
+    value = arguments.get(WRAPPED) if _is_wrapped(response_format) else dict(arguments)
+    return validated(value, response_format)
 
 
 def _is_wrapped(response_format: ResponseFormat) -> bool:

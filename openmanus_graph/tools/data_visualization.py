@@ -12,14 +12,15 @@ from typing import Any, BinaryIO, Literal
 
 from langgraph.prebuilt import ToolRuntime
 
-from openmanus_graph.charts.entries import ChartEntry, InsightEntry, Language, read_entries
-from openmanus_graph.charts.page import chart_page
+from openmanus_graph.backends.charts.entries import ChartEntry, InsightEntry, Language, read_entries
+from openmanus_graph.backends.charts.page import chart_page
+from openmanus_graph.backends.files.child import run_in_child
 from openmanus_graph.errors import ToolError
-from openmanus_graph.files.child import run_in_child
-from openmanus_graph.files.contained import put_file, told_as
-from openmanus_graph.sessions import session_of
-from openmanus_graph.tools.declaration import Observation, manus_tool
-from openmanus_graph.workspace import Workspace
+from openmanus_graph.runtime.contained import put_file, told_as
+from openmanus_graph.runtime.tool_runtime import running_call
+from openmanus_graph.runtime.workspace import Workspace
+from openmanus_graph.state.tool_traits import Observation
+from openmanus_graph.tool_calls.declaration import manus_tool
 
 FOLDER = "visualization"
 AT_ONCE = 2
@@ -52,7 +53,7 @@ async def data_visualization(  # noqa: D417  # the model never sees `runtime`
             the chosen ones into a chart; report makes one HTML page with the pictures in it.
         language: Of insights.
     """
-    workspace = session_of(runtime).workspace
+    workspace = running_call(runtime).session.workspace
     work = {"visualization": _draw_all, "insight": _add_insights, "report": _report}[tool_type]
     return await asyncio.to_thread(work, workspace, json_path, output_type == "html", language)
 
@@ -98,7 +99,7 @@ def _kept(
 
 def _in_child(entry: str, file: BinaryIO, request: Json) -> Any:
     """Call a function of `charts` where it can do no harm."""
-    name = f"openmanus_graph.charts.{entry}"
+    name = f"openmanus_graph.backends.charts.{entry}"
     return run_in_child(
         name, file, request, what="The chart", reserves=True, timeout_s=CHART_TIMEOUT_S
     )
@@ -146,7 +147,7 @@ def _chosen(insights: list[Json], entry: InsightEntry) -> list[str]:
 
 
 def _report(workspace: Workspace, listed: str, html: bool, language: Language) -> Observation:
-    from openmanus_graph.charts.report import report_page
+    from openmanus_graph.backends.charts.report import report_page
 
     source = _existing(workspace, listed)
     beside = workspace.relative(source.parent)

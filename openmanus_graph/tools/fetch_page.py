@@ -6,8 +6,10 @@ from typing import Any
 
 from langgraph.prebuilt import ToolRuntime
 
-from openmanus_graph.sessions import Session, session_of
-from openmanus_graph.tools.declaration import Observation, manus_tool
+from openmanus_graph.runtime.session import Session
+from openmanus_graph.runtime.tool_runtime import running_call
+from openmanus_graph.state.tool_traits import Observation
+from openmanus_graph.tool_calls.declaration import manus_tool
 
 
 def _addresses(args: Mapping[str, Any]) -> list[str]:
@@ -26,10 +28,10 @@ async def fetch_page(  # noqa: D417  # the model is not shown `runtime`
         url: The whole address.
     """
     fetched = await asyncio.to_thread(_fetched)  # imports much
-    return await fetched(session_of(runtime), url)
+    return await fetched(running_call(runtime).session, url)
 
 
 def _fetched() -> "Callable[[Session, str], Awaitable[Observation]]":
-    from openmanus_graph.web.fetching import fetched
+    from openmanus_graph.backends.web.fetching import fetched
 
     return fetched

@@ -7,11 +7,12 @@ from langgraph.prebuilt import ToolRuntime
 from pydantic import BaseModel, ConfigDict, Field
 
 from openmanus_graph.errors import ToolError
-from openmanus_graph.plans import PlanError, make_steps, plan_text
-from openmanus_graph.sessions import plans_of
+from openmanus_graph.planning.plan import PlanError, make_steps, plan_text
+from openmanus_graph.runtime.tool_runtime import running_call
 from openmanus_graph.state.plan import Plan, Plans, Step, StepStatus
-from openmanus_graph.tools.declaration import Observation, manus_tool
-from openmanus_graph.tools.toolset import Toolset
+from openmanus_graph.state.tool_traits import Observation
+from openmanus_graph.tool_calls.declaration import manus_tool
+from openmanus_graph.tool_calls.toolset import Toolset
 
 Command = Literal["create", "update", "list", "get", "set_active", "mark_step", "delete"]
 
@@ -62,7 +63,7 @@ def planning(  # noqa: D417  # the model never sees `runtime`
         step_status=step_status,
         step_notes=step_notes,
     )
-    plans = plans_of(runtime)
+    plans = running_call(runtime).plans
     given = [s if isinstance(s, str) else s.model_dump(exclude_none=True) for s in steps or ()]
     match command:
         case "create":

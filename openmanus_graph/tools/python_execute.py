@@ -5,19 +5,21 @@ from typing import Any
 
 from langgraph.prebuilt import ToolRuntime
 
-from openmanus_graph.sandbox.blocking import run_blocking
-from openmanus_graph.sandbox.confinement import sandbox_of, warn_of_sandbox
-from openmanus_graph.sandbox.kernel import CellResult, Kernel
-from openmanus_graph.sessions import Session, session_of
-from openmanus_graph.tools.declaration import Observation, manus_tool
+from openmanus_graph.backends.sandbox.blocking import run_blocking
+from openmanus_graph.backends.sandbox.confinement import sandbox_of, warn_of_sandbox
+from openmanus_graph.backends.sandbox.kernel import CellResult, Kernel
+from openmanus_graph.runtime.session import Session
+from openmanus_graph.runtime.time_limit import TimeLimit
+from openmanus_graph.runtime.tool_runtime import running_call, time_limit_of
+from openmanus_graph.state.tool_traits import Observation
+from openmanus_graph.tool_calls.declaration import manus_tool, traits_of
 
-_DEFAULT_S = 120
 _SEEN = (".png", ".jpg")
 
 
-@manus_tool(effect="workspace", resource="python", timeout_s=_DEFAULT_S)
+@manus_tool(effect="workspace", resource="python", timeout_s=None)
 async def python_execute(  # noqa: D417  # the model never sees `runtime`
-    code: str, runtime: ToolRuntime[Any, Any], timeout_s: int = _DEFAULT_S
+    code: str, runtime: ToolRuntime[Any, Any], timeout_s: int | None = None
 ) -> Observation:
     """Run Python code as in a notebook: variables stay, the last expression's value is shown.
 
@@ -26,28 +28,30 @@ async def python_execute(  # noqa: D417  # the model never sees `runtime`
 
     Args:
         code: The code.
-        timeout_s: Seconds until it is interrupted.
+        timeout_s: Seconds until it is interrupted; left out, as configured.
     """
-    own = session_of(runtime).settings.sandbox.timeout_s
-    return await run_code(code, runtime, own if timeout_s == _DEFAULT_S else max(1.0, timeout_s))
+    return await run_code(
+        code, runtime, time_limit_of(runtime, traits_of(python_execute), timeout_s)
+    )
 
 
-async def run_code(code: str, runtime: ToolRuntime[Any, Any], limit: float) -> Observation:
+async def run_code(code: str, runtime: ToolRuntime[Any, Any], limit: TimeLimit) -> Observation:
     """Run code in the thread's kernel.
 
     Args:
         code: The code.
         runtime: Of the tool call.
-        limit: Seconds until it is interrupted.
+        limit: When it is interrupted.
     """
-    session = session_of(runtime)
+    session = running_call(runtime).session
     kernel, note = await asyncio.to_thread(_kernel, session)
     warn_of_sandbox(session, runtime.stream_writer)
-    result = await run_blocking(kernel.worker, lambda: kernel.execute(code, limit), kernel.stop)
+    limit_s = limit.remaining_s()
+    result = await run_blocking(kernel.worker, lambda: kernel.execute(code, limit_s), kernel.stop)
     if result.outcome == "dead":
         await asyncio.to_thread(session.drop, "python")
     seen = tuple(name for name in result.pictures if name.endswith(_SEEN))
-    return Observation(note + _text(result, limit), images=seen, failed=result.outcome != "ok")
+    return Observation(note + _text(result, limit_s), images=seen, failed=result.outcome != "ok")
 
 
 def _kernel(session: Session) -> tuple[Kernel, str]:
@@ -61,11 +65,12 @@ def _kernel(session: Session) -> tuple[Kernel, str]:
     return session.handle("python", lambda: Kernel(sandbox)), note
 
 
-def _text(result: CellResult, limit: float) -> str:
+def _text(result: CellResult, limit_s: float) -> str:
     """Say what came out, and what became of the variables."""
     shown = result.text.rstrip("\n")
     if result.outcome == "interrupted":
-        note = f"[Interrupted after {limit:g} s. Variables are kept. Raise timeout_s if needed.]"
+        after = f"Interrupted after {round(limit_s, 2):g} s"
+        note = f"[{after}. Variables are kept. Raise timeout_s if needed.]"
     elif result.outcome == "dead":
         lost = "All variables are lost; the next call starts a new one."
         note = f"[The Python process is gone. {result.reason} {lost}]"

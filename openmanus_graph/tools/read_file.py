@@ -10,16 +10,16 @@ from typing import Any, BinaryIO
 
 from langgraph.prebuilt import ToolRuntime
 
+from openmanus_graph.backends.files.documents import left_out, read_document
+from openmanus_graph.backends.files.excerpt import MAX_LINE_CHARS, Lines, parse_lines, take
+from openmanus_graph.backends.files.file_kinds import binary_kind, document_kind
+from openmanus_graph.backends.files.image_header import image_type
+from openmanus_graph.backends.files.text_file import Encoding, detect_encoding, printable, size_text
 from openmanus_graph.errors import ToolError
-from openmanus_graph.files.contained import opened_file, shown
-from openmanus_graph.files.documents import left_out, read_document
-from openmanus_graph.files.excerpt import MAX_LINE_CHARS, Lines, parse_lines, take
-from openmanus_graph.files.file_kinds import binary_kind, document_kind
-from openmanus_graph.files.image_header import image_type
-from openmanus_graph.files.text_file import Encoding, detect_encoding, printable, size_text
-from openmanus_graph.sessions import session_of
-from openmanus_graph.tools.declaration import manus_tool
-from openmanus_graph.tools.file_arguments import MaybeText, file_resource
+from openmanus_graph.runtime.contained import opened_file, shown
+from openmanus_graph.runtime.tool_runtime import running_call
+from openmanus_graph.tool_calls.declaration import manus_tool
+from openmanus_graph.tool_calls.file_arguments import MaybeText, file_resource
 
 _SAMPLE_BYTES = 256 * 1024
 _COUNTED_BYTES = 50 * 1024 * 1024
@@ -40,7 +40,7 @@ def read_file(  # noqa: D417  # the model is not shown `runtime`
         pages: PDF pages, slides, sheets or notebook cells, such as "1-3,7".
         lines: Lines of the resulting text, such as "120-400" or "120-".
     """
-    workspace = session_of(runtime).workspace
+    workspace = running_call(runtime).session.workspace
     wanted = parse_lines(lines)
     with opened_file(workspace, path) as file:
         head = file.read(_SAMPLE_BYTES)

@@ -7,29 +7,30 @@ from typing import Any, Literal, TypeVar
 
 from langgraph.prebuilt import ToolRuntime
 
-from openmanus_graph.errors import ToolError
-from openmanus_graph.files.contained import opened_file, shown, told_as
-from openmanus_graph.files.file_edits import (
+from openmanus_graph.backends.files.file_edits import (
     create_file,
     decoded,
     edit_file,
     require_text_size,
     undo_edit,
 )
-from openmanus_graph.files.folder_listing import list_folder
-from openmanus_graph.files.image_header import image_type, read_image
-from openmanus_graph.files.text_edit import insert_after, replace_once
-from openmanus_graph.files.text_file import Encoding, size_text, split_lines
-from openmanus_graph.files.text_view import checked_range, numbered
-from openmanus_graph.sessions import session_of
-from openmanus_graph.tools.declaration import Observation, manus_tool
-from openmanus_graph.tools.file_arguments import (
+from openmanus_graph.backends.files.folder_listing import list_folder
+from openmanus_graph.backends.files.image_header import image_type, read_image
+from openmanus_graph.backends.files.text_edit import insert_after, replace_once
+from openmanus_graph.backends.files.text_file import Encoding, size_text, split_lines
+from openmanus_graph.backends.files.text_view import checked_range, numbered
+from openmanus_graph.errors import ToolError
+from openmanus_graph.runtime.contained import opened_file, shown, told_as
+from openmanus_graph.runtime.tool_runtime import running_call
+from openmanus_graph.runtime.workspace import Workspace
+from openmanus_graph.state.tool_traits import Observation
+from openmanus_graph.tool_calls.declaration import manus_tool
+from openmanus_graph.tool_calls.file_arguments import (
     MaybeNumber,
     MaybeNumbers,
     MaybeText,
     file_resource,
 )
-from openmanus_graph.workspace import Workspace
 
 MAX_IMAGE_BYTES = 10 * 1024 * 1024
 _IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
@@ -46,7 +47,7 @@ class _EditLock:
     def close(self) -> None:
         """Nothing is held open."""
 
-    def held(self) -> str:
+    def handle_state(self) -> str:
         """Nothing would be lost: what it has done is in files."""
         return ""
 
@@ -73,7 +74,7 @@ def str_replace_editor(  # noqa: D417  # the model is not shown `runtime`
         insert_line: Insert after this line; 0 = top.
         view_range: [first, last] line; -1 = end.
     """
-    session = session_of(runtime)
+    session = running_call(runtime).session
     workspace = session.workspace
     if command == "view":
         return _view(workspace, path, view_range)

@@ -2,7 +2,8 @@
 
 from typing import Literal
 
-from openmanus_graph.tools.declaration import Observation, manus_tool
+from openmanus_graph.state.tool_traits import Observation
+from openmanus_graph.tool_calls.declaration import manus_tool
 
 
 @manus_tool(effect="pure", resource="ending")

@@ -6,18 +6,18 @@ from typing import Any, Literal
 
 from langgraph.prebuilt import ToolRuntime
 
-from openmanus_graph.charts.entries import ChartEntry, InsightEntry, read_entries
+from openmanus_graph.backends.charts.entries import ChartEntry, InsightEntry, read_entries
 from openmanus_graph.errors import ToolError
-from openmanus_graph.sessions import session_of
-from openmanus_graph.tools.declaration import Observation, manus_tool
+from openmanus_graph.runtime.tool_runtime import running_call, time_limit_of
+from openmanus_graph.runtime.workspace import Workspace
+from openmanus_graph.state.tool_traits import Observation
+from openmanus_graph.tool_calls.declaration import manus_tool, traits_of
 from openmanus_graph.tools.python_execute import run_code
-from openmanus_graph.workspace import Workspace
 
-_LIMIT_S = 300.0
 _NAME = re.compile(r"(?<![^\s'\"])[^\s'\"]+\.json")
 
 
-@manus_tool(effect="workspace", resource="python", timeout_s=_LIMIT_S)
+@manus_tool(effect="workspace", resource="python", timeout_s=300, stops_itself=True)
 async def visualization_preparation(  # noqa: D417  # the model never sees `runtime`
     code: str,
     code_type: Literal["visualization", "insight"],
@@ -33,10 +33,11 @@ async def visualization_preparation(  # noqa: D417  # the model never sees `runt
         code_type: visualization writes a list of {csvFilePath, chartTitle, ...}; insight writes
             a list of {chartPath, insights_id}.
     """
-    observation = await run_code(code, runtime, _LIMIT_S - 20)  # the rest is for what it printed
+    limit = time_limit_of(runtime, traits_of(visualization_preparation))
+    observation = await run_code(code, runtime, limit)
     if observation.failed:
         return observation
-    workspace = session_of(runtime).workspace
+    workspace = running_call(runtime).session.workspace
     kind = ChartEntry if code_type == "visualization" else InsightEntry
     text = await asyncio.to_thread(_checked, workspace, observation.text, kind)
     return Observation(f"{observation.text}\n{text}", images=observation.images)

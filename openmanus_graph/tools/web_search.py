@@ -7,10 +7,11 @@ from typing import Annotated, Any
 from langgraph.prebuilt import ToolRuntime
 from pydantic import Field
 
-from openmanus_graph.search.names import MAX_RESULTS
-from openmanus_graph.sessions import session_of
-from openmanus_graph.tools.declaration import Observation, manus_tool
-from openmanus_graph.tools.file_arguments import MaybeText
+from openmanus_graph.runtime.tool_runtime import running_call
+from openmanus_graph.state.search_engines import MAX_RESULTS
+from openmanus_graph.state.tool_traits import Observation
+from openmanus_graph.tool_calls.declaration import manus_tool
+from openmanus_graph.tool_calls.file_arguments import MaybeText
 
 
 @manus_tool(effect="pure", timeout_s=150, untrusted=True)
@@ -32,13 +33,13 @@ async def web_search(  # noqa: D417  # the model is not shown `runtime`
         fetch_content: Whether to read the pages found as well.
     """
     searched = await asyncio.to_thread(_searched)  # imports much
-    session, emit = session_of(runtime), runtime.stream_writer
+    session, emit = running_call(runtime).session, runtime.stream_writer
     return await searched(
         session, emit, query, num_results, lang, country, with_pages=fetch_content
     )
 
 
 def _searched() -> "Callable[..., Awaitable[Observation]]":
-    from openmanus_graph.search.reporting import searched
+    from openmanus_graph.backends.search.reporting import searched
 
     return searched

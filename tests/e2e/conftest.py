@@ -23,9 +23,9 @@ def model() -> Iterator[OpenAIServer]:
 
 
 @pytest.fixture
-def bare_cli(tmp_path: Path) -> Iterator[Cli]:
+def bare_cli(tmp_path: Path, zygote: Zygote) -> Iterator[Cli]:
     """The command with nothing configured."""
-    cli = Cli(tmp_path / "cli")
+    cli = Cli(tmp_path / "cli", zygote=zygote)
     yield cli
     cli.close()
     cli.assert_no_key()
@@ -39,9 +39,9 @@ def zygote() -> Iterator[Zygote]:
 
 
 @pytest.fixture
-def forked(bare_cli: Cli, zygote: Zygote) -> None:
-    """Have this test's commands forked: real processes, without the time that imports take."""
-    bare_cli.zygote = zygote
+def real_start(bare_cli: Cli) -> None:
+    """Start this test's commands as a shell does: the start itself is tested."""
+    bare_cli.zygote = None
 
 
 @pytest.fixture(scope="session")
@@ -69,9 +69,11 @@ def llm() -> Iterator[OpenAIServer]:
 
 
 @pytest.fixture(scope="module")
-def home(llm: OpenAIServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
+def home(
+    llm: OpenAIServer, tmp_path_factory: pytest.TempPathFactory, zygote: Zygote
+) -> Iterator[Cli]:
     """The command of such a server, whose tools include one with effects outside."""
-    cli = Cli(tmp_path_factory.mktemp("home") / "cli")
+    cli = Cli(tmp_path_factory.mktemp("home") / "cli", zygote=zygote)
     cli.use(llm.base_url)
     bring_money(cli)
     yield cli
@@ -80,7 +82,10 @@ def home(llm: OpenAIServer, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture(scope="session")
 def _served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, OpenAIServer]]:
-    """One server for all tests that leave it as they find it, and its model."""
+    """One server for all tests that leave it as they find it, and its model.
+
+    It is not forked: what it imports late, and must not import in the event loop, is seen here.
+    """
     with OpenAIServer(strict=True) as model:
         env = {"OPENAI_BASE_URL": model.base_url, "OPENMANUS_MODEL": "openai:m"}
         with Served(tmp_path_factory.mktemp("served"), env) as served:
@@ -101,11 +106,13 @@ def served_model(served: Served, _served: tuple[Served, OpenAIServer]) -> OpenAI
 
 
 @pytest.fixture(scope="session")
-def _served_page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, OpenAIServer]]:
+def _served_page(
+    tmp_path_factory: pytest.TempPathFactory, zygote: Zygote
+) -> Iterator[tuple[Served, OpenAIServer]]:
     """One server for all tests of the page, with a long past, and its model."""
     root = tmp_path_factory.mktemp("page")
     write_past(root / ".openmanus")
-    with served_page(root) as found:
+    with served_page(root, zygote) as found:
         yield found
 
 

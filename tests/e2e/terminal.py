@@ -4,18 +4,21 @@ import contextlib
 import os
 import pty
 import re
-import subprocess
 import sys
 import termios
 import threading
 import time
 
-from tests.support.cli import OPENMANUS, Cli
+from tests.support.cli import Cli
+from tests.support.limits import BACKSTOP_S
 
 _OWN_TERMINAL = (
-    "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
-    "os.execv(sys.argv[1], sys.argv[1:])"
+    sys.executable,
+    "-c",
+    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+    "os.execv(sys.argv[1], sys.argv[1:])",
 )
+"""Makes the terminal that of the session, which `openmanus` then leads."""
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 
 
@@ -28,19 +31,14 @@ class Terminal:
         self._cli = cli
         self._master, slave = pty.openpty()
         termios.tcsetwinsize(slave, (40, columns))
-        out = (cli.cwd / redirect).open("wb") if redirect else None
-        with contextlib.ExitStack() as opened:
-            if out is not None:
-                opened.enter_context(out)
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", _OWN_TERMINAL, OPENMANUS, *args],
-                cwd=cli.cwd,
-                env={**cli.env, "TERM": "xterm-256color"},
-                stdin=slave,
-                stdout=out or slave,
-                stderr=slave,
-            )
-        os.close(slave)
+        with (
+            os.fdopen(slave, "r+b", buffering=0) as terminal,
+            (cli.cwd / redirect).open("wb") if redirect else contextlib.nullcontext() as out,
+        ):
+            self._process = cli.launch(
+                args, terminal, out or terminal, terminal,
+                env={"TERM": "xterm-256color"}, wrapper=() if cli.zygote else _OWN_TERMINAL,
+            )  # fmt: skip
         self.raw = ""
         self._changed = threading.Condition()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -51,9 +49,9 @@ class Terminal:
         """What was shown so far, without colours and cursor movements."""
         return _COLOURS.sub("", self.raw).replace("\r", "")
 
-    def expect(self, text: str, timeout_s: float = 30) -> None:
+    def expect(self, text: str) -> None:
         """Wait until the text is on the terminal."""
-        end = time.monotonic() + timeout_s
+        end = time.monotonic() + BACKSTOP_S
         with self._changed:
             while text not in self.shown:
                 ended = time.monotonic() > end or not self._reader.is_alive()
@@ -68,10 +66,10 @@ class Terminal:
         """End the command as nobody can prevent."""
         self._process.kill()
 
-    def finish(self, timeout_s: float = 30) -> int:
+    def finish(self) -> int:
         """Wait for the end and return the exit code."""
-        code = self._process.wait(timeout_s)
-        self._reader.join(timeout_s)
+        code = self._process.wait(BACKSTOP_S)
+        self._reader.join(BACKSTOP_S)
         self._cli.note(self.shown, self.shown)
         return code
 

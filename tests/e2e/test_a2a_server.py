@@ -27,11 +27,11 @@ from a2a.types import (
 from a2a.utils.errors import A2AError, InvalidParamsError, TaskNotFoundError
 
 from tests.support.cli import Cli, until
+from tests.support.limits import BACKSTOP_S, POLL_S
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
 from tests.support.servers import Served, gone, served, sleepers
 
-WAITS_S = 30.0
 COMPLETED, FAILED = TaskState.TASK_STATE_COMPLETED, TaskState.TASK_STATE_FAILED
 CANCELED, REJECTED = TaskState.TASK_STATE_CANCELED, TaskState.TASK_STATE_REJECTED
 WAITING, WORKING = TaskState.TASK_STATE_INPUT_REQUIRED, TaskState.TASK_STATE_WORKING
@@ -83,16 +83,16 @@ class Peer:
 
     async def reaches(self, task: str, *states: TaskState) -> Task:
         """Wait until a task is in one of these states."""
-        async with asyncio.timeout(WAITS_S):
+        async with asyncio.timeout(BACKSTOP_S):
             while (found := await self.get(task)).status.state not in states:  # noqa: ASYNC110  # no event tells
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(POLL_S)
         return found
 
 
 @contextlib.asynccontextmanager
 async def peer_of(server: Served, *, streaming: bool = True) -> AsyncGenerator[Peer]:
     """Read the card, and connect."""
-    async with httpx.AsyncClient(headers=server.headers, timeout=60) as http:
+    async with httpx.AsyncClient(headers=server.headers, timeout=BACKSTOP_S) as http:
         config = ClientConfig(httpx_client=http, streaming=streaming)
         yield Peer(await create_client(server.url, config))
 
@@ -216,7 +216,7 @@ async def test_a_cancelled_task_stops_its_tools(server: Served, llm: OpenAIServe
     async with peer_of(server) as peer:
         begun = await peer.begin("Sleep")
         task, context = begun.id, begun.context_id
-        await asyncio.to_thread(until, lambda: bool(sleepers("5432")), WAITS_S)
+        await asyncio.to_thread(until, lambda: bool(sleepers("5432")), BACKSTOP_S)
         assert (await peer.get(task)).status.state == WORKING
         busy = await peer.say("And this", context=context)
         assert busy.status.state == REJECTED
@@ -294,10 +294,10 @@ async def test_a_task_goes_on_when_a_killed_server_starts_again(
     with served(cli, "a2a", "--workspace", "files") as server:
         async with peer_of(server) as peer:
             task = (await peer.begin("Work")).id
-            await asyncio.to_thread(until, lambda: (cli.workspace / "runs").exists(), WAITS_S)
+            await asyncio.to_thread(until, lambda: (cli.workspace / "runs").exists(), BACKSTOP_S)
         left = server.family()
         await asyncio.to_thread(server.stop, signal.SIGKILL)
-        await asyncio.to_thread(until, lambda: gone(left), WAITS_S)
+        await asyncio.to_thread(until, lambda: gone(left), BACKSTOP_S)
     with served(cli, "a2a", "--workspace", "files") as server:
         async with peer_of(server) as peer:
             done = await peer.reaches(task, COMPLETED, FAILED)
@@ -311,7 +311,7 @@ def test_a_client_of_the_protocol_before_is_served(server: Served, llm: OpenAISe
 
     def call(method: str, params: dict[str, Any]) -> Any:
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-        answer = httpx.post(server.url, json=body, headers=server.headers, timeout=60)
+        answer = httpx.post(server.url, json=body, headers=server.headers, timeout=BACKSTOP_S)
         if answer.headers["content-type"].startswith("text/event-stream"):
             lines = [line[5:] for line in answer.text.splitlines() if line.startswith("data:")]
             return [json.loads(line)["result"] for line in lines]

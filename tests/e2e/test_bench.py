@@ -1,10 +1,12 @@
 import subprocess
 import sys
 
+from tests.support.limits import BACKSTOP_S
+
 
 def test_the_bench_prints_a_table_of_figures() -> None:
     command = [sys.executable, "-m", "bench", "--quick", "--only", "run", "tools"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=BACKSTOP_S, check=False)
     assert done.returncode == 0, done.stderr
     rows = [line.strip("| ").split(" | ") for line in done.stdout.splitlines() if line]
     found = {row[0]: row for row in rows}

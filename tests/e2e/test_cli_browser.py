@@ -141,7 +141,7 @@ def test_ctrl_c_does_not_wait_for_what_never_comes(
         running.wait_for_kind("tool_start")
         running.signal(signal.SIGINT)
         running.wait_for_kind("notice")
-        done = running.finish(timeout_s=20)
+        done = running.finish()
         assert (done.code, done.final["status"]) == (130, "cancelled")
         (ended,) = done.of("tool_end")
         assert "given up" in ended["output"]

@@ -48,7 +48,7 @@ def test_a_question_ends_a_chat_from_a_pipe(cli: Cli, model: OpenAIServer) -> No
     assert "openmanus resume t --answer TEXT" in done.stderr
 
 
-def test_wrong_settings_are_told_before_the_first_line(cli: Cli, model: OpenAIServer) -> None:
+def test_wrong_settings_are_reported_before_the_first_line(cli: Cli, model: OpenAIServer) -> None:
     done = cli.run("chat", "--model", "acme:x", stdin="a\n")
     assert (done.code, done.stdout) == (2, "")
     assert "acme" in done.stderr

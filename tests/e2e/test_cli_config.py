@@ -5,6 +5,7 @@ import pytest
 from tests.support.cli import KEY, Cli, Result
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
+from tests.support.zygote import Zygote
 
 OPENMANUS_CONFIG = """
 [llm]
@@ -152,9 +153,9 @@ BROKEN: dict[str, tuple[str | bytes, list[str]]] = {
 
 
 @pytest.fixture(scope="module")
-def refusals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
+def refusals(tmp_path_factory: pytest.TempPathFactory, zygote: Zygote) -> dict[str, Result]:
     """Run with each of the broken files."""
-    cli = Cli(tmp_path_factory.mktemp("broken") / "cli")
+    cli = Cli(tmp_path_factory.mktemp("broken") / "cli", zygote=zygote)
     for case, (text, _) in BROKEN.items():
         cli.write(f"{case}/openmanus.toml", text)
     commands = [["run", "x", "--config", f"{case}/openmanus.toml"] for case in BROKEN]

@@ -4,18 +4,15 @@ import json
 import re
 
 import pandas
-import pytest
 
 from tests.support.charts import ink
 from tests.support.cli import Cli
 from tests.support.openai_script import Reply
 from tests.support.openai_server import OpenAIServer
 
-pytestmark = pytest.mark.usefixtures("forked")
-
 
 def test_the_demo_finishes_with_its_files_and_is_a_thread(bare_cli: Cli) -> None:
-    done = bare_cli.run("demo", "--workspace", "files", timeout_s=120)
+    done = bare_cli.run("demo", "--workspace", "files")
     assert done.code == 0
     assert "recording" in done.stderr
     assert done.stdout.strip()
@@ -31,7 +28,7 @@ def test_the_demo_finishes_with_its_files_and_is_a_thread(bare_cli: Cli) -> None
 
 
 def test_the_demo_of_a_plan_joins_its_branches_and_delivers_charts(bare_cli: Cli) -> None:
-    done = bare_cli.run("demo", "--plan", "--json", "--workspace", "files", timeout_s=240)
+    done = bare_cli.run("demo", "--plan", "--json", "--workspace", "files")
     assert (done.code, done.final["status"]) == (0, "finished")
     assert all(event["ok"] for event in done.of("tool_end"))
     at_once = done.of("plan")[2]["steps"]

@@ -1,10 +1,10 @@
 """Agents and flows that a package brings by entry points."""
 
+import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from typing import Any
-
-import pytest
 
 from tests.support.cli import Cli
 from tests.support.openai_script import Call, Reply
@@ -55,18 +55,21 @@ BROKEN = {
 }
 
 
-def bring_agents(cli: Cli) -> None:
+def bring(cli: Cli, module: str, code: str, points: Sequence[str]) -> None:
+    """Install a package with one module, which brings agents by entry points."""
     place = cli.root / "packages"
-    info = place / "wine-1.0.dist-info"
+    info = place / f"{module}-1.0.dist-info"
     info.mkdir(parents=True)
-    (place / "wine.py").write_text(CODE)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: wine\nVersion: 1.0\n")
+    (place / f"{module}.py").write_text(code)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("\n".join(["[openmanus_graph.agents]", *points]))
+    cli.env["PYTHONPATH"] = str(place)
+
+
+def bring_agents(cli: Cli) -> None:
     names = ("sommelier", "crew", "broken", "nonsense")
     points = [f"{name}-2 = wine:{name}" for name in names]
-    (info / "entry_points.txt").write_text(
-        "\n".join(["[openmanus_graph.agents]", *points, "gone-2 = wine:gone"])
-    )
-    cli.env["PYTHONPATH"] = str(place)
+    bring(cli, "wine", CODE, [*points, "gone-2 = wine:gone"])
 
 
 def answer(body: dict[str, Any]) -> Reply:
@@ -80,7 +83,6 @@ def answer(body: dict[str, Any]) -> Reply:
     return Reply(calls=(Call("planning", plan),))
 
 
-@pytest.mark.usefixtures("forked")
 def test_they_are_agents_executors_and_graphs_of_a_server(cli: Cli, model: OpenAIServer) -> None:
     bring_agents(cli)
     model.add(*[answer] * 20)
@@ -109,3 +111,33 @@ def test_they_are_agents_executors_and_graphs_of_a_server(cli: Cli, model: OpenA
         [sys.executable, "-c", code], env=cli.env, capture_output=True, text=True, check=True
     )
     assert shown.stdout.strip() == "['crew-2', 'sommelier-2']"
+
+
+ENDLESS = """
+from langchain_core.messages import AIMessage
+from langgraph.graph import START, MessagesState, StateGraph
+
+
+def build(*, checkpointer=None):
+    builder = StateGraph(MessagesState)
+    builder.add_node("again", lambda state: {"messages": [AIMessage("Again.")]})
+    builder.add_edge(START, "again")
+    builder.add_edge("again", "again")
+    return builder.compile(checkpointer=checkpointer).with_config(recursion_limit=4)
+"""
+
+
+def test_a_graph_without_an_end_is_stopped_by_its_own_recursion_limit(cli: Cli) -> None:
+    bring(cli, "endless", ENDLESS, ["endless = endless:build"])
+    done = cli.run("run", "go", "--agent", "endless", "--thread", "t", "--json")
+    assert (done.code, done.final["status"], done.final["stop_reason"]) == (
+        3,
+        "stopped",
+        "max_steps",
+    )
+    assert "endless reached its recursion limit" in done.final["answer"]
+    assert done.kinds[-2:] == ["limit", "final"]
+    assert done.stderr == ""
+    assert cli.run("resume", "t").code == 3
+    rows = [json.loads(line) for line in cli.run("threads", "--json").stdout.splitlines()]
+    assert [(row["id"], row["status"]) for row in rows] == [("t", "stopped")]

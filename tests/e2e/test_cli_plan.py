@@ -6,13 +6,9 @@ import signal
 from collections import Counter
 from typing import Any
 
-import pytest
-
 from tests.support.cli import Cli, until
 from tests.support.openai_script import Answer, Call, Reply
 from tests.support.openai_server import OpenAIServer
-
-pytestmark = pytest.mark.usefixtures("forked")
 
 STEP = re.compile(r"Your step \((.+?)\):")
 JOIN: tuple[dict[str, Any], ...] = (
@@ -181,7 +177,7 @@ def test_two_open_questions_are_answered_by_their_ids(cli: Cli, model: OpenAISer
     assert "b: red" in summary
 
 
-def test_ctrl_c_saves_tells_the_whole_bill_and_resume_goes_on(
+def test_ctrl_c_saves_reports_the_whole_cost_and_resume_goes_on(
     cli: Cli, model: OpenAIServer
 ) -> None:
     brain = Brain(*JOIN, slow="b")

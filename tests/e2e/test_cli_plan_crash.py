@@ -8,7 +8,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pytest
 from typing_extensions import override
 
 from tests.support.cli import Cli, Event
@@ -17,8 +16,6 @@ from tests.support.crash_script import THREAD
 from tests.support.openai_script import Answer, Call, Reply
 from tests.support.openai_server import OpenAIServer
 from tests.support.zygote import Zygote
-
-pytestmark = pytest.mark.usefixtures("forked")
 
 STEP = re.compile(r"Your step \((.+?)\):")
 WIDE: list[dict[str, Any]] = [{"id": f"w{n}", "text": "x", "depends_on": []} for n in range(3)]
@@ -83,8 +80,9 @@ def test_killed_at_any_event_no_finished_step_or_call_runs_again(
     assert sum(life.killed for life in ordeal.lives) == 4, ordeal.story()
     wanted = Counter(f"{step['id']}.{n}" for step in STEPS for n in range(LINES))
     require_equal("lines", Counter(ordeal.files()["log.txt"].split()), wanted)
-    for life, later in zip(ordeal.lives, ordeal.lives[1:], strict=False):
-        asked = {step_in(r.body) for r in ordeal.server.requests[life.asked : later.asked]}
+    for number, life in enumerate(ordeal.lives[:-1]):
+        sent = ordeal.requests_of(number + 1)
+        asked = {step_in(ordeal.server.requests[n].body) for n in sent}
         require_equal("finished steps that ran again", asked & completed(life.events), set[str]())
     plans = [r for r in ordeal.server.requests if step_in(r.body) is None]
     assert len(plans) == 2, "the plan and the summary"

@@ -9,6 +9,7 @@ import psutil
 import pytest
 
 from tests.support.cli import Cli, Running, until
+from tests.support.limits import BACKSTOP_S
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
 
@@ -90,6 +91,7 @@ def test_ctrl_c_finishes_the_call_and_resume_does_not_repeat_it(
     assert len(model.requests) == 2
 
 
+@pytest.mark.usefixtures("real_start")
 def test_sigterm_is_exit_143_also_when_it_comes_late_again(cli: Cli, model: OpenAIServer) -> None:
     model.add(Reply(calls=(Call("bash", {"command": SLOW}),)), Reply("Finished."))
     running = begin_slow_call(cli)
@@ -108,12 +110,12 @@ def test_ctrl_c_lets_a_slow_model_finish(cli: Cli, model: OpenAIServer) -> None:
 
     def slowly(body: dict[str, Any]) -> Reply:
         asked.set()
-        answer.wait(30)
+        answer.wait(BACKSTOP_S)
         return Reply(calls=(Call("bash", {"command": "echo once >> log"}),))
 
     model.add(slowly, Reply("Finished."))
     running = cli.start("run", "slow", "--thread", "t", "--workspace", "files")
-    assert asked.wait(30)
+    assert asked.wait(BACKSTOP_S)
     running.signal(signal.SIGINT)
     running.wait_for_kind("notice")
     answer.set()
@@ -138,7 +140,7 @@ def test_a_second_signal_cuts_the_call_off(
     running.signal(number)
     running.wait_for_kind("notice")
     running.signal(number)
-    done = running.finish(timeout_s=15)
+    done = running.finish()
     assert done.code == {signal.SIGINT: 130, signal.SIGTERM: 143}[number]
     assert (done.final["status"], done.final["stop_reason"]) == ("cancelled", "cancelled")
     assert_gone(family)
@@ -152,11 +154,11 @@ def test_a_second_signal_cuts_the_call_off(
 def assert_gone(family: list[psutil.Process]) -> None:
     """Fail if a process outlives the command."""
     assert len(family) > 1, "the call had no process of its own"
-    _, alive = psutil.wait_procs(family, timeout=10)
+    _, alive = psutil.wait_procs(family, timeout=BACKSTOP_S)
     assert [process for process in alive if process.status() != psutil.STATUS_ZOMBIE] == []
 
 
-def test_kill_9_in_a_call_then_resume_tells_the_model(cli: Cli, model: OpenAIServer) -> None:
+def test_kill_9_in_a_call_then_resume_informs_the_model(cli: Cli, model: OpenAIServer) -> None:
     bash, note = Call("bash", {"command": SLOW}), Call("ask_human", {"inquire": "?"})
     editor = Call("str_replace_editor", {"command": "create", "path": "a.txt", "file_text": "A"})
     model.add(Reply("I begin.", calls=(editor, bash)), Reply(calls=(note,)), Reply("Finished."))
@@ -185,12 +187,12 @@ def test_kill_9_in_a_model_call_then_resume_asks_again(cli: Cli, model: OpenAISe
 
     def never(body: dict[str, Any]) -> Reply:
         asked.set()
-        answer.wait(30)
+        answer.wait(BACKSTOP_S)
         return Reply("too late")
 
     model.add(never, Reply("Here I am."))
     running = cli.start("run", "the lost task", "--thread", "t")
-    assert asked.wait(30)
+    assert asked.wait(BACKSTOP_S)
     running.signal(signal.SIGKILL)
     running.finish()
     answer.set()

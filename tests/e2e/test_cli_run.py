@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.cli import KEY, OPENMANUS, Cli
+from tests.support.limits import BACKSTOP_S
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
 
@@ -28,6 +29,7 @@ def texts(messages: list[dict[str, Any]]) -> str:
     return json.dumps([message["content"] for message in messages], ensure_ascii=False)
 
 
+@pytest.mark.usefixtures("real_start")
 def test_run_writes_the_answer_alone_to_stdout(cli: Cli, model: OpenAIServer) -> None:
     write = Call("bash", {"command": "printf hello > hello.txt && echo written"})
     model.add(Reply("I write it.", calls=(write,)), Reply("Done: **hello.txt**"))
@@ -77,7 +79,7 @@ def test_quiet_shows_nothing_but_the_answer(cli: Cli, model: OpenAIServer) -> No
     assert (done.code, done.stdout, done.stderr) == (0, "Just this.\n", "")
 
 
-def test_log_tells_of_the_run_and_names_no_key(cli: Cli, model: OpenAIServer) -> None:
+def test_log_describes_the_run_and_names_no_key(cli: Cli, model: OpenAIServer) -> None:
     model.add(Reply(calls=(Call("bash", {"command": "echo x"}),)), Reply("ok"))
     done = cli.run("run", "log it", "--log", "run.log")
     assert done.code == 0
@@ -144,7 +146,9 @@ def test_a_blind_model_hands_pictures_to_the_vision_model(cli: Cli, model: OpenA
         assert pictures(seeing.requests[0].messages[1])
 
 
-def test_a_blind_model_alone_is_told_and_the_person_too(cli: Cli, model: OpenAIServer) -> None:
+def test_a_model_without_vision_alone_is_informed_and_the_person_too(
+    cli: Cli, model: OpenAIServer
+) -> None:
     cli.write("dot.png", PNG)
     model.add(Reply("I cannot see"))
     done = cli.run("run", "what?", "--image", "dot.png", "--json")
@@ -237,7 +241,7 @@ def test_a_reader_that_goes_away_does_not_break_the_run(
     command = f"set -o pipefail; {OPENMANUS} run go --workspace files {redirected} | head -c 1"
     done = subprocess.run(
         ["bash", "-c", command], cwd=cli.cwd, env=cli.env, capture_output=True, check=False,
-        timeout=60,
+        timeout=BACKSTOP_S,
     )  # fmt: skip
     error = done.stderr.decode()
     assert done.returncode == 0
@@ -247,6 +251,7 @@ def test_a_reader_that_goes_away_does_not_break_the_run(
     assert (cli.workspace / "done.txt").read_text() == "done\n"
 
 
+@pytest.mark.usefixtures("real_start")
 def test_text_gets_through_whatever_the_locale(cli: Cli, model: OpenAIServer) -> None:
     answer = "Grüße,\u3000世界 👨\u200d👩\u200d👧 \u00a0."
     locale = {"LANG": "C", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
@@ -258,6 +263,7 @@ def test_text_gets_through_whatever_the_locale(cli: Cli, model: OpenAIServer) ->
         assert model.requests[-1].messages[1]["content"] == "grüß die 世界"
 
 
+@pytest.mark.usefixtures("real_start")
 def test_bytes_that_are_no_utf8_are_replaced(cli: Cli, model: OpenAIServer) -> None:
     model.add(Reply("ok"), Reply("ok"))
     assert cli.run("run", b"caf\xe9!".decode("utf-8", "surrogateescape")).code == 0

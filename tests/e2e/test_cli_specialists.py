@@ -6,16 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pytest
 from playwright.async_api import Dialog, Request, async_playwright
 
-from openmanus_graph.browser.launch import Launch, start_browser
+from openmanus_graph.backends.browser.launch import Launch, start_browser
 from tests.support.charts import ink, spec_in
 from tests.support.cli import Cli
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
 
-pytestmark = pytest.mark.usefixtures("forked")
 EVIL = "重量 </script><script>alert(1)</script>"
 PREPARE = f"""
 import json
@@ -81,7 +79,6 @@ async def test_a_plan_draws_the_demo_data_by_the_specialist(cli: Cli, model: Ope
         model.add(*[Analyst()] * 8)
         done = cli.run(
             "plan", "draw the penguins", "--file", str(data), "--workspace", "files", "--json",
-            timeout_s=200,
         )  # fmt: skip
     assert done.code == 0
     assert done.of("step_end")[0]["executor"] == "data_analysis"

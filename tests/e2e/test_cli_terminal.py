@@ -1,5 +1,7 @@
 """On a real terminal: questions, Ctrl-C, and what a person sees."""
 
+import pytest
+
 from tests.e2e.terminal import Terminal
 from tests.e2e.test_cli_resume import SLOW, log_of, release, results
 from tests.support.cli import Cli, until
@@ -7,6 +9,7 @@ from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
 
 
+@pytest.mark.usefixtures("real_start")
 def test_a_question_is_asked_and_answered(cli: Cli, model: OpenAIServer) -> None:
     model.add(Reply(calls=(Call("ask_human", {"inquire": "Which colour?"}),)), Reply("Blue then."))
     with Terminal(cli, "run", "paint") as terminal:
@@ -32,7 +35,7 @@ def test_ctrl_c_at_a_question_leaves_it_open(cli: Cli, model: OpenAIServer) -> N
     with Terminal(cli, "run", "paint", "--thread", "t") as terminal:
         terminal.expect("Your answer:")
         terminal.type("\x03")
-        assert terminal.finish(timeout_s=15) == 4
+        assert terminal.finish() == 4
         assert "openmanus resume t --answer TEXT" in terminal.shown
     assert cli.run("resume", "t", "--answer", "this").code == 0
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cli import OPENMANUS, Cli
+from tests.support.limits import BACKSTOP_S
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
 
@@ -76,7 +77,7 @@ def test_head_of_show_is_quiet(cli: Cli, model: OpenAIServer) -> None:
     assert cli.run("run", "long", "--thread", "t").code == 0
     done = subprocess.run(
         ["bash", "-c", f"{OPENMANUS} show t | head -1"],
-        cwd=cli.cwd, env=cli.env, capture_output=True, check=False, timeout=60,
+        cwd=cli.cwd, env=cli.env, capture_output=True, check=False, timeout=BACKSTOP_S,
     )  # fmt: skip
     assert (done.stdout, done.stderr) == (b"# Thread t\n", b"")
 

@@ -1,4 +1,4 @@
-"""Wrong usage: exit code 2 at once, one clear sentence, nothing on stdout."""
+"""Wrong usage: exit code 2, one clear sentence, nothing on stdout, and no request to a model."""
 
 import json
 import subprocess
@@ -10,6 +10,7 @@ import pytest
 from tests.support.cli import OPENMANUS, Cli, Result
 from tests.support.openai_script import Reply
 from tests.support.openai_server import OpenAIServer
+from tests.support.zygote import Zygote
 
 WRONG: dict[str, tuple[tuple[str, ...], list[str]]] = {
     "empty task": (("run", ""), ["empty"]),
@@ -34,6 +35,10 @@ WRONG: dict[str, tuple[tuple[str, ...], list[str]]] = {
     "log nowhere": (("run", "x", "--log", "no/where.log"), ["no/where.log"]),
     "workspace below a file": (("run", "x", "--workspace", "plain/ws"), ["plain/ws"]),
     "workspace in proc": (("run", "x", "--workspace", "/proc/ws"), ["/proc/ws"]),
+    "workspace is the root": (("run", "x", "--workspace", "/"), ["/:", "whole machine"]),
+    "workspace by a link": (("run", "x", "--workspace", "root"), ["/:", "whole machine"]),
+    "workspace of all": (("run", "x", "--workspace", "/home"), ["/home:", "whole machine"]),
+    "workspace of programs": (("plan", "x", "--workspace", "/usr/bin/ws"), ["/usr/bin/ws:"]),
     "empty thread": (("run", "x", "--thread", ""), ["thread"]),
     "unknown thread resumed": (("resume", "nope"), ["nope", "known"]),
     "unknown thread shown": (("show", "nope"), ["nope", "known"]),
@@ -48,15 +53,17 @@ WRONG: dict[str, tuple[tuple[str, ...], list[str]]] = {
 
 
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
+def outcomes(tmp_path_factory: pytest.TempPathFactory, zygote: Zygote) -> dict[str, Result]:
     """Run all of it beside one finished thread, `known`."""
-    cli = Cli(tmp_path_factory.mktemp("usage") / "cli")
+    cli = Cli(tmp_path_factory.mktemp("usage") / "cli", zygote=zygote)
+    cli.write("plain", "a file, no folder")
+    cli.write("plain.png", "no picture")
+    (cli.cwd / "root").symlink_to("/")
     with OpenAIServer([Reply("done")]) as server:
         cli.use(server.base_url)
         assert cli.run("run", "x", "--thread", "known").code == 0
-    cli.write("plain", "a file, no folder")
-    cli.write("plain.png", "no picture")
-    done = _each(cli, {case: args for case, (args, _) in WRONG.items()})
+        done = _each(cli, {case: args for case, (args, _) in WRONG.items()})
+        assert len(server.requests) == 1, "a wrong command asked the model"
     done["threads afterwards"] = cli.run("threads", "--json")
     cli.assert_no_key()
     return done
@@ -79,7 +86,6 @@ def test_wrong_usage_is_exit_2_and_says_what_is_wrong(
     for word in WRONG[case][1]:
         assert word in done.stderr
     assert len(done.stderr.splitlines()) <= 4
-    assert done.seconds < 30  # on a busy machine; there are no retries
 
 
 def test_a_run_that_never_began_is_no_thread(outcomes: dict[str, Result]) -> None:
@@ -87,11 +93,10 @@ def test_a_run_that_never_began_is_no_thread(outcomes: dict[str, Result]) -> Non
     assert [(row["id"], row["status"]) for row in rows] == [("known", "finished")]
 
 
-def test_no_key_of_a_provider_is_exit_2_at_once(bare_cli: Cli) -> None:
+def test_no_key_of_a_provider_is_exit_2(bare_cli: Cli) -> None:
     done = bare_cli.run("run", "x", "--model", "deepseek:deepseek-chat")
     assert done.code == 2
     assert "DEEPSEEK_API_KEY" in done.stderr
-    assert done.seconds < 30
 
 
 ROOT = str(Path(__file__).parents[2])
@@ -103,7 +108,6 @@ def test_nothing_configured_says_what_to_set(bare_cli: Cli) -> None:
     assert (done.code, done.stdout) == (2, "")
     for word in ("OPENAI_API_KEY", "--model", "local server", "openmanus demo"):
         assert word in done.stderr
-    assert done.seconds < 30
     assert not bare_cli.home.exists(), "nothing is left behind"
 
 
@@ -139,18 +143,17 @@ COMMANDS = (
 )
 
 
-def test_help_is_quick_and_imports_no_langgraph(bare_cli: Cli) -> None:
+def test_help_imports_no_langgraph(bare_cli: Cli) -> None:
     commands = [["--help"], *([name, "--help"] for name in COMMANDS)]
     for done in bare_cli.run_all(*commands):
         assert (done.code, done.stderr) == (0, "")
         assert "Usage: openmanus" in done.stdout
-        assert done.seconds < 15
-    timed = subprocess.run(
+    started = subprocess.run(
         [sys.executable, "-X", "importtime", OPENMANUS, "run", "--help"],
         env=bare_cli.env, capture_output=True, text=True, check=True,
     )  # fmt: skip
-    imported = {line.rpartition("|")[2].strip() for line in timed.stderr.splitlines()}
-    assert "openmanus_graph.cli.main" in imported
+    imported = {line.rpartition("|")[2].strip() for line in started.stderr.splitlines()}
+    assert "openmanus_graph.interfaces.cli.main" in imported
     assert not {name.partition(".")[0] for name in imported} & {
         "langgraph", "langchain_core", "langchain_openai", "openai", "pandas", "numpy", "httpx"
     }  # fmt: skip

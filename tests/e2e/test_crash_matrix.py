@@ -2,26 +2,30 @@
 
 Each case is a scripted run with parallel tools, a question, a compaction and an answer. Its
 process gets SIGKILL, with or without what it has started; the thread is resumed, sometimes killed
-again, until it ends. `OPENMANUS_CRASHES=N` kills at every event, not at the first and the last of
-each kind, and at N random moments, others for each N; give pytest `--timeout 0` then.
+again, until it ends.
+
+The default run draws a sample by a seed, which stands in pytest's header and in each failure:
+an event of each kind, and a few random moments. `OPENMANUS_CRASH_SEED=N` draws that sample again.
+`pytest -m exhaustive` kills after every event, in each way.
 """
 
 import os
 import random
+from collections import defaultdict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from tests.support.cli import Event
 from tests.support.crash import Kill, Ordeal
 
-LONG = int(os.environ.get("OPENMANUS_CRASHES", "0"))
-RANDOM_MOMENTS = LONG or 8
+SEED = os.environ["OPENMANUS_CRASH_SEED"]
+FEW_MOMENTS, MANY_MOMENTS = 2, 40
 AT_ONCE = 3
 
 Plan = tuple[Kill | None, ...]
+pytestmark = pytest.mark.timeout(3600)  # each test is many runs
 
 
 def see_through_all(plans: Sequence[Plan], root: Path, undisturbed: Ordeal) -> None:
@@ -41,35 +45,52 @@ def see_through_all(plans: Sequence[Plan], root: Path, undisturbed: Ordeal) -> N
     with ThreadPoolExecutor(AT_ONCE) as pool:
         failures = list(filter(None, pool.map(one, range(len(plans)))))
     if failures:
-        pytest.fail("\n\n".join(failures), pytrace=False)
+        pytest.fail("\n\n".join([f"OPENMANUS_CRASH_SEED={SEED}", *failures]), pytrace=False)
 
 
-def chosen(events: Sequence[Event]) -> list[int]:
-    """Return which events to kill at: all, or the first and the last of each kind."""
-    if LONG:
-        return list(range(1, len(events) + 1))
-    first = {event["type"]: number for number, event in reversed(list(enumerate(events, 1)))}
-    last = {event["type"]: number for number, event in enumerate(events, 1)}
-    return sorted({*first.values(), *last.values()})
+def second_kill(chance: random.Random) -> Kill:
+    """Draw when the process that resumes is killed."""
+    return Kill(chance.randint(1, 9), whole=chance.random() < 0.5)
 
 
-def test_killed_after_an_event(undisturbed: Ordeal, tmp_path: Path) -> None:
-    chance = random.Random(3)
+def test_killed_after_an_event_of_each_kind(undisturbed: Ordeal, tmp_path: Path) -> None:
+    chance = random.Random(f"{SEED} events")
+    places: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for life, lived in enumerate(undisturbed.lives):
+        for number, event in enumerate(lived.events, 1):
+            places[event["type"]].append((life, number))
     plans: list[Plan] = []
-    for life, before in zip(undisturbed.lives, ((), (None,)), strict=True):
-        for number in chosen(life.events):
-            again = Kill(chance.randint(1, 9), whole=False) if len(plans) % 3 == 0 else None
-            plans.append((*before, Kill(number, whole=len(plans) % 2 == 0), again))
+    for life, number in map(chance.choice, places.values()):
+        again = second_kill(chance) if chance.random() < 0.3 else None
+        plans.append((*[None] * life, Kill(number, whole=chance.random() < 0.5), again))
     see_through_all(plans, tmp_path, undisturbed)
 
 
-def test_killed_at_random_moments(undisturbed: Ordeal, tmp_path: Path) -> None:
-    chance = random.Random(RANDOM_MOMENTS)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("again", [False, True], ids=["once", "twice"])
+@pytest.mark.parametrize("whole", [True, False], ids=["whole", "alone"])
+@pytest.mark.parametrize("life", [0, 1])
+def test_killed_after_every_event(
+    undisturbed: Ordeal, tmp_path: Path, life: int, whole: bool, again: bool
+) -> None:
+    chance = random.Random(f"{SEED} {life} {whole}")
+    numbers = range(1, len(undisturbed.lives[life].events) + 1)
+    kills = [
+        (Kill(number, whole=whole), second_kill(chance) if again else None) for number in numbers
+    ]
+    see_through_all([(*[None] * life, *pair) for pair in kills], tmp_path, undisturbed)
+
+
+@pytest.mark.parametrize(
+    "moments", [FEW_MOMENTS, pytest.param(MANY_MOMENTS, marks=pytest.mark.exhaustive)]
+)
+def test_killed_at_random_moments(undisturbed: Ordeal, tmp_path: Path, moments: int) -> None:
+    chance = random.Random(f"{SEED} moments")
     plans: list[Plan] = []
-    for number in range(RANDOM_MOMENTS):
-        moments = [
-            Kill(chance.randint(0, 20), chance.uniform(0, 0.2), whole=bool(number % 2))
+    for number in range(moments):
+        pair = [
+            Kill(chance.randint(0, 20), chance.uniform(0, 0.2), whole=chance.random() < 0.5)
             for _ in range(2)
         ]
-        plans.append((*(None,) * (number % 3 == 2), *moments))
+        plans.append((*[None] * (number % 3 == 2), *pair))
     see_through_all(plans, tmp_path, undisturbed)

@@ -11,20 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from tests.e2e.terminal import Terminal
 from tests.support.cli import Cli, Event, until
 from tests.support.crash import Kill, Ordeal, lives, strays
 from tests.support.crash_script import ANSWER, TASK, THREAD, bring_tool, call_for, decide
+from tests.support.limits import BACKSTOP_S
 from tests.support.openai_script import Answer, Call, Reply
-from tests.support.openai_server import OpenAIServer
+from tests.support.openai_server import OpenAIServer, Request
 from tests.support.zygote import Zygote
 
-START_S = 60
-"""For a process to start and get going, on a machine that has much to do."""
-
 Make = Callable[..., Ordeal]
-"""Takes the model; by default the one that looks before it repeats."""
+"""Takes the model, by default the one that looks before it repeats, and its server's class."""
 
 
 @pytest.fixture
@@ -32,8 +31,10 @@ def make(tmp_path: Path, zygote: Zygote) -> Iterator[Make]:
     """Makes the test's ordeal, with its model server running."""
     with contextlib.ExitStack() as stack:
 
-        def ordeal(model: Answer = decide) -> Ordeal:
-            made = Ordeal(tmp_path / "cli", zygote, model=model)
+        def ordeal(
+            model: Answer = decide, make_server: type[OpenAIServer] = OpenAIServer
+        ) -> Ordeal:
+            made = Ordeal(tmp_path / "cli", zygote, model=model, make_server=make_server)
             stack.enter_context(made.server)
             return made
 
@@ -82,6 +83,44 @@ def test_while_the_model_streams(make: Make, undisturbed: Ordeal) -> None:
     ordeal.check(undisturbed)
 
 
+class SlowReader(OpenAIServer):
+    """Reads one request only after a while, as a server does that has much to do."""
+
+    late = -1
+    """Its position."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # the base class's own
+        super().__init__(*args, **kwargs)
+        self.sent, self.read = threading.Event(), threading.Event()
+
+    @override
+    def next_reply(self, request: Request) -> tuple[Reply, int]:
+        if len(self.requests) == self.late and not self.sent.is_set():
+            self.sent.set()
+            self.read.wait(BACKSTOP_S)
+        return super().next_reply(request)
+
+
+@pytest.mark.parametrize(("spared", "step", "again"), [(0, 2, None), (1, 1, Kill(5, whole=False))])
+def test_while_a_request_is_on_its_way(
+    make: Make, undisturbed: Ordeal, spared: int, step: int, again: Kill | None
+) -> None:
+    ordeal = make(make_server=SlowReader)
+    server = ordeal.server
+    assert isinstance(server, SlowReader)
+    server.late = spared + 1
+
+    def read_in_the_next_life(_: Event) -> None:
+        if len(ordeal.lives) > spared:
+            server.read.set()
+
+    ordeal.watch = read_in_the_next_life
+    kill = Kill(nth(step, "think_start"), until=lambda: server.sent.wait(BACKSTOP_S))
+    ordeal.go_on(*[None] * spared, kill, again)
+    assert len(ordeal.requests_of(spared)) == step
+    ordeal.check(undisturbed)
+
+
 @pytest.mark.parametrize("moment", ["in flight", "after"])
 def test_while_the_conversation_is_compacted(make: Make, undisturbed: Ordeal, moment: str) -> None:
     asked, stopping = threading.Event(), threading.Event()
@@ -96,11 +135,11 @@ def test_while_the_conversation_is_compacted(make: Make, undisturbed: Ordeal, mo
         if body.get("tools") and not notes_made.is_set():
             return None
         asked.set()
-        stopping.wait(30)
+        stopping.wait(BACKSTOP_S)
         return Reply("too late")
 
     ordeal = make(first_time(different))
-    ordeal.go_on(None, Kill(nth(5, "tool_end"), delay_s=0, until=lambda: asked.wait(30)))
+    ordeal.go_on(None, Kill(nth(5, "tool_end"), delay_s=0, until=lambda: asked.wait(BACKSTOP_S)))
     stopping.set()
     assert ordeal.lives[1].killed
     ordeal.check(undisturbed)
@@ -182,6 +221,8 @@ def test_outcomes_stand_when_all_checkpoints_are_lost(make: Make, undisturbed: O
     forget(ordeal)
     ordeal.go_on()
     ordeal.check_end(undisturbed)
+    with pytest.raises(AssertionError, match="repeated in vain"):
+        ordeal.check_requests()
 
 
 def test_between_the_results_and_the_checkpoint_of_their_step(
@@ -313,7 +354,7 @@ def test_killed_alone_nothing_it_started_stays(cli: Cli, model: OpenAIServer, sa
     running = cli.start(
         "run", "x", "--thread", THREAD, "--workspace", "files", "--sandbox", sandbox
     )
-    until(lambda: all((cli.workspace / name).exists() for name in ("begun", "warm")), START_S)
+    until(lambda: all((cli.workspace / name).exists() for name in ("begun", "warm")))
     family = running.family()
     running.process.kill()
     running.finish()
@@ -365,12 +406,12 @@ def test_an_app_with_a_checkpointer_of_its_own(cli: Cli, model: OpenAIServer) ->
 
     with app("begin") as process:
         bell = cli.workspace / "ring.log"
-        until(lambda: concluded(cli.home) == ["bash"] and bell.exists(), START_S)
+        until(lambda: concluded(cli.home) == ["bash"] and bell.exists())
         process.kill()
     hold.unlink()
     for what, shown in (("go on", "['unknown_outcome'] None"), ("answer", "[] Done.")):
         with app(what) as process:
-            assert process.communicate(timeout=60)[0].strip() == shown
+            assert process.communicate(timeout=BACKSTOP_S)[0].strip() == shown
     assert (cli.workspace / "bash.log").read_text() == "b1\n"
     assert (cli.workspace / "ring.log").read_text() == "r1\n"
     assert [m["content"] for m in model.requests[-1].messages if m["role"] == "tool"] == [

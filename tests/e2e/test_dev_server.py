@@ -15,7 +15,8 @@ import pytest
 from langgraph_sdk import get_client
 
 from openmanus_graph import tell
-from openmanus_graph.server.config import server_config
+from openmanus_graph.interfaces.server.config import server_config
+from tests.support.limits import BACKSTOP_S
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
 
@@ -59,7 +60,7 @@ def address(model: OpenAIServer, tmp_path: Path) -> Iterator[str]:
 
 async def ready(address: str) -> Any:
     """Wait until the server answers, and return a client."""
-    async with httpx.AsyncClient() as client, asyncio.timeout(60):
+    async with httpx.AsyncClient() as client, asyncio.timeout(BACKSTOP_S):
         while True:
             try:
                 if (await client.get(f"{address}/ok")).status_code == 200:

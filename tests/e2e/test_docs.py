@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.cli import Cli
+from tests.support.limits import BACKSTOP_S
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
 
@@ -52,7 +53,7 @@ def test_the_shops_own_tests_pass(shop: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:asyncio", "-p", "no:cacheprovider"],
         cwd=shop, env={**os.environ, "OPENMANUS_HOME": str(shop / "home")},
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True, text=True, timeout=BACKSTOP_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert "4 passed" in done.stdout
@@ -70,6 +71,61 @@ def test_the_package_brings_its_tool_agent_and_flow(
     counted = cli.run("run", task, "--agent", "counted")
     assert counted.stdout == "Twelve. (Counted once a day.)\n"
     assert cli.run("run", task).stdout == "12.\n", "manus has the package's tool"
+
+
+def test_a_limit_of_the_flows_agent_is_the_flows_end(
+    shop: Path, cli: Cli, model: OpenAIServer
+) -> None:
+    cli.env["PYTHONPATH"] = str(shop)
+    model.add(*[Reply(calls=(Call("stock_of", {"article": "mug"}),))] * 3, Reply("Twelve."))
+    asked = ("run", "How many mugs are there?", "--agent", "counted", "--thread", "t")
+    done = cli.run(*asked, "--max-steps", "3", "--json")
+    assert (done.code, done.final["status"], done.final["stop_reason"]) == (
+        3,
+        "stopped",
+        "max_steps",
+    )
+    assert done.kinds[-2:] == ["limit", "final"]
+    assert "Counted once a day." in done.final["answer"]
+    assert "with a higher max_steps" in done.final["answer"]
+    assert (done.final["usage"]["model_calls"], done.final["usage"]["input_tokens"]) == (3, 300)
+    resumed = cli.run("resume", "t", "--max-steps", "9", "--json")
+    assert (resumed.code, resumed.final["answer"]) == (0, "Twelve. (Counted once a day.)")
+    assert resumed.final["usage"]["model_calls"] == 4
+
+
+def test_a_failure_of_the_flows_agent_is_the_flows_failure(
+    shop: Path, cli: Cli, model: OpenAIServer
+) -> None:
+    cli.env["PYTHONPATH"] = str(shop)
+    model.add(Reply(status=401, error={"message": "no such key"}))
+    done = cli.run("run", "How many mugs?", "--agent", "counted", "--json")
+    assert (done.code, done.final["status"], done.final["stop_reason"]) == (1, "failed", "error")
+    assert "key" in done.final["answer"]
+
+
+SAID = """\
+Sunny. Ask for the weather 2
+Sun in Oslo. Sunny, and it stays so. answer
+approval {'cups': 200}
+2 cups are on their way. It is ordered.
+['think', 'act', 'stuck_check', 'terminate', 'count_messages']
+"""
+
+
+def test_the_examples_of_middleware_run(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "middleware.md").read_text(encoding="utf-8")
+    files = FILE.findall(page)
+    assert len(files) == page.count("```python") == 4
+    for name, text in files:
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    run_all = "import runpy, sys\nfor name in sys.argv[1:]: runpy.run_path(name)"
+    done = subprocess.run(
+        [sys.executable, "-c", run_all, *(name for name, _ in files)],
+        cwd=tmp_path, env={**os.environ, "OPENMANUS_HOME": str(tmp_path / "home")},
+        capture_output=True, text=True, timeout=BACKSTOP_S, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, SAID), done.stderr
 
 
 def reply(body: dict[str, Any]) -> Reply:
@@ -101,7 +157,7 @@ def test_the_readmes_app_runs_as_it_stands_there(cli: Cli, model: OpenAIServer) 
     model.add(Reply(calls=(Call("send_invoice", {"customer": "17"}),)), Reply("It is sent."))
     done = subprocess.run(
         [sys.executable, "app.py"], cwd=cli.cwd, env=cli.env,
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=BACKSTOP_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "send_invoice" in done.stdout.splitlines()[0]

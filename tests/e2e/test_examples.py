@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from tests.support.cli import until
+from tests.support.limits import BACKSTOP_S
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
 
@@ -31,7 +32,7 @@ def environment(model: OpenAIServer) -> dict[str, str]:
 def run(name: str, task: str, model: OpenAIServer, stdin: str) -> str:
     done = subprocess.run(
         [sys.executable, EXAMPLES / name, task], input=stdin, capture_output=True, text=True,
-        env=environment(model), timeout=60, check=False,
+        env=environment(model), timeout=BACKSTOP_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
@@ -77,10 +78,10 @@ class Service:
         )  # fmt: skip
         self.log: list[str] = []
         threading.Thread(target=self._read, daemon=True).start()
-        until(lambda: "running on" in "".join(self.log), 60)
+        until(lambda: "running on" in "".join(self.log))
         found = re.search(r"running on (http://\S+)", "".join(self.log))
         assert found is not None
-        self.client = httpx.Client(base_url=found[1], timeout=60)
+        self.client = httpx.Client(base_url=found[1], timeout=BACKSTOP_S)
 
     def _read(self) -> None:
         assert self.process.stderr is not None
@@ -98,7 +99,7 @@ class Service:
     def stop(self) -> None:
         self.client.close()
         self.process.terminate()
-        self.process.wait(30)
+        self.process.wait(BACKSTOP_S)
 
 
 def events(response: httpx.Response) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -117,7 +118,7 @@ def service(model: OpenAIServer) -> Iterator[Service]:
         service.process.wait()
 
 
-def test_the_service_streams_asks_hears_and_leaves_nothing_behind(
+def test_the_service_streams_asks_gets_answers_and_leaves_nothing_behind(
     service: Service, model: OpenAIServer
 ) -> None:
     ask = Reply(calls=(Call("ask_human", {"inquire": "Which?"}),))

@@ -10,8 +10,9 @@ from tests.support.cli import KEY, Cli
 from tests.support.faults import MODES, Case, Mode, Played, append, play
 from tests.support.openai_script import Answer, Call, Fault, Reply
 from tests.support.openai_server import OpenAIServer
+from tests.support.zygote import Zygote
 
-pytestmark = pytest.mark.timeout(900)  # all cases of this file run before its first test
+pytestmark = pytest.mark.timeout(1800)  # all cases of this file run before its first test
 MODE = pytest.mark.parametrize("mode", MODES)
 NOW = {"Retry-After": "0"}
 ONE, TWO = Reply(calls=(append("one"),)), Reply(calls=(append("two"),))
@@ -115,7 +116,9 @@ def nobody() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory, blackhole: str, nobody: str) -> Played:
+def played(
+    tmp_path_factory: pytest.TempPathFactory, zygote: Zygote, blackhole: str, nobody: str
+) -> Played:
     once = {"timeout": "1", "max_retries": "1"}
     cases = {name: Case(repeated(name)) for name in REFUSALS}
     cases |= {
@@ -127,9 +130,9 @@ def played(tmp_path_factory: pytest.TempPathFactory, blackhole: str, nobody: str
     cases["nobody there"] = Case((), address=nobody, options=once)
     cases["never connects"] = Case((), address=blackhole, options=once)
     cases["time runs out"] = Case(
-        (ONE, Reply(status=503, headers={"Retry-After": "200"})), ("--timeout", "8")
+        (ONE, Reply(status=503, headers={"Retry-After": "200"})), ("--timeout", "30")
     )
-    return play(cases, tmp_path_factory.mktemp("lasting"))
+    return play(cases, tmp_path_factory.mktemp("lasting"), zygote)
 
 
 @MODE
@@ -200,7 +203,7 @@ def test_a_server_that_stays_down_ends_the_run_after_six_attempts(
 @MODE
 def test_a_pause_longer_than_the_runs_time_ends_with_its_time(played: Played, mode: Mode) -> None:
     ran = played["time runs out", mode]
-    ran.ended(3, "stopped", "timeout", words="8 seconds")
+    ran.ended(3, "stopped", "timeout", words="30 seconds")
     assert (ran.appended, len(ran.requests)) == (["one"], 2)
 
 

@@ -4,8 +4,9 @@ import pytest
 
 from tests.support.faults import MODES, Case, Mode, Played, append, play
 from tests.support.openai_script import Answer, Call, Reply
+from tests.support.zygote import Zygote
 
-pytestmark = pytest.mark.timeout(900)  # all cases of this file run before its first test
+pytestmark = pytest.mark.timeout(1800)  # all cases of this file run before its first test
 MODE = pytest.mark.parametrize("mode", MODES)
 LIMIT = ("--max-steps", "60")
 NOTHING = Reply(calls=(Call("bash", {"command": "cat nothing"}),))
@@ -35,12 +36,12 @@ GETS_SOMEWHERE: dict[str, tuple[Answer, ...]] = {
 
 
 @pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
+def played(tmp_path_factory: pytest.TempPathFactory, zygote: Zygote) -> Played:
     cases = {name: Case(script, LIMIT, loop=True) for name, (script, _) in STUCK.items()}
     cases |= {name: Case(script, LIMIT) for name, script in GETS_SOMEWHERE.items()}
     cases["the same text"] = Case((Reply("I am thinking."),), LIMIT, loop=True)
     cases["gets out"] = Case((*[NOTHING] * 6, Reply(calls=(append("a"),)), Reply("Done.")), LIMIT)
-    return play(cases, tmp_path_factory.mktemp("loops"))
+    return play(cases, tmp_path_factory.mktemp("loops"), zygote)
 
 
 @MODE

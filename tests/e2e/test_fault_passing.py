@@ -11,11 +11,12 @@ from tests.support.cli import Cli
 from tests.support.faults import MODES, Case, Mode, Played, Ran, append, around, play
 from tests.support.openai_script import Reply
 from tests.support.openai_server import OpenAIServer
+from tests.support.zygote import Zygote
 
 NOW = {"Retry-After": "0"}
 TEXT = "Half of a longer answer."
 CALL = (append("never"),)
-SHORT = {"timeout": "3"}
+SHORT = {"timeout": "10"}
 
 
 def busy_for_seconds(_: object) -> Reply:
@@ -95,14 +96,14 @@ OTHERS = {
     ),
     "no wait": Case((Reply(status=500), Reply("Done.")), options={"max_retries": "0"}),
 }
-pytestmark = pytest.mark.timeout(900)  # all cases of this file run before its first test
+pytestmark = pytest.mark.timeout(1800)  # all cases of this file run before its first test
 MODE = pytest.mark.parametrize("mode", MODES)
 
 
 @pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
+def played(tmp_path_factory: pytest.TempPathFactory, zygote: Zygote) -> Played:
     cases = {name: case for name, (case, _) in TWICE.items()} | OTHERS
-    return play(cases, tmp_path_factory.mktemp("passing"))
+    return play(cases, tmp_path_factory.mktemp("passing"), zygote)
 
 
 @MODE

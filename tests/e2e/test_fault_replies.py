@@ -8,8 +8,9 @@ import pytest
 
 from tests.support.faults import MODES, Case, Mode, Played, append, play
 from tests.support.openai_script import Answer, Call, Reply
+from tests.support.zygote import Zygote
 
-pytestmark = pytest.mark.timeout(900)  # all cases of this file run before its first test
+pytestmark = pytest.mark.timeout(1800)  # all cases of this file run before its first test
 MODE = pytest.mark.parametrize("mode", MODES)
 DONE = Reply("Done.")
 MEGABYTE = 1_000_000
@@ -183,11 +184,11 @@ OTHERS: dict[str, tuple[Answer, ...]] = {
 
 
 @pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
+def played(tmp_path_factory: pytest.TempPathFactory, zygote: Zygote) -> Played:
     scripts = {name: script for name, (script, _) in RUN.items()}
     scripts |= {f"told {name}": script for name, (script, _, _) in TOLD.items()}
     cases = {name: Case(script) for name, script in (scripts | ENDS | OTHERS).items()}
-    return play(cases, tmp_path_factory.mktemp("replies"))
+    return play(cases, tmp_path_factory.mktemp("replies"), zygote)
 
 
 @MODE
@@ -206,7 +207,9 @@ def test_calls_of_odd_replies_run_once_and_in_order(played: Played, name: str, m
 
 @MODE
 @pytest.mark.parametrize("name", TOLD)
-def test_a_call_that_cannot_run_is_told_to_the_model(played: Played, name: str, mode: Mode) -> None:
+def test_a_call_that_cannot_run_is_reported_to_the_model(
+    played: Played, name: str, mode: Mode
+) -> None:
     ran = played[f"told {name}", mode]
     script, words, said = TOLD[name]
     ran.answered()

@@ -20,11 +20,11 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
 from tests.support.cli import OPENMANUS, Cli, until
+from tests.support.limits import BACKSTOP_S, POLL_S
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
 from tests.support.servers import Served, bring_money, gone, served, sleepers
 
-WAITS_S = 30.0
 OFFERED = {
     "planning", "python_execute", "bash", "str_replace_editor", "read_file", "browser_use",
     "web_search", "crawl4ai", "fetch_page", "visualization_preparation", "data_visualization",
@@ -59,7 +59,7 @@ async def on_stdio(cli: Cli, *args: str) -> AsyncGenerator[Client]:
 @contextlib.asynccontextmanager
 async def on_http(server: Served, *, answering: Answering | None = None) -> AsyncGenerator[Client]:
     """Connect with a server that listens."""
-    async with httpx2.AsyncClient(headers=server.headers, timeout=60) as http:
+    async with httpx2.AsyncClient(headers=server.headers, timeout=BACKSTOP_S) as http:
         transport = streamable_http_client(server.url, http_client=http)
         async with Client(transport, elicitation_callback=_callback(answering)) as client:
             yield client
@@ -86,9 +86,9 @@ def own_children() -> set[int]:
 
 async def holds(true: Callable[[], bool]) -> None:
     """Wait until something holds."""
-    async with asyncio.timeout(WAITS_S):
+    async with asyncio.timeout(BACKSTOP_S):
         while not true():  # noqa: ASYNC110  # what other processes do sets no event
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(POLL_S)
 
 
 def _as_declared(listed: Sequence[types.Tool]) -> None:
@@ -199,15 +199,15 @@ def test_nothing_is_left_when_the_client_or_the_server_goes(bare_cli: Cli, how: 
     sleep = {"name": "bash", "arguments": {"command": "echo in; sleep 8765"}}
     _send(process, id=3, method="tools/call", params=sleep)
     family = psutil.Process(process.pid)
-    until(lambda: bool(sleepers("8765")), WAITS_S)
+    until(lambda: bool(sleepers("8765")), BACKSTOP_S)
     everything = [family, *family.children(recursive=True)]
     if how == "hangs up":
         process.stdin.close()
     else:
         process.send_signal(signal.SIGKILL if how == "killed" else signal.SIGTERM)
-    code = process.wait(30)
+    code = process.wait(BACKSTOP_S)
     assert code == (-9 if how == "killed" else 0)
-    until(lambda: gone(everything), WAITS_S)
+    until(lambda: gone(everything), BACKSTOP_S)
     process.stdout.close()
     if not process.stdin.closed:
         process.stdin.close()
@@ -310,8 +310,7 @@ WRONG = {
 }
 
 
-@pytest.mark.usefixtures("forked")
-def test_wrong_usage_is_told_at_once(bare_cli: Cli) -> None:
+def test_wrong_usage_is_refused(bare_cli: Cli) -> None:
     done = bare_cli.run_all(*(["mcp-server", *args] for args, _ in WRONG.values()))
     for (case, (_, told)), result in zip(WRONG.items(), done, strict=True):
         assert (result.code, result.stdout) == (2, ""), case
@@ -431,7 +430,7 @@ def test_the_official_inspector_lists_and_calls_the_tools(bare_cli: Cli) -> None
     def inspect(*args: str) -> Any:
         done = subprocess.run(
             [*inspector, *args], cwd=bare_cli.cwd, env=environment, capture_output=True,
-            timeout=200, check=False,
+            timeout=BACKSTOP_S, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr.decode()
         return json.loads(done.stdout)

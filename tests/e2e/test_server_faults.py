@@ -3,17 +3,16 @@
 import asyncio
 import os
 import signal
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
-from tests.support.serving import BIN, Page, Served, eventually, new_page
+from tests.support.serving import Page, Served, eventually, new_page
+from tests.support.zygote import Forked, Zygote
 
 PICKLES = (
     ".langgraph_ops", ".langgraph_retry_counter", ".langgraph_checkpoint.1",
@@ -23,10 +22,10 @@ PAY = "echo paid >> paid.txt"
 
 
 @pytest.fixture
-def own(model: OpenAIServer, tmp_path: Path) -> Iterator[Served]:
+def own(model: OpenAIServer, tmp_path: Path, zygote: Zygote) -> Iterator[Served]:
     """A server of the test's own."""
     env = {"OPENAI_BASE_URL": model.base_url, "OPENMANUS_MODEL": "openai:m"}
-    with Served(tmp_path / "own", env) as served:
+    with Served(tmp_path / "own", env, zygote=zygote) as served:
         yield served
 
 
@@ -57,8 +56,8 @@ async def test_a_killed_server_loses_nothing_and_the_thread_goes_on(
         assert (shown["status"], shown["interrupts"]) == ("interrupted", [])
         past = await again.past()
         assert [event["seq"] for event in past] == [event["seq"] for event in seen]
-        inbox = await client.threads.search(status="interrupted", ids=[waiting.thread])
-        assert "Which?" in str(inbox[0]["interrupts"])
+        interjections = await client.threads.search(status="interrupted", ids=[waiting.thread])
+        assert "Which?" in str(interjections[0]["interrupts"])
         await again.ask(resume=True)
         again.seen = past
         assert (await again.final())["answer"] == "Slept."
@@ -95,7 +94,7 @@ async def test_a_server_that_is_told_to_end_closes_everything_and_says_so(
 
 
 async def test_threads_go_on_in_the_terminal_and_one_process_works_at_a_time(
-    served: Served, served_model: OpenAIServer
+    served: Served, served_model: OpenAIServer, zygote: Zygote
 ) -> None:
     served_model.add(Reply(calls=(Call("ask_human", {"inquire": "Go on?"}),)))
     async with new_page(served) as page:
@@ -105,33 +104,33 @@ async def test_threads_go_on_in_the_terminal_and_one_process_works_at_a_time(
             Reply(calls=(Call("bash", {"command": "while [ ! -e go ]; do sleep 0.1; done"}),)),
             Reply(text="From the terminal."),
         )
-        terminal = await _command(served, "resume", page.thread, "--answer", "yes")
+        terminal = _command(zygote, served, "resume", page.thread, "--answer", "yes")
         await eventually(lambda: len(served_model.requests) > 1)
         refused = await page.ask(409, message="Me too.")
         assert "another process" in refused["detail"]
         assert (await page.http.get(page.base)).json()["held_by"] == "another process"
         await page.http.put(f"{page.base}/files/go", content=b"")
-        out, _ = await terminal.communicate()
-        assert out.decode().strip() == "From the terminal."
+        assert await asyncio.to_thread(terminal.wait) == 0
+        assert (served.folder / "resume.out").read_text() == "From the terminal.\n"
         served_model.add(Reply(calls=(Call("bash", {"command": "sleep 600"}),)))
         await page.ask(message="Now I.")
         await page.until(lambda event: event["type"] == "tool_start" and "sleep" in str(event))
-        other = await _command(served, "run", "--thread", page.thread, "And I?")
-        assert await other.wait() == 1
+        other = _command(zygote, served, "run", "--thread", page.thread, "And I?")
+        assert await asyncio.to_thread(other.wait) == 1
         await page.http.post(f"{page.base}/stop")
         assert (await page.final())["status"] == "cancelled"
 
 
 async def test_what_the_terminal_asked_is_shown_and_answered_on_the_page(
-    served: Served, served_model: OpenAIServer
+    served: Served, served_model: OpenAIServer, zygote: Zygote
 ) -> None:
     served_model.add(
         Reply(calls=(Call("bash", {"command": "echo hi"}),)),
         Reply(calls=(Call("ask_human", {"inquire": "Go on?"}),)),
         Reply(text="Gone on."),
     )
-    terminal = await _command(served, "run", "Ask me.")
-    assert await terminal.wait() == 4
+    terminal = _command(zygote, served, "run", "Ask me.")
+    assert await asyncio.to_thread(terminal.wait) == 4
     async with served.http() as http:
         thread = (await http.get("/app/api/threads")).json()["threads"][0]
         assert (thread["status"], thread["startable"]) == ("waiting", True)
@@ -175,9 +174,9 @@ async def test_agents_of_other_packages_are_served_and_pickles_of_the_folder_are
     assert model.requests[0].messages[0]["content"].startswith("You greet.")
 
 
-async def _command(own: Served, *args: str) -> Any:
-    return await asyncio.create_subprocess_exec(
-        BIN / "openmanus", *args, cwd=own.folder,
-        env={**os.environ, "OPENMANUS_HOME": str(own.home), **own.env},
-        stdout=asyncio.subprocess.PIPE, stderr=sys.stderr, stdin=asyncio.subprocess.DEVNULL,
-    )  # fmt: skip
+def _command(zygote: Zygote, own: Served, *args: str) -> Forked:
+    """Start a command beside the server; its stdout goes to `run.out`, say, in the folder."""
+    env = {**os.environ, "OPENMANUS_HOME": str(own.home), **own.env}
+    names = (own.folder / f"{args[0]}.{kind}" for kind in ("out", "err"))
+    with next(names).open("wb") as out, next(names).open("wb") as err:
+        return zygote.start(args, cwd=own.folder, env=env, out=out.fileno(), err=err.fileno())

@@ -9,6 +9,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
+from tests.support.limits import BACKSTOP_S
 from tests.support.serving import Page, Served, eventually, new_page
 
 EVIL = "<img src=x onerror=alert(1)>.html"
@@ -82,7 +83,7 @@ async def test_links_and_special_files_are_not_served(served: Served, tmp_path: 
         (workspace / "a.txt").unlink()
         (workspace / "a.txt").symlink_to(tmp_path / "secret")
         os.mkfifo(workspace / "pipe")
-        async with httpx.AsyncClient(base_url=served.url, timeout=10) as frame:
+        async with httpx.AsyncClient(base_url=served.url, timeout=BACKSTOP_S) as frame:
             answer = await frame.get(listed[0]["url"])
             assert answer.status_code == 404
             assert "secret" not in answer.text.replace(str(tmp_path), "")

@@ -6,7 +6,7 @@ from typing import Any
 
 import jsonschema
 
-from openmanus_graph.events import event_schema
+from openmanus_graph.runtime.events import event_schema
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
 from tests.support.serving import Event, Page, Served, new_page
@@ -174,7 +174,7 @@ async def test_an_earlier_step_is_tried_again(served: Served, served_model: Open
     assert "one" not in texts
 
 
-async def test_a_running_agent_reads_what_it_is_told_at_its_next_step(
+async def test_a_running_agent_reads_a_message_at_its_next_step(
     served: Served, served_model: OpenAIServer
 ) -> None:
     served_model.add(
@@ -220,8 +220,8 @@ async def test_wrong_requests_are_refused_in_words(served: Served) -> None:
 async def test_a_thousand_threads_are_listed_page_by_page(served: Served) -> None:
     code = """if True:
         import sys, pathlib
-        from openmanus_graph.persistence.database import open_database
-        from openmanus_graph.persistence.threads import Threads
+        from openmanus_graph.backends.persistence.database import open_database
+        from openmanus_graph.backends.persistence.threads import Threads
         threads = Threads(open_database(pathlib.Path(sys.argv[1])))
         for n in range(1000):
             thread = f"20200101-000000-{n:04d}"
@@ -252,7 +252,7 @@ async def test_a_thousand_threads_are_listed_page_by_page(served: Served) -> Non
         assert (await http.get("/app/api/threads?q=0999")).json()["threads"] == []
 
 
-async def test_ten_thousand_events_are_told_whole_and_in_order(
+async def test_ten_thousand_events_are_sent_whole_and_in_order(
     served: Served, served_model: OpenAIServer
 ) -> None:
     step = Reply(calls=(Call("bash", {"command": "echo x"}),))
@@ -262,8 +262,8 @@ async def test_ten_thousand_events_are_told_whole_and_in_order(
         await page.final()
         write = """if True:
             import json, sys, pathlib
-            from openmanus_graph.persistence.database import open_database
-            from openmanus_graph.persistence.journal import JournalTable
+            from openmanus_graph.backends.persistence.database import open_database
+            from openmanus_graph.backends.persistence.journal import JournalTable
             table = JournalTable(open_database(pathlib.Path(sys.argv[1])))
             last = table.last(sys.argv[2])
             event = {"type": "notice", "level": "info", "text": "x" * 200}

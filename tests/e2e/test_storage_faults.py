@@ -1,9 +1,11 @@
 """Full disks, damaged and locked databases: one clear line, and nothing lost."""
 
 import contextlib
+import json
+import os
 import shutil
 import sqlite3
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -150,7 +152,7 @@ def test_output_is_not_lost_with_the_workspaces_disk(cli: Cli, model: OpenAIServ
         warm = Call("python_execute", {"code": "1"}), Call("bash", {"command": "true"})
         model.add(Reply(calls=warm), fill_first, Reply("Done."))
         started.append(start(cli))
-        done = started[0].finish(60)
+        done = started[0].finish()
         if not disk.mounted:  # then the home is as full, and the ledger has the word
             told_in_one_line(done)
             return
@@ -218,7 +220,7 @@ def test_a_database_locked_for_ever_ends_the_run_with_a_reason(
     until((cli.workspace / "begun").exists)
     with locked(cli.home / name):
         (cli.workspace / "go").touch()
-        told_in_one_line(running.finish(60), "Another program holds the database")
+        told_in_one_line(running.finish(), "Another program holds the database")
     resume(cli, model)
 
 
@@ -233,11 +235,12 @@ def test_a_home_that_vanishes_ends_the_run(cli: Cli, model: OpenAIServer) -> Non
     resume(cli, model)
 
 
+@pytest.mark.usefixtures("real_start")  # the clock jumps from the interpreter's start
 def test_a_clock_that_jumps_ends_nothing_and_hides_nothing(cli: Cli, model: OpenAIServer) -> None:
     folder = str(Path(__file__).parent.parent / "support" / "jumping_clock")
     step = [Reply(calls=(Call("bash", {"command": f"echo {n} >> log"}),)) for n in range(6)]
     model.add(*step, Reply("Finished."))
-    command = ["run", "go", "--thread", "t", "--workspace", "files", "--timeout", "100"]
+    command = ["run", "go", "--thread", "t", "--workspace", "files", "--timeout", "1000"]
     for jumps, steps in (("0,5,-5,100", 2), ("200", 4), ("-100", 6)):
         clock = {"PYTHONPATH": folder, "CLOCK_JUMPS_H": jumps}
         done = cli.run(*command, "--max-steps", str(steps), "--json", env=clock)
@@ -264,3 +267,124 @@ def test_on_a_terminal_a_fault_is_said_once_with_the_command_that_goes_on(
     assert (done.code, done.stdout) == (1, "")
     assert done.stderr.count("cannot be used") == 1
     assert "Go on with: openmanus resume t" in done.stderr
+
+
+def alter(path: Path, statement: str) -> None:
+    """Damage a row as a bad disk may, but by a statement."""
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute(statement)
+
+
+@pytest.mark.parametrize(
+    ("damage", "shown"),
+    [
+        ("options = '{\"a'", True),
+        ("task = CAST(x'676fff' AS TEXT)", True),
+        ("agent = CAST(x'6d616eff' AS TEXT)", False),
+        ("status = x'00'", True),
+    ],
+)
+def test_a_damaged_row_costs_that_thread_only(
+    cli: Cli, model: OpenAIServer, damage: str, shown: bool
+) -> None:
+    model.add(*[Reply("The answer.")] * 4)
+    for name in ("hit", "sound"):
+        assert cli.run("run", "go", "--thread", name, "--workspace", "files").code == 0
+    alter(cli.home / "openmanus.db", f"UPDATE threads SET {damage} WHERE id = 'hit'")
+    listed = cli.run("threads", "--json")
+    statuses = {one["id"]: one["status"] for one in map(json.loads, listed.stdout.splitlines())}
+    assert (listed.code, statuses) == (0, {"hit": "damaged", "sound": "finished"})
+    assert "damaged" in cli.run("threads").stdout
+    assert "The answer." in cli.run("show", "sound").stdout
+    if shown:
+        assert "The answer." in cli.run("show", "hit").stdout
+    else:
+        told_in_one_line(cli.run("show", "hit"), "thread hit", "damaged", "openmanus run")
+    for command in (("resume", "hit"), ("fork", "hit"), ("run", "go", "--thread", "hit")):
+        told_in_one_line(cli.run(*command), "thread hit", "damaged", "openmanus run")
+    again = ("run", "go", "--thread", "hit", "--agent", "manus", "--workspace", "files")
+    assert cli.run(*again).code == 0, "as the sentence says"
+    assert len(model.requests[-1].messages) > len(model.requests[0].messages)
+    assert '"damaged"' not in cli.run("threads", "--json").stdout
+
+
+@pytest.mark.parametrize(
+    ("intact", "spoilt"),
+    [
+        (b"CREATE TABLE threads", b"CREATE TABLE thr\xffads"),
+        (b"CREATE TABLE threads", b"CREATE TRBLE threads"),
+        (b"status TEXT NOT NULL", b"stbtus TEXT NOT NULL"),
+        (b"updated TEXT NOT NULL", b"upd\xfeted TEXT NOT NULL"),
+    ],
+)
+def test_a_damaged_schema_is_a_damaged_database(
+    cli: Cli, model: OpenAIServer, intact: bytes, spoilt: bytes
+) -> None:
+    model.add(Reply("Done."))
+    assert cli.run("run", "go", "--thread", "t").code == 0
+    path = cli.home / "openmanus.db"
+    whole = path.read_bytes()
+    assert intact in whole
+    path.write_bytes(whole.replace(intact, spoilt))
+    for command in (("threads",), ("show", "t"), ("resume", "t")):
+        told_in_one_line(cli.run(*command), str(cli.home), "is damaged", ".recover")
+
+
+def test_an_outcome_with_a_flipped_byte_is_looked_at_again(cli: Cli, model: OpenAIServer) -> None:
+    model.add(*[working] * 5)
+    running = start(cli)
+    until((cli.workspace / "begun").exists)
+    with locked(cli.home / "checkpoints.db"):  # so that only the ledger has the outcome
+        (cli.workspace / "go").touch()
+        told_in_one_line(running.finish(), "Another program holds the database")
+    alter(cli.home / "openmanus.db", "UPDATE ledger SET outcome = replace(outcome, 'text', 'tezt')")
+    resume(cli, model)
+    assert "in part" in "".join(str(one.messages) for one in model.requests)
+
+
+WITHOUT_RIGHTS = ("setpriv", "--bounding-set=-all", "--inh-caps=-all")
+
+
+def read_only(cli: Cli, way: str) -> Sequence[str]:
+    """Return what a command is started with so that it cannot write the home folder."""
+    if way == "mount":
+        home = str(cli.home)
+        return ("bwrap", "--dev-bind", "/", "/", "--ro-bind", home, home)
+    for path in (cli.home, *cli.home.rglob("*")):
+        path.chmod(path.stat().st_mode & ~0o222)
+    return WITHOUT_RIGHTS if os.geteuid() == 0 else ()
+
+
+@pytest.mark.parametrize("way", ["mount", "mode"])
+@pytest.mark.parametrize("before", ["ended", "killed"])
+def test_a_home_that_cannot_be_written_can_be_read(
+    cli: Cli, model: OpenAIServer, way: str, before: str
+) -> None:
+    model.add(*[working] * 5)
+    running = start(cli)
+    until((cli.workspace / "begun").exists)
+    if before == "killed":
+        running.process.kill()
+        running.process.wait()
+    else:
+        (cli.workspace / "go").touch()
+        assert running.finish().code == 0
+    wrapper = read_only(cli, way)
+    listed = cli.run("threads", "--json", wrapper=wrapper)
+    status = "interrupted" if before == "killed" else "finished"
+    assert (listed.code, json.loads(listed.stdout)["status"]) == (0, status), listed.stderr
+    for command in (("show", "t"), ("export", "t")):
+        done = cli.run(*command, wrapper=wrapper)
+        assert done.code == 0, done.stderr
+        assert "echo begun" in done.stdout
+    told_in_one_line(cli.run("tell", "t", "Hello.", wrapper=wrapper), "can be written")
+
+
+def test_a_home_that_cannot_be_written_shows_who_is_at_work(cli: Cli, model: OpenAIServer) -> None:
+    model.add(*[working] * 5)
+    running = start(cli)
+    until((cli.workspace / "begun").exists)
+    listed = cli.run("threads", "--json", wrapper=read_only(cli, "mount"))
+    assert (listed.code, json.loads(listed.stdout)["status"]) == (0, "running"), listed.stderr
+    (cli.workspace / "go").touch()
+    assert running.finish().code == 0

@@ -12,7 +12,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
 from openmanus_graph import ConfigError, build_manus_graph, build_planning_graph, manus_tool
-from openmanus_graph.persistence.ledger import Ledger
+from openmanus_graph.backends.persistence.ledger import Ledger
 from openmanus_graph.testing import ScriptedChatModel
 from tests.support.graphs import Ran, calls, run_graph, scripted
 from tests.support.planning import plan_call

@@ -6,9 +6,11 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 
-from openmanus_graph import build_manus_graph
-from openmanus_graph.models.failures import ModelError
+from openmanus_graph import Context, build_manus_graph
+from openmanus_graph.backends.models.failures import ModelError
 from tests.support.graphs import calls, run_graph, scripted
+from tests.support.openai_script import Call, Reply
+from tests.support.openai_server import OpenAIServer
 
 
 @tool
@@ -125,6 +127,27 @@ async def test_what_cannot_be_shortened_is_not_compacted_again_and_again() -> No
     assert ran.values["answer"] == "done"
     made = [request for request in model.requests if "Write the notes" in request[-1].text]
     assert len(made) < 15
+
+
+async def test_a_reply_of_two_megabytes_is_cut_before_notes_are_made_of_it() -> None:
+    def answer(body: dict[str, Any]) -> Reply:
+        asked = str(body["messages"][-1]["content"])
+        return Reply("- the notes") if "Write the notes now" in asked else Reply("done")
+
+    text = "The first words. " + "and so on " * 200_000 + "The last words."
+    spent = {"prompt_tokens": 100, "completion_tokens": 500_000, "total_tokens": 500_100}
+    huge = Reply(text, calls=(Call("note", {"n": 1}),), piece_size=200_000, usage=spent)
+    with OpenAIServer([huge, *[answer] * 60]) as server:
+        context = Context(model="openai:test-model", base_url=server.base_url, max_cost_usd=1000)
+        given: Any = {"messages": [HumanMessage("Write a very long text.")]}
+        ran = await build_manus_graph(tools=[note]).ainvoke(given, context=context)
+        asked = [str(request.messages[-1]["content"]) for request in server.requests]
+    assert ran["answer"] == "done"
+    notes = [request for request in asked if "Write the notes now" in request]
+    assert 1 <= len(notes) <= 3, "each of them is paid for"
+    assert "The first words." in notes[0]
+    assert "The last words." in "".join(notes)
+    assert "characters left out" in "".join(notes)
 
 
 async def test_a_short_conversation_that_is_refused_keeps_what_was_done() -> None:

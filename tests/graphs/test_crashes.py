@@ -14,13 +14,13 @@ from langgraph.runtime import RunControl
 from langgraph.types import Command
 
 from openmanus_graph import Context, build_manus_graph, manus_tool
+from openmanus_graph.backends.models.failures import ModelError, ReplyError
+from openmanus_graph.backends.persistence.database import open_database
+from openmanus_graph.backends.persistence.ledger import open_ledger
 from openmanus_graph.config.resolve import openmanus_home
-from openmanus_graph.models.failures import ModelError, ReplyError
-from openmanus_graph.persistence.database import open_database
-from openmanus_graph.persistence.ledger import open_ledger
 from openmanus_graph.state.manus import ManusInput
+from openmanus_graph.state.tool_traits import Effect
 from openmanus_graph.tools.ask_human import ask_human
-from openmanus_graph.tools.declaration import Effect
 from tests.support.graphs import Ran, calls, run_graph, scripted
 
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}

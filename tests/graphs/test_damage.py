@@ -9,19 +9,22 @@ from typing import Any
 
 import pytest
 from filelock import FileLock
+from langchain_core.messages import HumanMessage
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import tool
 from langgraph.checkpoint.base import id as ids
 
 from openmanus_graph import build_manus_graph
-from openmanus_graph.cli.failures import RunError, prepare_home
-from openmanus_graph.cli.lock import hold_thread
+from openmanus_graph.backends.persistence import database
+from openmanus_graph.backends.persistence.checkpoints import CHECKPOINTS, open_checkpointer
+from openmanus_graph.backends.persistence.database import DamagedRowError, Database, open_database
+from openmanus_graph.backends.persistence.interjections import Interjections, open_interjections
+from openmanus_graph.backends.persistence.journal import JournalTable
+from openmanus_graph.backends.persistence.ledger import EffectKey, Entry, Ledger, open_ledger
+from openmanus_graph.backends.persistence.threads import Threads
 from openmanus_graph.config.resolve import openmanus_home
-from openmanus_graph.persistence import database
-from openmanus_graph.persistence.checkpoints import CHECKPOINTS, open_checkpointer
-from openmanus_graph.persistence.database import Database, open_database
-from openmanus_graph.persistence.ledger import EffectKey, open_ledger
-from openmanus_graph.persistence.threads import Threads
+from openmanus_graph.interfaces.service.failures import RunError, prepare_home
+from openmanus_graph.interfaces.service.lock import hold_thread
 from tests.support.graphs import calls, run_graph
 
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
@@ -67,18 +70,159 @@ async def test_every_page_of_the_checkpoints_may_be_damaged() -> None:
     assert await read_all(home) == known
 
 
-def test_rows_that_cannot_be_read_are_damage() -> None:
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "options = '{\"a'",
+        "options = '[1]'",
+        "task = CAST(x'6bff' AS TEXT)",
+        "agent = CAST(x'6bff' AS TEXT)",
+        "status = x'6b'",
+        "created = 'last week'",
+    ],
+)
+def test_a_damaged_thread_is_listed_and_costs_no_other(damage: str) -> None:
     rows = open_database(openmanus_home())
-    Threads(rows).begin("t", "manus", "task", {}, None)
-    rows.run("UPDATE threads SET options = '{\"a'")
-    with pytest.raises(sqlite3.DatabaseError, match="cannot be read"):
-        Threads(rows).all()
+    threads = Threads(rows)
+    for name in ("sound", "hit"):
+        threads.begin(name, "manus", "task", {"max_steps": 3}, None)
+    rows.run(f"UPDATE threads SET {damage} WHERE id = 'hit'")
+    expected = {"hit": "damaged", "sound": "running"}
+    assert {one.id: one.status for one in threads.all()} == expected
+    assert {one.id: one.status for _, one in threads.page(9, None, "")} == expected
+    hit = threads.find("hit")
+    assert hit is not None
+    assert hit.status == "damaged"
+
+
+@pytest.mark.parametrize("damage", ["'{\"a'", "'{}'", "CAST(x'6bff' AS TEXT)", "x'6b'"])
+def test_a_damaged_message_names_its_thread(damage: str) -> None:
+    rows = open_database(openmanus_home())
+    threads = Threads(rows)
+    threads.begin("hit", "manus", "task", {}, HumanMessage("task"))
+    rows.run(f"UPDATE user_messages SET message = {damage}")
+    with pytest.raises(DamagedRowError, match=r"thread hit is damaged.*openmanus run"):
+        threads.newest_message("hit")
+
+
+def test_a_damaged_event_is_told_in_its_place() -> None:
+    rows = open_database(openmanus_home())
+    table = JournalTable(rows)
+    table.write("t", [(number, '{"type": "notice"}') for number in (1, 2, 3, 4)])
+    rows.run("UPDATE events SET event = '{\"typ' WHERE seq = 2")
+    rows.run("UPDATE events SET event = CAST(x'6bff' AS TEXT) WHERE seq = 3")
+    found = table.read("t", 0)
+    assert [number for number, _ in found] == [1, 2, 3, 4]
+    assert ["damaged" in text for _, text in found] == [False, True, True, False]
+
+
+async def test_a_damaged_remark_is_left_out() -> None:
+    interjections = open_interjections(openmanus_home())
+    kept = [await interjections.add("t", text) for text in ("one", "two")]
+    open_database(openmanus_home()).run(
+        "UPDATE remarks SET text = CAST(x'6bff' AS TEXT) WHERE id = ?", (kept[0],)
+    )
+    assert [one.text for one in await interjections.of("t")] == ["two"]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "outcome = replace(outcome, 'paid', 'said')",
+        "outcome = char(0)",
+        "outcome = CAST(x'6bff' AS TEXT)",
+        "args = replace(args, '5', '9')",
+        "args = x'6b'",
+        "stage = 'dona'",
+    ],
+)
+async def test_an_outcome_that_is_not_as_it_was_written_is_unknown(damage: str) -> None:
     ledger = open_ledger(openmanus_home())
-    key = EffectKey("t", "b", "pay", "{}", 0)
-    asyncio.run(ledger.intend(key, {}, "c"))
-    rows.run("UPDATE ledger SET outcome = char(0)")
-    with pytest.raises(sqlite3.DatabaseError, match="cannot be read"):
-        asyncio.run(ledger.find(key))
+    hit, sound = (EffectKey("t", "b", "pay", '{"eur":5}', number) for number in range(2))
+    for key in (hit, sound):
+        await ledger.intend(key, {"eur": 5}, "c")
+        await ledger.conclude(key, {"text": "paid"})
+    rows = open_database(openmanus_home())
+    rows.run(f"UPDATE ledger SET {damage} WHERE occurrence = 0")
+    assert await ledger.find(hit) == Entry("intent", None, {"eur": 5}, 1)
+    assert await ledger.find(sound) == Entry("done", {"text": "paid"}, {"eur": 5}, 1)
+    await ledger.intend(hit, {"eur": 6}, "c")
+    await ledger.conclude(hit, {"text": "paid again"})
+    assert await ledger.find(hit) == Entry("done", {"text": "paid again"}, {"eur": 6}, 2)
+
+
+LEDGER_OF_0_1 = """
+    CREATE TABLE ledger (
+        effect TEXT NOT NULL, thread TEXT NOT NULL, branch TEXT NOT NULL, tool TEXT NOT NULL,
+        args TEXT NOT NULL, occurrence INTEGER NOT NULL, call_id TEXT NOT NULL,
+        attempts INTEGER NOT NULL, stage TEXT NOT NULL, outcome TEXT,
+        at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP
+    )
+"""
+
+
+async def test_a_ledger_of_0_1_is_as_good_as_before() -> None:
+    rows = open_database(openmanus_home())
+    rows.run(LEDGER_OF_0_1)
+    rows.run("CREATE UNIQUE INDEX ledger_effect ON ledger (effect)")
+    begun, done = (EffectKey("t", "b", "pay", "{}", number) for number in range(2))
+    for key, stage, outcome in ((begun, "intent", None), (done, "done", '{"text": "paid"}')):
+        rows.run(
+            "INSERT INTO ledger (effect, thread, branch, tool, args, occurrence, call_id, attempts,"
+            " stage, outcome) VALUES (?, 't', 'b', 'pay', '{}', 0, 'c', 1, ?, ?)",
+            (key.digest, stage, outcome),
+        )
+    ledger = open_ledger(openmanus_home())
+    assert await ledger.find(done) == Entry("done", {"text": "paid"}, {}, 1)
+    await ledger.conclude(begun, {"text": "paid"})
+    assert await ledger.find(begun) == Entry("done", {"text": "paid"}, {}, 1)
+    rows.run('UPDATE ledger SET outcome = \'{"text": "said"}\'')
+    assert await ledger.find(begun) == Entry("intent", None, {}, 1), "it has a checksum now"
+
+
+async def test_a_flipped_bit_anywhere_is_an_sqlite_error_at_most(tmp_path: Path) -> None:
+    path = tmp_path / "openmanus.db"
+    database = Database(path)
+    await use_all(database)
+    database.close()
+    whole = path.read_bytes()
+    used = [place for place, byte in enumerate(whole) if byte]
+    named = 0
+    for place in used[::97]:
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x80]) + whole[place + 1 :])
+        try:
+            database = Database(path)
+        except sqlite3.Error:
+            named += 1
+            continue
+        try:
+            await use_all(database)
+        except sqlite3.Error:
+            named += 1
+        finally:
+            database.close()
+    assert 0 < named < len(used[::97])
+
+
+async def use_all(database: Database) -> None:
+    """Write to each table and read all that there is."""
+    threads, ledger = Threads(database), Ledger(database)
+    journal, interjections = JournalTable(database), Interjections(database)
+    for name in ("a", "b"):
+        threads.begin(name, "manus", "task", {"max_steps": 3}, HumanMessage("task"))
+        threads.find(name)
+        with contextlib.suppress(DamagedRowError):
+            threads.newest_message(name)
+        key = EffectKey(name, "b", "pay", "{}", 0)
+        await ledger.find(key)
+        await ledger.intend(key, {}, "c")
+        await ledger.conclude(key, {"text": "paid"})
+        journal.write(name, [(journal.last(name) + 1, '{"type": "notice"}')])
+        journal.read(name, 0)
+        await interjections.add(name, "text")
+        await interjections.of(name)
+    threads.all()
+    threads.page(9, None, "task")
 
 
 async def test_a_locked_database_keeps_nobody_else_waiting(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,9 +11,9 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command
 
 from openmanus_graph import Context, build_manus_graph, build_planning_graph, manus_tool
+from openmanus_graph.backends.persistence.checkpoints import LeanSqliteSaver, open_checkpointer
+from openmanus_graph.backends.persistence.forks import find_point, fork, points_of
 from openmanus_graph.config.resolve import openmanus_home
-from openmanus_graph.persistence.checkpoints import LeanSqliteSaver, open_checkpointer
-from openmanus_graph.persistence.forks import find_point, fork, points_of
 from openmanus_graph.tools.ask_human import ask_human
 from tests.support.graphs import calls, run_graph, scripted
 from tests.support.planning import PlanBrain, plan_call, use
@@ -73,7 +73,9 @@ async def test_calls_after_the_point_run_again_and_those_before_it_do_not(
     assert (await graph.aget_state(OLD)).values["answer"] == "a"
 
 
-async def test_a_point_is_told_from_those_of_other_branches(saver: LeanSqliteSaver) -> None:
+async def test_a_point_is_distinguished_from_those_of_other_branches(
+    saver: LeanSqliteSaver,
+) -> None:
     bank = Bank()
     graph = build_manus_graph(tools=[bank.tool], checkpointer=saver)
     model = scripted(calls(("pay", {"amount": 1})), "a", "b")

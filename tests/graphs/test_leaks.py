@@ -15,7 +15,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
 from openmanus_graph import Context, build_manus_graph, close, open_session
-from openmanus_graph.registry import close_all
+from openmanus_graph.runtime.session_registry import close_all
 from openmanus_graph.tools import default_tools
 from tests.support.awkward_site import awkward_site
 from tests.support.cli import until

@@ -13,10 +13,10 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
 from openmanus_graph import build_manus_graph
-from openmanus_graph.cli.failures import prepare_home
+from openmanus_graph.backends.models.failures import ModelError
+from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.config.resolve import openmanus_home
-from openmanus_graph.models.failures import ModelError
-from openmanus_graph.persistence.checkpoints import open_checkpointer
+from openmanus_graph.interfaces.service.failures import prepare_home
 from openmanus_graph.testing import ScriptedChatModel
 from tests.support.graphs import calls, run_graph, scripted
 from tests.support.strict_openai import complaint

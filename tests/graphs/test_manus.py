@@ -2,19 +2,29 @@
 
 import asyncio
 import base64
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from blockbuster import BlockBuster, blockbuster_ctx
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import (
+    AIMessage,
+    AnyMessage,
+    BaseMessage,
+    HumanMessage,
+    SystemMessage,
+    ToolMessage,
+)
 from langchain_core.messages.tool import invalid_tool_call
+from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command
+from pydantic import BaseModel
 from typing_extensions import TypedDict
 
 from openmanus_graph import (
@@ -26,6 +36,7 @@ from openmanus_graph import (
     build_planning_graph,
     manus_tool,
 )
+from openmanus_graph.config import resolve_settings
 from openmanus_graph.tools.ask_human import ask_human
 from openmanus_graph.tools.create_chat_completion import create_chat_completion
 from openmanus_graph.tools.terminate import terminate
@@ -108,6 +119,110 @@ async def test_arguments_that_are_no_json_are_answered_and_the_run_goes_on() -> 
     assert answer.status == "error"
     assert "not a JSON object" in answer.text
     assert ran.values["answer"] == "done"
+
+
+class WholeModel(BaseChatModel):
+    """Somebody's own model, which does not stream: each reply is made when it is asked for."""
+
+    replies: list[Callable[[], Any]]
+    requests: list[list[BaseMessage]] = []
+
+    @property
+    def _llm_type(self) -> str:
+        return "whole"
+
+    def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
+        return self
+
+    def _generate(
+        self, messages: list[BaseMessage], stop: Any = None, run_manager: Any = None, **kwargs: Any
+    ) -> ChatResult:
+        self.requests.append(messages)
+        return ChatResult(generations=[ChatGeneration(message=self.replies.pop(0)())])
+
+
+def unchecked(*made: Any, **fields: Any) -> Callable[[], AIMessage]:
+    """Make a reply whose calls nobody has looked at."""
+    values: dict[str, Any] = {"content": "", "tool_calls": list(made), **fields}
+    return lambda: AIMessage.model_construct(None, **values)
+
+
+def one_call(**fields: Any) -> dict[str, Any]:
+    return {"name": "add", "args": {"a": 1, "b": 2}, "id": "x", "type": "tool_call", **fields}
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (one_call(args=[1, 2]), "not a JSON object, so the call was not run: '[1, 2]'"),
+        (one_call(args=["a"]), "not a JSON object"),
+        (one_call(args=3), "not a JSON object"),
+        (one_call(args=True), "not a JSON object"),
+        (one_call(args='{"a": 1'), "not a JSON object"),
+        (one_call(args="[1, 2]"), "not a JSON object"),
+        (one_call(args={1: 2}), "not a JSON object"),
+        (one_call(args={("a", "b"): 2}), "not a JSON object"),
+        (one_call(args=None), "a: Field required"),
+        ({"name": "add", "id": "x"}, "a: Field required"),
+        ([1, 2], "not a JSON object"),
+        ("add", "not a JSON object"),
+        (None, "There is no tool"),
+        (one_call(name=None), "There is no tool"),
+        (one_call(name=["add"]), "There is no tool"),
+        (one_call(args='{"a": 1, "b": 2}'), "3"),
+        (one_call(id=None), "3"),
+        (one_call(id=7), "3"),
+        (one_call(extra=1), "3"),
+        ({"name": "add", "args": {"a": 1, "b": 2}}, "3"),
+    ],
+)
+async def test_odd_calls_of_somebodys_own_model_are_answered(made: Any, said: str) -> None:
+    replies = [unchecked(made, one_call(id="good")), lambda: AIMessage("done")]
+    model: Any = WholeModel(replies=replies)
+    ran = await run_graph(build_manus_graph(tools=[add]), model=model)
+    first, second = (m for m in ran.messages if isinstance(m, ToolMessage))
+    assert said in first.text
+    assert (second.text, second.tool_call_id) == ("3", "good")
+    assert ran.values["answer"] == "done"
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        lambda: AIMessage("", tool_calls=[one_call(args=[1, 2])]),
+        lambda: AIMessage("", tool_calls=[one_call(args="{}")]),
+        lambda: AIMessage("", tool_calls=[one_call(surprise=1)]),
+        lambda: AIMessage("", tool_calls=[[1, 2]]),
+        lambda: AIMessage(3),  # type: ignore[call-overload]
+        lambda: AIMessage(
+            "",
+            additional_kwargs={"tool_calls": [{"function": {"name": "add", "arguments": "[1]"}}]},
+        ),
+        lambda: HumanMessage("hello"),
+        lambda: None,
+        unchecked(tool_calls=3),
+        unchecked(usage_metadata="much"),
+        unchecked(additional_kwargs=[1]),
+        unchecked(response_metadata="none"),
+    ],
+)
+async def test_a_reply_that_no_message_can_be_made_of_is_a_failure(broken: Any) -> None:
+    graph = build_manus_graph(tools=[add])
+    model: Any = WholeModel(replies=[broken])
+    ran = await run_graph(graph, model=model, model_options={"max_retries": 0})
+    assert (ran.values["status"], ran.values["stop_reason"]) == ("failed", "error")
+    assert "gave no usable reply" in ran.values["answer"]
+    assert "errors.pydantic.dev" not in ran.values["answer"]
+
+
+async def test_a_reply_that_no_message_can_be_made_of_is_asked_for_again() -> None:
+    def broken() -> AIMessage:
+        return AIMessage("", tool_calls=[one_call(args=[1, 2])])
+
+    model: Any = WholeModel(replies=[broken, lambda: AIMessage("done")])
+    ran = await run_graph(build_manus_graph(tools=[add]), model=model)
+    assert ran.values["answer"] == "done"
+    assert "tool_calls.0.args: Input should be a valid dictionary" in str(ran.events)
 
 
 @pytest.mark.parametrize(
@@ -323,8 +438,79 @@ async def test_a_structured_answer_is_validated_and_ends_the_run() -> None:
     assert ran.values["structured"] == {"n": 3}
     assert ran.values["status"] == "finished"
     assert "create_chat_completion" in ran.model.requests[1][-1].text
-    offered = ran.model.options[0]["tools"][0]["function"]["parameters"]
-    assert offered["properties"] == {"n": {"type": "integer"}}
+    resolved = ran.model.options[0]["tools"][0]["function"]["parameters"]
+    assert resolved["properties"] == {"n": {"type": "integer"}}
+
+
+WITH_N = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+
+
+@pytest.mark.parametrize(
+    "wrapped",
+    [
+        {"json_schema": {"schema": WITH_N}},
+        {"type": "json_schema", "json_schema": {"name": "x", "schema": WITH_N, "strict": True}},
+        {"type": "json_schema", "name": "x", "schema": WITH_N},
+        {"name": "x", "schema": WITH_N},
+        {"$ref": "#/$defs/some", "$defs": {"some": WITH_N}},
+    ],
+)
+async def test_a_schema_may_be_wrapped_as_openai_wants_it(wrapped: dict[str, Any]) -> None:
+    graph = build_manus_graph(tools=[create_chat_completion])
+    ran = await run_graph(graph, '{"n": "3"}', '{"n": 3}', response_format=wrapped)
+    assert ran.values["structured"] == {"n": 3}
+
+
+class Answer(TypedDict):
+    n: int
+
+
+class Undescribable(BaseModel):
+    call: Callable[[], None]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"json_schema": {"name": "x"}},
+        {"json_schema": {"name": "x", "schema": None}},
+        {"json_schema": {"name": "x", "schema": "object"}},
+        {"json_schema": {"name": "x", "schema": [WITH_N]}},
+        {"json_schema": {"name": "x", "schema": {"type": "thing"}}},
+        {"json_schema": {}},
+        {"json_schema": None},
+        {"json_schema": []},
+        {"json_schema": "x"},
+        {"type": "json_schema", "name": "x"},
+        {"type": "json_schema", "json_schema": WITH_N},
+        {"type": "json_object"},
+        {"type": "text"},
+        {"type": 3},
+        {"properties": ["n"]},
+        {"$schema": ["x"]},
+        {"pattern": "("},
+        {"$ref": "#/$defs/missing"},
+        {"type": "object", "properties": {"n": {"items": [{"$ref": "https://x.example/n"}]}}},
+        {"$ref": "#"},
+        {"name": "x", "schema": 3},
+        "json_object",
+        [WITH_N],
+        3,
+        True,
+        int,
+        dict,
+        Answer,
+        Undescribable,
+    ],
+)
+async def test_a_wrong_response_format_is_told_before_the_first_request(wrong: Any) -> None:
+    model = scripted('{"n": 3}')
+    with pytest.raises(ConfigError, match="response_format") as caught:
+        await run_graph(build_manus_graph(tools=[add]), model=model, response_format=wrong)
+    assert "JSON schema" in str(caught.value)
+    assert '"json_schema": {"schema"' in str(caught.value)
+    assert "pydantic model" in str(caught.value)
+    assert not model.requests
 
 
 async def test_a_text_that_fits_the_schema_is_the_structured_answer() -> None:
@@ -389,6 +575,23 @@ async def test_a_wrong_answer_stays_answerable() -> None:
     assert (await graph.aget_state(config)).interrupts
     ran = await run_graph(graph, model=model, config=config, task=Command(resume="approve"))
     assert ran.results() == ["paid 5"]
+
+
+@pytest.mark.parametrize("folder", ["/", "/home", "/etc", "/usr/lib/mine", "/proc/self"])
+async def test_a_folder_of_the_system_is_no_workspace_and_costs_no_call(folder: str) -> None:
+    model = scripted("done")
+    graph = build_manus_graph(tools=[add])
+    context = Context(model=model, workspace=folder)
+    given: Any = {"messages": [HumanMessage("go")]}
+    with pytest.raises(ConfigError, match="workspace cannot be /"):
+        await graph.ainvoke(given, context=context)
+    assert model.requests == []
+
+
+@pytest.mark.parametrize("folder", ["/dev/shm/mine", "/usr/src/app", "/opt", "/etc/nginx"])
+def test_a_folder_that_somebody_may_own_is_a_workspace(folder: str) -> None:
+    context = Context(model=scripted(), workspace=folder)
+    assert resolve_settings(context, "t").workspace == Path(folder).resolve()
 
 
 async def test_wrong_settings_name_the_field() -> None:

@@ -12,10 +12,11 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.types import Command
 
 from openmanus_graph import ConfigError, Context, build_manus_graph
+from openmanus_graph.backends.models.failures import ModelError
+from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.graphs.planning import build_planning_graph
-from openmanus_graph.models.failures import ModelError
-from openmanus_graph.persistence.checkpoints import open_checkpointer
 from tests.support.graphs import Ran, run_graph
+from tests.support.limits import BACKSTOP_S
 from tests.support.planning import PlanBrain, plan_call, use
 
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
@@ -63,7 +64,7 @@ def together(count: int) -> Any:
     barrier = asyncio.Barrier(count)
 
     async def reply(state: MessagesState) -> dict[str, Any]:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(BACKSTOP_S):
             await barrier.wait()
         return {"messages": [AIMessage("met")]}
 
@@ -371,11 +372,12 @@ async def test_a_new_message_makes_a_new_plan_and_a_new_bill() -> None:
     ]  # fmt: skip
 
 
-async def test_the_caller_gets_its_format() -> None:
-    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
-    brain = PlanBrain([plan_call("one")], summary=use("create_chat_completion", n=3))
+@pytest.mark.parametrize("name", ["n", "response"])
+async def test_the_caller_gets_its_format(name: str) -> None:
+    schema = {"type": "object", "properties": {name: {"type": "integer"}}, "required": [name]}
+    brain = PlanBrain([plan_call("one")], summary=use("create_chat_completion", **{name: 3}))
     ran = await planned(brain, build_planning_graph(executors=echo("x")), response_format=schema)
-    assert ran.values["structured"] == {"n": 3}
+    assert ran.values["structured"] == {name: 3}
 
 
 async def test_without_a_context_the_flow_still_knows_its_executors() -> None:

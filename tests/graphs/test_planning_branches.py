@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from threading import Barrier, Thread, current_thread
 from typing import Any
 
 import pytest
@@ -9,8 +10,9 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
-from openmanus_graph import agents, build_manus_graph
-from openmanus_graph.agents import register_agent
+from openmanus_graph import build_manus_graph
+from openmanus_graph.graphs import catalog as agents
+from openmanus_graph.graphs.catalog import register_agent
 from openmanus_graph.graphs.planning import build_planning_graph
 from tests.support.graphs import Ran, run_graph
 from tests.support.planning import PlanBrain, plan_call, use
@@ -111,6 +113,34 @@ class InnerBrain(PlanBrain):
         text = "\n".join(message.text for message in messages[1:])
         brain = self.inner if "Your step (0)" in text else self.outer
         return brain.answer(messages)
+
+
+def test_teams_built_in_two_threads_at_once_are_both_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(agents, "_registered", {})
+    inside, leave = Barrier(2, timeout=60), Barrier(2, timeout=60)
+    built: dict[str, dict[str, Any]] = {}
+
+    def build(**arguments: Any) -> Any:
+        """Does pieces of work."""
+        if current_thread().name == "first":
+            inside.wait()
+            leave.wait()
+        assert "pieces" not in agents.brought_agents(), "a flow does not do its own steps"
+        return build_manus_graph(name="pieces", **arguments)
+
+    register_agent("pieces", build)
+    first = Thread(name="first", target=lambda: built.update(first=agents.brought_agents()))
+    first.start()
+    inside.wait()
+    built["second"] = agents.brought_agents()
+    leave.wait()
+    first.join()
+    assert {name: list(executors) for name, executors in built.items()} == {
+        "first": ["pieces"],
+        "second": ["pieces"],
+    }
 
 
 async def test_a_registered_flow_does_a_step_of_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:

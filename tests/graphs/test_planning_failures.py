@@ -16,9 +16,9 @@ from langgraph.types import Command
 from typing_extensions import TypedDict
 
 from openmanus_graph import build_manus_graph
-from openmanus_graph.footprint import Footprint
 from openmanus_graph.graphs.planning import build_planning_graph
-from openmanus_graph.workspace import Workspace
+from openmanus_graph.planning.written_files import WrittenFiles
+from openmanus_graph.runtime.workspace import Workspace
 from tests.support.graphs import Ran, run_graph
 from tests.support.planning import PlanBrain, plan_call, use
 
@@ -56,14 +56,14 @@ class OwnState(TypedDict):
     answer: int
 
 
-async def own_words(state: OwnState) -> dict[str, Any]:
+async def trusted_text(state: OwnState) -> dict[str, Any]:
     said = [{"role": "assistant", "content": "it is done"}]
     return {"messages": said, "status": "ok", "usage": 1.5, "answer": 7}
 
 
 async def test_a_state_of_ones_own_is_no_trouble() -> None:
     brain = PlanBrain([plan_call("x")])
-    ran = await run(brain, graph_of(own_words, OwnState))
+    ran = await run(brain, graph_of(trusted_text, OwnState))
     assert ran.values["status"] == "finished"
     assert "it is done" in brain.requests("summary")[0][-1].text
 
@@ -269,16 +269,16 @@ async def test_steps_that_do_not_know_of_each_other_and_write_one_file_are_repor
 
 
 def test_files_written_by_other_tools_are_seen(tmp_path: Path) -> None:
-    footprint = Footprint(Workspace(tmp_path))
+    written_files = WrittenFiles(Workspace(tmp_path))
     code = "p = 'out.txt'\nopen(p, 'w').write('text')"
     for number, call in enumerate(
         (use("python_execute", code=code), use("str_replace_editor", path="new.txt"))
     ):
         said: list[Any] = [HumanMessage("x")] * number * 2 + [call]
-        footprint.follow(said)
+        written_files.follow(said)
         (tmp_path / ("out.txt", "new.txt")[number]).write_text("text")
-        footprint.follow([*said, ToolMessage("done", tool_call_id="x")])
-    assert footprint.wrote == ["new.txt", "out.txt"]
+        written_files.follow([*said, ToolMessage("done", tool_call_id="x")])
+    assert written_files.written_files == ["new.txt", "out.txt"]
 
 
 async def test_each_step_has_a_folder_of_its_own_whatever_it_is_called() -> None:

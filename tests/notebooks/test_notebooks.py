@@ -11,6 +11,8 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from tests.support.limits import BACKSTOP_S
+
 FOLDER = Path(__file__).parents[2] / "notebooks"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.ipynb"))
 CONFIGURED = ("OPENMANUS_MODEL", "OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENMANUS_HOME")
@@ -82,7 +84,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     async def run(name: str) -> Any:
         book, folder = read(name), tmp_path_factory.mktemp(name)
         where = {"metadata": {"path": str(folder)}}
-        client = NotebookClient(book, timeout=120, kernel_name="python3", resources=where)
+        client = NotebookClient(
+            book, timeout=int(BACKSTOP_S), kernel_name="python3", resources=where
+        )
         kept = {k: v for k, v in os.environ.items() if k not in CONFIGURED}
         async with a_few:
             own = {"IPYTHONDIR": str(folder / "ipython"), "XDG_CONFIG_HOME": str(folder / "config")}
@@ -116,4 +120,6 @@ def test_a_notebook_is_stored_without_outputs_and_ends_with_one_thing_to_try(nam
     imported = re.findall(
         r"^from (openmanus_graph[\w.]*)", "\n".join(c.source for c in codes), re.M
     )
-    assert set(imported) <= {"openmanus_graph", "openmanus_graph.notebook"}, "public names only"
+    assert set(imported) <= {"openmanus_graph", "openmanus_graph.interfaces.notebook"}, (
+        "public names only"
+    )

@@ -3,12 +3,14 @@
 import nbformat
 from nbclient import NotebookClient
 
+from tests.support.limits import BACKSTOP_S
+
 BEGIN = """
 import asyncio
 from IPython.utils.capture import capture_output
 from langgraph.checkpoint.memory import InMemorySaver
 from openmanus_graph import Context, build_manus_graph, manus_tool
-from openmanus_graph.notebook import show_run
+from openmanus_graph.interfaces.notebook import show_run
 from openmanus_graph.testing import RecordedChatModel, RecordedReply, Recording
 
 def played(*calls):
@@ -58,6 +60,6 @@ def test_a_run_is_shown_while_it_runs_and_with_each_of_its_questions() -> None:
     codes = (BEGIN, LIVE, QUESTIONS)
     cells = [nbformat.v4.new_code_cell(code) for code in codes]  # type: ignore[no-untyped-call]
     book = nbformat.v4.new_notebook(cells=cells)  # type: ignore[no-untyped-call]
-    NotebookClient(book, timeout=30, kernel_name="python3").execute()
+    NotebookClient(book, timeout=int(BACKSTOP_S), kernel_name="python3").execute()
     assert value_of(cells[1]) == "['seen']"
     assert value_of(cells[2]) == "(3, [1, 2, 3])"

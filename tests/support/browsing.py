@@ -9,24 +9,23 @@ from typing import Any
 
 from langchain_core.tools import StructuredTool
 
-from openmanus_graph.browser.declared import HANDLE
-from openmanus_graph.browser.window import Window
-from openmanus_graph.errors import OwnWordsError, ToolError
-from openmanus_graph.sessions import MODEL_KEY, Session
-from openmanus_graph.settings import BrowserSettings
+from openmanus_graph.backends.browser.browser_session import BrowserSession
+from openmanus_graph.backends.browser.declared import HANDLE
+from openmanus_graph.errors import ToolError, TrustedToolError
+from openmanus_graph.runtime.session import Session
+from openmanus_graph.state.settings import BrowserSettings
+from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.testing.runtime import tool_runtime, tool_session
 from openmanus_graph.tools.browser_use import browser_use
-from openmanus_graph.tools.declaration import Observation
-
-PATIENCE_S = 30.0
+from tests.support.limits import BACKSTOP_S, POLL_S
 
 
 def wait_until(holds: Callable[[], object]) -> None:
     """Wait until something holds."""
-    ends = time.monotonic() + PATIENCE_S
+    ends = time.monotonic() + BACKSTOP_S
     while not holds():
         assert time.monotonic() < ends
-        time.sleep(0.01)
+        time.sleep(POLL_S)
 
 
 class Browsing:
@@ -48,14 +47,12 @@ class Browsing:
         """Make a call; a ToolError becomes a failed observation, as in a run."""
         assert isinstance(browser_use, StructuredTool)
         assert browser_use.coroutine is not None
-        runtime = tool_runtime(self.session)
-        if self.model is not None:
-            runtime.config.get("configurable", {})[MODEL_KEY] = self.model
+        runtime = tool_runtime(self.session, ask_model=self.model)
         try:
             _, seen = await browser_use.coroutine(action=action, runtime=runtime, **args)
         except ToolError as error:
-            own_words = isinstance(error, OwnWordsError)
-            return Observation(str(error), failed=True, own_words=own_words)
+            trusted_text = isinstance(error, TrustedToolError)
+            return Observation(str(error), failed=True, trusted_text=trusted_text)
         assert isinstance(seen, Observation)
         return seen
 
@@ -65,17 +62,17 @@ class Browsing:
 
     async def until(self, words: str, seen: str) -> str:
         """Look until what is seen holds these words."""
-        ends = time.monotonic() + PATIENCE_S
+        ends = time.monotonic() + BACKSTOP_S
         while words not in seen:
             assert time.monotonic() < ends, seen
             seen = await self("get_state")
         return seen
 
     @property
-    def window(self) -> Window:
+    def window(self) -> BrowserSession:
         """The thread's window."""
         window = self.session.find(HANDLE)
-        assert isinstance(window, Window)
+        assert isinstance(window, BrowserSession)
         return window
 
     def index(self, words: str) -> int:

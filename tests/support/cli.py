@@ -1,5 +1,10 @@
-"""The command `openmanus` as a process of its own, as a person or a program runs it."""
+"""The command `openmanus` as a process of its own, as a person or a program runs it.
 
+Most are forked from a process that has imported everything (`Zygote`), which costs a fifth of the
+time; a test of the start itself takes the fixture `real_start`.
+"""
+
+import contextlib
 import json
 import os
 import queue
@@ -9,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
@@ -19,14 +24,15 @@ from typing import IO, Any
 import jsonschema
 import psutil
 
-from openmanus_graph.events import event_schema
-from tests.support.zygote import Zygote
+from openmanus_graph.runtime.events import event_schema
+from tests.support.limits import BACKSTOP_S, POLL_S
+from tests.support.zygote import LOCALE, Forked, Zygote
 
 OPENMANUS = str(Path(sys.executable).with_name("openmanus"))
 KEY = "sk-e2eSecret0123456789abcdefNeverToBeSeen"
-TIMEOUT_S = 60.0
 
 Event = dict[str, Any]
+Process = subprocess.Popen[bytes] | Forked
 
 
 @dataclass(frozen=True)
@@ -36,7 +42,6 @@ class Result:
     code: int
     stdout: str
     stderr: str
-    seconds: float
 
     @property
     def events(self) -> list[Event]:
@@ -73,18 +78,18 @@ class Cli:
 
     root: Path
     env: dict[str, str] = field(default_factory=dict[str, str])
-    started: list["subprocess.Popen[str]"] = field(default_factory=list["subprocess.Popen[str]"])
+    started: list[Process] = field(default_factory=list[Process])
     seen: list[str] = field(default_factory=list[str])
     """All that was written to a terminal or a pipe; no key may be in it."""
     zygote: Zygote | None = None
-    """Forks what needs no input, if it is there: most of a short command is its imports."""
+    """Forks the commands, if it is there: most of a short command is its imports."""
 
     def __post_init__(self) -> None:
         self.cwd.mkdir(parents=True)
         self.env = {
             "PATH": os.environ["PATH"],
             "HOME": str(self.root),
-            "LANG": "C.UTF-8",
+            "LANG": LOCALE,
             "OPENMANUS_HOME": str(self.home),
             "XDG_CONFIG_HOME": str(self.root / "config"),
         }
@@ -119,36 +124,58 @@ class Cli:
         stdin: str | bytes = b"",
         env: Mapping[str, str] | None = None,
         wrapper: Sequence[str] = (),
-        timeout_s: float = TIMEOUT_S,
     ) -> Result:
-        """Run a command to its end. An exception's traceback on stderr fails."""
-        started = time.monotonic()
-        if self.zygote is not None and not stdin and not wrapper:
-            return self._forked(self.zygote, args, {**self.env, **(env or {})}, timeout_s)
-        done = subprocess.run(
-            [*wrapper, OPENMANUS, *args],
-            cwd=self.cwd,
-            env={**self.env, **(env or {})},
-            input=stdin.encode() if isinstance(stdin, str) else stdin,
-            capture_output=True,
-            timeout=timeout_s,
-            check=False,
-        )
-        seconds = time.monotonic() - started
-        result = Result(done.returncode, done.stdout.decode(), done.stderr.decode(), seconds)
-        self.note(result.stdout, result.stderr)
-        return result
+        """Run a command to its end. An exception's traceback on stderr fails.
 
-    def _forked(
-        self, zygote: Zygote, args: Sequence[str], env: Mapping[str, str], timeout_s: float
-    ) -> Result:
-        started = time.monotonic()
-        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-            process = zygote.start(args, cwd=self.cwd, env=env, out=out.fileno(), err=err.fileno())
-            code = process.wait(timeout_s)
+        Args:
+            args: The arguments.
+            stdin: What it reads.
+            env: Added to the environment.
+            wrapper: A command that starts `openmanus`, which is then not forked.
+        """
+        given = stdin.encode() if isinstance(stdin, str) else stdin
+        temporary = tempfile.TemporaryFile
+        with _input(given) as standard, temporary() as out, temporary() as err:
+            process = self.launch(args, standard, out, err, env=env, wrapper=wrapper)
+            code = process.wait(BACKSTOP_S)
             stdout, stderr = _written(out), _written(err)
         self.note(stdout, stderr)
-        return Result(code, stdout, stderr, time.monotonic() - started)
+        return Result(code, stdout, stderr)
+
+    def launch(
+        self,
+        args: Sequence[str],
+        stdin: IO[bytes],
+        out: IO[bytes],
+        err: IO[bytes],
+        *,
+        env: Mapping[str, str] | None = None,
+        wrapper: Sequence[str] = (),
+    ) -> Process:
+        """Start a command that reads and writes these files; it is ended after the test."""
+        given = {**self.env, **(env or {})}
+        process: Process
+        if self.zygote is not None and not wrapper:
+            process = self.zygote.start(
+                args,
+                cwd=self.cwd,
+                env=given,
+                out=out.fileno(),
+                err=err.fileno(),
+                stdin=stdin.fileno(),
+            )
+        else:
+            process = subprocess.Popen(
+                [*wrapper, OPENMANUS, *args],
+                cwd=self.cwd,
+                env=given,
+                stdin=stdin,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
+        self.started.append(process)
+        return process
 
     def run_all(self, *commands: Sequence[str]) -> list[Result]:
         """Run commands that do not disturb each other, several at a time."""
@@ -158,18 +185,10 @@ class Cli:
 
     def start(self, *args: str, env: Mapping[str, str] | None = None) -> "Running":
         """Start a command with `--json` and leave it running."""
-        process = subprocess.Popen(
-            [OPENMANUS, *args, "--json"],
-            cwd=self.cwd,
-            env={**self.env, **(env or {})},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        self.started.append(process)
-        return Running(self, process)
+        (out, its_out), (err, its_err) = pipe(), pipe()
+        with its_out, its_err, no_input() as nothing:
+            process = self.launch([*args, "--json"], nothing, its_out, its_err, env=env)
+        return Running(self, process, out, err)
 
     def note(self, stdout: str, stderr: str) -> None:
         """Keep what was written, and fail on a traceback: nobody should ever see one."""
@@ -189,6 +208,33 @@ class Cli:
         assert not holders
 
 
+@contextlib.contextmanager
+def _input(content: bytes) -> Generator[IO[bytes]]:
+    """Write into a pipe, for as long as somebody reads it."""
+    readable, writable = os.pipe()
+
+    def write() -> None:
+        with contextlib.suppress(BrokenPipeError), os.fdopen(writable, "wb") as pipe:
+            pipe.write(content)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    with os.fdopen(readable, "rb") as pipe:
+        yield pipe
+    writer.join()
+
+
+def no_input() -> contextlib.AbstractContextManager[IO[bytes]]:
+    """Open what a command reads that is given nothing."""
+    return _input(b"")
+
+
+def pipe() -> tuple[IO[str], IO[bytes]]:
+    """Open what a command may write to: the end that is read, and the command's."""
+    readable, writable = os.pipe()
+    return os.fdopen(readable), os.fdopen(writable, "wb")
+
+
 def _written(file: IO[bytes]) -> str:
     file.seek(0)
     return file.read().decode()
@@ -201,21 +247,16 @@ def _holds(path: Path, secret: bytes) -> bool:
 class Running:
     """A command under way. Its events are read as they come."""
 
-    def __init__(self, cli: Cli, process: "subprocess.Popen[str]") -> None:
+    def __init__(self, cli: Cli, process: Process, out: IO[str], err: IO[str]) -> None:
         self.cli, self.process = cli, process
         self._lines: queue.Queue[str] = queue.Queue()
         self._events: list[Event] = []
         self._errors: list[str] = []
-        assert process.stdout is not None
-        assert process.stderr is not None
-        self._readers = [
-            _reader(process.stdout, self._lines.put),
-            _reader(process.stderr, self._errors.append),
-        ]
+        self._readers = [_reader(out, self._lines.put), _reader(err, self._errors.append)]
 
-    def wait_for(self, wanted: Callable[[Event], bool], timeout_s: float = 30) -> Event:
+    def wait_for(self, wanted: Callable[[Event], bool]) -> Event:
         """Wait for an event."""
-        end = time.monotonic() + timeout_s
+        end = time.monotonic() + BACKSTOP_S
         while True:
             try:
                 line = self._lines.get(timeout=max(0.01, end - time.monotonic()))
@@ -236,20 +277,19 @@ class Running:
         own = psutil.Process(self.process.pid)
         return [own, *own.children(recursive=True)]
 
-    def finish(self, timeout_s: float = 30) -> Result:
+    def finish(self) -> Result:
         """Wait for the end."""
-        started = time.monotonic()
         try:
-            code = self.process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
+            code = self.process.wait(BACKSTOP_S)
+        except (subprocess.TimeoutExpired, AssertionError):
             self.process.kill()
             raise AssertionError(f"still running; {self._events} {self._errors}") from None
         for reader in self._readers:
-            reader.join(timeout_s)
+            reader.join(BACKSTOP_S)
         while not self._lines.empty():
             self._events.append(read_event(self._lines.get()))
         out = "".join(json.dumps(event) + "\n" for event in self._events)
-        result = Result(code, out, "".join(self._errors), time.monotonic() - started)
+        result = Result(code, out, "".join(self._errors))
         self.cli.note(result.stdout, result.stderr)
         return result
 
@@ -265,10 +305,10 @@ def _reader(stream: IO[str], take: Callable[[str], object]) -> threading.Thread:
     return thread
 
 
-def until(true: Callable[[], bool], timeout_s: float = 20) -> None:
+def until(true: Callable[[], bool], timeout_s: float = BACKSTOP_S) -> None:
     """Poll until something holds."""
     end = time.monotonic() + timeout_s
     pause = threading.Event()
     while not true():
         assert time.monotonic() < end, "it never came true"
-        pause.wait(0.02)
+        pause.wait(POLL_S)

@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import io
 import json
+import math
 import os
 import signal
 import threading
@@ -23,6 +24,7 @@ from tests.support.crash_script import (
     bring_tool,
     decide,
 )
+from tests.support.limits import BACKSTOP_S
 from tests.support.openai_script import Answer
 from tests.support.openai_server import OpenAIServer
 from tests.support.strict_openai import complaint
@@ -60,10 +62,6 @@ class Life:
     argv: tuple[str, ...]
     events: list[Event]
     code: int
-    asked: int
-    """Requests that the model had got when it ended."""
-    settled: int
-    """Those of them whose replies were surely saved."""
 
     @property
     def killed(self) -> bool:
@@ -93,12 +91,14 @@ class Ordeal:
     number: int = 0
     """Of the case; varies what the person answers."""
     model: Answer = decide
+    make_server: type[OpenAIServer] = OpenAIServer
+    """Of the model."""
     watch: Callable[[Event], object] = read_nothing
     """Sees each event while the process that wrote it cannot go on, if that is to be killed."""
     lives: list[Life] = field(default_factory=list[Life])
 
     def __post_init__(self) -> None:
-        self.server = OpenAIServer([self.model], loop=True, strict=True)
+        self.server = self.make_server([self.model], loop=True, strict=True)
         self.cli = Cli(self.root)
         self.cli.use(self.server.base_url)
         self.cli.write("openmanus.toml", f"[llm]\ncontext_window = {WINDOW}\n")
@@ -131,7 +131,8 @@ class Ordeal:
     def live(self, argv: tuple[str, ...], kill: Kill | None) -> Life:
         """Run one command, until it ends or is killed."""
         events: list[Event] = []
-        settled = self.lives[-1].asked if self.lives else 0
+        address = f"http://127.0.0.1:{self.server.port}/life-{len(self.lives)}/v1"
+        self.cli.env["OPENAI_BASE_URL"] = address
         lockstep = kill is not None and kill.delay_s is None
         with start(self.zygote, self.cli, (*argv, "--json"), lockstep=lockstep) as (process, lines):
             if kill is not None and kill.meant(events):
@@ -139,14 +140,10 @@ class Ordeal:
             for line in lines:
                 events.append(read_event(line))
                 self.watch(events[-1])
-                if lockstep and events[-1]["type"] == "tool_start":
-                    settled = len(self.server.requests)
                 if kill is not None and kill.meant(events):
                     kill_process(process, kill)
-            code = process.wait(30)
-        asked = len(self.server.requests)
-        settled = asked if code >= 0 else settled
-        life = Life(argv, events, code, asked, settled)
+            code = process.wait(BACKSTOP_S)
+        life = Life(argv, events, code)
         self.lives.append(life)
         assert code in (0, 1, 4, -signal.SIGKILL), f"exit code {code}"
         self.cli.note("", self.errors())
@@ -192,13 +189,43 @@ class Ordeal:
     def check_requests(self) -> None:
         """Fail if the model was asked again for a saved reply, or a call was not counted."""
         asked = [json.dumps(request.messages) for request in self.server.requests]
-        lost = {n for life in self.lives for n in range(life.settled, life.asked)}
-        repeated = {asked.index(request) for n, request in enumerate(asked) if request in asked[:n]}
-        require_equal("requests that were repeated in vain", repeated - lost, set[int]())
+        saved = self.saved_replies()
+        repeated = {n for n, request in enumerate(asked) if request in asked[n + 1 :]}
+        require_equal("requests that were repeated in vain", repeated & saved, set[int]())
         counted = self.lives[-1].final["usage"]["model_calls"]
-        assert len(asked) - len(lost) <= counted <= len(asked), f"{counted} calls of {len(asked)}"
+        known = f"{counted} calls of {len(asked)}, {len(saved)} of them surely saved"
+        assert len(saved) <= counted <= len(set(asked)), known
         steps = json.loads(self.quietly("show", THREAD, "--json"))["step_count"]
         assert len(STEPS) < steps <= counted, f"{steps} steps of {counted} calls"
+
+    def requests_of(self, life: int) -> list[int]:
+        """Return the positions of the requests that a process sent, counted from 0 like it.
+
+        When one came in says nothing of who sent it: that of a killed process may be read after
+        the next one has begun.
+        """
+        prefix = f"/life-{life}/"
+        return [n for n, r in enumerate(self.server.requests) if r.path.startswith(prefix)]
+
+    def saved_replies(self) -> set[int]:
+        """Return the requests whose replies were surely saved, counted from 0.
+
+        All of a process that ended by itself; of a killed one those up to the last reply of which
+        a call began, now or later: a call begins only when its reply is saved.
+        """
+        ids = [
+            event["call_id"]
+            for life in self.lives
+            for event in life.events
+            if event["type"] == "tool_start"
+        ]
+        begun = {int(call_id.split("_")[1]) - 1 for call_id in ids}  # by the server's numbers
+        saved = set[int]()
+        for number, life in enumerate(self.lives):
+            sent = self.requests_of(number)
+            last = max(begun.intersection(sent), default=-1) if life.killed else math.inf
+            saved.update(n for n in sent if n <= last)
+        return saved
 
     def story(self) -> str:
         """Tell what happened, for whoever mends it."""
@@ -225,7 +252,7 @@ class Ordeal:
         """Run a command that must succeed; return what it wrote."""
         with start(self.zygote, self.cli, argv) as (process, lines):
             out = "\n".join(lines)
-            assert process.wait(30) == 0, (argv, out)
+            assert process.wait(BACKSTOP_S) == 0, (argv, out)
         return out
 
     def checkpoints(self) -> list[Path]:
@@ -294,7 +321,7 @@ def kill_process(process: Forked, kill: Kill) -> None:
     for member in family if kill.whole else ():
         with contextlib.suppress(psutil.NoSuchProcess):
             member.kill()
-    process.wait(30)
+    process.wait(BACKSTOP_S)
     until(lambda: not any(map(lives, family)))
 
 

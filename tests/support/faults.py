@@ -1,7 +1,6 @@
 """Runs of the command against a model server that misbehaves: what was sent, run and seen."""
 
 import tempfile
-import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from tests.support.cli import Cli, Event, Result
+from tests.support.limits import BACKSTOP_S
 from tests.support.openai_script import Answer, Call, Reply
 from tests.support.openai_server import OpenAIServer, Request
 from tests.support.strict_openai import complaint
@@ -17,7 +17,6 @@ from tests.support.zygote import Zygote
 Mode = Literal["stream", "whole"]
 MODES: tuple[Mode, ...] = ("stream", "whole")
 AT_ONCE = 8
-LONGEST_S = 120.0
 
 
 @dataclass(frozen=True)
@@ -102,10 +101,10 @@ class Played:
         return self._runs[key].result()
 
 
-def play(cases: Mapping[str, Case], root: Path) -> Played:
+def play(cases: Mapping[str, Case], root: Path, zygote: Zygote) -> Played:
     """Run every case, streaming and not, several at a time."""
     keys: list[tuple[str, Mode]] = [(name, mode) for name in cases for mode in MODES]
-    with Zygote() as zygote, ThreadPoolExecutor(AT_ONCE) as pool:
+    with ThreadPoolExecutor(AT_ONCE) as pool:
         runs = {key: pool.submit(_run, cases[key[0]], key[1], root, zygote) for key in keys}
     return Played(runs)
 
@@ -128,17 +127,15 @@ def _run(case: Case, mode: Mode, root: Path, zygote: Zygote) -> Ran:
 def _command(cli: Cli, zygote: Zygote, *args: str) -> Result:
     fixed = ("run", "Append the words.", "--json", "--workspace", "files", "--log", "run.log")
     paths = cli.root / "stdout", cli.root / "stderr"
-    started = time.monotonic()
     with paths[0].open("wb") as out, paths[1].open("wb") as err:
         running = zygote.start(
             [*fixed, *args], cwd=cli.cwd, env=cli.env, out=out.fileno(), err=err.fileno()
         )
     try:
-        code = running.wait(LONGEST_S)
+        code = running.wait(BACKSTOP_S)
     finally:
         running.kill()
-    seconds = time.monotonic() - started
-    result = Result(code, paths[0].read_text("utf-8"), paths[1].read_text("utf-8"), seconds)
+    result = Result(code, paths[0].read_text("utf-8"), paths[1].read_text("utf-8"))
     cli.note(result.stdout, result.stderr)
     return result
 

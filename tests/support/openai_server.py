@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.limits import BACKSTOP_S
 from tests.support.openai_script import (
     Answer,
     Reply,
@@ -287,7 +288,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _break_off(self, reply: Reply) -> None:
         if reply.fault == "stall":
-            self.owner.stopping.wait(60)
+            self.owner.stopping.wait(BACKSTOP_S)
         self._end(reset=reply.fault == "reset_mid")
 
     def _end(self, *, reset: bool) -> None:

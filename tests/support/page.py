@@ -12,12 +12,14 @@ import httpx
 import psutil
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
-from openmanus_graph.browser.find import find_browser
+from openmanus_graph.backends.browser.find import find_browser
 from tests.support.cli import KEY
+from tests.support.limits import BACKSTOP_S
 from tests.support.openai_server import OpenAIServer
 from tests.support.serving import Served
+from tests.support.zygote import Zygote
 
-PATIENCE_MS = 60_000
+PATIENCE_MS = BACKSTOP_S * 1000
 expect.set_options(timeout=PATIENCE_MS)
 SETTINGS = """
 allow_hosts = ["127.0.0.1"]
@@ -80,12 +82,12 @@ class Desk:
 @contextlib.contextmanager
 def desk(root: Path) -> Generator[Desk]:
     """Serve and browse for the length of a block."""
-    with served_page(root) as (served, model), chromium() as browser:
+    with Zygote() as zygote, served_page(root, zygote) as (served, model), chromium() as browser:
         yield Desk(served, model, browser)
 
 
 @contextlib.contextmanager
-def served_page(root: Path) -> Generator[tuple[Served, OpenAIServer]]:
+def served_page(root: Path, zygote: Zygote) -> Generator[tuple[Served, OpenAIServer]]:
     """Serve for the length of a block; the server keeps its port when started again."""
     (root / "clerk.py").write_text(CLERK, "utf-8")
     settings = root / "config" / "openmanus" / "config.toml"
@@ -101,7 +103,7 @@ def served_page(root: Path) -> Generator[tuple[Served, OpenAIServer]]:
             "OPENMANUS_MODEL": "openai:test-model",
             "XDG_CONFIG_HOME": str(root / "config"),
         }
-        served = Served(root, env, ("--port", port, "--import", "clerk"))
+        served = Served(root, env, ("--port", port, "--import", "clerk"), zygote)
         with served:
             yield served, model
     assert KEY not in served.log

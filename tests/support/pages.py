@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from urllib.parse import parse_qs, urlsplit
 
+from tests.support.limits import BACKSTOP_S
 from tests.support.local_http import LocalServer, SilentHandler
 
 Headers = dict[str, str]
@@ -214,7 +215,7 @@ class _Handler(SilentHandler):
 
     def _meet_page(self, query: Headers) -> None:
         if self.server_of.meeting is not None:
-            self.server_of.meeting.wait(45)
+            self.server_of.meeting.wait(BACKSTOP_S)
         self._send(200, b"all three are here", {"Content-Type": "text/plain"})
 
     def _begin(self, headers: Headers) -> None:

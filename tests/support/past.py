@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from openmanus_graph.persistence.database import Database, open_database
-from openmanus_graph.persistence.journal import JournalTable
-from openmanus_graph.persistence.threads import Threads
+from openmanus_graph.backends.persistence.database import Database, open_database
+from openmanus_graph.backends.persistence.journal import JournalTable
+from openmanus_graph.backends.persistence.threads import Threads
 
 MANY_THREADS = 1000
 MANY_EVENTS = 10_000

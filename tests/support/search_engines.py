@@ -18,7 +18,7 @@ from tests.support.search_protocols import KEY, Asked, Found
 
 __all__ = ["API_ENGINES", "KEY", "Behaviour", "Found", "SearchServer", "found"]
 
-API_ENGINES = ("searxng", "tavily", "brave", "google", "bing", "baidu")
+API_ENGINES = ("searxng", "tavily", "brave", "google", "baidu")
 
 Fault = Literal["", "html", "truncated", "list", "silent", "drip", "wordless", "deep"]
 

@@ -51,7 +51,6 @@ _ENGINES = {
     ("POST", "/search"): "tavily",
     ("GET", "/res/v1/web/search"): "brave",
     ("GET", "/customsearch/v1"): "google",
-    ("GET", "/v7.0/search"): "bing",
     ("POST", "/v2/ai_search/web_search"): "baidu",
     ("POST", "/html/"): "duckduckgo",
     ("GET", "/mojeek"): "mojeek",
@@ -134,21 +133,6 @@ def _google_refuses(request: Asked) -> Refusal | None:
     return (400, {"error": error}) if any(wrong) else None
 
 
-def _bing_refuses(request: Asked) -> Refusal | None:
-    params = request.params
-    if request.headers.get("ocp-apim-subscription-key") != KEY:
-        words = "Access denied due to invalid subscription key or wrong API endpoint."
-        return 401, {"error": {"code": "401", "message": words}}
-    wrong = [
-        not params.get("q"),
-        not 1 <= int(params.get("count", 10)) <= 50,
-        not re.fullmatch(r"[a-z]{2}-[A-Z]{2}", params.get("mkt", "en-US")),
-        "mkt" in params and "cc" in params,
-    ]
-    error = {"code": "InvalidRequest", "message": f"Parameter has invalid value: {params}"}
-    return (400, {"_type": "ErrorResponse", "errors": [error]}) if any(wrong) else None
-
-
 def _baidu_refuses(request: Asked) -> Refusal | None:
     if request.headers.get("authorization") != f"Bearer {KEY}":
         return 401, {"code": "invalid_api_key", "message": "Invalid API key", "request_id": "1"}
@@ -175,7 +159,6 @@ _REFUSALS: dict[str, Callable[[Asked], Refusal | None]] = {
     "tavily": _tavily_refuses,
     "brave": _brave_refuses,
     "google": _google_refuses,
-    "bing": _bing_refuses,
     "baidu": _baidu_refuses,
     "searxng": _searxng_refuses,
     "duckduckgo": lambda request: None if request.form.get("q") else (400, {}),
@@ -201,7 +184,6 @@ _FIELDS = {
     "tavily": ("title", "url", "content"),
     "brave": ("title", "url", "description"),
     "google": ("title", "link", "snippet"),
-    "bing": ("name", "url", "snippet"),
     "baidu": ("title", "url", "content"),
     "searxng": ("title", "url", "content"),
 }
@@ -209,7 +191,6 @@ _EXTRA: dict[str, dict[str, Any]] = {
     "tavily": {"score": 0.9, "raw_content": None},
     "brave": {"type": "search_result", "language": "en", "family_friendly": True},
     "google": {"kind": "customsearch#result", "displayLink": "site.example"},
-    "bing": {"id": "https://api.bing.microsoft.com/api/v7/#WebPages.0", "language": "en"},
     "baidu": {"type": "web", "date": "2026-01-01 00:00:00", "web_anchor": "site", "icon": ""},
     "searxng": {"engine": "mojeek", "engines": ["mojeek"], "category": "general", "score": 1.0},
 }
@@ -241,9 +222,6 @@ def _wrapped(request: Asked, entries: list[Any]) -> dict[str, Any]:
     if request.engine == "google":
         total = {"searchInformation": {"totalResults": str(len(entries))}}
         return {"kind": "customsearch#search", **total, **({"items": entries} if some else {})}
-    if request.engine == "bing":
-        pages = {"webPages": {"totalEstimatedMatches": 99, "value": entries}} if some else {}
-        return {"_type": "SearchResponse", "queryContext": {}, **pages}
     if request.engine == "baidu":
         return {"request_id": "1", "references": entries}
     return {"query": request.params["q"], "number_of_results": 0, "results": entries,

@@ -6,10 +6,10 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from openmanus_graph.search.choose import choose
-from openmanus_graph.search.engine import Engine
-from openmanus_graph.sessions import Session
-from openmanus_graph.settings import SearchSettings
+from openmanus_graph.backends.search.choose import choose
+from openmanus_graph.backends.search.search_engine import SearchEngine
+from openmanus_graph.runtime.session import Session
+from openmanus_graph.state.settings import SearchSettings
 from openmanus_graph.testing import tool_session
 from tests.support.search_engines import API_ENGINES, KEY, SearchServer
 from tests.support.search_protocols import CX
@@ -29,7 +29,7 @@ def local_settings(server: SearchServer, *engines: str, **changes: Any) -> Searc
     return SearchSettings(**{**values, **changes})
 
 
-def local_engine(server: SearchServer, name: str, **changes: Any) -> Engine:
+def local_engine(server: SearchServer, name: str, **changes: Any) -> SearchEngine:
     """Make one engine as a run has it."""
     return choose(local_settings(server, name, **changes)).engines[0]
 

@@ -3,24 +3,21 @@
 import contextlib
 import queue
 import signal
-import subprocess
 import threading
 from collections.abc import Generator
 from dataclasses import dataclass
 
 import psutil
 
-from tests.support.cli import OPENMANUS, Cli
-
-STARTS_S = 60.0
-ENDS_S = 30.0
+from tests.support.cli import Cli, Process, no_input, pipe
+from tests.support.limits import BACKSTOP_S
 
 
 @dataclass
 class Served:
     """A server that listens."""
 
-    process: "subprocess.Popen[str]"
+    process: Process
     url: str
     token: str | None
     errors: list[str]
@@ -33,7 +30,7 @@ class Served:
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Send a signal and return the exit code."""
         self.process.send_signal(number)
-        return self.process.wait(ENDS_S)
+        return self.process.wait(BACKSTOP_S)
 
     def family(self) -> list[psutil.Process]:
         """What the server has started."""
@@ -43,43 +40,33 @@ class Served:
 @contextlib.contextmanager
 def served(cli: Cli, *args: str, token: str | None = None) -> Generator[Served]:
     """Start a server on a free port and wait until it listens; kill it in the end."""
-    process = subprocess.Popen(
-        [OPENMANUS, *args, "--port", "0"],
-        cwd=cli.cwd,
-        env=cli.env,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    (out, its_out), (err, its_err) = pipe(), pipe()
+    with its_out, its_err, no_input() as nothing:
+        process = cli.launch([*args, "--port", "0"], nothing, its_out, its_err)
     lines: queue.Queue[str] = queue.Queue()
     errors: list[str] = []
 
     def read() -> None:
-        assert process.stderr is not None
-        for line in process.stderr:
-            errors.append(line)
-            lines.put(line)
+        with err:
+            for line in err:
+                errors.append(line)
+                lines.put(line)
 
     reader = threading.Thread(target=read, daemon=True)
     reader.start()
     try:
-        url = lines.get(timeout=STARTS_S).partition(": ")[2].strip()
+        url = lines.get(timeout=BACKSTOP_S).partition(": ")[2].strip()
         assert url.startswith("http"), errors
         shown = None
         if token is None and "--no-token" not in args:
-            shown = lines.get(timeout=ENDS_S).partition(": ")[2].strip()
+            shown = lines.get(timeout=BACKSTOP_S).partition(": ")[2].strip()
         yield Served(process, url, token or shown, errors)
     finally:
         process.kill()
-        process.wait()
+        process.wait(BACKSTOP_S)
         reader.join()
-        assert process.stdout is not None
-        out = process.stdout.read()
-        process.stdout.close()
-        assert process.stderr is not None
-        process.stderr.close()
-        cli.note(out, "".join(errors))
+        with out:
+            cli.note(out.read(), "".join(errors))
 
 
 MONEY = """

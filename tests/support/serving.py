@@ -12,15 +12,18 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import IO, Any
 
 import httpx
 from langgraph_sdk import get_client
 
+from tests.support.cli import Process, no_input, pipe
+from tests.support.limits import BACKSTOP_S, POLL_S
+from tests.support.zygote import Zygote
+
 BIN = Path(sys.executable).parent
 ROOT = Path(__file__).parent.parent.parent
 READY = "OpenManus: "
-PATIENCE_S = 90.0
 
 Event = dict[str, Any]
 
@@ -33,14 +36,16 @@ class Served:
         folder: Its working folder and, below it, home and log.
         env: Added to the environment.
         options: Further options of `openmanus serve`.
+        zygote: Forks it, which saves half of its start.
     """
 
     folder: Path
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     options: tuple[str, ...] = ()
+    zygote: Zygote | None = None
     url: str = ""
     token: str = ""
-    process: "subprocess.Popen[str] | None" = None
+    process: Process | None = None
     reader: threading.Thread | None = None
 
     @property
@@ -70,24 +75,31 @@ class Served:
     def start(self) -> None:
         """Start it and wait until it answers."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.process = subprocess.Popen(
-            [BIN / "openmanus", "serve", "--no-open", "--port", "0", *self.options],
-            cwd=self.folder,
-            env={**_without_home(), **self.env},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
+        argv = ("serve", "--no-open", "--port", "0", *self.options)
+        env = {**_without_home(), **self.env}
+        lines, written = pipe()
+        with written, no_input() as nothing:
+            if self.zygote is None:
+                self.process = subprocess.Popen(
+                    [BIN / "openmanus", *argv],
+                    cwd=self.folder,
+                    env=env,
+                    stdin=nothing,
+                    stdout=written,
+                    stderr=written,
+                    start_new_session=True,
+                )
+            else:
+                out = written.fileno()
+                self.process = self.zygote.start(argv, cwd=self.folder, env=env, out=out, err=out)
         ready = threading.Event()
-        self.reader = threading.Thread(target=self._read, args=(self.process, ready), daemon=True)
+        self.reader = threading.Thread(target=self._read, args=(lines, ready), daemon=True)
         self.reader.start()
-        assert ready.wait(PATIENCE_S), self.log
+        assert ready.wait(BACKSTOP_S), self.log
         assert self.url, self.log
 
-    def _read(self, process: "subprocess.Popen[str]", ready: threading.Event) -> None:
-        assert process.stdout is not None
-        with process.stdout as lines, (self.folder / "server.log").open("a") as log:
+    def _read(self, lines: IO[str], ready: threading.Event) -> None:
+        with lines, (self.folder / "server.log").open("a") as log:
             for line in lines:
                 log.write(line)
                 log.flush()
@@ -103,14 +115,14 @@ class Served:
         assert self.reader is not None
         if self.process.poll() is None:
             self.process.send_signal(number)
-        code = self.process.wait(PATIENCE_S)
-        self.reader.join(PATIENCE_S)
+        code = self.process.wait(BACKSTOP_S)
+        self.reader.join(BACKSTOP_S)
         return code
 
     def http(self, **headers: str) -> httpx.AsyncClient:
         """Return a client with the token."""
         return httpx.AsyncClient(
-            base_url=self.url, headers={**self.headers, **headers}, timeout=PATIENCE_S
+            base_url=self.url, headers={**self.headers, **headers}, timeout=BACKSTOP_S
         )
 
     def sdk(self) -> Any:
@@ -179,11 +191,11 @@ class Page:
                     yield json.loads(value)
 
 
-async def eventually(condition: Callable[[], Any], within_s: float = 60.0) -> None:
+async def eventually(condition: Callable[[], Any], within_s: float = BACKSTOP_S) -> None:
     """Wait until a condition holds that nobody announces: what processes do, say."""
     async with asyncio.timeout(within_s):
         while not condition():  # noqa: ASYNC110  # see above
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(POLL_S)
 
 
 @asynccontextmanager

@@ -6,12 +6,11 @@ from typing import Any
 
 from playwright.async_api import Page
 
-from openmanus_graph.browser.page import PageView, Snapshot, change_text, full_text
-from openmanus_graph.browser.page.text import element_text
+from openmanus_graph.backends.browser.page import PageView, Snapshot, change_text, full_text
+from openmanus_graph.backends.browser.page.text import element_text
+from tests.support.limits import BACKSTOP_S
 
 BUDGET = 20_000
-PATIENCE_S = 90
-"""For machines that are busy with other things."""
 
 
 class Tab:
@@ -26,8 +25,8 @@ class Tab:
     async def open(self, address: str) -> str:
         """Load a page of the site, or any other, and return all it shows."""
         url = address if "://" in address else f"{self.site}/{address}"
-        await self.page.goto(url, wait_until="commit", timeout=PATIENCE_S * 1000)
-        await self.view.settle(PATIENCE_S)
+        await self.page.goto(url, wait_until="commit", timeout=BACKSTOP_S * 1000)
+        await self.view.settle(BACKSTOP_S)
         return await self.see()
 
     async def see(self, budget_tokens: int = BUDGET) -> str:
@@ -43,7 +42,7 @@ class Tab:
         given = [self.index(arg) if _is_name(arg) else arg for arg in args]
         plain = [arg.text if isinstance(arg, Text) else arg for arg in given]
         said = await action(self.view, *plain, **more)
-        note = await self.view.settle(PATIENCE_S)
+        note = await self.view.settle(BACKSTOP_S)
         before, self.shot = self.shot, await self.view.look()
         return "\n".join([said, note, change_text(before, self.shot, BUDGET)])
 

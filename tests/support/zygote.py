@@ -1,10 +1,14 @@
-"""The command `openmanus` as real processes, without the second that each one's imports take.
+"""The command `openmanus` as real processes, without the seconds that each one's imports take.
 
-One process imports everything and forks the rest, so that a crash matrix can start hundreds of
-commands. Each is led by a session of its own and can be killed like any other.
+One process imports everything and forks the rest, so that the tests can start hundreds of
+commands. Each leads a session of its own and can be killed like any other. What an interpreter
+does before `main` (reading the locale and `PYTHON...`, loading `sitecustomize`) it did once, for
+all of them: tests of that start `openmanus` itself.
 """
 
+import atexit
 import contextlib
+import fcntl
 import gc
 import json
 import os
@@ -13,43 +17,61 @@ import signal
 import socket
 import subprocess
 import sys
+import termios
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
+from tests.support.limits import BACKSTOP_S
+
 PRELOADED = (
+    "anyio._backends._asyncio",
+    "httpcore2",
+    "langchain_core.tracers.context",
+    "genai_prices.data_snapshot",
     "langchain_openai",
     "langgraph.checkpoint.sqlite.aio",
-    "openmanus_graph.cli.chat",
-    "openmanus_graph.cli.main",
-    "openmanus_graph.cli.mcp",
-    "openmanus_graph.cli.resume",
-    "openmanus_graph.cli.run",
-    "openmanus_graph.cli.runner",
-    "openmanus_graph.cli.threads",
-    "openmanus_graph.cli.trust",
-    "openmanus_graph.cli.views",
-    "openmanus_graph.cli.demo",
-    "openmanus_graph.cli.doctor",
+    "openai.resources.chat",
+    "zmq",
+    "openmanus_graph.interfaces.cli.chat",
+    "openmanus_graph.interfaces.cli.fork",
+    "openmanus_graph.interfaces.cli.lines",
+    "openmanus_graph.interfaces.cli.main",
+    "openmanus_graph.interfaces.cli.mcp",
+    "openmanus_graph.interfaces.cli.person",
+    "openmanus_graph.interfaces.service.resume",
+    "openmanus_graph.interfaces.cli.run",
+    "openmanus_graph.interfaces.service.runner",
+    "openmanus_graph.interfaces.cli.tell",
+    "openmanus_graph.interfaces.cli.threads",
+    "openmanus_graph.interfaces.cli.trust",
+    "openmanus_graph.interfaces.cli.views",
+    "openmanus_graph.interfaces.cli.demo",
+    "openmanus_graph.interfaces.cli.doctor",
     "openmanus_graph.graphs.browser",
     "openmanus_graph.graphs.data_analysis",
     "openmanus_graph.graphs.manus",
     "openmanus_graph.graphs.mcp",
     "openmanus_graph.graphs.swe",
-    "openmanus_graph.mcp.offer",
-    "openmanus_graph.mcp_server.server",
+    "openmanus_graph.backends.mcp.server_tools",
+    "openmanus_graph.interfaces.mcp_server.server",
+    "openmanus_graph.backends.models.openai_compatible",
     "openmanus_graph.nodes.approve_plan",
     "openmanus_graph.nodes.create_plan",
     "openmanus_graph.nodes.finalize",
     "openmanus_graph.nodes.review_step",
     "openmanus_graph.nodes.run_step",
     "openmanus_graph.nodes.schedule",
-    "openmanus_graph.sandbox.kernel",
-    "openmanus_graph.sandbox.shell",
+    "openmanus_graph.backends.sandbox.kernel",
+    "openmanus_graph.backends.sandbox.shell",
+    "openmanus_graph.backends.search.choose",
     "openmanus_graph.tools.bash",
     "openmanus_graph.tools.python_execute",
+    "typer._adapters",
 )
+LOCALE = "C.UTF-8"
+MAX_REQUEST_BYTES = 1 << 17
 
 
 class Forked:
@@ -60,7 +82,7 @@ class Forked:
         self.pid = int(self._status.readline())
         self.returncode: int | None = None
 
-    def wait(self, timeout_s: float) -> int:
+    def wait(self, timeout_s: float = BACKSTOP_S) -> int:
         """Return the exit code; that of a killed process is the signal's number, negative."""
         if self.returncode is None:
             ready, _, _ = select.select([self._status], [], [], timeout_s)
@@ -69,11 +91,21 @@ class Forked:
             self._status.close()
         return self.returncode
 
+    def poll(self) -> int | None:
+        """Return the exit code, or None while it runs."""
+        if self.returncode is None and select.select([self._status], [], [], 0)[0]:
+            self.wait()
+        return self.returncode
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send it a signal, unless it has ended."""
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
     def kill(self) -> None:
         """Kill it alone, unless it has ended."""
-        if self.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
+        self.send_signal(signal.SIGKILL)
 
 
 class Zygote:
@@ -88,16 +120,35 @@ class Zygote:
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 cwd=Path(__file__).parents[2],
+                env={**os.environ, "LC_ALL": LOCALE},
             )
 
     def start(
-        self, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], out: int, err: int
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: Path,
+        env: Mapping[str, str],
+        out: int,
+        err: int,
+        stdin: int | None = None,
     ) -> Forked:
-        """Start `openmanus` with these arguments; it writes to these file descriptors."""
-        status, theirs = os.pipe()
+        """Start `openmanus` with these arguments.
+
+        Args:
+            argv: The arguments.
+            cwd: Its working folder.
+            env: Its whole environment.
+            out: The file descriptor that it writes to.
+            err: The one for errors.
+            stdin: The one that it reads; nothing by default. A terminal becomes its own.
+        """
         request = json.dumps([list(argv), str(cwd), dict(env)]).encode()
-        with self._lock:
-            socket.send_fds(self._control, [request], [out, err, theirs])
+        assert len(request) <= MAX_REQUEST_BYTES, "give it in a file"
+        status, theirs = os.pipe()
+        with open(os.devnull, "rb") as nothing, self._lock:  # noqa: PTH123  # no file of a folder
+            given = nothing.fileno() if stdin is None else stdin
+            socket.send_fds(self._control, [request], [given, out, err, theirs])
         os.close(theirs)
         return Forked(status)
 
@@ -117,10 +168,11 @@ class Zygote:
 def _serve(control: socket.socket) -> None:
     for name in PRELOADED:
         __import__(name)
-    gc.freeze()  # a collection would copy all of it into each process
+    gc.collect()
+    gc.freeze()  # a collection here or in a keeper would touch all of it
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the keepers
     while True:
-        request, fds, _, _ = socket.recv_fds(control, 1 << 16, 3)
+        request, fds, _, _ = socket.recv_fds(control, MAX_REQUEST_BYTES, 4)
         if not request:
             return
         if os.fork() == 0:
@@ -131,34 +183,40 @@ def _serve(control: socket.socket) -> None:
             os.close(fd)
 
 
-def _keep(request: bytes, out: int, err: int, status: int) -> None:
-    """Start the command, tell its number and, when it has ended, its exit code."""
+def _keep(request: bytes, stdin: int, out: int, err: int, status: int) -> None:
+    """Start the command; write its number and, when it has ended, its exit code."""
     pid = os.fork()
     if pid == 0:
         os.close(status)
-        _become(request, out, err)
-    os.close(out)
-    os.close(err)
+        _become(request, stdin, out, err)
+    for fd in (stdin, out, err):
+        os.close(fd)
     os.write(status, b"%d\n" % pid)
     _, ended = os.waitpid(pid, 0)
     os.write(status, b"%d\n" % os.waitstatus_to_exitcode(ended))
     os._exit(0)
 
 
-def _become(request: bytes, out: int, err: int) -> None:
+def _become(request: bytes, *streams: int) -> None:
     argv, cwd, env = json.loads(request)
     os.setsid()
+    atexit.register(gc.freeze)  # the collection at the end would copy all of it
+    if os.isatty(streams[0]):
+        fcntl.ioctl(streams[0], termios.TIOCSCTTY, 0)
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
-    for fd, standard in ((out, 1), (err, 2)):
+    for standard, fd in enumerate(streams):
         os.dup2(fd, standard)
         os.close(fd)
     # Not those of before: they remember whether their file could seek.
-    sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
+    sys.stdin = os.fdopen(0, errors=sys.stdin.errors, closefd=False)
+    sys.stdout = os.fdopen(1, "w", errors=sys.stdout.errors, closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, errors=sys.stderr.errors, closefd=False)
     sys.path[:0] = filter(None, env.get("PYTHONPATH", "").split(os.pathsep))
     sys.argv = ["openmanus", *argv]
-    from openmanus_graph.cli.main import main
+    sys.modules["__main__"].__package__ = None  # else the help calls it `python -m ...`
+    from openmanus_graph.interfaces.cli.main import main
 
     main()  # ends by SystemExit
 

@@ -1,14 +1,14 @@
-"""One Chromium for all tests of pages, a tab of its own for each."""
+"""One Chromium and one tab for all tests of pages; each loads the page that it needs."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, BrowserContext, async_playwright
+from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
-from openmanus_graph.browser.find import find_browser
-from openmanus_graph.browser.page import prepare_context
+from openmanus_graph.backends.browser.find import find_browser
+from openmanus_graph.backends.browser.page import prepare_context
 from tests.support.shop import Shop, shop
 from tests.support.static_site import serving
 from tests.support.tabs import Tab
@@ -47,9 +47,22 @@ async def context(chromium: Browser) -> AsyncIterator[BrowserContext]:
     await opened.close()
 
 
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def pages(context: BrowserContext) -> AsyncIterator[list[Page]]:
+    """Keep the page of the test before: a new one costs as much as the test itself."""
+    kept: list[Page] = []
+    yield kept
+    for page in kept:
+        await page.close()
+
+
 @pytest_asyncio.fixture(loop_scope="session")
-async def tab(context: BrowserContext, site: str) -> AsyncIterator[Tab]:
-    """Open a tab."""
-    opened = Tab(await context.new_page(), site)
+async def tab(context: BrowserContext, pages: list[Page], site: str) -> AsyncIterator[Tab]:
+    """Look at a tab as if it were new; one that was closed or shows a dialog is not used again."""
+    opened = Tab(pages.pop() if pages else await context.new_page(), site)
     yield opened
-    await opened.page.close()
+    if opened.view.dialog_open:
+        await opened.page.close()
+    opened.view.close()
+    if not opened.page.is_closed():
+        pages.append(opened.page)

@@ -12,12 +12,13 @@ import pytest
 from playwright._impl._driver import compute_driver_executable
 from playwright.async_api import async_playwright
 
-from openmanus_graph.browser import browsers as shared
-from openmanus_graph.browser.engine import engine
-from openmanus_graph.browser.find import find_browser
-from openmanus_graph.settings import BrowserSettings
+from openmanus_graph.backends.browser import browsers as shared
+from openmanus_graph.backends.browser.browsers import browser_loop
+from openmanus_graph.backends.browser.find import find_browser
+from openmanus_graph.state.settings import BrowserSettings
 from tests.support.awkward_site import awkward_site
 from tests.support.browsing import Browsing, wait_until
+from tests.support.limits import BACKSTOP_S
 from tests.support.pages import PageServer
 
 ELSEWHERE = "127.0.0.2"
@@ -27,7 +28,7 @@ ELSEWHERE = "127.0.0.2"
 @pytest.fixture(autouse=True)
 def _own_browser() -> Iterator[None]:
     yield
-    engine.call(shared.browsers().close, 30)
+    browser_loop.call(shared.browsers().close, BACKSTOP_S)
 
 
 @pytest.fixture

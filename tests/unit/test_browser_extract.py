@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from openmanus_graph import build_manus_graph
-from openmanus_graph.browser.answering import MAX_PARTS, PART_CHARS, checked, choose_parts
+from openmanus_graph.backends.browser.answering import MAX_PARTS, PART_CHARS, checked, choose_parts
 from openmanus_graph.errors import ToolError
-from openmanus_graph.settings import BrowserSettings
+from openmanus_graph.state.settings import BrowserSettings
 from openmanus_graph.tools.browser_use import browser_use
 from tests.support.awkward_site import awkward_site
 from tests.support.browsing import Browsing

@@ -3,7 +3,7 @@
 import pytest
 from playwright.async_api import Dialog
 
-from openmanus_graph.browser.page import (
+from openmanus_graph.backends.browser.page import (
     click,
     click_at,
     drag_and_drop,
@@ -174,7 +174,7 @@ async def test_keys_are_pressed_by_name_and_text_is_typed(tab: Tab) -> None:
         await send_keys(tab.view, "Control+Nonsense")
 
 
-async def test_a_dialog_of_the_page_blocks_and_is_told(tab: Tab) -> None:
+async def test_a_dialog_of_the_page_blocks_and_is_reported(tab: Tab) -> None:
     held: list[Dialog] = []
     tab.page.on("dialog", lambda dialog: held.append(dialog))
     await tab.open("dialogs.html")
@@ -186,3 +186,4 @@ async def test_a_dialog_of_the_page_blocks_and_is_told(tab: Tab) -> None:
     await held[0].accept()
     await tab.view.settle()
     assert "after alert" in await tab.see()
+    await tab.page.close()  # it would hold the dialogs of the next test

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from openmanus_graph.browser.page import Element, Line, Snapshot, change_text, full_text
-from openmanus_graph.browser.page.text import tokens
+from openmanus_graph.backends.browser.page import Element, Line, Snapshot, change_text, full_text
+from openmanus_graph.backends.browser.page.text import tokens
 
 VIEW = (1000, 700)
 
@@ -54,24 +54,24 @@ def test_a_new_address_in_the_same_document_is_said() -> None:
     assert change_text(page(*FILLER), after, 500) == ('Address: http://a.test/#two\nTitle: "B"')
 
 
-def test_a_difference_longer_than_the_page_is_not_told() -> None:
+def test_a_difference_longer_than_the_page_is_not_reported() -> None:
     before, after = page(*FILLER), page(("Short",))
     assert change_text(before, after, 1000) == full_text(after, 1000)
 
 
-def test_many_gone_elements_are_told_as_ranges() -> None:
+def test_many_gone_elements_are_reported_as_ranges() -> None:
     gone = [(element(index, name=f"B{index}"),) for index in (*range(2, 12), 20)]
     before = page(*gone, *FILLER)
     assert "Gone: 11 elements: [2]-[11], [20]" in change_text(before, page(*FILLER), 1000)
 
 
-def test_a_new_order_is_told_by_indices() -> None:
+def test_a_new_order_is_reported_by_indices() -> None:
     one, two, three = ((f"row {n}", element(n, name="Go")) for n in (1, 2, 3))
     before, after = page(one, two, three, *FILLER), page(one, three, two, *FILLER)
     assert change_text(before, after, 1000) == ("New order, by the first element of each line: 3 2")
 
 
-def test_a_new_order_of_lines_without_elements_is_told() -> None:
+def test_a_new_order_of_lines_without_elements_is_reported() -> None:
     rows = [(f"Lamp {n} | {n}0 €",) for n in (1, 2, 3, 4)]
     before = page((element(1, name="Price"),), *rows, *FILLER)
     after = page((element(1, name="Price"),), *rows[:1], *reversed(rows[1:]), *FILLER)

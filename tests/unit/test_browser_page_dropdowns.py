@@ -2,7 +2,7 @@
 
 import pytest
 
-from openmanus_graph.browser.page import (
+from openmanus_graph.backends.browser.page import (
     click,
     dropdown_options,
     input_text,
@@ -81,7 +81,7 @@ async def test_suggestions_appear_while_typing_and_can_be_clicked(tab: Tab) -> N
     assert "Chosen: apricot" in await tab.do(click, '"apricot"')
 
 
-async def test_what_opens_no_list_is_told(tab: Tab) -> None:
+async def test_what_opens_no_list_is_reported(tab: Tab) -> None:
     await tab.open("tables.html")
     with pytest.raises(ToolError, match="no list of options appeared"):
         await dropdown_options(tab.view, tab.index('"Save"'))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from openmanus_graph.browser.page import click, input_text, upload_file
+from openmanus_graph.backends.browser.page import click, input_text, upload_file
 from openmanus_graph.errors import ToolError
 from tests.support.tabs import Tab, Text
 
@@ -42,7 +42,7 @@ async def test_typing_replaces_and_an_empty_text_clears(tab: Tab) -> None:
     assert tab.shot.elements[tab.index('"E-mail"')].value == ""
 
 
-async def test_a_mask_and_a_limit_are_told(tab: Tab) -> None:
+async def test_a_mask_and_a_limit_are_reported(tab: Tab) -> None:
     await tab.open("forms.html")
     assert 'It shows "(555) 123-4567"' in await tab.do(input_text, "Phone", Text("5551234567"))
     assert 'It shows "abcde"' in await tab.do(input_text, '"Short"', Text("abcdefgh"))
@@ -60,7 +60,7 @@ async def test_a_mask_and_a_limit_are_told(tab: Tab) -> None:
         ('"Send"', "x", "cannot be typed into"),
     ],
 )
-async def test_what_a_field_refuses_is_told(tab: Tab, field: str, text: str, why: str) -> None:
+async def test_what_a_field_refuses_is_reported(tab: Tab, field: str, text: str, why: str) -> None:
     await tab.open("forms.html")
     with pytest.raises(ToolError, match=why):
         await input_text(tab.view, tab.index(field), text)

@@ -2,8 +2,13 @@
 
 import pytest
 
-from openmanus_graph.browser.page import click, full_text, input_text, select_dropdown_option
-from openmanus_graph.browser.page.text import tokens
+from openmanus_graph.backends.browser.page import (
+    click,
+    full_text,
+    input_text,
+    select_dropdown_option,
+)
+from openmanus_graph.backends.browser.page.text import tokens
 from tests.support.shop import Shop
 from tests.support.tabs import BUDGET, Tab, Text
 

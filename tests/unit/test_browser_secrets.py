@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from openmanus_graph.browser.engine import engine
-from openmanus_graph.browser.secrets import Secrets
-from openmanus_graph.browser.steering import state_for_request
-from openmanus_graph.cli.launch import to_context
-from openmanus_graph.cli.options import RunOptions
-from openmanus_graph.config.browser import browser_settings, parse_secret
+from openmanus_graph.backends.browser.browsers import browser_loop
+from openmanus_graph.backends.browser.request_state import state_for_request
+from openmanus_graph.backends.browser.secrets import Secrets
 from openmanus_graph.config.files import read_layer
+from openmanus_graph.config.resolve import all_layers, section
 from openmanus_graph.config.trust import risky_settings, without_risks
 from openmanus_graph.errors import ConfigError, ToolError
-from openmanus_graph.settings import BrowserSettings, SiteSecret
+from openmanus_graph.interfaces.service.launch import to_context
+from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.state.context import Context
+from openmanus_graph.state.settings import BrowserSettings, SiteSecret, parse_secret
 from tests.support.awkward_site import awkward_site
 from tests.support.browsing import Browsing
 
@@ -46,7 +46,7 @@ def use(tmp_path: Path, awkward: str) -> Iterator[Browsing]:
 
 async def value_of(use: Browsing, field: str) -> str:
     page = use.window.current.page
-    return await engine.run(lambda: page.input_value(f"[name={field}]"))
+    return await browser_loop.run(lambda: page.input_value(f"[name={field}]"))
 
 
 @pytest.mark.parametrize(("label", "field"), [("Word", "pass"), ("Plain", "plain")])
@@ -70,7 +70,7 @@ async def test_plain_field_is_masked_in_pictures(use: Browsing, awkward: str) ->
     await use("input_text", index=use.index("Plain"), text="<secret>word</secret>")
     page = use.window.current.page
     style = "getComputedStyle(document.querySelector('[name=plain]')).webkitTextSecurity"
-    assert await engine.run(lambda: page.evaluate(style)) == "disc"
+    assert await browser_loop.run(lambda: page.evaluate(style)) == "disc"
 
 
 async def test_echoed_secret_is_redacted_and_not_photographed(use: Browsing, awkward: str) -> None:
@@ -78,9 +78,9 @@ async def test_echoed_secret_is_redacted_and_not_photographed(use: Browsing, awk
     assert "Your word is <secret>word</secret>." in seen
     assert WORD not in await use("extract_content")
     page = use.window.current.page
-    await engine.run(lambda: page.evaluate("document.title = 'Of hunter2/secret'"))
-    await engine.run(lambda: page.evaluate("word => { location.hash = word }", WORD))
-    assert use.window.held().endswith("/echoed#<secret>word</secret>")
+    await browser_loop.run(lambda: page.evaluate("document.title = 'Of hunter2/secret'"))
+    await browser_loop.run(lambda: page.evaluate("word => { location.hash = word }", WORD))
+    assert use.window.handle_state().endswith("/echoed#<secret>word</secret>")
     assert "Saved the page as downloads/file.pdf" in await use("save_pdf")
     asked: list[str] = []
 
@@ -115,7 +115,7 @@ async def test_secret_in_a_frame_of_another_site_is_refused(use: Browsing, awkwa
     frame = (
         f"document.body.insertAdjacentHTML('beforeend', '<iframe src=\"{other}/form\"></iframe>')"
     )
-    await engine.run(lambda: page.evaluate(frame))
+    await browser_loop.run(lambda: page.evaluate(frame))
     await use.until("Greet", await use("get_state"))
     seen = await use.observe("input_text", index=use.index("Plain"), text="<secret>word</secret>")
     assert seen.failed
@@ -184,9 +184,8 @@ def test_where_secrets_come_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("OPENMANUS_SECRET_LOGIN", "from@env@a.example")
     path = tmp_path / "openmanus.toml"
     path.write_text('[browser.secrets]\nlogin = "file@a.example"\npin = "1234@b.example"\n')
-    layer = read_layer(path)
-    options = RunOptions(secret=["word=x=y@c.example:8080"])
-    settings, _ = browser_settings(to_context(options), [layer])
+    options = RunOptions(secret=["word=x=y@c.example:8080"], config=str(path))
+    settings = section(BrowserSettings, all_layers(to_context(options))[0])
     assert [(s.name, s.value.get_secret_value(), s.domain) for s in settings.secrets] == [
         ("word", "x=y", "c.example:8080"),
         ("login", "from@env", "a.example"),
@@ -225,7 +224,9 @@ def test_settings_of_the_reference(tmp_path: Path) -> None:
         """
     )
     layer = read_layer(path)
-    settings, odd = browser_settings(Context(browser={"nonsense": 1}), [layer])
+    context = Context(browser={"nonsense": 1}, config=str(path))
+    layers, odd = all_layers(context)
+    settings = section(BrowserSettings, layers)
     assert odd == ["browser.nonsense is not known here and was left out."]
     assert settings.headless is False
     assert settings.disable_security
@@ -238,11 +239,11 @@ def test_settings_of_the_reference(tmp_path: Path) -> None:
     assert set(risky_settings(layer)["browser"]) == {
         "disable_security", "extra_chromium_args", "proxy"
     }  # fmt: skip
-    tamed, _ = browser_settings(Context(), [without_risks(layer)])
+    tamed = section(BrowserSettings, [without_risks(layer)])
     assert tamed == BrowserSettings(headless=False, max_content_length=5000)
 
 
 def test_wrong_settings_are_named() -> None:
     for given in ({"headless": "perhaps"}, {"cdp_url": "http://a", "profile": "b"}):
         with pytest.raises(ConfigError, match="browser"):
-            browser_settings(Context(browser=given), [])
+            section(BrowserSettings, all_layers(Context(browser=given))[0])

@@ -11,17 +11,17 @@ from blockbuster import blockbuster_ctx
 from langchain_core.messages import ToolMessage
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
-from openmanus_graph.browser import dialogs
-from openmanus_graph.browser.actions import RUNS
-from openmanus_graph.browser.declared import ACTIONS
-from openmanus_graph.browser.steering import state_for_request
-from openmanus_graph.browser.window import MAX_TABS
-from openmanus_graph.history import recently_called
-from openmanus_graph.mcp_server.window import shows_window, with_window
-from openmanus_graph.settings import BrowserSettings
+from openmanus_graph.backends.browser import dialogs
+from openmanus_graph.backends.browser.actions import ACTION_HANDLERS
+from openmanus_graph.backends.browser.browser_session import MAX_TABS
+from openmanus_graph.backends.browser.declared import ACTIONS
+from openmanus_graph.backends.browser.request_state import state_for_request
+from openmanus_graph.conversation.history import recently_called
+from openmanus_graph.interfaces.mcp_server.browser_view import shows_window, with_window
 from openmanus_graph.state.manus import PlannedCall
+from openmanus_graph.state.settings import BrowserSettings
+from openmanus_graph.tool_calls.declaration import traits_of
 from openmanus_graph.tools.browser_use import addresses_of, browser_use, effect_of
-from openmanus_graph.tools.declaration import traits_of
 from tests.support.awkward_site import awkward_site
 from tests.support.browsing import Browsing, wait_until
 from tests.support.graphs import calls
@@ -63,11 +63,19 @@ def use(tmp_path: Path) -> Iterator[Browsing]:
         yield browsing
 
 
+@pytest.fixture(scope="module")
+def used(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browsing]:
+    """One thread for tests that stay in its only tab and change no setting."""
+    browsing = Browsing(tmp_path_factory.mktemp("used") / "work")
+    with contextlib.closing(browsing.session):
+        yield browsing
+
+
 def test_schema_has_every_action_and_is_small() -> None:
     schema = convert_to_openai_tool(browser_use)
     actions = schema["function"]["parameters"]["properties"]["action"]["enum"]
     assert {*REFERENCE, *NEW} <= set(actions)
-    assert set(actions) == set(ACTIONS) == {*RUNS, "extract_content", "web_search"}
+    assert set(actions) == set(ACTIONS) == {*ACTION_HANDLERS, "extract_content", "web_search"}
     assert len(json.dumps(schema)) / 4 < 600
     names = set(schema["function"]["parameters"]["properties"])
     assert {"url", "index", "text", "scroll_amount", "tab_id", "query", "goal", "keys"} <= names
@@ -99,15 +107,15 @@ async def test_page_is_shown_whole_then_only_what_changed(use: Browsing, awkward
      ("drag_and_drop", "index"), ("send_keys", "keys"), ("web_search", "query"),
      ("switch_tab", "tab_id")],
 )  # fmt: skip
-async def test_missing_parameter_is_named(use: Browsing, action: str, missing: str) -> None:
-    seen = await use.observe(action)
+async def test_missing_parameter_is_named(used: Browsing, action: str, missing: str) -> None:
+    seen = await used.observe(action)
     assert seen.failed
     assert seen.text == f"{action} needs {missing}. Call it again with that."
 
 
-async def test_gone_index_gives_the_current_list(use: Browsing, awkward: str) -> None:
-    await use("go_to_url", url=f"{awkward}/form")
-    seen = await use.observe("click_element", index=4711)
+async def test_gone_index_gives_the_current_list(used: Browsing, awkward: str) -> None:
+    await used("go_to_url", url=f"{awkward}/form")
+    seen = await used.observe("click_element", index=4711)
     assert seen.failed
     assert "Greet" in seen.text
 
@@ -121,20 +129,20 @@ async def test_gone_index_gives_the_current_list(use: Browsing, awkward: str) ->
      ("hello", "is no web address"), ("localhost:81", "cannot be reached"),
      ("  ", "go_to_url needs url")],
 )  # fmt: skip
-async def test_refused_and_dead_addresses_say_why(use: Browsing, address: str, words: str) -> None:
-    seen = await use.observe("go_to_url", url=address)
+async def test_refused_and_dead_addresses_say_why(used: Browsing, address: str, words: str) -> None:
+    seen = await used.observe("go_to_url", url=address)
     assert seen.failed
     assert words in seen.text
 
 
-async def test_http_errors_are_told_and_shown(use: Browsing, awkward: str) -> None:
-    seen = await use("go_to_url", url=f"{awkward}/nothing")
+async def test_http_errors_are_reported_and_shown(used: Browsing, awkward: str) -> None:
+    seen = await used("go_to_url", url=f"{awkward}/nothing")
     assert "HTTP 404" in seen
     assert "No such page" in seen
-    assert "HTTP 500" in await use("go_to_url", url=f"{awkward}/broken")
+    assert "HTTP 500" in await used("go_to_url", url=f"{awkward}/broken")
 
 
-async def test_an_answer_without_a_page_and_a_wrong_charset_are_told(
+async def test_an_answer_without_a_page_and_a_wrong_charset_are_reported(
     use: Browsing, awkward: str
 ) -> None:
     assert "shows no page yet" in await use("click_element", index=1)
@@ -145,7 +153,7 @@ async def test_an_answer_without_a_page_and_a_wrong_charset_are_told(
     assert "garbled" not in await use("go_to_url", url=f"{awkward}/plain")
 
 
-async def test_redirect_to_a_private_address_is_told_as_refused(
+async def test_redirect_to_a_private_address_is_reported_as_refused(
     use: Browsing, awkward: str
 ) -> None:
     use.configure(allow_hosts=(awkward.split("/")[2],))
@@ -153,12 +161,12 @@ async def test_redirect_to_a_private_address_is_told_as_refused(
         seen = await use.observe("go_to_url", url=f"{awkward}/{path}")
         assert seen.failed
         assert "--allow-host" in seen.text
-        assert not seen.own_words, "the server has chosen the place"
-    assert (await use.observe("go_to_url", url="http://10.0.0.1/")).own_words
+        assert not seen.trusted_text, "the server has chosen the place"
+    assert (await use.observe("go_to_url", url="http://10.0.0.1/")).trusted_text
 
 
-async def test_endless_redirect_ends(use: Browsing, awkward: str) -> None:
-    seen = await use.observe("go_to_url", url=f"{awkward}/circle")
+async def test_endless_redirect_ends(used: Browsing, awkward: str) -> None:
+    seen = await used.observe("go_to_url", url=f"{awkward}/circle")
     assert seen.failed
     assert "circle" in seen.text
 
@@ -166,7 +174,7 @@ async def test_endless_redirect_ends(use: Browsing, awkward: str) -> None:
 async def test_page_that_never_finishes_is_shown_as_far_as_it_is(
     use: Browsing, awkward: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("openmanus_graph.browser.observing.SETTLE_S", 1.0)
+    monkeypatch.setattr("openmanus_graph.backends.browser.observing.SETTLE_S", 1.0)
     seen = await use("go_to_url", url=f"{awkward}/unfinished")
     assert "First part" in seen
     assert "still loading" in seen
@@ -175,7 +183,7 @@ async def test_page_that_never_finishes_is_shown_as_far_as_it_is(
 async def test_page_that_is_too_large_is_not_loaded_to_its_end(
     use: Browsing, awkward: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("openmanus_graph.browser.observing.SETTLE_S", 1.0)
+    monkeypatch.setattr("openmanus_graph.backends.browser.observing.SETTLE_S", 1.0)
     seen = await use("go_to_url", url=f"{awkward}/vast")
     assert "First part" in seen
     assert "too large (60.0 MB): its loading was stopped" in seen
@@ -186,37 +194,37 @@ async def test_silent_server_is_given_up(
     use: Browsing, awkward: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as hurried:
-        hurried.setattr("openmanus_graph.browser.navigation.ANSWER_S", 0.5)
+        hurried.setattr("openmanus_graph.backends.browser.navigation.RESPONSE_S", 0.5)
         seen = await use.observe("go_to_url", url=f"{awkward}/silent")
     assert seen.failed
     assert "did not answer within" in seen.text
     assert "Plain page" in await use("go_to_url", url=f"{awkward}/plain")
 
 
-async def test_alert_is_told_and_accepted(use: Browsing, awkward: str) -> None:
-    await use("go_to_url", url=f"{awkward}/dialogs")
-    seen = await use.click("Alert")
+async def test_alert_is_reported_and_accepted(used: Browsing, awkward: str) -> None:
+    await used("go_to_url", url=f"{awkward}/dialogs")
+    seen = await used.click("Alert")
     assert 'alert: "Mind the gap"' in seen
     assert "handle_dialog" not in seen
 
 
-async def test_confirm_waits_for_its_answer(use: Browsing, awkward: str) -> None:
-    await use("go_to_url", url=f"{awkward}/dialogs")
-    seen = await use.click("Confirm")
+async def test_confirm_waits_for_its_answer(used: Browsing, awkward: str) -> None:
+    await used("go_to_url", url=f"{awkward}/dialogs")
+    seen = await used.click("Confirm")
     assert '"Delete all?"' in seen
-    blocked = await use.observe("click_element", index=1)
+    blocked = await used.observe("click_element", index=1)
     assert blocked.failed
     assert "Nothing was done. A confirm dialog is open" in blocked.text
-    assert "confirmed false" in await use("handle_dialog", accept=False)
-    await use.click("Confirm")
-    assert "confirmed true" in await use("handle_dialog")
+    assert "confirmed false" in await used("handle_dialog", accept=False)
+    await used.click("Confirm")
+    assert "confirmed true" in await used("handle_dialog")
 
 
-async def test_prompt_gets_a_text(use: Browsing, awkward: str) -> None:
-    await use("go_to_url", url=f"{awkward}/dialogs")
-    assert "suggested: 'Bob'" in await use.click("Prompt")
-    assert "name Ada" in await use("handle_dialog", text="Ada")
-    assert (await use.observe("handle_dialog")).failed
+async def test_prompt_gets_a_text(used: Browsing, awkward: str) -> None:
+    await used("go_to_url", url=f"{awkward}/dialogs")
+    assert "suggested: 'Bob'" in await used.click("Prompt")
+    assert "name Ada" in await used("handle_dialog", text="Ada")
+    assert (await used.observe("handle_dialog")).failed
 
 
 async def test_leaving_a_page_with_unsaved_text_is_asked(use: Browsing, awkward: str) -> None:
@@ -232,7 +240,7 @@ async def test_leaving_a_page_with_unsaved_text_is_asked(use: Browsing, awkward:
 async def test_unanswered_dialog_does_not_hang_for_ever(
     use: Browsing, awkward: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dialogs, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(dialogs, "UNANSWERED_S", 0.2)
     await use("go_to_url", url=f"{awkward}/dialogs")
     await use.click("Confirm")
     seen = await use("get_state")
@@ -315,7 +323,7 @@ async def test_downloads_folder_that_is_a_link_outside_is_refused(
 async def test_waiting_ends_with_the_download_it_is_for(
     use: Browsing, awkward: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("openmanus_graph.browser.downloads.WAIT_S", 0.0)
+    monkeypatch.setattr("openmanus_graph.backends.browser.downloads.WAIT_S", 0.0)
     await use("go_to_url", url=f"{awkward}/files")
     assert "Still downloading slow.bin" in await use.click("Slow")
     seen = await use("wait", seconds=60)
@@ -331,7 +339,7 @@ async def test_endless_download_is_stopped(use: Browsing, awkward: str) -> None:
     assert not (use.session.workspace.root / "downloads").exists()
 
 
-async def test_file_chooser_is_told_and_filled(use: Browsing, awkward: str) -> None:
+async def test_file_chooser_is_reported_and_filled(use: Browsing, awkward: str) -> None:
     (use.session.workspace.root / "a.txt").write_text("contents")
     await use("go_to_url", url=f"{awkward}/files")
     assert "asks for a file" in await use.click("Choose")
@@ -353,14 +361,14 @@ async def test_upload_reaches_only_the_workspace(
         assert (await use.observe("upload_file", text=name)).failed
 
 
-async def test_permissions_are_denied(use: Browsing, awkward: str) -> None:
-    await use("go_to_url", url=f"{awkward}/permissions")
-    assert "notifications denied" in await use.click("Ask")
+async def test_permissions_are_denied(used: Browsing, awkward: str) -> None:
+    await used("go_to_url", url=f"{awkward}/permissions")
+    assert "notifications denied" in await used.click("Ask")
 
 
 async def test_page_cannot_reach_private_addresses(use: Browsing, awkward: str) -> None:
     assert "inward" in await use("go_to_url", url=f"{awkward}/inward")
-    proxy = use.window.connection.door
+    proxy = use.window.connection.egress
     refused: list[str] = []
 
     def seen() -> bool:
@@ -370,15 +378,15 @@ async def test_page_cannot_reach_private_addresses(use: Browsing, awkward: str) 
     await asyncio.to_thread(wait_until, seen)
 
 
-async def test_save_pdf(use: Browsing, awkward: str) -> None:
-    await use("go_to_url", url=f"{awkward}/plain")
-    assert "Saved the page as downloads/Plain.pdf" in await use("save_pdf")
-    content = (use.session.workspace.root / "downloads/Plain.pdf").read_bytes()
+async def test_save_pdf(used: Browsing, awkward: str) -> None:
+    await used("go_to_url", url=f"{awkward}/plain")
+    assert "Saved the page as downloads/Plain.pdf" in await used("save_pdf")
+    content = (used.session.workspace.root / "downloads/Plain.pdf").read_bytes()
     assert content.startswith(b"%PDF-")
 
 
-async def test_basic_auth_is_told(use: Browsing, awkward: str) -> None:
-    seen = await use.observe("go_to_url", url=f"{awkward}/login")
+async def test_basic_auth_is_reported(used: Browsing, awkward: str) -> None:
+    seen = await used.observe("go_to_url", url=f"{awkward}/login")
     assert seen.failed
     assert "user name and a password" in seen.text
 

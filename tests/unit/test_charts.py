@@ -13,12 +13,12 @@ import vl_convert
 from scipy import stats
 
 from openmanus_graph import ToolError
-from openmanus_graph.charts.draw import along, render
-from openmanus_graph.charts.entries import ChartEntry, ChartType
-from openmanus_graph.charts.insights import find_insights
-from openmanus_graph.charts.page import chart_page
-from openmanus_graph.charts.specs import check_spec, make_spec, with_data
-from openmanus_graph.charts.tables import MAX_ROWS, read_table
+from openmanus_graph.backends.charts.draw import along, render
+from openmanus_graph.backends.charts.entries import ChartEntry, ChartType
+from openmanus_graph.backends.charts.insights import find_insights
+from openmanus_graph.backends.charts.page import chart_page
+from openmanus_graph.backends.charts.specs import check_spec, make_spec, with_data
+from openmanus_graph.backends.charts.tables import MAX_ROWS, read_table
 from tests.support.charts import ink, spec_in
 
 
@@ -32,7 +32,7 @@ def read(content: str | bytes, name: str = "t.csv") -> tuple[pd.DataFrame, list[
         ("t.csv", "", "is empty"),
         ("t.csv", " \n\n", "is empty"),
         ("t.csv", "a,b\n", "no rows"),
-        ("t.csv", b"\x00\x01" * 500, "no rows"),
+        ("t.csv", b"\x00\x01" * 500, "no text"),
         ("t.csv", 'a,b\n"open,1\n', "no table"),
         ("t.csv", b"a,b\nx\0y,1\n", "no text"),
         ("t.json", "", "is empty"),
@@ -95,7 +95,7 @@ def test_a_table_in_another_encoding_is_read_and_said(encoding: str) -> None:
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
-def test_the_separator_is_told_by_the_header(separator: str) -> None:
+def test_the_separator_is_read_off_the_header(separator: str) -> None:
     table, _ = read(f'city{separator}people\n"Rio, BR"{separator}7\n')
     assert table.to_dict("records") == [{"city": "Rio, BR", "people": 7}]
 

@@ -6,7 +6,7 @@ import pytest
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import empty_checkpoint
 
-from openmanus_graph.persistence.checkpoints import (
+from openmanus_graph.backends.persistence.checkpoints import (
     CHECKPOINTS,
     LeanSqliteSaver,
     open_checkpointer,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from openmanus_graph.checks import read_check
+from openmanus_graph.planning.checks import read_check
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,19 @@
 """What stays of a conversation that became too long."""
 
+import re
 from itertools import chain
 
+import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
-from openmanus_graph.models.condensed import cut_middle, divide, size_of, transcript
+from openmanus_graph.model_calls.condensed import (
+    MESSAGE_PIECES,
+    MOST_PIECES,
+    cut_middle,
+    divide,
+    size_of,
+    transcript,
+)
 from tests.support.graphs import calls
 
 
@@ -74,15 +83,45 @@ def test_pictures_in_the_task_stay() -> None:
     assert "noted" in first.text
 
 
-def test_a_transcript_leaves_nothing_out() -> None:
+def test_a_transcript_leaves_nothing_out_of_messages_of_a_usual_length() -> None:
     history = [message for number in range(50) for message in turn(number, f"result {number}")]
-    history.append(AIMessage("one long thought " + "w" * 5000 + " end"))
+    history.append(AIMessage("one long thought " + "w" * 1200 + " end"))
     pieces = transcript(history, 700)
     text = "".join(pieces)
     assert all(f"result {number}" in text for number in range(50))
     assert "w" * 100 in text
+    assert text.count("w") == 1200
     assert text.endswith(" end")
+    assert "left out" not in text
     assert max(map(len, pieces)) <= 700
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        AIMessage("begin " + "w" * 2_000_000 + " end"),
+        HumanMessage("begin " + "w" * 2_000_000 + " end"),
+        calls(*[("begin", {"text": "w" * 9000})] * 300, ("end", {})),
+    ],
+    ids=["reply", "user message", "calls"],
+)
+def test_one_message_takes_a_few_pieces_however_long_it_is(message: AnyMessage) -> None:
+    pieces = transcript([HumanMessage("before"), message, HumanMessage("after")], 5000)
+    assert len(pieces) <= MESSAGE_PIECES + 2
+    for kept in ("before", "begin", "characters left out", "end", "after"):
+        assert any(kept in piece for piece in pieces)
+
+
+def test_many_long_messages_take_a_bounded_number_of_pieces() -> None:
+    messages = [AIMessage(f"number {number} " + "w" * 4000) for number in range(100)]
+    pieces = transcript(messages, 5000)
+    assert len(pieces) <= MOST_PIECES
+    assert max(map(len, pieces)) <= 5050
+    assert "number 0 " in pieces[0]
+    assert "number 99 " in pieces[-1]
+    shown = sum(piece.count("w") for piece in pieces)
+    (left_out,) = re.findall(r"\[... (\d+) characters left out ...\]", "".join(pieces))
+    assert shown + int(left_out) >= 400_000
 
 
 def test_a_cut_text_says_how_much_is_missing() -> None:

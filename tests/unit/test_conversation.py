@@ -1,17 +1,12 @@
 import random
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, RemoveMessage
-from langgraph.channels.delta import DeltaChannel
-from langgraph.graph.message import (
-    _messages_delta_reducer,  # pyright: ignore[reportPrivateUsage]  # as the state has it
-)
 from langgraph.types import Overwrite
 
 from openmanus_graph.state.conversation import Conversation
-
-REDUCER = cast("Any", _messages_delta_reducer)
+from openmanus_graph.state.delta import DeltaChannel, merge_messages
 
 
 def texts(channel: DeltaChannel[Any]) -> list[tuple[str | None, str]]:
@@ -38,8 +33,8 @@ def some_update(chance: random.Random, number: int) -> Any:
 @pytest.mark.parametrize("seed", range(20))
 def test_it_holds_what_langgraphs_channel_holds(seed: int) -> None:
     chance = random.Random(seed)
-    ours: Any = Conversation(REDUCER)
-    theirs: Any = DeltaChannel[list[AnyMessage]](REDUCER)
+    ours: Any = Conversation(merge_messages)
+    theirs: Any = DeltaChannel[list[AnyMessage]](merge_messages)
     ours.key = theirs.key = "messages"
     for number in range(60):
         values = [some_update(chance, number)]
@@ -50,7 +45,7 @@ def test_it_holds_what_langgraphs_channel_holds(seed: int) -> None:
 
 
 def test_parallel_updates_are_added_in_their_order() -> None:
-    channel: Any = Conversation(REDUCER)
+    channel: Any = Conversation(merge_messages)
     channel.update([[HumanMessage("go", id="1")]])
     before: list[AnyMessage] = channel.get()
     channel.update([[AIMessage("a", id="2")], [AIMessage("b", id="3")]])

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from openmanus_graph import Observation, ToolError
-from openmanus_graph.sessions import Session
+from openmanus_graph.runtime.session import Session
 from openmanus_graph.testing import tool_runtime, tool_session
 from openmanus_graph.tools.data_visualization import data_visualization
 from openmanus_graph.tools.visualization_preparation import visualization_preparation
@@ -113,7 +113,7 @@ async def test_insights_are_written_into_the_chart(session: Session) -> None:
                    tool_type="insight")  # fmt: skip
 
 
-async def test_a_bad_table_is_told_and_the_others_are_drawn(session: Session) -> None:
+async def test_a_bad_table_is_reported_and_the_others_are_drawn(session: Session) -> None:
     write(session, "empty.csv", b"")
     write(session, "noise.csv", bytes(range(256)) * 9)
     write(session, "good.csv", MONTHS)

@@ -5,34 +5,21 @@ import re
 from pathlib import Path
 
 import pytest
-from pydantic import BaseModel
 
-from openmanus_graph.agents import agent_names
+from docs.configuration_page import configuration_page
+from openmanus_graph.backends.models.spec import PROVIDERS
+from openmanus_graph.config.declared import LEFT_OUT, declared, moved_keys
 from openmanus_graph.config.files import read_layer
-from openmanus_graph.config.old import LEFT_OUT, RENAMED
-from openmanus_graph.config.sections import (
-    BrowserSection,
-    ConfigFile,
-    LlmSection,
-    McpServerSection,
-    PolicySection,
-    SandboxSection,
-    SearchSection,
-    WebSection,
-)
-from openmanus_graph.models.spec import PROVIDERS
-from openmanus_graph.search.names import ENGINES, KEY_VARIABLES
+from openmanus_graph.graphs.catalog import agent_names
 from openmanus_graph.state.context import Context
+from openmanus_graph.state.mcp_server import MCPServerKeys
+from openmanus_graph.state.search_engines import ENGINES, KEY_VARIABLES
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 TOML = re.compile(r"(?<!\.toml -->\n)^```toml\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-SECTIONS: list[type[BaseModel]] = [
-    ConfigFile, LlmSection, SandboxSection, SearchSection, WebSection, BrowserSection,
-    PolicySection, McpServerSection,
-]  # fmt: skip
 
 
 def code_words(page: str) -> set[str]:
@@ -41,11 +28,16 @@ def code_words(page: str) -> set[str]:
     return {word for code in re.findall(r"`([^`\n]+)`", text) for word in re.findall(r"\w+", code)}
 
 
-@pytest.mark.parametrize("section", SECTIONS)
-def test_every_key_of_the_configuration_is_explained(section: type[BaseModel]) -> None:
-    elsewhere = {"daytona", "runflow"}  # they do nothing: `moving-from-openmanus.md`
-    wanted = set(section.model_fields) - elsewhere
-    assert wanted <= code_words("configuration.md")
+def test_every_key_of_the_configuration_is_explained() -> None:
+    named = {name.rpartition(".")[2] for name in declared()} | set(MCPServerKeys.model_fields)
+    assert named <= code_words("configuration.md")
+
+
+def test_the_tables_of_the_configuration_are_as_the_code() -> None:
+    text = (DOCS / "configuration.md").read_text(encoding="utf-8")
+    assert configuration_page(text) == text, "run: uv run python docs/make.py"
+    assert text.count("<!-- keys: ") == 8
+    assert "| `max_steps` | 20 | `--max-steps` | Model calls of a run" in text
 
 
 def test_every_field_of_the_context_is_explained() -> None:
@@ -75,7 +67,7 @@ def test_the_example_configurations_are_read_without_a_warning(tmp_path: Path) -
 
 def test_every_old_key_is_in_the_table_of_moving() -> None:
     words = code_words("moving-from-openmanus.md")
-    for key in [*RENAMED, *LEFT_OUT]:
+    for key in [*moved_keys(), *LEFT_OUT]:
         assert set(key.split(".")) <= words, key
 
 

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,57 +14,18 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from docs.make import DRAWINGS, drawn
 from docs.tools_page import tools_page
-from openmanus_graph.events import events_page
-from openmanus_graph.prompts import (
-    browser_system_prompt,
-    data_analysis_system_prompt,
-    manus_system_prompt,
-    mcp_system_prompt,
-    planner_system_prompt,
-    swe_system_prompt,
-)
+from openmanus_graph.prompts import render
+from openmanus_graph.runtime.events import events_page
 from openmanus_graph.tools import data_analysis_tools, default_tools, planner_tools
 
 ROOT = Path(__file__).parent.parent.parent
 PACKAGE = ROOT / "openmanus_graph"
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 
-# graphs -> nodes -> tools, prompts -> state; what is named first may import what comes after it.
-LAYERS = ["cli", "graphs", "nodes", "tools", "prompts", "state"]
-PROMPTS = {
-    "manus_system": manus_system_prompt,
-    "browser_system": browser_system_prompt,
-    "planner_system": planner_system_prompt,
-    "swe_system": swe_system_prompt,
-    "data_analysis_system": data_analysis_system_prompt,
-    "mcp_system": mcp_system_prompt,
-}
+SYSTEM_PROMPTS = [f"{name}_system" for name in
+                  ("manus", "browser", "planner", "swe", "data_analysis", "mcp")]  # fmt: skip
 SIX = ["python_execute", "bash", "str_replace_editor", "ask_human", "create_chat_completion",
        "terminate"]  # fmt: skip
-
-
-def imports(path: Path) -> set[str]:
-    """Return the top packages of ours that a module imports when it is loaded."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    names: set[str] = set()
-    for node in tree.body:
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("openmanus_graph."):
-            names.add((node.module or "").split(".")[1])
-    return names
-
-
-@pytest.mark.parametrize("layer", LAYERS)
-def test_imports_point_one_way(layer: str) -> None:
-    above = LAYERS[: LAYERS.index(layer)]
-    for path in (PACKAGE / layer).rglob("*.py"):
-        assert not imports(path) & set(above), path
-
-
-@pytest.mark.parametrize("place", ["state", "errors.py"])
-def test_the_foundations_import_nothing_of_ours(place: str) -> None:
-    paths = [PACKAGE / place] if place.endswith(".py") else (PACKAGE / place).rglob("*.py")
-    for path in paths:
-        assert imports(path) <= {"state"}, path
 
 
 def test_nothing_is_loaded_before_it_is_needed(tmp_path: Path) -> None:
@@ -76,16 +38,64 @@ from openmanus_graph.testing import ScriptedChatModel
 context = Context(model=ScriptedChatModel(["done"]), workspace="work")
 asked = {"messages": [{"role": "user", "content": "go"}]}
 print(asyncio.run(build_manus_graph().ainvoke(asked, context=context))["answer"])
-web = tuple(f"openmanus_graph.{part}." for part in ("browser", "search", "web"))
+web = tuple(f"openmanus_graph.backends.{part}." for part in ("browser", "search", "web"))
 print(sorted(name for name in sys.modules if name.startswith(web)))
-print([name for name in ("bs4", "ddgs", "h11", "lxml", "playwright") if name in sys.modules])
+late = ("bs4", "ddgs", "h11", "langchain", "lxml", "playwright")
+print([name for name in late if name in sys.modules])
 """
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
     first, answer, web, libraries = done.stdout.splitlines()
     assert (first, answer, libraries) == ("[]", "done", "[]")
-    light = ["browser.declared", "search.names", "search.places", "web.addresses", "web.guard"]
-    assert web == str([f"openmanus_graph.{name}" for name in light])
+    light = ["browser.declared"]
+    assert web == str([f"openmanus_graph.backends.{name}" for name in light])
+
+
+def test_one_module_touches_the_garbage_collector() -> None:
+    touching = [path for path in PACKAGE.rglob("*.py") if "import gc\n" in path.read_text("utf-8")]
+    assert [path.name for path in touching] == ["garbage_collection.py"]
+
+
+def test_public_names_stand_in_one_list(tmp_path: Path) -> None:
+    program = """
+import json
+import openmanus_graph
+offered = dir(openmanus_graph)
+from openmanus_graph import *
+try:
+    from openmanus_graph import build_nothing_graph
+except ImportError as error:
+    refusal = str(error)
+print(json.dumps([offered, sorted(set(globals()) & set(offered)), refusal]))
+"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    offered, imported, refusal = json.loads(done.stdout)
+    listed = ast.parse((PACKAGE / "__init__.pyi").read_text(encoding="utf-8")).body
+    names = [alias for node in listed if isinstance(node, ast.ImportFrom) for alias in node.names]
+    assert all(alias.name == alias.asname for alias in names), "checkers take others for private"
+    assert offered == imported == sorted(alias.name for alias in names)
+    assert "build_nothing_graph" in refusal
+
+
+@pytest.mark.parametrize(
+    ("names", "home"),
+    [
+        (("langgraph.channels", "_messages_delta_reducer"), "delta.py"),
+        (("langgraph_runtime_inmem",), "inmem.py"),
+    ],
+)
+def test_what_is_beta_or_private_elsewhere_is_imported_by_one_module(
+    names: tuple[str, ...], home: str
+) -> None:
+    lines = {path: path.read_text("utf-8").splitlines() for path in PACKAGE.rglob("*.py")}
+    importing = {
+        path.name
+        for path, texts in lines.items()
+        for line in texts
+        if "import " in line and any(name in line for name in names)
+    }
+    assert importing == {home}
 
 
 @pytest.mark.parametrize("page", DRAWINGS)
@@ -109,14 +119,48 @@ def test_prompt_and_tools_are_as_in_the_snapshots() -> None:
     tools = {tool.name: convert_to_openai_tool(tool)["function"] for tool in every}
     found = json.dumps(tools, indent=1, ensure_ascii=False) + "\n"
     assert found == (SNAPSHOTS / "tools.json").read_text(encoding="utf-8")
-    for name, render in PROMPTS.items():
-        prompt = render(workspace="/w", date="2026-01-01", instructions="")
+    for name in SYSTEM_PROMPTS:
+        prompt = render(name, workspace="/w", date="2026-01-01")
         assert prompt + "\n" == (SNAPSHOTS / f"{name}.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("name", "variables", "reason"),
+    [
+        ("no_such_text", {}, "There is no prompt 'no_such_text'. There are: browser_system, "),
+        ("plan_rejected", {"plan": "x"}, "The prompt plan_rejected also needs: reason."),
+        (
+            "plan_check",
+            {"goal": "x", "url": "y"},
+            "The prompt plan_check has no variables goal, url.",
+        ),
+    ],
+)
+def test_a_prompt_is_refused_unless_all_of_it_is_right(
+    name: str, variables: dict[str, str], reason: str
+) -> None:
+    with pytest.raises(ValueError, match=re.escape(reason)):
+        render(name, **variables)
+
+
+def test_every_prompt_is_used_and_given_its_variables() -> None:
+    """A wrong name or variable would show where it is rendered, in a branch seldom taken."""
+    named: set[str] = set()
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                named.add(node.value)
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+                continue
+            if node.func.id == "render" and isinstance(node.args[0], ast.Constant):
+                given = {keyword.arg or "": "x" for keyword in node.keywords}
+                assert render(str(node.args[0].value), **given), path
+    assert {path.stem for path in (PACKAGE / "prompts").glob("*.md")} <= named
 
 
 def test_the_first_request_with_the_six_tools_is_short() -> None:
     tools = [convert_to_openai_tool(tool) for tool in default_tools() if tool.name in SIX]
-    prompt = manus_system_prompt(workspace="/home/me/work", date="2026-01-01", instructions="")
+    prompt = render("manus_system", workspace="/home/me/work", date="2026-01-01")
     request = [SystemMessage(prompt), HumanMessage("Draw the sales by month.")]
     assert len(tools) == 6
     assert count_tokens_approximately(request, tools=[*tools]) <= 1500

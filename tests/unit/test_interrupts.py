@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from openmanus_graph.cli.person import decision_of
-from openmanus_graph.interrupts import Decision, question_request, read_decision, read_text
+from openmanus_graph.interfaces.cli.person import decision_of
+from openmanus_graph.state.interrupts import Decision, question_request, read_decision, read_text
 
 APPROVE, EDIT = Decision("approve"), Decision("edit", args={"n": 1}, tool="pay")
 NO, PAID = Decision("reject", message="no"), Decision("respond", message="paid")

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from langchain_core.messages import AIMessage
 
-from openmanus_graph.browser.answering import checked
-from openmanus_graph.files.text_file import detect_encoding
-from openmanus_graph.footprint import Footprint
-from openmanus_graph.links import domains_in
-from openmanus_graph.tools.output import plain
-from openmanus_graph.web.page_text import convert
-from openmanus_graph.workspace import Workspace
+from openmanus_graph.backends.browser.answering import checked
+from openmanus_graph.backends.files.text_file import detect_encoding
+from openmanus_graph.backends.web.page_text import convert
+from openmanus_graph.planning.written_files import WrittenFiles
+from openmanus_graph.runtime.output import plain
+from openmanus_graph.runtime.workspace import Workspace
+from openmanus_graph.safety.urls import domains_in
 
 LINES = [piece * (1_000_000 // len(piece)) for piece in ("x", ".", "1", "[", "[a](", "a.", " ")]
 
@@ -30,4 +30,4 @@ def test_a_line_of_a_megabyte_is_read_once(line: str, tmp_path: Path) -> None:
     page = BytesIO(f"<nav>{line}</nav><main><p>{line}</p></main>".encode())
     assert convert(page, {"url": "", "charset": "utf-8", "word_count_threshold": 5})
     call = {"name": "bash", "args": {"command": line}, "id": "1"}
-    Footprint(Workspace(tmp_path)).follow([AIMessage("", tool_calls=[call])])
+    WrittenFiles(Workspace(tmp_path)).follow([AIMessage("", tool_calls=[call])])

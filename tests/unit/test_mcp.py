@@ -12,14 +12,20 @@ from mcp_types import InitializeResult
 from pydantic import ValidationError
 
 from openmanus_graph import Context, MCPServer
+from openmanus_graph.backends.mcp.announced import plain_line
+from openmanus_graph.backends.mcp.elicitation import Answer, question_text, read_answer
+from openmanus_graph.backends.mcp.failures import Faults
+from openmanus_graph.backends.mcp.http import Client
+from openmanus_graph.backends.mcp.names import LONGEST, tool_name
+from openmanus_graph.backends.mcp.schemas import (
+    MAX_CHARS,
+    for_checking,
+    for_models,
+    is_schema,
+    problems_of,
+)
 from openmanus_graph.config import resolve_settings
-from openmanus_graph.mcp.announced import plain_line
-from openmanus_graph.mcp.elicitation import Answer, question_text, read_answer
-from openmanus_graph.mcp.failures import Faults
-from openmanus_graph.mcp.http import Client
-from openmanus_graph.mcp.names import LONGEST, tool_name
-from openmanus_graph.mcp.schemas import MAX_CHARS, for_checking, for_models, is_schema, problems_of
-from openmanus_graph.schemas import schema_checker
+from openmanus_graph.state.validation import schema_checker
 
 
 def test_names_are_readable_valid_short_stable_and_never_shared() -> None:
@@ -61,7 +67,7 @@ def test_schemas_are_made_fit_for_models_and_checked_as_they_are() -> None:
 @pytest.mark.parametrize(
     "schema", [None, 7, [], {"type": "string"}, {"type": 7}, {"properties": "x"}, {"type": "obj"}]
 )
-def test_what_is_no_schema_is_told_from_what_is_one(schema: object) -> None:
+def test_what_is_no_schema_is_distinguished_from_what_is_one(schema: object) -> None:
     assert not is_schema(schema)
     assert is_schema({})
 
@@ -142,13 +148,13 @@ def test_what_a_failed_connection_says_fits_its_cause(said: str, hint: str) -> N
     faults = Faults(server, client=Client(server))
     assert faults.client is not None
     faults.client.fault = ConnectError(said)
-    assert hint in str(faults.explained(RuntimeError()))
+    assert hint in str(faults.to_server_error(RuntimeError()))
 
 
 def test_an_answer_that_is_none_is_described() -> None:
     with pytest.raises(ValidationError) as caught:
         InitializeResult.model_validate({"nonsense": 1})
-    told = str(Faults(MCPServer("shop", command="shop")).explained(caught.value))
+    told = str(Faults(MCPServer("shop", command="shop")).to_server_error(caught.value))
     assert told.startswith("failed: its answer is none of the protocol's (")
     assert "protocolVersion: Field required" in told
 
@@ -183,7 +189,7 @@ def test_without_servers_no_mcp_module_is_loaded() -> None:
         "task = {'messages': [('user', 'x')]}\n"
         "print(asyncio.run(graph.ainvoke(task, context=context))['answer'])\n"
         "print([m for m in sys.modules if m.partition('.')[0] in ('mcp', 'mcp_types')"
-        " or m.startswith('openmanus_graph.mcp')])\n"
+        " or m.startswith('openmanus_graph.backends.mcp')])\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split("\n")[:2] == ["done", "[]"]

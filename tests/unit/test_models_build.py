@@ -9,15 +9,15 @@ import pytest
 from langchain_core.language_models import FakeListChatModel
 from pydantic import SecretStr
 
-from openmanus_graph.errors import ConfigError
-from openmanus_graph.models.access import certificate_context
-from openmanus_graph.models.build import (
+from openmanus_graph.backends.models.access import certificate_context
+from openmanus_graph.backends.models.build import (
     build_model,
     close_models,
     model_name,
     prepare_model,
 )
-from openmanus_graph.settings import ModelSettings
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.state.settings import ModelSettings
 from tests.support.openai_script import Reply
 from tests.support.openai_server import OpenAIServer
 
@@ -102,14 +102,14 @@ async def test_other_proxies_are_used(variable: str, monkeypatch: pytest.MonkeyP
         await close_models()
 
 
-def test_a_proxy_that_needs_a_package_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proxy_that_needs_a_package_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:9")
     with pytest.raises(ConfigError, match="socksio"):
         build_model(ModelSettings("openai:m", base_url="http://models.test/v1"))
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:8000", "htp://x/v1", "http://", "http://x:y/v1"])
-def test_a_base_url_that_is_none_is_told(address: str) -> None:
+def test_a_base_url_that_is_none_is_reported(address: str) -> None:
     with pytest.raises(ConfigError, match="no web address"):
         build_model(ModelSettings("openai:m", base_url=address))
 
@@ -122,7 +122,7 @@ async def test_a_base_url_may_be_copied_whole() -> None:
         assert server.requests[0].path == "/v1/chat/completions"
 
 
-def test_a_key_that_cannot_be_one_is_told() -> None:
+def test_a_key_that_cannot_be_one_is_reported() -> None:
     with pytest.raises(ConfigError, match="Copy it again"):
         build_model(ModelSettings("openai:m", api_key=SecretStr("sk—abc")))
 

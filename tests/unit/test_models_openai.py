@@ -1,6 +1,5 @@
 """The OpenAI-compatible client against a real local server, streaming and not."""
 
-import gc
 from collections.abc import AsyncIterator
 from typing import Any, cast
 
@@ -19,14 +18,14 @@ from langchain_core.messages import (
 from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
 
-from openmanus_graph.memo import MessageMemo
-from openmanus_graph.models.build import build_model, close_models, prepare_model
-from openmanus_graph.models.chunks import merged_message
-from openmanus_graph.models.failure_words import FailureKind
-from openmanus_graph.models.failures import classify
-from openmanus_graph.models.openai_compatible import OpenAICompatibleModel
-from openmanus_graph.models.openai_wire import adapt, dialect_of
-from openmanus_graph.settings import ModelSettings
+from openmanus_graph.backends.models.build import build_model, close_models, prepare_model
+from openmanus_graph.backends.models.chunks import merged_message
+from openmanus_graph.backends.models.failure_words import FailureKind
+from openmanus_graph.backends.models.failures import classify
+from openmanus_graph.backends.models.openai_compatible import OpenAICompatibleModel
+from openmanus_graph.backends.models.openai_wire import adapt, dialect_of
+from openmanus_graph.conversation.message_cache import MessageCache
+from openmanus_graph.state.settings import ModelSettings
 from tests.support.openai_script import Call, Fault, Reply
 from tests.support.openai_server import OpenAIServer
 
@@ -438,7 +437,7 @@ def test_a_message_is_serialised_once_and_forgotten_with_it() -> None:
         made.append(message)
         return message.text.encode()
 
-    cache = MessageMemo[bytes]()
+    cache = MessageCache[bytes]()
     message = HumanMessage("one")
     assert cache.get(message, make) is cache.get(message, make)
     assert len(made) == 1
@@ -446,7 +445,6 @@ def test_a_message_is_serialised_once_and_forgotten_with_it() -> None:
     assert cache.get(message, make) == b"two"
     made.clear()
     del message
-    gc.collect()
     assert len(cache) == 0
 
 

@@ -1,14 +1,18 @@
 """Pieces of calls and of characters, as servers cut them."""
 
 import json
-import time
 from typing import Any
 
 import pytest
 
-from openmanus_graph.models.openai_calls import CallSlots
-from openmanus_graph.models.openai_replies import ReplyReader
-from openmanus_graph.models.surrogates import PairHolder, first_surrogate, without_surrogates
+from openmanus_graph.backends.models.openai_calls import CallSlots
+from openmanus_graph.backends.models.openai_replies import ReplyReader
+from openmanus_graph.backends.models.surrogates import (
+    PairHolder,
+    first_surrogate,
+    without_surrogates,
+)
+from tests.support.work import calls_in
 
 Piece = dict[str, Any]
 
@@ -39,16 +43,21 @@ def test_pieces_find_their_call(pieces: list[Any], made: list[tuple[str | None, 
     assert [(call["name"], call["args"]) for call in slots.calls()] == made
 
 
-def test_a_megabyte_in_small_pieces_is_read_in_no_time() -> None:
+def read_in_pieces(text: str) -> None:
+    """Read the arguments of a call that are no JSON."""
     reader = ReplyReader()
-    text = "no JSON " * 125_000
-    started = time.monotonic()
     for start in range(0, len(text), 50):
         delta = {"tool_calls": [piece(text[start : start + 50], "bash", "1", index=0)]}
         reader.read({"choices": [{"delta": delta}]})
     reader.read({"choices": [{"delta": {}, "finish_reason": "stop"}]})
     assert reader.finish().message.tool_call_chunks == []  # type: ignore[attr-defined]  # a chunk's
-    assert time.monotonic() - started < 20  # minutes, if it were quadratic
+
+
+def test_small_pieces_of_a_call_cost_work_in_proportion_to_their_number() -> None:
+    text = "no JSON " * 5000
+    read_in_pieces(text)  # loads what is loaded once
+    once, twice = calls_in(lambda: read_in_pieces(text)), calls_in(lambda: read_in_pieces(2 * text))
+    assert twice < 2.2 * once, "four times as much, if all were read anew with each piece"
 
 
 def test_pairs_are_joined_across_pieces_and_single_halves_marked() -> None:

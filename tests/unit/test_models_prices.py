@@ -1,18 +1,21 @@
+import subprocess
 import sys
 
 import pytest
+from genai_prices.data_snapshot import get_snapshot
 from langchain_core.language_models import BaseChatModel, FakeListChatModel
 from langchain_core.language_models.model_profile import ModelProfile
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.messages.ai import InputTokenDetails, UsageMetadata
 
-from openmanus_graph.models.abilities import context_window, sees_images
-from openmanus_graph.models.build import build_model
-from openmanus_graph.models.caching import with_cache_marks
-from openmanus_graph.models.identity import provider_of
-from openmanus_graph.models.local import find_local_server
-from openmanus_graph.models.prices import CallUsage, cost_usd, is_local, usage_of
-from openmanus_graph.settings import ModelSettings
+from openmanus_graph.backends.models.abilities import context_window, sees_images
+from openmanus_graph.backends.models.build import build_model
+from openmanus_graph.backends.models.identity import provider_of
+from openmanus_graph.backends.models.price_list import Query, find
+from openmanus_graph.backends.models.prices import CallUsage, cost_usd, is_local, usage_of
+from openmanus_graph.config.model import find_local_server
+from openmanus_graph.model_calls.cache_marks import with_cache_marks
+from openmanus_graph.state.settings import ModelSettings
 from tests.support.openai_server import OpenAIServer
 
 MILLION = CallUsage(input_tokens=1_000_000, cached_tokens=0, output_tokens=0)
@@ -80,9 +83,20 @@ def test_what_nobody_knows_is_none_and_ones_own_machine_is_free(
     assert cost_usd(name, provider, MILLION, base_url=base_url) == cost
 
 
-def test_the_list_of_all_models_is_not_kept_in_memory() -> None:
-    assert cost_usd("gpt-4o-mini", "openai", MILLION) == pytest.approx(0.15)
-    assert "genai_prices.data" not in sys.modules
+def test_the_list_is_the_one_that_an_app_around_us_uses() -> None:
+    entry = find(Query("gpt-4o-mini", "openai"))
+    assert entry is not None
+    assert any(entry.provider is known for known in get_snapshot().providers)
+
+
+def test_the_list_is_not_loaded_before_a_model_is_looked_for() -> None:
+    program = (
+        "import sys, openmanus_graph.backends.models.prices; "
+        "import openmanus_graph.backends.models.build; "
+        "print([name for name in sys.modules if name.startswith('genai_prices')])"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert ran.stdout == "[]\n", ran.stderr
 
 
 def test_the_persons_own_prices_go_first() -> None:

@@ -1,7 +1,7 @@
 import pytest
 
+from openmanus_graph.backends.models.spec import parse_spec
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.models.spec import parse_spec
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from openmanus_graph.notebook.page import (
+from openmanus_graph.interfaces.notebook.page import (
     SHOWN_CHARS,
     RunPage,
     final_html,
@@ -110,7 +110,7 @@ def test_a_long_output_is_cut_and_a_short_one_is_whole() -> None:
     assert f"{cut[:-1]} …" in shown
 
 
-def test_calls_of_one_tool_are_told_apart_by_their_arguments() -> None:
+def test_calls_of_one_tool_are_distinguished_by_their_arguments() -> None:
     shown = page_of({**start("1"), "args": {"order": 17}}, {**start("2"), "args": {"order": 18}})
     beginnings = [part.partition("</summary>")[0] for part in shown.split("<summary>")[1:]]
     assert ["17" in beginnings[0], "18" in beginnings[1]] == [True, True]

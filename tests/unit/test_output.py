@@ -3,8 +3,8 @@ import resource
 from collections.abc import Generator
 from pathlib import Path
 
-from openmanus_graph.tools.output import STREAM_LIMIT, plain, shorten, shorten_file
-from openmanus_graph.workspace import Workspace
+from openmanus_graph.runtime.output import STREAM_LIMIT, plain, shorten, shorten_file
+from openmanus_graph.runtime.workspace import Workspace
 
 
 def test_shorten_keeps_short_text(tmp_path: Path) -> None:

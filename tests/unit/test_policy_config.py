@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from openmanus_graph import ConfigError, Context
-from openmanus_graph.cli.trust import trust_folder
 from openmanus_graph.config import resolve_settings
-from openmanus_graph.settings import Settings
+from openmanus_graph.interfaces.cli.trust import trust_folder
+from openmanus_graph.state.settings import Settings
 
 RULE = '[[policy.rules]]\ntool = "bash"\n'
 

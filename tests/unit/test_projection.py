@@ -13,14 +13,14 @@ from langchain_core.messages import (
 )
 from langchain_core.messages.tool import invalid_tool_call, tool_call, tool_call_chunk
 
-from openmanus_graph.history import planned_calls, with_places
-from openmanus_graph.models.chunks import merged_message
-from openmanus_graph.models.projection import project, steering_message
-from openmanus_graph.models.storable import storable
+from openmanus_graph.backends.models.chunks import merged_message
+from openmanus_graph.conversation.history import planned_calls, with_places
+from openmanus_graph.model_calls.projection import project, request_suffix_message
+from openmanus_graph.model_calls.storable import storable
 
 
 def projected(messages: Sequence[AnyMessage], **more: Any) -> list[tuple[str, str]]:
-    arguments: dict[str, Any] = {"system": "s", "steering": None, "pictures": None, **more}
+    arguments: dict[str, Any] = {"system": "s", "request_suffix": None, "pictures": None, **more}
     return [(m.type, m.text) for m in project(messages, **arguments)]
 
 
@@ -56,13 +56,13 @@ def test_broken_arguments_are_sent_as_an_empty_object() -> None:
     broken = AIMessage(
         "", invalid_tool_calls=[invalid_tool_call(name="t", args="{", id="1", error="e")]
     )
-    reply = project([broken], system="s", steering=None, pictures=None)[1]
+    reply = project([broken], system="s", request_suffix=None, pictures=None)[1]
     assert isinstance(reply, AIMessage)
     assert reply.tool_calls[0]["args"] == {}
 
 
-def test_steering_stands_last() -> None:
-    assert projected([HumanMessage("a")], steering=steering_message("hint"))[-1] == (
+def test_the_request_suffix_stands_last() -> None:
+    assert projected([HumanMessage("a")], request_suffix=request_suffix_message("hint"))[-1] == (
         "human",
         "hint",
     )
@@ -73,7 +73,7 @@ def test_pictures_of_results_come_in_a_user_message() -> None:
     messages = project(
         [called("1"), result],
         system="s",
-        steering=None,
+        request_suffix=None,
         pictures={"a.png": "data:image/png;base64,"},
     )
     assert [m.type for m in messages] == ["system", "ai", "tool", "human"]
@@ -136,7 +136,7 @@ def test_broken_calls_keep_their_places_in_the_order_of_running_and_of_the_reque
     planned = planned_calls([HumanMessage("a"), kept])
     assert [call["id"] for call in planned] == ["0", "1", "2", "3"]
     assert [call["problem"] is None for call in planned] == [True, False, True, False]
-    request = project([kept], system="s", steering=None, pictures=None)
+    request = project([kept], system="s", request_suffix=None, pictures=None)
     assert [m.tool_call_id for m in request if isinstance(m, ToolMessage)] == ["0", "1", "2", "3"]
     assert isinstance(request[1], AIMessage)
     assert [call["id"] for call in request[1].tool_calls] == ["0", "1", "2", "3"]

@@ -5,12 +5,12 @@ import random
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.messages.tool import tool_call
 
-from openmanus_graph.models.projection import (
+from openmanus_graph.model_calls.projection import (
     Pictures,
     Projector,
     pictured,
     project,
-    steering_message,
+    request_suffix_message,
 )
 
 
@@ -42,13 +42,22 @@ def test_it_makes_the_same_requests_as_projecting_anew() -> None:
         for message in some_messages(number, chance):
             messages = [*messages, message]
             pictures: Pictures | None = {"a.png": "data:,a"} if chance.randrange(5) == 0 else None
-            steering, system = chance.choice(["", "hint"]), chance.choice(["s", "s", "other", ""])
+            request_suffix, system = (
+                chance.choice(["", "hint"]),
+                chance.choice(["s", "s", "other", ""]),
+            )
             assert projector.pictured(messages) == pictured(messages)
             kept = projector.project(
-                messages, system=system, steering=steering_message(steering), pictures=pictures
+                messages,
+                system=system,
+                request_suffix=request_suffix_message(request_suffix),
+                pictures=pictures,
             )
             anew = project(
-                messages, system=system, steering=steering_message(steering), pictures=pictures
+                messages,
+                system=system,
+                request_suffix=request_suffix_message(request_suffix),
+                pictures=pictures,
             )
             assert shown(kept) == shown(anew)
             assert (kept[0].type == "system") is bool(system)
@@ -59,7 +68,7 @@ def test_the_beginning_is_made_of_the_same_objects() -> None:
     turn: list[AnyMessage] = [AIMessage("step"), AIMessage("step")]
     messages: list[AnyMessage] = [HumanMessage("go"), *turn]
     first = projector.project(
-        messages, system="s", steering=steering_message("hint"), pictures=None
+        messages, system="s", request_suffix=request_suffix_message("hint"), pictures=None
     )
-    again = projector.project([*messages, *turn], system="s", steering=None, pictures=None)
+    again = projector.project([*messages, *turn], system="s", request_suffix=None, pictures=None)
     assert all(a is b for a, b in zip(first[:-1], again, strict=False))

@@ -8,16 +8,18 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from langchain_core.tools import StructuredTool
 
-from openmanus_graph.sandbox import confinement
-from openmanus_graph.sandbox.kernel import Kernel
-from openmanus_graph.sessions import Session
-from openmanus_graph.settings import SandboxSettings
+from openmanus_graph.backends.sandbox import confinement
+from openmanus_graph.backends.sandbox.kernel import Kernel
+from openmanus_graph.runtime.session import Session
+from openmanus_graph.state.settings import SandboxSettings
+from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.testing.runtime import tool_runtime, tool_session
-from openmanus_graph.tools.declaration import Observation
 from openmanus_graph.tools.python_execute import python_execute
+from tests.support.limits import BACKSTOP_S
 
 
 @pytest.fixture(scope="module")
@@ -51,14 +53,12 @@ def test_variables_persist_across_event_loops(session: Session) -> None:
     assert asyncio.run(text(session, "x + 1")) == "42"
 
 
-async def test_warm_call_is_fast(session: Session) -> None:
-    await text(session, "1+1")
-    times: list[float] = []
-    for _ in range(10):
-        started = time.perf_counter()
-        await text(session, "1+1")
-        times.append(time.perf_counter() - started)
-    assert min(times) < 0.015
+async def test_a_warm_call_starts_no_process(session: Session) -> None:
+    who = "import os; (os.getpid(), os.getppid())"
+    first = await text(session, who)
+    processes = psutil.Process().children(recursive=True)
+    assert await text(session, who) == first
+    assert psutil.Process().children(recursive=True) == processes
 
 
 async def test_output_comes_in_order(session: Session) -> None:
@@ -210,7 +210,7 @@ async def test_fork_bomb_is_ended_and_the_next_call_works(tmp_path: Path) -> Non
     limits = SandboxSettings(mode="bwrap", processes=60)
     bomb = "import os\nwhile True:\n    try:\n        os.fork()\n    except OSError:\n        pass"
     with contextlib.closing(tool_session(tmp_path, sandbox=limits)) as opened:
-        assert "60 processes" in (await run(opened, bomb, timeout_s=30)).text
+        assert "60 processes" in (await run(opened, bomb, timeout_s=120)).text
         assert await text(opened, "1+1") == "2"
 
 
@@ -236,7 +236,7 @@ def test_the_kernel_ends_with_whoever_started_it(tmp_path: Path) -> None:
         try:
             assert process.stdin is not None
             process.stdin.close()
-            assert process.wait(60) == 1
+            assert process.wait(BACKSTOP_S) == 1
         finally:
             process.kill()
 

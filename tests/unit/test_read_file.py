@@ -17,13 +17,14 @@ from PIL import Image
 from pptx import Presentation
 from pptx.util import Inches
 
+from openmanus_graph.backends.files import child, documents
+from openmanus_graph.backends.files.excerpt import Lines, parse_lines, parse_pages
 from openmanus_graph.errors import ToolError
-from openmanus_graph.files import child, documents
-from openmanus_graph.files.excerpt import Lines, parse_lines, parse_pages
 from openmanus_graph.testing.runtime import tool_runtime, tool_session
-from openmanus_graph.tools.declaration import traits_of
+from openmanus_graph.tool_calls.declaration import traits_of
 from openmanus_graph.tools.read_file import read_file
 from openmanus_graph.tools.str_replace_editor import str_replace_editor
+from tests.support.work import bytes_read
 
 
 class Read(Protocol):
@@ -145,7 +146,6 @@ def test_protected_files_are_out_of_reach(read: Read, root: Path) -> None:
         read(".openmanus/threads.db")
 
 
-@pytest.mark.timeout(10)
 def test_folders_and_fifos_are_refused(read: Read, root: Path) -> None:
     os.mkfifo(root / "fifo")
     (root / "folder").mkdir()
@@ -257,25 +257,27 @@ def test_text_in_any_encoding_is_read(read: Read, root: Path, text: str, encodin
     assert "\ufffd" not in shown
 
 
-@pytest.mark.timeout(20)
 def test_a_huge_text_file_is_read_in_part(read: Read, root: Path) -> None:
     line = b"0123456789" * 10 + b"\n"
     with (root / "big.log").open("wb") as file:
         file.write(line * 10_000)
         file.truncate(1024**3)  # the rest is a hole of NULs, never read
+    before = bytes_read()
     text = read("big.log")
+    assert bytes_read() - before < 100e6
     assert len(text) < 10_300
     assert text.startswith("[1.0 GB, more lines than were counted]")
     assert 'Continue with lines="100-"' in text
     assert read("big.log", lines="10000-10000").count("\n") == 1
 
 
-@pytest.mark.timeout(20)
 def test_a_huge_line_is_not_held(read: Read, root: Path) -> None:
     with (root / "big.log").open("wb") as file:
         file.write(b"x" * 300_000)
         file.truncate(1024**3)
+    before = bytes_read()
     assert "more characters in this line" in read("big.log")
+    assert bytes_read() - before < 100e6
 
 
 # PDF
@@ -465,7 +467,6 @@ def test_an_archive_that_understates_its_size_gives_no_more(root: Path) -> None:
         rendered(path, "docx")
 
 
-@pytest.mark.timeout(30)
 def test_entities_that_multiply_are_an_error(read: Read, root: Path) -> None:
     levels = "".join(
         f'<!ENTITY e{n} "{f"&e{n - 1};" * 10}">' if n else f'<!ENTITY e0 "{"x" * 100}">'
@@ -570,7 +571,7 @@ def test_a_parser_that_crashes_or_runs_on_ends_only_the_child(
 
 
 def test_memory_of_the_child_is_limited() -> None:
-    program = "from openmanus_graph.files import child as d\n"
+    program = "from openmanus_graph.backends.files import child as d\n"
     program += "d._limit(d.resource.RLIMIT_AS, d._MEMORY_BYTES); bytearray(3 * 1024 ** 3)"
     command = [sys.executable, "-c", program]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -587,7 +588,7 @@ def test_the_child_sees_no_secrets(root: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_child_starts_without_the_agent_libraries() -> None:
-    program = "import sys, openmanus_graph.files.documents; print(*sys.modules)"
+    program = "import sys, openmanus_graph.backends.files.documents; print(*sys.modules)"
     command = [sys.executable, "-c", program]
     result = subprocess.run(command, capture_output=True, text=True, check=True)
     loaded = {name.split(".")[0] for name in result.stdout.split()}

@@ -16,18 +16,27 @@ import psutil
 import pytest
 from langchain_core.tools import BaseTool, StructuredTool
 
+from openmanus_graph.backends.sandbox import (
+    bwrap,
+    choose,
+    docker,
+    environment,
+    fonts,
+    nono,
+    python_home,
+)
+from openmanus_graph.backends.sandbox.backend import Layout, Probe
+from openmanus_graph.backends.sandbox.confinement import Sandbox, sandbox_of
+from openmanus_graph.backends.sandbox.limits import make_group, rlimits
+from openmanus_graph.backends.sandbox.scratch import make_scratch, remove_folder
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.sandbox import bwrap, choose, docker, environment, fonts, nono, python_home
-from openmanus_graph.sandbox.backend import Layout, Probe
-from openmanus_graph.sandbox.confinement import Sandbox, sandbox_of
-from openmanus_graph.sandbox.limits import make_group, rlimits
-from openmanus_graph.sandbox.scratch import make_scratch, remove_folder
-from openmanus_graph.sessions import Session
-from openmanus_graph.settings import SandboxSettings
+from openmanus_graph.runtime.session import Session
+from openmanus_graph.runtime.workspace import Workspace
+from openmanus_graph.state.settings import SandboxSettings
 from openmanus_graph.testing.runtime import tool_runtime, tool_session
 from openmanus_graph.tools.bash import bash
 from openmanus_graph.tools.python_execute import python_execute
-from openmanus_graph.workspace import Workspace
+from tests.support.limits import BACKSTOP_S
 
 BWRAP = SandboxSettings(mode="bwrap")
 HOST_HOME = Path.home()
@@ -368,7 +377,7 @@ def test_nothing_is_left_when_we_are_killed(tmp_path: Path, mode: str) -> None:
     seconds = f"87654.{os.getpid()}"  # tells these sleeps from all others
     code = f"""
 import asyncio, pathlib, sys
-from openmanus_graph.settings import SandboxSettings
+from openmanus_graph.state.settings import SandboxSettings
 from openmanus_graph.testing.runtime import tool_runtime, tool_session
 from openmanus_graph.tools.bash import bash
 session = tool_session(pathlib.Path({str(tmp_path)!r}), sandbox=SandboxSettings(mode={mode!r}))
@@ -383,5 +392,5 @@ sys.stdin.read()
         left = [p for p in psutil.process_iter(["cmdline"]) if seconds in (p.info["cmdline"] or ())]
         assert left
         process.send_signal(signal.SIGKILL)
-    _, alive = psutil.wait_procs(left, timeout=5)
+    _, alive = psutil.wait_procs(left, timeout=BACKSTOP_S)
     assert not alive

@@ -11,7 +11,7 @@ from langchain_core.messages import (
 from langchain_core.messages.tool import tool_call
 from langchain_core.tools import tool
 
-from openmanus_graph.models.chunks import merged_message
+from openmanus_graph.backends.models.chunks import merged_message
 from openmanus_graph.testing import (
     RecordedChatModel,
     RecordingError,
@@ -133,7 +133,7 @@ async def test_a_recording_plays_after_a_round_trip(tmp_path: Path) -> None:
     assert model.model_name == "gpt-5"
 
 
-async def test_a_conversation_that_departs_from_the_recording_is_told() -> None:
+async def test_a_conversation_that_departs_from_the_recording_is_reported() -> None:
     model = RecordedChatModel(recording_of(conversation(), "demo", labels=["look", "answer"]))
     await model.ainvoke(conversation()[:1])
     with pytest.raises(

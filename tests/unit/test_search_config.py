@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from openmanus_graph import Context
-from openmanus_graph.cli.doctor import examine
+from openmanus_graph.backends.search.choose import choose
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.config.files import read_layer
-from openmanus_graph.config.resolve import read_layers
-from openmanus_graph.config.search import search_settings
+from openmanus_graph.config.resolve import all_layers, read_layers, section
 from openmanus_graph.config.trust import risky_settings, trust
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.settings import SearchSettings
+from openmanus_graph.interfaces.cli.doctor import examine
+from openmanus_graph.state.settings import SearchSettings
 
 
 def written(text: str, name: str = "openmanus.toml") -> Path:
@@ -24,7 +24,7 @@ def written(text: str, name: str = "openmanus.toml") -> Path:
 
 
 def resolved(**search: Any) -> SearchSettings:
-    return search_settings(Context(search=search), read_layers(None)[0])[0]
+    return section(SearchSettings, all_layers(Context(search=search))[0])
 
 
 OPENMANUS = """
@@ -49,12 +49,45 @@ def test_openmanus_keys_are_honoured() -> None:
     written(OPENMANUS, "config/config.toml")
     assert resolved() == SearchSettings(
         engine="google",
-        fallback_engines=("duckduckgo", "baidu", "bing"),
+        fallback_engines=("duckduckgo", "baidu", "duckduckgo"),
         retry_delay=60,
         max_retries=3,
         lang="zh",
         country="cn",
     )
+
+
+BING = "Bing's search interface was shut down in 2025; use duckduckgo"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        OPENMANUS,
+        '[search]\nengine = "Bing"\n',
+        '[search]\nengine = " BING "\nfallback_engines = ["bing"]\n',
+    ],
+)
+def test_an_old_file_that_names_bing_works_with_a_warning(text: str) -> None:
+    written(text)
+    settings = resolve_settings(Context(), "t", without_model=True)
+    (warning,) = (each for each in settings.warnings if "search" in each)
+    assert BING in warning
+    assert "bing" not in {settings.search.engine, *(settings.search.fallback_engines or ())}
+    assert choose(settings.search).engines
+
+
+def test_a_key_of_bing_is_named_as_useless_and_never_shown() -> None:
+    layer = read_layer(written('[search]\nbing_api_key = "secret-key"\n'))
+    assert layer.unknown == ("search.bing_api_key",)
+
+
+def test_a_key_of_bing_in_the_environment_is_nothing_to_warn_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("BING_API_KEY", "left over")
+    context = Context(search={"engine": "mojeek"})
+    assert resolve_settings(context, "t", without_model=True).warnings == ()
 
 
 def test_a_config_of_another_program_is_left_alone() -> None:
@@ -74,7 +107,7 @@ def test_keys_come_from_the_environment_before_the_files(monkeypatch: pytest.Mon
     written('[search]\ntavily_api_key = "of the file"\nbaidu_api_key = "b"\n')
     monkeypatch.setenv("TAVILY_API_KEY", "of the environment")
     monkeypatch.setenv("BRAVE_SEARCH_API_KEY", " brave ")
-    monkeypatch.setenv("BING_API_KEY", "")
+    monkeypatch.setenv("BAIDU_API_KEY", "")
     monkeypatch.setenv("GOOGLE_API_KEY", "g")
     monkeypatch.setenv("GOOGLE_CSE_ID", "id")
     monkeypatch.setenv("SEARXNG_URL", "http://127.0.0.1:8080/")
@@ -93,13 +126,13 @@ def test_keys_come_from_the_environment_before_the_files(monkeypatch: pytest.Mon
 
 
 def test_addresses_of_all_places_are_merged(monkeypatch: pytest.MonkeyPatch) -> None:
-    mine = '[search]\nsearxng_url = "http://mine.test"\nurls = {bing = "https://b.test"}\n'
+    mine = '[search]\nsearxng_url = "http://mine.test"\nurls = {brave = "https://b.test"}\n'
     written(mine, "config/openmanus/config.toml")
-    assert resolved().urls == {"searxng": "http://mine.test", "bing": "https://b.test"}
+    assert resolved().urls == {"searxng": "http://mine.test", "brave": "https://b.test"}
     monkeypatch.setenv("SEARXNG_URL", "http://env.test")
-    assert resolved(urls={"bing": "https://c.test/"}).urls == {
+    assert resolved(urls={"brave": "https://c.test/"}).urls == {
         "searxng": "http://env.test",
-        "bing": "https://c.test",
+        "brave": "https://c.test",
     }
 
 
@@ -111,7 +144,7 @@ def test_addresses_of_all_places_are_merged(monkeypatch: pytest.MonkeyPatch) -> 
         ('lang = "English"', "lang is 'English'"),
         ('country = "USA"', "country is 'usa'"),
         ('searxng_url = "localhost:8080"', "no web address"),
-        ('urls = {bing = "http://b.test:port"}', "no web address"),
+        ('urls = {brave = "http://b.test:port"}', "no web address"),
         ('urls = {bling = "http://b.test"}', r"search\.urls\.bling"),
         ("timeout_s = 0", r"search\.timeout_s"),
         ("total_timeout_s = 3600", r"search\.total_timeout_s"),
@@ -122,7 +155,7 @@ def test_addresses_of_all_places_are_merged(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_wrong_value_is_named(text: str, said: str) -> None:
     path = written(f"[search]\n{text}\n")
     with pytest.raises(ConfigError, match=said) as caught:
-        search_settings(Context(), [read_layer(path)])
+        section(SearchSettings, [read_layer(path)])
     assert "123456789" not in str(caught.value)
 
 

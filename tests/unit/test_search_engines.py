@@ -7,8 +7,8 @@ import socket
 import pytest
 from pydantic import SecretStr
 
-from openmanus_graph.search.engine import EngineError, SearchQuery
-from openmanus_graph.search.places import Place, parse_place
+from openmanus_graph.backends.search.search_engine import EngineError, SearchQuery
+from openmanus_graph.state.places import Place, parse_place
 from tests.support.search_engines import API_ENGINES, KEY, Behaviour, SearchServer, found
 from tests.support.search_protocols import Found
 from tests.support.searching import local_engine
@@ -67,7 +67,7 @@ async def test_an_engine_delivers_many_within_what_it_documents(
         Place("en", "zz"),
     ],
 )
-async def test_every_place_is_told_in_a_form_the_engine_takes(
+async def test_every_place_is_sent_in_a_form_the_engine_takes(
     search_server: SearchServer, name: str, place: Place
 ) -> None:
     search_server.results[name] = found(1)
@@ -83,12 +83,11 @@ async def test_language_and_country_reach_every_engine_in_its_own_form(
     assert search_server.asked("tavily")[0].body["country"] == "austria"
     assert params["searxng"]["language"] == "de-AT"
     assert (params["brave"]["country"], params["brave"]["search_lang"]) == ("AT", "de")
-    assert (params["bing"]["mkt"], params["bing"]["setLang"]) == ("de-AT", "de")
     google = params["google"]
     assert (google["gl"], google["hl"], google["lr"]) == ("at", "de", "lang_de")
 
 
-async def test_engines_say_what_they_cannot_be_told(search_server: SearchServer) -> None:
+async def test_engines_report_which_settings_they_ignore(search_server: SearchServer) -> None:
     ignores = {name: local_engine(search_server, name).ignores for name in API_ENGINES}
     assert {name: said for name, said in ignores.items() if said} == {
         "tavily": ("lang",),
@@ -106,7 +105,7 @@ async def test_a_long_query_is_cut_to_what_the_engine_takes(
 
 
 @every_engine
-async def test_too_many_requests_tells_how_long_to_wait(
+async def test_too_many_requests_says_how_long_to_wait(
     search_server: SearchServer, name: str
 ) -> None:
     search_server.script[name] = [Behaviour(status=429, headers={"Retry-After": "7"})]
@@ -115,7 +114,7 @@ async def test_too_many_requests_tells_how_long_to_wait(
     assert (error.passing, error.retry_after_s) == (True, 7)
 
 
-async def test_brave_tells_how_long_to_wait_in_a_header_of_its_own(
+async def test_brave_says_how_long_to_wait_in_a_header_of_its_own(
     search_server: SearchServer,
 ) -> None:
     limits = {"X-RateLimit-Limit": "1, 2000", "X-RateLimit-Reset": "1, 1419704"}
@@ -198,18 +197,14 @@ async def test_results_that_are_no_list_are_a_failure(
         "references": results,
         "items": results,
         "web": {"results": results},
-        "webPages": {"value": results},
     }
     search_server.script[name] = [Behaviour(body=body)]
     assert "documented form" in (await failure(search_server, name)).reason
 
 
-@pytest.mark.parametrize(("name", "key"), [("brave", "web"), ("bing", "webPages")])
-async def test_a_part_of_another_form_is_a_failure(
-    search_server: SearchServer, name: str, key: str
-) -> None:
-    search_server.script[name] = [Behaviour(body={key: ["odd"]})]
-    assert "documented form" in (await failure(search_server, name)).reason
+async def test_a_part_of_another_form_is_a_failure(search_server: SearchServer) -> None:
+    search_server.script["brave"] = [Behaviour(body={"web": ["odd"]})]
+    assert "documented form" in (await failure(search_server, "brave")).reason
 
 
 @every_engine
@@ -279,7 +274,7 @@ async def test_searxng_may_live_below_a_path(search_server: SearchServer, tail: 
     assert await engine.search(SearchQuery("cats"))
 
 
-async def test_searxng_is_told_its_login_and_nobody_else(
+async def test_searxng_is_sent_its_login_and_nobody_else(
     search_server: SearchServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -333,8 +328,3 @@ async def test_baidus_error_under_status_200_is_a_failure(search_server: SearchS
     reason = (await failure(search_server, "baidu")).reason
     assert "216303" in reason
     assert KEY not in reason
-
-
-async def test_a_retired_bing_says_so(search_server: SearchServer) -> None:
-    search_server.script["bing"] = [Behaviour(status=404)]
-    assert "retired" in (await failure(search_server, "bing")).reason

@@ -2,12 +2,12 @@
 
 import pytest
 
-from openmanus_graph.search.api import MAX_PAGES, paged
-from openmanus_graph.search.engine import EngineError, Hit, SearchQuery
-from openmanus_graph.search.gathering import Gathering
-from openmanus_graph.search.hits import identity, is_web_address, plain
-from openmanus_graph.search.metasearch import region
-from openmanus_graph.search.places import COUNTRY_NAMES, Place, parse_place
+from openmanus_graph.backends.search.api import MAX_PAGES, paged
+from openmanus_graph.backends.search.gathering import Gathering
+from openmanus_graph.backends.search.hits import identity, is_web_address, plain
+from openmanus_graph.backends.search.metasearch import region
+from openmanus_graph.backends.search.search_engine import EngineError, Hit, SearchQuery
+from openmanus_graph.state.places import COUNTRY_NAMES, Place, parse_place
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_countries_have_english_names() -> None:
         (Place("en", "gb"), "mojeek", "gb-en"),
     ],
 )
-def test_ddgs_is_told_the_place_as_each_backend_reads_it(
+def test_ddgs_is_given_the_place_as_each_backend_reads_it(
     place: Place, backend: str, code: str
 ) -> None:
     assert region(place, backend) == code

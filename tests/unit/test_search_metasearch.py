@@ -1,21 +1,21 @@
 """The package ddgs as it is, against local pages and once against whatever network there is."""
 
 import asyncio
-import time
 from pathlib import Path
 
 import pytest
 from ddgs.engines import ENGINES
 
+from openmanus_graph.backends.search import metasearch
+from openmanus_graph.backends.search.choose import choose
+from openmanus_graph.backends.search.metasearch import Metasearch
+from openmanus_graph.backends.search.search_engine import EngineError, SearchQuery
+from openmanus_graph.backends.search.searching import search_for
 from openmanus_graph.errors import ToolError
-from openmanus_graph.search import metasearch
-from openmanus_graph.search.choose import choose
-from openmanus_graph.search.engine import EngineError, SearchQuery
-from openmanus_graph.search.metasearch import Metasearch
-from openmanus_graph.search.names import BACKENDS
-from openmanus_graph.search.places import parse_place
-from openmanus_graph.search.searching import search_for
-from openmanus_graph.settings import SearchSettings
+from openmanus_graph.state.places import parse_place
+from openmanus_graph.state.search_engines import BACKENDS
+from openmanus_graph.state.settings import SearchSettings
+from tests.support.limits import BACKSTOP_S, POLL_S
 from tests.support.search_engines import Behaviour, SearchServer, found
 from tests.support.search_protocols import Found
 from tests.support.searching import search_session
@@ -43,7 +43,7 @@ async def test_ddgs_returns_what_a_page_lists(local: SearchServer, backend: str)
     ]
 
 
-async def test_ddgs_is_told_language_and_country(local: SearchServer) -> None:
+async def test_ddgs_is_given_language_and_country(local: SearchServer) -> None:
     place = parse_place("ja", "jp")
     await Metasearch("duckduckgo").search(SearchQuery("cats", 5, place))
     assert local.asked("duckduckgo")[0].form["l"] == "jp-jp"
@@ -61,7 +61,9 @@ async def test_ddgs_that_finds_nothing_returns_nothing(local: SearchServer) -> N
 
 
 @pytest.mark.parametrize("status", [202, 403, 429, 500])
-async def test_a_refusal_is_told_from_nothing_found(local: SearchServer, status: int) -> None:
+async def test_a_refusal_is_distinguished_from_nothing_found(
+    local: SearchServer, status: int
+) -> None:
     local.script["mojeek"] = [Behaviour("html", status=status)]
     with pytest.raises(EngineError, match=f"HTTP {status}") as caught:
         await Metasearch("mojeek").search(SearchQuery("cats"))
@@ -86,9 +88,9 @@ async def test_a_dead_server_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_ddgs_does_not_block_the_event_loop(local: SearchServer) -> None:
     local.script["mojeek"] = [Behaviour("silent")]
     task = asyncio.create_task(Metasearch("mojeek").search(SearchQuery("cats")))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(BACKSTOP_S):
         while not local.asked("mojeek"):  # noqa: ASYNC110  # the server is another thread
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(POLL_S)
     assert not task.done()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -99,7 +101,7 @@ async def test_ddgs_does_not_block_the_event_loop(local: SearchServer) -> None:
 async def test_one_backend_hands_over_to_the_next(local: SearchServer, tmp_path: Path) -> None:
     local.script["mojeek"] = [Behaviour("html", status=429)]
     local.results["duckduckgo"] = found(3)
-    settings = SearchSettings(engine="mojeek", fallback_engines=("bing",))
+    settings = SearchSettings(engine="mojeek", fallback_engines=("duckduckgo",))
     report = await search_for(search_session(tmp_path, settings), "cats", num_results=3)
     assert [hit.engine for hit in report.hits] == ["ddgs:duckduckgo"] * 3
     assert "429" in report.attempts[0].problem
@@ -111,7 +113,6 @@ def test_every_backend_is_one_that_ddgs_has() -> None:
 
 async def test_a_real_search_ends_with_results_or_a_clear_error(tmp_path: Path) -> None:
     session = search_session(tmp_path, SearchSettings())
-    started = time.monotonic()
     try:
         report = await search_for(session, "LangGraph documentation")
         outcome = "\n".join(hit.url for hit in report.hits)
@@ -119,7 +120,6 @@ async def test_a_real_search_ends_with_results_or_a_clear_error(tmp_path: Path) 
     except ToolError as error:
         outcome = str(error)
         named = [engine.name for engine in choose(SearchSettings()).engines]
-    assert time.monotonic() - started < 120
     if "http" not in outcome:  # no network, or every engine refuses this machine
         assert outcome.startswith("The web could not be searched.") or not outcome
         assert all(f"{name}: " in outcome for name in named) or not outcome

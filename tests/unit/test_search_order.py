@@ -1,20 +1,34 @@
 """Which engine is asked when, and what becomes of the ones that fail."""
 
 import asyncio
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import SecretStr
 
+from openmanus_graph.backends.search import searching
+from openmanus_graph.backends.search.choose import choose
+from openmanus_graph.backends.search.searching import search_for
 from openmanus_graph.errors import ToolError
-from openmanus_graph.search.choose import choose
-from openmanus_graph.search.searching import search_for
-from openmanus_graph.sessions import Session
-from openmanus_graph.settings import SearchSettings
+from openmanus_graph.runtime.session import Session
+from openmanus_graph.state.settings import SearchSettings
+from tests.support.limits import BACKSTOP_S, POLL_S
 from tests.support.search_engines import KEY, Behaviour, SearchServer, found
 from tests.support.searching import local_settings, search_session
+
+
+class Clock:
+    """A clock that stands still, except for those who sleep."""
+
+    def __init__(self) -> None:
+        self.slept: list[float] = []
+
+    def monotonic(self) -> float:
+        return 1000 + sum(self.slept)
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
 
 
 def names(settings: SearchSettings) -> list[str]:
@@ -57,24 +71,21 @@ def test_fallbacks_without_an_engine_follow_what_is_set_up() -> None:
 
 
 def test_openmanus_engines_without_keys_are_served_as_near_as_can_be() -> None:
-    choice = choose(
-        SearchSettings(engine="google", fallback_engines=("duckduckgo", "baidu", "bing"))
-    )
+    choice = choose(SearchSettings(engine="google", fallback_engines=("duckduckgo", "baidu")))
     assert [engine.name for engine in choice.engines] == ["ddgs:startpage", "ddgs:duckduckgo"]
-    google, baidu, bing = choice.notices
+    google, baidu = choice.notices
     assert "GOOGLE_API_KEY and GOOGLE_CSE_ID" in google
     assert "startpage" in google
     assert "BAIDU_API_KEY" in baidu
     assert "not asked" in baidu
-    assert "BING_API_KEY" in bing
 
 
 def test_openmanus_engines_with_keys_are_asked_themselves() -> None:
-    keys = {name: SecretStr(KEY) for name in ("google", "baidu", "bing")}
+    keys = {name: SecretStr(KEY) for name in ("google", "baidu", "brave")}
     settings = SearchSettings(
-        engine="google", fallback_engines=("baidu", "bing"), keys=keys, google_cse_id="cx"
+        engine="google", fallback_engines=("baidu", "brave"), keys=keys, google_cse_id="cx"
     )
-    assert names(settings) == ["google", "baidu", "bing"]
+    assert names(settings) == ["google", "baidu", "brave"]
     assert choose(settings).notices == []
 
 
@@ -134,21 +145,21 @@ async def test_the_next_engine_gives_what_the_first_lacks(
 ) -> None:
     search_server.results["tavily"] = found(3)
     search_server.results["brave"] = [*found(2), *found(4, "other")]
-    search_server.results["bing"] = found(9, "third")
-    session = search_session(tmp_path, local_settings(search_server, "tavily", "brave", "bing"))
+    search_server.results["google"] = found(9, "third")
+    session = search_session(tmp_path, local_settings(search_server, "tavily", "brave", "google"))
     report = await search_for(session, "cats", num_results=6)
     assert [hit.engine for hit in report.hits] == ["tavily"] * 3 + ["brave"] * 3
     assert len({hit.url for hit in report.hits}) == 6
-    assert not search_server.asked("bing")
+    assert not search_server.asked("google")
 
 
 async def test_a_slow_engine_costs_little_once_there_are_results(
     search_server: SearchServer, tmp_path: Path
 ) -> None:
     search_server.results["tavily"] = found(1)
-    for name in ("brave", "bing", "google", "baidu"):
+    for name in ("brave", "searxng", "google", "baidu"):
         search_server.script[name] = [Behaviour("silent")]
-    engines = ("tavily", "brave", "bing", "google", "baidu")
+    engines = ("tavily", "brave", "searxng", "google", "baidu")
     settings = local_settings(search_server, *engines, timeout_s=2, total_timeout_s=60)
     report = await search_for(search_session(tmp_path, settings), "cats")
     assert len(report.hits) == 1
@@ -159,16 +170,15 @@ async def test_a_slow_engine_costs_little_once_there_are_results(
 async def test_all_engines_together_keep_within_the_time(
     search_server: SearchServer, tmp_path: Path
 ) -> None:
-    engines = ("tavily", "brave", "bing", "google", "baidu", "searxng")
+    engines = ("tavily", "brave", "google", "baidu", "searxng")
     for name in engines:
         search_server.script[name] = [Behaviour("silent")] * 9
     settings = local_settings(
         search_server, *engines, timeout_s=0.5, total_timeout_s=1, max_retries=9
     )
-    started = time.monotonic()
     with pytest.raises(ToolError, match="not asked, the time was over"):
         await search_for(search_session(tmp_path, settings), "cats")
-    assert time.monotonic() - started < 10  # far less than 6 engines in 10 rounds would take
+    assert len(search_server.requests) <= 3, "of 60, only those for which there was time"
 
 
 async def test_when_all_are_down_each_is_named_with_its_reason(
@@ -233,22 +243,23 @@ async def test_openmanus_long_delay_does_not_make_anybody_wait(
         slept.append(seconds)
         await sleep(0)
 
-    monkeypatch.setattr("openmanus_graph.search.searching.asyncio.sleep", note)
+    monkeypatch.setattr("openmanus_graph.backends.search.searching.asyncio.sleep", note)
     settings = local_settings(search_server, "tavily", max_retries=3, retry_delay=60)
     assert (await search_for(search_session(tmp_path, settings), "cats")).hits
     assert [round(seconds) for seconds in slept] == [5]
 
 
 async def test_an_engine_that_asks_for_time_gets_it(
-    search_server: SearchServer, tmp_path: Path
+    search_server: SearchServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    search_server.script["tavily"] = [Behaviour(status=429, headers={"Retry-After": "0.3"})]
+    search_server.script["tavily"] = [Behaviour(status=429, headers={"Retry-After": "7"})]
     search_server.results["tavily"] = found(5)
+    clock = Clock()
+    monkeypatch.setattr(searching, "time", clock)
+    monkeypatch.setattr(asyncio, "sleep", clock.sleep)
     settings = local_settings(search_server, "tavily", max_retries=1)
-    started = time.monotonic()
-    report = await search_for(search_session(tmp_path, settings), "cats")
-    assert report.hits
-    assert time.monotonic() - started >= 0.3
+    assert (await search_for(search_session(tmp_path, settings), "cats")).hits
+    assert clock.slept == [7]
 
 
 async def test_an_engine_that_asks_for_much_time_is_left_alone_for_the_run(
@@ -272,7 +283,7 @@ async def test_nobody_waits_longer_than_a_search_may_take(
 ) -> None:
     search_server.script["tavily"] = [Behaviour(status=429, headers={"Retry-After": "600"})]
     settings = local_settings(search_server, "tavily", max_retries=3)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(BACKSTOP_S):
         with pytest.raises(ToolError, match="429"):
             await search_for(search_session(tmp_path, settings), "cats")
 
@@ -339,9 +350,9 @@ async def test_a_cancelled_search_ends_at_once(search_server: SearchServer, tmp_
     search_server.script["tavily"] = [Behaviour("silent")]
     session = search_session(tmp_path, local_settings(search_server, "tavily", "brave"))
     task = asyncio.create_task(search_for(session, "cats"))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(BACKSTOP_S):
         while not search_server.asked("tavily"):  # noqa: ASYNC110  # the server is another thread
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(POLL_S)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

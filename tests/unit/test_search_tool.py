@@ -11,9 +11,9 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from openmanus_graph import build_manus_graph
 from openmanus_graph.errors import ToolError
-from openmanus_graph.sessions import Session
+from openmanus_graph.runtime.session import Session
 from openmanus_graph.testing import tool_runtime
-from openmanus_graph.tools.declaration import traits_of
+from openmanus_graph.tool_calls.declaration import traits_of
 from openmanus_graph.tools.web_search import web_search
 from tests.support.graphs import calls, run_graph
 from tests.support.search_engines import KEY, Behaviour, SearchServer, found
@@ -144,7 +144,7 @@ async def test_a_page_that_fails_does_not_fail_the_search(
 async def test_a_hanging_page_is_left_out(
     search_server: SearchServer, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("openmanus_graph.search.pages.PAGE_TIMEOUT_S", 3)
+    monkeypatch.setattr("openmanus_graph.backends.search.pages.PAGE_TIMEOUT_S", 3)
     search_server.results["tavily"] = [
         *site(search_server, ("/good", b"All is well here today."), kind="text/plain"),
         Found("hangs", f"{search_server.url}/hangs"),
@@ -188,7 +188,7 @@ async def test_pages_are_read_once_per_run(search_server: SearchServer, session:
     assert len(search_server.asked("unknown: GET /one")) == 1
 
 
-async def test_engines_that_are_not_set_up_are_told_to_the_person_once(
+async def test_engines_that_are_not_set_up_are_reported_to_the_person_once(
     search_server: SearchServer, tmp_path: Path
 ) -> None:
     settings = local_settings(search_server, "searxng", "baidu", keys={})
@@ -205,7 +205,7 @@ async def test_engines_that_are_not_set_up_are_told_to_the_person_once(
 
 def local_search(server: SearchServer, *engines: str) -> dict[str, Any]:
     """Make the `[search]` keys by which a run asks the server."""
-    names = ("tavily", "brave", "google", "bing", "baidu")
+    names = ("tavily", "brave", "google", "baidu")
     return {
         "engine": engines[0],
         "fallback_engines": engines[1:],
@@ -224,28 +224,28 @@ async def test_the_graph_searches_and_marks_the_results_as_untrusted(
         build_manus_graph(),
         calls(("web_search", {"query": "cats", "num_results": 3})),
         "done",
-        search=local_search(search_server, "Bing", "Google"),
+        search=local_search(search_server, "Brave", "Google"),
     )
     assert ran.values["status"] == "finished"
     (result,) = ran.results()
     assert re.match(r"<untrusted-\w+ source='web_search'>", result)
     assert "3. Title 3" in result
-    assert "Asked: bing (0), google (3)." in result
+    assert "Asked: brave (0), google (3)." in result
     assert KEY not in str(ran.messages) + str(ran.events)
 
 
 async def test_the_graph_survives_a_search_with_all_engines_down(
     search_server: SearchServer,
 ) -> None:
-    search_server.script = {"bing": [Behaviour(status=500)], "baidu": [Behaviour(status=401)]}
+    search_server.script = {"brave": [Behaviour(status=500)], "baidu": [Behaviour(status=401)]}
     ran = await run_graph(
         build_manus_graph(),
         calls(("web_search", {"query": "cats"}), ("web_search", {"query": "x", "num_results": 0})),
         "no luck",
-        search=local_search(search_server, "bing", "baidu"),
+        search=local_search(search_server, "brave", "baidu"),
     )
     assert ran.values["answer"] == "no luck"
     down, wrong = ran.results()
-    assert "bing: HTTP 500; baidu: its key was refused (HTTP 401)" in down
+    assert "brave: HTTP 500; baidu: its key was refused (HTTP 401)" in down
     assert "num_results" in wrong
     assert "greater than or equal to 1" in wrong

@@ -4,8 +4,8 @@ import socket
 
 import pytest
 
-from openmanus_graph.cli import serve as serving
 from openmanus_graph.errors import ConfigError
+from openmanus_graph.interfaces.cli import serve as serving
 
 
 def start(port: int | None = 0, modules: list[str] | None = None) -> int:

@@ -1,23 +1,28 @@
 """Events of threads: numbered, kept, handed on, whole and in order."""
 
 import asyncio
+import contextlib
 import json
-from collections.abc import AsyncIterator
+import sqlite3
+from collections.abc import AsyncIterator, Generator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from openmanus_graph.persistence.database import open_database
-from openmanus_graph.persistence.journal import JournalTable
-from openmanus_graph.server import journal as journal_module
-from openmanus_graph.server.journal import Journal
+from openmanus_graph.backends.persistence import database
+from openmanus_graph.backends.persistence.database import open_database
+from openmanus_graph.backends.persistence.journal import JournalTable
+from openmanus_graph.interfaces.server import journal as journal_module
+from openmanus_graph.interfaces.server.journal import Journal
 
 THREAD = "t"
 
 
 @pytest.fixture
-async def table(tmp_path: Path) -> JournalTable:
+async def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JournalTable:
+    monkeypatch.setattr(database, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(journal_module, "RETRY_S", 0.01)
     return JournalTable(open_database(tmp_path / "home"))
 
 
@@ -48,8 +53,8 @@ def texts(events: list[dict[str, Any]]) -> list[str]:
 async def test_a_follower_gets_each_event_once_whenever_it_comes(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal_module, "KEPT_IN_MEMORY", 50)
-    await journal.take_up(THREAD)
+    monkeypatch.setattr(journal_module, "MAX_EVENTS_IN_MEMORY", 50)
+    await journal.acquire(THREAD)
 
     async def follow() -> list[str]:
         seen: list[str] = []
@@ -69,15 +74,15 @@ async def test_a_follower_gets_each_event_once_whenever_it_comes(
         journal.add(THREAD, "run", "", notice(number))
     assert await early == expected
     assert await late == expected
-    await journal.let_go(THREAD)
+    await journal.release(THREAD)
     assert texts(await past(journal)) == expected
 
 
-async def test_tokens_are_told_live_and_never_kept(
+async def test_tokens_are_sent_live_and_never_kept(
     journal: Journal, table: JournalTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal_module, "TOKENS_STAY_S", 0)
-    await journal.take_up(THREAD)
+    monkeypatch.setattr(journal_module, "TOKEN_RETENTION_S", 0)
+    await journal.acquire(THREAD)
     journal.add(THREAD, "run", "", {"type": "think_start", "step": 1})
     for piece in ("All ", "is ", "well."):
         journal.add(THREAD, "run", "", {"type": "token", "text": piece})
@@ -88,12 +93,12 @@ async def test_tokens_are_told_live_and_never_kept(
     while len(found := await past(journal)) > 2:  # noqa: ASYNC110  # nobody announces it
         await asyncio.sleep(0)
     assert [event["type"] for event in found] == ["think_start", "think_end"]
-    await journal.let_go(THREAD)
+    await journal.release(THREAD)
     assert "token" not in "".join(text for _, text in table.read(THREAD, 0))
 
 
 async def test_tokens_of_steps_side_by_side_stay_apart(journal: Journal) -> None:
-    await journal.take_up(THREAD)
+    await journal.acquire(THREAD)
     for step, piece in (("1", "a"), ("2", "x"), ("1", "b"), ("2", "y")):
         journal.add(THREAD, "run", step, {"type": "token", "text": piece})
     journal.add(THREAD, "run", "1", {"type": "think_start", "step": 2})
@@ -101,22 +106,22 @@ async def test_tokens_of_steps_side_by_side_stay_apart(journal: Journal) -> None
     assert [(event["type"], event["ns"], event.get("text")) for event in left] == [
         ("token", "2", "xy"), ("think_start", "1", None),
     ]  # fmt: skip
-    await journal.let_go(THREAD)
+    await journal.release(THREAD)
 
 
 async def test_numbers_go_on_above_what_anybody_has_seen(
     journal: Journal, table: JournalTable
 ) -> None:
-    await journal.take_up(THREAD)
+    await journal.acquire(THREAD)
     journal.add(THREAD, "run", "", {"type": "token", "text": "lost in the crash"})
     seen = (await past(journal))[-1]["seq"]
     again = Journal(table, asyncio.get_running_loop())  # as another process has it
-    await again.take_up(THREAD)
+    await again.acquire(THREAD)
     again.add(THREAD, "run", "", notice("after"))
     assert (await past(again))[-1]["seq"] > seen
-    await again.let_go(THREAD)
+    await again.release(THREAD)
     await again.close()
-    await journal.let_go(THREAD)
+    await journal.release(THREAD)
 
 
 async def test_what_another_process_writes_is_found(
@@ -137,17 +142,95 @@ async def test_a_quiet_thread_pings_and_an_ending_server_lets_go(
     follower = journal.follow(THREAD, 0, 0.02)
     assert await anext(follower) == []
     assert await anext(follower) is None
-    journal.dismiss()
+    journal.end_followers()
     with pytest.raises(StopAsyncIteration):
         await anext(follower)
+
+
+@contextlib.contextmanager
+def locked(home: Path) -> Generator[None]:
+    """Hold the database as another program."""
+    path = home / database.DATABASE
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        yield
+        other.execute("ROLLBACK")
+
+
+async def until_kept(table: JournalTable, expected: list[str]) -> None:
+    """Wait until the database has these events."""
+
+    def kept() -> list[str]:
+        return [json.loads(text)["text"] for _, text in table.read(THREAD, 0)]
+
+    while kept() != expected:  # noqa: ASYNC110  # nobody announces it
+        await asyncio.sleep(0)
+
+
+async def test_what_a_locked_database_did_not_take_is_written_later_unasked(
+    journal: Journal, table: JournalTable, tmp_path: Path
+) -> None:
+    await journal.acquire(THREAD)
+    with locked(tmp_path / "home"):
+        journal.add(THREAD, "run", "", notice("first"))
+        await journal.release(THREAD)
+        assert not journal.is_running(THREAD)
+        assert texts(await past(journal)) == ["first"]
+    await until_kept(table, ["first"])
+    assert texts(await past(journal)) == ["first"]
+
+
+async def test_a_run_that_begins_meanwhile_takes_nothing_away(
+    journal: Journal, table: JournalTable, tmp_path: Path
+) -> None:
+    await journal.acquire(THREAD)
+    with locked(tmp_path / "home"):
+        journal.add(THREAD, "run", "", notice("first"))
+        await journal.release(THREAD)
+        await journal.acquire(THREAD)
+        journal.add(THREAD, "run", "", notice("second"))
+        assert texts(await past(journal)) == ["first", "second"]
+    await until_kept(table, ["first", "second"])
+    await journal.release(THREAD)
+
+
+async def test_what_waits_for_the_disk_is_bounded_and_the_loss_is_told(
+    journal: Journal,
+    table: JournalTable,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(journal_module, "MAX_UNSAVED_CHARS", 10_000)
+    await journal.acquire(THREAD)
+    with locked(tmp_path / "home"):
+        for number in range(20):
+            journal.add(THREAD, "run", "", notice(f"{number} " + "x" * 1000))
+        await journal.release(THREAD)
+    while len(kept := table.read(THREAD, 0)) < 9:  # noqa: ASYNC110  # nobody announces it
+        await asyncio.sleep(0)
+    first, *others = [json.loads(text)["text"] for _, text in kept]
+    assert "missing here" in first
+    assert [int(text.split()[0]) for text in others] == list(range(20 - len(others), 20))
+    assert "are lost" in caplog.text
+
+
+async def test_what_is_lost_at_the_end_is_told(
+    table: JournalTable, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ending = Journal(table, asyncio.get_running_loop())
+    await ending.acquire(THREAD)
+    with locked(tmp_path / "home"):
+        ending.add(THREAD, "run", "", notice("first"))
+        await ending.release(THREAD)
+        await ending.close()
+    assert "1 events of t are lost" in caplog.text
 
 
 async def test_a_full_disk_loses_no_event_that_is_in_memory(
     journal: Journal, table: JournalTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import sqlite3
-
-    await journal.take_up(THREAD)
+    await journal.acquire(THREAD)
 
     def full(*_: Any) -> None:
         raise sqlite3.OperationalError("database or disk is full")
@@ -158,5 +241,5 @@ async def test_a_full_disk_loses_no_event_that_is_in_memory(
         assert not await journal.save()
         assert texts(await past(journal)) == ["first"]
     journal.add(THREAD, "run", "", notice("second"))
-    await journal.let_go(THREAD)
+    await journal.release(THREAD)
     assert texts(await past(journal)) == ["first", "second"]

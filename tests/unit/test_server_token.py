@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.server.tickets import VALID_S, read_ticket, write_ticket
-from openmanus_graph.server.token import (
+from openmanus_graph.interfaces.server.tickets import VALID_S, read_ticket, write_ticket
+from openmanus_graph.interfaces.server.token import (
     TOKEN_VARIABLE,
     is_token,
     server_token,

@@ -7,10 +7,15 @@ from typing import Any
 import pytest
 
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.mcp_server.asking import answer_schema, read_answer
-from openmanus_graph.mcp_server.offer import offered_tools
-from openmanus_graph.serving.guard import Guard, is_our_host
-from openmanus_graph.serving.http import bind, choose_token, forbid_strangers, url_of
+from openmanus_graph.interfaces.mcp_server.asking import answer_schema, read_answer
+from openmanus_graph.interfaces.mcp_server.offer import offered_tools
+from openmanus_graph.interfaces.service.guard import Guard, is_own_host
+from openmanus_graph.interfaces.service.http import (
+    bind,
+    choose_token,
+    require_token_off_loopback,
+    url_of,
+)
 
 GOOD = {"host": "127.0.0.1:80", "authorization": "Bearer secret"}
 
@@ -93,7 +98,7 @@ async def test_what_is_public_needs_no_token_but_the_right_host() -> None:
     ],
 )
 def test_a_server_knows_its_own_names(host: str, bound_to: str, ours: bool) -> None:
-    assert is_our_host(host, bound_to) is ours
+    assert is_own_host(host, bound_to) is ours
 
 
 def test_a_token_is_given_taken_from_the_environment_or_made(
@@ -108,9 +113,9 @@ def test_a_token_is_given_taken_from_the_environment_or_made(
     for bad in ("", "a b", "é", "a\n"):
         with pytest.raises(ConfigError, match="token"):
             choose_token(bad, "SOME_TOKEN")
-    forbid_strangers("127.0.0.1")
+    require_token_off_loopback("127.0.0.1")
     with pytest.raises(ConfigError, match="everybody"):
-        forbid_strangers("192.0.2.7")
+        require_token_off_loopback("192.0.2.7")
 
 
 def test_an_address_that_cannot_be_had_is_refused() -> None:

@@ -6,7 +6,7 @@ import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 from langchain_core.messages.tool import tool_call
 
-from openmanus_graph.stuck import Level, judge
+from openmanus_graph.conversation.stuck import Level, detect_stuck
 
 Seen = tuple[str, str, str]
 """Tool, argument, result."""
@@ -31,52 +31,52 @@ SAME = ("bash", "ls", "a.txt")
     [(1, "ok"), (2, "ok"), (3, "hint"), (4, "hint"), (5, "change"), (7, "change"), (8, "stop")],
 )
 def test_the_same_call_escalates(times: int, level: Level) -> None:
-    assert judge(conversation([SAME] * times)).level == level
+    assert detect_stuck(conversation([SAME] * times)).level == level
 
 
 @pytest.mark.parametrize("period", range(1, 7))
 def test_cycles_of_up_to_six_steps_are_seen(period: int) -> None:
     cycle = [("bash", f"cat {n}", str(n)) for n in range(period)]
-    verdict = judge(conversation(cycle * 8))
+    verdict = detect_stuck(conversation(cycle * 8))
     assert (verdict.level, verdict.period) == ("stop", period)
-    assert judge(conversation(cycle * 2)).level == "ok"
+    assert detect_stuck(conversation(cycle * 2)).level == "ok"
 
 
 def test_white_space_in_arguments_is_no_difference() -> None:
     steps = [("bash", "ls" + " " * number + "-l", "x") for number in range(1, 9)]
-    assert judge(conversation(steps)).level == "stop"
+    assert detect_stuck(conversation(steps)).level == "stop"
 
 
 def test_repeats_with_new_results_are_progress() -> None:
-    assert judge(conversation([("poll", "job", f"{n} %") for n in range(20)])).level == "ok"
+    assert detect_stuck(conversation([("poll", "job", f"{n} %") for n in range(20)])).level == "ok"
 
 
 def test_paging_is_progress() -> None:
     steps = [("list", f"page {n}", f"rows {n}") for n in range(20)]
-    assert judge(conversation(steps)).level == "ok"
+    assert detect_stuck(conversation(steps)).level == "ok"
 
 
 def test_silent_commands_that_differ_are_progress() -> None:
-    assert judge(conversation([("bash", f"mkdir {n}", "") for n in range(20)])).level == "ok"
+    assert detect_stuck(conversation([("bash", f"mkdir {n}", "") for n in range(20)])).level == "ok"
 
 
 def test_known_steps_in_no_order_end_as_well() -> None:
     known = [("bash", name, name) for name in "abc"]
     shuffled = [known[int(digit)] for digit in "012021102210012120201210120021"]
-    assert judge(conversation(shuffled)).level == "stop"
+    assert detect_stuck(conversation(shuffled)).level == "stop"
 
 
 def test_edits_between_failing_tests_are_progress() -> None:
     steps: list[Seen] = []
     for number in range(10):
         steps += [("edit", f"version {number}", "edited"), ("bash", "pytest", "1 failed")]
-    assert judge(conversation(steps)).level == "ok"
+    assert detect_stuck(conversation(steps)).level == "ok"
 
 
 def test_empty_replies_count() -> None:
-    assert judge([HumanMessage("task"), *[AIMessage("")] * 8]).level == "stop"
+    assert detect_stuck([HumanMessage("task"), *[AIMessage("")] * 8]).level == "stop"
 
 
 def test_a_new_user_message_starts_afresh() -> None:
     messages = [*conversation([SAME] * 7), *conversation([SAME])]
-    assert judge(messages).level == "ok"
+    assert detect_stuck(messages).level == "ok"

@@ -1,12 +1,14 @@
 """Plain HTTP: redirects, limits, encodings, TLS and what goes wrong."""
 
 import asyncio
+import contextlib
 import gzip
 import socket
 import ssl
 import tracemalloc
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -14,10 +16,10 @@ import trustme
 from blockbuster import BlockBuster, blockbuster_ctx
 
 from openmanus_graph import ToolError
-from openmanus_graph.files.page_encoding import decode_page
-from openmanus_graph.web.client import Page, fetch
-from openmanus_graph.web.guard import Guard, Resolver
-from openmanus_graph.web.robots import Robots
+from openmanus_graph.backends.files.page_encoding import decode_page
+from openmanus_graph.backends.web.client import Page, fetch
+from openmanus_graph.backends.web.guard import Guard, Resolver
+from openmanus_graph.backends.web.robots import Robots
 from tests.support.pages import BOMB_BYTES, PageServer
 
 PROXIES = ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "NO_PROXY")
@@ -50,6 +52,31 @@ def leading_to(*addresses: str) -> Resolver:
 
 def open_for(site: PageServer) -> Guard:
     return Guard(allow_hosts=(site.place,))
+
+
+@asynccontextmanager
+async def streaming(
+    encoding: str, packed: bytes, size: int, media_type: str = "text/plain"
+) -> AsyncGenerator[tuple[str, Guard]]:
+    """Serve packed data in chunks of so many bytes; gives the address and who may reach it."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        head = f"HTTP/1.1 200 OK\r\nContent-Type: {media_type}\r\nContent-Encoding: {encoding}"
+        writer.write(f"{head}\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
+        with contextlib.suppress(ConnectionError):  # whoever has enough goes away
+            for start in range(0, len(packed), size):
+                piece = packed[start : start + size]
+                writer.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+                await writer.drain()
+            writer.write(b"0\r\n\r\n")
+            await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    place = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server:
+        yield f"http://{place}/", Guard(allow_hosts=(place,))
 
 
 async def failing(url: str, guard: Guard, timeout_s: float = 20) -> str:
@@ -182,7 +209,9 @@ async def test_an_unknown_certificate_is_refused() -> None:
     assert site.asked == []
 
 
-async def test_plain_http_on_a_tls_port_and_the_other_way_round_is_told(site: PageServer) -> None:
+async def test_plain_http_on_a_tls_port_and_the_other_way_round_is_reported(
+    site: PageServer,
+) -> None:
     said = await failing(site.url("/").replace("http:", "https:"), open_for(site))
     assert "no TLS connection" in said
     context, _ = tls_site("127.0.0.1")
@@ -190,7 +219,7 @@ async def test_plain_http_on_a_tls_port_and_the_other_way_round_is_told(site: Pa
         await failing(other.url("/").replace("https:", "http:"), open_for(other))
 
 
-async def test_a_dead_host_is_told(site: PageServer) -> None:
+async def test_a_dead_host_is_reported(site: PageServer) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
@@ -204,7 +233,7 @@ async def test_a_page_that_never_ends_is_given_up(site: PageServer, path: str) -
     assert "did not answer in full within 0.5 s" in said
 
 
-async def test_a_server_that_is_none_or_breaks_off_is_told(site: PageServer) -> None:
+async def test_a_server_that_is_none_or_breaks_off_is_reported(site: PageServer) -> None:
     assert "not answer as a web server" in await failing(site.url("/cut-off"), open_for(site))
     assert "damaged data" in await failing(site.url("/broken-gzip"), open_for(site))
 
@@ -268,6 +297,55 @@ async def test_packed_pages_are_unpacked(site: PageServer, encoding: str, packed
     assert (await fetch(url, open_for(site))).body == b"packed " * 9000
 
 
+TEXT = b"packed " * 3000
+MEMBERS = gzip.compress(TEXT) + gzip.compress(b"") + gzip.compress(TEXT) + gzip.compress(b"end")
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1 << 16])
+@pytest.mark.parametrize(
+    ("encoding", "packed", "wanted"),
+    [
+        ("gzip", MEMBERS, TEXT * 2 + b"end"),  # RFC 1952, 2.2: as many members as one likes
+        ("gzip", MEMBERS + b"\0" * 500, TEXT * 2 + b"end"),
+        ("gzip", MEMBERS + b"\0" * 500 + gzip.compress(b" more"), TEXT * 2 + b"end more"),
+        ("gzip", MEMBERS + b"garbage" * 90, TEXT * 2 + b"end"),
+        ("gzip", MEMBERS + b"\x1f", TEXT * 2 + b"end"),
+        ("gzip", MEMBERS + b"\x1f\x8bgarbage", TEXT * 2 + b"end"),
+        ("deflate", zlib.compress(TEXT) + b"garbage", TEXT),
+        ("deflate", zlib.compress(TEXT)[2:-4] + b"garbage", TEXT),
+        ("deflate", zlib.compress(TEXT, 0)[2:-4], TEXT),
+        ("deflate", zlib.compress(b"")[2:-4], b""),
+        ("gzip", b"", b""),
+    ],
+)
+async def test_packed_pages_are_unpacked_to_their_end_however_they_arrive(
+    encoding: str, packed: bytes, wanted: bytes, size: int
+) -> None:
+    async with streaming(encoding, packed, size) as (url, guard):
+        assert (await fetch(url, guard)).body == wanted
+
+
+async def test_a_damaged_member_is_told() -> None:
+    packed = gzip.compress(b"whole") + gzip.compress(TEXT)[:-8] + b"x" * 8
+    async with streaming("gzip", packed, 64) as (url, guard):
+        assert "damaged data" in await failing(url, guard)
+
+
+async def test_many_members_cost_no_more_than_the_limit() -> None:
+    member = gzip.compress(b"\0" * (1 << 20), 1)
+    async with streaming("gzip", member * 64, 4096) as (url, guard):
+        tracemalloc.start()
+        try:
+            page = await fetch(url, guard, text_limit_bytes=1 << 22)
+            assert tracemalloc.get_traced_memory()[1] < 1 << 24
+        finally:
+            tracemalloc.stop()
+        assert (page.cut, len(page.body)) == (True, 1 << 22)
+    async with streaming("gzip", member * 64, 4096, "application/pdf") as (url, guard):
+        with pytest.raises(ToolError, match=r"more than 4\.0 MB"):
+            await fetch(url, guard, limit_bytes=1 << 22)
+
+
 async def test_an_encoding_that_was_not_asked_for_is_told(site: PageServer) -> None:
     url = site.add("/br", b"x", headers={"Content-Encoding": "br"})
     assert "'br', which was not asked for" in await failing(url, open_for(site))
@@ -302,7 +380,7 @@ async def test_the_proxy_of_the_environment_is_used(
         await fetch("http://far.example/x", Guard(resolver=leading_to()))
 
 
-async def test_a_proxy_that_cannot_be_used_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_proxy_that_cannot_be_used_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:1")
     with pytest.raises(ToolError, match="socks5:// is not understood"):
         await fetch("http://far.example/x", Guard())

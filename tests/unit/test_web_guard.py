@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import pytest
 
 from openmanus_graph import ConfigError, Context, ToolError
+from openmanus_graph.backends.web.guard import Guard, Resolver
 from openmanus_graph.config import resolve_settings
-from openmanus_graph.web.addresses import parse_address
-from openmanus_graph.web.guard import Guard, Resolver, parse_allowed
+from openmanus_graph.state.addresses import parse_address, parse_allowed
 
 
 def names(**known: str) -> Resolver:
@@ -73,7 +73,7 @@ async def test_only_the_public_addresses_of_a_name_are_given() -> None:
     assert found == ["93.184.216.34", "2606:4700::1"]
 
 
-async def test_a_name_that_is_not_there_is_told() -> None:
+async def test_a_name_that_is_not_there_is_reported() -> None:
     with pytest.raises(ToolError, match=r"no host nowhere\.example"):
         await Guard(resolver=names()).resolve("nowhere.example", 80)
     with pytest.raises(ToolError, match="has no address"):

@@ -5,10 +5,10 @@ import io
 import pytest
 
 from openmanus_graph import ToolError
-from openmanus_graph.files import child
-from openmanus_graph.web import page_text as page_text_module
-from openmanus_graph.web.markdown import chunks, page_text
-from openmanus_graph.web.page_text import convert
+from openmanus_graph.backends.files import child
+from openmanus_graph.backends.web import page_text as page_text_module
+from openmanus_graph.backends.web.markdown import chunks, page_text
+from openmanus_graph.backends.web.page_text import convert
 
 URL = "https://site.example/docs/page.html"
 

@@ -12,10 +12,11 @@ import pytest
 import trustme
 from blockbuster import BlockBuster, blockbuster_ctx
 
-from openmanus_graph.web import hops
-from openmanus_graph.web.guard import Guard
-from openmanus_graph.web.proxy import MARK, GuardedProxy
-from openmanus_graph.web.routes import Upstream, parse_upstream
+from openmanus_graph.backends.web import proxy_connections as hops
+from openmanus_graph.backends.web.guard import Guard
+from openmanus_graph.backends.web.proxy import MARK, GuardedProxy
+from openmanus_graph.backends.web.routes import Upstream, parse_upstream
+from tests.support.limits import BACKSTOP_S
 from tests.support.pages import PageServer
 
 PROXIES = ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "NO_PROXY")
@@ -55,7 +56,7 @@ async def proxy(site: PageServer) -> AsyncIterator[GuardedProxy]:
 
 def client(proxy: GuardedProxy, **more: object) -> httpx2.AsyncClient:
     via = httpx2.Proxy(proxy.server, auth=(proxy.username, proxy.password))
-    return httpx2.AsyncClient(proxy=via, timeout=20, trust_env=False, **more)  # type: ignore[arg-type]  # passed on
+    return httpx2.AsyncClient(proxy=via, timeout=BACKSTOP_S, trust_env=False, **more)  # type: ignore[arg-type]  # passed on
 
 
 def login(proxy: GuardedProxy) -> str:
@@ -163,7 +164,7 @@ async def test_tunnels_to_forbidden_places_are_refused(proxy: GuardedProxy, targ
     assert [refusal.by_guard for refusal in proxy.take_refusals()] == [True]
 
 
-async def test_a_dead_host_is_told_apart_from_a_forbidden_one(proxy: GuardedProxy) -> None:
+async def test_a_dead_host_is_distinguished_from_a_forbidden_one(proxy: GuardedProxy) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         dead = f"shop.example:{unused.getsockname()[1]}"
@@ -279,7 +280,7 @@ async def test_noise_and_long_heads_end_the_connection_only(
         assert (await browser.get(site.url("/status/200"))).status_code == 200
 
 
-async def test_a_server_that_breaks_off_is_told_or_breaks_the_answer_off(
+async def test_a_server_that_breaks_off_is_reported_or_breaks_the_answer_off(
     site: PageServer, proxy: GuardedProxy
 ) -> None:
     async def rude(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -3,7 +3,8 @@ import threading
 
 import pytest
 
-from openmanus_graph.persistence.worker import Worker
+from openmanus_graph.backends.persistence.worker import Worker
+from tests.support.limits import BACKSTOP_S
 
 
 async def test_jobs_run_in_order_in_one_thread_of_their_own() -> None:
@@ -37,7 +38,7 @@ async def test_a_cancelled_callers_job_is_done_all_the_same() -> None:
     go, done = threading.Event(), threading.Event()
 
     def job() -> None:
-        assert go.wait(60)
+        assert go.wait(BACKSTOP_S)
         done.set()
 
     asking = asyncio.create_task(worker.do(job))
@@ -56,6 +57,22 @@ async def test_closing_finishes_what_was_asked_for_and_then_refuses() -> None:
     await asyncio.sleep(0)
     await asyncio.to_thread(worker.close)
     assert await asyncio.gather(*asked) == list(range(5))
+    with pytest.raises(RuntimeError, match="closed"):
+        await worker.do(int)
+
+
+async def test_a_job_that_comes_while_it_closes_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    worker = Worker("test")
+    loop = asyncio.get_running_loop()
+    make = loop.create_future
+
+    def close_first() -> asyncio.Future[int]:  # called between being asked and taking the job
+        worker.close()
+        return make()
+
+    monkeypatch.setattr(loop, "create_future", close_first)
     with pytest.raises(RuntimeError, match="closed"):
         await worker.do(int)
 

@@ -1,0 +1,130 @@
+"""Write the tables of `docs/configuration.md` from the declarations of the settings."""
+
+import ast
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, Field, fields
+from typing import Any, Literal, cast, get_args, get_origin
+
+from openmanus_graph.config.declared import Declared, bare_type, declared, sections
+from openmanus_graph.state.mcp_server import MCPServerKeys
+from openmanus_graph.state.setting import Setting
+from openmanus_graph.state.settings import LlmKeys, ModelKeys, Settings
+
+_REGION = re.compile(r"<!-- keys: (.*?) -->\n.*?<!-- /keys -->", re.DOTALL)
+
+
+def configuration_page(text: str) -> str:
+    """Return the page with its tables as the declarations are now.
+
+    Args:
+        text: The page; each table stands between `<!-- keys: NAME -->` and `<!-- /keys -->`.
+    """
+
+    def renewed(region: re.Match[str]) -> str:
+        table = _TABLES[region[1]]()
+        return f"<!-- keys: {region[1]} -->\n{table}\n<!-- /keys -->"
+
+    return _REGION.sub(renewed, text)
+
+
+def texts_of(kind: type[Any]) -> Mapping[str, str]:
+    """Return what stands under each field of a class."""
+    (node,) = ast.parse(inspect.getsource(kind)).body
+    body = cast("ast.ClassDef", node).body
+    found: dict[str, str] = {}
+    for named, said in zip(body, body[1:], strict=False):
+        target = named.target if isinstance(named, ast.AnnAssign) else None
+        value = said.value if isinstance(said, ast.Expr) else None
+        if isinstance(target, ast.Name) and isinstance(value, ast.Constant):
+            found[target.id] = " ".join(str(value.value).split())
+    return found
+
+
+def _settings(table: str, *kinds: type[Any]) -> Callable[[], str]:
+    return lambda: _table(("key", "default", "option", "meaning"), _rows(table, *kinds))
+
+
+def _rows(table: str, *kinds: type[Any]) -> Iterator[tuple[str, ...]]:
+    for kind in kinds:
+        texts = texts_of(kind)
+        for each in fields(kind):
+            keys = [
+                one for one in declared().values() if (one.table, one.field) == (table, each.name)
+            ]
+            if keys and keys[0].name != "mcp.servers":
+                one = keys[0]
+                names = ", ".join(f"`{key.name.removeprefix(f'{table}.')}`" for key in keys)
+                option = f"`{one.setting.option}`" if one.setting.option else ""
+                yield names, _default(one.setting, each), option, _meaning(keys, texts[each.name])
+
+
+def _meaning(keys: list[Declared], text: str) -> str:
+    setting = keys[0].setting
+    said = [text if text.endswith(("...", ".")) else f"{text}."]
+    accepted = setting.accepts or _choices(keys[0].kind)
+    if accepted:
+        said.append(f"{', '.join(f'`{value}`' for value in accepted)}.")
+    other = [f"`{each.key}`" for each in setting.spellings if not each.part]
+    if other:
+        said.append(f"Also read as {', '.join(other)}.")
+    variables = [f"`{key.env[0]}`" for key in keys if key.env]
+    if variables:
+        said.append(f"Environment: {', '.join(variables)}.")
+    if setting.trust is not None:
+        words = f" if {setting.trust.words}" if setting.trust.words else ""
+        said.append(f"Needs [trust](#trust){words}.")
+    return " ".join(said)
+
+
+def _choices(kind: Any) -> tuple[str, ...]:
+    plain = bare_type(kind)
+    return get_args(plain) if get_origin(plain) is Literal else ()
+
+
+def _default(setting: Setting, each: Field[Any]) -> str:
+    value = None if each.default is MISSING else each.default
+    if setting.shown or value is None or value in ((), ""):
+        return setting.shown
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, int | float) else f"`{value}`"
+
+
+def _servers() -> str:
+    texts = texts_of(MCPServerKeys)
+    return _table(("key", "meaning"), ((f"`{name}`", texts[name]) for name in texts))
+
+
+def _needing_trust() -> str:
+    """List what needs trust; a table of which all but a few keys do is named by those few."""
+    found: list[str] = []
+    for one in declared().values():
+        if one.setting.trust is not None and not one.name.startswith("browser."):
+            words = one.setting.trust.words
+            found.append(f"`{one.name}`{f' if {words}' if words else ''}")
+    free = [
+        f"`{one.name.partition('.')[2]}`"
+        for one in declared().values()
+        if one.table == "browser" and one.setting.trust is None
+    ]
+    return f"{', '.join(found)}, and of `[browser]` all but {', '.join(free)}."
+
+
+def _table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:
+    """Write a table, without the columns that are empty in all rows."""
+    every = [head, *rows]
+    used = [index for index in range(len(head)) if any(row[index] for row in every[1:])]
+    lines = [[row[index] for index in used] for row in every]
+    lines.insert(1, ["---"] * len(used))
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+_TABLES: Mapping[str, Callable[[], str]] = {
+    "openmanus.toml": _settings("", ModelKeys, Settings),
+    **{name: _settings(name, kind) for name, kind in sections().items()},
+    "llm": _settings("llm", LlmKeys),
+    "mcp.servers": _servers,
+    "trust": _needing_trust,
+}

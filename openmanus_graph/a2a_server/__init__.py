@@ -1,1 +1,0 @@
-"""An agent of ours for other agents, by the A2A protocol."""

@@ -1,0 +1,300 @@
+"""The browser session of one thread: its own context with tabs, behind a guarded proxy.
+
+It is a handle of the thread's session. All but `close` runs on the browser's event loop.
+"""
+
+import asyncio
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from openmanus_graph.backends.browser.background import BackgroundTasks
+from openmanus_graph.backends.browser.browsers import browser_loop
+from openmanus_graph.backends.browser.connection import Connection, open_connection
+from openmanus_graph.backends.browser.dialogs import Dialogs
+from openmanus_graph.backends.browser.downloads import Downloads
+from openmanus_graph.backends.browser.page import PageView
+from openmanus_graph.backends.browser.pending_notices import PendingNotices
+from openmanus_graph.backends.browser.pending_tabs import PendingTabs
+from openmanus_graph.backends.browser.secrets import Secrets
+from openmanus_graph.backends.browser.tab import BLANK, Tab
+from openmanus_graph.errors import TrustedToolError
+from openmanus_graph.runtime.session import Session
+
+if TYPE_CHECKING:
+    from playwright.async_api import Download, Frame, Page
+
+MAX_TABS = 20
+CLOSE_S = 15.0
+REOPEN_S = 15.0
+LOCK_S = 3.0
+"""How long closing waits for an action that is being cancelled."""
+
+
+class BrowserSession:
+    """The tabs of one thread."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.lock = asyncio.Lock()
+        """Held during an action or a snapshot."""
+        self.tabs: dict[int, Tab] = {}
+        self.notices = PendingNotices()
+        self.background = BackgroundTasks()
+        self.dialogs = Dialogs(self.notices.add, self.background)
+        self.downloads = Downloads(session, self.notices.add, lambda: self.secrets)
+        self._connection: Connection | None = None
+        self._opened_with: tuple[object, ...] = ()
+        """The settings that the browser was opened with."""
+        self._current = 0
+        self._last_id = 0
+        self.pending_tabs = PendingTabs()
+        self._last_urls: list[str] = []
+        """The tabs' addresses at the last snapshot, the current one last."""
+        self._cookies: Sequence[Any] = ()  # as Playwright gives them
+        self._scratch: Path | None = None
+
+    @property
+    def secrets(self) -> Secrets:
+        """The secrets of the current run."""
+        known = self.session.settings.browser.secrets
+        return self.session.cached(Secrets, lambda: Secrets(known))
+
+    @property
+    def current(self) -> Tab:
+        """The tab that actions go to. ToolError when nothing is open."""
+        if not self.tabs:
+            raise TrustedToolError("The browser shows no page yet. Open one with go_to_url.")
+        return self.tabs[self._current]
+
+    @property
+    def connection(self) -> Connection:
+        """The connection to the browser. ToolError when it is not open."""
+        if self._connection is None:
+            raise TrustedToolError("The browser is not open. Open a page with go_to_url.")
+        return self._connection
+
+    async def ensure(self) -> bool:
+        """Open the browser if it is not open, or reopen it after a crash.
+
+        Returns:
+            Whether a page that the model knows was replaced by a new one.
+
+        Raises:
+            ToolError: It cannot be opened.
+        """
+        replaced = False
+        if self._connection is not None and not await self._connection.is_responsive():
+            await self._reopen("The browser had ended and was opened again")
+            replaced = True
+        if self._connection is not None and self._opened_with != self._launch_settings():
+            await self._reopen("The browser's settings changed, and it was opened again")
+            replaced = True
+        if self._connection is None:
+            await self._open()
+        if not self.tabs:
+            await self.new_tab()
+        if self.current.crashed:
+            await self._replace_page(self.current)
+            replaced = True
+        return replaced
+
+    async def new_tab(self) -> Tab:
+        """Open an empty tab and make it the current one."""
+        if len(self.tabs) >= MAX_TABS:
+            raise TrustedToolError(f"There are {MAX_TABS} tabs already. Close one with close_tab.")
+        page = await self.connection.new_page()
+        tab = self._tab_of(page) or self._add(page)
+        self._current = tab.id
+        return tab
+
+    def switch(self, tab_id: int) -> Tab:
+        """Make another tab the current one. ToolError when there is none of that id."""
+        if tab_id not in self.tabs:
+            known = ", ".join(map(str, self.tabs))
+            raise TrustedToolError(f"There is no tab {tab_id}. There are: {known or 'none'}.")
+        self._current = tab_id
+        return self.tabs[tab_id]
+
+    async def remember(self) -> None:
+        """Record addresses and cookies, to restore them after a crash."""
+        from playwright.async_api import Error
+
+        for tab in self.tabs.values():
+            if tab.place.startswith(("http://", "https://")):
+                tab.url = tab.place
+        if not self.tabs:
+            return
+        # When a browser dies, its pages are reported closed first.
+        self._last_urls = [tab.url for tab in self.tabs.values() if tab is not self.current]
+        self._last_urls.append(self.current.url)
+        with contextlib.suppress(Error):
+            self._cookies = await self.connection.context.cookies()
+
+    async def recover(self) -> bool:
+        """After an error: reopen the browser or crashed pages. False if nothing had crashed."""
+        if self._connection is None:
+            return False
+        if not await self._connection.is_responsive():
+            await self._reopen("The browser had ended and was opened again")
+            return True
+        crashed = [tab for tab in self.tabs.values() if tab.crashed]
+        for tab in crashed:
+            await self._replace_page(tab)
+        return bool(crashed)
+
+    def scratch(self) -> Path:
+        """Create a temporary folder that lasts as long as the session. Blocks."""
+        if self._scratch is None:
+            self._scratch = Path(tempfile.mkdtemp(prefix="openmanus-browser-"))
+        return Path(tempfile.mkdtemp(dir=self._scratch))
+
+    def handle_state(self) -> str:
+        """Describe what closing would lose, to be stored with the checkpoint."""
+        urls = [tab.place for tab in self.tabs.values() if tab.place != BLANK]
+        return self.secrets.redacted(f"browser tabs: {', '.join(urls)}") if urls else ""
+
+    def close(self) -> None:
+        """Close the context and the proxy, and release the browser."""
+        with contextlib.suppress(Exception):  # never raises: the browser may be dead already
+            browser_loop.call(self._close_after_action, CLOSE_S)
+
+    async def _close_after_action(self) -> None:
+        locked = False
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOCK_S):
+                locked = await self.lock.acquire()
+        await self._close_all()
+        if locked:
+            self.lock.release()
+
+    async def _close_all(self) -> None:
+        """Close everything; the session can be opened again."""
+        connection, self._connection = self._connection, None
+        self.dialogs.clear()
+        self.downloads.stop()
+        self.background.cancel()
+        for tab in list(self.tabs.values()):
+            tab.view.close()
+        self.tabs.clear()
+        if connection is not None:
+            await connection.close()
+        scratch, self._scratch = self._scratch, None
+        if scratch is not None:
+            await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
+
+    def _launch_settings(self) -> tuple[object, ...]:
+        settings, login = self.session.settings, self.secrets.login()
+        return replace(settings.browser, secrets=()), login, settings.allow_hosts, settings.web
+
+    async def _open(self) -> None:
+        self._opened_with = self._launch_settings()
+        self._connection = await open_connection(self.session.settings, self.secrets.login())
+        context = self._connection.context
+        context.on("page", self._on_page)
+        context.on("dialog", self.dialogs.on_dialog)
+        for page in self._connection.pages:
+            self._add(page)
+
+    async def _reopen(self, why: str) -> None:
+        """Open a new browser and restore cookies and tabs."""
+        urls = [url for url in dict.fromkeys(self._last_urls) if url != BLANK]
+        await self._close_all()
+        await self._open()
+        with contextlib.suppress(Exception):  # cookies are restored as far as possible
+            await self.connection.context.add_cookies(list(self._cookies))
+        for url in urls:
+            await self._goto(await self.new_tab(), url)
+        where = f" at {urls[-1]}" if urls else ""
+        self.notices.add(
+            f"{why}{where}. What was typed is lost; the old indices are no longer valid."
+        )
+
+    async def _replace_page(self, tab: Tab) -> None:
+        """Give a crashed tab a new page at the same address."""
+        from playwright.async_api import Error
+
+        old, old_view = tab.page, tab.view
+        page = await self.connection.new_page()
+        duplicate = self._tab_of(page)
+        if duplicate is not None:
+            del self.tabs[duplicate.id]
+            duplicate.view.close()
+        tab.page, tab.view, tab.crashed, tab.last_snapshot = page, PageView(page), False, None
+        self._listen(tab)
+        self._current = tab.id
+        old_view.close()
+        with contextlib.suppress(Error):
+            await old.close()
+        await self._goto(tab, tab.url)
+        self.notices.add(f"The page had crashed and was loaded again: {tab.url}")
+
+    async def _goto(self, tab: Tab, url: str) -> None:
+        from playwright.async_api import Error
+
+        with contextlib.suppress(Error):  # the next snapshot shows whether it loaded
+            await tab.page.goto(url, wait_until="commit", timeout=REOPEN_S * 1000)
+
+    def _on_page(self, page: "Page") -> None:
+        """Add a tab that was opened, by an action or by a page."""
+        self.pending_tabs.tab_opened()
+        if len(self.tabs) >= MAX_TABS:
+            self.notices.add("Further tabs that the page opened were closed at once.")
+            self.background.spawn(page.close())
+            return
+        self._add(page)
+
+    def _add(self, page: "Page") -> Tab:
+        self._last_id += 1
+        tab = Tab(self._last_id, page, PageView(page), opener=self._current)
+        self.tabs[tab.id] = tab
+        self._listen(tab)
+        # A tab that opens while no action runs does not become the current one.
+        if self.lock.locked() or len(self.tabs) == 1:
+            self._current = tab.id
+        return tab
+
+    def _listen(self, tab: Tab) -> None:
+        page = tab.page
+        page.on("response", tab.on_response)
+        page.on("framenavigated", lambda frame: _on_frame_navigated(tab, page, frame))
+        page.on("download", lambda download: self._on_download(tab, download))
+        page.on("crash", lambda _: tab.on_crash())
+        page.on("close", lambda _: self._on_page_closed(tab, page))
+        page.on("filechooser", lambda chooser: self._on_file_chooser(tab, chooser))
+        self.background.spawn(self.pending_tabs.watch(page))
+
+    def _on_download(self, tab: Tab, download: "Download") -> None:
+        tab.became_download()
+        self.downloads.begin(download)
+
+    def _tab_of(self, page: "Page") -> Tab | None:
+        return next((tab for tab in self.tabs.values() if tab.page == page), None)
+
+    def _on_page_closed(self, tab: Tab, page: "Page") -> None:
+        self.dialogs.on_page_closed(page)
+        # A crashed page that was replaced is closed as well, and its tab lives on.
+        if tab.page != page or self._connection is None or not self._connection.alive:
+            return
+        tab.view.close()
+        self.tabs.pop(tab.id, None)
+        if self.tabs and self._current == tab.id:
+            self._current = tab.opener if tab.opener in self.tabs else next(reversed(self.tabs))
+
+    def _on_file_chooser(self, tab: Tab, chooser: Any) -> None:
+        if tab.uploading:
+            return
+        tab.chooser = chooser
+        self.notices.add(
+            "The page asks for a file. Give it with upload_file and text=PATH in the workspace; "
+            "no index is needed."
+        )
+
+
+def _on_frame_navigated(tab: Tab, page: "Page", frame: "Frame") -> None:
+    if frame == page.main_frame:
+        tab.navigation_committed()

@@ -1,0 +1,182 @@
+"""Downloads: saved in the workspace under safe names, bounded in size."""
+
+import asyncio
+import contextlib
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from openmanus_graph.backends.browser.secrets import Secrets
+from openmanus_graph.backends.files.text_file import size_text
+from openmanus_graph.errors import ToolError
+from openmanus_graph.runtime.contained import opened_folder
+from openmanus_graph.runtime.session import Session
+from openmanus_graph.runtime.workspace import Workspace
+
+if TYPE_CHECKING:
+    from playwright.async_api import Download
+
+FOLDER = "downloads"
+WAIT_S = 10.0
+"""How long an observation waits for a download that has just begun."""
+_POLL_S = 0.2
+_NAME_BYTES = 120
+_MAX_AT_ONCE = 10
+_UNSAFE = re.compile(r"[^\w.,()+@=~ -]+")
+_COPY = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass
+class _RunningDownload:
+    name: str
+    limit: int
+    size: int = 0
+
+    @property
+    def too_large(self) -> bool:
+        return self.size > self.limit
+
+
+class Downloads:
+    """The downloads of a browser session."""
+
+    def __init__(
+        self, session: Session, notify: Callable[[str], None], secrets: Callable[[], Secrets]
+    ) -> None:
+        self._session = session
+        self._notify = notify
+        self._secrets = secrets
+        self._running: dict[asyncio.Task[None], _RunningDownload] = {}
+
+    def begin(self, download: "Download") -> None:
+        """Handle a download that a page has started."""
+        limit = self._session.settings.browser.max_download_mb << 20
+        running = _RunningDownload(file_name(download.suggested_filename, self._secrets()), limit)
+        if len(self._running) >= _MAX_AT_ONCE:
+            self._notify(f"The download {running.name} was refused: too many run already.")
+            task = asyncio.ensure_future(download.cancel())
+        else:
+            task = asyncio.ensure_future(self._save(download, running))
+        self._running[task] = running
+        task.add_done_callback(self._running.pop)
+
+    async def wait(self) -> None:
+        """Wait for running downloads, for a bounded time, and report those that go on."""
+        if self._running:
+            await asyncio.wait(set(self._running), timeout=WAIT_S)
+        for running in self._running.values():
+            so_far = f", {size_text(running.size)} so far" if running.size else ""
+            self._notify(f"Still downloading {running.name}{so_far}; `wait` to see it end.")
+
+    async def pause(self, limit_s: float) -> None:
+        """Wait that long, or until the downloads that run have ended."""
+        if self._running:
+            await asyncio.wait(set(self._running), timeout=limit_s)
+        else:
+            await asyncio.sleep(limit_s)
+
+    def stop(self) -> None:
+        """Cancel the running downloads."""
+        for task in self._running:
+            task.cancel()
+
+    async def _save(self, download: "Download", running: _RunningDownload) -> None:
+        from playwright.async_api import Error
+
+        watcher = asyncio.ensure_future(_watch(download, running))
+        folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="openmanus-download-"))
+        path = folder / "file"
+        try:
+            await download.save_as(path)
+            running.size = path.stat().st_size
+            if running.too_large:
+                raise ToolError(_too_large(running))
+            saved = await asyncio.to_thread(keep_file, self._session.workspace, path, running.name)
+            self._notify(f"Downloaded {saved} ({size_text(running.size)}).")
+        except (Error, OSError, ToolError) as error:
+            reason = str(error).splitlines()[0]
+            self._notify(
+                _too_large(running)
+                if running.too_large
+                else f"The download of {running.name} failed: {reason}"
+            )
+        finally:
+            watcher.cancel()
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+            with contextlib.suppress(Error):
+                await download.delete()
+
+
+async def _watch(download: "Download", running: _RunningDownload) -> None:
+    """Cancel a download that grows beyond its limit."""
+    while not running.too_large:
+        await asyncio.sleep(_POLL_S)
+        running.size = max(running.size, size_so_far(download))
+    await download.cancel()
+
+
+def _too_large(running: _RunningDownload) -> str:
+    return (
+        f"The download {running.name} was stopped: it is larger than {size_text(running.limit)}. "
+        "A person can raise [browser] max_download_mb."
+    )
+
+
+def size_so_far(download: Any) -> int:
+    """Return how many bytes have arrived.
+
+    Playwright has no public API for the path that they are written to.
+    """
+    artifact = getattr(getattr(download, "_impl_obj", None), "_artifact", None)
+    target = getattr(artifact, "_initializer", {}).get("absolutePath")
+    sizes = [0]
+    for path in (target, f"{target}.crdownload") if target else ():
+        with contextlib.suppress(OSError):
+            sizes.append(Path(path).stat().st_size)
+    return max(sizes)
+
+
+def file_name(suggested: str, secrets: Secrets) -> str:
+    """Turn the name that a page suggests into a safe file name without secrets."""
+    name = _safe_name(suggested)
+    return f"file{Path(name).suffix}" if secrets.shown_by_name(suggested) else name
+
+
+def _safe_name(suggested: str) -> str:
+    name = _UNSAFE.sub("_", suggested.replace("\\", "/").rpartition("/")[2]).strip(" ._")
+    stem, dot, suffix = name.rpartition(".")
+    if not dot or len(suffix) > 12:
+        stem, dot, suffix = name, "", ""
+    room = _NAME_BYTES - len(suffix.encode()) - 1
+    stem = stem.encode()[:room].decode(errors="ignore").strip(" ._")
+    return f"{stem or 'download'}{dot}{suffix}"
+
+
+def keep_file(workspace: Workspace, source: Path, name: str) -> str:
+    """Copy a file into the workspace's downloads, under a name that is free there. Blocks.
+
+    Returns:
+        The path, relative to the workspace.
+    """
+    folder = workspace.resolve(FOLDER)
+    with opened_folder(workspace, folder, create=True) as descriptor:
+        unused, target = _new_file(descriptor, name)
+        with source.open("rb") as content, os.fdopen(target, "wb") as saved:
+            shutil.copyfileobj(content, saved)
+    return f"{workspace.relative(folder)}/{unused}"
+
+
+def _new_file(folder: int, name: str) -> tuple[str, int]:
+    """Create a file under the name, or that name and a number; return name and descriptor."""
+    stem, dot, suffix = name.rpartition(".") if "." in name else (name, "", "")
+    for number in count(1):
+        unused = name if number == 1 else f"{stem} ({number}){dot}{suffix}"
+        with contextlib.suppress(FileExistsError):
+            return unused, os.open(unused, _COPY, 0o666, dir_fd=folder)
+    raise AssertionError  # counting has no end

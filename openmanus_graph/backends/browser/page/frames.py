@@ -1,0 +1,289 @@
+"""Our scripts in the frames of one page, each in an isolated world that the page cannot see."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Awaitable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from openmanus_graph.backends.browser.page.scripts import EVENTS, isolated_script, script
+from openmanus_graph.errors import TrustedToolError
+
+if TYPE_CHECKING:
+    from playwright.async_api import CDPSession, Frame, Page
+
+JsonObject = dict[str, Any]  # a message of the DevTools protocol, or a result of our script
+T = TypeVar("T")
+
+MAX_FRAMES = 40
+CALL_LIMIT_S = 30.0
+UNRESPONSIVE = (
+    "The page does not answer: its scripts keep it busy. Wait and try again, or load it anew."
+)
+CRASHED = "The page has crashed."
+
+
+class FrameDetached(Exception):  # an event, not a fault: the page has navigated
+    """The document of a call is no longer loaded."""
+
+
+class ScriptError(RuntimeError):
+    """A script raised an error."""
+
+
+class DialogOpen(Exception):  # an event, not a fault
+    """A dialog of the page (alert, confirm, prompt) blocks it."""
+
+
+@dataclass(frozen=True)
+class FrameWorld:
+    """The isolated world of our script in one frame's document."""
+
+    key: str
+    session: "CDPSession"
+    frame_id: str
+    context_id: int
+    listeners: str
+    """The object id of the function that reports which elements have pointer listeners."""
+    parent_id: str
+    """The parent's frame id, empty for the page itself."""
+    owner: tuple[str, int] | None = None
+    """The parent's key, and the number of the frame's element in it."""
+
+
+class Frames:
+    """The isolated worlds of a page's frames, refreshed whenever the page loads something."""
+
+    def __init__(self, page: "Page") -> None:
+        self.page = page
+        self.dialog_open = False
+        self._crashed = False
+        self._session: CDPSession | None = None
+        self._own_sessions: dict[Frame, CDPSession] = {}
+        self._worlds: dict[str, FrameWorld] = {}
+        self._stale = True
+        self._calls: set[asyncio.Future[Any]] = set()
+        page.on("crash", self._on_crash)
+        page.on("framenavigated", self._on_frames_changed)
+        page.on("framedetached", self._on_frames_changed)
+        page.on("frameattached", self._on_frames_changed)
+
+    def close(self) -> None:
+        """Stop listening to the page."""
+        self.page.remove_listener("crash", self._on_crash)
+        self.page.remove_listener("framenavigated", self._on_frames_changed)
+        self.page.remove_listener("framedetached", self._on_frames_changed)
+        self.page.remove_listener("frameattached", self._on_frames_changed)
+
+    async def worlds(self) -> list[FrameWorld]:
+        """Return every frame's world, the page's own first."""
+        if self._stale or not self._worlds:
+            await self._refresh()
+        return list(self._worlds.values())
+
+    def known(self, key: str) -> FrameWorld | None:
+        """Return a frame's world by its key; None if its document is no longer loaded."""
+        return self._worlds.get(key)
+
+    async def call(self, world: FrameWorld, function: str, *args: object) -> Any:
+        """Call a function of our script in a frame and return what it returns, as JSON."""
+        arguments = ", ".join(json.dumps(arg) for arg in args)
+        response = await self.send(
+            world.session,
+            "Runtime.evaluate",
+            {
+                "expression": f"openmanus.{function}({arguments})",
+                "uniqueContextId": world.key,
+                "awaitPromise": True,
+                "returnByValue": True,
+            },
+        )
+        return response["result"].get("value")
+
+    async def object_id(self, world: FrameWorld, function: str, number: int) -> str | None:
+        """Return the protocol's id of the node that a function of our script returns."""
+        response = await self.send(
+            world.session,
+            "Runtime.evaluate",
+            {"expression": f"openmanus.{function}({number})", "uniqueContextId": world.key},
+        )
+        return cast(str | None, response["result"].get("objectId"))
+
+    async def send(self, session: "CDPSession", method: str, params: JsonObject) -> JsonObject:
+        """Send one request; raises FrameDetached or DialogOpen if there can be no response."""
+        from playwright.async_api import Error
+
+        try:
+            response = await self.unless_dialog(_send_raw(session, method, params))
+        except TimeoutError as error:
+            raise TrustedToolError(UNRESPONSIVE) from error
+        except Error as error:
+            if self.page.is_closed() or "crashed" in error.message:
+                raise
+            self._stale = True
+            raise FrameDetached(error.message) from error
+        if "exceptionDetails" in response:
+            exception = response["exceptionDetails"].get("exception", {})
+            raise ScriptError(f"{method}: {exception.get('description', response)}")
+        return response
+
+    async def unless_dialog(self, work: Awaitable[T]) -> T:
+        """Await work of the page; raises DialogOpen as soon as a dialog blocks it."""
+        call = asyncio.ensure_future(work)
+        if self.dialog_open or self._crashed:
+            call.cancel()
+            raise TrustedToolError(CRASHED) if self._crashed else DialogOpen
+        self._calls.add(call)
+        try:
+            return await asyncio.wait_for(call, CALL_LIMIT_S)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if not (task and task.cancelling()):
+                if self._crashed:
+                    raise TrustedToolError(CRASHED) from None
+                if self.dialog_open:
+                    raise DialogOpen from None
+            raise
+        finally:
+            self._calls.discard(call)
+
+    def _on_frames_changed(self, _frame: object) -> None:
+        self._stale = True
+
+    def _on_crash(self, _page: object) -> None:
+        self._crashed = True
+        self._cancel_calls()
+
+    def _on_dialog_opened(self, _event: JsonObject) -> None:
+        self.dialog_open = True
+        self._cancel_calls()
+
+    def _cancel_calls(self) -> None:
+        """Cancel the calls that will get no response."""
+        for call in list(self._calls):
+            call.cancel()
+
+    def _on_dialog_closed(self, _event: JsonObject) -> None:
+        self.dialog_open = False
+
+    async def _refresh(self) -> None:
+        self._stale = False
+        session = await self._main_session()
+        found = await self._attach(session)
+        if len(found) < len(self.page.frames):
+            for other in await self._other_sessions():
+                found += await self._attach(other)
+        by_frame = {world.frame_id: world for world in found}
+        resolved_owners = [
+            self._with_owner(world, by_frame.get(world.parent_id)) for world in found
+        ]
+        self._worlds = {world.key: world for world in await asyncio.gather(*resolved_owners)}
+
+    async def _main_session(self) -> "CDPSession":
+        if self._session is None:
+            session = await self.page.context.new_cdp_session(self.page)
+            session.on("Page.javascriptDialogOpening", self._on_dialog_opened)
+            session.on("Page.javascriptDialogClosed", self._on_dialog_closed)
+            self._session = session
+            await self.send(session, "Page.enable", {})
+        return self._session
+
+    async def _other_sessions(self) -> list["CDPSession"]:
+        """Return the sessions of frames that run in separate processes."""
+        from playwright.async_api import Error
+
+        for gone in [frame for frame in self._own_sessions if frame.is_detached()]:
+            del self._own_sessions[gone]
+        for frame in self.page.frames[1:MAX_FRAMES]:
+            if frame not in self._own_sessions:
+                with contextlib.suppress(Error):  # it is drawn in its parent's process
+                    self._own_sessions[frame] = await self.page.context.new_cdp_session(frame)
+        return list(self._own_sessions.values())
+
+    async def _attach(self, session: "CDPSession") -> list[FrameWorld]:
+        """Find the frames of one process and put our script into each."""
+        try:
+            tree = await self.send(session, "Page.getFrameTree", {})
+            frames = list(_flat(tree["frameTree"]))[:MAX_FRAMES]
+            contexts = await self._contexts(session, frames)
+            pending = [self._world(session, frame, contexts) for frame in frames]
+            return [world for world in await asyncio.gather(*pending) if world]
+        except FrameDetached:
+            self._own_sessions = {k: v for k, v in self._own_sessions.items() if v is not session}
+            if session is self._session:
+                raise
+            return []
+
+    async def _contexts(
+        self, session: "CDPSession", frames: Iterable[JsonObject]
+    ) -> list[JsonObject]:
+        """List the script contexts of frames; an isolated world is created in each."""
+        contexts: list[JsonObject] = []
+
+        def on_context(event: JsonObject) -> None:
+            contexts.append(event["context"])
+
+        session.on("Runtime.executionContextCreated", on_context)
+        try:
+            worlds = [{"frameId": frame["id"], "worldName": EVENTS} for frame in frames]
+            create = [self.send(session, "Page.createIsolatedWorld", world) for world in worlds]
+            await asyncio.gather(*create)
+            await self.send(session, "Runtime.enable", {})
+            await self.send(session, "Runtime.disable", {})
+        finally:
+            session.remove_listener("Runtime.executionContextCreated", on_context)
+        return contexts
+
+    async def _world(
+        self, session: "CDPSession", frame: JsonObject, contexts: Iterable[JsonObject]
+    ) -> FrameWorld | None:
+        of_frame = [one for one in contexts if one["auxData"]["frameId"] == frame["id"]]
+        isolated = next((one for one in of_frame if one["name"] == EVENTS), None)
+        main = next((one for one in of_frame if one["auxData"]["isDefault"]), None)
+        if not isolated or not main:
+            return None
+        key = isolated["uniqueId"]
+        if key in self._worlds:
+            return self._worlds[key]
+        load_script = {"uniqueContextId": key, "expression": isolated_script()}
+        get_listeners = {
+            "uniqueContextId": main["uniqueId"],
+            "includeCommandLineAPI": True,
+            "expression": script("listeners"),
+        }
+        _, response = await asyncio.gather(
+            self.send(session, "Runtime.evaluate", load_script),
+            self.send(session, "Runtime.evaluate", get_listeners),
+        )
+        listeners = response["result"]["objectId"]
+        parent = frame.get("parentId", "")
+        return FrameWorld(key, session, frame["id"], isolated["id"], listeners, parent)
+
+    async def _with_owner(self, world: FrameWorld, parent: FrameWorld | None) -> FrameWorld:
+        """Return the world with its owner: the frame's element in the parent document."""
+        if not parent or world.owner:
+            return world
+        owner = await self.send(parent.session, "DOM.getFrameOwner", {"frameId": world.frame_id})
+        node = {"backendNodeId": owner["backendNodeId"], "executionContextId": parent.context_id}
+        resolved = await self.send(parent.session, "DOM.resolveNode", node)
+        number = await self.send(
+            parent.session,
+            "Runtime.callFunctionOn",
+            {
+                "objectId": resolved["object"]["objectId"],
+                "functionDeclaration": "function () { return openmanus.numberOf(this); }",
+                "returnByValue": True,
+            },
+        )
+        return replace(world, owner=(parent.key, number["result"]["value"]))
+
+
+async def _send_raw(session: "CDPSession", method: str, params: JsonObject) -> JsonObject:
+    return cast(JsonObject, await session.send(method, params))
+
+
+def _flat(tree: JsonObject) -> Iterator[JsonObject]:
+    yield tree["frame"]
+    for child in tree.get("childFrames", []):
+        yield from _flat(child)

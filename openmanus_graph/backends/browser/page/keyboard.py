@@ -1,0 +1,207 @@
+"""Type into fields and press keys, and check what the field holds then."""
+
+import re
+
+from openmanus_graph.backends.browser.page.dropdown import select_dropdown_option
+from openmanus_graph.backends.browser.page.frames import FrameDetached, JsonObject
+from openmanus_graph.backends.browser.page.pointer import DIALOG_OPENED, click
+from openmanus_graph.backends.browser.page.view import PageView, Target
+from openmanus_graph.errors import ToolError, TrustedToolError
+
+TYPED_CHARS = 120
+"""Longer texts are put in at once, but for their end."""
+LAST_CHARS = 5
+_PRESSED = ("button", "link", "disclosure", "tab", "menuitem", "option", "switch")
+SHOWN_CHARS = 200
+KEY_NAMES = {
+    "ctrl": "Control", "control": "Control", "cmd": "Meta", "command": "Meta", "meta": "Meta",
+    "alt": "Alt", "option": "Alt", "shift": "Shift", "esc": "Escape", "escape": "Escape",
+    "return": "Enter", "enter": "Enter", "tab": "Tab", "del": "Delete", "delete": "Delete",
+    "backspace": "Backspace", "space": "Space", "home": "Home", "end": "End", "insert": "Insert",
+    "pageup": "PageUp", "pgup": "PageUp", "pagedown": "PageDown", "pgdn": "PageDown",
+    "up": "ArrowUp", "down": "ArrowDown", "left": "ArrowLeft", "right": "ArrowRight",
+    "arrowup": "ArrowUp", "arrowdown": "ArrowDown", "arrowleft": "ArrowLeft",
+    "arrowright": "ArrowRight", "controlormeta": "ControlOrMeta",
+    **{f"f{number}": f"F{number}" for number in range(1, 13)},
+}  # fmt: skip
+_COMBINATION = re.compile(r"(ctrl|control|cmd|command|meta|alt|option|shift)\+.", re.IGNORECASE)
+
+
+async def input_text(view: PageView, index: int, text: str, *, secret: bool = False) -> str:
+    """Replace what a field holds by a text.
+
+    Args:
+        view: The tab's page.
+        index: The field.
+        text: What it shall hold; empty clears it.
+        secret: Never show the text, neither here nor in later looks.
+    """
+
+    async def known(target: Target) -> tuple[Target, JsonObject]:
+        await view.begin(target)
+        return target, await target.call("field")
+
+    target, facts = await view.with_element(index, known)
+    _refuse(target, facts)
+    if facts["kind"] == "select":
+        return await select_dropdown_option(view, index, text)
+    if facts["kind"] == "set":
+        return await _assign(target, text)
+    number = await _enter(target, facts, secret)
+    await view.act(_type(view, text if facts["many"] else text.replace("\n", " "), facts))
+    if view.dialog_open:
+        return f"Typed into {target.label}.{DIALOG_OPENED}"
+    return await _verified(target, number, text, secret or facts["type"] == "password")
+
+
+async def send_keys(view: PageView, keys: str) -> str:
+    """Press keys ("Enter", "Control+A", "Tab Tab Enter") or type a text where the cursor is."""
+    presses = [_press_name(token) for token in keys.split()]
+    for token, press in zip(keys.split(), presses, strict=True):
+        if press is None and len(presses) == 1 and _COMBINATION.match(token):
+            raise TrustedToolError(
+                f'There is no key "{token}". Write keys like "Control+A" or "Enter".'
+            )
+    await view.begin()
+    if not presses or not all(presses):
+        await view.act(view.page.keyboard.type(keys))
+        return f'Typed "{keys}".'
+    for press in presses:
+        await view.act(view.page.keyboard.press(str(press)))
+        if view.dialog_open:
+            return f"Pressed {press}.{DIALOG_OPENED}"
+    said = f"Pressed {' '.join(str(press) for press in presses)}."
+    return said + await _focus(view) if presses[-1] in ("Tab", "Shift+Tab") else said
+
+
+async def _focus(view: PageView) -> str:
+    """Describe which element has the focus now."""
+    worlds = await view.frames.worlds()
+    answer = await view.frames.call(worlds[0], "focusedNumber")
+    elements = view.snapshot.elements.values() if view.snapshot else ()
+    for element in elements:
+        if (element.frame, element.number) == (worlds[0].key, answer):
+            return f" The focus is on {element.label}."
+    return ""
+
+
+def _press_name(token: str) -> str | None:
+    """Return a key or a combination by the name the browser knows; None for plain text."""
+    parts = ["+"] if token == "+" else re.split(r"\+(?!$)", token)
+    names = [KEY_NAMES.get(part.lower(), "") for part in parts]
+    if len(parts) > 1 and all(names[:-1]) and len(parts[-1]) == 1:
+        names[-1] = parts[-1].lower() if "Shift" not in names else parts[-1]
+    return "+".join(names) if all(names) else None
+
+
+def _refuse(target: Target, facts: JsonObject) -> None:
+    if facts["disabled"]:
+        raise ToolError(f"{target.label} is disabled. Fill in or choose what it waits for first.")
+    if facts["readonly"]:
+        raise ToolError(
+            f"{target.label} is read-only. Click it: it may open a picker to choose from."
+        )
+    if facts["kind"] == "check":
+        raise ToolError(f"{target.label} is not typed into: click it to change it.")
+    if facts["kind"] == "none" and target.element.role in _PRESSED:  # it may send or leave
+        raise ToolError(
+            f"{target.label} cannot be typed into, and nothing was done. Choose a textbox, or "
+            "click it if that opens one."
+        )
+    if facts["kind"] == "file":
+        raise ToolError(f"{target.label} takes files: use upload_file with their paths.")
+
+
+async def _assign(target: Target, text: str) -> str:
+    """Set a field that is not typed into: dates, times, colours, sliders."""
+    facts = await target.call("assign", text.strip())
+    if facts.get("refused"):
+        raise ToolError(
+            f'{target.label} did not take "{text}". It needs the form {facts["format"]}, and '
+            "holds what it held before."
+        )
+    if facts["value"] != text.strip():
+        return f'{target.label} now holds "{facts["value"]}".'
+    return f'Set {target.label} to "{text}".'
+
+
+async def _enter(target: Target, facts: JsonObject, secret: bool) -> int | None:
+    """Put the cursor into the field, its text selected; return its number, None if elsewhere."""
+    if facts["kind"] == "text":
+        entered = await target.call("enter", secret)
+        if entered["focused"]:
+            return target.element.number
+    await click(target.view, target.element.index)
+    await target.view.settle(2)
+    entered = await target.view.frames.call(target.world, "enter", None, secret)
+    if entered.get("gone") or entered["kind"] != "text":
+        raise ToolError(
+            f"{target.label} cannot be typed into. Choose a textbox, or click it and look at "
+            "what opens."
+        )
+    return None
+
+
+async def _type(view: PageView, text: str, facts: JsonObject) -> None:
+    keyboard = view.page.keyboard
+    if not text:
+        await keyboard.press("Delete")
+        return
+    long = len(text) > TYPED_CHARS
+    if long:
+        await keyboard.insert_text(text[:-LAST_CHARS])
+        text = text[-LAST_CHARS:]
+    for place, line in enumerate(text.split("\n")):
+        if place and facts["rich"]:
+            await keyboard.press("Shift+Enter")
+        elif place:
+            await keyboard.insert_text("\n")
+        if line:
+            await keyboard.type(line)
+
+
+async def _verified(target: Target, number: int | None, text: str, hidden: bool) -> str:
+    """Read the field back; set it at once if typing was disturbed; say what it holds."""
+    frames, world = target.view.frames, target.world
+    shown = "the text" if hidden else f'"{text[:SHOWN_CHARS]}"'
+    said = f"Typed {shown} into {target.label}." if text else f"Cleared {target.label}."
+    try:
+        facts = await frames.call(world, "field", number)
+        if facts.get("gone"):
+            return said + " The page has drawn the field anew since."
+        if not _holds(facts, text) and not facts["rich"]:
+            facts = await frames.call(world, "assign", number, text)
+    except FrameDetached:
+        return said
+    if _same(facts["value"], text):
+        return said
+    return _differs(target, facts, text, said, hidden)
+
+
+def _differs(target: Target, facts: JsonObject, text: str, said: str, hidden: bool) -> str:
+    """Describe how a field changed the text; ToolError if it did not accept it."""
+    if _holds(facts, text):
+        return said if hidden else f'{said} It shows "{facts["value"][:SHOWN_CHARS]}".'
+    if hidden:
+        raise ToolError(f"{target.label} did not take the text as given.")
+    why = f" {facts['invalid']}" if facts["invalid"] else ""
+    form = f" It needs the form {facts['format']}." if facts["format"] else ""
+    raise ToolError(
+        f'{target.label} did not take "{text[:SHOWN_CHARS]}": it holds '
+        f'"{facts["value"][:SHOWN_CHARS]}".{why}{form}'
+    )
+
+
+def _same(value: str, text: str) -> bool:
+    return " ".join(value.split()) == " ".join(text.split())
+
+
+def _holds(facts: JsonObject, text: str) -> bool:
+    """Return whether a field holds a text, as changed by its mask, limit or completion."""
+    value, length = _letters(facts["value"]), facts["longest"]
+    wanted = _letters(text[:length] if length else text)
+    return value == wanted or bool(wanted) and value.startswith(wanted)
+
+
+def _letters(text: str) -> str:
+    return "".join(char for char in text.lower() if char.isalnum())

@@ -1,0 +1,225 @@
+"""Click, hover and drag with pointer events, on elements that nothing covers."""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from openmanus_graph.backends.browser.page.frames import DialogOpen, FrameDetached, JsonObject
+from openmanus_graph.backends.browser.page.snapshot import Element
+from openmanus_graph.backends.browser.page.view import PageView, Target
+from openmanus_graph.errors import ToolError, TrustedToolError
+
+DRAG_STEPS = 12
+NO_BOX = (0, 0, 0, 0)
+_HOVERS = 3
+"""An element may move when a menu closes that the pointer was over before."""
+_CLICKS: Mapping[str, tuple[str, dict[str, Any]]] = {
+    "": ("Clicked", {}),
+    "double": ("Double-clicked", {"click_count": 2}),
+    "menu": ("Right-clicked", {"button": "right"}),
+}
+"""By the click event that an element listens for: words, and options of Playwright's click."""
+DIALOG_OPENED = " A dialog of the page opened and waits: answer it with handle_dialog."
+
+
+@dataclass(frozen=True)
+class Place:
+    """A point of the viewport at which an element can be clicked."""
+
+    target: Target
+    x: float
+    y: float
+    facts: JsonObject
+
+
+async def click(view: PageView, index: int) -> str:
+    """Click an element."""
+    place = await view.with_element(index, locate)
+    _refuse_click(place)
+    place = await _move_pointer(view, place)
+    text, options = _CLICKS[place.facts["click"]]
+    return await _press(view, place.x, place.y, f"{text} {place.target.label}.", **options)
+
+
+async def click_at(view: PageView, x: float, y: float) -> str:
+    """Click a point of the window, for canvas and drawings."""
+    await _check_point(view, x, y)
+    await view.begin()
+    return await _press(view, x, y, f"Clicked at x={x:g} y={y:g}.")
+
+
+async def hover(view: PageView, index: int) -> str:
+    """Move the pointer over an element."""
+    place = await _move_pointer(view, await view.with_element(index, locate))
+    return f"The pointer is over {place.target.label}."
+
+
+async def _move_pointer(view: PageView, place: Place) -> Place:
+    """Move the pointer over an element, and follow it if it moves under the pointer."""
+    for _ in range(_HOVERS):
+        await view.act(view.page.mouse.move(place.x, place.y))
+        if await _under_pointer(place):
+            break
+        with contextlib.suppress(ToolError):  # what opened over it opened for the pointer
+            place = await view.with_element(place.target.element.index, locate)
+    return place
+
+
+async def _under_pointer(place: Place) -> bool:
+    """Return whether an element is still under the pointer."""
+    try:
+        response = await place.target.call("under", place.facts["x"], place.facts["y"])
+    except (FrameDetached, DialogOpen):
+        return True  # the pointer has set something off
+    return bool(response["under"])
+
+
+async def drag_and_drop(view: PageView, source: int, target: int) -> str:
+    """Drag one element onto another."""
+    start = await view.with_element(source, locate)
+    end = await view.with_element(target, partial(_locate_drop, start.target))
+    return await _drag_from(start, (end.x, end.y), f"onto {end.target.label}")
+
+
+async def drag_to_text(view: PageView, source: int, text: str) -> str:
+    """Drag an element onto a text: drop targets are not always listed as elements."""
+    start = await view.with_element(source, locate)
+    end = await _locate_drop(start.target, await _text_target(view, text))
+    return await _drag_from(start, (end.x, end.y), f'onto "{text}"')
+
+
+async def drag_to_point(view: PageView, source: int, x: float, y: float) -> str:
+    """Drag an element to a point of the window."""
+    await _check_point(view, x, y)
+    start = await view.with_element(source, locate)
+    return await _drag_from(start, (x, y), f"to x={x:g} y={y:g}")
+
+
+async def _drag_from(start: Place, end: tuple[float, float], where: str) -> str:
+    now = await start.target.call("pointNow")
+    x, y, _ = await _in_window(start.target, now["x"], now["y"])
+    await start.target.view.act(_drag(start.target.view, (x, y), end))
+    return f"Dragged {start.target.label} {where}."
+
+
+async def locate(target: Target) -> Place:
+    """Scroll an element into view and find a point of it that nothing covers.
+
+    Raises:
+        FrameGone: The element is gone.
+        ToolError: It is hidden or something lies over it.
+    """
+    _, facts = await asyncio.gather(target.view.begin(target), target.call("point"))
+    if facts.get("hidden"):
+        raise ToolError(
+            f"{target.label} is on the page but cannot be seen now. Open what it is part of "
+            "(hover, expand, close what is in front), then retry."
+        )
+    x, y, cover = await _in_window(target, facts["x"], facts["y"])
+    if facts.get("cover"):
+        cover = {**facts["cover"], "frame": target.world.key}
+    if cover:
+        raise ToolError(_covered(target, cover))
+    return Place(target, x, y, facts)
+
+
+async def _press(view: PageView, x: float, y: float, text: str, **options: Any) -> str:
+    await view.act(view.page.mouse.click(x, y, **options))
+    return text + (DIALOG_OPENED if view.dialog_open else "")
+
+
+async def _in_window(target: Target, x: float, y: float) -> tuple[float, float, JsonObject | None]:
+    """Turn a point of a frame into one of the window; also say what covers the frame there."""
+    frames, world = target.view.frames, target.world
+    covered: JsonObject | None = None
+    while world.owner:
+        parent = frames.known(world.owner[0])
+        if parent is None:
+            raise FrameDetached(target.label)
+        place = await frames.call(parent, "framePlace", world.owner[1], x, y)
+        if place.get("gone"):
+            raise FrameDetached(target.label)
+        x, y = x + place["left"], y + place["top"]
+        if place["cover"] and not covered:
+            covered = {**place["cover"], "frame": parent.key}
+        world = parent
+    return x, y, covered
+
+
+def _covered(target: Target, cover: JsonObject) -> str:
+    elements = target.view.snapshot.elements.values() if target.view.snapshot else ()
+    covering = next(
+        (one for one in elements if one.frame == cover["frame"] and one.number in cover["listed"]),
+        None,
+    )
+    what = (
+        covering.label
+        if covering
+        else cover["what"] + (f' "{cover["text"]}"' if cover["text"] else "")
+    )
+    return (
+        f"{target.label} is covered by {what}. Scrolling did not free it. Close or use what is in "
+        "front first, then retry."
+    )
+
+
+def _refuse_click(place: Place) -> None:
+    label, element = place.target.label, place.target.element
+    if place.facts["disabled"]:
+        raise ToolError(f"{label} is disabled. Fill in or choose what it waits for first.")
+    if place.facts["tag"] == "select":
+        options = ", ".join(element.options)
+        raise ToolError(
+            f"{label} is a drop-down: choose with select_dropdown_option. Options: {options}"
+        )
+    if place.facts["type"] == "file":
+        raise ToolError(f"{label} takes files: use upload_file with their paths.")
+
+
+async def _check_point(view: PageView, x: float, y: float) -> None:
+    snapshot = view.snapshot or await view.look()
+    width, height = snapshot.view
+    if not (0 <= x < width and 0 <= y < height):
+        raise TrustedToolError(
+            f"x={x:g} y={y:g} is outside the window, which is {width}x{height} pixels. "
+            "Scroll first, then give coordinates of the window."
+        )
+
+
+async def _locate_drop(source: Target, target: Target) -> Place:
+    """Find where to drop, with the source still in the window."""
+    facts = await target.call("pointNow")
+    if not facts["visible"] and target.world == source.world:
+        await target.view.frames.call(
+            target.world, "bringTogether", source.element.number, target.element.number
+        )
+        facts = await target.call("pointNow")
+    if not facts["visible"]:
+        raise ToolError(
+            f"{source.label} and {target.label} are too far apart to be in the window "
+            "together. Drag in two steps over something between them."
+        )
+    x, y, _ = await _in_window(target, facts["x"], facts["y"])
+    return Place(target, x, y, facts)
+
+
+async def _text_target(view: PageView, text: str) -> Target:
+    for world in await view.frames.worlds():
+        with contextlib.suppress(FrameDetached):
+            found = await view.frames.call(world, "numberOfText", text)
+            if "n" in found:
+                return Target(view, world, Element(0, world.key, found["n"], "text", text, NO_BOX))
+    raise TrustedToolError(f'The page does not show "{text}", so that nothing was dragged there.')
+
+
+async def _drag(view: PageView, start: tuple[float, float], end: tuple[float, float]) -> None:
+    mouse = view.page.mouse
+    await mouse.move(*start)
+    await mouse.down()
+    await mouse.move(start[0] + 3, start[1] + 3, steps=2)  # past the distance where drags begin
+    await mouse.move(*end, steps=DRAG_STEPS)
+    await mouse.move(*end)
+    await mouse.up()

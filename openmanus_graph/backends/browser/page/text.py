@@ -1,0 +1,188 @@
+"""Renders a snapshot as text within a token budget."""
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from openmanus_graph.backends.browser.page.snapshot import Element, Line, Snapshot
+
+SHOWN_OPTIONS = 8
+MAX_URL_CHARS = 300
+LEFT_OUT = "are left out: scroll"
+LEAST_PIECE = 50
+PIECES = 8
+"""A line that is longer than such a part of the budget is broken."""
+
+
+def tokens(text: str) -> int:
+    """Estimate tokens: four characters of English each, one of other scripts."""
+    plain = len(text.encode("ascii", "ignore"))
+    return math.ceil(plain / 4 + (len(text) - plain) * 0.8)
+
+
+def full_text(snapshot: Snapshot, budget_tokens: int) -> str:
+    """Show the whole page, or as much of it as fits from the top of the window on."""
+    lines = [line_text(line, snapshot) for line in snapshot.lines]
+    head = page_head(snapshot)
+    costs = [tokens(line) + 1 for line in lines]
+    budget = budget_tokens - tokens(head) - 60
+    if sum(costs) <= budget:
+        return "\n".join([head, *(lines or ["(The page shows nothing.)"])])
+    longest = max(LEAST_PIECE, budget // PIECES)
+    if max(costs) > longest:
+        pieces = (piece for line in snapshot.lines for piece in _pieces(line, snapshot, longest))
+        snapshot = replace(snapshot, lines=tuple(pieces))
+        lines = [line_text(line, snapshot) for line in snapshot.lines]
+        costs = [tokens(line) + 1 for line in lines]
+    first, last = _window(snapshot, costs, budget)
+    shown = [head]
+    if first:
+        shown.append(f"(… {first} lines above {LEFT_OUT} up to see them)")
+    shown += lines[first:last]
+    if last < len(lines):
+        shown.append(_left_out(snapshot, last))
+    return "\n".join(shown)
+
+
+def _pieces(line: Line, snapshot: Snapshot, longest: int) -> Iterator[Line]:
+    """Split a line into parts of at most about so many tokens."""
+    parts, spent = list[str | int](), 0
+    for part in (small for whole in line.parts for small in _cut(whole, longest)):
+        cost = tokens(part if isinstance(part, str) else element_text(snapshot.elements[part]))
+        if parts and spent + cost > longest:
+            yield replace(line, parts=tuple(parts))
+            parts, spent = [], 0
+        parts.append(part)
+        spent += cost
+    yield replace(line, parts=tuple(parts))
+
+
+def _cut(part: str | int, longest: int) -> list[str] | list[int]:
+    """Cut a text between words where it has any."""
+    if isinstance(part, int):
+        return [part]
+    return re.findall(rf"(?s:.{{1,{longest}}}(?:\s|$)|.{{1,{longest}}})", part)
+
+
+def page_head(snapshot: Snapshot) -> str:
+    """Name the page and where it is scrolled to."""
+    url = snapshot.url if len(snapshot.url) <= MAX_URL_CHARS else snapshot.url[:MAX_URL_CHARS] + "…"
+    scrolled = f"{snapshot.above_px} px above, {snapshot.below_px} px below the window"
+    return "\n".join([f'Page "{snapshot.title}" {url}', scrolled, *page_notes(snapshot)])
+
+
+def page_notes(snapshot: Snapshot) -> list[str]:
+    """Return notes on a snapshot."""
+    notes = [snapshot.note] if snapshot.note else []
+    if snapshot.covered:
+        notes.append(
+            f"(A dialog is on top: {snapshot.covered} elements behind it cannot be reached and "
+            "are left out.)"
+        )
+    if snapshot.left_out:
+        notes.append(
+            f"(The page is very large: about {snapshot.left_out} further nodes were not looked "
+            "at. Use scroll_to_text or extract_content for them.)"
+        )
+    return notes
+
+
+def line_text(line: Line, snapshot: Snapshot) -> str:
+    """Write one line with its elements."""
+    mark = "#" * line.heading + " " if line.heading else ""
+    return mark + _joined(
+        [
+            part if isinstance(part, str) else element_text(snapshot.elements[part])
+            for part in line.parts
+        ]
+    )
+
+
+def element_text(element: Element) -> str:
+    """Write an element: index, role, name, value and states."""
+    words = [f"[{element.index}] {element.role}"]
+    if element.name and not element.open:
+        words.append(f'"{element.name}"')
+    elif not element.name:
+        words += _unnamed(element)
+    if element.role == "canvas" and element.name:
+        words.append(_place(element))
+    if element.value:
+        words.append(f'value="{element.value}"')
+    words += element.words
+    if element.format:
+        words.append(f"({element.format})")
+    if element.option_count:
+        words.append(_options(element))
+    if element.more_px:
+        words.append(f"({element.more_px} px more)")
+    return " ".join(words) + (":" if element.open else "")
+
+
+def _unnamed(element: Element) -> list[str]:
+    """Describe what has no name by its hint, its colour and its size."""
+    words = [element.hint] if element.hint else []
+    if element.colour:
+        words.append(element.colour)
+    if element.role == "canvas":
+        words.append(_place(element))
+    elif element.colour or (not words and element.role.startswith("clickable")):
+        words.append(f"{element.box[2]}x{element.box[3]}")
+    return words
+
+
+def _place(element: Element) -> str:
+    left, top, width, height = element.box
+    return f"{width}x{height} at x={left} y={top}, click by coordinates"
+
+
+def _options(element: Element) -> str:
+    some = element.options[:SHOWN_OPTIONS]
+    shown = (" | " if any("," in option for option in some) else ", ").join(some)
+    more = element.option_count - min(len(element.options), SHOWN_OPTIONS)
+    return f"options: {shown}" + (f" (+{more} more)" if more else "")
+
+
+def _joined(parts: list[str]) -> str:
+    """Put parts together with one blank between elements."""
+    line = ""
+    for part in parts:
+        gap = line and not line.endswith(" ") and not part.startswith(" ")
+        line += (" " if gap else "") + part
+    return line
+
+
+def _window(snapshot: Snapshot, costs: list[int], budget: int) -> tuple[int, int]:
+    """Choose the lines from the top of the window on; more above if the end is reached."""
+    first = _first_in_view(snapshot)
+    last, spent = first, 0
+    while last < len(costs) and spent + costs[last] <= budget:
+        spent += costs[last]
+        last += 1
+    while first and last == len(costs) and spent + costs[first - 1] <= budget:
+        first -= 1
+        spent += costs[first]
+    return first, max(last, first + 1)
+
+
+def _first_in_view(snapshot: Snapshot) -> int:
+    """Find the first line that is not above the window."""
+    if not snapshot.above_px:
+        return 0
+    above = 0
+    for place, line in enumerate(snapshot.lines):
+        boxes = [snapshot.elements[part].box for part in line.parts if isinstance(part, int)]
+        if boxes and all(top + height <= 0 for _, top, _, height in boxes):
+            above = place + 1
+    return above if above < len(snapshot.lines) else 0
+
+
+def _left_out(snapshot: Snapshot, last: int) -> str:
+    rest = snapshot.lines[last:]
+    indices = [part for line in rest for part in line.parts if isinstance(part, int)]
+    some = f" with {len(indices)} elements ([{indices[0]}] to [{indices[-1]}])" if indices else ""
+    return (
+        f"(… {len(rest)} more lines{some} {LEFT_OUT} down or use scroll_to_text to "
+        "see them; their indices can be used already)"
+    )

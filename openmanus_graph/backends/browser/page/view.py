@@ -1,0 +1,279 @@
+"""One tab's page: wait for it, look at it, find an element again."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from openmanus_graph.backends.browser.page.assembly import Assembler, Entry, FrameWalk, RawLine
+from openmanus_graph.backends.browser.page.frames import (
+    DialogOpen,
+    FrameDetached,
+    Frames,
+    FrameWorld,
+    JsonObject,
+)
+from openmanus_graph.backends.browser.page.indices import Indices
+from openmanus_graph.backends.browser.page.reports import adopt_roots, report_listeners
+from openmanus_graph.backends.browser.page.scripts import script
+from openmanus_graph.backends.browser.page.settle import Network
+from openmanus_graph.backends.browser.page.snapshot import Element, Line, Snapshot
+from openmanus_graph.backends.browser.page.text import full_text
+from openmanus_graph.errors import ToolError, TrustedToolError
+
+if TYPE_CHECKING:
+    from playwright.async_api import BrowserContext, Page
+
+T = TypeVar("T")
+
+LIMITS = {"elements": 4000, "characters": 250_000, "milliseconds": 3000}
+TITLE_CHARS = 200
+DIALOG_NOTE = "A dialog of the page is open and blocks it: answer it with handle_dialog."
+LIST_TOKENS = 3000
+"""How much of the page an error shows when an element was not found."""
+QUIET_MS = 1000
+
+
+@dataclass(frozen=True)
+class Target:
+    """An element that was found again, ready to be acted on."""
+
+    view: "PageView"
+    world: FrameWorld
+    element: Element
+
+    @property
+    def label(self) -> str:
+        """Name it in a sentence."""
+        return self.element.label
+
+    async def call(self, function: str, *args: object) -> JsonObject:
+        """Call a function of our script with the element's number; ToolError if it is gone."""
+        answer: JsonObject = await self.view.frames.call(
+            self.world, function, self.element.number, *args
+        )
+        if answer.get("gone"):
+            raise FrameDetached(self.label)
+        return answer
+
+
+async def prepare_context(context: "BrowserContext") -> None:
+    """Make the pages of a context report their timers and closed shadow roots."""
+    await context.add_init_script(script("timers"))
+    await context.add_init_script(script("roots"))
+
+
+class PageView:
+    """The model's view of one tab: takes snapshots, and finds elements by their indices."""
+
+    def __init__(self, page: "Page") -> None:
+        self.page = page
+        self.snapshot: Snapshot | None = None
+        self.frames = Frames(page)
+        self.network = Network(page)
+        self._indices = Indices()
+        self._acted: FrameWorld | None = None
+        self.lists: dict[int, list[int]] = {}
+        """The options that appeared after a click on a custom drop-down, by indices."""
+
+    @property
+    def dialog_open(self) -> bool:
+        """Whether an alert, confirm or prompt blocks the page."""
+        return self.frames.dialog_open
+
+    def close(self) -> None:
+        """Stop listening to the page."""
+        self.frames.close()
+        self.network.close()
+
+    async def settle(self, limit_s: float = 8.0) -> str:
+        """Wait until the page is quiet; return a note if it is not so after `limit_s`."""
+        try:
+            async with asyncio.timeout(limit_s):
+                while not await self._quiet():
+                    if self.dialog_open:
+                        return DIALOG_NOTE
+        except TimeoutError:
+            waiting = self.network.waiting_for()
+            return "The page is still loading" + (f" ({waiting})." if waiting else ".")
+        except DialogOpen:
+            return DIALOG_NOTE
+        return ""
+
+    async def look(self) -> Snapshot:
+        """Take and store a snapshot of the page; the previous one while a dialog is open."""
+        for _ in range(5):
+            try:
+                self.snapshot = await self._look()
+                return self.snapshot
+            except FrameDetached:
+                await asyncio.sleep(0.05)
+            except DialogOpen:
+                return self._blocked()
+        raise TrustedToolError(
+            "The page could not be read: it keeps loading other pages. Wait, then retry."
+        )
+
+    async def element(self, index: int) -> Target:
+        """Find an element by its index; ToolError with the current list if it was removed."""
+
+        async def found(target: Target) -> Target:
+            await target.call("connected")
+            return target
+
+        return await self.with_element(index, found)
+
+    async def with_element(self, index: int, prepare: Callable[[Target], Awaitable[T]]) -> T:
+        """Prepare an action on an element, once more on its successor if it was drawn anew.
+
+        Args:
+            index: The element's index.
+            prepare: What to do with it; must have no effects, for it may run twice.
+        """
+        try:
+            for _ in range(2):
+                if self.dialog_open:
+                    raise DialogOpen
+                target = self._target(index)
+                if target:
+                    with contextlib.suppress(FrameDetached):
+                        return await prepare(target)
+                await self.look()
+        except DialogOpen as error:
+            raise TrustedToolError(DIALOG_NOTE) from error
+        now = full_text(self.snapshot, LIST_TOKENS) if self.snapshot else ""
+        raise ToolError(
+            f"There is no element [{index}] on the page any more. Choose from what is there now:\n"
+            + now
+        )
+
+    async def begin(self, target: Target | None = None) -> None:
+        """Begin an action: what the page does from now on is its effect."""
+        self.network.mark()
+        worlds = await self.frames.worlds()
+        self._acted = target.world if target else None
+        touched = worlds[:1] + ([target.world] if target and target.world != worlds[0] else [])
+        await asyncio.gather(*(self.frames.call(world, "mark") for world in touched))
+
+    async def act(self, work: Awaitable[T]) -> T | None:
+        """Do something with the pointer or the keys; None if a dialog it opened blocks the rest."""
+        try:
+            return await self.frames.unless_dialog(work)
+        except DialogOpen:
+            return None
+
+    async def _quiet(self) -> bool:
+        """Wait a little; return whether the page is quiet now."""
+        if self.network.busy():
+            await asyncio.sleep(0.015)
+            return False
+        started = self.network.started
+        try:
+            worlds = await self.frames.worlds()
+            watched = worlds[:1]
+            if self._acted and self._acted in worlds[1:]:
+                watched.append(self._acted)
+            quiet = [self.frames.call(world, "quiet", QUIET_MS) for world in watched]
+            answers = [json.loads(answer) for answer in await asyncio.gather(*quiet)]
+        except FrameDetached:
+            await asyncio.sleep(0.02)
+            return False
+        settled = bool(answers) and all(answer["settled"] for answer in answers)
+        return settled and started == self.network.started and not self.network.busy()
+
+    async def _look(self) -> Snapshot:
+        worlds = await self.frames.worlds()
+        if not worlds:
+            raise FrameDetached("no document")
+        walks = {walk.key: walk for walk in await asyncio.gather(*map(self._walk, worlds)) if walk}
+        if worlds[0].key not in walks:
+            raise FrameDetached("the page's own document")
+        for world in worlds:
+            if world.owner and world.owner[0] in walks:
+                parent = walks[world.owner[0]]
+                walks[parent.key] = FrameWalk(
+                    parent.key, parent.found, {**parent.children, world.owner[1]: world.key}
+                )
+        return self._snapshot(worlds[0].key, walks)
+
+    async def _walk(self, world: FrameWorld) -> FrameWalk | None:
+        try:
+            unknown, found = await asyncio.gather(
+                report_listeners(self.frames, world), self.frames.call(world, "collect", LIMITS)
+            )
+            if unknown:
+                await adopt_roots(self.frames, world)
+                await report_listeners(self.frames, world)
+                found = await self.frames.call(world, "collect", LIMITS)
+        except FrameDetached:
+            return None
+        return FrameWalk(world.key, json.loads(found), {})
+
+    def _snapshot(self, root: str, walks: dict[str, FrameWalk]) -> Snapshot:
+        page = walks[root].found
+        raw = Assembler(walks).lines(root)
+        detached = {(key, number) for key, walk in walks.items() for number in walk.found["gone"]}
+        numbers = self._indices.assign(
+            page["document"], raw, lambda key: key in detached or key[0] not in walks
+        )
+        entries = {
+            numbers[part.key]: part
+            for line in raw
+            for part in line.parts
+            if isinstance(part, Entry)
+        }
+        view = (page["view"][0], page["view"][1])
+        return Snapshot(
+            url=page["url"],
+            title=page["title"][:TITLE_CHARS],
+            document=page["document"],
+            above_px=page["top"],
+            below_px=max(0, page["height"] - view[1] - page["top"]),
+            view=view,
+            lines=tuple(_line(line, numbers) for line in raw),
+            elements={index: _element(index, entry) for index, entry in entries.items()},
+            messages=tuple(text for walk in walks.values() for text in walk.found["messages"]),
+            left_out=sum(walk.found["rest"] for walk in walks.values()),
+            covered=sum(walk.found["covered"] for walk in walks.values()),
+        )
+
+    def _blocked(self) -> Snapshot:
+        """Return the last look, or an empty one, with the note that a dialog is open."""
+        last = self.snapshot
+        if last is None:
+            return Snapshot(self.page.url, "", "", 0, 0, (0, 0), (), note=DIALOG_NOTE)
+        return replace(last, note=DIALOG_NOTE)
+
+    def _target(self, index: int) -> Target | None:
+        element = self.snapshot.elements.get(index) if self.snapshot else None
+        world = self.frames.known(element.frame) if element else None
+        return Target(self, world, element) if element and world else None
+
+
+def _line(line: RawLine, numbers: dict[tuple[str, int], int]) -> Line:
+    parts = [part if isinstance(part, str) else numbers[part.key] for part in line.parts]
+    return Line(tuple(parts), line.heading)
+
+
+def _element(index: int, entry: Entry) -> Element:
+    facts: dict[str, Any] = entry.facts
+    left, top, width, height = facts["box"]
+    return Element(
+        index=index,
+        frame=entry.frame,
+        number=facts["n"],
+        role=facts["role"],
+        name=facts["name"],
+        box=(left + entry.offset[0], top + entry.offset[1], width, height),
+        words=tuple(facts.get("words", ())),
+        value=facts.get("value"),
+        options=tuple(facts.get("options", ())),
+        option_count=facts.get("count", 0),
+        format=facts.get("format", ""),
+        hint=facts.get("hint", ""),
+        colour=facts.get("colour", ""),
+        more_px=facts.get("more", 0),
+        open=facts.get("open", False),
+    )

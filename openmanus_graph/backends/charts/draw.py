@@ -1,0 +1,82 @@
+"""Draw one chart, in a child process with limits: V8 runs the specification."""
+
+import base64
+import importlib.util
+import re
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from openmanus_graph.backends.charts.entries import ChartEntry
+from openmanus_graph.backends.charts.insights import find_insights
+from openmanus_graph.backends.charts.specs import make_spec, with_data
+from openmanus_graph.backends.charts.tables import read_table
+from openmanus_graph.errors import ToolError
+
+SCALE = 2
+_FONTS = "notojp_matplotlib"
+
+
+def draw_table(file: BinaryIO, request: dict[str, Any]) -> dict[str, Any]:
+    """Read a table and draw it.
+
+    Args:
+        file: The table.
+        request: `entry` (of a `ChartEntry`), `name` of the file, `language`.
+
+    Returns:
+        `png` (base64), `spec` with its data, `insights`, `notes`.
+
+    Raises:
+        ToolError: The table or the specification is no good.
+    """
+    entry = ChartEntry(**request["entry"])
+    table, notes = read_table(file, request["name"])
+    spec = make_spec(table, entry)
+    insights = find_insights(table, *along(spec), request["language"])
+    drawn = with_data(spec, table)
+    return {**render(drawn), "insights": insights, "notes": notes}
+
+
+def redraw(file: BinaryIO, request: dict[str, Any]) -> dict[str, Any]:
+    """Draw a specification with its data again, with lines of text beneath its title."""
+    import json
+
+    spec: dict[str, Any] = json.loads(file.read())
+    title: Any = spec.get("title")  # a text, or an object with one
+    text: Any = cast("dict[str, Any]", title).get("text") if isinstance(title, dict) else title
+    subtitle = {"text": text or "", "subtitle": request["lines"], "anchor": "start"}
+    return render({**spec, "title": subtitle})
+
+
+def render(spec: dict[str, Any]) -> dict[str, Any]:
+    """Return `png` in base64, and the `spec`."""
+    import vl_convert
+
+    fonts = importlib.util.find_spec(_FONTS)
+    if fonts is not None and fonts.origin is not None:
+        vl_convert.register_font_directory(str(Path(fonts.origin).parent / "fonts"))
+    try:
+        png = vl_convert.vegalite_to_png(spec, scale=SCALE)
+    except ValueError as error:
+        why = str(error).partition("\n    at ")[0]  # where in Vega's own code is of no use
+        raise ToolError(f"The chart cannot be drawn: {why[:300]}.") from error
+    return {"png": base64.b64encode(png).decode(), "spec": spec}
+
+
+def along(spec: dict[str, Any]) -> tuple[str | None, str | None]:
+    """Name the columns of a chart: what its figures are of, and the figures."""
+    encoding = _first_encoding(spec)
+    channels = ("color", "theta") if "theta" in encoding else ("x", "y")
+    x, y = (_field(encoding.get(channel)) for channel in channels)
+    return x, y
+
+
+def _first_encoding(spec: dict[str, Any]) -> dict[str, Any]:
+    layers: list[Any] = [spec, *(spec.get("layer") or ())]
+    encodings: list[dict[str, Any]] = [layer.get("encoding") or {} for layer in layers]
+    return next(filter(None, encodings), encodings[0])
+
+
+def _field(channel: Any) -> str | None:
+    field = cast("dict[str, Any]", channel).get("field") if isinstance(channel, dict) else None
+    return re.sub(r"\\(.)", r"\1", field) if isinstance(field, str) else None

@@ -1,0 +1,67 @@
+"""A report: Markdown as self-contained HTML, with the charts embedded."""
+
+import base64
+import html
+import mimetypes
+import re
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import unquote
+
+from openmanus_graph.errors import ToolError
+
+MAX_PICTURE_BYTES = 20 * 1024**2
+_PICTURE = re.compile(r'<img src="([^"]+)"')
+_PAGE = """<!doctype html>
+<html lang="{language}"><head><meta charset="utf-8"><title>{title}</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy"
+  content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
+<style>
+body {{ font: 16px/1.55 system-ui, "Noto Sans CJK SC", "PingFang SC", sans-serif; max-width: 60rem;
+  margin: 2rem auto; padding: 0 1rem; color: #1b1f24; background: #fff; }}
+img {{ max-width: 100%; }}
+table {{ border-collapse: collapse; }} td, th {{ border: 1px solid #ccd; padding: .3rem .6rem; }}
+pre {{ background: #f4f5f7; padding: .8rem; overflow: auto; }}
+</style></head><body>
+{body}
+</body></html>
+"""
+
+
+def report_page(markdown: str, find: Callable[[str], Path], language: str) -> str:
+    """Make a page of a report. Blocks; reads the pictures.
+
+    Args:
+        markdown: The report. HTML in it is shown as text.
+        find: Turns a picture's address into a path, or raises ToolError.
+        language: `zh` or `en`.
+
+    Raises:
+        ToolError: A picture cannot be found.
+    """
+    from markdown_it import MarkdownIt
+
+    body = MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown)
+    shown = _PICTURE.sub(lambda match: f'<img src="{_embedded(match[1], find)}"', body)
+    heading = re.search(r"^#+\s+(.+)$", markdown, re.MULTILINE)
+    title = html.escape(heading[1].strip() if heading else "Report")
+    return _PAGE.format(language=language, title=title, body=shown)
+
+
+def _embedded(address: str, find: Callable[[str], Path]) -> str:
+    address = html.unescape(address)
+    if address.startswith("data:image/"):
+        return html.escape(address)
+    if "://" in address:
+        raise ToolError(f"The report shows {address}: it can show only files of the workspace.")
+    address = unquote(address)  # as Markdown writes the address of a file with a Chinese name
+    path = find(address)
+    kind = mimetypes.guess_type(path.name)[0] or ""
+    if not kind.startswith("image/"):
+        raise ToolError(f"{address} is no picture. Show charts by their PNG.")
+    if not path.is_file():
+        raise ToolError(f"The report shows {address}, which does not exist.")
+    if path.stat().st_size > MAX_PICTURE_BYTES:
+        raise ToolError(f"{address} is too large for a report.")
+    return f"data:{kind};base64,{base64.b64encode(path.read_bytes()).decode()}"

@@ -1,0 +1,193 @@
+"""Builds a valid Vega-Lite specification from a table and a request."""
+
+import difflib
+import json
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, cast
+
+from openmanus_graph.backends.charts.entries import ChartEntry, ChartType
+from openmanus_graph.errors import ToolError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MAX_CATEGORIES = 40
+WIDTH, HEIGHT = 640, 400
+SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
+_FONT = "DejaVu Sans, Noto Sans CJK JP, sans-serif"
+_MARKS = {
+    "bar": "bar", "line": "line", "area": "area", "scatter": "point", "pie": "arc",
+    "histogram": "bar", "boxplot": "boxplot", "heatmap": "rect",
+}  # fmt: skip
+
+Spec = dict[str, Any]
+
+
+def make_spec(table: "pd.DataFrame", entry: ChartEntry) -> Spec:
+    """Describe a chart; the caller's own specification goes before what the columns suggest.
+
+    Raises:
+        ToolError: A column does not exist, or the specification is not valid.
+    """
+    for column in (entry.x, entry.y, entry.color):
+        if column is not None and column not in table.columns:
+            raise ToolError(f"There is no column {column!r}. {_known_columns(column, table)}")
+    spec = dict(entry.spec) if entry.spec is not None else _suggested(table, entry)
+    spec.setdefault("$schema", SCHEMA)
+    spec.setdefault("title", entry.chartTitle)
+    spec.setdefault("width", WIDTH)
+    spec.setdefault("height", HEIGHT)
+    spec["config"] = {"font": _FONT, "background": "white", **spec.get("config", {})}
+    check_spec(spec)
+    check_columns(spec, table)
+    return spec
+
+
+def check_spec(spec: Spec) -> None:
+    """Validate a specification. ToolError names the field that is wrong, and the right one."""
+    import altair
+    from altair.utils.schemapi import SchemaValidationError
+    from jsonschema import ValidationError
+
+    from openmanus_graph.backends.charts.spec_faults import spec_faults
+
+    if _reaches_out(spec):
+        raise ToolError("The specification loads something by `url`. Use csvFilePath for data.")
+    if faults := list(spec_faults(spec)):
+        raise ToolError(f"The chart's specification is not valid: {'; '.join(faults[:5])}")
+    try:
+        altair.Chart.from_dict({"data": {"values": []}, **spec})
+    except (SchemaValidationError, ValidationError) as error:
+        where = ".".join(str(part) for part in getattr(error, "absolute_path", ()))
+        words = str(getattr(error, "message", error)).partition("\n")[0]
+        raise ToolError(
+            f"The chart's specification is not valid at {where or 'the top'}: {words}."
+        ) from error
+
+
+def check_columns(spec: Spec, table: "pd.DataFrame") -> None:
+    """Refuse a field that the table does not have: the chart would be blank."""
+    for field in _fields(spec):
+        name = field.replace("\\", "")
+        if name not in table.columns:
+            raise ToolError(f"There is no column {name!r}. {_known_columns(name, table)}")
+
+
+def _fields(value: Any) -> Iterator[str]:
+    """Yield the columns that a specification shows; what has transforms of its own is left out."""
+    if isinstance(value, dict):
+        inside = cast("dict[str, Any]", value)
+        if "transform" in inside:
+            return
+        for name, inner in inside.items():
+            if name == "field" and isinstance(inner, str):
+                yield inner
+            elif name != "data":
+                yield from _fields(inner)
+    elif isinstance(value, list):
+        for inner in cast("list[Any]", value):
+            yield from _fields(inner)
+
+
+def _known_columns(name: str, table: "pd.DataFrame") -> str:
+    close = difflib.get_close_matches(name, list(table.columns), 1, 0.5)
+    meant = f"Did you mean {close[0]!r}? " if close else ""
+    return f"{meant}There are: {', '.join(table.columns)}."
+
+
+def with_data(spec: Spec, table: "pd.DataFrame") -> Spec:
+    """Return a specification with the table in it."""
+    rows: Any = json.loads(table.to_json(orient="records", date_format="iso", force_ascii=False))
+    return {**spec, "data": {"values": rows}}
+
+
+def _reaches_out(value: Any) -> bool:
+    if isinstance(value, dict):
+        fields = cast("dict[str, Any]", value)
+        return "url" in fields or any(map(_reaches_out, fields.values()))
+    return isinstance(value, list) and any(map(_reaches_out, cast("list[Any]", value)))
+
+
+def _suggested(table: "pd.DataFrame", entry: ChartEntry) -> Spec:
+    x, y, color = _columns(table, entry)
+    kind = entry.chartType or _kind(table, x, y)
+    encoding: dict[str, Any] = {}
+    if kind == "histogram":
+        encoding["x"] = {**_channel(table, y or x, entry.xTitle, entry.unit), "bin": True}
+        encoding["y"] = {"aggregate": "count", "title": entry.yTitle or "count"}
+    elif kind == "pie":
+        encoding["theta"] = _channel(table, y, entry.yTitle, entry.unit)
+        encoding["color"] = _channel(table, x, entry.xTitle, None)
+    else:
+        encoding["x"] = _channel(table, x, entry.xTitle, None if y else entry.unit)
+        encoding["y"] = (
+            _channel(table, y, entry.yTitle, entry.unit)
+            if y
+            else {"aggregate": "count", "title": entry.yTitle or "count"}
+        )
+    if kind == "bar" and y and encoding["x"]["type"] == "nominal":
+        encoding["x"] |= {"sort": "-y", "axis": {"labelAngle": -35, "labelLimit": 160}}
+    if color and kind != "pie":
+        encoding["color"] = _channel(table, color, None, None)
+    if kind == "boxplot":  # its tooltips are of the box, not of a row
+        return {"mark": _MARKS[kind], "encoding": encoding}
+    encoding["tooltip"] = [
+        {key: channel[key] for key in ("field", "type", "title")}
+        for channel in (_channel(table, name, None, None) for name in (x, y, color) if name)
+    ]
+    mark: Any = {"type": _MARKS[kind], "tooltip": True}
+    if kind == "line":
+        mark["point"] = len(table) <= 60
+    return {"mark": mark, "encoding": encoding}
+
+
+def _columns(table: "pd.DataFrame", entry: ChartEntry) -> tuple[str | None, str | None, str | None]:
+    """Choose the axes: time or category on x, the first number on y."""
+    import pandas as pd
+
+    taken = {entry.x, entry.y, entry.color}
+    free = [column for column in table.columns if column not in taken]
+    numbers = [column for column in free if pd.api.types.is_numeric_dtype(table[column])]
+    others = [column for column in free if column not in numbers]
+    x = entry.x or next((c for c in others if is_time(table, c)), None)
+    x = x or next((c for c in others if table[c].nunique() <= MAX_CATEGORIES), None)
+    x = x or (numbers.pop(0) if len(numbers) > 1 else None)
+    y = entry.y or next((column for column in numbers if column != x), None)
+    if x is None and y is None:
+        x = table.columns[0]
+    return x, y, entry.color
+
+
+def _kind(table: "pd.DataFrame", x: str | None, y: str | None) -> ChartType:
+    import pandas as pd
+
+    if x is None:
+        return "histogram"
+    if is_time(table, x):
+        return "line"
+    both = y is not None and pd.api.types.is_numeric_dtype(table[x])
+    return "scatter" if both else "bar"
+
+
+def _channel(
+    table: "pd.DataFrame", column: str | None, title: str | None, unit: str | None
+) -> dict[str, Any]:
+    import pandas as pd
+
+    if column is None:
+        return {"aggregate": "count", "type": "quantitative", "title": title or "count"}
+    if pd.api.types.is_numeric_dtype(table[column]):
+        kind = "quantitative"
+    else:
+        kind = "temporal" if is_time(table, column) else "nominal"
+    shown = title or column
+    field = re.sub(r"([\\.\[\]'\"])", r"\\\1", column)  # in a field's name they mean a path to Vega
+    return {"field": field, "type": kind, "title": f"{shown} ({unit})" if unit else shown}
+
+
+def is_time(table: "pd.DataFrame", column: str) -> bool:
+    """Say whether a column holds dates or times; `read_table` has made them such."""
+    import pandas as pd
+
+    return bool(pd.api.types.is_datetime64_any_dtype(table[column]))

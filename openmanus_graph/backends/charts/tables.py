@@ -1,0 +1,155 @@
+"""Reading a table that may be empty, huge, wrongly encoded or full of mixed types."""
+
+import io
+import json
+import re
+import warnings
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
+
+from openmanus_graph.backends.charts.columns import make_numeric, make_times
+from openmanus_graph.backends.files.text_file import detect_encoding
+from openmanus_graph.errors import ToolError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MAX_BYTES = 200 * 1024**2
+SAMPLE_BYTES = 1024**2
+"""By which a table's encoding is told."""
+MAX_ROWS = 20_000
+"""Of a chart: more only make a picture that nobody can read."""
+
+
+def read_table(file: BinaryIO, name: str) -> "tuple[pd.DataFrame, list[str]]":
+    """Read a table, with warnings about it. Columns of dates become dates.
+
+    Raises:
+        ToolError: It is empty, too large, or no table.
+    """
+    size = file.seek(0, io.SEEK_END)
+    file.seek(0)
+    if size > MAX_BYTES:
+        raise ToolError(
+            f"{name} has {size / 1024**2:,.0f} MB; charts are made of tables up to "
+            f"{MAX_BYTES // 1024**2} MB. Aggregate it with python_execute first."
+        )
+    try:
+        table, notes = _parse(file, name.lower())
+    except RecursionError as error:
+        raise ToolError(f"{name} is nested too deeply to be a table.") from error
+    except (ValueError, KeyError, TypeError, AttributeError, NotImplementedError) as error:
+        why = str(error)[:300].rstrip(".")
+        raise ToolError(f"{name} is no table that can be read: {why}.") from error
+    if table.empty:
+        raise ToolError(f"{name} has no rows.")
+    if len(table) > MAX_ROWS:
+        raise ToolError(
+            f"{name} has more than {MAX_ROWS:,} rows, which no chart can show. "
+            "Aggregate or sample it with python_execute first."
+        )
+    table.columns = [str(column) for column in table.columns]
+    if table.columns.has_duplicates:
+        raise ToolError(f"{name} has two columns of one name. Rename one.")
+    return table, [*notes, *_renamed(table), *make_numeric(table), *make_times(table)]
+
+
+def _parse(file: BinaryIO, name: str) -> "tuple[pd.DataFrame, list[str]]":
+    import pandas as pd
+
+    if name.endswith((".xlsx", ".xls")):
+        return pd.read_excel(file, nrows=MAX_ROWS + 1), []
+    encoding, notes = _encoding(file, name)
+    text = io.TextIOWrapper(file, encoding=encoding, errors="replace", newline="")
+    try:
+        if not text.read(4096).strip():
+            raise ToolError(f"{name} is empty.")
+        text.seek(0)
+        if name.endswith((".json", ".jsonl", ".ndjson")):
+            return _from_json(_json_in(text.read())), notes
+        table, more = _from_rows(text, name)
+        return table, [*notes, *more]
+    finally:
+        text.detach()  # the file is not ours to close
+
+
+def _from_rows(text: io.TextIOWrapper, name: str) -> "tuple[pd.DataFrame, list[str]]":
+    """Read row by row: of a table of millions only those that a chart could show."""
+    import pandas as pd
+
+    separator = "\t" if name.endswith(".tsv") else _separator(text.readline())
+    text.seek(0)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        table = pd.read_csv(
+            text, sep=separator, engine="python", nrows=MAX_ROWS + 1, index_col=False
+        )
+    if any("Length of header" in str(warning.message) for warning in seen):
+        return table, [f"{name} has rows longer than its header; what is beyond is left out."]
+    return table, []
+
+
+def _separator(header: str) -> str:
+    """Detect the delimiter; detection by all rows finds letters in a table of one column."""
+    names = re.sub(r'"[^"]*"', "", header)
+    return max(",;\t|", key=names.count)
+
+
+def _encoding(file: BinaryIO, name: str) -> tuple[str, list[str]]:
+    """Detect a table's encoding by its beginning, and seek back to the start."""
+    sample = file.read(SAMPLE_BYTES)
+    file.seek(0)
+    if len(sample) == SAMPLE_BYTES:  # a character that is cut in two would be no text
+        sample = sample[: sample.rfind(b"\n")] or sample
+        sample = sample[: len(sample) // 4 * 4] if b"\0" in sample else sample
+    found = detect_encoding(sample)
+    if found is None:
+        raise ToolError(f"{name} is no text, and so no table.")
+    if found.name == "utf-8":
+        broken = "some bytes are no UTF-8 and shown as �"
+        return "utf-8-sig", [f"{name}: {broken}."] if found.errors != "strict" else []
+    # These read the mark at the beginning, and keep it out of the first column's name.
+    encoding = found.name.removesuffix("-le").removesuffix("-be") if found.bom else found.name
+    return encoding, [f"{name} is not UTF-8; read as {found.name}."]
+
+
+def _json_in(text: str) -> Any:
+    """Read JSON, or lines of JSON, a row each."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        try:
+            return [json.loads(line) for line in text.splitlines() if line.strip()]
+        except ValueError:
+            raise error from None
+
+
+def _from_json(value: Any) -> "pd.DataFrame":
+    """Make a table of rows, of columns, or of the only list in an object."""
+    import pandas as pd
+
+    if isinstance(value, dict):
+        fields = cast("dict[str, Any]", value)
+        lists: list[Any] = [inner for inner in fields.values() if isinstance(inner, list)]
+        if len(lists) == len(fields) > 1 and len({len(column) for column in lists}) == 1:
+            return pd.DataFrame(fields)
+        value = lists[0] if len(lists) == 1 else cast("Any", fields)
+    if not isinstance(value, list | dict):
+        raise ValueError("it holds a single value, not a list of rows")
+    if isinstance(value, list) and not any(isinstance(r, dict) for r in cast("list[Any]", value)):
+        return pd.DataFrame(cast("list[Any]", value))
+    return pd.json_normalize(cast("Any", value)).map(_as_text_if_nested)
+
+
+def _as_text_if_nested(cell: Any) -> Any:
+    """Write out a list within a cell, by which nothing can be grouped."""
+    return json.dumps(cell, ensure_ascii=False) if isinstance(cell, list | dict) else cell
+
+
+def _renamed(table: "pd.DataFrame") -> list[str]:
+    """Say which columns have one name in the file: the reader numbers the later ones."""
+    names = list(table.columns)
+    numbered = re.compile(r"(.+)\.(\d+)")
+    twice = [
+        match[0] for name in names if (match := numbered.fullmatch(name)) and match[1] in names
+    ]
+    return [f"Columns of one name were numbered: {', '.join(twice)}."] if twice else []

@@ -1,0 +1,101 @@
+"""Parses untrusted files in a child process.
+
+A damaged document or page can crash a parser, eat all memory or never end. Here it only ends the
+child.
+"""
+
+import importlib
+import json
+import os
+import resource
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from openmanus_graph.errors import ToolError
+
+TIMEOUT_S = 60
+_MEMORY_BYTES = 2 * 1024**3
+_START = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from openmanus_graph.backends.files.child import main; "
+    "main(sys.argv[2], *map(json.loads, sys.argv[3:]))"
+)
+
+
+def run_in_child(
+    entry: str,
+    file: BinaryIO,
+    request: dict[str, Any],
+    *,
+    what: str,
+    reserves: bool = False,
+    timeout_s: float | None = None,
+) -> Any:
+    """Call a function in a child with the opened file and a request; return what it returns.
+
+    Blocks.
+
+    Args:
+        entry: `module:function` of ours; it gets file and request and returns JSON values.
+        file: The child gets it instead of a path, which could change. Read from its start.
+        request: JSON values.
+        what: Names the thing in errors, such as "The pdf parser".
+        reserves: The function needs a library that reserves far more addresses than it uses.
+        timeout_s: By the clock on the wall, `TIMEOUT_S` if left out; CPU time is limited beside it.
+
+    Raises:
+        ToolError: The function raised one, or the child came to no good end.
+    """
+    package = str(Path(__file__).parents[3])
+    path = [entry for entry in sys.path if entry and entry != package]
+    limit_s = timeout_s or TIMEOUT_S
+    limits = {"RLIMIT_DATA" if reserves else "RLIMIT_AS": _MEMORY_BYTES, "RLIMIT_CPU": TIMEOUT_S}
+    arguments = [json.dumps([*path, package]), entry, json.dumps(request), json.dumps(limits)]
+    command = [sys.executable, "-I", "-X", "utf8", "-W", "ignore", "-c", _START, *arguments]
+    file.seek(0)
+    try:
+        child = subprocess.run(
+            command, stdin=file, capture_output=True, timeout=limit_s, check=False, cwd="/",
+            env={key: os.environ[key] for key in ("LD_LIBRARY_PATH",) if key in os.environ},
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as error:
+        raise ToolError(
+            f"{what} took longer than {limit_s:g} seconds. Take less, or use python_execute."
+        ) from error
+    if child.returncode:
+        reason = child.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2][:300]
+        raise ToolError(
+            f"{what} failed ({reason or f'signal {-child.returncode}'}). The file is "
+            "probably damaged; get it again, or try python_execute."
+        )
+    answer: dict[str, Any] = json.loads(child.stdout)
+    if "error" in answer:
+        raise ToolError(answer["error"])
+    return answer["value"]
+
+
+def main(entry: str, request: dict[str, Any], limits: dict[str, int]) -> None:
+    """Run in the child: read the file on stdin, write the answer to stdout as JSON."""
+    for name, most in limits.items():
+        _limit(getattr(resource, name), most)
+    module, _, name = entry.partition(":")
+    answer: dict[str, Any]
+    try:
+        function = getattr(importlib.import_module(module), name)
+        with os.fdopen(0, "rb") as file:
+            answer = {"value": function(file, request)}
+    except ToolError as error:
+        answer = {"error": str(error)}
+    except MemoryError:
+        answer = {"error": "It needs more memory than allowed (2 GB) to be read."}
+    sys.stdout.write(json.dumps(answer))
+
+
+def _limit(limit: int, most: int) -> None:
+    soft, hard = resource.getrlimit(limit)
+    known = [value for value in (soft, hard, most) if value != resource.RLIM_INFINITY]
+    with suppress(ValueError, OSError):  # macOS refuses some; the time limit remains
+        resource.setrlimit(limit, (min(known), hard))

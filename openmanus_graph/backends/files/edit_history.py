@@ -1,0 +1,116 @@
+"""What files were before each edit, on disk, so that undo survives a restart.
+
+Below `.openmanus/files/edit_history/<path's hash>/` each edit leaves one file: the content
+before it, named by its number, the hash of the content after it, and whether there was a file.
+Commands of the sandbox can write there too, hence the same careful opening as elsewhere.
+"""
+
+import hashlib
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from openmanus_graph.runtime.contained import names_in, opened_entry, opened_folder, replace_file
+from openmanus_graph.runtime.workspace import Workspace
+
+MAX_EDITS = 100
+"""Kept for one path."""
+MAX_BYTES = 200 * 1024 * 1024
+"""Kept for all paths of a workspace together; the oldest go first."""
+
+
+@dataclass(frozen=True)
+class PastEdit:
+    """One edit that can be undone."""
+
+    place: Path
+    """The stored content, readable as it is."""
+    before: bytes | None
+    """None: the edit created the file."""
+    after: str
+    """Digest of the content that the edit wrote."""
+
+
+def digest(content: bytes | None) -> str:
+    """Name a content; None stands for no file."""
+    return "none" if content is None else hashlib.sha256(content).hexdigest()
+
+
+@dataclass(frozen=True)
+class EditHistory:
+    """The past edits of a workspace's files. Methods block and raise OSError."""
+
+    workspace: Workspace
+
+    @property
+    def _root(self) -> Path:
+        return self.workspace.own / "edit_history"
+
+    def _folder(self, real: Path) -> Path:
+        name = os.fsencode(self.workspace.relative(real))
+        return self._root / hashlib.sha256(name).hexdigest()[:24]
+
+    def add(self, real: Path, before: bytes | None, after: bytes) -> PastEdit:
+        """Store a file's content before an edit."""
+        place = self._folder(real)
+        with opened_folder(self.workspace, place, create=True) as folder:
+            names = _entries(folder)
+            number = int(names[-1].split(".")[0]) + 1 if names else 1
+            kind = "absent" if before is None else "before"
+            name = f"{number:06}.{digest(after)}.{kind}"
+            replace_file(folder, name, before or b"", like=None)
+            for old in names[: max(0, len(names) + 1 - MAX_EDITS)]:
+                os.unlink(old, dir_fd=folder)
+        self._limit_size(spare=name)
+        return PastEdit(place / name, before, digest(after))
+
+    def last(self, real: Path) -> PastEdit | None:
+        """Return the newest edit of a file."""
+        place = self._folder(real)
+        try:
+            with opened_folder(self.workspace, place) as folder:
+                names = _entries(folder)
+                if not names:
+                    return None
+                with opened_entry(folder, names[-1], names[-1]) as file:
+                    before = file.read(MAX_BYTES)
+        except FileNotFoundError:
+            return None
+        _, after, kind = names[-1].split(".")
+        return PastEdit(place / names[-1], None if kind == "absent" else before, after)
+
+    def drop(self, edit: PastEdit) -> None:
+        """Forget an edit."""
+        with (
+            suppress(FileNotFoundError),
+            opened_folder(self.workspace, edit.place.parent) as folder,
+        ):
+            os.unlink(edit.place.name, dir_fd=folder)
+
+    def _limit_size(self, spare: str) -> None:
+        """Delete the oldest entries of all files until the rest is small enough."""
+        kept: list[tuple[int, int, str, str]] = []
+        with opened_folder(self.workspace, self._root) as root:
+            below = names_in(root)
+        for folder_name in below:
+            with (
+                suppress(OSError),
+                opened_folder(self.workspace, self._root / folder_name) as folder,
+            ):
+                for name in _entries(folder):
+                    entry = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                    kept.append((entry.st_mtime_ns, entry.st_size, folder_name, name))
+        total = sum(size for _, size, _, _ in kept)
+        for _, size, folder_name, name in sorted(kept):
+            if total <= MAX_BYTES:
+                return
+            if name != spare:
+                self.drop(PastEdit(self._root / folder_name / name, None, ""))
+                total -= size
+
+
+def _entries(folder: int) -> list[str]:
+    """List the names of entries, oldest first."""
+    names = (name for name in names_in(folder) if name.endswith((".before", ".absent")))
+    return sorted(name for name in names if name.count(".") == 2 and name.split(".")[0].isdecimal())

@@ -1,0 +1,104 @@
+"""Detects the type of a file by its first bytes, because names can be wrong."""
+
+import zipfile
+from typing import BinaryIO
+
+from openmanus_graph.errors import ToolError
+
+_MAGIC = (
+    (b"%PDF-", "PDF document"),
+    (b"PK\x03\x04", "zip archive"),
+    (b"PK\x05\x06", "zip archive"),
+    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "legacy Office file"),
+    (b"\x89PNG\r\n\x1a\n", "PNG picture"),
+    (b"\xff\xd8\xff", "JPEG picture"),
+    (b"GIF8", "GIF picture"),
+    (b"\x7fELF", "ELF program"),
+    (b"MZ", "Windows program"),
+    (b"\x1f\x8b", "gzip archive"),
+    (b"BZh", "bzip2 archive"),
+    (b"\xfd7zXZ\x00", "xz archive"),
+    (b"7z\xbc\xaf\x27\x1c", "7z archive"),
+    (b"Rar!", "RAR archive"),
+    (b"SQLite format 3\x00", "SQLite database"),
+    (b"PAR1", "Parquet table"),
+    (b"\x89HDF\r\n\x1a\n", "HDF5 file"),
+    (b"\x93NUMPY", "NumPy array"),
+    (b"ID3", "MP3 sound"),
+    (b"OggS", "Ogg sound"),
+    (b"fLaC", "FLAC sound"),
+    (b"\xca\xfe\xba\xbe", "Java class or macOS program"),
+)
+_OFFICE_PARTS = {
+    "word/document.xml": "docx",
+    "xl/workbook.xml": "xlsx",
+    "ppt/presentation.xml": "pptx",
+}
+_OLE_STREAMS = (
+    ("WordDocument", "Word .doc", ".docx"),
+    ("Workbook", "Excel .xls", ".xlsx"),
+    ("Book", "Excel .xls", ".xlsx"),
+    ("PowerPoint Document", "PowerPoint .ppt", ".pptx"),
+)
+_OLE_SEARCHED = 32 * 1024 * 1024
+
+
+def binary_kind(data: bytes) -> str:
+    """Name the kind of a file that is no text."""
+    if data[:4] == b"RIFF":
+        return {b"WEBP": "WebP picture", b"WAVE": "WAV sound"}.get(data[8:12], "RIFF media file")
+    if data[4:8] == b"ftyp":
+        return "MP4 video or HEIF picture"
+    return next((kind for magic, kind in _MAGIC if data.startswith(magic)), "binary file")
+
+
+def is_pdf(data: bytes) -> bool:
+    """Say whether a file is a PDF, which may well decode as text."""
+    return data.startswith(b"%PDF-")
+
+
+def document_kind(file: BinaryIO, head: bytes, suffix: str) -> str | None:
+    """Name the kind of document a file is: pdf, docx, xlsx, pptx, html or ipynb.
+
+    None if it is none of these. Raises ToolError for documents of old or encrypted formats.
+    """
+    if b"%PDF-" in head[:1024]:
+        return "pdf"
+    if head.startswith(b"PK"):
+        return _office_kind(file)
+    if head.startswith(b"\xd0\xcf\x11\xe0"):
+        raise ToolError(_legacy_advice(file))
+    start = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:2048].lower()
+    if suffix == ".ipynb" or (start.startswith(b"{") and b'"cell_type"' in start):
+        return "ipynb"
+    if start.startswith((b"<!doctype html", b"<html")):
+        return "html"
+    return "html" if suffix in {".html", ".htm", ".xhtml"} and b"<" in head else None
+
+
+def _office_kind(file: BinaryIO) -> str | None:
+    try:
+        with zipfile.ZipFile(file) as archive:
+            names = set(archive.namelist())
+    except (zipfile.BadZipFile, OSError, ValueError, UnicodeError) as error:
+        raise ToolError(
+            f"It begins like a zip archive or an Office document, but is damaged: {error}. "
+            "Download or create it again."
+        ) from error
+    if "xl/workbook.bin" in names:
+        raise ToolError("It is a binary Excel file (.xlsb). Ask for an .xlsx or CSV copy.")
+    return next((kind for part, kind in _OFFICE_PARTS.items() if part in names), None)
+
+
+def _legacy_advice(file: BinaryIO) -> str:
+    file.seek(0)
+    content = file.read(_OLE_SEARCHED)
+    if "EncryptedPackage".encode("utf-16-le") in content:
+        return "It is an Office document encrypted with a password. Ask for one without."
+    for stream, old, new in _OLE_STREAMS:
+        if stream.encode("utf-16-le") in content:
+            return (
+                f"It is in the old {old} format. Ask for a {new} copy, or convert it in bash if "
+                f"LibreOffice is there: soffice --headless --convert-to {new[1:]} FILE"
+            )
+    return "It is a legacy Office file (OLE). Ask for a copy in a current format."

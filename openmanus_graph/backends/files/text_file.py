@@ -1,0 +1,168 @@
+"""Text files as they are on disk: encoding, byte order mark and line ends."""
+
+import codecs
+import re
+import unicodedata
+from dataclasses import dataclass
+
+_BOMS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16, whose mark it begins with
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+_SAMPLE = 64 * 1024
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+_HIGH = re.compile(rb"[\x80-\xff]+")
+_HIGH_LINE = re.compile(rb"^[^\n]*[\x80-\xff][^\n]*\n?", re.MULTILINE)
+_CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
+_LEAST_WIDE = 16
+"""Bytes; less is no evidence of UTF-16."""
+_WIDE_CONTROL = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f-\x9f\ufffe\uffff]")
+_NO_CHARACTERS = frozenset({"Cn", "Co", "Cs"})
+_UNPRINTABLE = re.compile("[\ud800-\udfff\\0]")
+_OLD = ("mac_", "cp437", "cp7", "cp8")
+_EUC = re.compile(rb"(?:[\x00-\x7f]|[\xa1-\xf7][\xa1-\xfe])*")
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How bytes and text correspond."""
+
+    name: str
+    bom: bytes = b""
+    errors: str = "strict"
+    """`surrogateescape` for UTF-8 with a few broken bytes, which are kept."""
+
+    def decode(self, data: bytes) -> str:
+        """Turn a whole file into text; UnicodeError if it is not in this encoding."""
+        return data.removeprefix(self.bom).decode(self.name, self.errors)
+
+    def encode(self, text: str) -> bytes:
+        """Turn the text of a whole file into bytes; UnicodeError if a character has none."""
+        return self.bom + text.encode(self.name, self.errors)
+
+    def fits(self, data: bytes) -> bool:
+        """Say whether decoding and encoding gives the same bytes."""
+        try:
+            return self.encode(self.decode(data)) == data
+        except UnicodeError:
+            return False
+
+
+def detect_encoding(data: bytes) -> Encoding | None:
+    """Find the encoding of a whole file, one that gives its bytes back exactly.
+
+    None if it is no text.
+    """
+    for bom, name in _BOMS:
+        if data.startswith(bom):
+            marked = Encoding(name, bom)
+            return marked if marked.fits(data) else None
+    candidates = _wide(data) if b"\0" in data else _narrow(data)
+    return next((encoding for encoding in candidates if encoding.fits(data)), None)
+
+
+def _wide(data: bytes) -> list[Encoding]:
+    """UTF-16 without a mark, where nothing speaks against it."""
+    return [Encoding(name) for name in ("utf-16-le", "utf-16-be") if _reads_as_text(data, name)]
+
+
+def _reads_as_text(data: bytes, name: str) -> bool:
+    """Say whether bytes are plainly text in UTF-16: nearly any even number of bytes decodes.
+
+    Numbers in a binary file hardly ever make up words with spaces between them, of characters
+    that exist, without a single control character.
+    """
+    if len(data) % 2 or len(data) < _LEAST_WIDE:
+        return False
+    try:
+        text = data.decode(name)
+    except UnicodeError:
+        return False
+    sample = text[:_SAMPLE]
+    spaces = sum(char in " \n\r\t" for char in sample)
+    words = sum(char.isalnum() or unicodedata.category(char)[0] == "M" for char in sample)
+    return (
+        not _WIDE_CONTROL.search(text)
+        and spaces >= max(2, len(sample) // 256)
+        and (words + spaces) * 10 >= len(sample) * 6
+        and not any(unicodedata.category(char) in _NO_CHARACTERS for char in sample)
+    )
+
+
+def _narrow(data: bytes) -> list[Encoding]:
+    utf8 = Encoding("utf-8")
+    if utf8.fits(data):
+        return [utf8]
+    if len(_CONTROL.findall(data)) * 50 > len(data):
+        return []
+    text = data.decode("utf-8", "surrogateescape")
+    broken = sum("\udc80" <= char <= "\udcff" for char in text)
+    high = sum(char >= "\x80" for char in text)
+    if high - broken > broken:
+        return [Encoding("utf-8", errors="surrogateescape")]
+    names = [*_guesses(_high_lines(data)), "cp1252", "latin-1"]
+    return [Encoding(name) for name in names]
+
+
+def _high_lines(data: bytes) -> bytes:
+    """Collect lines that are not ASCII, which alone tell encodings apart."""
+    sample = b""
+    for match in _HIGH_LINE.finditer(data):
+        sample += match.group()
+        if len(sample) > _SAMPLE:
+            break
+    return sample[: 2 * _SAMPLE]
+
+
+def _guesses(sample: bytes) -> list[str]:
+    """Rank encodings. charset-normalizer alone errs on short texts, code with one word say."""
+    from charset_normalizer import from_bytes
+
+    matches = from_bytes(sample)
+    found = [name for match in matches for name in match.could_be_from_charset]
+    found.sort(key=lambda name: name.startswith(_OLD))  # those of old systems last
+    runs = [len(run) for run in _HIGH.findall(sample)]
+    accents = runs.count(1) * 2 > len(runs)  # between ASCII letters
+    if accents and ("cp1252" in found or (len(runs) < 8 and found[:1] != ["big5"])):
+        return ["cp1252"]
+    euc = _east_asian(sample, found) if _EUC.fullmatch(sample) else []
+    western = ["cp1252"] if max(runs) <= 2 and sum(runs) < 8 else []
+    return [*euc, *western, *("gb18030" if name in {"gb2312", "gbk"} else name for name in found)]
+
+
+def _east_asian(sample: bytes, found: list[str]) -> list[str]:
+    leads = [lead for run in _HIGH.findall(sample) for lead in run[::2]]
+    if sum(lead in {0xA4, 0xA5} for lead in leads) * 3 > len(leads):
+        return ["euc_jp"]  # the rows of the kana
+    letters = [lead for lead in leads if lead >= 0xB0]
+    common = sum(lead <= 0xD7 for lead in letters)  # the everyday half of GB 2312
+    if not letters or common * 10 < len(letters) * 9:
+        return []
+    hangul = max(letters) <= 0xC8
+    return ["cp949"] if hangul and found[:1] == ["cp949"] else ["gb18030"]
+
+
+def split_lines(text: str) -> list[str]:
+    r"""Split into lines that keep their ends: \n, \r\n or \r, and nothing else ends a line."""
+    return _LINE.findall(text)
+
+
+def with_newlines(text: str) -> str:
+    r"""Give every line the end \n."""
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def printable(text: str) -> str:
+    """Replace broken bytes and NUL, which not every JSON, log or database can carry."""
+    return _UNPRINTABLE.sub("\ufffd", text)
+
+
+def size_text(size: int) -> str:
+    """Say a number of bytes as people do."""
+    if size < 1024:
+        return f"{size} bytes"
+    power = min((size.bit_length() - 1) // 10, 4)
+    return f"{size / 1024**power:.1f} {('', 'KB', 'MB', 'GB', 'TB')[power]}"

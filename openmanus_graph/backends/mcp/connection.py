@@ -1,0 +1,282 @@
+"""One connection to a server: the SDK's session, with pagination, input requests and errors."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import mcp_types as types
+from mcp.client.session import ClientRequestContext, ClientSession
+from mcp.client.subscriptions import SubscriptionLost, listen
+from mcp.shared.dispatcher import ProgressFnT
+from mcp.shared.exceptions import MCPError
+
+from openmanus_graph.backends.mcp.failures import Faults, ServerError, is_loss
+from openmanus_graph.backends.mcp.http import Client, http_streams, sse_streams
+from openmanus_graph.backends.mcp.leniency import lenient
+from openmanus_graph.backends.mcp.stdio import stdio_streams
+from openmanus_graph.state.mcp_server import MCPServer
+
+for _name in ("mcp", "client"):  # the SDK's loggers: a faulty server must not write on the terminal
+    logging.getLogger(_name).addHandler(logging.NullHandler())
+
+PAGES, TOOLS, ROUNDS = 100, 2000, 20
+"""Pages and tools of a list of tools; rounds of input requests in one call."""
+WRONG_TRANSPORT = frozenset({404, 405, 406, 400})
+"""Status codes that hint at the other transport, such as SSE."""
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Callbacks:
+    """Handlers of the requests and notifications of a server."""
+
+    elicit: Callable[[Any], Awaitable[types.ElicitResult]]
+    sample: Callable[[Any], Awaitable[types.CreateMessageResult | types.ErrorData]]
+    tools_changed: Callable[[], None]
+
+
+class _Session(ClientSession):
+    async def validate_tool_result(self, name: str, result: types.CallToolResult) -> None:
+        """Accept any result: models do not see the schema of results."""
+
+
+@dataclass(eq=False)
+class Connection:
+    """An initialized connection to a server."""
+
+    session: ClientSession
+    transport: str
+    faults: Faults
+    incoming: "_IncomingStream"
+
+    @property
+    def ended(self) -> asyncio.Event:
+        """Set when the incoming stream has ended."""
+        return self.incoming.ended
+
+    @property
+    def notifies_out_of_band(self) -> bool:
+        """Whether notifications come on another stream than results, perhaps after them."""
+        return self.faults.client is not None or self.session.discover_result is not None
+
+    async def tools(self) -> list[types.Tool]:
+        """List the tools, page by page."""
+        found: list[types.Tool] = []
+        cursor: str | None = None
+        for _ in range(PAGES):
+            params = types.PaginatedRequestParams(cursor=cursor)
+            try:
+                page = await self.session.list_tools(params=params)
+            except MCPError as error:
+                if error.code == types.METHOD_NOT_FOUND:
+                    return []  # a server without tools
+                raise
+            found += page.tools
+            cursor = page.next_cursor
+            if cursor is None or len(found) >= TOOLS:
+                break
+        return found[:TOOLS]
+
+    async def call(self, name: str, args: dict[str, Any], progress: ProgressFnT) -> Any:
+        """Call a tool and return its result; cancelling notifies the server."""
+        responses: dict[str, Any] | None = None
+        state: str | None = None
+        for _ in range(ROUNDS):
+            result = await self.session.call_tool(
+                name,
+                args,
+                progress_callback=progress,
+                input_responses=responses,
+                request_state=state,
+                allow_input_required=True,
+            )
+            if not isinstance(result, types.InputRequiredResult):
+                return result
+            responses, state = await self._answer_requests(result), result.request_state
+        raise ServerError(f"it asked more than {ROUNDS} times during one call", lasting=False)
+
+    async def process_notifications(self) -> None:
+        """Give the SDK time to handle the notifications received so far."""
+        if self.incoming.notified:
+            self.incoming.notified = False
+            for _ in range(3):
+                await asyncio.sleep(0)  # the SDK handles them in a separate task
+
+    async def read(self, uri: str) -> list[Any]:
+        """Return the contents of a resource."""
+        result = await self.session.read_resource(uri)
+        return list(result.contents)
+
+    async def watch(self, changed: Callable[[], None]) -> None:
+        """Subscribe to changes of tools, if the server's protocol needs a subscription."""
+        if self.session.discover_result is None:
+            return  # servers with a handshake notify without one
+        with contextlib.suppress(MCPError, SubscriptionLost, TimeoutError):
+            async with listen(self.session, tools_list_changed=True) as events:
+                async for _ in events:
+                    changed()
+
+    async def _answer_requests(self, required: types.InputRequiredResult) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key, request in (required.input_requests or {}).items():
+            context = ClientRequestContext(session=self.session, request_id=key)
+            answer = await self.session.dispatch_input_request(context, request)
+            if isinstance(answer, types.ErrorData):
+                raise MCPError.from_error_data(answer)
+            found[key] = answer
+        if not found:
+            await asyncio.sleep(0.1)  # it only asks to be called again
+        return found
+
+
+@contextlib.asynccontextmanager
+async def connected(
+    server: MCPServer, callbacks: Callbacks, faults: Faults
+) -> AsyncGenerator[Connection]:
+    """Connect to a server and initialize the session.
+
+    Args:
+        server: Its configuration.
+        callbacks: Handle its requests.
+        faults: Collects what explains a failure.
+
+    Raises:
+        ServerError: It cannot be used, and why.
+    """
+    kinds = transports(server)
+    for kind in kinds:
+        try:
+            async with _connected(server, kind, callbacks, faults) as connection:
+                yield connection
+                return
+        except ServerError as error:
+            if kind is kinds[-1] or error.status not in WRONG_TRANSPORT:
+                raise
+
+
+def transports(server: MCPServer) -> list[str]:
+    """Return the transports to try, the likeliest first."""
+    if server.transport is not None:
+        return [server.transport]
+    if server.command is not None:
+        return ["stdio"]
+    return ["sse", "http"] if (server.url or "").rstrip("/").endswith("/sse") else ["http", "sse"]
+
+
+@contextlib.asynccontextmanager
+async def _connected(
+    server: MCPServer, kind: str, callbacks: Callbacks, faults: Faults
+) -> AsyncGenerator[Connection]:
+    is_open = False
+    try:
+        async with contextlib.AsyncExitStack() as stack:
+            if kind == "stdio":
+                streams = stdio_streams(server, faults.stderr_lines)
+            else:
+                client = await asyncio.to_thread(Client, server)  # it reads certificates
+                faults.client = await stack.enter_async_context(client)
+                open_streams = http_streams if kind == "http" else sse_streams
+                streams = open_streams(server, faults.client)
+            read, write = await stack.enter_async_context(streams)
+            incoming = _IncomingStream(read)
+            session = _session(incoming, write, callbacks, faults)
+            await _handshake(await stack.enter_async_context(session), incoming.ended)
+            is_open = True
+            yield Connection(session, kind, faults, incoming)
+    except BaseException as error:
+        # The SDK's task groups wrap what happens while a connection is made, and while it ends.
+        if is_open or isinstance(error, asyncio.CancelledError | GeneratorExit):
+            raise
+        raise faults.to_server_error(error) from error
+
+
+def _session(read: Any, write: Any, callbacks: Callbacks, faults: Faults) -> ClientSession:
+    async def elicit(context: Any, params: Any) -> types.ElicitResult:
+        return await callbacks.elicit(params)
+
+    async def sample(context: Any, params: Any) -> types.CreateMessageResult | types.ErrorData:
+        return await callbacks.sample(params)
+
+    async def on_log(params: types.LoggingMessageNotificationParams) -> None:
+        log.info("%s: %s: %s", faults.server.name, params.level, str(params.data)[:2000])
+
+    async def on_message(message: Any) -> None:  # a notification, or a message that is invalid
+        if isinstance(message, Exception):
+            faults.noise = faults.noise or str(message).partition("\n")[0]
+        elif isinstance(message, types.ToolListChangedNotification):
+            callbacks.tools_changed()
+
+    # No roots are announced: servers of files would take them for the folders that their own
+    # arguments name.
+    return _Session(
+        read,
+        write,
+        sampling_callback=sample if faults.server.sampling else None,
+        elicitation_callback=elicit,
+        logging_callback=on_log,
+        log_level="info",
+        message_handler=on_message,
+        client_info=types.Implementation(name="openmanus", version="1"),
+    )
+
+
+async def _handshake(session: ClientSession, ended: asyncio.Event) -> None:
+    """Initialize with a handshake, because only then a server can send requests during a call.
+
+    Servers that only support the newer protocol, without sessions, are discovered.
+    """
+    initializing = asyncio.ensure_future(session.initialize())
+    ended_first = asyncio.ensure_future(ended.wait())
+    try:
+        await asyncio.wait({initializing, ended_first}, return_when=asyncio.FIRST_COMPLETED)
+        if not initializing.done():
+            raise EOFError
+        await initializing
+    except MCPError as error:
+        if is_loss(error) or error.code == types.REQUEST_TIMEOUT:
+            raise
+        try:
+            await session.discover()
+        except (MCPError, RuntimeError):
+            raise error from None
+    finally:
+        initializing.cancel()
+        ended_first.cancel()
+
+
+class _IncomingStream:
+    """Wraps the incoming stream: repairs messages, and notes notifications and the end."""
+
+    def __init__(self, stream: Any) -> None:  # the SDK's
+        self._stream = stream
+        self.ended = asyncio.Event()
+        self.notified = False
+        """A notification was received."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def __aiter__(self) -> "_IncomingStream":
+        return self
+
+    async def __anext__(self) -> Any:
+        try:
+            message = lenient(await self._stream.__anext__())
+        except asyncio.CancelledError:
+            raise
+        except BaseException:
+            self.ended.set()
+            raise
+        sent = getattr(message, "message", None)
+        self.notified = self.notified or isinstance(sent, types.JSONRPCNotification)
+        return message
+
+    async def __aenter__(self) -> "_IncomingStream":
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(self, *what: Any) -> Any:
+        return await self._stream.__aexit__(*what)

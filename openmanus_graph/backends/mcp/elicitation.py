@@ -1,0 +1,144 @@
+"""Elicitation: renders a server's question for a person, and parses the answer."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from openmanus_graph.backends.mcp.announced import plain_line
+from openmanus_graph.backends.mcp.schemas import for_checking, is_schema
+from openmanus_graph.state.interrupts import Decision, read_decision, read_text
+from openmanus_graph.state.validation import schema_problems
+
+_DECLINE = {"decline", "reject", "no thanks"}
+_CANCEL = {"cancel"}
+_YES, _NO = {"yes", "y", "true", "1"}, {"no", "n", "false", "0"}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The response to the server."""
+
+    action: Literal["accept", "decline", "cancel"]
+    content: dict[str, Any] | None = None
+
+
+def question_text(server: str, tool: str, params: Any, problem: str) -> str:
+    """Render a server's request as a question.
+
+    Args:
+        server: Who asks.
+        tool: During which call.
+        params: The SDK's parameters of the request.
+        problem: What was wrong with the last answer.
+    """
+    lines = [
+        *([f"That cannot be passed on: {problem}."] if problem else []),
+        f"The MCP server {server} asks (during {tool}): {plain_line(params.message)}",
+    ]
+    if url := getattr(params, "url", None):
+        lines.append(f"It wants you to open {url}. Answer done when you have, or decline.")
+        return "\n".join(lines)
+    fields = list(_described(_schema(params)))
+    if len(fields) > 1:
+        lines += [*fields, "Answer with a JSON object of these fields, or decline."]
+    elif fields:
+        lines += [*fields, "Answer with that value, or decline."]
+    else:
+        lines.append("Answer yes, or decline.")
+    return "\n".join(lines)
+
+
+def read_answer(params: Any, value: Any) -> Answer | str:
+    """Parse a person's answer; returns a text that says what is wrong with it.
+
+    Args:
+        params: The SDK's parameters of the request.
+        value: What the run was resumed with.
+    """
+    word = (read_text(value) or "").strip()
+    decision = read_decision(value) if isinstance(value, Mapping) else None
+    rejected = decision is not None and decision.type == "reject"
+    if rejected or word.lower() in _DECLINE:
+        return Answer("decline")
+    if word.lower() in _CANCEL:
+        return Answer("cancel")
+    if getattr(params, "url", None):
+        return Answer("accept")
+    schema = _schema(params)
+    content = _content(schema, value, decision, word)
+    if content is None:
+        return "a JSON object is needed"
+    problems = schema_problems(for_checking(schema), content) if schema else []
+    return "; ".join(problems) or Answer("accept", content)
+
+
+def _content(
+    schema: dict[str, Any], value: Any, decision: Decision | None, word: str
+) -> dict[str, Any] | None:
+    properties = _properties(schema)
+    if isinstance(value, Mapping) and set(cast("Mapping[str, Any]", value)) <= set(properties):
+        return dict(cast("Mapping[str, Any]", value))
+    try:
+        parsed: Any = json.loads(word)
+    except ValueError:
+        parsed = None
+    if isinstance(parsed, dict):
+        return cast("dict[str, Any]", parsed)
+    if not properties or (decision is not None and decision.type == "approve"):
+        return _defaults(properties)
+    if len(properties) > 1:
+        return None
+    name, field = next(iter(properties.items()))
+    return {name: _typed(field, word)}
+
+
+def _typed(field: Mapping[str, Any], word: str) -> Any:
+    """Convert a value to the type of its schema."""
+    kind = field.get("type")
+    if kind == "boolean" and word.lower() in _YES | _NO:
+        return word.lower() in _YES
+    if kind in ("integer", "number"):
+        try:
+            return int(word) if kind == "integer" else float(word)
+        except ValueError:
+            return word
+    if kind == "array":
+        return [part.strip() for part in word.split(",")]
+    return word
+
+
+def _described(schema: Mapping[str, Any]) -> Iterator[str]:
+    required = schema.get("required") or ()
+    for name, field in _properties(schema).items():
+        several = field.get("type") == "array"
+        choices = _choices(field.get("items") or {} if several else field)
+        of = "some" if several else "one"
+        facts = [
+            str(field.get("format") or field.get("type", "value")),
+            *(["required"] if name in required else []),
+            *([f"{of} of {', '.join(map(str, choices))}"] if choices else []),
+            *([f"default {field['default']}"] if "default" in field else []),
+        ]
+        about = plain_line(str(field.get("description") or field.get("title") or ""), 300)
+        yield f"- {name} ({', '.join(facts)})" + (f": {about}" if about else "")
+
+
+def _choices(field: Mapping[str, Any]) -> list[Any]:
+    titled: list[Any] = field.get("oneOf") or field.get("anyOf") or []
+    return field.get("enum") or [one.get("const") for one in titled]
+
+
+def _defaults(properties: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: field["default"] for name, field in properties.items() if "default" in field}
+
+
+def _properties(schema: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    found: dict[str, Any] = schema.get("properties") or {}
+    return {name: field if isinstance(field, dict) else {} for name, field in found.items()}
+
+
+def _schema(params: Any) -> dict[str, Any]:
+    """Return the form that a server wants filled in; one that is no schema counts as empty."""
+    found: Any = getattr(params, "requested_schema", None)
+    return cast("dict[str, Any]", found) if is_schema(found) else {}

@@ -1,0 +1,198 @@
+"""Explains why a server cannot be used, in a sentence for the person and the model."""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+import httpx2
+from mcp.shared.exceptions import MCPError
+from pydantic import ValidationError
+
+from openmanus_graph.backends.mcp.http import Client
+from openmanus_graph.backends.models.failure_words import redact
+from openmanus_graph.state.mcp_server import MCPServer
+from openmanus_graph.state.validation import validation_problems
+
+_STATUS_HINTS = {
+    400: "It did not understand the request; check the url and the type.",
+    401: "It wants a valid key: check `headers`.",
+    403: "It does not let this key in: check `headers`.",
+    404: "There is nothing at that address; check the url.",
+    405: "That address takes no messages; check the url and the type.",
+    406: "Check the url and the type.",
+}
+LINES, PROBLEMS = 12, 3
+_LASTING = frozenset({401, 403, 404, 405})
+_NO_SESSION = frozenset({400, 404})
+"""Status codes that servers send for an unknown session id."""
+ENDED = "ended unexpectedly"
+UNSURE = "The call may have taken effect in part or in full: look before you repeat it."
+_LOST = ("Connection closed", "SSE stream", "Session terminated")
+_PLACEHOLDERS = (*_LOST, "Server returned an error response")
+"""Texts of the SDK's errors when the server sent none."""
+
+
+class ServerError(Exception):
+    """A server cannot be used; the text follows the server's name in a sentence."""
+
+    def __init__(self, sentence: str, *, lasting: bool, status: int | None = None) -> None:
+        super().__init__(sentence)
+        self.lasting = lasting
+        """Whether retrying is useless."""
+        self.status = status
+        """The HTTP status code."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """An HTTP error status for a call; the text follows the server's name in a sentence."""
+
+    text: str
+    over: str = ""
+    """Why a new connection is needed; empty if none is."""
+
+
+@dataclass(eq=False)
+class Faults:
+    """Collects what explains a failure of one connection."""
+
+    server: MCPServer
+    stderr_lines: deque[str] = field(default_factory=lambda: deque[str](maxlen=LINES))
+    """The newest lines of its stderr."""
+    client: Client | None = None
+    noise: str = ""
+    """The first output of the server that is no valid message."""
+
+    def to_server_error(self, error: BaseException) -> ServerError:
+        """Turn an error into a ServerError with an explanation."""
+        for cause in _causes(error):
+            if isinstance(cause, ServerError):
+                return cause
+        command = self.server.command
+        for cause in _causes(error):
+            if command is not None and _is_of_system(cause):
+                return _no_program(command, self.server.cwd, cause)
+        if command is not None:
+            return ServerError(redact(self._of_process(error)), lasting=False)
+        return self._of_address(error)
+
+    def refusal(self, error: MCPError) -> Refusal | None:
+        """Return the HTTP error behind the SDK's error of a call; None if there was none."""
+        fault = None if self.client is None else self.client.fault
+        if not isinstance(fault, httpx2.Response):
+            return None
+        status, words = fault.status_code, str(error).rstrip(".")
+        message = "" if words.startswith(_PLACEHOLDERS) else f" ({redact(words)})"
+        text = f"answered {status} {fault.reason_phrase}{message}."
+        if status >= 500:
+            return Refusal(f"{text} {UNSURE}")
+        if status in _NO_SESSION:
+            again = "Nothing was done. A new session is begun: call again."
+            return Refusal(f"{text} {again}", "has forgotten the session")
+        hint = _STATUS_HINTS.get(status, "Try again later.")
+        over = "does not take its key any more" if status in _LASTING else ""
+        return Refusal(f"{text} Nothing was done. {hint}", over)
+
+    def hints(self) -> str:
+        """Return the server's invalid output and the last lines of its stderr."""
+        noise = (
+            f" It wrote what is no message of the protocol ({self.noise})." if self.noise else ""
+        )
+        message = " | ".join(list(self.stderr_lines)[-4:])
+        return f"{noise} It said: {message}" if message else noise
+
+    def _of_process(self, error: BaseException) -> str:
+        if isinstance(error, TimeoutError):
+            limit = self.server.start_timeout_s
+            return f"did not answer within {limit:g} s (start_timeout_s).{self.hints()}"
+        if not any(map(_is_end, _causes(error))):
+            return f"failed: {_first_line(error)}.{self.hints()}"
+        return f"ended at once.{self.hints() or ' It said nothing; run its command to see why.'}"
+
+    def _of_address(self, error: BaseException) -> ServerError:
+        fault = None if self.client is None else self.client.fault
+        where = _shown(self.server.url or "")
+        if isinstance(fault, httpx2.Response):
+            status = fault.status_code
+            hint = _STATUS_HINTS.get(status, "")
+            text = f"at {where} answered {status} {fault.reason_phrase}. {hint}".rstrip()
+            return ServerError(text, lasting=status in _LASTING, status=status)
+        if isinstance(fault, httpx2.TransportError):
+            text = f"at {where} cannot be reached: {_first_line(fault)}. {_network_hint(fault)}"
+            return ServerError(redact(text), lasting="SSL" in str(fault))
+        if isinstance(error, TimeoutError):
+            limit = self.server.start_timeout_s
+            text = f"at {where} did not answer within {limit:g} s (start_timeout_s)"
+            return ServerError(text, lasting=False)
+        return ServerError(redact(f"at {where} failed: {_first_line(error)}"), lasting=False)
+
+
+def _network_hint(fault: httpx2.TransportError) -> str:
+    if "CERTIFICATE" in str(fault):
+        return "Its certificate is not trusted here; SSL_CERT_FILE may name one that is."
+    if "SSL" in str(fault):
+        return "Perhaps it speaks http, not https."
+    return "Check the url, and that the server runs."
+
+
+def is_loss(error: BaseException) -> bool:
+    """Return whether an error is the SDK's error for a lost connection.
+
+    Its code does not show it: servers use the same one for their own errors.
+    """
+    return isinstance(error, MCPError) and str(error).startswith(_LOST)
+
+
+def _is_end(error: BaseException) -> bool:
+    return is_loss(error) or isinstance(error, EOFError | BrokenPipeError | ConnectionResetError)
+
+
+def _is_of_system(error: BaseException) -> bool:
+    return isinstance(error, OSError) and not isinstance(error, TimeoutError | ConnectionError)
+
+
+def _no_program(command: str, cwd: str | None, error: BaseException) -> ServerError:
+    if isinstance(error, FileNotFoundError):
+        wrong = "The folder in `cwd` or the command" if cwd else "The command"
+        text = f"cannot be started. {wrong} does not exist: {command}. Install or correct it."
+    else:
+        text = f"cannot be started: {command}: {getattr(error, 'strerror', None) or error}."
+    return ServerError(text, lasting=True)
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error, those that it groups, and those that led to it."""
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        one = waiting.pop(0)
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        yield one
+        if isinstance(one, BaseExceptionGroup):
+            waiting += one.exceptions  # pyright: ignore[reportUnknownArgumentType]  # of any kind
+        waiting += [one.__cause__, one.__context__]
+
+
+def _first_line(error: BaseException) -> str:
+    plain = next(
+        (
+            cause
+            for cause in _causes(error)
+            if not isinstance(cause, BaseExceptionGroup | asyncio.CancelledError)
+        ),
+        error,
+    )
+    if isinstance(plain, ValidationError):
+        wrong = "; ".join(validation_problems(plain)[:PROBLEMS])
+        return f"its answer is none of the protocol's ({wrong})"
+    return (str(plain).strip().partition("\n")[0] or type(plain).__name__).rstrip(".")
+
+
+def _shown(url: str) -> str:
+    """Return a URL without credentials, query and fragment, which may be secret."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()

@@ -1,0 +1,289 @@
+"""The lifecycle of a server: start, supervision, restart on exit, and close with the thread.
+
+It runs on a separate event loop, because a session outlives the event loops of single runs.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+from mcp.shared.exceptions import MCPError
+
+from openmanus_graph.backends.mcp.announced import (
+    Announced,
+    announced,
+    difference,
+    in_previous_order,
+)
+from openmanus_graph.backends.mcp.calls import Calls
+from openmanus_graph.backends.mcp.connection import Callbacks, Connection, connected, transports
+from openmanus_graph.backends.mcp.failures import ENDED, Faults, ServerError
+from openmanus_graph.backends.mcp.open_call import Event, OpenCall
+from openmanus_graph.errors import ToolError
+from openmanus_graph.runtime.event_loop_thread import EventLoopThread
+from openmanus_graph.state.mcp_server import MCPServer
+
+BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 4.0)
+"""Pauses before each restart of a server that exited; after the last one it is given up."""
+STABLE_S = 30.0
+"""Uptime after which the backoff starts again with the first pause."""
+LIST_S, CLOSE_S = 10.0, 10.0
+log = logging.getLogger(__name__)
+
+server_loop = EventLoopThread("openmanus-mcp")
+os.register_at_fork(after_in_child=server_loop.forget)
+
+State = Literal["starting", "up", "down", "gone"]
+
+
+@dataclass(frozen=True, eq=False)
+class ServerChange:
+    """A change of a server's state or tools, to be reported once to the person and the model."""
+
+    text: str
+    level: Literal["info", "warning"] = "warning"
+
+
+class ManagedServer:
+    """A server of one thread, supervised; a handle of the thread's session."""
+
+    def __init__(self, server: MCPServer, family: "set[ManagedServer]") -> None:
+        """Start the server in the background.
+
+        Args:
+            server: Its configuration.
+            family: All servers of the session; they are closed together.
+        """
+        self.server = server
+        self.state: State = "starting"
+        self.tools: tuple[Announced, ...] = ()
+        self.transport = transports(server)[0]
+        self.info = ""
+        """Its name and version, and the version of the protocol."""
+        self.why = ""
+        """Why it is not connected."""
+        self.changes: list[ServerChange] = []
+        self.run: object = None
+        """The run that started it."""
+        self._family = family
+        self._connection: Connection | None = None
+        self._calls = Calls(self._name, self._refresh_tools, self._wait_for_tools, self.report_exit)
+        self._first_attempt_done, self._tools_changed, self._tools_current, self._state_event = (
+            asyncio.Event() for _ in range(4)
+        )
+        self._tools_current.set()
+        self._has_session_state = self._called = False
+        self._closing = self._exit_reported = False
+        self._task: asyncio.Task[Any] | None = None
+        server_loop.begin(self._supervise)
+        family.add(self)
+
+    async def settled(self) -> None:
+        """Wait until the first start succeeded or failed, and the list of tools is current."""
+        await self._first_attempt_done.wait()
+        connection = self._connection
+        is_connected = connection is not None and not connection.ended.is_set()
+        if (
+            connection is not None
+            and is_connected
+            and connection.notifies_out_of_band
+            and self._called
+        ):
+            self._called = False
+            self._refresh_tools()
+        await self._wait_for_tools()
+
+    async def state_changed(self) -> None:
+        """Wait for the next change of `state`."""
+        await self._state_event.wait()
+
+    def begin_call(self, tool: str, args: dict[str, Any]) -> OpenCall:
+        """Start a call of a tool; progress, questions and the result come as events."""
+        call = OpenCall()
+        call.cancel = server_loop.begin(partial(self._call, call, tool, args))
+        return call
+
+    def handle_state(self) -> str:
+        """Describe what would be lost with the session, for the model."""
+        if not self._has_session_state:
+            return ""
+        return f"the session with the MCP server {self.server.name}, and what it kept in memory"
+
+    def close(self) -> None:
+        """Close the server, and start to close the others of the session."""
+        for one in self._family:
+            server_loop.begin(one._end)
+        self._family.discard(self)
+        with contextlib.suppress(TimeoutError):
+            server_loop.call(self._end, CLOSE_S)
+
+    async def _end(self) -> None:
+        if self._task is None or self._task.done():
+            return
+        if not self._closing:
+            self._closing = True
+            self._task.cancel()
+        await asyncio.wait({self._task})
+
+    # Everything below runs on the servers' event loop.
+
+    async def _supervise(self) -> None:
+        self._task = asyncio.current_task()
+        try:
+            await self._run()
+        except asyncio.CancelledError:
+            self.why = "was closed"
+            raise
+        finally:
+            self._set_state("gone")
+            self._first_attempt_done.set()
+            self._tools_current.set()
+
+    async def _run(self) -> None:
+        failures = 0
+        while not self._closing:
+            started_at = asyncio.get_running_loop().time()
+            try:
+                await self._run_once()
+                error = ServerError(ENDED, lasting=False)
+            except ServerError as caught:
+                error = caught
+            if asyncio.get_running_loop().time() - started_at > STABLE_S:
+                failures = 0
+            first = not self._first_attempt_done.is_set()
+            self.why = str(error)
+            if error.lasting or failures == len(BACKOFF_S):
+                why = self.why.rstrip(".")
+                self._notify(f"{self._name} {why}. Its tools cannot be used any more.")
+                self.tools = ()
+                return
+            if first:
+                self._notify(f"{self._name} {self.why.rstrip('.')}. It is tried again.")
+            elif self.state == "up":
+                self.report_exit(ENDED)
+            self._has_session_state = False
+            self._tools_current.set()
+            self._set_state("down")
+            self._first_attempt_done.set()
+            await asyncio.sleep(BACKOFF_S[failures])
+            failures += 1
+
+    async def _run_once(self) -> None:
+        """Connect to the server until the connection ends. ServerError: it did not start."""
+        callbacks = Callbacks(self._calls.elicit, self._calls.sample, self._refresh_tools)
+        faults = Faults(self.server)
+        clock = asyncio.timeout(self.server.start_timeout_s)
+        try:
+            async with clock, connected(self.server, callbacks, faults) as connection:
+                await self._list_tools(connection)
+                clock.reschedule(None)
+                self._on_connected(connection)
+                await self._watch_tools(connection)
+        except TimeoutError as error:
+            if not clock.expired():
+                raise
+            raise faults.to_server_error(error) from error
+        except (MCPError, OSError, EOFError, RuntimeError, ValueError, ExceptionGroup) as error:
+            if self._connection is None:
+                raise faults.to_server_error(error) from error
+            log.info("%s: its connection ended", self._name, exc_info=error)
+        finally:
+            self._connection = None
+
+    def _on_connected(self, connection: Connection) -> None:
+        info = connection.session.server_info
+        name = f"{info.name} {info.version}".strip() if info is not None else "unnamed"
+        self.info = f"{name}, protocol {connection.session.protocol_version}"
+        self._connection, self.why, self._exit_reported = connection, "", False
+        self.transport = connection.transport
+        if self._first_attempt_done.is_set():
+            self._notify(f"{self._name} is there again.", "info")
+        self._set_state("up")
+        self._first_attempt_done.set()
+
+    async def _watch_tools(self, connection: Connection) -> None:
+        """Refresh the list of tools on each change until the connection ends."""
+        watching = asyncio.ensure_future(connection.watch(self._refresh_tools))
+        ended = asyncio.ensure_future(connection.ended.wait())
+        try:
+            while not ended.done():
+                changed = asyncio.ensure_future(self._tools_changed.wait())
+                await asyncio.wait({ended, changed}, return_when=asyncio.FIRST_COMPLETED)
+                changed.cancel()
+                if not ended.done():
+                    self._tools_changed.clear()
+                    with contextlib.suppress(MCPError, TimeoutError, ValueError):
+                        async with asyncio.timeout(LIST_S):
+                            await self._list_tools(connection)
+                    if not self._tools_changed.is_set():
+                        self._tools_current.set()
+        finally:
+            watching.cancel()
+            ended.cancel()
+            self._tools_current.set()
+            await self._calls.cancel_all()
+
+    async def _list_tools(self, connection: Connection) -> None:
+        found = announced(self.server, await connection.tools())
+        found = in_previous_order(found, self.tools)
+        is_update = self.state != "starting"
+        changes = difference(self.tools, found)
+        self.tools = found if any(changes.values()) else self.tools
+        described = [f"{word}: {', '.join(names)}" for word, names in changes.items() if names]
+        if described and is_update:
+            self._notify(f"{self._name} has changed its tools ({'; '.join(described)}).", "info")
+
+    async def _call(self, call: OpenCall, tool: str, args: dict[str, Any]) -> None:
+        try:
+            connection = await self._wait_for_connection()
+        except ToolError as error:
+            call.put(Event("done", error=error))
+            return
+        self._has_session_state = self._called = True
+        await self._calls.run(call, connection, tool, args)
+
+    async def _wait_for_tools(self) -> None:
+        if self._tools_current.is_set():
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LIST_S):
+                await self._tools_current.wait()
+
+    async def _wait_for_connection(self) -> Connection:
+        """Return the connection once the server is up. ToolError if it was given up."""
+        while self._connection is None or self._connection.ended.is_set():
+            if self.state == "gone":
+                raise ToolError(
+                    f"{self._name} {self.why.rstrip('.')}. Its tools cannot be used: find another "
+                    "way, or say in the answer what is left to do."
+                )
+            await self.state_changed()
+        return self._connection
+
+    def report_exit(self, why: str) -> None:
+        """Add a notice that the server has exited, once for each exit."""
+        if not self._exit_reported:
+            self._exit_reported = True
+            self._notify(
+                f"{self._name} {why}. It is started again; what it kept in memory may be lost."
+            )
+
+    def _refresh_tools(self) -> None:
+        self._tools_current.clear()
+        self._tools_changed.set()
+
+    def _notify(self, text: str, level: Literal["info", "warning"] = "warning") -> None:
+        self.changes.append(ServerChange(text, level))
+
+    def _set_state(self, state: State) -> None:
+        self.state = state
+        self._state_event.set()
+        self._state_event = asyncio.Event()
+
+    @property
+    def _name(self) -> str:
+        return f"The MCP server {self.server.name}"

@@ -1,0 +1,139 @@
+"""Turns results of MCP tools into observations: text, and files for other content."""
+
+import base64
+import binascii
+import hashlib
+import json
+import mimetypes
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlsplit
+
+from openmanus_graph.runtime.contained import put_file
+from openmanus_graph.runtime.workspace import Workspace
+from openmanus_graph.state.tool_traits import Observation
+
+if TYPE_CHECKING:
+    from mcp_types import CallToolResult
+
+FOLDER = "mcp"
+"""In the workspace: pictures, sounds and other files that servers send."""
+PLAIN_CHARS = 100_000
+_SUFFIX = re.compile(r"\.\w{1,10}")
+
+
+def observed(
+    result: "CallToolResult", linked: Iterable[Any], tool: str, workspace: Workspace
+) -> Observation:
+    """Turn a result into an observation. Blocks: it writes files.
+
+    Args:
+        result: Of the call.
+        linked: Contents of resources that the result refers to.
+        tool: The name under which models see the tool.
+        workspace: Where files go.
+    """
+    renderer = _BlockRenderer(tool, workspace)
+    parts = [renderer.render(block) for block in [*result.content, *linked]]
+    parts.append(_structured(result, parts))
+    failed = bool(result.is_error)
+    text = "\n".join(part for part in parts if part)
+    nothing = f"{tool} failed and did not say why." if failed else "(no output)"
+    return Observation(text or nothing, images=tuple(renderer.images), failed=failed)
+
+
+def is_plain(result: "CallToolResult") -> bool:
+    """Return whether a result is only a little text, so that no file is written."""
+    if result.structured_content is not None:
+        return False
+    return (
+        sum(len(block.text) if block.type == "text" else PLAIN_CHARS for block in result.content)
+        < PLAIN_CHARS
+    )
+
+
+def links_of(result: "CallToolResult") -> list[str]:
+    """Return the addresses of resources that a result refers to."""
+    return [str(block.uri) for block in result.content if block.type == "resource_link"]
+
+
+def _structured(result: "CallToolResult", parts: Sequence[str]) -> str:
+    """Write out the structured result, unless a text block says the same."""
+    value: Any = result.structured_content
+    if value is None:
+        return ""
+    alike: list[Any] = [value]
+    if isinstance(value, dict) and len(cast("dict[str, Any]", value)) == 1:
+        alike += cast("dict[str, Any]", value).values()  # plain values are wrapped: {"result": 3}
+    parsed = [_read(part) for part in parts]
+    # Lists come as one block for each item.
+    if any(one in alike for one in (*parts, *parsed)) or (parsed and parsed in alike):
+        return ""
+    whole = json.dumps(value, ensure_ascii=False, indent=1)
+    return whole if not any(parts) else f"Structured result:\n{whole}"
+
+
+def _read(text: str) -> Any:  # any JSON
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+class _BlockRenderer:
+    """Renders the blocks of one result; blocks that are no text become files."""
+
+    def __init__(self, tool: str, workspace: Workspace) -> None:
+        self._tool, self._workspace = tool, workspace
+        self.images: list[str] = []
+
+    def render(self, block: Any) -> str:  # one of the SDK's block types, or resource contents
+        kind = getattr(block, "type", "contents")
+        if kind == "text":
+            return str(block.text)
+        if kind in ("image", "audio"):
+            return self._file(block.data, block.mime_type, kind)
+        if kind == "resource_link":
+            return "\n".join(_link(block))
+        return self._contents(block.resource if kind == "resource" else block)
+
+    def _contents(self, contents: Any) -> str:  # text or blob contents
+        head = f"Resource {contents.uri}"
+        if getattr(contents, "text", None) is not None:
+            return f"{head}:\n{contents.text}"
+        media_type = contents.mime_type or mimetypes.guess_type(str(contents.uri))[0] or ""
+        kind = "image" if media_type.startswith("image/") else "file"
+        return f"{head}: {self._file(contents.blob, media_type, kind, str(contents.uri))}"
+
+    def _file(self, encoded: str, media_type: str, kind: str, uri: str = "") -> str:
+        try:
+            data = base64.b64decode(encoded, validate=False)
+        except (binascii.Error, ValueError):
+            return f"({kind} that is no valid base64)"
+        digest = hashlib.sha256(data).hexdigest()[:8]
+        name = f"{FOLDER}/{self._tool.removeprefix('mcp_')}-{digest}{_suffix(media_type, uri)}"
+        try:
+            put_file(self._workspace, self._workspace.root / name, data)
+        except OSError as error:
+            return f"({kind}, {len(data)} bytes, that could not be saved: {error.strerror})"
+        if kind == "image":
+            self.images.append(name)
+        return f"{kind} ({media_type or 'unknown type'}, {len(data)} bytes) saved as {name}"
+
+
+def _link(block: Any) -> Iterator[str]:  # the SDK's ResourceLink
+    facts = ", ".join(filter(None, (block.mime_type, f"{block.size} bytes" if block.size else "")))
+    yield f"Resource link: {block.name} <{block.uri}>" + (f" ({facts})" if facts else "")
+    if block.description:
+        yield str(block.description)
+
+
+def _suffix(media_type: str, uri: str) -> str:
+    found = PurePosixPath(urlsplit(uri).path).suffix if uri else ""
+    if _SUFFIX.fullmatch(found):
+        return found.lower()
+    plain = media_type.partition(";")[0].strip().lower()
+    named = f".{plain.partition('/')[2]}"
+    return mimetypes.guess_extension(plain) or (named if _SUFFIX.fullmatch(named) else ".bin")

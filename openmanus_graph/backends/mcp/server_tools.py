@@ -1,0 +1,145 @@
+"""The tools of a session's servers at one step, and the changes to report."""
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+
+from openmanus_graph.backends.mcp.announced import Announced, traits_for
+from openmanus_graph.backends.mcp.managed_server import ManagedServer, ServerChange, server_loop
+from openmanus_graph.backends.mcp.names import tool_name
+from openmanus_graph.backends.mcp.tool import ServerTool
+from openmanus_graph.runtime.events import Emit, notice
+from openmanus_graph.runtime.session import Session
+from openmanus_graph.state.mcp_server import MCPServer
+
+MANY = 120
+"""The number of tools that some providers accept at most."""
+
+
+@dataclass(frozen=True)
+class ServerTools:
+    """The servers at one step."""
+
+    servers: Sequence[ManagedServer]
+    tools: tuple[ServerTool, ...]
+    changes: tuple[ServerChange, ...]
+
+    @property
+    def fatal_reason(self) -> str:
+        """Why there is nothing left to work with; empty as long as there is something."""
+        if self.tools or any(one.state in ("starting", "down") for one in self.servers):
+            return ""
+        reasons = [
+            f"{one.server.name} {one.why or 'offers no tools'}".rstrip(".") for one in self.servers
+        ]
+        return f"No MCP server is left to work with: {'; '.join(reasons)}."
+
+    def acknowledge(self) -> None:
+        """Remove the changes that the model has seen."""
+        for one in self.servers:
+            one.changes = [item for item in one.changes if item not in self.changes]
+
+
+async def resolve_server_tools(
+    servers: Sequence[MCPServer],
+    session: Session,
+    emit: Emit,
+    *,
+    fresh: bool = True,
+    needed: bool = False,
+) -> ServerTools:
+    """Return the tools of the session's servers, and start servers that do not run yet.
+
+    Args:
+        servers: Those to use; all begin at once.
+        session: Keeps them.
+        emit: Gets the changes as notices.
+        fresh: Wait for lists of tools that have changed.
+        needed: Wait until one of them has tools, or all are given up.
+    """
+    handles = await asyncio.to_thread(_handles, servers, session)
+    if fresh or any(one.state == "starting" for one in handles):
+        await server_loop.run(lambda: _all_settled(handles, needed=needed))
+    changes = tuple(item for one in handles for item in list(one.changes))
+    for item in changes:
+        session.cached(item, partial(_show, item, emit))
+    tools = tuple(tool for one in handles for tool in _tools(one, session))
+    if len(tools) > MANY:
+        text = f"MCP servers offer {len(tools)} tools, which is more than some models take. "
+        session.cached("many", lambda: notice(emit, text + "Choose some by `allow` or `deny`."))
+    return ServerTools(handles, tools, changes)
+
+
+def _handles(servers: Sequence[MCPServer], session: Session) -> list[ManagedServer]:
+    return [_handle(server, session) for server in servers]
+
+
+def _handle(server: MCPServer, session: Session) -> ManagedServer:
+    """Return a server's handle; one that was given up is tried again with each run."""
+    name, run = _handle_name(server), session.cached("run", object)
+    known = session.find(name)
+    if isinstance(known, ManagedServer) and known.state == "gone" and known.run is not run:
+        session.drop(name)
+    family = session.kept("MCP servers", set[ManagedServer])
+    handle = session.handle(name, lambda: ManagedServer(server, family))
+    handle.run = handle.run or run
+    return handle
+
+
+def _handle_name(server: MCPServer) -> str:
+    """Name a server as it is described: one whose key has changed is another."""
+    described = json.dumps(asdict(server), sort_keys=True, default=str)
+    return f"mcp {server.name} {hashlib.sha256(described.encode()).hexdigest()[:8]}"
+
+
+async def _all_settled(servers: Sequence[ManagedServer], *, needed: bool) -> None:
+    await asyncio.gather(*(one.settled() for one in servers))
+    while needed and not any(one.tools for one in servers):
+        trying = [
+            asyncio.ensure_future(one.state_changed()) for one in servers if one.state == "down"
+        ]
+        if not trying:
+            return
+        await asyncio.wait(trying, return_when=asyncio.FIRST_COMPLETED)
+        for one in trying:
+            one.cancel()
+
+
+def _tools(one: ManagedServer, session: Session) -> list[ServerTool]:
+    names: dict[tuple[str, str], str] = session.kept("MCP tools", dict[tuple[str, str], str])
+    resolved = one.tools
+    alone = all(tool.effect == "pure" for tool in resolved)
+    return [_tool(one, tool, names, session, side_by_side=alone) for tool in resolved]
+
+
+def _tool(
+    one: ManagedServer,
+    tool: Announced,
+    names: dict[tuple[str, str], str],
+    session: Session,
+    *,
+    side_by_side: bool,
+) -> ServerTool:
+    """Make a tool; the same one as at the step before if nothing has changed."""
+    key = (one.server.name, tool.name)
+    if key not in names:
+        names[key] = tool_name(*key, set(names.values()))
+
+    def make() -> ServerTool:
+        return ServerTool(
+            name=names[key],
+            description=tool.description,
+            parameters=dict(tool.shown),
+            traits=traits_for(one.server, tool, side_by_side=side_by_side),
+            announced=tool,
+            managed_server=one,
+        )
+
+    return session.cached((ServerTool, id(one), id(tool), side_by_side), make)
+
+
+def _show(item: ServerChange, emit: Emit) -> None:
+    notice(emit, item.text, item.level)

@@ -1,0 +1,136 @@
+"""A server's tool as a tool of the graph."""
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import mcp_types as types
+from langgraph.errors import GraphBubbleUp
+from pydantic import ConfigDict, PrivateAttr
+
+from openmanus_graph.backends.mcp.announced import Announced, plain_line
+from openmanus_graph.backends.mcp.elicitation import question_text, read_answer
+from openmanus_graph.backends.mcp.managed_server import ManagedServer
+from openmanus_graph.backends.mcp.open_call import Event, OpenCall
+from openmanus_graph.backends.mcp.results import is_plain, observed
+from openmanus_graph.backends.mcp.sampling import conversation, refusal, result_of
+from openmanus_graph.backends.mcp.schemas import Checker, problems_of
+from openmanus_graph.errors import ConfigError, ToolError
+from openmanus_graph.runtime.events import notice
+from openmanus_graph.runtime.tool_runtime import ForeignTool, RunningCall
+from openmanus_graph.state.interrupts import question_request
+from openmanus_graph.state.tool_traits import Observation
+from openmanus_graph.state.validation import schema_checker
+
+PROGRESS_S = 0.5
+"""Between two lines about one call's progress."""
+LINE_CHARS = 200
+
+
+class ServerTool(ForeignTool):
+    """Calls one tool of one server."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    announced: Announced
+    managed_server: ManagedServer
+    _checker: Checker | None = PrivateAttr(default=None)
+
+    def problems(self, args: Mapping[str, Any]) -> list[str]:
+        """Return the validation problems of a call's arguments."""
+        checked = self.announced.checked
+        if checked is None:
+            return []
+        if self._checker is None:
+            self._checker = schema_checker(dict(checked))
+        return problems_of(self._checker, args)
+
+    async def observe(self, args: Mapping[str, Any], running: RunningCall) -> Observation:
+        """Call the tool, or resume a call that was left open while a person was asked."""
+        session = running.session
+        call: OpenCall = session.take_up(running.key) or self.managed_server.begin_call(
+            self.announced.name, dict(args)
+        )
+        try:
+            result, linked = await _Follower(self, call, running).result()
+        except GraphBubbleUp:
+            session.leave_open(running.key, call)
+            raise
+        except BaseException:
+            call.abandon()
+            raise
+        if is_plain(result):  # a thread costs more than that
+            return observed(result, linked, self.name, session.workspace)
+        return await asyncio.to_thread(observed, result, linked, self.name, session.workspace)
+
+
+class _Follower:
+    """Follows one call: shows its progress, and answers its server's requests."""
+
+    def __init__(self, tool: ServerTool, call: OpenCall, running: RunningCall) -> None:
+        self._tool, self._call, self._running = tool, call, running
+        self._shown_at = 0.0
+
+    async def result(self) -> Any:
+        """Return the call's result. ToolError, or whatever the SDK raises: it failed."""
+        while True:
+            event = await self._call.first()
+            if event.kind == "done":
+                if event.error is not None:
+                    raise event.error
+                return event.payload
+            if event.kind == "progress":
+                self._show(str(event.payload))
+            elif event.kind == "ask":
+                await self._elicit(event)
+            else:
+                await self._sample(event)
+            self._call.drop()
+
+    def _show(self, text: str) -> None:
+        now = time.monotonic()
+        if now - self._shown_at >= PROGRESS_S:
+            self._shown_at = now
+            notice(self._running.emit, f"{self._tool.name}: {plain_line(text, LINE_CHARS)}", "info")
+
+    async def _elicit(self, event: Event) -> None:
+        """Ask the person until the answer is one; the run may pause here, the call does not."""
+        while True:
+            server, tool = self._tool.managed_server.server.name, self._tool.announced.name
+            text = question_text(server, tool, event.payload, event.problem)
+            name = f"elicitation {hashlib.sha256(text.encode()).hexdigest()[:16]}"
+            try:
+                value = await self._running.ask_person(question_request(text), name)
+            except GraphBubbleUp:
+                raise
+            except (RuntimeError, ToolError):  # without a checkpointer nobody can be asked
+                _respond(event, types.ElicitResult(action="cancel"))
+                return
+            answer = read_answer(event.payload, value)
+            if not isinstance(answer, str):
+                result = types.ElicitResult(action=answer.action, content=answer.content)
+                _respond(event, result)
+                return
+            event.problem = answer
+
+    async def _sample(self, event: Event) -> None:
+        params: types.CreateMessageRequestParams = event.payload
+        server = self._tool.managed_server.server.name
+        notice(self._running.emit, f"The MCP server {server} asks the model.", "info")
+        try:
+            messages = await asyncio.to_thread(
+                conversation, params, self._running.session.workspace
+            )
+            reply = await self._running.converse(params.system_prompt or "", messages)
+        except (ToolError, ConfigError, OSError) as error:
+            _respond(event, refusal(str(error)))
+            return
+        model = self._running.session.settings.main.model
+        _respond(event, result_of(reply, model if isinstance(model, str) else ""))
+
+
+def _respond(event: Event, answer: Any) -> None:
+    if not event.answer.done():
+        event.answer.set_result(answer)

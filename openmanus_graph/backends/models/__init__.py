@@ -1,0 +1,1 @@
+"""Providers of models: clients, requests, replies, failures and prices."""

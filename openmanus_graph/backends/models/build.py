@@ -1,0 +1,245 @@
+"""From the settings of a model to a client that is ready to be asked."""
+
+import asyncio
+import importlib
+import json
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from langchain_core.language_models import BaseChatModel
+from pydantic import ValidationError
+
+from openmanus_graph.backends.models.access import (
+    api_key,
+    base_url,
+    certificate_context,
+    is_elsewhere,
+)
+from openmanus_graph.backends.models.failure_words import redact
+from openmanus_graph.backends.models.identity import provider_of
+from openmanus_graph.backends.models.price_list import Query, look_up, looked_up
+from openmanus_graph.backends.models.prices import needs_prices, queries_of
+from openmanus_graph.backends.models.spec import ModelSpec, parse_spec
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.runtime.shutdown import register_closer
+from openmanus_graph.state.settings import ModelSettings
+
+CONNECT_TIMEOUT_S = 10.0
+IDLE_TIMEOUT_S = 300.0
+"""How long a server may stay silent: reasoning models think for minutes before the first byte."""
+
+_Key = tuple[str, str | None, str | None, str | None, str]
+_lock = threading.Lock()
+_models: dict[asyncio.AbstractEventLoop | None, dict[_Key, BaseChatModel]] = {}
+
+
+def build_model(settings: ModelSettings) -> BaseChatModel:
+    """Return the model's client, the same one for the same settings within one event loop.
+
+    Connections belong to the loop that opened them, so loops never share a client. The first
+    call imports the provider's library, which takes about a second: see `prepare_model`.
+
+    Raises:
+        ConfigError: The model's name, its package or its key is wrong or missing.
+    """
+    return _cached(settings, _running_loop())
+
+
+async def prepare_model(settings: ModelSettings) -> BaseChatModel:
+    """Do as `build_model` does, with imports, certificates and prices loaded off the event loop."""
+    loop = asyncio.get_running_loop()
+    ready = _ready(settings, loop)
+    return ready if ready is not None else await asyncio.to_thread(_prepare, settings, loop)
+
+
+async def close_models() -> None:
+    """Close the connections of this event loop's clients; the owner of the loop calls it last."""
+    for model in _models.pop(asyncio.get_running_loop(), {}).values():
+        client = getattr(model, "root_async_client", None)
+        if client is not None:
+            await client.close()
+        sync_client = getattr(model, "root_client", None)
+        if sync_client is not None:
+            await asyncio.to_thread(sync_client.close)
+
+
+register_closer(close_models)
+
+
+def model_name(settings: ModelSettings) -> str:
+    """Name a model for people and prices: `PROVIDER:NAME`, or what the instance calls itself."""
+    if isinstance(settings.model, str):
+        return settings.model
+    for attribute in ("model_name", "model", "model_id"):
+        value = getattr(settings.model, attribute, None)
+        if isinstance(value, str):
+            return value
+    return type(settings.model).__name__
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def _ready(settings: ModelSettings, loop: asyncio.AbstractEventLoop | None) -> BaseChatModel | None:
+    """Return the client if nothing has to be loaded for it any more."""
+    if not looked_up(_price_queries(settings)):
+        return None
+    if not isinstance(settings.model, str):
+        return settings.model
+    return _models.get(loop, {}).get(_key(parse_spec(settings.model), settings))
+
+
+def _prepare(settings: ModelSettings, loop: asyncio.AbstractEventLoop) -> BaseChatModel:
+    look_up(_price_queries(settings))
+    return _cached(settings, loop)
+
+
+def _price_queries(settings: ModelSettings) -> Sequence[Query]:
+    """Return what has to be looked for in the list of prices before the model is asked."""
+    name = model_name(settings)
+    plain = name.partition(":")[2] if isinstance(settings.model, str) else name
+    if not needs_prices(plain, settings.base_url):
+        return ()
+    return queries_of(plain, provider_of(settings), settings.base_url)
+
+
+def _key(spec: ModelSpec, settings: ModelSettings) -> _Key:
+    return (
+        str(spec),
+        base_url(spec, settings),
+        api_key(spec, settings),
+        settings.api_version,
+        json.dumps(dict(settings.options), sort_keys=True, default=repr),
+    )
+
+
+def _cached(settings: ModelSettings, loop: asyncio.AbstractEventLoop | None) -> BaseChatModel:
+    if not isinstance(settings.model, str):
+        return settings.model
+    spec = parse_spec(settings.model)
+    key = _key(spec, settings)
+    with _lock:  # `prepare_model` comes here in threads
+        for closed in [other for other in _models if other is not None and other.is_closed()]:
+            del _models[closed]
+        models = _models.setdefault(loop, {})
+        if key not in models:
+            models[key] = _make(spec, settings, api_key(spec, settings))
+        return models[key]
+
+
+def _make(spec: ModelSpec, settings: ModelSettings, key: str | None) -> BaseChatModel:
+    try:
+        if spec.provider.package is None:
+            return _openai_compatible(spec, settings, key)
+        return _packaged(spec, settings, key)
+    except ConfigError:
+        raise
+    except (ValidationError, TypeError, ValueError, ImportError) as error:
+        # ImportError: a SOCKS proxy needs a package of its own. Pydantic's own text would repeat
+        # the input, keys included.
+        reasons = "; ".join(
+            f"{'.'.join(map(str, part['loc']))}: {part['msg']}" for part in _parts(error)
+        ) or str(error)
+        raise ConfigError(f"The model {spec} cannot be set up: {redact(reasons)}") from None
+
+
+def _parts(error: Exception) -> list[Any]:
+    if not isinstance(error, ValidationError):
+        return []
+    return list(error.errors(include_url=False, include_context=False, include_input=False))
+
+
+def _openai_compatible(spec: ModelSpec, settings: ModelSettings, key: str | None) -> BaseChatModel:
+    import openai
+
+    from openmanus_graph.backends.models.openai_compatible import (
+        AzureCompatibleModel,
+        OpenAICompatibleModel,
+    )
+
+    context = certificate_context()
+    timeout = settings.options.get("timeout", IDLE_TIMEOUT_S)
+    if isinstance(timeout, int | float):
+        timeout = openai.Timeout(timeout, connect=min(timeout, CONNECT_TIMEOUT_S))
+    official = spec.provider.name in ("openai", "azure") and not is_elsewhere(spec, settings)
+    arguments: dict[str, Any] = {
+        "stream_usage": True,
+        # Only OpenAI's own service has the Responses API, for the models that need it.
+        "use_responses_api": None if official else False,
+        **settings.options,
+        "model": spec.name,
+        "api_key": key,
+        "max_retries": 0,
+        "timeout": timeout,
+    }
+    # Clients without a transport of their own follow the proxy variables. OPENAI_PROXY is
+    # LangChain's, which refuses it together with clients that are given.
+    proxy = arguments.pop("openai_proxy", None) or os.environ.get("OPENAI_PROXY") or None
+    http: dict[str, Any] = {"verify": context, "timeout": timeout, "proxy": proxy}
+    arguments["openai_proxy"] = ""
+    arguments["http_client"] = openai.DefaultHttpxClient(**http)
+    arguments["http_async_client"] = openai.DefaultAsyncHttpxClient(**http)
+    if spec.provider.name == "azure":
+        return AzureCompatibleModel(**arguments, **_azure_address(spec, settings))
+    arguments["base_url"] = base_url(spec, settings)
+    return OpenAICompatibleModel(**arguments)
+
+
+def _azure_address(spec: ModelSpec, settings: ModelSettings) -> dict[str, Any]:
+    endpoint = base_url(spec, settings) or os.environ.get("AZURE_OPENAI_ENDPOINT")
+    if not endpoint:
+        raise ConfigError(
+            f"The model {spec} needs its resource's address: set the base URL, for example "
+            "https://NAME.openai.azure.com, or AZURE_OPENAI_ENDPOINT."
+        )
+    version = settings.api_version or os.environ.get("OPENAI_API_VERSION") or "2024-10-21"
+    return {
+        "azure_endpoint": endpoint,
+        "azure_deployment": spec.name,
+        "api_version": version,
+    }
+
+
+def _packaged(spec: ModelSpec, settings: ModelSettings, key: str | None) -> BaseChatModel:
+    provider = spec.provider
+    client = _client_class(spec)
+    # Retries are counted in one place, which is not the client: see `retries`.
+    options = {key: value for key, value in settings.options.items() if key != "max_retries"}
+    arguments: dict[str, Any] = {**_timeouts(provider.name), **options}
+    arguments["model"] = spec.name
+    if key is not None and provider.key_argument:
+        arguments[provider.key_argument] = key
+    address = base_url(spec, settings)
+    if address:
+        arguments[provider.url_argument] = address
+    model: BaseChatModel = client(**arguments)
+    return model
+
+
+def _client_class(spec: ModelSpec) -> Any:  # classes of packages that may be missing
+    provider = spec.provider
+    assert provider.package is not None
+    try:
+        return getattr(importlib.import_module(provider.package), provider.client)
+    except ImportError as error:
+        raise ConfigError(
+            f"The model {spec} needs a package that is not installed ({error.name}). Install it: "
+            f'pip install "openmanus-graph[{provider.extra}]"'
+        ) from error
+
+
+def _timeouts(provider: str) -> Mapping[str, Any]:
+    """Arguments that switch the client's own retries off, and bound how long it waits."""
+    arguments: dict[str, Mapping[str, Any]] = {
+        "anthropic": {"max_retries": 0, "timeout": IDLE_TIMEOUT_S},
+        "google": {"max_retries": 1, "timeout": IDLE_TIMEOUT_S},  # counts the first attempt
+        "bedrock": {"max_retries": 0, "timeout": IDLE_TIMEOUT_S},
+        "ollama": {"client_kwargs": {"timeout": IDLE_TIMEOUT_S}},
+    }
+    return arguments.get(provider, {})

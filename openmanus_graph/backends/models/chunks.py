@@ -1,0 +1,143 @@
+"""From what a model gives, chunks or a whole message, to the message that is kept."""
+
+import json
+from collections.abc import Iterable
+from typing import Any, cast
+
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    InvalidToolCall,
+    ToolCall,
+    ToolCallChunk,
+)
+from langchain_core.messages.ai import add_ai_message_chunks
+from langchain_core.messages.tool import invalid_tool_call, tool_call
+from pydantic import ValidationError
+
+from openmanus_graph.backends.models.failures import ReplyError, malformed
+from openmanus_graph.backends.models.surrogates import with_pairs_joined
+from openmanus_graph.conversation.history import with_places
+
+WHOLE_CALLS = "whole_calls"
+"""Key of the last chunk's `additional_kwargs` under which our own client hands over the calls."""
+NOT_AN_OBJECT = "The arguments are not a JSON object."
+_KEPT = ("id", "name", "response_metadata", "usage_metadata")
+
+
+def merged_message(chunks: Iterable[AIMessageChunk]) -> AIMessage:
+    """Join the chunks of one reply, at once: joining them one by one is quadratic.
+
+    Arguments are parsed strictly. LangChain completes broken JSON, so a call that was cut off
+    at the token limit would run with half its arguments; here it is an invalid call.
+
+    Raises:
+        ValueError: There are no chunks.
+    """
+    first, *rest = chunks
+    whole = add_ai_message_chunks(first, *rest) if rest else first
+    calls: list[ToolCall] = []
+    invalid: list[InvalidToolCall] = []
+    broken_at: list[int] = []
+    extra = dict(whole.additional_kwargs)
+    pieces: list[ToolCallChunk] = extra.pop(WHOLE_CALLS, whole.tool_call_chunks)
+    for position, piece in enumerate(pieces):
+        arguments, fault = _arguments(piece["args"])
+        if arguments is None:
+            broken_at.append(position)
+            invalid.append(
+                invalid_tool_call(
+                    name=piece["name"], args=piece["args"], id=piece["id"], error=fault
+                )
+            )
+        else:
+            calls.append(tool_call(name=piece["name"] or "", args=arguments, id=piece["id"]))
+    return AIMessage(
+        content=cast("Any", whole.content),  # the stub knows lists of str or of dict only
+        additional_kwargs=with_places(extra, broken_at),
+        response_metadata=whole.response_metadata,
+        usage_metadata=whole.usage_metadata,
+        id=whole.id,
+        name=whole.name,
+        tool_calls=calls,
+        invalid_tool_calls=invalid,
+    )
+
+
+def checked_message(raw: object) -> AIMessage:
+    """Return a message that a model gave whole, its arguments read as strictly as streamed ones.
+
+    The model may be anybody's, and nobody may have looked at the message yet. A call whose
+    arguments are no object is an invalid call.
+
+    Raises:
+        ReplyError: It is no reply of a model.
+    """
+    if not isinstance(raw, AIMessage):
+        raise ReplyError(f"it gave a {type(raw).__name__}, which is no AIMessage")
+    if not isinstance(cast("object", raw.tool_calls), list | None):
+        raise ReplyError("its tool calls are no list")
+    calls: list[ToolCall] = []
+    broken: list[InvalidToolCall] = []
+    broken_at: list[int] = []
+    for position, call in enumerate(cast("list[object]", raw.tool_calls or [])):
+        name, call_id, given = _parts(call)
+        arguments, fault = _arguments(given)
+        if arguments is None:
+            broken_at.append(position)
+            broken.append(
+                invalid_tool_call(name=name, args=_as_text(given), id=call_id, error=fault)
+            )
+        else:
+            calls.append(tool_call(name=name, args=arguments, id=call_id))
+    fields = {name: getattr(raw, name) for name in _KEPT}
+    try:
+        # Those that were known before come last, as where nobody knows their places.
+        extra = with_places(raw.additional_kwargs, broken_at) if broken else raw.additional_kwargs
+        return AIMessage(
+            **fields,
+            content=cast("Any", raw.content or ""),
+            additional_kwargs=extra,
+            tool_calls=calls,
+            invalid_tool_calls=[*broken, *raw.invalid_tool_calls],
+        )
+    except (ValidationError, TypeError, AttributeError) as error:
+        raise ReplyError(malformed(error)) from error
+
+
+def _parts(call: object) -> tuple[str, str | None, object]:
+    """Return the name, id and arguments of what should be a call."""
+    made = cast("dict[str, object]", call) if isinstance(call, dict) else {"args": call}
+    name, call_id = made.get("name"), made.get("id")
+    plain = name if isinstance(name, str) else ""
+    return plain, None if call_id is None else str(call_id), made.get("args")
+
+
+def _as_text(args: object) -> str:
+    try:
+        return args if isinstance(args, str) else json.dumps(args, default=str)
+    except (TypeError, ValueError):  # keys that JSON does not have, or a list that holds itself
+        return repr(args)
+
+
+def is_readable(piece: ToolCallChunk) -> bool:
+    """Say whether the arguments of a whole call are a JSON object."""
+    return _arguments(piece["args"])[0] is not None
+
+
+def _arguments(args: object) -> tuple[dict[str, Any] | None, str]:
+    if isinstance(args, dict) and all(isinstance(key, str) for key in cast("Any", args)):
+        return cast("dict[str, Any]", args), ""
+    if args is not None and not isinstance(args, str):
+        return None, NOT_AN_OBJECT
+    text = with_pairs_joined(args or "").strip()
+    if not text:
+        return {}, ""
+    try:
+        # Models put raw line breaks into strings; they are meant.
+        parsed = json.loads(text, strict=False)
+    except ValueError as error:
+        return None, f"{NOT_AN_OBJECT} {error}"
+    if isinstance(parsed, dict):
+        return cast("dict[str, Any]", parsed), ""
+    return ({}, "") if parsed is None else (None, NOT_AN_OBJECT)

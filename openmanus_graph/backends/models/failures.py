@@ -1,0 +1,303 @@
+"""What a failed model call means: whether to ask again, and what to tell the person.
+
+Pure: no library of a provider is imported. Exceptions are known by their status code, their
+class names and what servers write, since each client has classes of its own.
+"""
+
+import re
+import ssl
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from socket import gaierror
+from typing import Any, cast
+
+from langchain_core import exceptions as core
+from pydantic import ValidationError
+
+from openmanus_graph.backends.models.failure_words import (
+    FailureKind,
+    kind_by_status,
+    kind_by_words,
+    redact,
+)
+from openmanus_graph.backends.models.retry_after import retry_after_s
+from openmanus_graph.state.reducers import no_usage
+from openmanus_graph.state.validation import validation_problems
+
+
+class ReplyError(Exception):
+    """A success status that carried no reply: an error object, no choices, HTML, half a stream."""
+
+    def __init__(
+        self, message: str, *, status_code: int | None = None, kind: FailureKind | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status_code = status_code
+        self.kind: FailureKind | None = kind
+        """What it is, where its maker knows better than the words tell."""
+
+
+class ModelError(Exception):
+    """A model call that failed for good.
+
+    Attributes:
+        kind: Why, in the classifier's words.
+        sentence: What failed, why and what to do, for the person; holds no secrets.
+        spent: What other requests of the same step had cost, where a middleware makes several.
+    """
+
+    def __init__(self, kind: FailureKind, sentence: str) -> None:
+        super().__init__(sentence)
+        self.kind: FailureKind = kind
+        self.sentence = sentence
+        self.spent = no_usage()
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What an exception of a model call means."""
+
+    kind: FailureKind
+    event: str
+    """What failed and why, in a sentence."""
+    advice: str = ""
+    """What a person can do about it."""
+    retry_after_s: float | None = None
+    """How long the server asked to wait."""
+
+    @property
+    def sentence(self) -> str:
+        """All that the person should know when it is not tried again."""
+        return f"{self.event} {self.advice}".rstrip()
+
+
+def classify(error: BaseException, subject: str = "The model") -> Failure | None:
+    """Say what a failed call means; None when it is no failure of a provider but a bug.
+
+    Args:
+        error: What the call raised.
+        subject: How the sentence names the model, for example `openai:gpt-5-mini`.
+    """
+    if isinstance(error, ModelError):
+        return Failure(error.kind, error.sentence)
+    # LangChain's errors often wrap the client's own, which knows more.
+    source = error.__cause__ if isinstance(error, core.ModelError) and error.__cause__ else error
+    status = _status(error) or _status(source)
+    text = _text(source)
+    kind = _kind(error, status, text)
+    if kind is None:
+        return None
+    wait = retry_after_s(_headers(source), text) if kind == "retry" else None
+    what = _what_failed(error, status, kind)
+    said = redact(" ".join(text.split()))[:400].rstrip(". ")
+    reason = f": {said}" if said and said.lower() not in what.lower() else ""
+    advice = next((text for words, text in _ADVICE_ON if words in what), _ADVICE[kind])
+    if kind == "bad_request" and _PICTURES.search(said):
+        advice = "If it sees none, set [llm] sees_images = false or a vision_model, and resume."
+    return Failure(kind, f"{subject} {what}{reason}.", advice, wait)
+
+
+_ADVICE: dict[FailureKind, str] = {
+    "retry": "This often passes; try again later.",
+    "context_length": "The request is longer than the model takes; shorten the task, or choose a "
+    "model with a larger context.",
+    "no_tools": "An agent needs tool calls: choose another model, or start the server with tool "
+    "calling enabled (vLLM: --enable-auto-tool-choice --tool-call-parser, llama.cpp: --jinja).",
+    "no_stream_options": "Ask again without stream_options.",
+    "no_streaming": "Ask again without streaming.",
+    "content_filter": "The provider's filter refused the request; put the task in other words.",
+    "withheld": "The provider's filter refused the reply; put the task in other words.",
+    "page": "Check the base URL (most servers want it to end in /v1), and what stands before it.",
+    "quota": "The account has no credit left; top it up or use another key or model.",
+    "auth": "Check the key, and that it may use this model.",
+    "not_found": "Check the model's name and the base URL (most servers want it to end in /v1).",
+    "bad_request": "The server will not take this request as it is; check the model's options.",
+}
+
+_ADVICE_ON = (
+    ("reached safely", "Set SSL_CERT_FILE to the certificate of its authority if you trust it."),
+    ("could not be reached", "Check that it runs, its base URL, and the network."),
+)
+
+_PICTURES = re.compile(r"image|vision|multi-?modal|picture", re.IGNORECASE)
+
+_BY_CORE_CLASS: tuple[tuple[type[BaseException], FailureKind], ...] = (
+    (core.ModelAuthenticationError, "auth"),
+    (core.ModelPermissionDeniedError, "auth"),
+    (core.ModelNotFoundError, "not_found"),
+    (core.ModelInvalidRequestError, "bad_request"),
+)
+
+_CLIENTS = frozenset({
+    "openai", "httpx", "httpx2", "httpcore", "httpcore2", "anyio", "aiohttp", "anthropic",
+    "google", "langchain_google_genai", "botocore", "ollama", "requests", "urllib3", "groq",
+    "mistralai", "cohere",
+})  # fmt: skip
+"""Packages whose exceptions are a provider's or the network's, never a bug of ours."""
+_LANGCHAINS = (
+    "langchain_core.messages",
+    "langchain_core.outputs",
+    "langchain_core.language_models",
+)
+
+
+def _kind(error: BaseException, status: int | None, text: str) -> FailureKind | None:
+    if isinstance(error, ReplyError) and error.kind:
+        return error.kind
+    if isinstance(error, core.ContextOverflowError):
+        return "context_length"
+    if not _is_providers(error, status):
+        return None
+    # Their texts list names and values of fields.
+    if isinstance(error, KeyError | TypeError | AttributeError | ValidationError):
+        return "retry"
+    return kind_by_words(status, text) or kind_by_status(status) or _kind_by_class(error)
+
+
+def _kind_by_class(error: BaseException) -> FailureKind:
+    for base, kind in _BY_CORE_CLASS:
+        if isinstance(error, base):
+            return kind
+    names = set(_class_names(error))
+    if "SSLCertVerificationError" in names:
+        return "bad_request"
+    if names & {"InvalidURL", "UnsupportedProtocol", "LocalProtocolError"}:
+        return "not_found"
+    return "retry"
+
+
+def _is_providers(error: BaseException, status: int | None) -> bool:
+    known = (ReplyError, core.ModelError, TimeoutError, ConnectionError, ssl.SSLError, gaierror)
+    if isinstance(error, known) or status is not None:
+        return True
+    if any(cls.__name__ == "JSONDecodeError" for cls in type(error).__mro__):
+        return True
+    if isinstance(error, ValidationError) or _is_malformed_reply(error):
+        return True
+    return any(cls.__module__.partition(".")[0] in _CLIENTS for cls in type(error).__mro__)
+
+
+def _is_malformed_reply(error: BaseException) -> bool:
+    """Whether a client given as an instance could not read a reply, or made an odd message of it.
+
+    LangChain then fails where it makes or reads messages, with an error of any class.
+    """
+    if "No generation chunks were returned" in str(error):
+        return True
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    if last is None:
+        return False
+    module = str(last.tb_frame.f_globals.get("__name__"))
+    return last.tb_frame.f_code.co_name == "_create_chat_result" or module.startswith(_LANGCHAINS)
+
+
+def malformed(error: Exception) -> str:
+    """Say what is wrong with a reply that no message could be made of; its content is left out."""
+    if isinstance(error, ValidationError):
+        return "; ".join(validation_problems(error))
+    return f"{type(error).__name__}: {error}"
+
+
+def _class_names(error: BaseException) -> Iterator[str]:
+    """Names of the classes of an error and of what caused it."""
+    for link in _chain(error):
+        yield from (cls.__name__ for cls in type(link).__mro__)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and what caused it, outermost first."""
+    link: BaseException | None = error
+    for _ in range(8):
+        if link is None:
+            return
+        yield link
+        link = link.__cause__ or link.__context__
+
+
+def _status(error: BaseException) -> int | None:
+    body = getattr(error, "body", None)
+    response: object = getattr(error, "response", None)
+    inner: list[object] = [getattr(error, "status_code", None)]
+    if isinstance(body, Mapping):
+        inner += _codes(cast("Mapping[str, object]", body))
+    if isinstance(response, Mapping):  # botocore
+        metadata = cast("Mapping[str, Any]", response).get("ResponseMetadata")
+        inner.append(cast("Mapping[str, object]", metadata or {}).get("HTTPStatusCode"))
+    else:
+        inner.append(getattr(response, "status_code", None))
+    inner.append(getattr(error, "code", None))
+    for value in inner:
+        if isinstance(value, int) and 400 <= value <= 599:
+            return value
+        if isinstance(value, str) and re.fullmatch(r"[45]\d\d", value):
+            return int(value)
+    return None
+
+
+def _codes(body: Mapping[str, object]) -> list[object]:
+    return [body.get("status_code"), body.get("status"), body.get("code")]
+
+
+def _text(error: BaseException) -> str:
+    """What the server or the library said, with what only its body holds."""
+    if isinstance(error, ValidationError):
+        return malformed(error)
+    said = str(getattr(error, "message", "") or error)
+    if said == "Connection error.":  # OpenAI's SDK keeps the reason to itself
+        said = next((str(link) for link in reversed(list(_chain(error))) if str(link)), said)
+    body = getattr(error, "body", None)
+    if isinstance(body, list) and body:  # Google wraps its errors in a list
+        body = cast("list[object]", body)[0]
+    if isinstance(body, Mapping):
+        said = _body_text(cast("Mapping[str, object]", body)) or said
+    if not said and (cause := error.__cause__):
+        said = str(cause)
+    return said
+
+
+def _body_text(body: Mapping[str, object]) -> str:
+    """Join the telling fields of an error object; where each server puts them differs."""
+    inner = body.get("error")
+    fields = cast("Mapping[str, object]", inner) if isinstance(inner, Mapping) else body
+    said: list[object] = [fields.get("message") or fields.get("detail") or inner]
+    metadata = fields.get("metadata")
+    if isinstance(metadata, Mapping):  # OpenRouter: what the provider behind it said
+        said.append(cast("Mapping[str, object]", metadata).get("raw"))
+    texts = [str(part) for part in said if part]
+    marks = [fields.get(name) for name in ("code", "type")]
+    texts += [f"({mark})" for mark in marks if isinstance(mark, str) and mark not in str(texts)]
+    return " ".join(texts)
+
+
+def _headers(error: BaseException) -> Mapping[str, str]:
+    headers = getattr(getattr(error, "response", None), "headers", None)
+    return cast("Mapping[str, str]", headers) if isinstance(headers, Mapping) else {}
+
+
+def _what_failed(error: BaseException, status: int | None, kind: FailureKind) -> str:
+    names = set(_class_names(error))
+    if status is not None:
+        return f"answered with {status}{_STATUS_WORDS.get(status, '')}"
+    if "SSLCertVerificationError" in names:
+        return "could not be reached safely"
+    if names & {"TimeoutError", "APITimeoutError", "TimeoutException"}:
+        return "did not answer in time"
+    if "DecodingError" in names:  # of its compression
+        return "gave no usable reply"
+    if isinstance(error, ReplyError | ValidationError) or _is_malformed_reply(error):
+        passing = kind in ("retry", "withheld", "page")
+        return "gave no usable reply" if passing else "refused the request"
+    if names & {"ReadError", "RemoteProtocolError", "EndOfStream", "IncompleteRead"}:
+        return "broke its answer off"
+    if isinstance(error, OSError) or names & {"APIConnectionError", "TransportError"}:
+        return "could not be reached"
+    return "failed"
+
+
+_STATUS_WORDS = {
+    401: " (key refused)", 403: " (not allowed)", 404: " (not found)", 429: " (too many requests)",
+    500: " (server error)", 502: " (bad gateway)", 503: " (overloaded)", 504: " (gateway timeout)",
+    529: " (overloaded)",
+}  # fmt: skip

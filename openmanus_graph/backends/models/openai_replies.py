@@ -1,0 +1,227 @@
+"""Chat completions, whole or in pieces, as LangChain's chunks: what servers really send."""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from langchain_core.messages import AIMessageChunk
+from langchain_core.messages.ai import InputTokenDetails, OutputTokenDetails, UsageMetadata
+from langchain_core.outputs import ChatGenerationChunk
+
+from openmanus_graph.backends.models.chunks import WHOLE_CALLS, is_readable
+from openmanus_graph.backends.models.failure_words import FailureKind
+from openmanus_graph.backends.models.failures import ReplyError
+from openmanus_graph.backends.models.openai_calls import CallSlots
+from openmanus_graph.backends.models.openai_events import DONE, Event
+from openmanus_graph.backends.models.openai_fields import Fields, count, fields, items
+from openmanus_graph.backends.models.surrogates import PairHolder
+
+
+class ReplyReader:
+    """Reads the events of one reply and remembers what belongs to its end.
+
+    A whole completion is read as a stream of one event.
+    """
+
+    def __init__(self) -> None:
+        self._seen_choice = False
+        self._seen_text = False
+        self._finish_reason: str | None = None
+        self._done = False
+        self._usage: Fields | None = None
+        self._about: dict[str, Any] = {}
+        self._kwargs: dict[str, Any] = {}
+        self._details: list[dict[str, Any]] = []
+        self._calls = CallSlots()
+        self._text = PairHolder()
+
+    def read(self, event: Event) -> ChatGenerationChunk | None:
+        """Take one event; return what it adds to the reply.
+
+        Raises:
+            ReplyError: It holds an error.
+        """
+        if event is DONE:
+            self._done = True
+            return None
+        if error := _error_in(event):
+            raise reply_error(error)
+        self._note(event)
+        choice = _first_choice(event)
+        if choice is None:
+            return None
+        if choice.get("error"):
+            raise reply_error(choice["error"])
+        self._seen_choice = True
+        self._finish_reason = choice.get("finish_reason") or self._finish_reason
+        whole = choice.get("message")
+        if whole is not None:
+            self._done = True
+        delta = whole if whole is not None else choice.get("delta")
+        return self._chunk(cast("Fields", delta)) if isinstance(delta, Mapping) else None
+
+    def finish(self) -> ChatGenerationChunk:
+        """Return the last chunk: tool calls, usage, finish reason and what must be sent back.
+
+        Calls come whole, since LangChain reads the arguments anew with every piece, in a time
+        that is quadratic where they are not JSON. Those that are not, it does not get to see.
+
+        Raises:
+            ReplyError: There was no reply, or it broke off.
+        """
+        if not self._seen_choice:
+            keys = ", ".join(sorted(self._about.get("keys", ()))) or "nothing"
+            raise ReplyError(f"the answer holds no choices (it holds: {keys})")
+        if self._finish_reason is None and not self._done:
+            raise ReplyError("the stream broke off before the reply's end")
+        if self._finish_reason == "error":
+            raise ReplyError("the provider reported an error in the middle of its reply")
+        calls = self._calls.calls()
+        if self._finish_reason == "content_filter" and not (self._seen_text or calls):
+            raise ReplyError("the reply was withheld", kind="withheld")
+        message = AIMessageChunk(
+            content=self._text.rest(),
+            additional_kwargs={**self._last_kwargs(), **({WHOLE_CALLS: calls} if calls else {})},
+            tool_call_chunks=[call for call in calls if is_readable(call)],
+            usage_metadata=usage_metadata(self._usage) if self._usage else None,
+            chunk_position="last",
+        )
+        return ChatGenerationChunk(message=message, generation_info=self._generation_info())
+
+    def _note(self, event: Event) -> None:
+        keys = cast("set[str]", self._about.setdefault("keys", set[str]()))
+        keys.update(event)
+        for name in ("model", "id", "system_fingerprint", "service_tier", "provider"):
+            if event.get(name):
+                self._about[name] = event[name]
+        if isinstance(event.get("usage"), Mapping):
+            self._usage = event["usage"]  # each is a running total: the last one counts
+
+    def _chunk(self, delta: Fields) -> ChatGenerationChunk | None:
+        text, thought = _text_and_thought(delta)
+        text = self._text.add(text)
+        self._calls.read(delta.get("tool_calls"))
+        kwargs: dict[str, Any] = {}
+        if thought:
+            kwargs["reasoning_content"] = thought
+            if not delta.get("reasoning_content") and isinstance(delta.get("reasoning"), str):
+                self._kwargs["reasoning_field"] = "reasoning"
+        for detail in items(delta.get("reasoning_details")):
+            _add_detail(self._details, detail)
+        if not (text or kwargs):
+            return None
+        self._seen_text = self._seen_text or bool(text)
+        return ChatGenerationChunk(message=AIMessageChunk(content=text, additional_kwargs=kwargs))
+
+    def _last_kwargs(self) -> dict[str, Any]:
+        kwargs = dict(self._kwargs)
+        if self._details:
+            kwargs["reasoning_details"] = self._details
+        if self._calls.extras:
+            kwargs["tool_call_extras"] = self._calls.extras
+        return kwargs
+
+    def _generation_info(self) -> dict[str, Any]:
+        about = self._about
+        info: dict[str, Any] = {
+            "finish_reason": self._finish_reason or "stop",
+            "model_provider": "openai",
+        }
+        if self._usage and isinstance(cost := self._usage.get("cost"), int | float):
+            info["cost_usd"] = float(cost)  # OpenRouter says what it charged
+        names = {"model": "model_name", "provider": "upstream", "id": "id"}
+        for name in ("model", "id", "system_fingerprint", "service_tier", "provider"):
+            if name in about:
+                info[names.get(name, name)] = about[name]
+        return info
+
+
+def _error_in(event: Event) -> object:
+    """Return what a server that failed put in the place of a reply."""
+    if event.get("error"):
+        return event["error"]
+    # vLLM and some gateways send the error object as it is.
+    bare = "choices" not in event and "error" in (event.get("object"), event.get("type"))
+    return event if bare else None
+
+
+def _first_choice(event: Event) -> Fields | None:
+    choices = map(fields, items(event.get("choices")))
+    return next((choice for choice in choices if choice and not choice.get("index")), None)
+
+
+def _text_and_thought(delta: Fields) -> tuple[str, str]:
+    """Split what a model says from what it thinks; a refusal is something it says."""
+    content = delta.get("content")
+    thoughts: list[object] = [delta.get("reasoning_content") or delta.get("reasoning")]
+    texts: list[object] = [content, None if content else delta.get("refusal")]
+    for part in items(content):  # Mistral's reasoning models
+        texts.append(part if isinstance(part, str) else fields(part).get("text"))
+        thoughts += [fields(piece).get("text") for piece in items(fields(part).get("thinking"))]
+    return _joined(texts), _joined(thoughts)
+
+
+def _joined(parts: list[object]) -> str:
+    return "".join(part for part in parts if isinstance(part, str))
+
+
+def _add_detail(details: list[dict[str, Any]], piece: object) -> None:
+    """Join pieces of OpenRouter's reasoning blocks, which carry the index of their block."""
+    if not isinstance(piece, Mapping):
+        return
+    new = dict(cast("Fields", piece))
+    last = details[-1] if details else None
+    same = ("index", "type")
+    if last is None or any(last.get(key) != new.get(key) for key in same) or "index" not in new:
+        details.append(new)
+        return
+    for key, value in new.items():
+        if key in ("text", "summary", "data") and isinstance(value, str):
+            last[key] = f"{last.get(key) or ''}{value}"
+        elif value is not None:
+            last[key] = value
+
+
+def usage_metadata(usage: Fields) -> UsageMetadata:
+    """Read token counts; servers put the cached ones in three places."""
+    details = fields(usage.get("prompt_tokens_details"))
+    spent = fields(usage.get("completion_tokens_details"))
+    cached = (
+        count(details.get("cached_tokens"))
+        or count(usage.get("prompt_cache_hit_tokens"))  # DeepSeek
+        or count(usage.get("cached_tokens"))  # Moonshot
+    )
+    input_details = InputTokenDetails(cache_read=cached)
+    if written := count(details.get("cache_write_tokens")):
+        input_details["cache_creation"] = written
+    tokens_in = count(usage.get("prompt_tokens"))
+    tokens_out = count(usage.get("completion_tokens"))
+    return UsageMetadata(
+        input_tokens=tokens_in,
+        output_tokens=tokens_out,
+        total_tokens=count(usage.get("total_tokens")) or tokens_in + tokens_out,
+        input_token_details=input_details,
+        output_token_details=OutputTokenDetails(reasoning=count(spent.get("reasoning_tokens"))),
+    )
+
+
+def reply_error(error: object) -> ReplyError:
+    """Make an exception of an error object that came inside a success."""
+    found = fields(error)
+    if not found:
+        return ReplyError(str(error))
+    parts = [found.get("message"), found.get("code"), found.get("type")]
+    parts.append(fields(found.get("metadata")).get("raw"))
+    told = " ".join(part for part in parts if part and isinstance(part, str))
+    code = found.get("code")
+    status = code if isinstance(code, int) and 400 <= code <= 599 else None
+    return ReplyError(told or str(dict(found)), status_code=status, kind=_kind_of_type(found))
+
+
+def _kind_of_type(found: Fields) -> FailureKind | None:
+    kinds: dict[str, FailureKind] = {
+        "invalid_api_key": "auth",
+        "rate_limit_exceeded": "retry",
+        "server_error": "retry",
+        "overloaded_error": "retry",
+    }
+    return kinds.get(str(found.get("code"))) or kinds.get(str(found.get("type")))

@@ -1,0 +1,189 @@
+"""Token usage and cost of model calls, from installed data that is never fetched."""
+
+import contextlib
+import ipaddress
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+from langchain_core.messages.utils import count_tokens_approximately
+
+from openmanus_graph.backends.models.price_list import Query, find
+
+Prices = Mapping[str, Mapping[str, float]]
+
+_PROVIDER_IDS = {
+    "bedrock": "aws",
+    "mistralai": "mistral",
+    "xai": "x-ai",
+    "moonshot": "moonshotai",
+}
+"""Our names of providers where genai-prices has another."""
+
+
+@dataclass(frozen=True)
+class CallUsage:
+    """The tokens of one model call."""
+
+    input_tokens: int
+    """All of the request, cached ones included."""
+    cached_tokens: int
+    output_tokens: int
+    """Reasoning included."""
+    written_tokens: int = 0
+    """Input tokens that were written to the provider's cache, where that costs extra."""
+    estimated: bool = False
+    """The provider reported nothing."""
+    reported_cost_usd: float | None = None
+    """What the provider says it charged."""
+
+
+def usage_of(
+    message: AIMessage,
+    request: Sequence[BaseMessage] = (),
+    tools: Sequence[Mapping[str, Any]] = (),
+) -> CallUsage:
+    """Return what a call used: as reported, else estimated from the request and the reply."""
+    cost = message.response_metadata.get("cost_usd")
+    reported_cost = float(cost) if isinstance(cost, int | float) else None
+    reported = message.usage_metadata
+    if reported is None or not reported["input_tokens"]:
+        return CallUsage(
+            input_tokens=count_tokens_approximately(
+                list(request), tools=[dict(tool) for tool in tools] or None
+            ),
+            cached_tokens=0,
+            output_tokens=(reported["output_tokens"] if reported else 0)
+            or count_tokens_approximately([message]),
+            estimated=True,
+            reported_cost_usd=reported_cost,
+        )
+    details = cast("Mapping[str, object]", reported.get("input_token_details", {}))
+    return CallUsage(
+        input_tokens=reported["input_tokens"],
+        # OpenAI's service tiers prefix the name: priority_cache_read.
+        cached_tokens=min(_sum_of(details, "cache_read"), reported["input_tokens"]),
+        output_tokens=reported["output_tokens"],
+        written_tokens=_sum_of(details, "cache_creation"),
+        reported_cost_usd=reported_cost,
+    )
+
+
+def tokens_of(
+    history: Sequence[BaseMessage],
+    system: str,
+    request_suffix: str,
+    tools: Sequence[Mapping[str, Any]],
+) -> int:
+    """Estimate a request: the last reported figure, and what came after it."""
+    for position in range(len(history) - 1, -1, -1):
+        message = history[position]
+        if isinstance(message, AIMessage) and message.usage_metadata:
+            later = list(history[position + 1 :])
+            return message.usage_metadata["total_tokens"] + count_tokens_approximately(later)
+    return count_tokens_approximately(list(history)) + fixed_tokens(system, request_suffix, tools)
+
+
+def fixed_tokens(system: str, request_suffix: str, tools: Sequence[Mapping[str, Any]]) -> int:
+    """Estimate what stands in each request beside the conversation."""
+    beside = [HumanMessage(system), HumanMessage(request_suffix)]
+    return count_tokens_approximately(beside, tools=[dict(tool) for tool in tools])
+
+
+def _sum_of(details: Mapping[str, object], ending: str) -> int:
+    values = (value for name, value in details.items() if name.endswith(ending))
+    return sum(value for value in values if isinstance(value, int))
+
+
+def cost_usd(
+    model_name: str,
+    provider: str,
+    usage: CallUsage,
+    overrides: Prices | None = None,
+    *,
+    base_url: str | None = None,
+) -> float | None:
+    """Return the dollars of a call, or None when nobody knows the price.
+
+    Args:
+        model_name: Without the provider.
+        provider: One of `spec.PROVIDERS`, or "" when it is unknown.
+        usage: From `usage_of`.
+        overrides: Dollars per million tokens by `NAME` or `PROVIDER:NAME`: `input`, `output`
+            and `cached`, which is `input` when left out.
+        base_url: Where the model is asked, if not at its provider's own address.
+    """
+    own = overrides or {}
+    rates = own.get(f"{provider}:{model_name}") or own.get(model_name)
+    if rates is not None:
+        return _by_rates(rates, usage)
+    if usage.reported_cost_usd is not None:
+        return usage.reported_cost_usd
+    priced = _by_data(model_name, provider, usage, base_url)
+    if priced is None and (provider == "ollama" or is_local(base_url)):
+        return 0.0
+    return priced
+
+
+def is_local(base_url: str | None) -> bool:
+    """Whether an address is of this machine."""
+    host = (urlsplit(base_url).hostname or "") if base_url else ""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def needs_prices(model_name: str, base_url: str | None) -> bool:
+    """Whether the data can say what a model costs: an open one on this machine costs nothing."""
+    return not is_local(base_url) or _is_closed(model_name)
+
+
+def queries_of(model_name: str, provider: str, base_url: str | None) -> tuple[Query, Query]:
+    """Return how a model is looked for in the list: where it is asked, and then by its name."""
+    provider_id = None if base_url else _PROVIDER_IDS.get(provider, provider)
+    return Query(model_name, provider_id, base_url), name_query(model_name)
+
+
+def name_query(model_name: str) -> Query:
+    """Return how a model is looked for by its name, wherever it is asked."""
+    return Query(model_name.rpartition("/")[2].lower())
+
+
+def _by_rates(rates: Mapping[str, float], usage: CallUsage) -> float:
+    fresh = usage.input_tokens - usage.cached_tokens
+    rate_in = rates.get("input", 0.0)
+    dollars = fresh * rate_in + usage.cached_tokens * rates.get("cached", rate_in)
+    return (dollars + usage.output_tokens * rates.get("output", 0.0)) / 1_000_000
+
+
+def _is_closed(model: str) -> bool:
+    """Whether it costs the same behind a company's proxy; an open model may run anywhere."""
+    plain = model.rpartition("/")[2]
+    return re.match(r"gpt-[3-9]|chatgpt|o[1-9](-|$)|claude|gemini|grok", plain) is not None
+
+
+def _by_data(model: str, provider: str, usage: CallUsage, base_url: str | None) -> float | None:
+    if not needs_prices(model, base_url):
+        return None
+    from genai_prices import Usage
+
+    tokens = Usage(
+        input_tokens=usage.input_tokens,
+        cache_read_tokens=usage.cached_tokens,
+        cache_write_tokens=min(usage.written_tokens, usage.input_tokens - usage.cached_tokens),
+        output_tokens=usage.output_tokens,
+    )
+    for query in queries_of(model, provider, base_url):
+        if query == name_query(model) and not _is_closed(model):
+            break
+        entry = find(query)
+        if entry is not None:
+            with contextlib.suppress(LookupError, ValueError):  # it has no price for such tokens
+                return float(entry.model.calc_price(tokens, entry.provider).total_price)
+    return None

@@ -1,0 +1,141 @@
+"""Going back: the points of a thread's history, and new threads that begin at one of them."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import CheckpointTuple
+from langgraph.checkpoint.serde.types import TASKS
+from langgraph.constants import START
+from langgraph.types import Overwrite
+
+from openmanus_graph.backends.persistence.checkpoints import LeanSqliteSaver
+
+SHOWN_CHARS = 100
+
+_LINE = """
+    WITH RECURSIVE line(id) AS (
+        SELECT :at UNION SELECT parent_checkpoint_id FROM checkpoints, line
+        WHERE thread_id = :old AND checkpoint_ns = '' AND checkpoint_id = line.id
+        AND parent_checkpoint_id IS NOT NULL
+    )
+"""
+_COPIES = (
+    f"""
+    INSERT INTO checkpoints
+    {_LINE}
+    SELECT :new, checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata
+    FROM checkpoints WHERE thread_id = :old AND checkpoint_ns = '' AND checkpoint_id IN line
+    """,
+    # Effects after the last point are not copied: they are to be executed again.
+    f"""
+    INSERT INTO writes
+        (thread_id, checkpoint_ns, checkpoint_id, task_id, task_path, idx, channel, type, value)
+    {_LINE}
+    SELECT :new, checkpoint_ns, checkpoint_id, task_id, task_path, idx, channel, type, value
+    FROM writes WHERE thread_id = :old AND checkpoint_ns = '' AND checkpoint_id IN line
+    AND checkpoint_id != :at
+    """,
+)
+
+
+@dataclass(frozen=True)
+class Point:
+    """A checkpoint that a thread can be taken up at."""
+
+    number: int
+    checkpoint: str
+    ts: str
+    """When it was saved: ISO 8601, UTC."""
+    what: str
+    """What had happened just before; empty if nothing that shows."""
+    ended: bool
+    """A run had ended there."""
+
+
+async def points_of(saver: LeanSqliteSaver, thread: str) -> list[Point]:
+    """Return the points of a thread's current branch, oldest first."""
+    config: RunnableConfig = {"configurable": {"thread_id": thread, "checkpoint_ns": ""}}
+    found = {_id(one.config): one async for one in saver.alist(config)}  # newest first
+    line: list[CheckpointTuple] = []
+    name = next(iter(found), None)
+    while name in found:
+        line.append(found[name])
+        parent = found[name].parent_config
+        name = None if parent is None else _id(parent)
+    line.reverse()
+    return [
+        Point(
+            number=int(one.metadata.get("step", 0)),
+            checkpoint=_id(one.config),
+            ts=one.checkpoint["ts"],
+            what="; ".join(_happened(before)),
+            ended=_has_ended(one),
+        )
+        for before, one in zip(line, line[1:], strict=False)
+        if one.metadata.get("source") != "input"  # its message is only there at the next one
+    ]
+
+
+async def fork(saver: LeanSqliteSaver, old: str, checkpoint: str, new: str) -> None:
+    """Begin a new thread with a copy of another one's history up to a checkpoint.
+
+    Its calls have the new thread's keys in the ledger, so none counts as done.
+    """
+    await saver.run_together(_COPIES, {"old": old, "at": checkpoint, "new": new})
+
+
+def _id(config: RunnableConfig) -> str:
+    return str(config.get("configurable", {})["checkpoint_id"])
+
+
+def _has_ended(point: CheckpointTuple) -> bool:
+    held = point.checkpoint["channel_values"]
+    return not held.get(TASKS) and not any(
+        name == START or name.startswith("branch:to:") for name in held
+    )
+
+
+def _happened(before: CheckpointTuple) -> Iterator[str]:
+    """Say what the steps after a checkpoint wrote."""
+    for _, channel, value in before.pending_writes or ():
+        if channel == "messages":
+            if isinstance(value, Overwrite):
+                yield "the conversation was compacted"
+                continue
+            said = cast("list[AnyMessage]", value if isinstance(value, list) else [value])
+            yield from map(_said, said)
+        elif channel == "order":
+            yield f"planned {len(value)} steps"
+        elif channel == "steps" and isinstance(value, dict):
+            yield from _steps(cast("dict[str, Any]", value))
+
+
+def _said(message: AnyMessage) -> str:
+    text = _cut(message.text)
+    if isinstance(message, ToolMessage):
+        return f"{message.name} {'failed' if message.status == 'error' else 'gave'}: {text}"
+    if isinstance(message, AIMessage):
+        made = [f"{call['name']}({json.dumps(call['args'])})" for call in message.tool_calls]
+        return " ".join(filter(None, (f"agent: {text}" if text else "", *map(_cut, made))))
+    return f"you: {text}"
+
+
+def _steps(changed: dict[str, dict[str, Any] | None]) -> Iterator[str]:
+    for name, fields in changed.items():
+        status = (fields or {}).get("status") or (fields or {}).get("outcome")
+        if status:
+            yield f"step {name}: {status}"
+
+
+def _cut(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= SHOWN_CHARS else f"{line[:SHOWN_CHARS]}…"
+
+
+def find_point(points: Sequence[Point], at: str) -> Point | None:
+    """Return the point with that number, or whose checkpoint's id it is."""
+    return next((point for point in points if at in (str(point.number), point.checkpoint)), None)

@@ -1,0 +1,69 @@
+"""The event journal of threads, from which a page replays runs that it did not see."""
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+from openmanus_graph.backends.persistence.database import Database, read_json
+
+_SCHEMA = """
+    CREATE TABLE IF NOT EXISTS events (
+        thread TEXT NOT NULL, seq INTEGER NOT NULL, event TEXT NOT NULL, PRIMARY KEY (thread, seq)
+    ) WITHOUT ROWID
+"""
+BATCH = 1000
+"""Events that one reading returns at most."""
+
+Numbered = tuple[int, str]
+"""An event's number in its thread, and the event as JSON."""
+
+
+class JournalTable:
+    """The table of events. All methods block; call them off the event loop."""
+
+    def __init__(self, database: Database) -> None:
+        self._run = database.run
+        self._run(_SCHEMA)
+
+    def last(self, thread: str) -> int:
+        """Return the number of a thread's newest event, 0 if there is none."""
+        newest = "SELECT max(seq) FROM events WHERE thread = ? AND typeof(seq) = 'integer'"
+        return int(self._run(newest, (thread,))[0][0] or 0)
+
+    def write(self, thread: str, events: Sequence[Numbered]) -> None:
+        """Add events, all or none."""
+        self._run(
+            "INSERT OR REPLACE INTO events (thread, seq, event)"
+            " SELECT ?, value ->> 0, value ->> 1 FROM json_each(?)",
+            (thread, json.dumps(events)),
+        )
+
+    def read(self, thread: str, after: int, to: int | None = None) -> list[Numbered]:
+        """Return the next events after a number, and up to one, in order.
+
+        In the place of one that is damaged stands a notice that says so.
+        """
+        rows = self._run(
+            "SELECT seq, event FROM events WHERE thread = ? AND seq > ? AND seq <= ?"
+            " AND typeof(seq) = 'integer' ORDER BY seq LIMIT ?",
+            (thread, after, (1 << 62) if to is None else to, BATCH),
+        )
+        return [(seq, event if _is_event(event) else _damaged(thread, seq)) for seq, event in rows]
+
+    def forget_thread(self, thread: str) -> None:
+        """Delete a thread's events."""
+        self._run("DELETE FROM events WHERE thread = ?", (thread,))
+
+
+def _is_event(stored: Any) -> bool:
+    try:
+        return isinstance(read_json(stored), dict)
+    except sqlite3.DatabaseError:
+        return False
+
+
+def _damaged(thread: str, seq: int) -> str:
+    text = "An event is missing here: its row in the database is damaged."
+    notice = {"type": "notice", "level": "warning", "text": text}
+    return json.dumps({**notice, "seq": seq, "run": "", "ns": "", "thread": thread, "ts": ""})

@@ -1,0 +1,179 @@
+"""The effect ledger: the intents of tool calls, and their outcomes.
+
+It lies beside the checkpoints and is written before and after each call, so that after a crash
+no call with an outcome runs again, even if its checkpoint was lost, and one without an outcome
+is never repeated unnoticed. Keys hold no step numbers: (thread, branch, tool, canonical_args
+arguments, occurrence).
+"""
+
+import contextlib
+import hashlib
+import json
+import logging
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from openmanus_graph.backends.persistence.database import Database, crc32, open_database, read_json
+from openmanus_graph.conversation.canonical_args import canonical_args
+
+_SCHEMA = (
+    """
+    CREATE TABLE IF NOT EXISTS ledger (
+        effect TEXT NOT NULL, thread TEXT NOT NULL, branch TEXT NOT NULL, tool TEXT NOT NULL,
+        args TEXT NOT NULL, occurrence INTEGER NOT NULL, call_id TEXT NOT NULL,
+        attempts INTEGER NOT NULL, stage TEXT NOT NULL, outcome TEXT,
+        at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP, checksum INTEGER
+    )
+    """,
+    "CREATE UNIQUE INDEX IF NOT EXISTS ledger_effect ON ledger (effect)",
+    """
+    CREATE TABLE IF NOT EXISTS questions (
+        effect TEXT NOT NULL, name TEXT NOT NULL, thread TEXT NOT NULL, position INTEGER NOT NULL,
+        PRIMARY KEY (effect, name)
+    ) WITHOUT ROWID
+    """,
+)
+
+log = logging.getLogger(__name__)
+Stage = Literal["intent", "waiting", "done"]
+
+
+@dataclass(frozen=True)
+class EffectKey:
+    """Names one effect of one line of history."""
+
+    thread: str
+    branch: str
+    tool: str
+    args: str
+    """Canonical JSON."""
+    occurrence: int
+    """How many calls with the same tool and arguments came before in this branch."""
+    execution: str = ""
+    """Tells the executions of one call apart, where a middleware repeats or changes it."""
+
+    @cached_property
+    def digest(self) -> str:
+        """A short name of the effect: arguments may be long."""
+        parts = [self.thread, self.branch, self.tool, self.args, str(self.occurrence)]
+        parts += [self.execution] if self.execution else []
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What the ledger knows of an effect."""
+
+    stage: Stage
+    outcome: dict[str, Any] | None
+    args: dict[str, Any]
+    """What it ran with: a person may have edited the model's arguments."""
+    attempts: int
+    """How often it was begun."""
+
+
+class Ledger:
+    """The ledger in a database. What a method writes is on disk when it returns."""
+
+    def __init__(self, database: Database) -> None:
+        """Make the tables. Blocks."""
+        self._database = database
+        self._run = database.arun
+        for statement in _SCHEMA:
+            database.run(statement)
+        if not self._has_checksums():
+            with contextlib.suppress(sqlite3.OperationalError):  # another process was faster
+                database.run("ALTER TABLE ledger ADD COLUMN checksum INTEGER")
+
+    def _has_checksums(self) -> bool:
+        columns = self._database.run("SELECT name FROM pragma_table_info('ledger')")
+        return ("checksum",) in columns
+
+    async def find(self, key: EffectKey) -> Entry | None:
+        """Return the recorded effect.
+
+        A damaged row still says that the call was begun; what came of it counts as unknown.
+        """
+        rows = await self._run(
+            "SELECT args, stage, outcome, checksum, attempts FROM ledger WHERE effect = ?",
+            (key.digest,),
+        )
+        for args, stage, outcome, checksum, attempts in rows:
+            try:
+                sums = (None, crc32(args, stage, outcome))  # 0.1 wrote none
+                if checksum not in sums or stage not in get_args(Stage):
+                    raise sqlite3.DatabaseError("it is not as it was written")
+                known = read_json(outcome) if outcome else None
+                return Entry(stage, known, read_json(args), attempts)
+            except sqlite3.DatabaseError as error:
+                log.warning(
+                    "The ledger's row of a call of %s in thread %s is damaged (%s). What came of "
+                    "the call counts as unknown.", key.tool, key.thread, error,
+                )  # fmt: skip
+                begun = attempts if isinstance(attempts, int) else 1
+                return Entry("intent", None, read_json(key.args), begun)
+        return None
+
+    async def intend(self, key: EffectKey, args: Mapping[str, Any], call_id: str) -> None:
+        """Write down that the call is about to run, with these arguments."""
+        await self._run(
+            "INSERT INTO ledger"
+            " (effect, thread, branch, tool, args, occurrence, call_id, attempts, stage, checksum)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, 1, 'intent', ?)"
+            " ON CONFLICT (effect) DO UPDATE SET stage = 'intent', call_id = excluded.call_id,"
+            " args = excluded.args, outcome = NULL, attempts = attempts + 1,"
+            " checksum = excluded.checksum, at = CURRENT_TIMESTAMP",
+            (
+                key.digest,
+                key.thread,
+                key.branch,
+                key.tool,
+                canonical_args(args),
+                key.occurrence,
+                call_id,
+                crc32(canonical_args(args), "intent", None),
+            ),
+        )
+
+    async def asked_at(self, key: EffectKey, name: str) -> int | None:
+        """Return the position at which a call's question was asked, if it was."""
+        rows = await self._run(
+            "SELECT position FROM questions WHERE effect = ? AND name = ?", (key.digest, name)
+        )
+        return rows[0][0] if rows else None
+
+    async def ask(self, key: EffectKey, name: str, position: int) -> None:
+        """Write down that a call asks, and at which position of its task."""
+        await self._run(
+            "INSERT OR REPLACE INTO questions (effect, name, thread, position) VALUES (?, ?, ?, ?)",
+            (key.digest, name, key.thread, position),
+        )
+
+    async def conclude(self, key: EffectKey, outcome: Mapping[str, Any]) -> None:
+        """Write down what came of the call."""
+        await self._update(key, "done", json.dumps(outcome, default=str))
+
+    async def wait(self, key: EffectKey) -> None:
+        """Write down that the call stopped to ask a person, before any effect."""
+        await self._update(key, "waiting", None)
+
+    def forget_thread(self, thread: str) -> None:
+        """Delete all entries of a thread. Blocks."""
+        self._database.run("DELETE FROM ledger WHERE thread = ?", (thread,))
+        self._database.run("DELETE FROM questions WHERE thread = ?", (thread,))
+
+    async def _update(self, key: EffectKey, stage: Stage, outcome: str | None) -> None:
+        await self._run(
+            "UPDATE ledger SET stage = ?, outcome = ?, at = CURRENT_TIMESTAMP,"
+            " checksum = crc32(CAST(args AS BLOB), ?, ?) WHERE effect = ?",
+            (stage, outcome, stage, outcome, key.digest),
+        )
+
+
+def open_ledger(home: Path) -> Ledger:
+    """Return the ledger of a home folder. Blocks."""
+    return Ledger(open_database(home))

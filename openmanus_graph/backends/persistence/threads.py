@@ -1,0 +1,172 @@
+"""The threads of a home folder: what they were asked, with which options, and how they stand."""
+
+import datetime
+import json
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from langchain_core.messages import (
+    BaseMessage,
+    HumanMessage,
+    message_to_dict,
+    messages_from_dict,
+)
+
+from openmanus_graph.backends.persistence.database import DamagedRowError, Database, read_json
+
+_SCHEMA = (
+    """
+    CREATE TABLE IF NOT EXISTS threads (
+        id TEXT PRIMARY KEY, agent TEXT NOT NULL, task TEXT NOT NULL, options TEXT NOT NULL,
+        status TEXT NOT NULL, created TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP,
+        updated TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP
+    )
+    """,
+    "CREATE TABLE IF NOT EXISTS user_messages (thread TEXT PRIMARY KEY, message TEXT NOT NULL)",
+)
+_COLUMNS = "id, agent, task, options, status, created, updated"
+DAMAGED = "damaged"
+"""Status of a thread whose row is damaged; its readable columns are returned."""
+
+
+@dataclass(frozen=True)
+class Thread:
+    """One conversation."""
+
+    id: str
+    agent: str
+    task: str
+    """The newest user message."""
+    options: dict[str, Any]
+    """The run's options as given, never keys."""
+    status: str
+    """`running` while a run goes on, and after a crash; or `DAMAGED`."""
+    created: str
+    updated: str
+
+
+class Threads:
+    """The table of threads. All methods block; call them off the event loop."""
+
+    def __init__(self, database: Database) -> None:
+        self._run = database.run
+        for statement in _SCHEMA:
+            self._run(statement)
+
+    def begin(
+        self,
+        thread: str,
+        agent: str,
+        task: str,
+        options: Mapping[str, Any],
+        message: HumanMessage | None,
+    ) -> None:
+        """Record a run's beginning.
+
+        Args:
+            thread: Its id.
+            agent: Who works.
+            task: The newest user message, as the person wrote it.
+            options: As given.
+            message: What the run begins with, whole; None for one that goes on. It is kept here
+                because a crash may come before the first checkpoint, or take that away.
+        """
+        if message is not None:
+            self._run(
+                "INSERT OR REPLACE INTO user_messages (thread, message) VALUES (?, ?)",
+                (thread, json.dumps(message_to_dict(message))),
+            )
+        self._run(
+            # A new row, so that the newest has the greatest number whatever the clock says.
+            "INSERT OR REPLACE INTO threads (id, agent, task, options, status, created)"
+            " VALUES (?, ?, ?, ?, 'running', coalesce("
+            "(SELECT created FROM threads WHERE id = ?), CURRENT_TIMESTAMP))",
+            (thread, agent, task, json.dumps(options), thread),
+        )
+
+    def end(self, thread: str, status: str) -> None:
+        """Record the status of a run."""
+        self._run(
+            "UPDATE threads SET status = ?, updated = CURRENT_TIMESTAMP WHERE id = ?",
+            (status, thread),
+        )
+
+    def find(self, thread: str) -> Thread | None:
+        """Return a thread, also if the index over their ids is damaged."""
+        found = self._select("WHERE id = ?", thread) or self._select("WHERE +id = ?", thread)
+        return found[0] if found else None
+
+    def newest_message(self, thread: str) -> BaseMessage | None:
+        """Return the user message that the thread's newest run began with.
+
+        Raises:
+            DamagedRowError: It cannot be read.
+        """
+        rows = self._run("SELECT message FROM user_messages WHERE thread = ?", (thread,))
+        try:
+            return messages_from_dict([read_json(rows[0][0])])[0] if rows else None
+        except Exception as error:  # damaged fields may make the message's class raise anything
+            raise DamagedRowError(
+                f"The newest message of thread {thread} is damaged: its row cannot be read. Say it "
+                f"again with: openmanus run --thread {thread} TASK."
+            ) from error
+
+    def all(self) -> list[Thread]:
+        """Return all threads, newest first."""
+        return self._select("ORDER BY rowid DESC")
+
+    def page(self, limit: int, before: int | None, query: str) -> list[tuple[int, Thread]]:
+        """Return threads with their numbers, newest first.
+
+        Args:
+            limit: How many at most.
+            before: Only those with a smaller number.
+            query: Part of the task or the id; empty for all.
+        """
+        pattern = "".join(f"\\{c}" if c in "%_\\" else c for c in query)
+        rows = self._run(
+            f"SELECT {_COLUMNS}, rowid FROM threads WHERE rowid < ?"
+            " AND (task LIKE ? ESCAPE '\\' OR id LIKE ? ESCAPE '\\')"
+            " ORDER BY rowid DESC LIMIT ?",
+            (before or (1 << 62), f"%{pattern}%", f"%{pattern}%", limit),
+        )
+        return [(row[-1], _thread(row)) for row in rows]
+
+    def delete(self, thread: str) -> None:
+        """Forget a thread."""
+        self._run("DELETE FROM user_messages WHERE thread = ?", (thread,))
+        self._run("DELETE FROM threads WHERE id = ?", (thread,))
+
+    def _select(self, rest: str, *values: str) -> list[Thread]:
+        rows = self._run(f"SELECT {_COLUMNS} FROM threads {rest}", values)
+        return [_thread(row) for row in rows]
+
+
+def _thread(row: Sequence[Any]) -> Thread:
+    texts, options = list(map(_legible, row[:7])), _options(row[3])
+    if options is None or texts != list(row[:7]) or not all(map(_is_moment, row[5:7])):
+        options, texts[4] = options or {}, DAMAGED
+    return Thread(texts[0], texts[1], texts[2], options, texts[4], texts[5], texts[6])
+
+
+def _legible(value: Any) -> str:
+    """Return a column as text; a damaged one may hold anything."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value or "")
+
+
+def _options(stored: Any) -> dict[str, Any] | None:
+    try:
+        found = read_json(stored)
+    except sqlite3.DatabaseError:
+        return None
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else None
+
+
+def _is_moment(text: str) -> bool:
+    try:
+        datetime.datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True

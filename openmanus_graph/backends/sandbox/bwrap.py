@@ -1,0 +1,166 @@
+"""The bubblewrap backend: a root of its own, made of bind mounts (Linux)."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from openmanus_graph.backends.sandbox.backend import Launch, Layout, Probe
+from openmanus_graph.state.settings import SandboxSettings
+
+HOME = "/home/manus"
+RUN = "/run/openmanus"
+
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
+# Of /etc only what programs need to start: no shadow, no keys, no host's configuration.
+_ETC = [
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "alternatives",
+    "fonts",
+    "localtime",
+    "timezone",
+    "locale.alias",
+    "nsswitch.conf",
+    "mime.types",
+    "magic",
+    "os-release",
+    "terminfo",
+    "ssl/certs",
+    "ssl/openssl.cnf",
+    "pki/tls/certs",
+    "pki/ca-trust/extracted",
+    "crypto-policies",
+    "ca-certificates",
+    "perl",
+    "protocols",
+    "services",
+]
+_ETC_NETWORK = ("resolv.conf", "hosts", "gai.conf")
+
+
+class Bwrap:
+    """Programs in namespaces of their own, which die with their first process."""
+
+    name = "bwrap"
+    path: Sequence[str] = ()
+    holds_processes = True
+
+    def __init__(self, layout: Layout, settings: SandboxSettings) -> None:
+        self._layout = layout
+        self._settings = settings
+        self.python = str(layout.python)
+
+    def inside(self, path: Path) -> str:
+        """Show a path of the host as programs see it."""
+        return inside(self._layout, path)
+
+    def launch(
+        self, program: Sequence[str], environment: Mapping[str, str], *, terminal: bool
+    ) -> Launch:
+        """Make the command. The environment is the caller's to pass: see `environment.py`."""
+        session = () if terminal else ("--new-session",)
+        return Launch((*bwrap_argv(self._layout, self._settings), *session, "--", *program))
+
+
+def inside(layout: Layout, path: Path) -> str:
+    """Map the scratch folders to the fixed places they have inside."""
+    places = ((layout.tmp, "/tmp"), (layout.home, HOME), (layout.run, RUN))
+    for outside, place in places:
+        if path.is_relative_to(outside):
+            return str(Path(place) / path.relative_to(outside))
+    return str(path)
+
+
+def bwrap_argv(layout: Layout, settings: SandboxSettings) -> list[str]:
+    """Everything before the program."""
+    root = layout.workspace.root
+    argv = [shutil.which("bwrap") or "bwrap", "--die-with-parent", *_namespaces(root, settings)]
+    argv += [*_system(), *_etc(settings.network, layout.scratch / "etc")]
+    argv += ["--proc", "/proc", "--dev", "/dev"]
+    argv += ["--size", str(settings.memory_mb << 20), "--tmpfs", "/dev/shm"]
+    argv += ["--dir", "/var/tmp"]
+    argv += ["--bind", str(layout.tmp), "/tmp", "--bind", str(layout.home), HOME]
+    argv += ["--bind", str(layout.run), RUN]
+    for place, flags in sorted(_places(layout), key=lambda item: len(item[0].parts)):
+        argv += [*flags, str(place)]
+    return [*argv, "--remount-ro", "/", "--chdir", str(root)]
+
+
+def _namespaces(root: Path, settings: SandboxSettings) -> list[str]:
+    network = ["--share-net"] if settings.network else []
+    if os.geteuid() == 0 and root.stat().st_uid != 0:
+        # In a user namespace root loses its power over other people's files, and with it the
+        # workspace that somebody mounted into a container.
+        powers = ("CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_CHOWN")
+        spaces = ["--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try"]
+        spaces += [] if settings.network else ["--unshare-net"]
+        return spaces + [word for power in powers for word in ("--cap-add", power)]
+    return ["--unshare-all", *network]
+
+
+def _system() -> list[str]:
+    argv: list[str] = []
+    for name in _SYSTEM:
+        path = Path(name)
+        if path.is_symlink():
+            argv += ["--symlink", str(path.readlink()), name]
+        elif path.is_dir():
+            argv += ["--ro-bind", name, name]
+    return argv
+
+
+def _etc(network: bool, own: Path) -> list[str]:
+    argv: list[str] = []
+    for name in (*_ETC, *(_ETC_NETWORK if network else ())):
+        argv += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
+    for file in sorted(own.iterdir()) if own.is_dir() else ():
+        if not (network and file.name == "hosts"):
+            argv += ["--ro-bind", str(file), f"/etc/{file.name}"]
+    return argv
+
+
+def _places(layout: Layout) -> list[tuple[Path, list[str]]]:
+    """Mounts whose order follows their depth: whatever lies deeper wins."""
+    root, own = layout.workspace.root, layout.workspace.own
+    places = [(root, ["--bind", str(root)]), (own, ["--bind", str(own)])]
+    for path in (*layout.prefixes, *layout.readable):
+        if not path.is_relative_to("/usr"):
+            places.append((path, ["--ro-bind-try", str(path)]))
+    for path in masked(layout):
+        places.append((path, ["--tmpfs"] if path.is_dir() else ["--ro-bind", "/dev/null"]))
+    return places
+
+
+def masked(layout: Layout) -> list[Path]:
+    """Protected places inside the workspace that exist."""
+    root = layout.workspace.root
+    return [
+        path for path in layout.workspace.protected if path.is_relative_to(root) and path.exists()
+    ]
+
+
+def probe() -> Probe:
+    """Run a program in a real sandbox."""
+    fix = "sudo apt-get install -y bubblewrap"
+    program = shutil.which("bwrap")
+    if program is None:
+        return Probe("bwrap", False, "bubblewrap is not installed", fix)
+    argv = [program, "--unshare-all", "--die-with-parent", *_system(), "--proc", "/proc"]
+    try:
+        done = subprocess.run(
+            [*argv, "--dev", "/dev", "--", "true"], capture_output=True, timeout=10, env={}
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Probe("bwrap", False, f"bubblewrap does not start: {error}", fix)
+    if done.returncode:
+        why = done.stderr.decode(errors="replace").strip()[-300:]
+        return Probe("bwrap", False, f"bubblewrap may not make namespaces: {why}", _USERNS)
+    return Probe("bwrap", True, "bubblewrap works")
+
+
+_USERNS = (
+    "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0 user.max_user_namespaces=10000"
+)

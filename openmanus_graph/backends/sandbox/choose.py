@@ -1,0 +1,61 @@
+"""Chooses the sandbox backend of a thread."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from openmanus_graph.backends.sandbox import bwrap, docker, nono, unconfined
+from openmanus_graph.backends.sandbox.backend import BackendFactory, Layout, Probe
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.state.settings import SandboxSettings
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A sandbox backend that works here, with its warnings."""
+
+    name: str
+    make: BackendFactory
+    warning: str = ""
+
+
+_KINDS: dict[str, BackendFactory] = {
+    "bwrap": bwrap.Bwrap,
+    "nono": nono.Nono,
+    "docker": docker.Docker,
+    "none": unconfined.Unconfined,
+}
+
+
+def probes(settings: SandboxSettings) -> dict[str, Callable[[], Probe]]:
+    """The backends to probe, best first; each probe takes some tens of milliseconds."""
+    return {
+        "bwrap": bwrap.probe,
+        "nono": nono.probe,
+        "docker": lambda: docker.probe(settings),
+        "none": lambda: Probe("none", True, "always works, and hides nothing"),
+    }
+
+
+def choose_sandbox(settings: SandboxSettings) -> Choice:
+    """Take the mode the settings name, or the best that works. Blocks.
+
+    Raises ConfigError when a named mode does not work here.
+    """
+    tries = probes(settings)
+    if settings.mode == "auto":
+        # A container engine is never taken unasked: its image has other packages.
+        name = next(name for name in ("bwrap", "nono", "none") if tries[name]().works)
+    else:
+        name, found = settings.mode, tries[settings.mode]()
+        if not found.works:
+            fix = f"`{found.fix}` or " if found.fix else ""
+            raise ConfigError(
+                f"sandbox = {name!r} does not work here: {found.detail}. Run {fix}"
+                "`openmanus doctor --fix`, or choose auto, bwrap, nono, docker or none."
+            )
+    return Choice(name, _KINDS[name], unconfined.WARNING if name == "none" else "")
+
+
+def warning_of(choice: Choice, layout: Layout) -> str:
+    """Return warnings for people before programs run."""
+    return nono.warning(layout) if choice.name == "nono" else choice.warning

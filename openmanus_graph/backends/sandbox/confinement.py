@@ -1,0 +1,159 @@
+"""One thread's sandbox: its folders, its limits, and the programs it runs."""
+
+import contextlib
+import itertools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Generator, Mapping, Sequence
+from pathlib import Path
+
+from openmanus_graph.backends.sandbox import environment, python_home
+from openmanus_graph.backends.sandbox.backend import Layout
+from openmanus_graph.backends.sandbox.choose import choose_sandbox, warning_of
+from openmanus_graph.backends.sandbox.limits import make_group, rlimits
+from openmanus_graph.backends.sandbox.scratch import fill_scratch, make_scratch, remove_folder
+from openmanus_graph.backends.sandbox.tree import MARKER, Tree
+from openmanus_graph.backends.sandbox.watch import Watch
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.runtime.events import Emit, notice
+from openmanus_graph.runtime.session import Session
+from openmanus_graph.runtime.workspace import Workspace
+from openmanus_graph.state.settings import SandboxSettings
+
+_LAUNCHER = Path(__file__).with_name("launch.py")
+_serial = itertools.count(1)
+
+
+class Sandbox:
+    """Starts programs in a thread's sandbox. A handle of the session; methods block."""
+
+    def __init__(self, workspace: Workspace, settings: SandboxSettings) -> None:
+        """Prepare the folders. Raises ConfigError when the mode does not work here."""
+        if workspace.root == Path(workspace.root.anchor):
+            raise ConfigError("workspace: the root of the file system cannot be a workspace.")
+        choice = choose_sandbox(settings)
+        self.settings, self.workspace = settings, workspace
+        workspace.prepare()
+        self._trees: list[Tree] = []
+        self._lock = make_scratch()
+        scratch = Path(self._lock.name).parent
+        network, host = settings.network, os.environ
+        pip = fill_scratch(scratch, network=network, host=host, prefix=Path(sys.prefix))
+        texts = (pip, *environment.network_values(host)) if network else ()
+        self.layout = Layout(
+            workspace=workspace,
+            scratch=scratch,
+            python=python_home.make_python(workspace.own / "python"),
+            prefixes=python_home.prefixes(),
+            readable=tuple(environment.local_files(texts, Path.home())),
+        )
+        self.backend = choice.make(self.layout, settings)
+        self.warning = warning_of(choice, self.layout)
+        """Warnings for people before programs run here; often empty."""
+        folders = (workspace.root, scratch)
+        self.watch = Watch(folders, settings, lambda: list(self._trees))
+
+    def environment(self) -> dict[str, str]:
+        """Make the environment of a program."""
+        inside = self.backend.inside
+        return environment.sandbox_environment(
+            home=inside(self.layout.home),
+            tmp=inside(self.layout.tmp),
+            path=":".join((str(Path(self.backend.python).parent), *self.backend.path)),
+            network=self.settings.network,
+            host=os.environ,
+        )
+
+    def start(
+        self,
+        program: Sequence[str],
+        *,
+        output: int,
+        given: int = subprocess.DEVNULL,
+        terminal: int | None = None,
+        more: Mapping[str, str] | None = None,
+    ) -> Tree:
+        """Start a program; it ends when the calling thread does, so call this from a lasting one.
+
+        Args:
+            program: Command, with paths as seen inside.
+            output: File descriptor of its standard output and error.
+            given: File descriptor of its standard input, unless it has a terminal.
+            terminal: File descriptor of a terminal that becomes its own, and its input.
+            more: Further environment variables.
+        """
+        # Again, because programs may have removed it.
+        python_home.make_python(self.workspace.own / "python")
+        marker = f"{os.getpid()}-{next(_serial)}"
+        variables = self.environment() | dict(more or {})
+        if not self.backend.holds_processes:
+            variables[MARKER] = marker
+        launch = self.backend.launch(program, variables, terminal=terminal is not None)
+        group = make_group(self.settings)
+        limits = rlimits(self.settings, group)
+        entries = group.entries if group else []
+        spec = {"groups": entries, "limits": limits, "terminal": terminal is not None}
+        process = subprocess.Popen(
+            [*_launcher(), json.dumps(spec | dict(launch.confine)), *launch.argv],
+            stdin=given if terminal is None else terminal,
+            stdout=output,
+            stderr=output,
+            env=variables,
+            cwd=self.workspace.root,
+            start_new_session=True,
+        )
+        tree = Tree(
+            process,
+            group=group,
+            marker=marker,
+            holds_processes=self.backend.holds_processes,
+            kill_command=launch.kill,
+        )
+        self._trees.append(tree)
+        return tree
+
+    @contextlib.contextmanager
+    def call(self, tree: Tree) -> Generator[None, None, None]:
+        """Mark the tree as busy while a call runs in it."""
+        tree.busy = True
+        self.watch.wake()
+        try:
+            yield
+        finally:
+            tree.busy = False
+
+    def end(self, tree: Tree) -> None:
+        """Kill a program and forget it."""
+        if tree in self._trees:
+            self._trees.remove(tree)
+            tree.close()
+
+    def handle_state(self) -> str:
+        """Return nothing: its programs are separate handles."""
+        return ""
+
+    def close(self) -> None:
+        """End all programs and remove the thread's own folder."""
+        self.watch.close()
+        for tree in list(self._trees):
+            self.end(tree)
+        remove_folder(self.layout.scratch)
+        self._lock.close()
+
+
+def warn_of_sandbox(session: Session, emit: Emit) -> None:
+    """Tell the person, once per run, what the session's sandbox does not keep programs from."""
+    warning = sandbox_of(session).warning
+    if warning:
+        session.cached("sandbox warning", lambda: notice(emit, warning))
+
+
+def sandbox_of(session: Session) -> Sandbox:
+    """Return the session's sandbox. Blocks."""
+    return session.handle("sandbox", lambda: Sandbox(session.workspace, session.settings.sandbox))
+
+
+def _launcher() -> list[str]:
+    return [sys.executable, "-I", "-S", str(_LAUNCHER)]

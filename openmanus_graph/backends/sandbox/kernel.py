@@ -1,0 +1,215 @@
+"""A Jupyter kernel in the sandbox, and its message protocol."""
+
+import contextlib
+import json
+import os
+import secrets
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from openmanus_graph.backends.sandbox.confinement import Sandbox
+from openmanus_graph.backends.sandbox.kernel_messages import read_message
+from openmanus_graph.backends.sandbox.kernel_state import kernel_holds
+from openmanus_graph.errors import ToolError
+from openmanus_graph.runtime.output import shorten_file
+
+if TYPE_CHECKING:
+    import zmq
+
+_PROGRAM = Path(__file__).with_name("kernel_program.py")
+_PORTS = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
+_START_S = 60
+_GRACE_S = 2
+"""Seconds an interrupted cell has to stop."""
+_SLICE_S = 0.05
+_MAX_SPOOL = 16 << 20
+"""Bytes of output kept before the file is emptied."""
+
+
+@dataclass(frozen=True)
+class CellResult:
+    """The result of one cell."""
+
+    text: str
+    pictures: tuple[str, ...]
+    outcome: Literal["ok", "error", "interrupted", "dead"]
+    reason: str = ""
+    """Why the kernel died."""
+
+
+class Kernel:
+    """A handle of the session. `worker` runs its blocking methods, one at a time.
+
+    The worker's thread lives as long as the kernel: sockets belong to one thread, and the
+    sandbox dies with the thread that started it.
+    """
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._sandbox = sandbox
+        self.worker = ThreadPoolExecutor(1, thread_name_prefix="openmanus-kernel")
+        self.stop = threading.Event()
+        """Set from another thread to interrupt the running cell."""
+        self._memory: Any = None
+        """The variables in the kernel's memory by the last reply; untrusted, from the sandbox."""
+        self._run = sandbox.layout.run
+        self._spool = self._run / "python.out"
+        self.worker.submit(self._start).result()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the kernel still runs."""
+        return self._tree.alive()
+
+    def execute(self, code: str, timeout_s: float) -> CellResult:
+        """Run a cell. Blocks; call it on `worker`."""
+        code = code.encode("utf-8", "replace").decode()
+        (self._run / "pictures").unlink(missing_ok=True)
+        with self._sandbox.call(self._tree):
+            cell: dict[str, Any] = {"code": code, "silent": False, "store_history": False}
+            # After an error the kernel would refuse, unrun, what it gets in the same moment.
+            cell |= {"allow_stdin": False, "stop_on_error": False}
+            message_id = self._send(self._shell, "execute_request", cell)
+            reply = self._reply(self._shell, message_id, time.monotonic() + timeout_s)
+            outcome = _outcome(reply) if reply else self._interrupt(message_id)
+        text = self._new_output()
+        return CellResult(text, self._pictures(), outcome, self.why() if outcome == "dead" else "")
+
+    def handle_state(self) -> str:
+        """Describe what cells have left in the kernel's memory, for the model."""
+        return kernel_holds(self._memory)
+
+    def close(self) -> None:
+        """Kill the kernel and close the connection."""
+        self.stop.set()
+        self._sandbox.end(self._tree)
+        try:
+            self.worker.submit(self._disconnect).result()
+        except RuntimeError:  # the interpreter ends, and has ended its threads already
+            self._disconnect()
+        self.worker.shutdown()
+
+    def _start(self) -> None:
+        import zmq
+
+        sandbox, inside = self._sandbox, self._sandbox.backend.inside
+        connection: dict[str, Any] = dict(zip(_PORTS, range(1, 6), strict=True))
+        connection |= {"transport": "ipc", "ip": inside(self._run / "k")}
+        connection |= {"key": secrets.token_hex(16), "signature_scheme": "hmac-sha256"}
+        for stale in self._run.glob("k-*"):
+            stale.unlink()
+        (self._run / "kernel.json").write_text(json.dumps(connection))
+        program = self._run / "kernel_program.py"
+        program.write_bytes(_PROGRAM.read_bytes())
+        paths = (program, self._run, self._run / "kernel.json")
+        argv = [sandbox.backend.python, *map(inside, paths)]
+        child_end, parent_end = os.pipe()
+        self._lifeline = os.fdopen(parent_end, "wb")
+        """Held open; the kernel ends when it is closed, however this process ends."""
+        with self._spool.open("ab") as spool, os.fdopen(child_end, "rb") as lifeline:
+            spool.truncate(0)
+            self._tree = sandbox.start(argv, output=spool.fileno(), given=lifeline.fileno())
+        from jupyter_client.session import Session  # takes a while, and so does the kernel's start
+
+        self._session = Session(username="openmanus", key=connection["key"].encode())
+        self._context = zmq.Context()
+        self._shell = self._connect(connection["shell_port"])
+        self._control = self._connect(connection["control_port"])
+        self._wait_until_ready()
+        self._read_offset = self._spool.stat().st_size
+
+    def _connect(self, port: int) -> "zmq.Socket[bytes]":
+        """Open one channel.
+
+        Jupyter's own clients run theirs in event loops that they do not close, and none of them
+        waits for an answer, the end of the process and `stop` at once.
+        """
+        import zmq
+
+        socket = self._context.socket(zmq.DEALER)
+        socket.linger = 0
+        socket.connect(f"ipc://{self._run / 'k'}-{port}")
+        return socket
+
+    def _disconnect(self) -> None:
+        self._context.destroy(linger=0)
+        self._lifeline.close()
+
+    def _send(self, channel: "zmq.Socket[bytes]", kind: str, content: dict[str, Any]) -> str:
+        """Send a request; return its message id, which the reply refers to."""
+        message: Any = self._session.send(channel, kind, content)
+        return str(message["header"]["msg_id"])
+
+    def _wait_until_ready(self) -> None:
+        message_id = self._send(self._shell, "kernel_info_request", {})
+        if self._reply(self._shell, message_id, time.monotonic() + _START_S) is None:
+            self._sandbox.end(self._tree)
+            self._disconnect()
+            self.worker.shutdown(wait=False)
+            printed = self._spool.read_bytes()[-1500:].decode("utf-8", "replace").strip()
+            raise ToolError(f"Python did not start in the sandbox. It said: {printed or 'nothing'}")
+
+    def _reply(
+        self, channel: "zmq.Socket[bytes]", message_id: str, deadline: float
+    ) -> dict[str, Any] | None:
+        """Wait for the reply to a request; None on timeout or when the kernel has died."""
+        while time.monotonic() < deadline and not self.stop.is_set():
+            alive = self._tree.alive()
+            if channel.poll(int(1000 * _SLICE_S)):
+                message = read_message(self._session, channel.recv_multipart())
+                if message and message["parent_header"].get("msg_id") == message_id:
+                    self._memory = message["content"].get("held", self._memory)
+                    return dict(message["content"])
+            elif not alive:
+                return None
+        return None
+
+    def _interrupt(self, message_id: str) -> Literal["interrupted", "dead"]:
+        """Interrupt a cell; kill the kernel if it does not stop."""
+        self.stop.clear()
+        if self._tree.alive():
+            interrupt_id = self._send(self._control, "interrupt_request", {})
+            stopped = self._reply(self._shell, message_id, time.monotonic() + _GRACE_S)
+            # The cell may end by itself meanwhile; the interrupt must not hit the next one.
+            if stopped and self._reply(self._control, interrupt_id, time.monotonic() + _START_S):
+                return "interrupted"
+            self._tree.kill("It did not stop when it was interrupted.")
+        return "dead"
+
+    def why(self) -> str:
+        """Say how the kernel died."""
+        if not self._tree.reason and self._tree.out_of_memory():
+            return f"It used more than {self._sandbox.settings.memory_mb} MB of memory."
+        return self._tree.reason or f"It ended by itself, {self._tree.ending()}."
+
+    def _new_output(self) -> str:
+        """Read the output since the last call, that of background threads too."""
+        text = shorten_file(self._spool, self._sandbox.workspace, start=self._read_offset)
+        self._read_offset = self._spool.stat().st_size
+        if self._read_offset > _MAX_SPOOL:
+            # The kernel writes at the file's end, wherever that is, so this is safe.
+            os.truncate(self._spool, 0)
+            self._read_offset = 0
+        return text
+
+    def _pictures(self) -> tuple[str, ...]:
+        """Return the files of pictures that the cell has saved; the list is untrusted."""
+        with contextlib.suppress(OSError):
+            names = (self._run / "pictures").read_text("utf-8", "replace").splitlines()
+            root = self._sandbox.workspace.root
+            file_names = (name for name in dict.fromkeys(names) if Path(name).name == name)
+            return tuple(name for name in file_names if (root / name).is_file())
+        return ()
+
+
+def _outcome(reply: dict[str, Any]) -> Literal["ok", "error"]:
+    """Read the kernel's answer; `exit()` and `sys.exit(0)` are no failures."""
+    exited_normally = reply.get("ename") == "SystemExit" and reply.get("evalue") in (
+        "",
+        "0",
+        "None",
+    )
+    return "ok" if reply["status"] == "ok" or exited_normally else "error"

@@ -1,0 +1,117 @@
+"""The nono backend: Landlock on Linux, Seatbelt on macOS, by the nono-py package.
+
+Both only allow or refuse paths: programs see the host's folders under their own names, and see
+the host's processes. On Linux protected files inside the workspace cannot be hidden, since
+Landlock knows no exceptions below an allowed folder.
+"""
+
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from openmanus_graph.backends.sandbox.backend import Launch, Layout, Probe
+from openmanus_graph.backends.sandbox.bwrap import masked
+from openmanus_graph.state.settings import SandboxSettings
+
+_FOLDERS = [
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/nix/store",
+    "/etc/alternatives",
+    "/etc/fonts",
+    "/etc/ssl/certs",
+    "/etc/ld.so.conf.d",
+    "/etc/terminfo",
+    "/etc/pki/tls/certs",
+    "/etc/pki/ca-trust/extracted",
+    "/System",
+    "/Library/Frameworks",
+    "/Library/Fonts",
+    "/Library/Developer",
+    "/opt/homebrew",
+    "/private/var/db",
+]
+_FILES = [
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/localtime",
+    "/etc/nsswitch.conf",
+    "/etc/passwd",
+    "/etc/group",
+    "/etc/mime.types",
+    "/etc/os-release",
+    "/etc/ssl/openssl.cnf",
+    "/dev/urandom",
+    "/dev/random",
+]
+_NETWORK_FILES = ("/etc/resolv.conf", "/etc/hosts", "/etc/gai.conf")
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/ptmx")
+
+
+class Nono:
+    """Programs that may only touch the allowed paths."""
+
+    name = "nono"
+    path: Sequence[str] = ()
+    holds_processes = False
+
+    def __init__(self, layout: Layout, settings: SandboxSettings) -> None:
+        self._layout = layout
+        self._settings = settings
+        self.python = str(layout.python)
+
+    def inside(self, path: Path) -> str:
+        """Paths are the host's."""
+        return str(path)
+
+    def launch(
+        self, program: Sequence[str], environment: Mapping[str, str], *, terminal: bool
+    ) -> Launch:
+        """Make the command; `launch.py` applies the rules to itself first."""
+        layout = self._layout
+        folders = [*_FOLDERS, *map(str, (*layout.prefixes, *layout.readable))]
+        files = [*_FILES, *(_NETWORK_FILES if self._settings.network else ())]
+        rules = {
+            "package": str(_package()),
+            "read": [path for path in (*folders, *files) if Path(path).exists()],
+            "write": [
+                *(str(path) for path in (layout.workspace.root, layout.scratch)),
+                *(path for path in (*_DEVICES, "/dev/shm") if Path(path).exists()),
+            ],
+            "deny": [str(path) for path in masked(layout)] if sys.platform == "darwin" else [],
+            "own": str(layout.workspace.own),
+            "network": self._settings.network,
+        }
+        return Launch(tuple(program), {"nono": rules, "die_with": os.getpid()})
+
+
+def _package() -> Path | None:
+    spec = importlib.util.find_spec("nono_py")
+    return Path(spec.origin).parents[1] if spec and spec.origin else None
+
+
+def probe() -> Probe:
+    """Ask the package whether this system can do it."""
+    fix = "pip install 'openmanus-graph[nono]'"
+    if _package() is None:
+        return Probe("nono", False, "the package nono-py is not installed", fix)
+    nono_py: Any = importlib.import_module("nono_py")
+    supported = bool(nono_py.is_supported())
+    return Probe("nono", supported, str(nono_py.support_info().details))
+
+
+def warning(layout: Layout) -> str:
+    """Say what this backend does not hide."""
+    hidden = masked(layout)
+    if not hidden or sys.platform == "darwin":
+        return ""
+    names = ", ".join(layout.workspace.relative(path) for path in hidden)
+    return f"The nono sandbox cannot hide {names} inside the workspace; bubblewrap can."

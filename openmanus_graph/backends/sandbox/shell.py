@@ -1,0 +1,249 @@
+"""A persistent bash in the sandbox.
+
+It is interactive, so that it survives ctrl+c and has job control. Its terminal only carries our
+control lines: commands are read from a file and their output goes to a file, so that neither
+quoting nor large output can disturb the protocol.
+"""
+
+import contextlib
+import itertools
+import os
+import re
+import select
+import shlex
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from openmanus_graph.backends.sandbox.confinement import Sandbox
+from openmanus_graph.backends.sandbox.kernel_state import LOOK, ShellLook, read_look, shell_holds
+from openmanus_graph.errors import ToolError
+from openmanus_graph.runtime.output import shorten_file
+
+_ARGV = ("bash", "--noediting", "--norc", "--noprofile", "-i")
+_SETUP = "stty -echo; set +H; unset HISTFILE MAILCHECK; PS1= PS2= PROMPT_COMMAND="
+_START_S, _GRACE_S, _SLICE_S = 20.0, 2.0, 0.1
+_MIN_FREE_DISK = 4096
+_JOB_STARTED = re.compile(r"^\[\d+\] \d+\n", re.MULTILINE)
+"""The line that bash prints for a new job; its process id differs from run to run."""
+
+
+@dataclass(frozen=True)
+class CommandResult:
+    """The result of one command."""
+
+    text: str
+    code: int | None
+    """Exit status; None when there is none."""
+    outcome: Literal["done", "interrupted", "ended"]
+    reason: str = ""
+    """Why the shell ended."""
+    jobs: tuple[str, ...] = ()
+    """Commands that run in the background."""
+    later: str = ""
+    """The file with their further output."""
+
+
+class Shell:
+    """A handle of the session. `worker` runs its blocking methods, one at a time."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._sandbox = sandbox
+        self.worker = ThreadPoolExecutor(1, thread_name_prefix="openmanus-shell")
+        self.stop = threading.Event()
+        """Set from another thread to interrupt the running command."""
+        self._run = sandbox.layout.run / "shell"
+        self._run.mkdir(exist_ok=True)
+        self._number = 0
+        self._terminal_output = b""
+        self._closed = False
+        """Whether the shell has closed its end of the terminal."""
+        self._outputs: list[Path] = []
+        """Output files of commands with background jobs, and how much of each was shown."""
+        self._shown: dict[Path, int] = {}
+        self._initial = self._current = ShellLook()
+        self.worker.submit(self._start).result()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the shell still runs."""
+        return self._tree.alive()
+
+    def run(self, command: str, timeout_s: float) -> CommandResult:
+        """Run a command. Blocks; call it on `worker`."""
+        inside = self._sandbox.backend.inside
+        (self._run / "command").write_bytes(command.encode("utf-8", "replace") + b"\n")
+        output = self._output_file()
+        script = shlex.quote(inside(self._run / "command"))
+        target = shlex.quote(str(output))
+        with output.open("rb") as original, self._sandbox.call(self._tree):
+            # The commands run in this shell itself, so that variables and folders persist.
+            # `set +eu` afterwards: left on, they would end the shell at the next failure.
+            self._send(
+                f'{{ eval "$(<{script})"; }} </dev/null >>{target} 2>&1; {self._marker("$?")}'
+            )
+            code = self._wait(time.monotonic() + timeout_s)
+            outcome = "done" if code is not None else self._interrupt()
+            if not output.exists():  # the command removed it (git clean): nothing is lost
+                self._sandbox.workspace.prepare()
+                with output.open("wb") as restored:
+                    shutil.copyfileobj(original, restored)
+        return self._result(output, code, outcome)
+
+    def more(self) -> CommandResult:
+        """Return the new output of background jobs. Blocks."""
+        pieces: list[str] = []
+        for output in self._outputs:
+            start, self._shown[output] = self._shown.get(output, 0), output.stat().st_size
+            if start < self._shown[output]:
+                pieces.append(shorten_file(output, self._sandbox.workspace, start=start))
+        return CommandResult("".join(pieces), 0, "done", jobs=self._inspect().jobs)
+
+    def interrupt_jobs(self) -> CommandResult:
+        """Interrupt background jobs; kill those that do not stop. Blocks."""
+        for name in ("INT", "TERM", "KILL"):
+            if not self._inspect().jobs:
+                break
+            groups = "for job in $(jobs -rp); do builtin kill -{} -- -$job; done; wait"
+            self._send(f"{groups.format(name)}; {self._marker('$?')}")
+            if self._wait(time.monotonic() + _GRACE_S) is None:
+                self._type(b"\x03")
+        return self.more()
+
+    def handle_state(self) -> str:
+        """Describe what commands have changed in the shell, for the model."""
+        return shell_holds(self._current, self._initial)
+
+    def close(self) -> None:
+        """Kill the shell and all of its processes."""
+        self.stop.set()
+        self._sandbox.end(self._tree)
+        self.worker.shutdown()
+        with contextlib.suppress(OSError):
+            os.close(self._terminal)
+
+    def _start(self) -> None:
+        self._terminal, slave = os.openpty()
+        try:
+            self._tree = self._sandbox.start(_ARGV, output=slave, terminal=slave)
+        finally:
+            os.close(slave)
+        self._send(f"{_SETUP}; {self._marker('$?')}")
+        if self._wait(time.monotonic() + _START_S) is None:
+            printed = self._terminal_output[-1500:].decode("utf-8", "replace").strip()
+            self._sandbox.end(self._tree)
+            self.worker.shutdown(wait=False)
+            raise ToolError(f"bash did not start in the sandbox. It said: {printed or 'nothing'}")
+        self._shell_group = os.tcgetpgrp(self._terminal)
+        self._initial = self._inspect(_START_S)
+
+    def _output_file(self) -> Path:
+        """Create a new output file; background jobs keep writing to it."""
+        self._sandbox.workspace.prepare()
+        for number in itertools.count(len(self._outputs) + 1):
+            output = self._sandbox.workspace.own / f"bash_{number}.log"
+            with contextlib.suppress(FileExistsError):
+                output.touch(exist_ok=False)
+                return output
+        raise AssertionError  # counting has no end
+
+    def _marker(self, status: str) -> str:
+        """Return the command that prints a marker with the status on the terminal."""
+        self._number += 1
+        return f"builtin printf '\\036%s:%s\\036' {self._number} {status}; set +eu"
+
+    def _send(self, line: str) -> None:
+        self._terminal_output = b""
+        self._type(f" {line}\n".encode())
+
+    def _type(self, keys: bytes) -> None:
+        with contextlib.suppress(OSError):  # the shell has ended, which `_wait` notices
+            os.write(self._terminal, keys)
+
+    def _wait(self, deadline: float) -> int | None:
+        """Wait for the marker and return its status; None on timeout or when the shell ended."""
+        report = re.compile(rb"\x1e%d:(\d+)\x1e" % self._number)
+        while not self.stop.is_set() and (left := deadline - time.monotonic()) > 0:
+            alive = self._tree.alive()
+            if select.select([self._terminal], [], [], min(left, _SLICE_S))[0]:
+                try:
+                    self._terminal_output = (
+                        self._terminal_output + os.read(self._terminal, 65536)
+                    )[-65536:]
+                except OSError:
+                    self._closed = True
+                    return None
+                if found := report.search(self._terminal_output):
+                    return int(found[1])
+            elif not alive:
+                return None
+        return None
+
+    def _interrupt(self) -> Literal["interrupted", "ended"]:
+        """Send ctrl+c, then kill the foreground command, and the shell as the last resort."""
+        self.stop.clear()
+        if self._closed:  # it ends by itself
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._tree.process.wait(timeout=_GRACE_S)
+        deadline = time.monotonic() + _GRACE_S
+        kill = False
+        while self._tree.alive() and time.monotonic() < deadline:
+            self._type(b"\x03")
+            if kill:
+                self._kill_foreground()
+            self._send(self._marker("130"))
+            if self._wait(time.monotonic() + _GRACE_S / 4) is not None:
+                return "interrupted"
+            kill = True
+        if self._tree.alive():
+            self._tree.kill("The command did not stop when it was interrupted.")
+        return "ended"
+
+    def _kill_foreground(self) -> None:
+        """Kill the foreground process group of the terminal, unless it is the shell."""
+        with contextlib.suppress(OSError):
+            group = os.tcgetpgrp(self._terminal)
+            if group > 0 and group != self._shell_group:
+                os.killpg(group, signal.SIGKILL)
+
+    def _inspect(self, limit_s: float = _GRACE_S) -> ShellLook:
+        """Read the shell's state (folder, variables) and its background jobs."""
+        listing = self._run / "look"
+        self._send(f"{LOOK} >|'{self._sandbox.backend.inside(listing)}'; {self._marker('$?')}")
+        if self._wait(time.monotonic() + limit_s) is None:
+            return ShellLook()
+        self._current = read_look(listing.read_text("utf-8", "replace"))
+        return self._current
+
+    def _result(
+        self, output: Path, code: int | None, outcome: Literal["done", "interrupted", "ended"]
+    ) -> CommandResult:
+        """Build the result; keep the output file only if new jobs write to it."""
+        known_jobs = self._current.jobs
+        jobs = self._inspect().jobs if outcome != "ended" else ()
+        text = _JOB_STARTED.sub("", shorten_file(output, self._sandbox.workspace))
+        if outcome == "ended":
+            text = text.removesuffix("exit\n")  # an interactive shell says so
+        if shutil.disk_usage(output.parent).free < _MIN_FREE_DISK:
+            text += "[The disk is full, so output may be missing. Delete what is not needed.]\n"
+        if new_jobs := jobs if jobs != known_jobs else ():
+            self._outputs.append(output)
+            self._shown[output] = output.stat().st_size
+        else:
+            output.unlink()
+        later = self._sandbox.workspace.relative(output) if new_jobs else ""
+        return CommandResult(
+            text, code, outcome, self.why() if outcome == "ended" else "", new_jobs, later
+        )
+
+    def why(self) -> str:
+        """Return why the shell ended, as a sentence."""
+        if not self._tree.reason and self._tree.out_of_memory():
+            return f"Programs used more than {self._sandbox.settings.memory_mb} MB of memory."
+        return self._tree.reason or f"The shell ended with {self._tree.ending()}."

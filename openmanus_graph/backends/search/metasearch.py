@@ -1,0 +1,97 @@
+"""Search engines without a key, through the package ddgs, which reads their public pages."""
+
+import asyncio
+import time
+from http import HTTPStatus
+from typing import Any
+
+from openmanus_graph.backends.models.access import certificate_path
+from openmanus_graph.backends.search.api import paged
+from openmanus_graph.backends.search.hits import hits_of, plain
+from openmanus_graph.backends.search.search_engine import EngineError, Hit, SearchQuery
+from openmanus_graph.state.places import Place
+
+REQUEST_TIMEOUT_S = 5
+"""Of one request; a search takes one or two."""
+_IGNORES = {"yahoo": ("lang", "country"), "wikipedia": ("country",)}
+_PAGE = 10
+_MAX_WORDS_CHARS = 160
+_NOTHING = "No results found"
+# Where DuckDuckGo's own codes are not those of ISO.
+_DUCK_LANGUAGES = {"ja": "jp", "ko": "kr", "nb": "no", "nn": "no"}
+
+
+class Metasearch:
+    """One of ddgs's backends."""
+
+    def __init__(self, backend: str) -> None:
+        self._backend = backend
+        self.name = f"ddgs:{backend}"
+        self.ignores = _IGNORES.get(backend, ())
+
+    async def search(self, query: SearchQuery) -> list[Hit]:
+        """Ask for hits; as `SearchEngine.search`."""
+
+        async def page(number: int) -> list[Hit]:
+            return await asyncio.to_thread(self._ask, query, number + 1)
+
+        return await paged(page, query.count, _PAGE)
+
+    def _ask(self, query: SearchQuery, page: int) -> list[Hit]:
+        from ddgs.exceptions import DDGSException  # ddgs takes a while to load
+
+        from openmanus_graph.backends.search.watched import WatchedDDGS
+
+        authorities = certificate_path()
+        verify = str(authorities) if authorities and authorities.is_file() else True
+        client = WatchedDDGS(REQUEST_TIMEOUT_S, verify)
+        started = time.monotonic()
+        try:
+            found: list[dict[str, Any]] = client.text(
+                query.text,
+                region=region(query.place, self._backend),
+                max_results=query.count,
+                page=page,
+                backend=self._backend,
+            )
+        except DDGSException as error:
+            if time.monotonic() - started >= REQUEST_TIMEOUT_S:
+                raise EngineError("it did not answer in time", passing=True) from error
+            refused = next((status for status in client.statuses if status != HTTPStatus.OK), None)
+            if refused is not None:
+                words = f"it refuses programs for the moment (HTTP {refused})"
+                raise EngineError(words, passing=True) from error
+            if _NOTHING in str(error):
+                return []
+            words = _short(str(error))
+            quotes = words not in _CAUSES.values()
+            raise EngineError(words, passing=True, quotes=quotes) from error
+        return hits_of(found, title="title", url="href", snippet="body")
+
+
+def region(place: Place, backend: str) -> str:
+    """Return ddgs's `country-language`, which each backend reads in its own way."""
+    if backend != "duckduckgo":
+        return f"{place.country}-{place.lang}"
+    country = "uk" if place.country == "gb" else place.country
+    language = _DUCK_LANGUAGES.get(place.lang, place.lang)
+    if place.lang == "zh":
+        language = "tzh" if place.traditional else "zh"
+    return f"{country}-{language}"
+
+
+def _short(error: str) -> str:
+    """Say what went wrong in a few words; ddgs wraps several errors into one another."""
+    for sign, words in _CAUSES.items():
+        if sign in error:
+            return words
+    return plain(error, _MAX_WORDS_CHARS)
+
+
+_CAUSES = {
+    "error resolving DNS": "its name cannot be resolved: is there a network?",
+    "dns error": "its name cannot be resolved: is there a network?",
+    "ertificate": "its certificate is not trusted here",
+    "ConnectError": "it cannot be reached",
+    "timed out": "it did not answer in time",
+}

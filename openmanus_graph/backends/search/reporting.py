@@ -1,0 +1,107 @@
+"""Reports of searches for the model, and notices on search settings for the person."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+
+from openmanus_graph.backends.search.pages import PageContent, read_pages
+from openmanus_graph.backends.search.search_engine import SearchQuery
+from openmanus_graph.backends.search.searching import SearchReport, search_for
+from openmanus_graph.backends.web.guard import Guard
+from openmanus_graph.runtime.events import Emit, notice
+from openmanus_graph.runtime.output import shorten
+from openmanus_graph.runtime.session import Session
+from openmanus_graph.runtime.workspace import Workspace
+from openmanus_graph.state.tool_traits import Observation
+
+_PAGES_CHARS = 5500
+"""For the texts of all pages together, so that the observation is not cut in the middle."""
+
+
+async def searched(
+    session: Session,
+    emit: Emit,
+    query: str,
+    num_results: int,
+    lang: str | None,
+    country: str | None,
+    *,
+    with_pages: bool,
+) -> Observation:
+    """Search the web, and read the pages found if they are wanted.
+
+    Raises:
+        ToolError: No engine answered, or the query cannot be asked.
+    """
+    report = await search_for(session, query, num_results=num_results, lang=lang, country=country)
+    _notify_missing_engines(session, report, emit)
+    pages = await _pages(session, report) if with_pages else ()
+    text = await asyncio.to_thread(_text, report, pages, session.workspace)
+    return Observation(text, trusted_text=not report.quotes)
+
+
+def _notify_missing_engines(session: Session, report: SearchReport, emit: Emit) -> None:
+    """Notify the person, once per run, of configured engines that are not set up."""
+
+    def notify() -> None:
+        for text in report.notices:
+            notice(emit, text)
+
+    session.cached(SearchReport, notify)
+
+
+async def _pages(session: Session, report: SearchReport) -> Sequence[PageContent]:
+    """Read the pages of a report, once per run unless some of them failed."""
+    cached_pages: dict[SearchQuery, Sequence[PageContent]] = session.cached(
+        PageContent, dict[SearchQuery, Sequence[PageContent]]
+    )
+    pages = cached_pages.get(report.query)
+    if pages is None:
+        pages = await read_pages(report.hits, Guard.of(session.settings))
+        if not any(page.problem for page in pages):
+            cached_pages[report.query] = pages
+    return pages
+
+
+def _text(report: SearchReport, pages: Sequence[PageContent], workspace: Workspace) -> str:
+    """Render a report for the model. Blocks when a page is long."""
+    found, query = len(report.hits), report.query
+    head = f"{found or 'No'} result{'' if found == 1 else 's'} for {query.text!r}."
+    rows = [head if found else f"{head} {_ADVICE}"]
+    chars_per_page = _PAGES_CHARS // max(1, len(pages))
+    for number, hit in enumerate(report.hits, 1):
+        rows += ["", f"{number}. {hit.title}", f"   {hit.url}"]
+        rows += [f"   {hit.snippet}"] if hit.snippet else []
+        if number <= len(pages):
+            rows += _page(pages[number - 1], workspace, chars_per_page)
+    if pages and len(pages) < found:
+        rows += ["", f"(Only the first {len(pages)} pages were read.)"]
+    return "\n".join([*rows, "", *_sources(report)])
+
+
+_ADVICE = "Use fewer or other words, another lang or country, or open a page that you know."
+
+
+def _page(page: PageContent, workspace: Workspace, chars_per_page: int) -> Iterator[str]:
+    if page.problem:
+        yield f"   (The page was not read: {page.problem})"
+    else:
+        yield "   Content:"
+        yield shorten(page.text, workspace, chars_per_page)
+
+
+def _sources(report: SearchReport) -> Iterator[str]:
+    """Yield which engines answered, and which failed and why."""
+    answered = [attempt for attempt in report.attempts if not attempt.problem]
+    yield f"Asked: {', '.join(f'{item.engine} ({item.hits})' for item in answered)}."
+    failed = [f"{item.engine} ({item.problem})" for item in report.attempts if item.problem]
+    if failed:
+        yield f"Did not answer: {', '.join(failed)}."
+    requested = {
+        name
+        for name, default in (("lang", "en"), ("country", "us"))
+        if getattr(report.query.place, name) != default
+    }
+    for item in answered:
+        unsupported = [name for name in item.ignores if name in requested]
+        if item.hits and unsupported:
+            yield f"{item.engine} cannot be told {' or '.join(unsupported)}."

@@ -1,0 +1,212 @@
+"""Queries the engines in turn until there are enough results, within a time limit."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from openmanus_graph.backends.search.choose import choose
+from openmanus_graph.backends.search.gathering import Attempt, Gathering
+from openmanus_graph.backends.search.search_engine import (
+    EngineError,
+    Hit,
+    SearchEngine,
+    SearchQuery,
+)
+from openmanus_graph.errors import ToolError, TrustedToolError
+from openmanus_graph.runtime.session import Session
+from openmanus_graph.state.places import Place, parse_place
+from openmanus_graph.state.search_engines import MAX_RESULTS
+from openmanus_graph.state.settings import SearchSettings
+
+MAX_QUERY_CHARS = 2000
+MAX_DELAY_S = 5.0
+MAX_RETRIES = 5
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class SearchReport:
+    """The result of a search."""
+
+    query: SearchQuery
+    hits: tuple[Hit, ...]
+    """May be fewer than were requested, or none."""
+    attempts: tuple[Attempt, ...]
+    """The engines that were asked, in order."""
+    notices: tuple[str, ...]
+    """Notices on configured engines that are not set up."""
+
+    @property
+    def quotes(self) -> bool:
+        """Whether it contains text from an engine."""
+        return bool(self.hits) or any(attempt.quotes for attempt in self.attempts)
+
+
+@dataclass
+class _RunCache:
+    """Cached reports and rate limits, for the rest of the run."""
+
+    reports: dict[SearchQuery, SearchReport] = field(
+        default_factory=dict[SearchQuery, SearchReport]
+    )
+    not_before: dict[str, float] = field(default_factory=dict[str, float])
+    """When a rate-limited engine may be queried again, on the monotonic clock."""
+
+
+async def search_for(
+    session: Session,
+    query: str,
+    *,
+    num_results: int = 5,
+    lang: str | None = None,
+    country: str | None = None,
+) -> SearchReport:
+    """Search the web as the session's settings say; the same question is asked once per run.
+
+    Args:
+        session: Its settings name the engines.
+        query: What to look for.
+        num_results: How many results are wanted, 1 to 50.
+        lang: Language code; None: the settings'.
+        country: Country code; None: the settings'.
+
+    Raises:
+        ToolError: A value is wrong, no engine is set up, or none answered; and what to do.
+    """
+    settings = session.settings.search
+    search_query = _query(query, num_results, _place(settings, lang, country))
+    cache = session.cached(_RunCache, _RunCache)
+    if search_query in cache.reports:
+        return cache.reports[search_query]
+    choice = choose(settings)
+    if not choice.engines:
+        raise TrustedToolError(
+            f"The web was not searched: no search engine is set up. {' '.join(choice.notices)} "
+            "The engine ddgs needs no key."
+        )
+    found = await _SearchRun(search_query, settings, cache.not_before).ask(choice.engines)
+    report = SearchReport(
+        search_query, tuple(found.hits), tuple(found.attempts.values()), tuple(choice.notices)
+    )
+    if all(attempt.problem for attempt in report.attempts):
+        raise (ToolError if report.quotes else TrustedToolError)(_all_failed(report))
+    if report.hits:
+        cache.reports[search_query] = report
+    return report
+
+
+class _SearchRun:
+    """One search: queries every engine in order, and retries those with passing errors."""
+
+    def __init__(
+        self, query: SearchQuery, settings: SearchSettings, not_before: dict[str, float]
+    ) -> None:
+        self._query = query
+        self._settings = settings
+        self._not_before = not_before
+        self._found = Gathering(query.count)
+        self._deadline = time.monotonic() + settings.total_timeout_s
+
+    async def ask(self, engines: Sequence[SearchEngine]) -> Gathering:
+        pending = await self._round(engines)
+        for _ in range(min(self._settings.max_retries, MAX_RETRIES)):
+            if self._found.hits or not pending or not await self._pause(pending):
+                break
+            pending = await self._round(pending)
+        return self._found
+
+    async def _round(self, engines: Sequence[SearchEngine]) -> list[SearchEngine]:
+        """Query each engine; return those to retry later."""
+        retry: list[SearchEngine] = []
+        for engine in engines:
+            if self._found.complete:
+                break
+            if not await self._ask_engine(engine):
+                retry.append(engine)
+        return retry
+
+    async def _ask_engine(self, engine: SearchEngine) -> bool:
+        """Query one engine; return False if it should be retried."""
+        now = time.monotonic()
+        wait_s = self._not_before.get(engine.name, 0) - now
+        left_s = min(self._settings.timeout_s, self._deadline - now)
+        if wait_s > 0:
+            self._found.skip(engine.name, f"it asked to be left alone for {wait_s:.0f} s more")
+            return False
+        if left_s <= 0:
+            self._found.skip(engine.name, "not asked, the time was over")
+            return True
+        try:
+            hits = await _search_with_timeout(engine, self._query, left_s)
+        except EngineError as error:
+            self._found.fail(engine.name, error.reason, quotes=error.quotes)
+            if error.retry_after_s is not None:
+                self._not_before[engine.name] = time.monotonic() + error.retry_after_s
+            return not error.passing
+        self._found.add(engine.name, hits, engine.ignores)
+        if self._found.hits:  # wait less for further results
+            latest = time.monotonic() + self._settings.timeout_s
+            self._deadline = min(self._deadline, latest)
+        return True
+
+    async def _pause(self, pending: Sequence[SearchEngine]) -> bool:
+        """Wait until an engine may be retried; return False if that takes too long."""
+        now = time.monotonic()
+        default = now + min(self._settings.retry_delay, MAX_DELAY_S)
+        ready = min(self._not_before.get(engine.name, default) for engine in pending)
+        if ready >= self._deadline:
+            return False
+        await asyncio.sleep(max(0.0, ready - now))
+        return True
+
+
+async def _search_with_timeout(
+    engine: SearchEngine, query: SearchQuery, limit_s: float
+) -> list[Hit]:
+    """Return hits; any failure of the engine becomes an EngineError."""
+    clock = asyncio.timeout(limit_s)
+    try:
+        async with clock:
+            return await engine.search(query)
+    except EngineError:
+        raise
+    except Exception as error:  # an engine's fault must not keep the others from answering
+        if clock.expired():
+            raise EngineError(f"no answer within {limit_s:.0f} s", passing=True) from error
+        log.info("search engine %s raised", engine.name, exc_info=error)
+        raise EngineError(f"it failed with {type(error).__name__}") from error
+
+
+def _place(settings: SearchSettings, lang: str | None, country: str | None) -> Place:
+    try:
+        return parse_place(lang or settings.lang, country or "", settings.country)
+    except ValueError as error:
+        raise TrustedToolError(f"The web was not searched: {error}.") from error
+
+
+def _query(text: str, count: int, place: Place) -> SearchQuery:
+    words = " ".join(text.split())
+    if not words:
+        raise TrustedToolError(
+            "The web was not searched: the query is empty. Say what to look for."
+        )
+    if len(words) > MAX_QUERY_CHARS:
+        raise TrustedToolError(
+            f"The web was not searched: the query has {len(words)} characters. A search takes a "
+            "few words; shorten it."
+        )
+    if not 1 <= count <= MAX_RESULTS:
+        raise TrustedToolError(f"num_results is {count}; it must be 1 to {MAX_RESULTS}.")
+    return SearchQuery(words, count, place)
+
+
+def _all_failed(report: SearchReport) -> str:
+    reasons = "; ".join(f"{attempt.engine}: {attempt.problem}" for attempt in report.attempts)
+    advice = " ".join(report.notices)
+    return (
+        f"The web could not be searched. {reasons}. Try again later, open a page whose address "
+        f"you know, or go on without the web. {advice}"
+    ).rstrip()

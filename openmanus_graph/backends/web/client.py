@@ -1,0 +1,137 @@
+"""Plain HTTP GET: every redirect is checked, size and time are limited, no cookies."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from http import HTTPStatus
+from urllib.parse import urljoin
+
+from openmanus_graph.backends.files.page_encoding import decode_page
+from openmanus_graph.backends.web.exchange import Reply, Request, exchange
+from openmanus_graph.backends.web.guard import Guard
+from openmanus_graph.errors import ToolError, TrustedToolError
+from openmanus_graph.state.addresses import WebAddress
+
+TIMEOUT_S = 30.0
+MAX_REDIRECTS = 10
+TEXT_LIMIT = 5 * 1024 * 1024
+"""Bytes of a page in HTML or another kind of text; what follows is left out."""
+LIMIT = 50 * 1024 * 1024
+"""Bytes of anything else: documents are of no use in part."""
+_REDIRECTS = {301, 302, 303, 307, 308}
+_PAGE = "text/html,application/xhtml+xml,text/markdown;q=0.9,text/plain;q=0.8,*/*;q=0.7"
+
+
+@dataclass(frozen=True)
+class Page:
+    """A response, of any status."""
+
+    url: str
+    """The final URL, after redirects."""
+    requested: str
+    status: int
+    media_type: str
+    """Lower case, without parameters; empty without a Content-Type."""
+    charset: str | None
+    """As the server declares it, which may be wrong."""
+    body: bytes = field(repr=False)
+    cut: bool
+    """Whether the body was truncated."""
+    filename: str = ""
+    """The file name of the Content-Disposition header, for a download."""
+
+    @property
+    def text(self) -> str:
+        """The body as text. Costs time for a large body: use a thread."""
+        return decode_page(self.body, self.charset)
+
+    @property
+    def reason(self) -> str:
+        """The status in words, such as "404 Not Found"."""
+        try:
+            return f"{self.status} {HTTPStatus(self.status).phrase}"
+        except ValueError:
+            return str(self.status)
+
+
+async def fetch(
+    url: str,
+    guard: Guard,
+    *,
+    timeout_s: float = TIMEOUT_S,
+    limit_bytes: int = LIMIT,
+    text_limit_bytes: int = TEXT_LIMIT,
+    headers: Mapping[str, str] | None = None,
+    download_limit_bytes: int = 0,
+) -> Page:
+    """Get a page by HTTP GET, following redirects.
+
+    Args:
+        url: Its whole address.
+        guard: What may be reached; asked about each hop.
+        timeout_s: For all of it.
+        limit_bytes: A longer body is refused ...
+        text_limit_bytes: ... and one of text is cut, which the page says.
+        headers: Beside the usual ones; not sent to another origin after a redirect.
+        download_limit_bytes: What the browser may download, if it is there to be advised.
+
+    Raises:
+        ToolError: There is no page, and why.
+    """
+    request = Request(
+        guard.check(url), {"Accept": _PAGE, **(headers or {})}, limit_bytes, text_limit_bytes,
+        download_limit_bytes,
+    )  # fmt: skip
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await _followed(request, guard)
+    except TimeoutError as error:
+        raise TrustedToolError(
+            f"{url} did not answer in full within {timeout_s:g} s. Try again later, or use "
+            "another source."
+        ) from error
+
+
+async def _followed(request: Request, guard: Guard) -> Page:
+    requested, seen = request.address.url, {request.address.url}
+    for _ in range(MAX_REDIRECTS + 1):
+        reply = await _exchanged(request, guard, requested)
+        address = request.address
+        if reply.status not in _REDIRECTS or not reply.location:
+            return Page(
+                address.url, requested, reply.status, reply.media_type, reply.charset,
+                reply.body, reply.cut, reply.filename,
+            )  # fmt: skip
+        request = _redirected(request, _next_address(address, reply.location, guard))
+        if request.address.url in seen:
+            raise ToolError(
+                f"{requested} redirects in a circle (to {request.address.url} again). It may want "
+                "cookies or a login: try browser_use."
+            )
+        seen.add(request.address.url)
+    raise ToolError(
+        f"{requested} redirects more than {MAX_REDIRECTS} times, at last to "
+        f"{request.address.url}. Try browser_use, or another source."
+    )
+
+
+async def _exchanged(request: Request, guard: Guard, requested: str) -> Reply:
+    try:
+        return await exchange(request, guard)
+    except TrustedToolError as error:
+        if request.address.url == requested:
+            raise
+        raise ToolError(str(error)) from error  # its text contains an address that a server chose
+
+
+def _next_address(address: WebAddress, location: str, guard: Guard) -> WebAddress:
+    try:
+        return guard.check(urljoin(address.url, location.strip()))
+    except (ToolError, ValueError) as error:
+        raise ToolError(f"{address.url} redirects, and that was not followed. {error}") from error
+
+
+def _redirected(request: Request, address: WebAddress) -> Request:
+    same = address.origin == request.address.origin
+    headers = request.headers if same else {"Accept": request.headers["Accept"]}
+    return replace(request, address=address, headers=headers)

@@ -1,0 +1,161 @@
+"""The guard: which network addresses web tools may reach.
+
+Everything here is about hosts as they are connected to. A name is resolved once, its addresses
+are checked, and callers connect to those addresses: a name that leads elsewhere a moment later
+(DNS rebinding) leads nowhere.
+"""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+
+from openmanus_graph.errors import TrustedToolError
+from openmanus_graph.state.addresses import (
+    IPAddress,
+    WebAddress,
+    bare_domain,
+    literal_ip,
+    normal_host,
+    parse_address,
+    parse_allowed,
+    within,
+)
+from openmanus_graph.state.settings import Settings
+
+Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
+"""Resolves a host name to IP addresses as text, best first. OSError when there are none."""
+
+_PUBLIC_V6 = IPv6Network("2000::/3")
+_NAT64 = IPv6Network("64:ff9b::/96")
+_AZURE_METADATA = IPv4Network("168.63.129.16/32")  # public by its number, never by its use
+_INSIDE = ("localhost", "local", "localdomain", "internal", "intranet", "lan", "home.arpa")
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+async def system_resolver(host: str, port: int) -> Sequence[str]:
+    """Ask the operating system."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+@dataclass(frozen=True)
+class Guard:
+    """The rules of what may be reached. A refusal is a `ToolError` with the way to allow it."""
+
+    allow_hosts: tuple[str, ...] = ()
+    """`HOST[:PORT]`s that may be reached although they are private or not among the domains."""
+    allowed_domains: tuple[str, ...] = ()
+    """If set, only these are allowed; subdomains are included."""
+    denied_domains: tuple[str, ...] = ()
+    """Never allowed, subdomains included; takes precedence over both others."""
+    resolver: Resolver = system_resolver
+
+    @classmethod
+    def of(cls, settings: Settings) -> "Guard":
+        """Make the guard of a run."""
+        web = settings.web
+        return cls(settings.allow_hosts, web.allowed_domains, web.denied_domains)
+
+    def check(self, url: str) -> WebAddress:
+        """Check a URL as far as possible without resolving its host name."""
+        address = parse_address(url)
+        self.check_host(address.host, address.port)
+        return address
+
+    def check_host(self, host: str, port: int) -> None:
+        """Check a host by its name, or by its address if it is an IP literal.
+
+        It is all there is where a proxy looks the names up.
+        """
+        host = normal_host(host)
+        if any(within(host, bare_domain(entry)) for entry in self.denied_domains):
+            raise TrustedToolError(
+                f"{host} was not reached: it is among the denied domains of the configuration. "
+                "Find another source."
+            )
+        if self.allows(host, port):
+            return
+        if self.allowed_domains and not any(
+            within(host, bare_domain(entry)) for entry in self.allowed_domains
+        ):
+            raise TrustedToolError(
+                f"{host} was not reached: the configuration allows only "
+                f"{', '.join(self.allowed_domains)}. Find what you need there."
+            )
+        address = literal_ip(host)
+        inside = "." not in host or any(within(host, name) for name in _INSIDE)
+        if inside if address is None else not is_public(address):
+            raise _private(host, port, host)
+
+    def allows(self, host: str, port: int) -> bool:
+        """Return whether the person allowed exactly this host, or this port of it."""
+        host = normal_host(host)
+        for entry in self.allow_hosts:
+            name, allowed_port = parse_allowed(entry)
+            same = host == name or (host in _LOOPBACK and name in _LOOPBACK)
+            if same and allowed_port in (None, port):
+                return True
+        return False
+
+    async def resolve(self, host: str, port: int) -> list[IPAddress]:
+        """Return the addresses to connect to, all of them checked.
+
+        Raises:
+            ToolError: The host may not be reached, or there is no such host.
+        """
+        host = normal_host(host)
+        self.check_host(host, port)
+        literal = literal_ip(host)
+        if literal is not None:
+            return [literal]
+        found = await self._look_up(host, port)
+        if self.allows(host, port):
+            return found
+        public = [address for address in found if is_public(address)]
+        if not public:
+            raise _private(host, port, str(found[0]))
+        return public
+
+    async def _look_up(self, host: str, port: int) -> list[IPAddress]:
+        try:
+            found = [ip_address(text) for text in await self.resolver(host, port)]
+        except (OSError, UnicodeError) as error:
+            raise TrustedToolError(
+                f"There is no host {host}, or names cannot be resolved here "
+                f"({getattr(error, 'strerror', None) or error}). Check the spelling, or look for "
+                "another source."
+            ) from error
+        if not found:
+            raise TrustedToolError(f"The host {host} has no address. Check the spelling.")
+        return found
+
+
+def is_public(address: IPAddress) -> bool:
+    """Return whether an address is public, including an IPv4 address embedded in it."""
+    if isinstance(address, IPv4Address):
+        special = address.is_multicast or address.is_reserved or address in _AZURE_METADATA
+        return address.is_global and not special
+    wrapped = _wrapped(address)
+    if wrapped is not None:
+        return is_public(wrapped)
+    return address in _PUBLIC_V6 and address.is_global and address.scope_id is None
+
+
+def _wrapped(address: IPv6Address) -> IPv4Address | None:
+    """Return the IPv4 address that a translating or tunnelling IPv6 address leads to."""
+    if address in _NAT64:
+        return IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.ipv4_mapped or address.sixtofour
+
+
+def _private(host: str, port: int, address: str) -> TrustedToolError:
+    leads = "it is" if host == address else f"it leads to {address},"
+    shown = f"[{host}]" if ":" in host else host
+    return TrustedToolError(
+        f"{shown}:{port} was not reached: {leads} an address of this machine, of a private network "
+        "or for special use, which web tools do not open. If the person wants it opened, they can "
+        f"start the run with --allow-host {shown}:{port}."
+    )

@@ -1,0 +1,285 @@
+"""HTML to Markdown, in the child process: the main content first, no content lost.
+
+Menus, footers and sidebars are put last rather than thrown away, and found by what pages say of
+themselves (landmarks, roles, class names) and by how much of their text is links. Libraries that
+extract articles (trafilatura, readability-lxml) were tried: they lose lists of short items, such
+as the articles of a shop, or parts of code and headings, which an agent needs.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any, BinaryIO
+from urllib.parse import urljoin, urlsplit
+
+from openmanus_graph.backends.files.page_encoding import decode_page
+from openmanus_graph.backends.web.short_text import without_short_blocks, without_short_lines
+
+if TYPE_CHECKING:
+    from bs4 import BeautifulSoup, Tag
+
+MAX_BYTES = 5 * 1024 * 1024
+MAX_TAGS = 100_000
+"""How many elements of any kind can be converted within the child's timeout."""
+_TAG = re.compile(r"<[a-zA-Z]")
+# Not `head`: where a page leaves out its tags, the parser puts elements it does not know into it.
+_DROPPED = (
+    "script", "style", "template", "noscript", "svg", "title", "meta", "link", "object", "embed",
+    "canvas",
+)  # fmt: skip
+_ASIDES = ("nav", "footer", "aside")
+_ASIDE_ROLES = (
+    "navigation", "contentinfo", "complementary", "banner", "search", "dialog", "alertdialog",
+)  # fmt: skip
+_HIDDEN = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
+_HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"]
+_BLOCKS = {*_HEADINGS, "div", "p", "section", "article", "ul", "ol", "table", "figure", "br"}
+_COOKIES = re.compile(r"cookie|consent|gdpr|onetrust", re.IGNORECASE)
+_COOKIE_TEXT_CHARS = 1500
+_COOKIE_BOXES = ("div", "section", "aside")
+_MENU = re.compile(
+    r"(?:^|[\s_-])(?:nav(?:bar|igation)?|menu|side-?bar|footer|breadcrumbs?|toc|skip|share|social"
+    r"|related|pagination|toolbar)(?:$|[\s_-])",
+    re.IGNORECASE,
+)
+_MOSTLY = 0.6
+"""Share of links in a text above which it is a menu, if id or class also suggest one."""
+_ENOUGH = 0.25
+"""Minimum share of the page's text in the element marked as main content."""
+_LANGUAGE = re.compile(r"\b(?:lang(?:uage)?|highlight-source|brush:)[-:\s]*([\w+#-]+)")
+_USUAL_THRESHOLD = 10
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The two parts of a page."""
+
+    main: str
+    rest: str
+
+
+def convert(file: BinaryIO, request: dict[str, Any]) -> dict[str, Any]:
+    """Convert a page. Request: `url`, `charset`, `word_count_threshold`."""
+    data = file.read(MAX_BYTES + 1)
+    html = decode_page(data[:MAX_BYTES], request["charset"])
+    read = _beginning(html)
+    soup = _parsed(read)
+    title, description = _title(soup), _description(soup)
+    _make_absolute(soup, str(request["url"]))
+    links = {str(tag["href"]) for tag in soup.find_all("a", href=True)}
+    images = len(soup.find_all("img", src=True))
+    _clean(soup)
+    parts = _split(soup)
+    main, rest, dropped = parts.main, parts.rest, 0
+    threshold = int(request["word_count_threshold"])
+    if threshold > 1:
+        rest, dropped = without_short_lines(rest, threshold)
+    if threshold > _USUAL_THRESHOLD:
+        main, more = without_short_blocks(main, threshold)
+        dropped += more
+    host = urlsplit(str(request["url"])).netloc
+    internal = sum(urlsplit(link).netloc == host for link in links)
+    return {
+        "title": title,
+        "description": description,
+        "main": main,
+        "rest": rest,
+        "words": len(main.split()),
+        "internal_links": internal,
+        "external_links": len(links) - internal,
+        "images": images,
+        "dropped_blocks": dropped,
+        "read": len(read) if len(data) > MAX_BYTES or len(read) < len(html) else 0,
+    }
+
+
+def _beginning(html: str) -> str:
+    """Return as much of a page as can be converted in time."""
+    beyond = next(islice(_TAG.finditer(html), MAX_TAGS, None), None)
+    return html[: beyond.start()] if beyond else html
+
+
+def _parsed(html: str) -> "BeautifulSoup":
+    from bs4 import BeautifulSoup
+
+    return BeautifulSoup(html, "lxml")
+
+
+def _title(soup: "BeautifulSoup") -> str:
+    heading = soup.title or soup.h1
+    text = heading.get_text(" ", strip=True) if heading else ""
+    return " ".join(text.split())[:300]
+
+
+def _description(soup: "BeautifulSoup") -> str:
+    for meta in soup.find_all("meta"):
+        named = str(meta.get("name", "")).lower(), meta.get("property")
+        if "description" in named or "og:description" in named:
+            return " ".join(str(meta.get("content", "")).split())[:500]
+    return ""
+
+
+def _make_absolute(soup: "BeautifulSoup", url: str) -> None:
+    """Make links absolute; remove invalid ones."""
+    base = soup.find("base", href=True)
+    if base is not None:
+        url = _joined(url, str(base["href"])) or url
+    for tag in soup.find_all(["a", "img", "iframe"]):
+        name = "href" if tag.name == "a" else "src"
+        if name not in tag.attrs:
+            continue
+        address = _joined(url, str(tag[name]))
+        if address:
+            tag[name] = address
+        else:
+            del tag[name]
+
+
+def _joined(url: str, link: str) -> str:
+    try:
+        address = urljoin(url, link.strip())
+        scheme = urlsplit(address).scheme
+    except ValueError:
+        return ""
+    if scheme not in ("http", "https", "mailto", "tel"):
+        return ""
+    # Markdown ends an address at a space or a closing bracket.
+    return re.sub(r"[\s()<>]", lambda found: f"%{ord(found[0]):02X}", address)
+
+
+def _clean(soup: "BeautifulSoup") -> None:
+    """Remove what is no content: scripts, hidden elements, cookie banners."""
+    from bs4 import Comment
+
+    for tag in _outermost(filter(_unwanted, soup.find_all(True))):
+        tag.decompose()
+    for text in soup.find_all(string=lambda string: isinstance(string, Comment)):
+        text.extract()
+    for frame in soup.find_all("iframe", src=True):
+        frame.name, frame["href"] = "a", frame["src"]
+        frame.string = str(frame.get("title") or "embedded page")
+    for link in soup.find_all("a"):
+        del link["title"]
+        _make_inline(link, soup)
+
+
+def _unwanted(tag: "Tag") -> bool:
+    given = tag.attrs
+    if tag.name in _DROPPED or "hidden" in given:
+        return True
+    if _HIDDEN.search(str(given.get("style", ""))):
+        return True
+    if tag.name == "input":
+        return str(given.get("type", "")).lower() == "hidden"
+    return tag.name in _COOKIE_BOXES and _about_cookies(tag)
+
+
+def _about_cookies(tag: "Tag") -> bool:
+    return bool(_COOKIES.search(_names(tag))) and len(tag.get_text()) < _COOKIE_TEXT_CHARS
+
+
+def _make_inline(link: "Tag", soup: "BeautifulSoup") -> None:
+    """Give a link that spans blocks, a card say, one line of text; put headings around it."""
+    if getattr(link.next_sibling, "name", None) == "a":
+        link.insert_after(" ")
+    if not any(getattr(part, "name", None) in _BLOCKS for part in link.descendants):
+        return
+    heading = link.find(_HEADINGS)
+    alone = heading is not None and heading.get_text(strip=True) == link.get_text(strip=True)
+    pictures = [str(image.get("alt") or "") for image in link.find_all("img")]
+    link.string = " ".join(" ".join([*pictures, link.get_text(" ", strip=True)]).split())
+    if heading is not None and alone:
+        link.wrap(soup.new_tag(heading.name))
+
+
+def _split(soup: "BeautifulSoup") -> Parts:
+    """Separate the main content from the rest of the page."""
+    body: Tag = soup
+    main = _main(body)
+    if main is not None:
+        main.extract()
+        asides = [tag for tag in main.find_all(_is_aside) if tag.name != "aside"]
+    else:
+        main = body
+        asides = [*_outermost(main.find_all(_is_aside)), *_page_headers(main)]
+        asides += [tag for tag in main.find_all(["div", "ul", "section"]) if _is_menu(tag)]
+    aside_texts = [markdown(tag.extract()) for tag in _outermost(asides)]
+    rest = [] if main is body else [markdown(body)]
+    return Parts(markdown(main), "\n\n".join(filter(None, [*rest, *aside_texts])))
+
+
+def _main(body: "Tag") -> "Tag | None":
+    """Return the element that the page marks as its main content, unless it holds too little."""
+    candidates = body.find_all(_is_main) or body.find_all("article")
+    whole = len(body.get_text(strip=True))
+    best = max(candidates, key=lambda tag: len(tag.get_text(strip=True)), default=None)
+    if best is None or len(best.get_text(strip=True)) < whole * _ENOUGH:
+        return None
+    if best.name == "article" and len(candidates) > 1:
+        return None  # one of many
+    return best
+
+
+def _is_main(tag: "Tag") -> bool:
+    return tag.name == "main" or tag.get("role") == "main"
+
+
+def _is_aside(tag: "Tag") -> bool:
+    return tag.name in _ASIDES or tag.get("role") in _ASIDE_ROLES
+
+
+def _page_headers(body: "Tag") -> list["Tag"]:
+    """Return headers of the page, not of an article; one that holds the only heading stays."""
+    return [
+        tag
+        for tag in body.find_all("header")
+        if tag.find_parent(["article", "section"]) is None and tag.find("h1") is None
+    ]
+
+
+def _is_menu(tag: "Tag") -> bool:
+    if not _MENU.search(_names(tag)):
+        return False
+    text = len(tag.get_text(strip=True))
+    linked = sum(len(link.get_text(strip=True)) for link in tag.find_all("a"))
+    return text > 0 and linked / text > _MOSTLY
+
+
+def _names(tag: "Tag") -> str:
+    """Return id and classes, in one string."""
+    names = [*tag.get_attribute_list("id"), *tag.get_attribute_list("class")]
+    return " ".join(str(name) for name in names if name)
+
+
+def _outermost(tags: Iterable["Tag"]) -> list["Tag"]:
+    """Leave out elements that lie in another one of them."""
+    unique = {id(tag): tag for tag in tags}
+    return [tag for tag in unique.values() if not any(id(above) in unique for above in tag.parents)]
+
+
+def markdown(tag: "Tag") -> str:
+    """Convert an element."""
+    from markdownify import MarkdownConverter
+
+    for image in tag.find_all("img"):
+        if not str(image.get("alt") or "").strip():
+            image.decompose()  # decoration: its address would only cost tokens
+    converter = MarkdownConverter(
+        heading_style="atx", bullets="-", table_infer_header=True, autolinks=False,
+        # Text stays as it is on the page, so that it can be quoted and searched for.
+        escape_asterisks=False, escape_underscores=False, escape_misc=False,
+        code_language_callback=_language,
+    )  # fmt: skip
+    try:
+        text: str = converter.convert_soup(tag)
+    except RecursionError:  # thousands of nested elements
+        text = tag.get_text("\n", strip=True)
+    lines = (line.rstrip() for line in text.replace("\xa0", " ").splitlines())
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
+
+
+def _language(tag: "Tag") -> str:
+    inner = tag.find("code")
+    found = _LANGUAGE.search(_names(tag) + " " + (_names(inner) if inner else ""))
+    return found[1] if found else ""

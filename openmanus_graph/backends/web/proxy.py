@@ -1,0 +1,246 @@
+"""A forward proxy on this machine through which all traffic of one browser context goes.
+
+Chromium resolves no names and opens no connections itself: it asks here, the guard decides, and
+the connection is made to the address that was checked. It is written here, on h11, because no
+kept library pins addresses: proxy.py brings a framework of processes and plugins, mitmproxy takes
+TLS apart, and both resolve names again when they connect.
+"""
+
+import asyncio
+import base64
+import hmac
+import secrets
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
+
+import h11
+
+from openmanus_graph.backends.web.guard import Guard
+from openmanus_graph.backends.web.proxy_connections import ProxyConnection, Route, connect, relay
+from openmanus_graph.backends.web.routes import Upstream
+from openmanus_graph.errors import ToolError
+from openmanus_graph.state.addresses import WebAddress, parse_address
+
+BYPASS = "<-loopback>"
+"""Chromium's list of hosts that bypass the proxy: none, not even localhost."""
+MARK = "x-openmanus-proxy"
+"""Header of responses that the proxy itself made: `refused`, `failed`."""
+_MAX_REFUSALS = 100
+_HEAD_BYTES = 256 * 1024
+_HOP_BY_HOP = {
+    b"connection", b"keep-alive", b"proxy-authorization", b"proxy-connection", b"te", b"trailer",
+    b"transfer-encoding", b"upgrade", b"host",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A request that was refused or failed."""
+
+    url: str
+    """The address; of an encrypted connection only `https://HOST[:PORT]/` is known."""
+    reason: str
+    """For the model."""
+    by_guard: bool
+    """True: the guard refused it. False: the host could not be reached."""
+
+
+class GuardedProxy:
+    """Runs in the event loop in which it is started, until it is closed.
+
+    WebSockets come as tunnels, encrypted or not, as Chromium makes them.
+
+    With an upstream proxy it is that proxy which resolves names; the guard then checks only what
+    is written: literal addresses, local names and the lists of domains.
+    """
+
+    def __init__(self, guard: Guard, upstream: Upstream | None = None) -> None:
+        self.username = "openmanus"
+        self.password = secrets.token_urlsafe(24)
+        """Keeps other processes of this machine from using the proxy."""
+        self._guard = guard
+        self._upstream = upstream
+        self._refusals: deque[Refusal] = deque(maxlen=_MAX_REFUSALS)
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def server(self) -> str:
+        """The proxy address for the browser."""
+        if self._server is None:
+            raise RuntimeError("the proxy is not started")
+        return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    async def start(self) -> None:
+        """Listen on a free port of this machine."""
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+
+    async def close(self) -> None:
+        """End all connections."""
+        if self._server is None:
+            return
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._server.wait_closed()
+
+    def take_refusals(self) -> list[Refusal]:
+        """Return and clear the refusals since the last call, oldest first."""
+        refusals = list(self._refusals)
+        self._refusals.clear()
+        return refusals
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        if task is not None:
+            self._tasks.add(task)
+        try:
+            await self._serve(
+                ProxyConnection(h11.Connection(h11.SERVER, _HEAD_BYTES), reader, writer)
+            )
+        except (OSError, h11.ProtocolError, TimeoutError):
+            pass  # the browser or the server has disconnected
+        except asyncio.CancelledError:
+            pass  # only `close` cancels, and asyncio would report it as an error
+        finally:
+            if task is not None:
+                self._tasks.discard(task)
+            with suppress(OSError):
+                writer.transport.abort() if task and task.cancelling() else writer.close()
+
+    async def _serve(self, browser: ProxyConnection) -> None:
+        """Handle the requests of a connection, one after another."""
+        while isinstance(request := await browser.next_event(), h11.Request):
+            if not self._is_authorized(request):
+                login = ("Proxy-Authenticate", 'Basic realm="openmanus"')
+                await _respond(browser, request, 407, "Log in to the proxy.", login)
+            elif request.method == b"CONNECT":
+                await self._tunnel(browser, request)
+                return
+            else:
+                await self._forward(browser, request)
+            if browser.connection.our_state is not h11.DONE:
+                return
+            if not await browser.finish_request():
+                return
+            browser.connection.start_next_cycle()
+
+    def _is_authorized(self, request: h11.Request) -> bool:
+        login = base64.b64encode(f"{self.username}:{self.password}".encode())
+        received = dict(request.headers).get(b"proxy-authorization", b"")
+        return hmac.compare_digest(received, b"Basic " + login)
+
+    async def _tunnel(self, browser: ProxyConnection, request: h11.Request) -> None:
+        """Open a tunnel between browser and server; its content is not read."""
+        host = request.target.decode("ascii", "replace")
+        try:
+            address = parse_address(f"https://{host}")
+            server = await connect(Route(address, self._guard, self._upstream, tunnel=True))
+        except (ToolError, OSError) as error:
+            await self._refuse(browser, request, f"https://{host}/", error)
+            return
+        try:
+            await browser.send(h11.Response(status_code=200, headers=[], reason=b"Connected"))
+            await relay(browser, server)
+        finally:
+            server.writer.close()
+
+    async def _forward(self, browser: ProxyConnection, request: h11.Request) -> None:
+        """Forward a plain HTTP request and its response."""
+        url = request.target.decode("ascii", "replace")
+        try:
+            address = parse_address(url)
+            if address.scheme != "http":
+                raise ToolError(f"{url} is no request for a proxy.")
+            server = await connect(Route(address, self._guard, self._upstream))
+        except (ToolError, OSError) as error:
+            await self._refuse(browser, request, url, error)
+            return
+        try:
+            await self._exchange(
+                browser, request, server, _rewrite_request(request, address, server)
+            )
+        finally:
+            server.writer.close()
+
+    async def _exchange(
+        self,
+        browser: ProxyConnection,
+        request: h11.Request,
+        server: ProxyConnection,
+        rewritten: h11.Request,
+    ) -> None:
+        try:
+            await server.send(rewritten)
+            await browser.copy_body(server)
+        except OSError:
+            pass  # a server may answer, and close, before it has read everything
+        try:
+            response = await server.next_event()
+            while isinstance(response, h11.InformationalResponse):
+                response = await server.next_event()
+            if not isinstance(response, h11.Response):
+                raise h11.RemoteProtocolError("the server closed the connection without an answer")
+        except (h11.RemoteProtocolError, OSError, TimeoutError) as error:
+            await self._refuse(browser, request, request.target.decode("ascii", "replace"), error)
+            return
+        headers = _headers_without(response, _HOP_BY_HOP)
+        await browser.send(
+            h11.Response(status_code=response.status_code, headers=headers, reason=response.reason)
+        )
+        await server.copy_body(browser)
+
+    async def _refuse(
+        self, browser: ProxyConnection, request: h11.Request, url: str, error: Exception
+    ) -> None:
+        by_guard = isinstance(error, ToolError)
+        advice = "Check the address, try again later, or use another source."
+        reason = str(error) if by_guard else f"{url} cannot be reached ({error}). {advice}"
+        self._refusals.append(Refusal(url, reason, by_guard))
+        mark = (MARK, "refused" if by_guard else "failed")
+        await _respond(browser, request, 403 if by_guard else 502, reason, mark)
+
+
+async def _respond(
+    browser: ProxyConnection, request: h11.Request, status: int, text: str, header: tuple[str, str]
+) -> None:
+    body = f"{text}\n".encode()
+    headers = [
+        ("Content-Type", "text/plain; charset=utf-8"),
+        ("Content-Length", str(len(body))),
+        header,
+    ]
+    await browser.send(h11.Response(status_code=status, headers=headers))
+    if request.method != b"HEAD":
+        await browser.send(h11.Data(data=body))
+    await browser.send(h11.EndOfMessage())
+
+
+def _rewrite_request(
+    request: h11.Request, address: WebAddress, server: ProxyConnection
+) -> h11.Request:
+    """Rewrite a request for the next hop: a server, or a proxy again."""
+    listed = dict(request.headers).get(b"connection", b"").lower()
+    dropped = _HOP_BY_HOP | {name.strip() for name in listed.split(b",")}
+    headers = _headers_without(request, dropped)
+    host = address.origin.partition("://")[2].encode()
+    if any(name == b"transfer-encoding" for name, _ in request.headers):
+        headers.append((b"transfer-encoding", b"chunked"))
+    if server.login:
+        headers.append((b"proxy-authorization", server.login))
+    path = b"/" + request.target.split(b"/", 3)[3] if request.target.count(b"/") > 2 else b"/"
+    target = request.target if server.through_proxy else path
+    return h11.Request(
+        method=request.method,
+        target=target,
+        headers=[(b"Host", host), *headers, (b"Connection", b"close")],
+    )
+
+
+def _headers_without(
+    message: h11.Request | h11.Response, dropped: set[bytes]
+) -> list[tuple[bytes, bytes]]:
+    """Return headers with their original capitalization, which some sites need."""
+    return [pair for pair in message.headers.raw_items() if pair[0].lower() not in dropped]

@@ -1,0 +1,125 @@
+"""Turns responses into text for the model: pages, documents, data, or a description."""
+
+import asyncio
+import io
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Literal
+from urllib.parse import unquote, urlsplit
+
+from openmanus_graph.backends.files.documents import read_document
+from openmanus_graph.backends.files.excerpt import Lines
+from openmanus_graph.backends.files.file_kinds import binary_kind, document_kind
+from openmanus_graph.backends.files.text_file import detect_encoding, printable, size_text
+from openmanus_graph.backends.web.client import Page
+from openmanus_graph.backends.web.exchange import is_text
+from openmanus_graph.backends.web.markdown import Chunk, PageText, chunks, page_text
+from openmanus_graph.errors import ToolError
+from openmanus_graph.runtime.workspace import Workspace
+
+_HTML = ("text/html", "application/xhtml+xml")
+_SUFFIXES = {"pdf": ".pdf", "docx": ".docx", "xlsx": ".xlsx", "pptx": ".pptx", "ipynb": ".ipynb"}
+_OUTLINE_ROWS = 20
+_HEADING_CHARS = 60
+_SAMPLE_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The text of a response for the model."""
+
+    kind: Literal["page", "text", "document", "file"]
+    text: str
+    title: str = ""
+    page: PageText | None = None
+    """The converted page, if it is HTML."""
+    kept: str = ""
+    """The path of a document or file in the workspace."""
+
+
+async def read_page(page: Page, workspace: Workspace, *, word_count_threshold: int = 0) -> Reading:
+    """Turn a response into text. ToolError if it is damaged.
+
+    Documents and other files are kept among our own files in the workspace, so that tools can
+    go on with them.
+    """
+    if page.media_type in _HTML:
+        return await read_html(page.body, page.url, page.charset, word_count_threshold)
+    kind = await asyncio.to_thread(_document_kind, page)
+    if kind == "html" and not is_text(page.media_type):
+        return await read_html(page.body, page.url, page.charset, word_count_threshold)
+    if kind in _SUFFIXES:
+        return await asyncio.to_thread(_document, page, kind, workspace)
+    return await asyncio.to_thread(_text_or_file, page, workspace)
+
+
+async def read_html(
+    html: bytes | str, url: str, charset: str | None = None, word_count_threshold: int = 0
+) -> Reading:
+    """Turn a page into text. ToolError if that failed."""
+    found = await page_text(html, url, charset=charset, word_count_threshold=word_count_threshold)
+    return Reading("page", printable(found.markdown), found.title, found)
+
+
+def fitted(text: str, room: int, workspace: Workspace) -> str:
+    """Return a text, or its beginning with an outline of the rest. Blocks when it is long."""
+    if len(text) <= room:
+        return text
+    kept = workspace.relative(workspace.keep(text.encode("utf-8", "replace"), ".md"))
+    outline = _outline(chunks(text), room // 4)
+    head = text[: max(room - len(outline) - 200, room // 2)]
+    head = head[: head.rfind("\n") + 1 or len(head)].rstrip("\n")
+    shown = f"the first {len(head)} of {len(text)} characters"
+    return f"{head}\n\n[These are {shown}. The whole is in {kept}, by line:\n{outline}]"
+
+
+def _outline(parts: list[Chunk], room: int) -> str:
+    """Return an outline: the sections with their line numbers, as many as fit."""
+    rows: list[str] = []
+    for number, part in enumerate(parts):
+        heading = part.heading[-_HEADING_CHARS:] or part.text.strip()[:_HEADING_CHARS]
+        heading = " ".join(heading.split())
+        rows.append(f"{part.first_line}-{part.last_line}: {heading} ({len(part.text)} characters)")
+        full = sum(map(len, rows)) > room or len(rows) == _OUTLINE_ROWS
+        if full and number + 1 < len(parts):
+            rows.append(f"and {len(parts) - number - 1} more sections")
+            break
+    return "\n".join(rows)
+
+
+def _document_kind(page: Page) -> str | None:
+    head = page.body[:_SAMPLE_BYTES]
+    with io.BytesIO(page.body) as file:
+        return document_kind(file, head, PurePosixPath(_name(page)).suffix.lower())
+
+
+def _name(page: Page) -> str:
+    return page.filename or PurePosixPath(unquote(urlsplit(page.url).path)).name
+
+
+def _document(page: Page, kind: str, workspace: Workspace) -> Reading:
+    kept = workspace.keep(page.body, _SUFFIXES[kind])
+    with kept.open("rb") as file:
+        text = read_document(file, kind, None, Lines())
+    place = workspace.relative(kept)
+    note = f"[{size_text(len(page.body))}; kept as {place}, for read_file or python_execute]"
+    return Reading("document", f"{note}\n{printable(text)}", _name(page), kept=place)
+
+
+def _text_or_file(page: Page, workspace: Workspace) -> Reading:
+    sample = page.body[:_SAMPLE_BYTES]
+    whole_lines = sample[: sample.rfind(b"\n") + 1] or sample  # no character is cut in two
+    if is_text(page.media_type) or detect_encoding(whole_lines) is not None:
+        more = "\n[It goes on; only the first 5 MB were read.]" if page.cut else ""
+        return Reading("text", printable(page.text) + more or "(empty)")
+    if page.cut:
+        raise ToolError(f"{page.url} is a {binary_kind(sample)} that is too long to be kept.")
+    suffix = PurePosixPath(_name(page)).suffix.lower()
+    suffix = suffix if suffix[1:].isalnum() and len(suffix) <= 8 else ".bin"
+    place = workspace.relative(workspace.keep(page.body, suffix))
+    named = page.media_type or "of no declared type"
+    text = (
+        f"It is no text but a {binary_kind(sample)} ({named}, {size_text(len(page.body))}), kept "
+        f"as {place}. Use python_execute or bash to look into it or to copy it elsewhere."
+    )
+    return Reading("file", text, _name(page), kept=place)

@@ -1,0 +1,144 @@
+"""Reads the conversation: pure functions of `messages`."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from langchain_core.messages import (
+    AIMessage,
+    AnyMessage,
+    HumanMessage,
+    InvalidToolCall,
+    ToolMessage,
+)
+
+from openmanus_graph.conversation.canonical_args import canonical_args
+from openmanus_graph.conversation.conversation_index import conversation_index
+from openmanus_graph.conversation.interjections import is_interjection
+from openmanus_graph.state.manus import PlannedCall
+
+TASK_KEY, NOTES_KEY = "openmanus_task", "openmanus_notes"
+"""Keys of the user's task and the notes, in the first message of a compacted conversation."""
+_PLACES = "broken_calls_at"
+
+
+@dataclass(frozen=True)
+class MadeCall:
+    """A tool call as the model made it."""
+
+    id: str
+    name: str
+    args: dict[str, Any]
+    broken: InvalidToolCall | None = None
+    """The invalid call, where its arguments could not be parsed."""
+
+
+def last_user_message(messages: Sequence[AnyMessage]) -> HumanMessage | None:
+    """Return the user message that started the current run."""
+    position = conversation_index(messages).run_start
+    message = messages[position] if position >= 0 else None
+    return message if isinstance(message, HumanMessage) else None
+
+
+def has_task(messages: Sequence[AnyMessage]) -> bool:
+    """Say whether the current user message has content: text, a picture or a file."""
+    message = last_user_message(messages)
+    if message is None:
+        return False
+    return bool(message.content.strip() if isinstance(message.content, str) else message.content)
+
+
+def run_messages(messages: Sequence[AnyMessage]) -> Sequence[AnyMessage]:
+    """Return the messages after the last user message."""
+    return messages[conversation_index(messages).run_start + 1 :]
+
+
+def newest_first(messages: Sequence[AnyMessage]) -> Iterator[AnyMessage]:
+    """Yield the messages after the last user message, newest first."""
+    for message in reversed(messages):
+        if message.type == "human" and not is_interjection(message):
+            return
+        yield message
+
+
+def recently_called(messages: Sequence[AnyMessage], tool: str, last: int) -> bool:
+    """Say whether one of the last messages calls a tool, or is its result."""
+    return any(
+        message.name == tool
+        if isinstance(message, ToolMessage)
+        else isinstance(message, AIMessage) and any(c["name"] == tool for c in message.tool_calls)
+        for message in messages[-last:]
+    )
+
+
+def last_reply(messages: Sequence[AnyMessage]) -> AIMessage | None:
+    """Return the model's newest message in the current run."""
+    return next((m for m in newest_first(messages) if m.type == "ai"), None)
+
+
+def last_results(messages: Sequence[AnyMessage]) -> list[ToolMessage]:
+    """Return the results of the model's newest message."""
+    results: list[ToolMessage] = []
+    for message in reversed(messages):
+        if not isinstance(message, ToolMessage):
+            break
+        results.append(message)
+    return results[::-1]
+
+
+def last_text(messages: Sequence[AnyMessage]) -> str:
+    """Return the newest text of the model in the current run, empty if there is none."""
+    texts = (m.text.strip() for m in newest_first(messages) if m.type == "ai")
+    return next(filter(None, texts), "")
+
+
+def calls_in_order(reply: AIMessage) -> list[MadeCall]:
+    """Return all calls of a reply in the model's order, invalid ones included.
+
+    LangChain stores valid and invalid calls apart; `with_places` stores where the latter were.
+    """
+    calls = [MadeCall(call["id"] or "", call["name"], call["args"]) for call in reply.tool_calls]
+    places: Sequence[int] = reply.additional_kwargs.get(_PLACES, ())
+    for number, call in enumerate(reply.invalid_tool_calls):
+        place = places[number] if number < len(places) else len(calls)
+        calls.insert(place, MadeCall(call["id"] or "", call["name"] or "", {}, call))
+    return calls
+
+
+def with_places(additional_kwargs: Mapping[str, Any], broken_at: Sequence[int]) -> dict[str, Any]:
+    """Return a reply's `additional_kwargs` with the positions of its invalid calls, if any."""
+    others = {key: value for key, value in additional_kwargs.items() if key != _PLACES}
+    return {**others, _PLACES: list(broken_at)} if broken_at else others
+
+
+def planned_calls(messages: Sequence[AnyMessage]) -> list[PlannedCall]:
+    """Return the calls of the model's newest message that have no result yet, in call order.
+
+    Invalid calls are included, with their problem.
+    """
+    reply = last_reply(messages)
+    if reply is None:
+        return []
+    answered = {m.tool_call_id for m in last_results(messages)}
+    # The index counts the reply's own calls, too.
+    own = Counter((call["name"], canonical_args(call["args"])) for call in reply.tool_calls)
+    earlier = Counter({key: conversation_index(messages).calls[key] - own[key] for key in own})
+    planned: list[PlannedCall] = []
+    for call in calls_in_order(reply):
+        if call.broken is not None:
+            problem = call.broken["error"] or "The arguments are not a JSON object. Call it again."
+            planned.append(_plan(call.id, call.name, {}, 0, problem))
+            continue
+        key = (call.name, canonical_args(call.args))
+        planned.append(_plan(call.id, call.name, call.args, earlier[key], None))
+        earlier[key] += 1
+    return [call for call in planned if call["id"] not in answered]
+
+
+def _plan(
+    call_id: str | None, name: str, args: dict[str, Any], occurrence: int, problem: str | None
+) -> PlannedCall:
+    return PlannedCall(
+        id=call_id or "", name=name, args=args, occurrence=occurrence, problem=problem
+    )

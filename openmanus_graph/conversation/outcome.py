@@ -1,0 +1,112 @@
+"""Decides how a run ends: pure functions of the conversation."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
+from pydantic import BaseModel, ValidationError
+
+from openmanus_graph.conversation.history import last_reply, last_results, last_text
+from openmanus_graph.errors import ToolError
+from openmanus_graph.state.validation import schema_problems, validation_problems
+
+ResponseFormat = dict[str, Any] | type[BaseModel]
+Ending = Literal["answer", "success", "failure"]
+NO_TASK = (
+    "There is no task: no message of the user says or shows anything. "
+    'Give one, e.g. {"messages": [{"role": "user", "content": "..."}]}.'
+)
+
+
+@dataclass(frozen=True)
+class ToolEnding:
+    """A tool result's request to end the run."""
+
+    ending: Ending
+    text: str
+    """The result's own text."""
+    structured: Any
+    failed: tuple[str, ...]
+    """Failed calls of the same reply: the run then continues."""
+
+
+def tool_ending(messages: Sequence[AnyMessage]) -> ToolEnding | None:
+    """Return the request of the newest results to end the run, if there is one.
+
+    It counts only if no other call of the step failed; `terminate(failure)` always counts.
+    """
+    results = last_results(messages)
+    requests = [result for result in results if _requests_end(result)]
+    if not requests:
+        return None
+    request: dict[str, Any] = requests[0].artifact  # checked by `_requests_end`
+    failed = tuple(result.name or "?" for result in results if result.status == "error")
+    ending: Ending = request["ends_run"]
+    failed = () if ending == "failure" else failed
+    return ToolEnding(ending, requests[0].text, request.get("structured"), failed)
+
+
+def tool_outcome(messages: Sequence[AnyMessage], ending: ToolEnding) -> dict[str, Any]:
+    """Return the state update that ends a run as a tool requested."""
+    if ending.ending == "answer":
+        return {
+            "status": "finished",
+            "stop_reason": "answer",
+            "structured": ending.structured,
+            "answer": ending.text,
+        }
+    succeeded = ending.ending == "success"
+    default_text = "The task is done." if succeeded else "The task could not be done."
+    reply = last_reply(messages)
+    said = reply.text.strip() if reply else ""
+    return {
+        "status": "finished" if succeeded else "failed",
+        "stop_reason": "terminate",
+        "answer": said or last_text(messages) or default_text,
+    }
+
+
+def failure(sentence: str) -> dict[str, Any]:
+    """Return the state update that ends a run with an error."""
+    return {"status": "failed", "stop_reason": "error", "answer": sentence}
+
+
+def _requests_end(result: ToolMessage) -> bool:
+    artifact: Any = result.artifact
+    return isinstance(artifact, dict) and "ends_run" in artifact
+
+
+def answers(reply: AIMessage, response_format: ResponseFormat | None) -> tuple[bool, Any]:
+    """Return whether a reply is the run's final answer, and its structured value.
+
+    With a response format, plain text is an answer only if it parses and validates.
+    """
+    if reply.tool_calls or reply.invalid_tool_calls or not reply.text.strip():
+        return False, None
+    if response_format is None:
+        return True, None
+    text = reply.text.strip().removeprefix("```json").removeprefix("```").removesuffix("```")
+    try:
+        return True, validated(json.loads(text), response_format)
+    except (ValueError, ToolError):
+        return False, None
+
+
+def validated(value: Any, response_format: ResponseFormat) -> Any:
+    """Validate an object against the caller's format and return it as plain data.
+
+    Raises:
+        ToolError: The value is invalid; the text tells the model why.
+    """
+    if isinstance(response_format, dict):
+        problems = schema_problems(response_format, value)
+        if problems:
+            raise ToolError(f"That does not fit the schema. {'; '.join(problems)}.")
+        return value
+    try:
+        return response_format.model_validate(value).model_dump(mode="json")
+    except ValidationError as error:
+        details = "; ".join(validation_problems(error))
+        raise ToolError(f"That does not fit the schema. {details}.") from error

@@ -1,0 +1,204 @@
+"""The agents and flows that there are, by name: ours, and those that others bring."""
+
+import logging
+from collections.abc import Callable, Iterable
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, Any
+
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.planning.plan import EXECUTOR_NAME
+from openmanus_graph.tools import (
+    browser_tools,
+    data_analysis_tools,
+    default_tools,
+    mcp_tools,
+    planner_tools,
+    swe_tools,
+)
+
+if TYPE_CHECKING:
+    from langchain_core.tools import BaseTool
+
+ENTRY_POINTS = "openmanus_graph.agents"
+"""Packages add agents by entry points of this group, each a builder that takes what
+`build_manus_graph` takes. A builder's first docstring line tells planners what it is for."""
+DEFAULT_AGENT = "manus"
+FLOW = "planning"
+"""The one that `openmanus plan` runs."""
+
+Builder = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class _Ours:
+    """An agent or flow of ours: `build_NAME_graph` and `graph` in `graphs/NAME.py`."""
+
+    description: str
+    """What it is for, for planners and other agents."""
+    tools: "Callable[[], list[BaseTool]]"
+    """Returns what it works with beside the tools of MCP servers."""
+    executor: bool = True
+    """Whether it does steps of plans, unless the caller says otherwise."""
+
+
+_OURS = {
+    "manus": _Ours("general: Python, shell, files, the web", default_tools),
+    "browser": _Ours("the web: operates pages, searches, reads", browser_tools),
+    "swe": _Ours("software: finds, reproduces, fixes and tests in a repository", swe_tools),
+    "data_analysis": _Ours(
+        "data: cleans, computes, draws charts, writes reports", data_analysis_tools
+    ),
+    "mcp": _Ours("the tools of MCP servers, and nothing else", mcp_tools, executor=False),
+    "planner": _Ours("one agent that keeps a plan and works it off", planner_tools, executor=False),
+    FLOW: _Ours("plans, and has others do the steps", default_tools, executor=False),
+}
+_registered: dict[str, Builder] = {}
+_building: ContextVar[tuple[str, ...]] = ContextVar("openmanus_building", default=())
+"""Agents whose builder runs here; another thread or task may be building the same ones."""
+log = logging.getLogger(__name__)
+
+
+def register_agent(name: str, builder: Builder) -> None:
+    """Make an agent or flow known in this process: to `--agent`, and as an executor of plans.
+
+    Args:
+        name: Letters, digits, `_` and `-`.
+        builder: Takes what `build_manus_graph` takes and returns a compiled graph with `messages`.
+
+    Raises:
+        ConfigError: The name cannot be used, or belongs to one of ours.
+    """
+    if not EXECUTOR_NAME.fullmatch(name):
+        raise ConfigError(f"{name!r} is no name for an agent: use letters, digits, _ and -.")
+    if name in _OURS:
+        raise ConfigError(f"There is an agent {name!r} already. Choose another name.")
+    _registered[name] = builder
+
+
+def agent_names() -> list[str]:
+    """Return the names that `--agent` takes."""
+    return [*_OURS, *_registered, *(n for n in _installed() if n not in {*_OURS, *_registered})]
+
+
+def is_ours(name: str) -> bool:
+    """Say whether an agent comes with this package."""
+    return name in _OURS
+
+
+def graph_address(name: str) -> str:
+    """Return where one of our agents lies built, `MODULE:graph`."""
+    return f"openmanus_graph.graphs.{name}:graph"
+
+
+def agent_tools(name: str) -> "list[BaseTool]":
+    """Return what an agent works with; of other people's agents nothing is known."""
+    return _OURS[name].tools() if name in _OURS else []
+
+
+def check_agent(name: str | None) -> None:
+    """Refuse an agent that does not exist. ConfigError names those that do."""
+    if name is not None and name not in agent_names():
+        raise ConfigError(f"There is no agent {name!r}. There are: {', '.join(agent_names())}.")
+
+
+def build_agent(name: str, **arguments: Any) -> Any:
+    """Build an agent's graph. ConfigError: there is none, or what others bring cannot be built."""
+    check_agent(name)
+    before = _building.set((*_building.get(), name))
+    try:
+        return _builder(name)(**arguments) if is_ours(name) else _brought(name, arguments)
+    finally:
+        _building.reset(before)
+
+
+def _brought(name: str, arguments: dict[str, Any]) -> Any:
+    from langgraph.pregel import Pregel
+    from langgraph.pregel.protocol import PregelProtocol
+
+    from openmanus_graph.runtime.system_exit import guard_system_exit
+
+    builder = _builder(name)
+    try:
+        graph = builder(**arguments)
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}"
+        raise ConfigError(f"The agent {name!r} cannot be built. {why}") from error
+    if not isinstance(graph, PregelProtocol):
+        raise ConfigError(f"The agent {name!r} is no compiled graph, but {graph!r}.")
+    return guard_system_exit(graph) if isinstance(graph, Pregel) else graph  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+
+
+def restart_node(graph: Any) -> str | None:
+    """Name the node at which a run that a limit ended goes on with a higher one."""
+    return next((name for name in ("begin", "think", "schedule") if name in graph.nodes), None)
+
+
+def describe_agent(name: str) -> str:
+    """Say in a line what an agent is for; nothing where nobody said."""
+    if name in _OURS:
+        return _OURS[name].description
+    if name not in agent_names():
+        return ""
+    return (_builder(name).__doc__ or "").strip().partition("\n")[0]
+
+
+def default_executors() -> dict[str, Any]:
+    """Build the agents that do the steps of plans; those of others that cannot are left out."""
+    from openmanus_graph.planning.executors import executor_problem  # loads LangGraph
+
+    names = (name for name in agent_names() if name not in _OURS or _OURS[name].executor)
+    found: dict[str, Any] = {}
+    for name, graph in _built(names).items():
+        if problem := executor_problem(name, graph):
+            log.warning("%s", problem)
+        else:
+            found[name] = graph
+    return found
+
+
+def brought_agents() -> dict[str, Any]:
+    """Build the agents that others bring."""
+    return _built(name for name in agent_names() if name not in _OURS)
+
+
+def _built(names: Iterable[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in names:
+        if name in _building.get():
+            continue  # a flow that plans does not do its own steps
+        try:
+            found[name] = _own_graph(name) if is_ours(name) else build_agent(name)
+        except Exception as error:  # noqa: BLE001  # one broken package must not take all along
+            log.warning("The agent %s cannot be built: %s", name, error)
+    return found
+
+
+def _own_graph(name: str) -> Any:
+    """Return one of our agents as its module has built it."""
+    module, _, graph = graph_address(name).partition(":")
+    return getattr(import_module(module), graph)
+
+
+def _builder(name: str) -> Builder:
+    if name in _registered:
+        return _registered[name]
+    if name in _OURS:
+        module = import_module(f"openmanus_graph.graphs.{name}")
+        return getattr(module, f"build_{name}_graph")  # type: ignore[no-any-return]  # ours
+    point = _installed()[name]
+    try:
+        return point.load()  # type: ignore[no-any-return]  # whatever the package brings
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(
+            f"The agent {name!r} ({point.value}) cannot be loaded: {error}. "
+            "Repair or uninstall the package that brings it."
+        ) from error
+
+
+@cache
+def _installed() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=ENTRY_POINTS)}

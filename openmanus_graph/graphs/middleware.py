@@ -1,0 +1,297 @@
+"""LangChain's `AgentMiddleware` in our loop: further nodes, their edges, and keys of the state.
+
+Each hook between the steps is a node of its own, so that an interrupt in it repeats no model call.
+The hooks around a step stand in `model_calls.model_middleware` and `tool_calls.wrapped_call`.
+"""
+
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated, Any, NotRequired, Required, cast, get_args, get_origin, get_type_hints
+
+from langchain.agents.middleware import AgentMiddleware, AgentState
+from langchain.agents.middleware.types import OmitFromSchema
+from langchain_core.messages import AIMessage
+from langgraph.config import get_config
+from langgraph.errors import GraphInterrupt
+from langgraph.graph import StateGraph
+from langgraph.runtime import Runtime
+from langgraph.types import Command, Overwrite, Send
+from typing_extensions import TypedDict
+
+from openmanus_graph.conversation.history import last_reply
+from openmanus_graph.conversation.outcome import answers
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.graphs.loop import Ways
+from openmanus_graph.model_calls.other_calls import counting_other_calls
+from openmanus_graph.nodes.begin import begin
+from openmanus_graph.nodes.think import route_after_think
+from openmanus_graph.runtime.events import notice
+from openmanus_graph.runtime.middleware_hooks import (
+    NodeHook,
+    call_node_hook,
+    with_hook,
+)
+from openmanus_graph.runtime.middleware_updates import changed_messages, command_update
+from openmanus_graph.runtime.run_observer import observed, step_of
+from openmanus_graph.runtime.session_registry import enter_session
+from openmanus_graph.state.context import Context
+from openmanus_graph.state.interrupts import as_approval
+from openmanus_graph.state.manus import ManusInput, ManusOutput, ManusState
+from openmanus_graph.state.settings import Settings
+from openmanus_graph.tool_calls.agent import Agent
+
+Middleware = AgentMiddleware[Any, Any, Any]
+HOOKS: tuple[NodeHook, ...] = ("before_agent", "before_model", "after_model", "after_agent")
+JUMPS = ("end", "model", "tools")
+Schemas = tuple[type[Any], type[Any], type[Any]]
+"""Of the state, of what callers pass, of what they get."""
+
+
+def check_middleware(middleware: Sequence[Any]) -> None:
+    """Look for what cannot work in our graphs. ConfigError: there is something, and why."""
+    names: set[str] = set()
+    for one in middleware:
+        if not isinstance(one, AgentMiddleware):
+            raise ConfigError(
+                f"{one!r} is no AgentMiddleware. Pass instances of LangChain's class or of yours "
+                "that is derived from it."
+            )
+        if one.name in names:
+            raise ConfigError(
+                f"Two middlewares are named {one.name!r}, and so would their nodes be. Leave one "
+                "out, or give it another `name`."
+            )
+        names.add(one.name)
+        _check(cast("Middleware", one))
+
+
+def _check(middleware: Middleware) -> None:
+    if set(middleware.name) & set("|:"):
+        raise ConfigError(f"The middleware {middleware.name!r} needs a name without '|' and ':'.")
+    for hook in HOOKS:
+        if unknown := [place for place in jumps_of(middleware, hook) if place not in JUMPS]:
+            raise ConfigError(
+                f"{middleware.name}.{hook} declares jumps to {', '.join(map(str, unknown))}. "
+                f"There are: {', '.join(JUMPS)}."
+            )
+    ours = get_type_hints(ManusState)
+    for key, hint in _hints(middleware).items():
+        if key in ours and key != "messages" and _plain(hint) != ours[key]:
+            raise ConfigError(
+                f"The state of {middleware.name} has a key {key!r}, which is the graph's own "
+                "and of another type. Give it another name."
+            )
+
+
+def jumps_of(middleware: Middleware, hook: NodeHook) -> list[str]:
+    """Return where a hook may jump to, as `hook_config(can_jump_to=...)` declares it."""
+    methods = [getattr(type(middleware), name) for name in (hook, f"a{hook}")]
+    return list(
+        dict.fromkeys(
+            place for method in methods for place in getattr(method, "__can_jump_to__", ())
+        )
+    )
+
+
+def schemas_of(middleware: Sequence[Middleware]) -> Schemas:
+    """Return the schemas of the state with the keys of the middlewares. Ours count where both do.
+
+    The `messages` channel has to stay ours, which is incremental.
+    """
+    hints: dict[str, Any] = {}
+    for one in middleware:
+        hints |= _hints(one)
+    # Where a structured answer is wanted, it is ours: `structured`.
+    hints.pop("structured_response", None)
+    return (
+        _schema("ManusState", hints, ManusState),
+        _schema("ManusInput", _shown(hints, "input"), ManusInput),
+        _schema("ManusOutput", _shown(hints, "output"), ManusOutput),
+    )
+
+
+def _hints(middleware: Middleware) -> dict[str, Any]:
+    schema = getattr(middleware, "state_schema", AgentState)
+    return get_type_hints(schema, include_extras=True)
+
+
+def _schema(name: str, hints: dict[str, Any], ours: type[Any]) -> type[Any]:
+    every = hints | get_type_hints(ours, include_extras=True)
+    return cast("type[Any]", TypedDict(name, every))  # type: ignore[operator]  # made at run time
+
+
+def _shown(hints: dict[str, Any], flag: str) -> dict[str, Any]:
+    """Leave out what is private, by LangChain's annotations."""
+    return {
+        key: hint
+        for key, hint in hints.items()
+        if not any(
+            getattr(one, flag) for one in _annotations(hint) if isinstance(one, OmitFromSchema)
+        )
+    }
+
+
+def _annotations(hint: Any) -> Sequence[Any]:
+    if get_origin(hint) in (Required, NotRequired):
+        hint = get_args(hint)[0]
+    return get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+
+
+def _plain(hint: Any) -> Any:
+    while get_origin(hint) in (Required, NotRequired, Annotated):
+        hint = get_args(hint)[0]
+    return hint
+
+
+def add_hooks(builder: StateGraph[Any, Context, Any, Any], agent: Agent) -> Ways:
+    """Add a node for each hook that a middleware has, and the edges between them.
+
+    Args:
+        builder: Has the loop's nodes already.
+        agent: With its middlewares.
+
+    Returns:
+        Where the loop's own edges lead.
+    """
+    return _Wiring(builder, agent).ways
+
+
+class _Wiring:
+    def __init__(self, builder: StateGraph[Any, Context, Any, Any], agent: Agent) -> None:
+        self._builder, self._agent = builder, agent
+        before_agent, before_model, after_model, after_agent = (
+            with_hook(agent.middleware, hook) for hook in HOOKS
+        )
+        after_model, after_agent = after_model[::-1], after_agent[::-1]
+        loop = _first("before_model", before_model) or "think"
+        self.ways = Ways(
+            start="begin" if before_agent or before_model else loop,
+            loop=loop,
+            end=_first("after_agent", after_agent) or "terminate",
+            replied=_first("after_model", after_model),
+        )
+        if self.ways.start == "begin":
+            self._add_begin(_first("before_agent", before_agent) or loop)
+        self._add_chain("before_agent", before_agent, loop)
+        self._add_chain("before_model", before_model, "think")
+        self._add_chain("after_model", after_model, "")
+        self._add_chain("after_agent", after_agent, "terminate")
+
+    def _add_begin(self, first: str) -> None:
+        loop = self.ways.loop
+        node = observed(partial(begin, agent=self._agent, first=first, loop=loop))
+        self._builder.add_node("begin", node, destinations=tuple(dict.fromkeys([first, loop])))
+
+    def _add_chain(self, hook: NodeHook, middleware: Sequence[Middleware], last: str) -> None:
+        """Add the nodes of one kind of hook, in the order in which they run.
+
+        Args:
+            hook: The kind.
+            middleware: Those that have it.
+            last: The node after them; empty after a reply, whose calls decide.
+        """
+        names = [f"{one.name}.{hook}" for one in middleware]
+        for one, name, then in zip(middleware, names, [*names, last][1:], strict=True):
+            node = observed(partial(run_hook, middleware=one, hook=hook))
+            self._builder.add_node(name, node, trace_policy=one.trace_policy)
+            targets = self._targets(hook, jumps_of(one, hook), then)
+            if list(targets) == ["next"]:
+                self._builder.add_edge(name, then)
+                continue
+            route = partial(route_after_hook, agent=self._agent, decides=not then)
+            self._builder.add_conditional_edges(name, route, cast("Any", targets))
+
+    def _targets(self, hook: NodeHook, jumps: Sequence[str], then: str) -> dict[str, str]:
+        """Return where a hook's node may lead, by what `route_after_hook` returns."""
+        targets = {"next": then} if then else {}
+        if "end" in jumps:
+            targets["end"] = "terminate" if hook == "after_agent" else self.ways.end
+        if "model" in jumps:
+            targets["model"] = self.ways.loop
+        if "tools" in jumps or not then:
+            targets |= {"act": "act", "stuck_check": "stuck_check", "terminate": self.ways.end}
+        return targets
+
+
+def _first(hook: NodeHook, middleware: Sequence[Middleware]) -> str:
+    return f"{middleware[0].name}.{hook}" if middleware else ""
+
+
+async def route_after_hook(state: Any, *, agent: Agent, decides: bool) -> list[Send] | str:
+    """Follow the jump of a hook; else the calls of a reply decide, where no node comes next."""
+    jump = state.get("jump_to")
+    if jump in ("end", "model"):
+        return str(jump)
+    return await route_after_think(state, agent=agent) if decides or jump == "tools" else "next"
+
+
+async def run_hook(
+    state: ManusState, runtime: Runtime[Context], *, middleware: Middleware, hook: NodeHook
+) -> dict[str, Any]:
+    """Call a hook, and return the update that it wants, with what it took and cost."""
+    started = time.monotonic()
+    session = await enter_session(runtime)
+    with counting_other_calls() as calls:
+        try:
+            result = await call_node_hook(middleware, hook, state, runtime)
+        except GraphInterrupt as asked:
+            step = step_of(get_config())
+            questions = [as_approval(one, step) for one in asked.args[0]]
+            raise GraphInterrupt(questions) from None
+    given: dict[str, Any] = (
+        command_update(cast("Command[Any]", result))
+        if isinstance(result, Command)
+        else dict(result or {})
+    )
+    update = changed_messages(given, state)
+    usage = await calls.spent(session, runtime.stream_writer)
+    if usage["model_calls"]:
+        update["usage"] = usage
+    update["elapsed_s"] = state.get("elapsed_s", 0.0) + time.monotonic() - started
+    if update.get("jump_to") is not None:
+        return update | jump_of(update, state, runtime, middleware, hook)
+    if hook == "after_model":
+        return outcome_of_change(update, state, session.settings) | update
+    return update
+
+
+def jump_of(
+    update: dict[str, Any],
+    state: ManusState,
+    runtime: Runtime[Context],
+    middleware: Middleware,
+    hook: NodeHook,
+) -> dict[str, Any]:
+    """Return what a jump means for the run: it ends, or what had ended it does not count."""
+    jump, ended = update["jump_to"], state.get("stop_reason")
+    if jump not in jumps_of(middleware, hook):
+        raise ConfigError(
+            f"{middleware.name}.{hook} jumps to {jump!r}, which it does not declare. Put "
+            f"@hook_config(can_jump_to=[{jump!r}]) above it."
+        )
+    if jump == "end":
+        return {} if ended else {"status": "finished", "stop_reason": "middleware"}
+    if ended in ("answer", "terminate", "middleware"):
+        return {"status": None, "stop_reason": None, "answer": "", "structured": None}
+    if ended:
+        notice(runtime.stream_writer, f"{middleware.name} wanted to go on, but the run is over.")
+        return {"jump_to": None}
+    return {}
+
+
+def outcome_of_change(
+    update: dict[str, Any], state: ManusState, settings: Settings
+) -> dict[str, Any]:
+    """Return what a changed reply means for the run: it is the answer now, or no longer."""
+    reply = last_reply(state["messages"])
+    messages = update.get("messages", [])
+    given = messages.value if isinstance(messages, Overwrite) else messages
+    changed = [one for one in given if isinstance(one, AIMessage) and reply and one.id == reply.id]
+    if not changed:
+        return {}
+    ends, structured = answers(changed[-1], settings.response_format)
+    if ends:
+        return {"status": "finished", "stop_reason": "answer", "structured": structured}
+    answered = state.get("stop_reason") == "answer"
+    return {"status": None, "stop_reason": None, "structured": None} if answered else {}

@@ -1,0 +1,71 @@
+"""The agent card: name, skills and address of the served agent."""
+
+from a2a.types import (
+    AgentCapabilities,
+    AgentCard,
+    AgentInterface,
+    AgentSkill,
+    HTTPAuthSecurityScheme,
+    SecurityRequirement,
+    SecurityScheme,
+    StringList,
+)
+from langchain_core.tools import BaseTool
+
+from openmanus_graph.graphs.catalog import agent_tools, describe_agent
+from openmanus_graph.tools import closing_tools
+
+PROTOCOLS = ("1.0", "0.3")
+TEXT, ANY = "text/plain", "application/octet-stream"
+
+
+def agent_card(agent: str, url: str, version: str, *, guarded: bool) -> AgentCard:
+    """Return the card of an agent.
+
+    Args:
+        agent: Its name.
+        url: Of the server, without a last slash.
+        version: Of this package.
+        guarded: Whether clients must send a bearer token.
+    """
+    purpose = describe_agent(agent) or "does tasks with tools"
+    card = AgentCard(
+        name=f"OpenManus {agent}",
+        description=f"Does whole tasks with tools of its own. For {purpose}.",
+        version=version,
+        supported_interfaces=[
+            AgentInterface(url=f"{url}/", protocol_binding="JSONRPC", protocol_version=protocol)
+            for protocol in PROTOCOLS
+        ],
+        capabilities=AgentCapabilities(streaming=True, push_notifications=False),
+        default_input_modes=[TEXT, "application/json", "image/png", "image/jpeg", ANY],
+        default_output_modes=[TEXT, "application/json", ANY],
+        skills=[_whole(agent, purpose), *map(_skill, _tools_of(agent))],
+    )
+    if guarded:
+        scheme = HTTPAuthSecurityScheme(scheme="bearer", description="The server's token.")
+        card.security_schemes["bearer"].CopyFrom(SecurityScheme(http_auth_security_scheme=scheme))
+        card.security_requirements.append(SecurityRequirement(schemes={"bearer": StringList()}))
+    return card
+
+
+def _whole(agent: str, purpose: str) -> AgentSkill:
+    return AgentSkill(
+        id=agent,
+        name="Do a task",
+        description=f"Does a whole task, stated in plain words, and hands over an answer and "
+        f"files. For {purpose}.",
+        tags=[agent, "task"],
+        examples=["Summarise sales.csv and draw the monthly totals"],
+    )
+
+
+def _skill(tool: BaseTool) -> AgentSkill:
+    summary = tool.description.strip().partition("\n\n")[0]
+    return AgentSkill(id=tool.name, name=tool.name, description=summary, tags=["tool"])
+
+
+def _tools_of(agent: str) -> list[BaseTool]:
+    """Return the tools of one of our agents; none for foreign agents."""
+    closing = {tool.name for tool in closing_tools()}
+    return [tool for tool in agent_tools(agent) if tool.name not in closing]

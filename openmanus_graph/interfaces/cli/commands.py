@@ -1,0 +1,223 @@
+"""What can be typed after `openmanus`. Commands import what they need when they run."""
+
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+
+from openmanus_graph.interfaces.cli.mcp_commands import mcp
+from openmanus_graph.interfaces.service.options import (
+    InputOptions,
+    McpOptions,
+    OutputOptions,
+    RunOptions,
+    ServerOptions,
+    takes,
+)
+
+app = typer.Typer(
+    name="openmanus",
+    help="An agent that gets a task done with real tools, and hands over an answer and files.",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.add_typer(mcp, name="mcp")
+
+
+@app.command()
+@takes(InputOptions, RunOptions, OutputOptions)
+def run(
+    given: InputOptions,
+    options: RunOptions,
+    output: OutputOptions,
+    task: Annotated[str, typer.Argument(help="What to do; - reads it from stdin.")],
+) -> None:
+    """Do one task."""
+    from openmanus_graph.interfaces.cli.run import run_task
+
+    raise typer.Exit(run_task(task, given, options, output))
+
+
+@app.command()
+@takes(InputOptions, RunOptions, OutputOptions, without=("agent",))
+def plan(
+    given: InputOptions,
+    options: RunOptions,
+    output: OutputOptions,
+    task: Annotated[str, typer.Argument(help="What to do; - reads it from stdin.")],
+) -> None:
+    """Do one task by a plan, whose steps run side by side."""
+    from openmanus_graph.graphs.catalog import FLOW
+    from openmanus_graph.interfaces.cli.run import run_task
+
+    raise typer.Exit(run_task(task, replace(given, agent=FLOW), options, output))
+
+
+@app.command()
+@takes(InputOptions, RunOptions, OutputOptions)
+def chat(given: InputOptions, options: RunOptions, output: OutputOptions) -> None:
+    """Talk with the agent: several turns on one thread."""
+    from openmanus_graph.interfaces.cli.chat import chat_with
+
+    raise typer.Exit(chat_with(given, options, output))
+
+
+@app.command()
+@takes(RunOptions, OutputOptions, without=("policy",))
+def resume(
+    options: RunOptions,
+    output: OutputOptions,
+    thread: Annotated[str, typer.Argument(help="The thread to go on with.")],
+    answer: Annotated[str | None, typer.Option(help="The answer to its question.")] = None,
+    approve: Annotated[bool, typer.Option("--approve", help="Allow the call.")] = False,
+    reject: Annotated[bool, typer.Option("--reject", help="Do not allow the call.")] = False,
+    reason: Annotated[str, typer.Option(help="Why not, for the model.")] = "",
+    interrupt: Annotated[
+        str | None, typer.Option("--id", help="Which question, if several.")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="All open questions.")] = False,
+) -> None:
+    """Go on with a thread that was stopped, waits for an answer, or crashed."""
+    from openmanus_graph.interfaces.cli.resume import resume_thread
+    from openmanus_graph.interfaces.service.resume import Reply
+
+    reply = Reply(answer, approve, reject, reason, interrupt, every)
+    raise typer.Exit(resume_thread(thread, reply, options, output))
+
+
+@app.command()
+def tell(
+    thread: Annotated[str, typer.Argument(help="The thread that is at work.")],
+    text: Annotated[str, typer.Argument(help="What to say; - reads it from stdin.")],
+) -> None:
+    """Tell a running agent something, which it reads at its next step."""
+    from openmanus_graph.interfaces.cli.tell import tell_thread
+
+    raise typer.Exit(tell_thread(thread, text))
+
+
+@app.command()
+def threads(
+    delete: Annotated[str | None, typer.Option(help="Delete this thread.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON lines.")] = False,
+) -> None:
+    """List the threads, newest first."""
+    from openmanus_graph.interfaces.cli.threads import delete_thread, list_threads
+
+    raise typer.Exit(delete_thread(delete) if delete else list_threads(as_json=as_json))
+
+
+@app.command()
+def show(
+    thread: Annotated[str, typer.Argument(help="The thread to show.")],
+    as_json: Annotated[bool, typer.Option("--json", help="The messages as JSON.")] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="Its plan as JSON, to be edited.")] = False,
+) -> None:
+    """Show what was said and done in a thread."""
+    from openmanus_graph.interfaces.cli.threads import show_plan, show_thread
+
+    raise typer.Exit(show_plan(thread) if plan else show_thread(thread, as_json=as_json))
+
+
+@app.command()
+def export(
+    thread: Annotated[str, typer.Argument(help="The thread to export.")],
+    output: Annotated[str, typer.Option(help="File to write; - is stdout.")] = "-",
+) -> None:
+    """Write a thread as Markdown."""
+    from openmanus_graph.interfaces.cli.threads import export_thread
+
+    raise typer.Exit(export_thread(thread, output))
+
+
+@app.command()
+def fork(
+    thread: Annotated[str, typer.Argument(help="The thread to go back in.")],
+    at: Annotated[
+        str | None, typer.Option(help="Number or id of the point; without it they are listed.")
+    ] = None,
+    name: Annotated[str | None, typer.Option("--thread", help="Name of the new thread.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON lines.")] = False,
+) -> None:
+    """Go back to an earlier point of a thread and try again from there, as a new thread."""
+    from openmanus_graph.interfaces.cli.fork import fork_thread
+
+    raise typer.Exit(fork_thread(thread, at, name, as_json=as_json))
+
+
+@app.command()
+@takes(OutputOptions)
+def demo(
+    output: OutputOptions,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="By a plan, whose steps run side by side.")
+    ] = False,
+    workspace: Annotated[str | None, typer.Option(help="Folder of the demo's files.")] = None,
+) -> None:
+    """Do a real task with real tools and a recorded model: no key, no network."""
+    from openmanus_graph.interfaces.cli.demo import run_demo
+
+    raise typer.Exit(run_demo(workspace, output, plans=plan))
+
+
+@app.command()
+def doctor(
+    fix: Annotated[bool, typer.Option("--fix", help="Run the commands that mend it.")] = False,
+) -> None:
+    """Say what is configured, what is missing, and the command that mends it."""
+    from openmanus_graph.interfaces.cli.doctor import examine
+
+    raise typer.Exit(examine(fix=fix))
+
+
+@app.command("mcp-server")
+@takes(McpOptions, RunOptions, ServerOptions)
+def mcp_server(what: McpOptions, options: RunOptions, where: ServerOptions) -> None:
+    """Offer the tools, and maybe an agent, to MCP clients."""
+    from openmanus_graph.interfaces.cli.servers import serve_mcp
+
+    raise typer.Exit(serve_mcp(what, options, where))
+
+
+@app.command()
+@takes(RunOptions, ServerOptions)
+def a2a(
+    options: RunOptions,
+    where: ServerOptions,
+    agent: Annotated[str, typer.Option(help="Which agent works.")] = "manus",
+) -> None:
+    """Offer an agent to other agents, by the A2A protocol."""
+    from openmanus_graph.interfaces.cli.servers import serve_a2a
+
+    raise typer.Exit(serve_a2a(agent, options, where))
+
+
+@app.command()
+def serve(
+    port: Annotated[int | None, typer.Option(help="Default 2024, or a free one.")] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    no_open: Annotated[bool, typer.Option("--no-open", help="Do not open the page.")] = False,
+    modules: Annotated[
+        list[str] | None,
+        typer.Option("--import", help="Module that registers agents of yours; repeatable."),
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Runs that work at once.")] = 8,
+    log_level: Annotated[str, typer.Option(help="Of the server's log on stdout.")] = "WARNING",
+) -> None:
+    """Serve the page, Studio and the SDK on this machine. Needs the extra `studio`."""
+    from openmanus_graph.interfaces.cli import serve as serving
+
+    code = serving.serve(
+        host, port, open_page=not no_open, modules=modules or [], jobs=jobs, log_level=log_level
+    )
+    raise typer.Exit(code)
+
+
+@app.command()
+def trust() -> None:
+    """Trust the configuration of the working folder, as it is now."""
+    from openmanus_graph.interfaces.cli.trust import trust_folder
+
+    raise typer.Exit(trust_folder())

@@ -1,0 +1,251 @@
+"""`openmanus doctor`: what works here, what is missing, and the command that mends it."""
+
+import importlib.util
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from openmanus_graph.config.files import OLD_CONFIG, is_foreign
+from openmanus_graph.config.old import OLD_FILES, old_files
+from openmanus_graph.errors import ConfigError, ToolError
+
+State = Literal["ok", "optional", "missing"]
+
+MARKS = {"ok": "✓", "optional": "·", "missing": "✗"}
+MIN_FREE_MB = 500
+PACKAGE_TOOLS = {
+    "apt-get": ("apt-get update", "apt-get install -y {}"),
+    "dnf": ("dnf install -y {}",),
+    "pacman": ("pacman -Sy --noconfirm {}",),
+    "zypper": ("zypper install -y {}",),
+    "apk": ("apk add {}",),
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The result of one check."""
+
+    name: str
+    state: State
+    detail: str
+    fix: tuple[str, ...] = ()
+    """Commands that fix it."""
+
+
+def examine(*, fix: bool) -> int:
+    """Run all checks, fix what can be fixed if asked, and return 0 if nothing is missing."""
+    missing = 0
+    for check in CHECKS:
+        for finding in check():
+            if fix and finding.fix and finding.state != "ok":
+                finding = _apply_fix(finding, check)
+            _show(finding)
+            missing += finding.state == "missing"
+    return 1 if missing else 0
+
+
+def _apply_fix(finding: Finding, check: "Callable[[], Iterator[Finding]]") -> Finding:
+    for command in finding.fix:
+        sys.stdout.write(f"  $ {command}\n")
+        sys.stdout.flush()
+        if subprocess.run(command, shell=True, check=False).returncode != 0:  # our own commands
+            break
+    return next((again for again in check() if again.name == finding.name), finding)
+
+
+def _show(finding: Finding) -> None:
+    sys.stdout.write(f"{MARKS[finding.state]} {finding.name}: {finding.detail}\n")
+    for command in () if finding.state == "ok" else finding.fix:
+        sys.stdout.write(f"    mend it with: {command}\n")
+
+
+def _python() -> Iterator[Finding]:
+    version = ".".join(map(str, sys.version_info[:3]))
+    yield Finding("Python", "ok", f"{version} at {sys.executable}")
+
+
+def _configuration() -> Iterator[Finding]:
+    from openmanus_graph.backends.models.build import build_model, model_name
+    from openmanus_graph.config import resolve_settings
+    from openmanus_graph.state.context import Context
+
+    try:
+        settings = resolve_settings(Context(), "doctor")
+        build_model(settings.main)  # names a missing package or key; nothing is sent
+    except ConfigError as error:
+        yield Finding("model", "missing", str(error))
+        return
+    where = f" at {settings.main.base_url}" if settings.main.base_url else ""
+    yield Finding("model", "ok", f"{model_name(settings.main)}{where}")
+    for warning in settings.warnings:
+        if not warning.startswith(tuple(str(Path.cwd() / name) for name in OLD_FILES)):
+            yield Finding("configuration", "optional", warning)
+
+
+def _old_configuration() -> Iterator[Finding]:
+    """Report how each key of OpenManus's files in the working folder is used."""
+    try:
+        files = list(old_files(Path.cwd()))
+    except ConfigError:
+        return  # reported by `_configuration`
+    if is_foreign(Path(OLD_CONFIG)):
+        yield Finding(OLD_CONFIG, "ok", "another program's, left alone: it has no [llm] table")
+    for file in files:
+        yield Finding(file.path, "ok", f"read as OpenManus's; as before: {_listed(file.used)}")
+        for key, how in file.renamed.items():
+            yield Finding(f"{file.path} {key}", "ok", how)
+        for key, why in file.left_out.items():
+            yield Finding(f"{file.path} {key}", "optional", f"left out: {why}")
+        if file.untrusted:
+            # Never as a command to be run by --fix: people must see what they trust.
+            detail = f"not used until you run openmanus trust: {_listed(file.untrusted)}"
+            yield Finding(file.path, "optional", detail)
+
+
+def _listed(keys: Sequence[str]) -> str:
+    return ", ".join(keys) or "nothing"
+
+
+def _search() -> Iterator[Finding]:
+    from openmanus_graph.backends.search.choose import choose
+    from openmanus_graph.config.resolve import all_layers, section
+    from openmanus_graph.state.context import Context
+    from openmanus_graph.state.settings import SearchSettings
+
+    try:
+        settings = section(SearchSettings, all_layers(Context())[0])
+    except ConfigError as error:
+        yield Finding("search", "missing", str(error))
+        return
+    choice = choose(settings)
+    names = ", ".join(engine.name for engine in choice.engines)
+    state: State = "ok" if names else "missing"
+    yield Finding("search", state, names or "no engine is set up; ddgs needs no key")
+    for notice in choice.notices:
+        yield Finding("search", "optional", notice.removeprefix("Search: "))
+
+
+def _sandbox() -> Iterator[Finding]:
+    from openmanus_graph.backends.sandbox.choose import probes
+    from openmanus_graph.state.settings import SandboxSettings
+
+    found = {name: probe() for name, probe in probes(SandboxSettings()).items() if name != "none"}
+    confined = found["bwrap"].works or found["nono"].works
+    for name, probe in found.items():
+        if probe.works:
+            yield Finding(f"sandbox {name}", "ok", probe.detail)
+        elif name == "bwrap" and sys.platform == "linux":
+            state: State = "optional" if confined else "missing"
+            yield Finding(f"sandbox {name}", state, probe.detail, install_commands("bubblewrap"))
+        else:
+            yield Finding(f"sandbox {name}", "optional", probe.detail)
+
+
+def _browser() -> Iterator[Finding]:
+    from openmanus_graph.backends.browser.find import find_browser
+    from openmanus_graph.config.resolve import all_layers, section
+    from openmanus_graph.state.context import Context
+    from openmanus_graph.state.settings import BrowserSettings
+
+    try:
+        settings = section(BrowserSettings, all_layers(Context())[0])
+        yield Finding("browser", "ok", str(find_browser(settings.chrome_instance_path)))
+    except ConfigError as error:
+        yield Finding("browser", "missing", str(error))
+    except ToolError as error:
+        yield Finding("browser", "missing", str(error).partition(". ")[0], browser_commands())
+
+
+def _data() -> Iterator[Finding]:
+    wanted = ("pandas", "matplotlib", "scipy")
+    missing = [name for name in wanted if importlib.util.find_spec(name) is None]
+    if missing:
+        fix = (pip_install("openmanus-graph[data]"),)
+        yield Finding("data libraries", "optional", f"{', '.join(missing)} missing", fix)
+    else:
+        yield Finding("data libraries", "ok", ", ".join(wanted))
+
+
+def _fonts() -> Iterator[Finding]:
+    from openmanus_graph.backends.sandbox.fonts import chinese_font
+
+    found = chinese_font()
+    if found:
+        yield Finding("Chinese in charts", "ok", found)
+    else:
+        fix = (pip_install("openmanus-graph[data]"),)
+        yield Finding("Chinese in charts", "optional", "no font that shows it", fix)
+
+
+def _bash() -> Iterator[Finding]:
+    shell = shutil.which("bash")
+    if shell:
+        yield Finding("bash", "ok", shell)
+    else:
+        yield Finding("bash", "missing", "the tool bash needs it", install_commands("bash"))
+
+
+def _home() -> Iterator[Finding]:
+    from openmanus_graph.config.resolve import openmanus_home
+
+    home = openmanus_home()
+    place = home
+    while not place.exists():
+        place = place.parent
+    if not (place.is_dir() and os.access(place, os.W_OK)):
+        detail = f"{home} cannot be written; set OPENMANUS_HOME to another folder"
+        yield Finding("home", "missing", detail)
+        return
+    free_mb = shutil.disk_usage(place).free // 2**20
+    state: State = "ok" if free_mb >= MIN_FREE_MB else "missing"
+    yield Finding("home", state, f"{home}, {free_mb:,} MB free")
+
+
+def install_commands(package: str) -> tuple[str, ...]:
+    """Return the commands that install a package of the system, or nothing where none is known."""
+    for tool, commands in PACKAGE_TOOLS.items():
+        if shutil.which(tool):
+            prefix = "" if os.geteuid() == 0 else "sudo "
+            return tuple(f"{prefix}{command.format(package)}" for command in commands)
+    return ()
+
+
+def browser_commands() -> tuple[str, ...]:
+    """Return the commands that install a Chromium."""
+    # Ubuntu's package is a snap, which sees none of the folders it would be given.
+    ours = () if _distribution() == "ubuntu" else install_commands("chromium")
+    libraries = "--with-deps " if sys.platform == "linux" else ""
+    return ours or (f"{sys.executable} -m playwright install {libraries}chromium",)
+
+
+def _distribution() -> str:
+    try:
+        return platform.freedesktop_os_release().get("ID", "")
+    except OSError:
+        return ""  # no Linux
+
+
+def pip_install(requirement: str) -> str:
+    """Return the command that installs a Python package into this environment."""
+    return f"{sys.executable} -m pip install '{requirement}'"
+
+
+CHECKS = (
+    _python,
+    _configuration,
+    _old_configuration,
+    _search,
+    _sandbox,
+    _browser,
+    _data,
+    _fonts,
+    _bash,
+    _home,
+)

@@ -1,0 +1,61 @@
+"""The command `openmanus`: from what was typed to an exit code."""
+
+import sqlite3
+import sys
+from pathlib import Path
+
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.interfaces.cli.commands import app
+from openmanus_graph.interfaces.cli.streams import secure_standard_streams, stdout_failure
+from openmanus_graph.interfaces.service.failures import (
+    ReportedError,
+    RunError,
+    describe_storage_failure,
+    is_storage_fault,
+)
+from openmanus_graph.interfaces.service.garbage_collection import relax_garbage_collection
+
+
+def main() -> None:
+    """Run the command line; wrong usage and configuration exit with 2, other failures with 1."""
+    secure_standard_streams()
+    relax_garbage_collection()
+    try:
+        _run()
+    except SystemExit as ended:
+        failure = stdout_failure()
+        if failure and not ended.code:
+            _end(f"stdout cannot be written: {failure}. Send the output somewhere else.", 1)
+        raise
+
+
+def _run() -> None:
+    try:
+        app()
+    except ConfigError as error:
+        _end(str(error), 2)
+    except ReportedError:
+        sys.exit(1)
+    except RunError as error:
+        _end(str(error), 1)
+    except (sqlite3.Error, OSError) as error:
+        from openmanus_graph.config.resolve import openmanus_home
+
+        if _is_working_folder_gone():
+            _end("The working folder is gone. Change to one that exists: cd FOLDER.", 2)
+        if not is_storage_fault(error):
+            raise
+        _end(describe_storage_failure(error, openmanus_home()), 1)
+
+
+def _end(complaint: str, code: int) -> None:
+    sys.stderr.write(f"openmanus: {complaint}\n")
+    sys.exit(code)
+
+
+def _is_working_folder_gone() -> bool:
+    try:
+        Path.cwd()
+    except OSError:
+        return True
+    return False

@@ -1,0 +1,96 @@
+"""Asks the person at the terminal; a pipe is never asked."""
+
+import asyncio
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from openmanus_graph.interfaces.cli.lines import Lines
+from openmanus_graph.interfaces.cli.views import JsonView
+from openmanus_graph.interfaces.service.runner import View
+from openmanus_graph.planning.plan_view import is_plan_request, plan_of_request
+from openmanus_graph.runtime.events import interrupt_event
+
+DECISIONS = {
+    **dict.fromkeys(("a", "y", "yes", "ok"), "approve"),
+    **dict.fromkeys(("r", "n", "no"), "reject"),
+}
+EDIT = ("e", "edit")
+PROMPTS = {
+    "question": "Your answer: ",
+    "approval": "[a]pprove, [always] in this run, [e]dit, [r]eject WHY, or type its result: ",
+    "unknown_outcome": "[a]pprove, [r]eject WHY, or type its result: ",
+}
+PLAN_PROMPT = "[a]pprove, [e]dit, [r]eject, or say what to change: "
+
+
+class TerminalPerson:
+    """The person at the terminal."""
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+
+    async def answer(self, interrupt: Any) -> Any | None:
+        """Return the answer to a question, None if there is no terminal."""
+        lines = Lines()
+        if isinstance(self.view, JsonView) or not lines.interactive:
+            return None
+        asked = interrupt_event(interrupt)
+        if is_plan_request(asked):
+            return await _of_plan(lines, plan_of_request(asked))
+        word = await lines.ask(PROMPTS.get(asked["kind"], PROMPTS["question"]))
+        if word is None or asked["kind"] == "question":
+            return word
+        if asked["kind"] == "approval" and word.strip().lower() in EDIT:
+            return await _edited_arguments(lines)
+        return decision_of(word)
+
+
+def decision_of(typed: str) -> Any:
+    """Parse a typed decision: `r WHY` rejects; other text is the call's result."""
+    first, _, rest = typed.strip().partition(" ")
+    if rest and first.lower() in ("r", "reject"):
+        return {"type": "reject", "message": rest.strip()}
+    return DECISIONS.get(typed.strip().lower(), typed)
+
+
+async def _of_plan(lines: Lines, plan: str) -> Any:
+    """Ask about a plan until there is an answer; an editor that changed nothing is none."""
+    while True:
+        word = await lines.ask(PLAN_PROMPT)
+        if word is None or word.strip().lower() not in EDIT:
+            return None if word is None else decision_of(word)
+        edited = await asyncio.to_thread(_edited_text, plan)
+        if edited is not None:
+            return edited
+
+
+async def _edited_arguments(lines: Lines) -> Any:
+    """Return an edit decision; one without valid JSON is asked about again."""
+    typed = await lines.ask("New arguments, as JSON: ")
+    if typed is None:
+        return None
+    try:
+        return {"type": "edit", "args": {"args": json.loads(typed)}}
+    except ValueError:
+        return {"type": "edit"}
+
+
+def _edited_text(text: str) -> str | None:
+    """Let the person edit a text; None if it was not changed."""
+    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "plan.json"
+        path.write_text(text, encoding="utf-8")
+        try:
+            subprocess.run([*shlex.split(editor), str(path)], check=True)
+        except (OSError, ValueError, subprocess.CalledProcessError) as error:
+            sys.stderr.write(f"The editor {editor!r} failed: {error}. Set EDITOR.\n")
+            return None
+        edited = path.read_text(encoding="utf-8", errors="replace")
+    return None if edited == text else edited

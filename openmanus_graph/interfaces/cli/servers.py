@@ -1,0 +1,146 @@
+"""`openmanus mcp-server` and `openmanus a2a`: serve our tools and agents to other programs."""
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Coroutine, Generator
+from importlib.metadata import version
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.graphs.catalog import check_agent
+from openmanus_graph.interfaces.cli.launch import log_file
+from openmanus_graph.interfaces.service.http import (
+    Token,
+    announce,
+    bind,
+    choose_token,
+    require_token_off_loopback,
+    url_of,
+)
+from openmanus_graph.interfaces.service.options import McpOptions, RunOptions, ServerOptions
+
+if TYPE_CHECKING:
+    from openmanus_graph.interfaces.mcp_server.server import ToolServer
+
+MCP_PORT, A2A_PORT = 8642, 8643
+MCP_TOKEN, A2A_TOKEN = "OPENMANUS_MCP_TOKEN", "OPENMANUS_A2A_TOKEN"  # their names
+
+
+def serve_mcp(what: McpOptions, options: RunOptions, where: ServerOptions) -> int:
+    """Serve MCP until the client hangs up or a signal comes, and return the exit code."""
+    _require("mcp", "mcp")
+    check_agent(what.agent)
+    with log_file(where.log), quiet_libraries():
+        if what.transport == "stdio":
+            return _mcp_on_stdio(what, options)
+        return _mcp_on_http(what, options, where)
+
+
+def _mcp_on_stdio(what: McpOptions, options: RunOptions) -> int:
+    from openmanus_graph.interfaces.mcp_server.stdio import Wire
+
+    wire = Wire()  # first, before other code can write to stdout
+    from openmanus_graph.interfaces.mcp_server.running import serve_stdio
+
+    server = _mcp_server(what, options)
+    return _run_until_done(serve_stdio(server, wire))
+
+
+def _mcp_on_http(what: McpOptions, options: RunOptions, where: ServerOptions) -> int:
+    from openmanus_graph.interfaces.cli.trust import ask_for_trust
+    from openmanus_graph.interfaces.mcp_server.running import PATH, serve_http
+
+    ask_for_trust(options.config)
+    token = _token(where, MCP_TOKEN)
+    server = _mcp_server(what, options)
+    listening, url = _listen(where, MCP_PORT)
+    announce("MCP server", url + PATH, token)
+    value = None if token is None else token.value
+    return _run_until_done(serve_http(server, listening, where.host, value, what.idle))
+
+
+def _mcp_server(what: McpOptions, options: RunOptions) -> "ToolServer":
+    from openmanus_graph.interfaces.mcp_server.server import Offer, build_server
+
+    offer = Offer(options, _names(what.tools), what.agent)
+    return build_server(offer, version("openmanus-graph"))
+
+
+def _names(listed: str | None) -> tuple[str, ...] | None:
+    if listed is None:
+        return None
+    names = tuple(name.strip() for name in listed.split(",") if name.strip())
+    if not names:
+        raise ConfigError("--tools names no tool. Leave it out to offer all.")
+    return names
+
+
+def serve_a2a(agent: str, options: RunOptions, where: ServerOptions) -> int:
+    """Serve A2A until a signal comes, and return the exit code."""
+    _require("a2a-sdk", "a2a", "a2a")
+    check_agent(agent)
+    from openmanus_graph.interfaces.a2a_server.app import build_app
+    from openmanus_graph.interfaces.cli.trust import ask_for_trust
+    from openmanus_graph.interfaces.service.http import serve
+    from openmanus_graph.interfaces.service.readiness import ready_for_runs, ready_for_tools
+
+    ask_for_trust(options.config)
+    with log_file(where.log), quiet_libraries():
+        token = _token(where, A2A_TOKEN)
+        ready_for_tools(options)
+        ready_for_runs(options, agent)
+        listening, url = _listen(where, A2A_PORT)
+        value = None if token is None else token.value
+        app = build_app(agent, options, url, where.host, value, version("openmanus-graph"))
+        announce("A2A agent", url, token)
+        return _run_until_done(serve(app, listening))
+
+
+def _token(where: ServerOptions, variable: str) -> Token | None:
+    if where.no_token:
+        require_token_off_loopback(where.host)
+        return None
+    return choose_token(where.token, variable)
+
+
+def _listen(where: ServerOptions, port: int) -> tuple[socket.socket, str]:
+    listening = bind(where.host, port if where.port is None else where.port)
+    return listening, url_of(listening, where.host)
+
+
+def _require(package: str, module: str, extra: str = "mcp") -> None:
+    """Refuse a server whose library is not installed."""
+    if find_spec(module) is None or find_spec("uvicorn") is None:
+        raise ConfigError(
+            f"This command needs the package {package}. "
+            f'Install it with: pip install "openmanus-graph[{extra}]"'
+        )
+
+
+@contextlib.contextmanager
+def quiet_libraries() -> Generator[None]:
+    """Keep what libraries log off stderr: it is in the log file, if there is one."""
+    nowhere = logging.NullHandler()
+    logging.getLogger().addHandler(nowhere)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(nowhere)
+
+
+def _run_until_done(serving: Coroutine[Any, Any, None]) -> int:
+    """Serve, and close the models at the end."""
+
+    async def run() -> None:
+        from openmanus_graph.backends.models.build import close_models
+
+        try:
+            await serving
+        finally:
+            await close_models()
+
+    asyncio.run(run())
+    return 0

@@ -1,0 +1,145 @@
+"""`openmanus threads`, `show` and `export`."""
+
+import asyncio
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+from langchain_core.messages import BaseMessage, messages_to_dict
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
+from openmanus_graph.backends.persistence.interjections import open_interjections
+from openmanus_graph.backends.persistence.ledger import open_ledger
+from openmanus_graph.backends.persistence.threads import Thread
+from openmanus_graph.config.resolve import openmanus_home
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.graphs.catalog import agent_names, build_agent
+from openmanus_graph.interfaces.cli.plan_steps import Runs, plan_in, runs_of_steps
+from openmanus_graph.interfaces.cli.transcript import transcript
+from openmanus_graph.interfaces.service.lock import hold_thread, is_running
+from openmanus_graph.interfaces.service.output import printable
+from openmanus_graph.interfaces.service.threads import (
+    known_thread,
+    open_threads,
+    questions_of,
+    whole_thread,
+)
+from openmanus_graph.planning.plan_view import plan_as_json
+
+SHOWN_TASK_CHARS = 60
+PIPE_WIDTH = 1000
+
+
+def _with_live_status(thread: Thread) -> Thread:
+    """Return a thread whose status is `interrupted` where its run has died."""
+    if thread.status != "running" or is_running(openmanus_home(), thread.id):
+        return thread
+    return replace(thread, status="interrupted")
+
+
+def list_threads(*, as_json: bool) -> int:
+    """List the threads, newest first."""
+    known = [_with_live_status(thread) for thread in open_threads().all()]
+    if as_json:
+        for thread in known:
+            sys.stdout.write(json.dumps(thread.__dict__, ensure_ascii=False) + "\n")
+        return 0
+    table = Table(box=None)
+    ids = [printable(thread.id) for thread in known]
+    # An id that is cut cannot be typed into the next command.
+    table.add_column("thread", no_wrap=True, min_width=max(map(len, ids), default=0))
+    for name in ("status", "agent", "updated"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("task", no_wrap=True, overflow="ellipsis")
+    for shown, thread in zip(ids, known, strict=True):
+        task = " ".join(printable(thread.task).split())[:SHOWN_TASK_CHARS]
+        columns = map(printable, (thread.status, thread.agent, thread.updated))
+        table.add_row(shown, *columns, Text(task))
+    width = None if sys.stdout.isatty() else PIPE_WIDTH
+    Console(highlight=False, markup=False, width=width).print(table)
+    return 0
+
+
+def delete_thread(thread: str) -> int:
+    """Delete a thread with its checkpoints and ledger; its workspace stays."""
+    home = openmanus_home()
+    known_thread(thread)
+    with hold_thread(home, thread):
+        asyncio.run(_delete_checkpoints(thread))
+        open_ledger(home).forget_thread(thread)
+        open_interjections(home).forget_thread(thread)
+        open_threads().delete(thread)
+    sys.stderr.write(f"Deleted thread {thread}. Its workspace was left alone.\n")
+    return 0
+
+
+def show_thread(thread: str, *, as_json: bool) -> int:
+    """Print what was said and done."""
+    known = known_thread(thread)
+    values, runs, asked = asyncio.run(_read_thread(known))
+    if as_json:
+        defaults: dict[str, Any] = {"messages": []}
+        output = defaults | {name: _plain(value) for name, value in values.items()}
+        if runs:
+            output["step_runs"] = {step: list(map(_plain, each)) for step, each in runs.items()}
+        sys.stdout.write(json.dumps(output, ensure_ascii=False, default=str) + "\n")
+        return 0
+    sys.stdout.write(printable("\n".join(transcript(known, values, runs, cut=True)) + "\n"))
+    if asked:
+        answer = "--approve, --reject or --answer TEXT, with --id ID where it asks several"
+        sys.stdout.write(f"It waits for you:{asked}\nopenmanus resume {thread} {answer}\n")
+    return 0
+
+
+def show_plan(thread: str) -> int:
+    """Print a thread's plan as JSON that a person may edit and answer with."""
+    values, *_ = asyncio.run(_read_thread(known_thread(thread)))
+    plan = plan_in(values)
+    if plan is None:
+        raise ConfigError(f"Thread {thread!r} has no plan. Make one with: openmanus plan TASK.")
+    sys.stdout.write(plan_as_json(plan) + "\n")
+    return 0
+
+
+def export_thread(thread: str, output: str) -> int:
+    """Write a thread as Markdown."""
+    known = known_thread(thread)
+    values, runs, _ = asyncio.run(_read_thread(known))
+    text = printable("\n".join(transcript(known, values, runs, cut=False)) + "\n")
+    if output == "-":
+        sys.stdout.write(text)
+        return 0
+    try:
+        Path(output).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{output} cannot be written: {error.strerror}.") from error
+    return 0
+
+
+async def _read_thread(thread: Thread) -> tuple[dict[str, Any], Runs, str]:
+    """Return a thread's state, the conversations of its plan's steps, and its open questions."""
+    if thread.agent not in agent_names():
+        whole_thread(thread.id)  # raises the right error if the row is damaged
+    async with open_checkpointer(openmanus_home()) as checkpointer:
+        graph = build_agent(thread.agent, checkpointer=checkpointer)
+        state = await graph.aget_state({"configurable": {"thread_id": thread.id}})
+        values = dict(state.values)
+        runs = await runs_of_steps(graph, checkpointer, thread.id, values)
+        return values, runs, questions_of(state)
+
+
+def _plain(value: Any) -> Any:
+    """Return messages as JSON can hold them."""
+    if isinstance(value, list) and value and isinstance(value[0], BaseMessage):
+        return messages_to_dict(cast("list[BaseMessage]", value))
+    return cast("Any", value)
+
+
+async def _delete_checkpoints(thread: str) -> None:
+    async with open_checkpointer(openmanus_home()) as checkpointer:
+        await checkpointer.adelete_thread(thread)

@@ -1,0 +1,98 @@
+"""A thread as Markdown."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+
+from openmanus_graph.backends.persistence.threads import Thread
+from openmanus_graph.interfaces.cli.plan_steps import Runs, plan_in
+from openmanus_graph.planning.plan_view import plan_document
+from openmanus_graph.state.manus import Artifact
+
+SHOWN_OUTPUT_CHARS = 2000
+
+
+def transcript(
+    thread: Thread, values: Mapping[str, Any], runs: Runs, *, cut: bool
+) -> Iterator[str]:
+    """Yield a thread as lines of Markdown.
+
+    Args:
+        thread: The thread.
+        values: Its state.
+        runs: The conversations of its plan's steps.
+        cut: Shorten long outputs, and leave out the task messages of steps.
+    """
+    yield f"# Thread {thread.id}\n\n{thread.agent} · {thread.status} · {thread.updated}\n"
+    messages: list[AnyMessage] = values.get("messages", [])
+    asked = 1 + max((n for n, m in enumerate(messages) if m.type == "human"), default=-1)
+    for message in messages[:asked]:
+        yield from _message(message, cut=cut)
+    yield from _plan(values, runs, cut=cut)
+    for message in messages[asked:]:
+        yield from _message(message, cut=cut)
+    usage = values.get("usage")
+    if usage:
+        yield (
+            f"---\n{usage['model_calls']} model calls, {usage['input_tokens']} tokens in, "
+            f"{usage['output_tokens']} out, ${usage['cost_usd']:.4f}"
+        )
+    artifacts: list[Artifact] = values.get("artifacts") or []
+    for artifact in artifacts:
+        yield f"- `{artifact['path']}` ({artifact['size']} bytes)"
+
+
+def _plan(values: Mapping[str, Any], runs: Runs, *, cut: bool) -> Iterator[str]:
+    """Yield the plan and what was said in each step, also in those that were replaced."""
+    plan = plan_in(values)
+    if plan is None:
+        return
+    yield f"## Plan: {plan_document(plan)[2:]}"
+    for step in plan["steps"]:
+        if step["id"] in runs or step["result"]:
+            yield f"## Step {step['id']}: {step['text']}\n"
+        yield from _runs(runs.get(step["id"], []), cut=cut)
+        if step["id"] not in runs and step["result"]:
+            yield f"{step['result']}\n"
+    for name in runs.keys() - {step["id"] for step in plan["steps"]}:
+        yield f"## Step {name}, which was replaced\n"
+        yield from _runs(runs[name], cut=cut)
+
+
+def _runs(runs: Sequence[Sequence[AnyMessage]], *, cut: bool) -> Iterator[str]:
+    for attempt, messages in enumerate(runs, 1):
+        if len(runs) > 1:
+            yield f"### Run {attempt}\n"
+        for message in messages[1:] if cut else messages:
+            yield from _message(message, cut=cut, level="###")
+
+
+def _message(message: AnyMessage, *, cut: bool, level: str = "##") -> Iterator[str]:
+    text = str(message.text)
+    if isinstance(message, HumanMessage):
+        yield f"{level} User\n\n{text}\n"
+    elif isinstance(message, AIMessage):
+        yield f"{level} Agent\n\n{text}\n" if text.strip() else f"{level} Agent\n"
+        for call in message.tool_calls:
+            args = json.dumps(call["args"], ensure_ascii=False, indent=1)
+            yield f"**{call['name']}**\n\n{_fenced(args, 'json')}"
+    elif isinstance(message, ToolMessage):
+        if cut and len(text) > SHOWN_OUTPUT_CHARS:
+            left_out = len(text) - SHOWN_OUTPUT_CHARS
+            text = f"{text[:SHOWN_OUTPUT_CHARS]}\n[... {left_out} more characters]"
+        yield f"{message.name} ({message.status}):\n\n{_fenced(text)}"
+
+
+def _fenced(text: str, language: str = "") -> str:
+    fence = "`" * max(3, _longest_fence(text) + 1)
+    return f"{fence}{language}\n{text}\n{fence}\n"
+
+
+def _longest_fence(text: str) -> int:
+    longest = run = 0
+    for character in text:
+        run = run + 1 if character == "`" else 0
+        longest = max(longest, run)
+    return longest

@@ -1,0 +1,223 @@
+"""Views of a run: for a person on stderr, or as JSON lines on stdout for a program."""
+
+import contextlib
+import json
+import shlex
+import sys
+import time
+from collections.abc import Generator, Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.status import Status
+from rich.table import Table
+from rich.text import Text
+
+from openmanus_graph.interfaces.cli.checklist import Checklist
+from openmanus_graph.interfaces.cli.streams import write_out
+from openmanus_graph.interfaces.service.options import OutputOptions
+from openmanus_graph.interfaces.service.output import printable
+from openmanus_graph.interfaces.service.runner import View
+from openmanus_graph.planning.plan_view import is_plan_request
+
+OUTPUT_LINES = 6
+_REPLIES = {
+    "question": " --answer TEXT",
+    "approval": " --approve (or --reject; --all answers several at once)",
+    "unknown_outcome": " --approve (or --reject, or --answer TEXT)",
+    "max_steps": " --max-steps N",
+    "budget": " --max-cost-usd X (or --max-tokens N)",
+    "timeout": " --timeout SECONDS",
+}
+_PLAN_REPLIES = """\
+Go on with: [bold]openmanus resume {thread} --approve[/]
+  or else:  [bold]openmanus resume {thread} --answer "WHAT TO CHANGE"[/]  (it is planned again)
+            [bold]openmanus show {thread} --plan > plan.json[/]  (edit it, then)
+            [bold]openmanus resume {thread} --answer "$(cat plan.json)"[/]
+            [bold]openmanus resume {thread} --reject[/]  (nothing is done)"""
+
+
+@contextlib.contextmanager
+def make_view(output: OutputOptions) -> Generator[View]:
+    """Open the view that the options ask for."""
+    if output.json:
+        yield JsonView()
+        return
+    view = TerminalView(quiet=output.quiet)
+    try:
+        yield view
+    finally:
+        view.close()
+
+
+class JsonView:
+    """One JSON event per line on stdout."""
+
+    def show(self, event: Mapping[str, Any]) -> None:
+        """Write an event; after Ctrl-C, stderr says how to resume."""
+        write_out(json.dumps(event, ensure_ascii=False, default=str) + "\n")
+        if event["type"] == "final" and event["status"] == "cancelled":
+            sys.stderr.write(f"Go on with: openmanus resume {shlex.quote(event['thread'])}\n")
+
+
+class TerminalView:
+    """Shows progress to a person on stderr; only the answer goes to stdout."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self.console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self.quiet = quiet
+        self.started = time.monotonic()
+        self.step = 0
+        self.spinner: Status | None = None
+        self.line_open = False
+        self.workspace = ""
+        self.checklist = Checklist(self.console)
+        self.reviewing = False
+        """Whether the question that is open is about a plan."""
+
+    def show(self, event: Mapping[str, Any]) -> None:
+        """Show an event."""
+        kind = str(event["type"])
+        if self.quiet and kind not in ("final", "interrupt"):
+            return
+        getattr(self, f"_{kind}", self._ignore)(event)
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+        self._stop_spinner()
+        self.checklist.hide()
+
+    def _ignore(self, event: Mapping[str, Any]) -> None:
+        """Show nothing of this event."""
+
+    def _run_start(self, event: Mapping[str, Any]) -> None:
+        self.workspace = str(event["workspace"])
+        self.checklist, self.reviewing = Checklist(self.console), False
+        facts = f"{event['agent']} · {event['model']} · thread {event['thread']}"
+        self._line(f"[bold]{escape(facts)}[/]\n[dim]files in {escape(self.workspace)}[/]")
+
+    def _think_start(self, event: Mapping[str, Any]) -> None:
+        self.step = int(event["step"])
+        self._end_line()
+        if self.checklist:
+            self._doing(event, "thinking")
+            self.checklist.show()
+        elif self.console.is_terminal:
+            self.spinner = self.console.status(f"step {self.step}: thinking")
+            self.spinner.start()
+
+    def _token(self, event: Mapping[str, Any]) -> None:
+        self._stop_spinner()
+        if self.checklist:
+            return  # steps that run at once would write into each other's lines
+        self.console.print(Text(printable(event["text"])), end="")
+        self.line_open = True
+
+    def _think_end(self, event: Mapping[str, Any]) -> None:
+        self._stop_spinner()
+        self._end_line()
+        self._doing(event, "" if event["tool_calls"] else "answered")
+
+    def _tool_start(self, event: Mapping[str, Any]) -> None:
+        shown = printable(json.dumps(event["args"], ensure_ascii=False))
+        shown = shown if len(shown) <= 160 else f"{shown[:160]}…"
+        self._doing(event, event["tool"])
+        self.checklist.show()
+        label = _label(event) or f"[cyan]{self.step}[/] "
+        self._line(f"{label}[bold]{escape(event['tool'])}[/] {escape(shown)}")
+
+    def _tool_end(self, event: Mapping[str, Any]) -> None:
+        mark = "[green]✓[/]" if event["ok"] else "[red]✗[/]"
+        self._doing(event, "")
+        label = _label(event) or "  "
+        self._line(f"{label}{mark} {escape(event['tool'])} [dim]{event['seconds']:.2f} s[/]")
+        lines = printable(event["output"]).splitlines()
+        shown = lines[:OUTPUT_LINES]
+        if len(lines) > OUTPUT_LINES:
+            shown.append(f"… {len(lines) - OUTPUT_LINES} more lines")
+        for line in shown:
+            self.console.print(Text(f"    {line[:200]}", style="dim"))
+
+    def _notice(self, event: Mapping[str, Any]) -> None:
+        style = {"info": "dim", "warning": "yellow", "error": "red"}[event["level"]]
+        self._line(f"{_label(event)}[{style}]{escape(printable(event['text']))}[/]")
+
+    def _plan(self, event: Mapping[str, Any]) -> None:
+        """Show the checklist: all of it when it is new, then the steps that changed."""
+        if event.get("plan_step"):
+            return  # a plan inside a step is not shown
+        self._stop_spinner()
+        for line in self.checklist.update(event):
+            self._line(line)
+
+    def _limit(self, event: Mapping[str, Any]) -> None:
+        self._line(f"[yellow]limit reached: {escape(event['reason'])}[/]")
+
+    def _interrupt(self, event: Mapping[str, Any]) -> None:
+        self.checklist.hide()
+        self._line(f"{_label(event)}[magenta]? {escape(printable(event['question']))}[/]")
+        self.reviewing = is_plan_request(event)
+        if self.reviewing:
+            return  # the question shows the plan as people read it
+        for call in event["calls"]:
+            self._line(f"  {escape(call['tool'])} {escape(printable(json.dumps(call['args'])))}")
+
+    def _final(self, event: Mapping[str, Any]) -> None:
+        self._stop_spinner()
+        self._end_line()
+        self.checklist.hide()
+        if not self.quiet:
+            self._summary(event)
+        status, reason, answer = event["status"], event["stop_reason"], event["answer"]
+        if reason == "error":
+            self._line(f"[red]{escape(answer)}[/]")
+        if status in ("waiting", "stopped", "cancelled") or reason == "error":
+            thread = escape(shlex.quote(event["thread"]))
+            line = f"Go on with: [bold]openmanus resume {thread}{_REPLIES.get(reason, '')}[/]"
+            self._line(_PLAN_REPLIES.format(thread=thread) if self.reviewing else line)
+        # On a terminal the answer was just streamed; it is not shown twice.
+        streamed = sys.stdout.isatty() and reason == "answer" and not self.quiet
+        streamed = streamed and not self.checklist
+        if answer and status != "waiting" and reason != "error" and not streamed:
+            write_out(printable(answer).rstrip() + "\n")
+
+    def _summary(self, event: Mapping[str, Any]) -> None:
+        usage = event["usage"]
+        tokens = f"{usage['input_tokens']:,} in ({usage['cached_tokens']:,} cached), "
+        table = Table(show_header=False, box=None, padding=(0, 1))
+        table.add_row("status", f"{event['status']} ({event['stop_reason']})")
+        if self.checklist and self.console.is_terminal:
+            self.console.print(self.checklist.all_steps())
+        table.add_row("steps", self.checklist.progress if self.checklist else str(self.step))
+        table.add_row("tokens", f"{tokens}{usage['output_tokens']:,} out")
+        table.add_row("cost", f"${usage['cost_usd']:.4f}")
+        table.add_row("time", f"{time.monotonic() - self.started:.1f} s")
+        for index, artifact in enumerate(event["artifacts"]):
+            name = Text(f"{printable(artifact['path'])} ({artifact['size']:,} bytes)")
+            table.add_row("" if index else "files", name)
+        self.console.print(table)
+
+    def _doing(self, event: Mapping[str, Any], what: str) -> None:
+        self.checklist.doing(str(event.get("plan_step", "")).partition("/")[0], what)
+
+    def _line(self, markup: str) -> None:
+        self._stop_spinner()
+        self._end_line()
+        self.console.print(printable(markup))
+
+    def _end_line(self) -> None:
+        if self.line_open:
+            self.console.print()
+            self.line_open = False
+
+    def _stop_spinner(self) -> None:
+        if self.spinner is not None:
+            self.spinner.stop()
+            self.spinner = None
+
+
+def _label(event: Mapping[str, Any]) -> str:
+    """Return a label with an event's plan step: steps run in parallel."""
+    step = event.get("plan_step")
+    return f"[cyan]{escape(printable(f'[{step}]'))}[/] " if step else ""

@@ -1,0 +1,106 @@
+"""Tool results and files as MCP's content."""
+
+import base64
+import mimetypes
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+import mcp_types as types
+from langchain_core.messages import ToolMessage
+
+from openmanus_graph.errors import ToolError
+from openmanus_graph.runtime.contained import opened_file
+from openmanus_graph.runtime.workspace import Workspace
+from openmanus_graph.state.manus import Artifact
+
+MAX_IMAGE_BYTES = 5_000_000
+MAX_FILE_BYTES = 20_000_000
+_TEXTUAL = ("application/json", "application/xml", "application/javascript", "image/svg+xml")
+SCHEME = "openmanus"
+
+
+def call_result(message: ToolMessage, workspace: Workspace) -> types.CallToolResult:
+    """Return a tool message as a result, its pictures included. Blocks.
+
+    Args:
+        message: What `run_call` returned.
+        workspace: Holds the pictures.
+    """
+    extra: dict[str, Any] = message.artifact or {}
+    content: list[types.ContentBlock] = [text(message.text)]
+    content += images(extra.get("images", ()), workspace)
+    structured = extra.get("structured")
+    return types.CallToolResult(
+        content=content,
+        structured_content=structured if isinstance(structured, dict) else None,
+        is_error=message.status == "error",
+    )
+
+
+def failure(words: str) -> types.CallToolResult:
+    """Return a failed call's result."""
+    return types.CallToolResult(content=[text(words)], is_error=True)
+
+
+def text(words: str) -> types.TextContent:
+    """Return a text block; what is no valid Unicode is replaced."""
+    return types.TextContent(type="text", text=words.encode("utf-8", "replace").decode())
+
+
+def images(paths: Sequence[str], workspace: Workspace) -> list[types.ContentBlock]:
+    """Read pictures; for one that cannot be sent there is a line that says why."""
+    blocks: list[types.ContentBlock] = []
+    for path in paths:
+        try:
+            data = read_bytes(workspace, path, MAX_IMAGE_BYTES)
+        except ToolError as error:
+            blocks.append(text(str(error)))
+            continue
+        media_type = mimetypes.guess_type(path)[0] or "image/png"
+        encoded = base64.b64encode(data).decode()
+        blocks.append(types.ImageContent(type="image", data=encoded, mime_type=media_type))
+    return blocks
+
+
+def link(thread: str, artifact: Artifact) -> types.ResourceLink:
+    """Return the link by which a client reads a file of a thread."""
+    return types.ResourceLink(
+        type="resource_link",
+        uri=f"{SCHEME}://{quote(thread, safe='')}/{quote(artifact['path'])}",
+        name=artifact["path"],
+        mime_type=artifact["media_type"],
+        size=artifact["size"],
+    )
+
+
+def read_link(uri: str) -> tuple[str, str]:
+    """Return the thread and the path that a link names."""
+    parts = urlsplit(uri)
+    return unquote(parts.netloc), unquote(parts.path.lstrip("/"))
+
+
+def contents(
+    uri: str, path: str, workspace: Workspace
+) -> types.TextResourceContents | types.BlobResourceContents:
+    """Read a file as a resource. Blocks. ToolError if it cannot be read."""
+    data = read_bytes(workspace, path, MAX_FILE_BYTES)
+    media_type = mimetypes.guess_type(path)[0] or "application/octet-stream"
+    if media_type.startswith("text/") or media_type in _TEXTUAL:
+        words = data.decode("utf-8", "replace")
+        return types.TextResourceContents(uri=uri, mime_type=media_type, text=words)
+    blob = base64.b64encode(data).decode()
+    return types.BlobResourceContents(uri=uri, mime_type=media_type, blob=blob)
+
+
+def read_bytes(workspace: Workspace, path: str, limit: int) -> bytes:
+    """Read a file of the workspace. Blocks. ToolError if there is none, or it is too large."""
+    with opened_file(workspace, path) as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise ToolError(
+            f"{Path(path).name} is larger than {limit:,} bytes and was not sent. "
+            f"It is {path} in the workspace: read it in pieces."
+        )
+    return data

@@ -1,0 +1,165 @@
+"""The MCP server and the handlers of its requests."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+import mcp_types as types
+from langchain_core.tools import BaseTool
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.shared.exceptions import MCPError
+
+from openmanus_graph.errors import ConfigError, ToolError
+from openmanus_graph.interfaces.mcp_server import agent_tool
+from openmanus_graph.interfaces.mcp_server.agent_tool import AgentTool
+from openmanus_graph.interfaces.mcp_server.asking import Elicitation, ElicitedQuestions
+from openmanus_graph.interfaces.mcp_server.calling import build_call_graph
+from openmanus_graph.interfaces.mcp_server.client import Client, connected
+from openmanus_graph.interfaces.mcp_server.offer import describe, offered_tools
+from openmanus_graph.interfaces.mcp_server.progress import Progress
+from openmanus_graph.interfaces.mcp_server.results import (
+    call_result,
+    contents,
+    failure,
+    link,
+    read_link,
+)
+from openmanus_graph.interfaces.service.options import RunOptions
+from openmanus_graph.interfaces.service.readiness import ready_for_runs, ready_for_tools
+from openmanus_graph.state.context import Context
+from openmanus_graph.tool_calls.agent import define_agent
+from openmanus_graph.tool_calls.toolset import Toolset, no_such_tool
+
+INSTRUCTIONS = (
+    "Tools that work in a folder of their own, the workspace: paths are relative to it. Python and "
+    "shell keep their state between calls until you disconnect. They run in a sandbox."
+)
+ToolServer = Server[Any]
+Request = ServerRequestContext[Any, Any]
+
+
+@dataclass(frozen=True)
+class Offer:
+    """The options that the server was started with."""
+
+    options: RunOptions
+    tools: tuple[str, ...] | None = None
+    """Names of the tools to offer; None is all."""
+    agent: str | None = None
+    """Also offer this agent as a tool."""
+
+
+def build_server(offer: Offer, version: str) -> ToolServer:
+    """Make the server. Blocks. ConfigError if a setting, a tool or the agent is wrong."""
+    context, settings = ready_for_tools(offer.options)
+    chosen = offered_tools(offer.tools, settings.tools)
+    toolset = Toolset({tool.name: tool for tool in chosen}, None)
+    definition = define_agent("mcp_server", chosen, None, "manus_system")
+    graph = build_call_graph(definition)
+    agent = None
+    if offer.agent is not None:
+        settings = ready_for_runs(offer.options, offer.agent)
+        agent = AgentTool(offer.agent, offer.options, settings.max_steps)
+
+    handlers = _Handlers(graph, context, toolset, agent)
+    server: ToolServer = Server(
+        "openmanus",
+        version=version,
+        instructions=INSTRUCTIONS,
+        on_list_tools=handlers.list_tools,
+        on_call_tool=handlers.call_tool,
+        on_list_resources=handlers.list_resources,
+        on_read_resource=handlers.read_resource,
+    )
+    # Clients ask it for protocol versions without sessions; our kernels need sessions.
+    server.add_request_handler("server/discover", types.RequestParams, _no_such_method)
+    return server
+
+
+class _Handlers:
+    """The handlers of one server's requests."""
+
+    def __init__(
+        self, graph: Any, context: Context, toolset: Toolset, agent: AgentTool | None
+    ) -> None:
+        self.graph, self.context, self.toolset, self.agent = graph, context, toolset, agent
+        self._opening = asyncio.Lock()
+
+    async def list_tools(self, _: Request, __: Any) -> types.ListToolsResult:
+        """List the tools."""
+        pairs = zip(self.toolset.definitions, self.toolset.tools.values(), strict=True)
+        found = [describe(definition, tool) for definition, tool in pairs]
+        if self.agent is not None:
+            found.append(self.agent.describe())
+        return types.ListToolsResult(tools=found)
+
+    async def call_tool(
+        self, request: Request, params: types.CallToolRequestParams
+    ) -> types.CallToolResult:
+        """Run a tool and return its result, also if it failed."""
+        name, args = params.name, params.arguments or {}
+        elicitation = Elicitation(request.session, request.request_id or 0)
+        progress = Progress(request.session, wanted="progress_token" in (request.meta or {}))
+        client = await self._client(request)
+        if self.agent is not None and name == agent_tool.NAME:
+            work = self.agent.call(args, client, elicitation, progress)
+        else:
+            work = self._run(self._find(name), args, client, elicitation)
+        async with progress.reporting(f"Runs {name}."):
+            return await work
+
+    async def list_resources(self, request: Request, _: Any) -> types.ListResourcesResult:
+        """List the files that the client's runs have made."""
+        made = (await self._client(request)).files
+        links = [link(thread, artifact) for thread, files in made.items() for artifact in files]
+        found = [types.Resource(**one.model_dump(exclude={"type"})) for one in links]
+        return types.ListResourcesResult(resources=found)
+
+    async def read_resource(
+        self, request: Request, params: types.ReadResourceRequestParams
+    ) -> types.ReadResourceResult:
+        """Read a file of one of the client's threads."""
+        uri = str(params.uri)
+        thread, path = read_link(uri)
+        workspace = (await self._client(request)).workspaces.get(thread)
+        try:
+            if workspace is None:
+                raise ToolError(f"There is no file {uri} here.")
+            found = await asyncio.to_thread(contents, uri, path, workspace)
+        except (ToolError, OSError) as error:
+            raise MCPError(types.INVALID_PARAMS, str(error)) from error
+        return types.ReadResourceResult(contents=[found])
+
+    async def _client(self, request: Request) -> Client:
+        """Return the client of a request's connection, opened at its first use."""
+        # The SDK keeps a connection's state and exit stack there, without public access yet.
+        connection = request.session._connection  # pyright: ignore[reportPrivateUsage]
+        async with self._opening:
+            if "client" not in connection.state:
+                opened = connected(self.graph, self.context)
+                connection.state["client"] = await connection.exit_stack.enter_async_context(opened)
+        found: Client = connection.state["client"]
+        return found
+
+    def _find(self, name: str) -> BaseTool:
+        known = self.toolset.tools
+        if name in known:
+            return known[name]
+        offered = [*known, *([] if self.agent is None else [agent_tool.NAME])]
+        raise MCPError(types.INVALID_PARAMS, no_such_tool(name, offered))
+
+    async def _run(
+        self, tool: BaseTool, args: dict[str, Any], client: Client, elicitation: Elicitation
+    ) -> types.CallToolResult:
+        try:
+            message = await client.call(tool, args, ElicitedQuestions(elicitation))
+        except ConfigError as error:  # a model that is needed and missing, say
+            return failure(str(error))
+        if message is None:
+            return failure(f"{tool.name} asked a question in a way that cannot be passed on.")
+        return await asyncio.to_thread(call_result, message, client.workspace)
+
+
+async def _no_such_method(_: Request, params: types.RequestParams) -> None:
+    raise MCPError(types.METHOD_NOT_FOUND, "Method not found")

@@ -1,0 +1,209 @@
+"""Renders a run's events as HTML. Pure; everything is escaped, nothing is executed."""
+
+import base64
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from html import escape
+from typing import Any
+
+from openmanus_graph.planning.plan import MARKS
+from openmanus_graph.state.reducers import no_usage
+
+SHOWN_CHARS = 2000
+"""Of one output; the rest is in the conversation."""
+LINE_CHARS = 80
+"""Of a call's arguments beside its name."""
+_MARKS: Mapping[str, str] = {str(status): mark for status, mark in MARKS.items()}
+
+Block = dict[str, Any]
+
+
+@dataclass
+class RunPage:
+    """Collects events and renders them."""
+
+    blocks: list[Block] = field(default_factory=list[Block])
+    """Each with a `kind` (text, call, notice, plan) and the `plan_step` it is of, or ""."""
+
+    def add(self, event: Mapping[str, Any]) -> None:
+        """Add one event of the graph; `plan_step` names the step it comes from."""
+        place = str(event.get("plan_step", ""))
+        match event["type"]:
+            case "think_start":
+                self._drop_void(place, event["step"])
+                self._append("text", place, text="", step=event["step"])
+            case "token":
+                self._thought(place)["text"] += event["text"]
+            case "think_end":
+                self._thought(place).update(text=event["text"], done=True)
+            case "tool_start" | "tool_end":
+                self._call(place, event["call_id"]).update(event)
+            case "notice" if event["level"] != "info":
+                self._append("notice", place, text=event["text"])
+            case "plan":
+                self._plan(place).update(event)
+            case _:
+                pass
+
+    def leave_out(self, answer: str) -> None:
+        """Remove the last text block if it is the answer, which is shown separately."""
+        last = self.blocks[-1] if self.blocks else {}
+        if (last.get("kind"), last.get("plan_step"), last.get("text")) == ("text", "", answer):
+            self.blocks.pop()
+
+    def html(self) -> str:
+        """Render what there is: the blocks of a plan's step stand under that step."""
+        inside: dict[str, list[Block]] = {}
+        for block in self.blocks:
+            inside.setdefault(block["plan_step"], []).append(block)
+        parts = list(_rendered("", inside))
+        for place in list(inside):  # of steps that no plan holds any more
+            parts += [_small(escape(place)), *_rendered(place, inside)] if place in inside else []
+        return f'<div style="font-size:13px;line-height:1.45">{"".join(parts)}</div>'
+
+    def _append(self, kind: str, place: str, **fields: Any) -> Block:
+        block: Block = {"kind": kind, "plan_step": place, **fields}
+        self.blocks.append(block)
+        return block
+
+    def _find(self, kind: str, place: str) -> Iterator[Block]:
+        """Yield the blocks of a kind in a place, the newest first."""
+        for block in reversed(self.blocks):
+            if block["kind"] == kind and block["plan_step"] == place:
+                yield block
+
+    def _drop_void(self, place: str, step: int) -> None:
+        """Tokens of a step that is asked for again are void."""
+        void = [id(block) for block in self._open_thoughts(place) if block.get("step") == step]
+        self.blocks = [block for block in self.blocks if id(block) not in void]
+
+    def _open_thoughts(self, place: str) -> Iterator[Block]:
+        return (block for block in self._find("text", place) if not block.get("done"))
+
+    def _thought(self, place: str) -> Block:
+        return next(self._open_thoughts(place), None) or self._append("text", place, text="")
+
+    def _call(self, place: str, call_id: str) -> Block:
+        """Return an open call; models may give calls of several steps the same id."""
+        for block in self._find("call", place):
+            if block["call_id"] == call_id and "ok" not in block:
+                return block
+        return self._append("call", place, call_id=call_id)
+
+    def _plan(self, place: str) -> Block:
+        return next(self._find("plan", place), None) or self._append("plan", place)
+
+
+def final_html(values: Mapping[str, Any]) -> str:
+    """Render how a run ended."""
+    usage: Mapping[str, Any] = values.get("usage") or no_usage()
+    tokens = usage["input_tokens"] + usage["output_tokens"]
+    reason = f" ({escape(str(values['stop_reason']))})" if values.get("stop_reason") else ""
+    said = [escape(str(values.get("status") or "waiting")) + reason, f"{tokens:,} tokens"]
+    said.append(f"${usage['cost_usd']:.4f}")
+    answer = escape(str(values.get("answer") or ""))
+    return _framed("#4a8", answer) + _small(" · ".join(said))
+
+
+def question_html(asked: Mapping[str, Any]) -> str:
+    """Render a question that the run waits with.
+
+    Args:
+        asked: Its `interrupt` event.
+    """
+    calls = "".join(
+        f"\n<code>{escape(call['tool'])}</code> {escape(_short(_json(call['args'])))}"
+        for call in asked["calls"]
+    )
+    step = asked.get("plan_step")
+    waiting = f"Step {escape(step)} waits" if step else "Waiting"
+    return _framed("#c80", f"{waiting}: {escape(asked['question'])}{calls}")
+
+
+def picture_html(name: str, media_type: str, data: bytes) -> str:
+    """Render a picture that the run made."""
+    source = f"data:{escape(media_type)};base64,{base64.b64encode(data).decode()}"
+    return (
+        f'<figure style="margin:6px 0"><img src="{source}" style="max-width:640px" '
+        f'alt="{escape(name)}"><figcaption>{_small(escape(name))}</figcaption></figure>'
+    )
+
+
+def _rendered(place: str, inside: dict[str, list[Block]]) -> Iterator[str]:
+    """Render the blocks of a place, taking them out."""
+    for block in inside.pop(place, ()):
+        match block["kind"]:
+            case "plan":
+                yield from _plan_html(block, inside)
+            case "call":
+                yield _call_html(block)
+            case "notice":
+                yield f'<div style="color:#a60">{escape(block["text"])}</div>'
+            case _:
+                yield _text_html(block["text"])
+
+
+def _plan_html(plan: Block, inside: dict[str, list[Block]]) -> Iterator[str]:
+    steps: list[Mapping[str, Any]] = plan["steps"]
+    done = sum(step["status"] == "completed" for step in steps)
+    count = _small(f"{done} of {len(steps)} completed")
+    yield f'<div style="margin:8px 0 2px"><b>{escape(plan.get("title", ""))}</b> {count}</div>'
+    for step in steps:
+        place = f"{plan['plan_step']}/{step['id']}".lstrip("/")
+        yield _step_html(step, "".join(_rendered(place, inside)))
+
+
+def _step_html(step: Mapping[str, Any], content: str) -> str:
+    facts = [str(step["executor"])]
+    if step["depends_on"]:
+        facts.append(f"after {', '.join(step['depends_on'])}")
+    if step.get("seconds"):
+        facts.append(f"{step['seconds']:.1f} s")
+    line = (
+        f'<span style="font-family:monospace">{_MARKS.get(step["status"], "[ ]")}</span> '
+        f"{escape(step['text'])} {_small(escape(' · '.join(facts)))}"
+    )
+    if notes := step.get("notes"):
+        content += f'<div style="color:#a60">{escape(notes)}</div>'
+    if not content:
+        return f'<div style="margin:2px 0 2px 16px">{line}</div>'
+    shown = "" if step["status"] == "completed" else " open"
+    return (
+        f'<details{shown} style="margin:2px 0"><summary>{line}</summary>'
+        f'<div style="margin-left:12px;border-left:1px solid #8888;padding-left:12px">{content}'
+        "</div></details>"
+    )
+
+
+def _text_html(text: str) -> str:
+    return f'<div style="white-space:pre-wrap;margin:4px 0">{escape(text)}</div>' if text else ""
+
+
+def _call_html(call: Block) -> str:
+    done = f"{'✓' if call['ok'] else '✗'} {call['seconds']:.1f} s" if "ok" in call else "…"
+    args = call.get("args", {})
+    line = _small(escape(_short(_json(args), LINE_CHARS)))
+    shown = f"{_short(_json(args, indent=1))}\n\n{_short(call.get('output', ''))}"
+    return (
+        f'<details style="margin:2px 0"><summary><code>{escape(call.get("tool", ""))}</code> '
+        f'{_small(done)} {line}</summary><pre style="white-space:pre-wrap;margin:2px 12px">'
+        f"{escape(shown)}</pre></details>"
+    )
+
+
+def _framed(colour: str, html: str) -> str:
+    style = f"white-space:pre-wrap;border-left:3px solid {colour};padding-left:8px;margin:4px 0"
+    return f'<div style="{style}">{html}</div>'
+
+
+def _small(html: str) -> str:
+    return f'<small style="opacity:.7">{html}</small>'
+
+
+def _json(args: Any, indent: int | None = None) -> str:
+    return json.dumps(args, ensure_ascii=False, indent=indent, default=str)
+
+
+def _short(text: str, chars: int = SHOWN_CHARS) -> str:
+    return text if len(text) <= chars else f"{text[:chars]} …"

@@ -1,0 +1,111 @@
+"""Checks each new run before it is queued, and completes it with its thread's options."""
+
+import asyncio
+import re
+import uuid
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, cast
+
+from openmanus_graph.backends.models.access import api_key
+from openmanus_graph.backends.models.spec import parse_spec
+from openmanus_graph.backends.persistence.threads import Thread
+from openmanus_graph.config import resolve_settings
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.interfaces.server.options import context_of
+from openmanus_graph.interfaces.server.store import Store, state_of, store
+from openmanus_graph.state.context import Context
+
+INTERRUPT_ID = re.compile(r"[0-9a-f]{32}")
+RECURSION_LIMIT = 100_000
+"""Far above what our own limits allow; see `RunOptions.max_steps`."""
+
+
+class Refused(Exception):
+    """A request is refused; the text tells the person why."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+async def admit(thread: str | None, run: dict[str, Any]) -> None:
+    """Check a run that LangGraph's server is about to queue, and complete it in place.
+
+    Args:
+        thread: None for a stateless run.
+        run: The server's `kwargs`: input, command, context, config, durability ...
+
+    Raises:
+        Refused: Another process uses the thread, or the answered question is not open.
+    """
+    if run.get("temporary"):  # a stateless run: LangGraph warns where a durability is set
+        run["durability"] = run["checkpoint_during"] = None
+    else:
+        run["durability"] = "sync"  # otherwise a crash loses the newest checkpoints
+    config: dict[str, Any] = run.setdefault("config", {})
+    config.setdefault("recursion_limit", RECURSION_LIMIT)
+    _name_messages(run.get("input"))
+    threads = store()
+    known = None if thread is None else await threads.find(thread)
+    given: Mapping[str, Any] = run.get("context") or {}
+    stored = context_of(known.options) if known else {}
+    run["context"] = {**stored, **{k: v for k, v in given.items() if v not in ("", None)}}
+    await asyncio.to_thread(_check_context, run["context"], thread or "new")
+    if known is None:
+        return
+    if await threads.is_held_elsewhere(known.id):
+        raise Refused(409, f"Thread {thread} is in use by another process. Wait, or stop it first.")
+    command: Mapping[str, Any] = run.get("command") or {}
+    if command.get("resume") is not None:
+        await _check_answer(threads, known, command["resume"])
+
+
+async def admit_deletion(thread: str) -> None:
+    """Refuse to delete a thread with a running run, which nobody could see or stop any more."""
+    if store().journal.is_running(thread) or await store().is_held_elsewhere(thread):
+        raise Refused(409, "A run works on this thread. Stop it first.")
+
+
+def _check_context(context: Mapping[str, Any], thread: str) -> None:
+    names = {field.name for field in fields(Context)}
+    try:
+        known = Context(**{k: v for k, v in context.items() if k in names})
+        main = resolve_settings(known, thread).main
+        if isinstance(main.model, str):
+            api_key(parse_spec(main.model), main)
+    except ConfigError as error:
+        raise Refused(422, str(error)) from error
+
+
+async def _check_answer(threads: Store, known: Thread, answer: Any) -> None:
+    if threads.journal.is_running(known.id):
+        raise Refused(409, "That was answered already: the run goes on.")
+    state = await state_of(known.id, known.agent)
+    if state is None:
+        return
+    waiting = [interrupt.id for interrupt in state.interrupts]
+    if not waiting:
+        raise Refused(409, "This thread asks nothing any more: that was answered already.")
+    ids = answered_ids(answer)
+    if ids is None and len(waiting) > 1:
+        raise Refused(409, f"Several questions are open; answer by id: {', '.join(waiting)}.")
+    closed = [one for one in ids or () if one not in waiting]
+    if closed:
+        raise Refused(409, f"Not open: {', '.join(closed)}. Open: {', '.join(waiting)}.")
+
+
+def answered_ids(answer: Any) -> list[str] | None:
+    """Return the interrupts that an answer names, None if it is a bare value."""
+    if not isinstance(answer, Mapping):
+        return None
+    keys = [str(key) for key in cast("Mapping[Any, Any]", answer)]
+    return keys if keys and all(map(INTERRUPT_ID.fullmatch, keys)) else None
+
+
+def _name_messages(given: Any) -> None:
+    """Give messages ids, by which the ledger and a resumed run recognise them."""
+    messages: Any = cast("dict[str, Any]", given).get("messages") if isinstance(given, dict) else ()
+    for message in cast("list[Any]", messages) if isinstance(messages, list) else ():
+        if isinstance(message, dict) and not cast("dict[str, Any]", message).get("id"):
+            message["id"] = str(uuid.uuid4())

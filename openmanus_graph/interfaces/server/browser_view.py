@@ -1,0 +1,42 @@
+"""The route that returns a screenshot of a thread's browser."""
+
+import base64
+from typing import Any
+
+from fastapi import APIRouter
+
+from openmanus_graph.interfaces.server.threads import require_thread
+from openmanus_graph.runtime.session_registry import find_session
+
+SCREENSHOT_TIMEOUT_MS = 3000
+router = APIRouter(prefix="/app/api/threads/{thread}")
+
+
+@router.get("/browser")
+async def show_browser(thread: str) -> dict[str, Any]:
+    """Take a screenshot of the current tab; `open` is false when there is none."""
+    await require_thread(thread)
+    session = find_session(thread)
+    if session is None or session.find("browser") is None:
+        return {"open": False}
+    from playwright.async_api import Error
+
+    from openmanus_graph.backends.browser.browser_session import BrowserSession
+    from openmanus_graph.backends.browser.browsers import browser_loop
+
+    browser = session.find("browser")
+    if not isinstance(browser, BrowserSession) or not browser.tabs:
+        return {"open": False}
+
+    async def take_screenshot() -> dict[str, Any]:
+        page = browser.current.page
+        photo = await page.screenshot(
+            type="jpeg", quality=70, scale="css", caret="initial", timeout=SCREENSHOT_TIMEOUT_MS
+        )
+        image = f"data:image/jpeg;base64,{base64.b64encode(photo).decode()}"
+        return {"open": True, "url": page.url, "title": await page.title(), "image": image}
+
+    try:
+        return await browser_loop.run(take_screenshot)
+    except (Error, TimeoutError):  # the tab is being closed, or a dialog blocks it
+        return {"open": True, "url": browser.current.place, "title": "", "image": None}

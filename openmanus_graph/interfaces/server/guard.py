@@ -1,0 +1,70 @@
+"""ASGI middleware that refuses requests with a wrong Host, Origin or token.
+
+It wraps the whole API, LangGraph's own routes included. There are no cookies, so that a
+page in the person's browser can send no credentials unless it knows the token; Host and Origin
+are checked all the same, against names that were pointed at this machine (DNS rebinding).
+"""
+
+import os
+
+from starlette.types import ASGIApp
+from typing_extensions import override
+
+from openmanus_graph.interfaces.server.token import is_token
+from openmanus_graph.interfaces.service.guard import Guard, Receive, Scope, Send
+
+STUDIO_ORIGINS = ("https://smith.langchain.com", "https://eu.smith.langchain.com")
+HOSTS_VARIABLE = "OPENMANUS_ALLOWED_HOSTS"
+ORIGINS_VARIABLE = "OPENMANUS_ALLOWED_ORIGINS"
+PUBLIC = ("/app", "/app/static/", "/app/t/", "/app/files/")
+"""Paths without a token: the page, which holds no data, and files, which have signed links."""
+LIVENESS = "/ok"
+INTERNAL = "/noauth"
+"""Root path of requests that the server makes to itself; external requests cannot have one."""
+
+
+class ServerGuard(Guard):
+    """The guard of LangGraph's server; see the module."""
+
+    host_refused = f"This server is not called that; names of more: {HOSTS_VARIABLE}."
+    origin_refused = f"Pages of other sites may not call this server ({ORIGINS_VARIABLE})."
+    token_refused = (
+        "This server wants its token as `Authorization: Bearer TOKEN` or `X-Api-Key: TOKEN`. "
+        "`openmanus serve` prints it; it is kept in OPENMANUS_HOME."
+    )
+
+    def __init__(self, app: ASGIApp) -> None:
+        super().__init__(
+            app,
+            bound_to=("127.0.0.1", *_list_variable(HOSTS_VARIABLE)),
+            origins=(*STUDIO_ORIGINS, *_list_variable(ORIGINS_VARIABLE)),
+        )
+
+    @override
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if _is_internal(scope):
+            await self.app(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
+
+    @override
+    def is_token(self, given: str) -> bool:
+        return is_token(given)
+
+    @override
+    def is_public(self, scope: Scope) -> bool:
+        path: str = scope["path"]
+        if scope["type"] == "http" and scope["method"] == "OPTIONS":
+            return True  # a browser asks beforehand, without credentials; no route does anything
+        if path == LIVENESS:
+            return not scope.get("query_string")
+        return any(path == one or (one.endswith("/") and path.startswith(one)) for one in PUBLIC)
+
+
+def _is_internal(scope: Scope) -> bool:
+    root: str = scope.get("root_path", "")
+    return root == INTERNAL or root.startswith(f"{INTERNAL}/")
+
+
+def _list_variable(variable: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in os.environ.get(variable, "").split(",") if part.strip())

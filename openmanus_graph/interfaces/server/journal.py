@@ -1,0 +1,362 @@
+"""The event log of threads: numbers events, saves them and streams them to followers.
+
+An event is in memory at once and in the database a moment later. Tokens are never saved: when the
+reply is complete, its `think_end` has the whole text. Numbers increase with gaps: those of a run
+start at the time in microseconds, so that after a crash they are above all that were sent before.
+"""
+
+import asyncio
+import contextlib
+import datetime
+import json
+import logging
+import signal
+import sqlite3
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Generator
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+from openmanus_graph.backends.persistence.journal import JournalTable, Numbered
+from openmanus_graph.backends.persistence.worker import Worker
+
+MAX_EVENTS_IN_MEMORY = 2000
+TOKEN_RETENTION_S = 1.0
+"""How long the tokens of a complete reply stay in memory for slow followers."""
+POLL_S = 1.0
+"""Interval of polling for events that another process may have written."""
+RETRY_S = 1.0
+"""Between two attempts to write events after a database error; SQLite itself waits, too."""
+MAX_UNSAVED_CHARS = 50_000_000
+"""Limit on events that wait to be saved; above it the oldest are dropped."""
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class _Event:
+    seq: int
+    text: str
+    kind: str
+    source: tuple[str, str]
+    """Run and plan step that the event comes from."""
+    unsaved: bool = True
+    """Not in the database yet."""
+
+
+@dataclass
+class _ThreadEvents:
+    """The events of one thread that are in memory: all with a number above `floor`."""
+
+    floor: int
+    seq: int
+    events: deque[_Event] = field(default_factory=deque[_Event])
+    followers: set[asyncio.Event] = field(default_factory=set[asyncio.Event])
+    runs: int = 0
+
+
+class Journal:
+    """The event log of a home folder. `add` may be called from any thread of the process."""
+
+    def __init__(self, table: JournalTable, loop: asyncio.AbstractEventLoop) -> None:
+        self._table, self._loop = table, loop
+        self._threads: dict[str, _ThreadEvents] = {}
+        self._lock = threading.Lock()
+        self._worker = Worker("journal")
+        self._writing: asyncio.Task[None] | None = None
+        self._released = asyncio.Event()
+        self._closing = asyncio.Event()
+        self._failing = False
+        """The last write failed, and a warning was logged."""
+        self._ending = False
+
+    async def acquire(self, thread: str) -> None:
+        """Accept the events of a run that starts; number them above what other processes wrote."""
+        await self.save()
+        last = await self._worker.do(self._table.last, thread)
+        with self._lock:
+            buffer = self._threads.setdefault(thread, _ThreadEvents(floor=last, seq=last))
+            buffer.runs += 1
+            buffer.seq = max(buffer.seq, last, time.time_ns() // 1000)
+            buffer.events = deque(event for event in buffer.events if event.unsaved)
+            buffer.floor = buffer.events[0].seq - 1 if buffer.events else buffer.seq
+
+    async def last(self, thread: str) -> int:
+        """Return the number of a thread's newest saved event, 0 if there is none."""
+        return await self._worker.do(self._table.last, thread)
+
+    async def newest_event(self, thread: str) -> dict[str, Any] | None:
+        """Return a thread's newest saved event."""
+        found = await self._worker.do(self._table.read, thread, await self.last(thread) - 1)
+        return json.loads(found[-1][1]) if found else None
+
+    async def write_past(self, thread: str, events: list[Numbered]) -> None:
+        """Save events that were rebuilt from a thread's messages."""
+        await self._worker.do(self._table.write, thread, events)
+
+    async def release(self, thread: str) -> None:
+        """Stop accepting a run's events; those not saved yet stay in memory until they are."""
+        await self.save()
+        with self._lock:
+            self._threads[thread].runs -= 1
+            self._forget_if_idle(thread)
+        self._released.set()
+
+    def add(self, thread: str, run: str, step: str, event: dict[str, Any]) -> None:
+        """Number an event, and store and stream it. Ignored for a thread without a run."""
+        now = datetime.datetime.now(tz=datetime.UTC).isoformat(timespec="milliseconds")
+        with self._lock:
+            buffer = self._threads.get(thread)
+            if buffer is None or not buffer.runs:
+                return
+            buffer.seq += 1
+            stamped = {
+                **event,
+                "seq": buffer.seq,
+                "run": run,
+                "ns": step,
+                "thread": thread,
+                "ts": now,
+            }
+            text = json.dumps(stamped, default=str)
+            kind, source = str(event["type"]), (run, step)
+            if kind == "think_start":
+                _drop_tokens(buffer, source, buffer.seq)
+            buffer.events.append(_Event(buffer.seq, text, kind, source, kind != "token"))
+        self._loop.call_soon_threadsafe(self._wake_followers, thread)
+        if kind == "think_end":
+            self._loop.call_soon_threadsafe(
+                self._loop.call_later,
+                TOKEN_RETENTION_S,
+                self._expire_tokens,
+                thread,
+                source,
+                buffer.seq,
+            )
+
+    def _expire_tokens(self, thread: str, source: tuple[str, str], before: int) -> None:
+        with self._lock:
+            if buffer := self._threads.get(thread):
+                _drop_tokens(buffer, source, before)
+
+    async def save(self) -> bool:
+        """Save the unsaved events; False if the database refuses them now.
+
+        They then stay in memory, and saving is retried until it works or there are too many.
+        """
+        with self._lock:
+            unsaved = {
+                thread: [event for event in buffer.events if event.unsaved]
+                for thread, buffer in self._threads.items()
+            }
+        for thread, events in unsaved.items():
+            if events:
+                rows = [(event.seq, event.text) for event in events]
+                try:
+                    await self._worker.do(self._table.write, thread, rows)
+                except sqlite3.Error as error:  # never a reason for a run to fail
+                    if not self._failing:
+                        log.warning("Events of %s wait to be saved: %s", thread, error)
+                    self._failing = True
+                    with self._lock:
+                        _drop_oldest_unsaved(thread, self._threads[thread])
+                    self._start_saving()
+                    return False
+                with self._lock:
+                    for event in events:
+                        event.unsaved = False
+                    self._trim(thread)
+                    self._forget_if_idle(thread)
+        self._failing = False
+        return True
+
+    async def follow(
+        self, thread: str, after: int, ping_s: float
+    ) -> AsyncGenerator[list[Numbered] | None]:
+        """Stream a thread's events after a number: the past, then new ones as they come.
+
+        Yields:
+            Events in order; an empty list once, after the past; None after each `ping_s`
+            seconds without an event.
+        """
+        with self._subscription(thread) as changed:
+            live, quiet_s = False, 0.0
+            while not self._ending:
+                changed.clear()
+                events = await self._next(thread, after)
+                if events:
+                    after, quiet_s = events[-1][0], 0.0
+                    yield events
+                elif not live:
+                    live = True
+                    yield []
+                else:
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(changed.wait(), POLL_S)
+                    quiet_s += 0 if changed.is_set() else POLL_S
+                    if quiet_s >= ping_s:
+                        quiet_s = 0.0
+                        yield None
+
+    def is_running(self, thread: str) -> bool:
+        """Say whether a run of this process works on a thread."""
+        buffer = self._threads.get(thread)
+        return buffer is not None and buffer.runs > 0
+
+    @property
+    def running(self) -> list[str]:
+        """The threads that runs of this process work on."""
+        return [thread for thread, buffer in list(self._threads.items()) if buffer.runs]
+
+    async def wait_until_idle(self) -> None:
+        """Wait until no run of this process works on any thread."""
+        while self.running:
+            self._released.clear()
+            await self._released.wait()
+
+    @contextlib.contextmanager
+    def end_followers_on_signals(self) -> Generator[None]:
+        """End the followers on SIGINT and SIGTERM at once: the server waits for them."""
+        if threading.current_thread() is not threading.main_thread():
+            yield  # signal handlers can be set in the main thread only
+            return
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+        def end(number: int, frame: FrameType | None) -> None:
+            self._loop.call_soon_threadsafe(self.end_followers)
+            handler = before[signal.Signals(number)]
+            if callable(handler):
+                handler(number, frame)
+
+        for number in before:
+            signal.signal(number, end)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def end_followers(self) -> None:
+        """End all followers, and those that start later."""
+        self._ending = True
+        for buffer in self._threads.values():
+            for follower in buffer.followers:
+                follower.set()
+
+    async def close(self) -> None:
+        """Save everything and stop; events that cannot be saved now are dropped, and logged."""
+        self._closing.set()
+        if self._writing is not None:
+            await asyncio.wait([self._writing])
+        if not await self.save():
+            for thread, buffer in self._threads.items():
+                if left := sum(event.unsaved for event in buffer.events):
+                    log.error("%d events of %s are lost: they could not be saved", left, thread)
+        await asyncio.to_thread(self._worker.close)
+
+    async def _next(self, thread: str, after: int) -> list[Numbered]:
+        while True:
+            with self._lock:
+                buffer = self._threads.get(thread)
+                running = buffer is not None and buffer.runs > 0
+                floor = buffer.floor if buffer is not None and (running or buffer.events) else None
+                if buffer is not None and floor is not None and after >= floor:
+                    recent = _merge_tokens([event for event in buffer.events if event.seq > after])
+                    if recent or running:
+                        return recent
+                    floor = None  # another process may have written more
+            kept = await self._worker.do(self._table.read, thread, after, floor)
+            if kept or floor is None:
+                return kept
+            after = floor
+
+    def _wake_followers(self, thread: str) -> None:
+        buffer = self._threads.get(thread)
+        for follower in () if buffer is None else buffer.followers:
+            follower.set()
+        self._start_saving()
+
+    def _start_saving(self) -> None:
+        if not self._closing.is_set() and (self._writing is None or self._writing.done()):
+            self._writing = self._loop.create_task(self._save_soon())
+
+    async def _save_soon(self) -> None:
+        while self._has_unsaved():
+            if not await self.save():
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._closing.wait(), RETRY_S)
+                if self._closing.is_set():
+                    return
+
+    def _has_unsaved(self) -> bool:
+        with self._lock:
+            return any(
+                event.unsaved for buffer in self._threads.values() for event in buffer.events
+            )
+
+    def _trim(self, thread: str) -> None:
+        buffer = self._threads.get(thread)
+        while buffer and len(buffer.events) > MAX_EVENTS_IN_MEMORY and not buffer.events[0].unsaved:
+            buffer.floor = buffer.events.popleft().seq
+
+    @contextlib.contextmanager
+    def _subscription(self, thread: str) -> Generator[asyncio.Event]:
+        changed = asyncio.Event()
+        with self._lock:
+            self._threads.setdefault(thread, _ThreadEvents(0, 0)).followers.add(changed)
+        try:
+            yield changed
+        finally:
+            with self._lock:
+                self._threads[thread].followers.discard(changed)
+                self._forget_if_idle(thread)
+
+    def _forget_if_idle(self, thread: str) -> None:
+        """Drop the buffer of a thread without runs, followers and unsaved events."""
+        buffer = self._threads.get(thread)
+        if buffer is None or buffer.runs or buffer.followers:
+            return
+        if not any(event.unsaved for event in buffer.events):
+            del self._threads[thread]
+
+
+def _drop_oldest_unsaved(thread: str, buffer: _ThreadEvents) -> None:
+    """Drop the oldest unsaved events above the limit, and put a notice in their place."""
+    excess = sum(len(event.text) for event in buffer.events if event.unsaved) - MAX_UNSAVED_CHARS
+    if excess <= 0:
+        return
+    dropped = 0
+    last = buffer.events[0]
+    while excess > 0 and len(buffer.events) > 1:
+        last = buffer.events.popleft()
+        dropped += last.unsaved
+        excess -= len(last.text) if last.unsaved else 0
+    log.error("%d events of %s are lost: the disk did not take them for too long.", dropped, thread)
+    text = "Events are missing here: the disk did not take them for too long."
+    notice = {"type": "notice", "level": "warning", "text": text, "seq": last.seq, "run": ""}
+    stamped = json.dumps({**notice, "ns": "", "thread": thread, "ts": ""})
+    buffer.events.appendleft(_Event(last.seq, stamped, "notice", ("", "")))
+
+
+def _drop_tokens(buffer: _ThreadEvents, source: tuple[str, str], before: int) -> None:
+    buffer.events = deque(
+        event
+        for event in buffer.events
+        if event.kind != "token" or event.source != source or event.seq > before
+    )
+
+
+def _merge_tokens(events: list[_Event]) -> list[Numbered]:
+    """Merge consecutive tokens of a reply into one event."""
+    merged: list[_Event] = []
+    for event in events:
+        last = merged[-1] if merged else None
+        if last and last.kind == event.kind == "token" and last.source == event.source:
+            earlier, later = json.loads(last.text), json.loads(event.text)
+            text = json.dumps({**later, "text": earlier["text"] + later["text"]})
+            merged[-1] = _Event(event.seq, text, event.kind, event.source)
+        else:
+            merged.append(event)
+    return [(event.seq, event.text) for event in merged]

@@ -1,0 +1,75 @@
+"""Restores the thread list of LangGraph's server from the home folder's database.
+
+The server writes its own list of threads and runs as pickles to the working folder, ten seconds
+late. They are not loaded: anybody who can put a file there - a cloned repository, say - could run
+code here. Our database holds the same, durably.
+"""
+
+import asyncio
+import datetime
+import uuid
+from typing import Any
+
+from openmanus_graph.backends.persistence.threads import DAMAGED, Thread
+from openmanus_graph.interfaces.server.inmem import known_threads
+from openmanus_graph.interfaces.server.store import Store, state_of
+from openmanus_graph.interfaces.server.threads import is_startable
+
+READ_AT_START = 20
+Restored = list[tuple[Thread, dict[str, Any]]]
+"""Threads, each with its entry in the server's list."""
+
+
+async def restore_threads(store: Store) -> Restored:
+    """Add every thread that the server can run to its list.
+
+    Returns:
+        Threads whose questions are not added yet: reading all of them would take long.
+    """
+    known = known_threads()
+    if known is None:
+        return []
+    waiting: Restored = []
+    known_ids = {str(thread["thread_id"]) for thread in known}
+    for thread in await asyncio.to_thread(store.threads.all):
+        damaged = thread.status == DAMAGED  # neither agent nor times of its row can be trusted
+        if is_startable(thread.id) and thread.id not in known_ids and not damaged:
+            known.append(_entry(thread))
+            if thread.status == "waiting":
+                waiting.append((thread, known[-1]))
+    await add_questions(waiting[:READ_AT_START])
+    return waiting[READ_AT_START:]
+
+
+async def add_questions(waiting: Restored) -> None:
+    """Add the open questions of these threads to their entries."""
+    for thread, entry in waiting:
+        entry["interrupts"] = await _interrupts(thread)
+
+
+def _entry(thread: Thread) -> dict[str, Any]:
+    """Return a thread's entry in the server's list."""
+    return {
+        "thread_id": uuid.UUID(thread.id),
+        "created_at": _utc_time(thread.created),
+        "updated_at": _utc_time(thread.updated),
+        "state_updated_at": _utc_time(thread.updated),
+        "metadata": {"graph_id": thread.agent},
+        "status": "interrupted" if thread.status in ("waiting", "running") else "idle",
+        "config": {},
+        "values": None,
+        "interrupts": {},
+    }
+
+
+async def _interrupts(thread: Thread) -> dict[str, Any]:
+    state = await state_of(thread.id, thread.agent)
+    return {
+        task.id: [{"id": one.id, "value": one.value} for one in task.interrupts]
+        for task in (state.tasks if state else ())
+        if task.interrupts
+    }
+
+
+def _utc_time(text: str) -> datetime.datetime:
+    return datetime.datetime.fromisoformat(text).replace(tzinfo=datetime.UTC)

@@ -1,0 +1,162 @@
+"""Routes that start, answer, resume, redo and stop runs of LangGraph's server."""
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+from fastapi import APIRouter
+from langchain_core.messages import BaseMessage
+from langgraph_sdk import get_client
+from pydantic import BaseModel, ConfigDict
+
+from openmanus_graph.backends.persistence.interjections import tell
+from openmanus_graph.backends.persistence.threads import Thread
+from openmanus_graph.graphs.catalog import DEFAULT_AGENT, agent_names, restart_node
+from openmanus_graph.interfaces.server.admission import Refused, admit
+from openmanus_graph.interfaces.server.store import Store, graph_of, state_of, store
+from openmanus_graph.interfaces.server.threads import is_startable, require_thread
+
+router = APIRouter(prefix="/app/api/threads/{thread}")
+END_S = 5.0
+"""How long runs may take to end when the server stops."""
+
+
+class RunRequest(BaseModel):
+    """A run to start, by one of `message`, `answers`, `resume` and `checkpoint_id`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    agent: str | None = None
+    message: str | None = None
+    images: list[str] = []
+    answers: dict[str, Any] | None = None
+    resume: bool = False
+    checkpoint_id: str | None = None
+    context: dict[str, Any] = {}
+
+
+@router.post("/runs", status_code=202)
+async def start_run(thread: str, request: RunRequest) -> dict[str, str]:
+    """Start a run, or resume one."""
+    await require_thread(thread)
+    if not is_startable(thread):
+        raise Refused(409, f"This thread belongs to the terminal: openmanus resume {thread}")
+    known = await store().find(thread)
+    agent = request.agent or (known.agent if known else "") or DEFAULT_AGENT
+    if agent not in agent_names():
+        raise Refused(422, f"There is no agent {agent!r}. There are: {', '.join(agent_names())}.")
+    run: dict[str, Any] = {**await _payload(thread, known, request), "context": request.context}
+    await admit(thread, run)
+    client = get_client()
+    try:
+        await client.threads.create(thread_id=thread, if_exists="do_nothing")
+        created = await client.runs.create(
+            thread,
+            agent,
+            **run,
+            checkpoint_id=request.checkpoint_id,
+            stream_mode=["custom"],
+            multitask_strategy="reject",
+        )
+    except httpx.HTTPStatusError as error:
+        raise _as_refused(error) from error
+    return {"run_id": created["run_id"]}
+
+
+@router.post("/stop", status_code=202)
+async def stop_runs(thread: str) -> dict[str, int]:
+    """Cancel the runs of a thread."""
+    await require_thread(thread)
+    return {"stopped": await _stop(thread) if is_startable(thread) else 0}
+
+
+class Interjection(BaseModel):
+    """A message to a running agent."""
+
+    text: str
+
+
+@router.post("/steer", status_code=202)
+async def tell_agent(thread: str, interjection: Interjection) -> dict[str, str]:
+    """Send an interjection, which the running agent reads at its next step."""
+    await require_thread(thread)
+    journal = store().journal
+    if not (journal.is_running(thread) or await store().is_held_elsewhere(thread)):
+        raise Refused(409, "No run works on this thread. Send it as a message.")
+    interjection_id = await tell(thread, interjection.text)
+    journal.add(thread, "", "", {"type": "steer", "text": interjection.text, "id": interjection_id})
+    return {"id": interjection_id}
+
+
+async def _stop(thread: str) -> int:
+    """Cancel the running and the queued runs of a thread, and return how many there were."""
+    client, stopped = get_client(), 0
+    for status in ("pending", "running"):
+        with contextlib.suppress(httpx.HTTPStatusError):  # it has just ended by itself
+            for run in await client.runs.list(thread, status=status):
+                await client.runs.cancel(thread, run["run_id"])
+                stopped += 1
+    return stopped
+
+
+async def stop_all_runs(store: Store) -> None:
+    """Cancel all runs of this server and wait until their ends are recorded."""
+    for thread in store.journal.running:
+        await _stop(thread)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(END_S):
+            await store.journal.wait_until_idle()
+
+
+async def _payload(thread: str, known: Thread | None, request: RunRequest) -> dict[str, Any]:
+    """Return the graph input or command of a request. Refused if it is incomplete."""
+    if request.answers is not None:
+        if known is None or not request.answers:
+            raise Refused(409, "This thread asks nothing.")
+        return {"command": {"resume": request.answers}}
+    if request.message is not None:
+        if not request.message.strip():
+            raise Refused(422, "The message is empty.")
+        return _message_input(request.message, request.images)
+    if request.checkpoint_id is not None:
+        return {"input": None}
+    if not request.resume:
+        raise Refused(422, "Give one of message, answers, resume and checkpoint_id.")
+    if known is None:
+        raise Refused(409, "Nothing has run on this thread yet.")
+    return await _resume_payload(thread, known)
+
+
+async def _resume_payload(thread: str, known: Thread) -> dict[str, Any]:
+    """Decide where a thread resumes: where it was interrupted, or after the limit that ended it."""
+    state = await state_of(thread, known.agent)
+    saved: list[BaseMessage] = [] if state is None else state.values.get("messages", [])
+    if not saved or known.status == "interrupted":
+        message = await asyncio.to_thread(store().threads.newest_message, thread)
+        if message is not None and message.id not in {one.id for one in saved}:
+            return {"input": {"messages": [message.model_dump(mode="json")]}}
+    if state is not None and state.interrupts:
+        raise Refused(409, "This thread waits for an answer.")
+    if state is None or state.tasks:
+        return {"input": None}
+    if state.values.get("status") == "finished" or state.values.get("stop_reason") == "terminate":
+        raise Refused(409, "This thread is finished. Ask for more with a message.")
+    restart = restart_node(await graph_of(known.agent))
+    return {"command": {"goto": restart}} if restart else {"input": None}
+
+
+def _message_input(text: str, images: list[str]) -> dict[str, Any]:
+    extra: Mapping[str, Any] = {"additional_kwargs": {"images": images}} if images else {}
+    message = {"type": "human", "id": str(uuid.uuid4()), "content": text, **extra}
+    return {"input": {"messages": [message]}}
+
+
+def _as_refused(error: httpx.HTTPStatusError) -> Refused:
+    """Turn an HTTP error of LangGraph's API into `Refused`."""
+    status = error.response.status_code
+    if status == 409:
+        return Refused(409, "A run works on this thread already, maybe begun in another tab.")
+    return Refused(status, f"The server refused the run: {error}")

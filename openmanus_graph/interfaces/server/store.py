@@ -1,0 +1,112 @@
+"""Access of the routes to threads: the database's tables, and the state of a thread's graph."""
+
+import asyncio
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from langgraph.types import StateSnapshot
+
+from openmanus_graph.backends.persistence.database import open_database
+from openmanus_graph.backends.persistence.journal import JournalTable
+from openmanus_graph.backends.persistence.threads import Thread, Threads
+from openmanus_graph.config import resolve_settings
+from openmanus_graph.config.resolve import openmanus_home
+from openmanus_graph.graphs.catalog import agent_names, build_agent
+from openmanus_graph.interfaces.server.checkpoints import saver
+from openmanus_graph.interfaces.server.journal import Journal
+from openmanus_graph.interfaces.server.options import context_of
+from openmanus_graph.interfaces.service.failures import prepare_home
+from openmanus_graph.interfaces.service.final_event import agents_within, final_event
+from openmanus_graph.interfaces.service.lock import is_running
+from openmanus_graph.runtime.workspace import Workspace
+from openmanus_graph.state.context import Context
+
+
+@dataclass(frozen=True)
+class Store:
+    """The home folder's threads and their events."""
+
+    home: Path
+    threads: Threads
+    journal: Journal
+
+    async def find(self, thread: str) -> Thread | None:
+        """Return a thread with its current status, None if it never ran."""
+        found = await asyncio.to_thread(self.threads.find, thread)
+        return None if found is None else await self.with_live_status(found)
+
+    async def with_live_status(self, thread: Thread) -> Thread:
+        """Return a thread whose status is `interrupted` where its run has died."""
+        if thread.status != "running" or self.journal.is_running(thread.id):
+            return thread
+        running = await asyncio.to_thread(is_running, self.home, thread.id)
+        return thread if running else replace(thread, status="interrupted")
+
+    async def is_held_elsewhere(self, thread: str) -> bool:
+        """Say whether another process works on a thread."""
+        if self.journal.is_running(thread):
+            return False
+        return await asyncio.to_thread(is_running, self.home, thread)
+
+    async def workspace(self, thread: str) -> Workspace:
+        """Return a thread's folder. ConfigError if the configuration is wrong."""
+        return await asyncio.to_thread(self._workspace, thread)
+
+    def _workspace(self, thread: str) -> Workspace:
+        known = self.threads.find(thread)
+        context = Context(**context_of(known.options)) if known else Context()
+        settings = resolve_settings(context, thread)
+        return Workspace(settings.workspace, settings.protected)
+
+
+_open: list[Store] = []
+
+
+async def open_store() -> Store:
+    """Open the store for as long as the server runs. ConfigError if the home cannot be written."""
+
+    def tables() -> tuple[Path, Threads, JournalTable]:
+        home = openmanus_home()
+        prepare_home(home)
+        database = open_database(home)
+        return home, Threads(database), JournalTable(database)
+
+    home, threads, events = await asyncio.to_thread(tables)
+    _open[:] = [Store(home, threads, Journal(events, asyncio.get_running_loop()))]
+    return _open[0]
+
+
+def store() -> Store:
+    """Return the server's store."""
+    return _open[0]
+
+
+async def state_of(thread: str, agent: str) -> StateSnapshot | None:
+    """Read a thread's state; None for an agent that is not registered (any more)."""
+    graph = await graph_of(agent)
+    if graph is None:
+        return None
+    state: StateSnapshot = await graph.aget_state({"configurable": {"thread_id": thread}})
+    return state
+
+
+async def read_final_event(
+    thread: str, agent: str, state: StateSnapshot, *, cancelled: bool
+) -> dict[str, Any]:
+    """Return the `final` event of a thread's last run, read off its state."""
+    agents = await agents_within(agent, thread, state, saver())
+    return final_event(state, agents=agents, cancelled=cancelled)
+
+
+async def graph_of(agent: str) -> Any:
+    """Return an agent's graph over the server's checkpoints, None if there is none."""
+    if agent not in agent_names():
+        return None
+    return await asyncio.to_thread(_build, agent, saver())
+
+
+@cache
+def _build(agent: str, checkpointer: Any) -> Any:
+    return build_agent(agent, checkpointer=checkpointer)

@@ -1,0 +1,185 @@
+"""Routes about threads: the list, one thread, its earlier steps."""
+
+import asyncio
+import re
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import APIRouter, Query, Response
+from langgraph.checkpoint.base import CheckpointTuple
+from langgraph.checkpoint.serde.types import TASKS
+from langgraph.types import Send
+from langgraph_sdk import get_client
+
+from openmanus_graph.backends.persistence.threads import Thread
+from openmanus_graph.interfaces.server.admission import Refused, admit_deletion
+from openmanus_graph.interfaces.server.checkpoints import forget_thread, saver
+from openmanus_graph.interfaces.server.options import context_of
+from openmanus_graph.interfaces.server.store import state_of, store
+from openmanus_graph.runtime.events import interrupt_event
+
+TITLE_CHARS = 200
+LARGEST_PAGE = 500
+NAME = re.compile(r"[^\x00-\x1f/\\]{1,200}")
+router = APIRouter(prefix="/app/api/threads")
+
+
+@router.post("", status_code=201)
+async def create_thread() -> dict[str, str]:
+    """Create a thread. It is listed after its first run has started."""
+    thread = str(uuid.uuid4())
+    await get_client().threads.create(thread_id=thread, if_exists="do_nothing")
+    return {"id": thread}
+
+
+@router.get("")
+async def list_threads(
+    limit: int = Query(50, ge=1, le=LARGEST_PAGE),
+    before: int | None = Query(None, ge=0),
+    q: str = Query("", max_length=200),
+) -> dict[str, Any]:
+    """List threads, newest first, a page at a time."""
+    page = await asyncio.to_thread(store().threads.page, limit + 1, before, q)
+    shown, rest = page[:limit], page[limit:]
+    threads = [thread_json(await store().with_live_status(thread)) for _, thread in shown]
+    return {"threads": threads, "next": str(shown[-1][0]) if rest else None}
+
+
+@router.get("/{thread}")
+async def show_thread(thread: str) -> dict[str, Any]:
+    """Return everything about one thread but its events."""
+    known = await store().find(thread)
+    if known is None:
+        await require_thread(thread)
+        return {**thread_json(Thread(thread, "", "", {}, "new", "", "")), **_NEW_THREAD}
+    elsewhere = await store().is_held_elsewhere(thread)
+    return {
+        **thread_json(known),
+        "options": context_of(known.options),
+        "interrupts": await open_questions(thread, known.agent),
+        "held_by": "another process" if elsewhere else None,
+    }
+
+
+@router.delete("/{thread}", status_code=204)
+async def delete_thread(thread: str) -> Response:
+    """Delete a thread; its workspace stays."""
+    await require_thread(thread)
+    await admit_deletion(thread)
+    await saver().adelete_thread(thread)
+    if is_startable(thread):
+        client = get_client()
+        await client.threads.create(thread_id=thread, if_exists="do_nothing")
+        await client.threads.delete(thread)
+    await asyncio.to_thread(forget_thread, thread)
+    return Response(status_code=204)
+
+
+@router.get("/{thread}/checkpoints")
+async def list_checkpoints(thread: str) -> dict[str, Any]:
+    """List the checkpoints that a run can start from, newest first."""
+    config: Any = {"configurable": {"thread_id": thread, "checkpoint_ns": ""}}
+    await require_thread(thread)
+    places: list[dict[str, Any]] = []
+    parent: str | None = None
+    async for found in saver().alist(config):  # newest first
+        if parent not in (None, found.checkpoint["id"]):
+            continue  # on a branch that a fork from an earlier checkpoint has left
+        parent = _parent(found)
+        values, metadata = found.checkpoint["channel_values"], found.metadata
+        next_nodes = [name[len(_BRANCH) :] for name in values if name.startswith(_BRANCH)]
+        sends: list[Send] = values.get(TASKS) or []
+        next_nodes += sorted({send.node for send in sends})
+        places.append(
+            {
+                "checkpoint_id": found.checkpoint["id"],
+                "step": metadata.get("step", 0),
+                "at": found.checkpoint["ts"],
+                "next": next_nodes,
+                "label": _label(next_nodes, sends, metadata),
+                "current": not places,
+            }
+        )
+    return {"checkpoints": [place for place in places if place["next"]]}
+
+
+async def require_thread(thread: str) -> None:
+    """Refuse threads that do not exist."""
+    if not NAME.fullmatch(thread):
+        raise Refused(404, "There is no such thread.")
+    if await asyncio.to_thread(store().threads.find, thread) is not None:
+        return
+    if is_startable(thread) and await is_known_to_server(thread):
+        return
+    raise Refused(404, f"There is no thread {thread}.")
+
+
+async def is_known_to_server(thread: str) -> bool:
+    """Ask LangGraph's server, which also lists threads without runs."""
+    import httpx
+
+    try:
+        await get_client().threads.get(thread)
+    except httpx.HTTPStatusError:
+        return False
+    return True
+
+
+def is_startable(thread: str) -> bool:
+    """Say whether LangGraph's server can run a thread of this name: it takes UUIDs only."""
+    try:
+        return str(uuid.UUID(thread)) == thread
+    except ValueError:
+        return False
+
+
+async def open_questions(thread: str, agent: str) -> list[dict[str, Any]]:
+    """Return a thread's open questions as `interrupt` events."""
+    state = await state_of(thread, agent)
+    questions: list[dict[str, Any]] = []
+    for waiting in () if state is None else state.interrupts:
+        reviews: Any = waiting.value.get("review_configs") if _is_mapping(waiting.value) else None
+        allowed = reviews[0].get("allowed_decisions", []) if reviews else ["respond"]
+        questions.append({**interrupt_event(waiting), "allowed": allowed})
+    return questions
+
+
+def thread_json(thread: Thread) -> dict[str, Any]:
+    """Return a thread in the form that the page reads."""
+    return {
+        "id": thread.id,
+        "agent": thread.agent,
+        "title": thread.task[:TITLE_CHARS],
+        "status": thread.status,
+        "created": _iso_time(thread.created),
+        "updated": _iso_time(thread.updated),
+        "startable": is_startable(thread.id),
+    }
+
+
+def _parent(found: CheckpointTuple) -> str:
+    parent = found.parent_config or {}
+    return str(parent.get("configurable", {}).get("checkpoint_id", ""))
+
+
+def _label(next_nodes: list[str], sends: list[Send], metadata: Mapping[str, Any]) -> str:
+    calls = [call["name"] for send in sends if "calls" in send.arg for call in send.arg["calls"]]
+    if calls:
+        return f"before {', '.join(calls)}"
+    if metadata.get("source") == "input":
+        return "before the message was read"
+    return f"before {', '.join(next_nodes)}" if next_nodes else "the end"
+
+
+def _is_mapping(value: Any) -> bool:
+    return isinstance(value, Mapping)
+
+
+def _iso_time(sqlite_time: str) -> str:
+    """Turn SQLite's time, which is UTC, into ISO 8601."""
+    return f"{sqlite_time.replace(' ', 'T')}Z" if sqlite_time else ""
+
+
+_BRANCH = "branch:to:"
+_NEW_THREAD: dict[str, Any] = {"options": {}, "interrupts": [], "held_by": None}

@@ -1,0 +1,80 @@
+"""The server's token, which allows every request; without it, none is allowed."""
+
+import hashlib
+import os
+import secrets
+from functools import lru_cache
+from pathlib import Path
+
+from openmanus_graph.config.resolve import openmanus_home
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.interfaces.service.guard import is_same
+
+TOKEN_VARIABLE = "OPENMANUS_TOKEN"
+TOKEN_FILE = "server-token"
+MIN_CHARS = 16
+
+
+@lru_cache(maxsize=1)
+def server_token() -> str:
+    """Return the token: of the environment, else of the home folder, else a new one. Blocks.
+
+    Raises:
+        ConfigError: It is too short to be secret, or its file cannot be written.
+    """
+    given = os.environ.get(TOKEN_VARIABLE, "").strip()
+    if given:
+        return _checked(given, TOKEN_VARIABLE)
+    path = token_file()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write_new(path)
+        path.chmod(0o600)  # a copied home may have lost it
+        return _checked(path.read_text("ascii").strip(), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"The server's token cannot be kept in {path}: {error}. "
+            f"Set OPENMANUS_HOME to another folder, or {TOKEN_VARIABLE}."
+        ) from error
+
+
+def token_file() -> Path:
+    """Return where the token is kept when the environment names none."""
+    return openmanus_home() / TOKEN_FILE
+
+
+def is_token(given: str) -> bool:
+    """Compare with the server's token, in constant time."""
+    return is_same(given, server_token())
+
+
+def signing_key() -> bytes:
+    """Return the key that tickets are signed with; it changes with the token."""
+    return hashlib.sha256(f"ticket {server_token()}".encode()).digest()
+
+
+def _write_new(path: Path) -> None:
+    """Write a new token unless there is one. Another server may do so at the same moment."""
+    if path.exists():
+        return
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    try:
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(secrets.token_urlsafe(32) + "\n")
+        try:
+            os.link(draft, path)
+        except FileExistsError:
+            return  # the other server's token is used
+        except OSError:
+            draft.replace(path)  # a file system without hard links
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _checked(token: str, source: str) -> str:
+    if len(token) < MIN_CHARS or not token.isascii() or not token.isprintable():
+        raise ConfigError(
+            f"The token in {source} is no secret: use {MIN_CHARS} printable characters or more."
+        )
+    return token

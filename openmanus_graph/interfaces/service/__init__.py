@@ -1,0 +1,1 @@
+"""Shared by the interfaces: launching and resuming runs, threads, locks, serving with a token."""

@@ -1,0 +1,101 @@
+"""Builds the `final` event of a run from its state, for the command line and the server."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from langgraph.types import StateSnapshot
+
+from openmanus_graph.backends.persistence.checkpoints import LeanSqliteSaver
+from openmanus_graph.backends.persistence.embedded_agents import (
+    EmbeddedAgents,
+    read_embedded_agents,
+)
+from openmanus_graph.conversation.history import last_text
+from openmanus_graph.graphs.catalog import is_ours
+from openmanus_graph.runtime.events import interrupt_event
+from openmanus_graph.state.reducers import Usage, no_usage
+
+
+async def agents_within(
+    agent: str, thread: str, state: StateSnapshot, saver: LeanSqliteSaver
+) -> EmbeddedAgents | None:
+    """Return how the agents inside a foreign graph ended; None if the state tells that itself."""
+    if is_ours(agent) or "status" in state.values:
+        return None
+    return await read_embedded_agents(saver, thread)
+
+
+def final_event(
+    state: StateSnapshot,
+    bill: Usage | None = None,
+    agents: EmbeddedAgents | None = None,
+    *,
+    cancelled: bool,
+) -> dict[str, Any]:
+    """Return the `final` event of a run that came to an end or was cut off.
+
+    Args:
+        state: The thread's state after the run.
+        bill: The run's usage, where the state does not hold all of it.
+        agents: Those inside a foreign graph, whose own state does not say how they ended.
+        cancelled: Whether somebody stopped it.
+    """
+    values = state.values
+    status, reason = values.get("status"), values.get("stop_reason")
+    answer = values.get("answer", "")
+    if state.interrupts:
+        asked = interrupt_event(state.interrupts[0])
+        status, reason, answer = "waiting", asked["kind"], asked["question"]
+    elif status is None and not state.tasks:
+        # A foreign graph: it has messages, but no status.
+        status, reason, answer = _foreign_outcome(last_text(values.get("messages", [])), agents)
+    elif cancelled and state.tasks:
+        status = reason = "cancelled"
+        answer = last_text(values.get("messages", [])) or "The run was cancelled."
+    return {
+        "type": "final",
+        "status": status or "failed",
+        "stop_reason": reason or "error",
+        "answer": answer,
+        "structured": values.get("structured"),
+        "usage": bill or values.get("usage") or no_usage(),
+        "artifacts": values.get("artifacts") or [],
+    }
+
+
+def _foreign_outcome(
+    last: str, agents: EmbeddedAgents | None
+) -> tuple[str | None, str | None, str]:
+    """Derive a foreign graph's status, stop reason and answer from its last text and agents."""
+    inner = agents.unfinished if agents else None
+    if inner is None:
+        return ("finished", "answer", last) if last else (None, None, "")
+    reason_text = str(inner.get("answer") or "")
+    answer = last if reason_text in last else "\n\n".join(filter(None, (last, reason_text)))
+    return inner["status"], inner.get("stop_reason"), answer
+
+
+def recursion_event(agent: str, usage: Usage) -> dict[str, Any]:
+    """Return the `final` event of a run that took more steps than its graph allows."""
+    return {
+        **failed_event(
+            f"The graph of {agent} reached its recursion limit without an end. Give it a way to "
+            "end, or a higher recursion_limit; a resumed run goes on where it stopped.",
+            {"usage": usage},
+        ),
+        "status": "stopped",
+        "stop_reason": "max_steps",
+    }
+
+
+def failed_event(sentence: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the `final` event of a run that an error ended."""
+    return {
+        "type": "final",
+        "status": "failed",
+        "stop_reason": "error",
+        "answer": sentence,
+        "structured": None,
+        "usage": values.get("usage") or no_usage(),
+        "artifacts": [],
+    }

@@ -1,0 +1,137 @@
+"""Turns given options into a run's thread, context and input."""
+
+import datetime
+import secrets
+import shlex
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.graphs.catalog import DEFAULT_AGENT, FLOW
+from openmanus_graph.interfaces.service.options import InputOptions, RunOptions
+
+if TYPE_CHECKING:
+    from openmanus_graph.interfaces.service.runner import Run
+    from openmanus_graph.state.context import Context
+
+
+def new_thread() -> str:
+    """Return an id for a new thread: its start time and a random part."""
+    now = datetime.datetime.now(tz=datetime.UTC).astimezone()
+    # In the form of a UUID, because LangGraph's server accepts no other ids.
+    rest = secrets.token_hex(9)
+    return f"{now:%Y%m%d-%H%M-%S}{rest[:2]}-{rest[2:6]}-{rest[6:]}"
+
+
+def take_thread(given: InputOptions, options: RunOptions) -> tuple[str, str, RunOptions]:
+    """Return thread, agent and options; those of an existing thread are the defaults."""
+    if given.thread is None:
+        return new_thread(), given.agent or DEFAULT_AGENT, options
+    if not given.thread.strip():
+        raise ConfigError("The thread's name is empty. Leave --thread out to begin a new one.")
+    from openmanus_graph.backends.persistence.threads import DAMAGED
+    from openmanus_graph.interfaces.service.threads import find_thread, whole_thread
+
+    known = find_thread(given.thread)
+    if known is None:
+        return given.thread, given.agent or DEFAULT_AGENT, options
+    if known.status == DAMAGED and given.agent is None:
+        whole_thread(known.id)
+    agent = given.agent or known.agent
+    if known.status == "waiting" and FLOW in (agent, known.agent):
+        raise ConfigError(
+            f"Thread {known.id} waits for an answer, and a new task would drop its plan. Answer it "
+            f"(openmanus resume {shlex.quote(known.id)} --approve, --reject or --answer TEXT), or "
+            "give the task another --thread."
+        )
+    return known.id, agent, options.over(known.options)
+
+
+def new_run(text: str, given: InputOptions, taken: tuple[str, str, RunOptions]) -> "Run":
+    """Return the run of a task on the thread, agent and options that `take_thread` returned."""
+    from openmanus_graph.interfaces.service.runner import Run
+
+    thread, agent, options = taken
+    context = to_context(options)
+    return Run(
+        thread=thread,
+        agent=agent,
+        task=text,
+        context=context,
+        options=options.stored(),
+        make_input=lambda: prepare_input(text, given, context, thread),
+    )
+
+
+def to_context(options: RunOptions) -> "Context":
+    """Turn options into a run's context."""
+    from pydantic import SecretStr
+
+    from openmanus_graph.state.context import Context
+
+    return Context(
+        model=options.model,
+        base_url=options.base_url,
+        workspace=options.workspace,
+        max_steps=options.max_steps,
+        max_cost_usd=options.max_cost_usd,
+        max_total_tokens=options.max_tokens,
+        timeout_s=options.timeout,
+        sandbox=options.sandbox,
+        network=options.network,
+        allow_hosts=tuple(options.allow_host) if options.allow_host else None,
+        policy=options.policy,
+        mcp_servers=tuple(options.server) if options.server else None,
+        browser={"secrets": list(map(SecretStr, options.secret))} if options.secret else None,
+        review_plan=options.review_plan,
+        config=options.config,
+    )
+
+
+def prepare_input(
+    text: str, given: InputOptions, context: "Context", thread: str
+) -> dict[str, Any]:
+    """Copy the given files into the workspace and make the run's input."""
+    from openmanus_graph.config import resolve_settings
+    from openmanus_graph.interfaces.service.runner import user_message
+    from openmanus_graph.runtime.workspace import Workspace
+
+    settings = resolve_settings(context, thread)
+    workspace = Workspace(settings.workspace, settings.protected)
+    workspace.prepare()
+    names = [_copy(_existing(path), workspace.root) for path in given.file or ()]
+    images = [_keep_image(_existing(path), workspace) for path in given.image or ()]
+    if names:
+        text = f"{text}\n\nFiles in the workspace: {', '.join(names)}"
+    return user_message(text, images)
+
+
+def _existing(path: str) -> Path:
+    found = Path(path).expanduser()
+    if not found.is_file():
+        raise ConfigError(f"There is no file {path}.")
+    return found
+
+
+def _copy(source: Path, folder: Path) -> str:
+    target = folder / source.name
+    if target.exists() and target.samefile(source):
+        return source.name
+    if target.exists() and target.read_bytes() != source.read_bytes():
+        raise ConfigError(
+            f"{target} exists already with other content. Rename {source} or that file."
+        )
+    shutil.copyfile(source, target)
+    return source.name
+
+
+def _keep_image(source: Path, workspace: Any) -> str:
+    from openmanus_graph.backends.files.image_header import read_image
+
+    data = source.read_bytes()
+    image = read_image(data)
+    if image is None:
+        raise ConfigError(f"{source} is no whole picture (png, jpg, gif or webp).")
+    kept: Path = workspace.keep(data, f".{image.media_type.partition('/')[2]}")
+    return str(workspace.relative(kept))

@@ -1,0 +1,205 @@
+"""The options that commands share. Imports nothing heavy: `--help` must stay instant."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from openmanus_graph.errors import ConfigError
+
+SandboxName = Literal["auto", "bwrap", "nono", "docker", "none"]
+PolicyName = Literal["ask", "auto", "never"]
+Transport = Literal["stdio", "http"]
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What `run`, `chat` and `resume` take; None means: not given.
+
+    Each sets what is declared in `state.settings` (`Setting.option` names it), which also checks
+    the value; here are names and help only, because `--help` cannot wait for the declarations.
+    """
+
+    model: Annotated[
+        str | None, typer.Option(help="PROVIDER:NAME, for example openai:gpt-5-mini.")
+    ] = None
+    base_url: Annotated[
+        str | None, typer.Option(help="Address of an OpenAI-compatible server.")
+    ] = None
+    workspace: Annotated[str | None, typer.Option(help="Folder of the run's files.")] = None
+    max_steps: Annotated[int | None, typer.Option(help="Model calls of the run. Default 20.")] = (
+        None
+    )
+    max_cost_usd: Annotated[float | None, typer.Option(help="Dollars of the run. Default 3.")] = (
+        None
+    )
+    max_tokens: Annotated[int | None, typer.Option(help="Tokens of the run, in and out.")] = None
+    timeout: Annotated[float | None, typer.Option(help="Seconds of the run.")] = None
+    sandbox: Annotated[
+        SandboxName | None, typer.Option(help="How Python and shell are confined. Default auto.")
+    ] = None
+    network: Annotated[
+        bool | None,
+        typer.Option("--network/--no-network", help="Let the sandbox reach the network."),
+    ] = None
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(help="HOST[:PORT] that web tools may reach although it is private."),
+    ] = None
+    policy: Annotated[
+        PolicyName | None,
+        typer.Option(help="Calls with external effects: ask, auto (allow) or never. Default ask."),
+    ] = None
+    review_plan: Annotated[
+        bool | None,
+        typer.Option("--review-plan/--no-review-plan", help="Ask before a plan is carried out."),
+    ] = None
+    server: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="MCP server to use instead of all that are configured: NAME, URL or COMMAND. "
+            "Repeatable; ${NAME} stands for an environment variable."
+        ),
+    ] = None
+    config: Annotated[
+        str | None, typer.Option(help="Configuration file instead of ./openmanus.toml.")
+    ] = None
+    secret: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="NAME=VALUE@DOMAIN, typed by the browser there only, by name. Repeatable; other "
+            "users see it in the process list: rather set OPENMANUS_SECRET_NAME=VALUE@DOMAIN."
+        ),
+    ] = None
+
+    def stored(self) -> dict[str, Any]:
+        """Return the given options, as a thread keeps them. There are no keys among them."""
+        given = {name: value for name, value in asdict(self).items() if value is not None}
+        given.pop("secret", None)
+        # A thread may be resumed from another folder.
+        for name in ("workspace", "config"):
+            if name in given:
+                given[name] = str(Path(given[name]).expanduser().absolute())
+        return given
+
+    def over(self, stored: dict[str, Any]) -> "RunOptions":
+        """Return these options, and those of the thread where none is given.
+
+        ConfigError for one that does not exist: from a later version, or a damaged database.
+        """
+        unknown = stored.keys() - {field.name for field in fields(self)}
+        if unknown:
+            raise ConfigError(
+                f"The thread was begun with options that do not exist: {', '.join(unknown)}. "
+                "Update openmanus-graph, or begin another thread."
+            )
+        return RunOptions(**{**stored, **self.stored()}, secret=self.secret)
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """How a run is shown; not kept with the thread."""
+
+    json: Annotated[bool, typer.Option("--json", help="One JSON event per line on stdout.")] = False
+    quiet: Annotated[bool, typer.Option("--quiet", help="Only the answer.")] = False
+    log: Annotated[str | None, typer.Option(help="Write a log to this file.")] = None
+
+
+@dataclass(frozen=True)
+class InputOptions:
+    """What goes into a run beside the task."""
+
+    agent: Annotated[str | None, typer.Option(help="Which agent works. Default manus.")] = None
+    thread: Annotated[
+        str | None, typer.Option(help="Go on with this thread, or name a new one.")
+    ] = None
+    file: Annotated[
+        list[str] | None, typer.Option(help="File to copy into the workspace; repeatable.")
+    ] = None
+    image: Annotated[
+        list[str] | None, typer.Option(help="Picture to show to the model; repeatable.")
+    ] = None
+
+
+@dataclass(frozen=True)
+class ServerOptions:
+    """Where a server listens, and who may come."""
+
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1"
+    port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, help="0 takes a free one. Default 8642, of a2a 8643."),
+    ] = None
+    token: Annotated[
+        str | None,
+        typer.Option(
+            help="What clients must send as bearer token; other users see it in the process list: "
+            "rather set the environment's variable. Default: a new one, shown on stderr."
+        ),
+    ] = None
+    no_token: Annotated[
+        bool, typer.Option("--no-token", help="Let every program of this machine in.")
+    ] = False
+    log: Annotated[str | None, typer.Option(help="Write a log to this file.")] = None
+
+
+@dataclass(frozen=True)
+class McpOptions:
+    """What the MCP server offers, and how."""
+
+    transport: Annotated[
+        Transport, typer.Option(help="stdio, or http (streamable HTTP at /mcp).")
+    ] = "stdio"
+    tools: Annotated[
+        str | None, typer.Option(help="Names of the tools to offer, with commas. Default all.")
+    ] = None
+    agent: Annotated[
+        str | None, typer.Option(help="Offer run_task as well: this agent does a whole task.")
+    ] = None
+    idle: Annotated[
+        float, typer.Option(min=1, help="Seconds until a silent HTTP client's session is closed.")
+    ] = 600.0
+
+
+def takes(
+    *groups: type[Any], without: tuple[str, ...] = ()
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a command the options of these groups; it gets one object per group, in order.
+
+    Typer reads options from a function's signature, and only from there.
+    """
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        own = list(inspect.signature(command).parameters.values())[len(groups) :]
+        shared = [
+            inspect.Parameter(
+                field.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=field.default,
+                annotation=field.type,
+            )
+            for group in groups
+            for field in fields(group)
+            if field.name not in without
+        ]
+
+        def run(**given: Any) -> Any:
+            objects = [
+                group(**{f.name: given.pop(f.name) for f in fields(group) if f.name in given})
+                for group in groups
+            ]
+            return command(*objects, **given)
+
+        run.__signature__ = inspect.Signature([*(_keyword(p) for p in own), *shared])  # type: ignore[attr-defined]  # what Typer reads
+        run.__annotations__ = {p.name: p.annotation for p in (*own, *shared)}
+        run.__name__, run.__doc__ = command.__name__, command.__doc__
+        return run
+
+    return decorate
+
+
+def _keyword(parameter: inspect.Parameter) -> inspect.Parameter:
+    return parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)

@@ -1,0 +1,321 @@
+"""Drives one run of a graph: shows its events, asks its questions, handles signals."""
+
+import asyncio
+import contextlib
+import datetime
+import logging
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, cast
+from urllib.parse import urlsplit
+
+from langchain_core.messages import HumanMessage
+from langgraph.errors import GraphDrained, GraphRecursionError
+from langgraph.runtime import RunControl
+from langgraph.types import Command, Interrupt
+
+from openmanus_graph.backends.models.build import prepare_model
+from openmanus_graph.backends.persistence.checkpoints import LeanSqliteSaver, open_checkpointer
+from openmanus_graph.backends.persistence.database import open_database
+from openmanus_graph.backends.persistence.embedded_agents import EmbeddedAgents
+from openmanus_graph.backends.persistence.threads import Threads
+from openmanus_graph.backends.sandbox.choose import choose_sandbox
+from openmanus_graph.config import resolve_settings
+from openmanus_graph.config.resolve import openmanus_home
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.graphs.catalog import build_agent, is_ours
+from openmanus_graph.interfaces.service.bill import read_bill
+from openmanus_graph.interfaces.service.failures import (
+    ReportedError,
+    describe_failure,
+    is_storage_fault,
+)
+from openmanus_graph.interfaces.service.final_event import (
+    agents_within,
+    failed_event,
+    final_event,
+    recursion_event,
+)
+from openmanus_graph.interfaces.service.lock import hold_thread
+from openmanus_graph.interfaces.service.signals import Signals
+from openmanus_graph.interfaces.service.step_events import StepEventTagger
+from openmanus_graph.runtime.events import interrupt_event
+from openmanus_graph.runtime.session_registry import open_session
+from openmanus_graph.state.context import Context
+from openmanus_graph.state.reducers import no_usage
+from openmanus_graph.state.settings import Settings
+
+EXIT_CODES = {"finished": 0, "failed": 1, "stopped": 3, "waiting": 4, "cancelled": 130}
+WRONG_USAGE_EXIT = 2
+SIGNAL_EXIT = 128
+"""Added to the number of the signal that ended a run, as shells do."""
+RECURSION_LIMIT = 100_000
+"""Of a graph that sets none itself: our own have limits of their own, far below."""
+log = logging.getLogger(__name__)
+
+
+class View(Protocol):
+    """Shows events to a person or a program."""
+
+    def show(self, event: Mapping[str, Any]) -> None:
+        """Show one event."""
+        ...
+
+
+class Person(Protocol):
+    """Answers questions, if somebody is there."""
+
+    async def answer(self, interrupt: Interrupt) -> Any:
+        """Return the value to resume with, or None when nobody answers."""
+        ...
+
+
+@dataclass
+class Run:
+    """A run to do."""
+
+    thread: str
+    agent: str
+    task: str
+    context: Context
+    options: dict[str, Any]
+    """As they are stored with the thread."""
+    make_input: Callable[[], Any]
+    """Makes a graph input, a Command, or None to continue where the thread was interrupted. Called
+    off the event loop with the thread locked: it may write files and read the state."""
+    graph_arguments: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+class Stop:
+    """Cancels a run, for callers that do not use the process's signals."""
+
+    def __init__(self) -> None:
+        self.requested = False
+        self.task: asyncio.Task[Any] | None = None
+        """The task of the run; set by the caller."""
+
+    def now(self) -> None:
+        """Cancel the run; its checkpoints stay."""
+        self.requested = True
+        if self.task is not None:
+            self.task.cancel()
+
+
+async def run_graph(run: Run, view: View, person: Person, stop: Stop | None = None) -> int:
+    """Run a graph on its thread to its end, or to a question that is not answered.
+
+    Args:
+        run: What to do.
+        view: Shows the events.
+        person: Answers the questions.
+        stop: Ends the run. Without one, SIGINT, SIGTERM and SIGHUP do.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        ConfigError: The settings are wrong.
+        RunError: The thread is in use by another process, or the disk failed on the way.
+        sqlite3.Error: The database is damaged or cannot be used.
+    """
+    home = openmanus_home()
+    settings = await asyncio.to_thread(resolve_settings, run.context, run.thread)
+    # Checked before a thread is created: the model can be called, the sandbox works here.
+    await prepare_model(settings.main)
+    await asyncio.to_thread(choose_sandbox, settings.sandbox)
+    with hold_thread(home, run.thread):
+        given = await asyncio.to_thread(run.make_input)
+        threads = await asyncio.to_thread(_open_threads, home)
+        # Absolute, so that the thread can be resumed from another folder.
+        options = {**without_password(run.options), "workspace": str(settings.workspace)}
+        message = _user_message_of(given)
+        await asyncio.to_thread(threads.begin, run.thread, run.agent, run.task, options, message)
+        async with contextlib.AsyncExitStack() as opened:
+            checkpointer = await opened.enter_async_context(open_checkpointer(home))
+            await opened.enter_async_context(open_session(run.thread))
+            graph = build_agent(run.agent, checkpointer=checkpointer, **run.graph_arguments)
+            driver = _Driver(graph, run, settings, view, person, stop or Stop())
+            with driver.signals.handled() if stop is None else contextlib.nullcontext():
+                final, code = await driver.drive(given)
+                # The signal handlers are still set: a late Ctrl-C does not change the reported end.
+                await asyncio.to_thread(threads.end, run.thread, final["status"])
+                await opened.aclose()
+    return code
+
+
+class _Driver:
+    """Drives one graph run and turns what happens into events."""
+
+    def __init__(
+        self, graph: Any, run: Run, settings: Settings, view: View, person: Person, stop: Stop
+    ) -> None:
+        self.graph, self.run, self.settings, self.stop = graph, run, settings, stop
+        self.view, self.person = view, person
+        own: dict[str, Any] = getattr(graph, "config", None) or {}
+        steps: int = own.get("recursion_limit", RECURSION_LIMIT)
+        self.config: dict[str, Any] = {
+            "configurable": {"thread_id": run.thread},
+            "recursion_limit": steps,
+        }
+        self.control = RunControl()
+        self.signals = Signals(self.control, self._emit)
+        self.tagger = StepEventTagger()
+
+    async def drive(self, given: Any) -> tuple[dict[str, Any], int]:
+        """Run to the end and return what the `final` event holds, and the exit code."""
+        self._emit(
+            type="run_start",
+            task=self.run.task,
+            agent=self.run.agent,
+            model=_model_name(self.settings),
+            workspace=str(self.settings.workspace),
+        )
+        for warning in self.settings.warnings:
+            self._emit(type="notice", level="warning", text=warning)
+        try:
+            try:
+                cancelled = await self._stream_to_end(given)
+            finally:
+                self.signals.over, self.stop.task = True, None
+            final = await self._finish(cancelled=cancelled)
+        except ConfigError as error:  # found during the run: a removed folder, a vision model
+            final = failed_event(str(error), await self._values())
+            self._emit(**final)
+            return final, WRONG_USAGE_EXIT
+        except GraphRecursionError:
+            final = await self._stopped_by_recursion()
+        except Exception as error:  # the `final` event is sent in any case
+            is_foreign = not is_ours(self.run.agent)
+            description = describe_failure(error, self.settings.home)
+            if is_foreign:
+                description = (
+                    f"The agent {self.run.agent} failed with {description} (more by --log)."
+                )
+                log.info("the agent %s failed", self.run.agent, exc_info=error)
+            self._emit(**failed_event(description, {}))
+            if is_foreign or is_storage_fault(error):
+                # Not recorded as failed: the run was interrupted, and can be resumed.
+                raise ReportedError(description) from error
+            raise
+        if final["status"] == "cancelled" and self.signals.first is not None:
+            return final, SIGNAL_EXIT + self.signals.first
+        return final, EXIT_CODES[final["status"]]
+
+    async def _stream_to_end(self, step: Any) -> bool:
+        """Stream until the run ends or waits; True when it was cancelled."""
+        try:
+            while True:
+                await self._stream(step)
+                resumed = await self._answers()
+                if not resumed:  # done, or a question stays open
+                    return False
+                step = Command(resume=resumed)
+        except GraphDrained:
+            return True
+        except asyncio.CancelledError:
+            if self.signals.first is None and not self.stop.requested:
+                raise
+            task = asyncio.current_task()
+            if task is not None:
+                task.uncancel()
+            return True
+
+    async def _stream(self, step: Any) -> None:
+        parts = self.graph.astream(
+            step,
+            self.config,
+            context=self.run.context,
+            stream_mode=["custom"],
+            subgraphs=True,  # the steps of a plan run in graphs of their own
+            version="v2",
+            durability="sync",
+            control=self.control,
+        )
+        async for part in parts:
+            event = self.tagger.event(part["ns"], part["data"])
+            if event is not None:
+                self._emit(**event)
+
+    async def _answers(self) -> dict[str, Any]:
+        """Ask the open questions up to the first that is not answered; return the answers."""
+        state = await self.graph.aget_state(self.config)
+        answers: dict[str, Any] = {}
+        for task in state.tasks:
+            for waiting in task.interrupts:
+                self._emit(**{**self.tagger.of_task(task), **interrupt_event(waiting)})
+        for waiting in state.interrupts if self.signals.first is None else ():
+            with self.signals.asking():
+                value = await self.person.answer(waiting)
+            if value is None:
+                break
+            answers[waiting.id] = value
+        return answers
+
+    async def _finish(self, *, cancelled: bool) -> dict[str, Any]:
+        state = await self.graph.aget_state(self.config)
+        bill = await read_bill(self.graph, self.config, state)
+        agents = await self._embedded_agents()
+        if agents is not None:
+            bill = agents.usage
+        final = final_event(state, bill, agents, cancelled=cancelled)
+        if agents is not None and final["status"] == "stopped":
+            self._emit(type="limit", reason=final["stop_reason"])
+        self._emit(**final)
+        return final
+
+    async def _stopped_by_recursion(self) -> dict[str, Any]:
+        agents = await self._embedded_agents()
+        final = recursion_event(self.run.agent, agents.usage if agents else no_usage())
+        self._emit(type="limit", reason=final["stop_reason"])
+        self._emit(**final)
+        return final
+
+    async def _embedded_agents(self) -> EmbeddedAgents | None:
+        """Return how the agents inside a foreign graph ended; None for our graphs."""
+        saver = getattr(self.graph, "checkpointer", None)
+        if not isinstance(saver, LeanSqliteSaver):
+            return None
+        state = await self.graph.aget_state(self.config)
+        return await agents_within(self.run.agent, self.run.thread, state, saver)
+
+    async def _values(self) -> dict[str, Any]:
+        state = await self.graph.aget_state(self.config)
+        return dict(state.values)
+
+    def _emit(self, **event: Any) -> None:
+        now = datetime.datetime.now(tz=datetime.UTC).isoformat(timespec="milliseconds")
+        self.view.show({**event, "thread": self.run.thread, "ts": now})
+
+
+def without_password(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options without the password that an address may hold, to be stored."""
+    url = urlsplit(options.get("base_url") or "")
+    if "@" not in url.netloc:
+        return options
+    return {**options, "base_url": url._replace(netloc=url.netloc.rpartition("@")[2]).geturl()}
+
+
+def _user_message_of(given: Any) -> HumanMessage | None:
+    """Return the user message of a graph input; a resumed run has none."""
+    if not isinstance(given, dict):
+        return None
+    messages = cast("dict[str, list[HumanMessage]]", given)["messages"]  # `user_message` made it
+    return messages[-1]
+
+
+def user_message(text: str, images: list[str]) -> dict[str, Any]:
+    """Return the input of a run."""
+    extra = {"images": images} if images else {}
+    message = HumanMessage(text, id=str(uuid.uuid4()), additional_kwargs=extra)
+    return {"messages": [message]}
+
+
+def _model_name(settings: Settings) -> str:
+    model = settings.main.model
+    return model if isinstance(model, str) else type(model).__name__
+
+
+def _open_threads(home: Path) -> Threads:
+    return Threads(open_database(home))

@@ -1,0 +1,211 @@
+"""Whole runs of an agent for clients of a server: started, answered, resumed, cancelled."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from openmanus_graph.config import resolve_settings
+from openmanus_graph.config.resolve import openmanus_home
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.interfaces.service.failures import RunError, describe_failure
+from openmanus_graph.interfaces.service.launch import to_context
+from openmanus_graph.interfaces.service.options import RunOptions
+from openmanus_graph.interfaces.service.resume import Reply, plan_resume, read_thread_state
+from openmanus_graph.interfaces.service.runner import Person, Run, Stop, run_graph, user_message
+from openmanus_graph.interfaces.service.threads import find_thread
+from openmanus_graph.runtime.workspace import Workspace
+from openmanus_graph.state.reducers import no_usage
+
+log = logging.getLogger(__name__)
+MAX_ARGS_CHARS = 2000
+Show = Callable[[Mapping[str, Any]], None]
+Final = dict[str, Any]
+"""What the `final` event holds: `status, stop_reason, answer, structured, usage, artifacts`."""
+
+
+@dataclass(frozen=True)
+class Upload:
+    """A file that came with a message."""
+
+    name: str
+    data: bytes
+    media_type: str
+
+
+@dataclass(frozen=True)
+class Message:
+    """A client's message to a thread."""
+
+    text: str
+    files: tuple[Upload, ...] = ()
+
+
+class RemoteView:
+    """Passes a run's events on, and remembers the `final` one and the open questions."""
+
+    def __init__(self, show: Show) -> None:
+        self._show = show
+        self.final: Final | None = None
+        self.questions: list[Mapping[str, Any]] = []
+        """The `interrupt` events that are open."""
+
+    def show(self, event: Mapping[str, Any]) -> None:
+        """Take an event."""
+        match event["type"]:
+            case "final":
+                self.final = dict(event)
+            case "interrupt":
+                self.questions.append(event)
+            case "think_start":
+                self.questions.clear()
+            case _:
+                pass
+        self._show(event)
+
+
+class NoPerson:
+    """Answers no question, so that the run waits."""
+
+    async def answer(self, interrupt: Any) -> Any:
+        """Return None."""
+        return None
+
+
+@dataclass
+class RemoteRun:
+    """One run for a client; `stop` cancels it at any time."""
+
+    agent: str
+    thread: str
+    options: RunOptions
+    show: Show
+    person: Person = field(default_factory=NoPerson)
+    stop: Stop = field(default_factory=Stop)
+
+    async def say(self, message: Message) -> Final:
+        """Start a run with a message, on a new or an existing thread."""
+        return await self._run_to_end(lambda: self._new_run(message))
+
+    async def answer(self, text: str, question: str | None = None) -> Final:
+        """Resume the thread with an answer to its first question, or to the one of this id."""
+
+        def plan() -> Run:
+            known = question or asyncio.run(first_question(self.thread, self.agent))
+            return plan_resume(self.thread, Reply(answer=text, interrupt=known), self.options)
+
+        return await self._run_to_end(plan)
+
+    async def go_on(self) -> Final:
+        """Resume the thread where it was interrupted."""
+        return await self._run_to_end(lambda: plan_resume(self.thread, Reply(), self.options))
+
+    def _new_run(self, message: Message) -> Run:
+        options = thread_options(self.options, self.thread)
+        context = to_context(options)
+        return Run(
+            thread=self.thread,
+            agent=self.agent,
+            task=message.text,
+            context=context,
+            options=options.stored(),
+            make_input=lambda: _input(message, resolve_workspace(options, self.thread)),
+        )
+
+    async def _run_to_end(self, plan: Callable[[], Run]) -> Final:
+        view = RemoteView(self.show)
+        self.stop.task = asyncio.current_task()
+        try:
+            run = await asyncio.to_thread(plan)
+            await run_graph(run, view, self.person, self.stop)
+        except asyncio.CancelledError:
+            if not self.stop.requested:
+                raise  # the server is shutting down: the thread can be resumed later
+            task = asyncio.current_task()
+            if task is not None:
+                task.uncancel()
+            return _final("cancelled", "cancelled", "The run was cancelled.")
+        except Exception as error:  # the client gets every error
+            log.exception("the run of thread %s failed", self.thread)
+            return view.final or _final("failed", "error", _error_text(error))
+        if view.final is None:
+            return _final("failed", "error", "The run ended without a word.")
+        if view.final["status"] == "waiting" and view.questions:
+            return view.final | {"answer": question_text(view.questions[0])}
+        return view.final
+
+
+def question_text(question: Mapping[str, Any]) -> str:
+    """Return the text of a question, with the calls that it is about."""
+    calls = (
+        f"{call['tool']} {json.dumps(call['args'], ensure_ascii=False)[:MAX_ARGS_CHARS]}"
+        for call in question.get("calls", ())
+    )
+    return "\n".join([str(question["question"]), *calls])
+
+
+def _error_text(error: Exception) -> str:
+    if isinstance(error, ConfigError | RunError):
+        return str(error)
+    return describe_failure(error, openmanus_home())
+
+
+async def first_question(thread: str, agent: str) -> str | None:
+    """Return the id of a thread's first open question; None if there is none."""
+    state = (await read_thread_state(thread, agent)).state
+    return state.interrupts[0].id if state.interrupts else None
+
+
+def thread_options(options: RunOptions, thread: str) -> RunOptions:
+    """Return a server's options, with the stored ones of the thread as defaults. Blocks."""
+    known = find_thread(thread)
+    return options.over(known.options) if known else options
+
+
+def resolve_workspace(options: RunOptions, thread: str) -> Workspace:
+    """Return a thread's workspace. Blocks. ConfigError if a setting is wrong."""
+    settings = resolve_settings(to_context(options), thread)
+    return Workspace(settings.workspace, settings.protected)
+
+
+def _input(message: Message, workspace: Workspace) -> dict[str, Any]:
+    """Put the message's files into the workspace and make the run's input."""
+    workspace.prepare()
+    names = [_save_upload(upload, workspace) for upload in message.files]
+    images = [
+        name
+        for name, upload in zip(names, message.files, strict=True)
+        if upload.media_type.startswith("image/")
+    ]
+    text = message.text
+    if names:
+        text = f"{text}\n\nFiles in the workspace: {', '.join(names)}".lstrip()
+    return user_message(text, images)
+
+
+def _save_upload(upload: Upload, workspace: Workspace) -> str:
+    """Write a file under its own name, or a similar free one, and return that name."""
+    from openmanus_graph.runtime.contained import put_file
+
+    name = upload.name.replace("\\", "/").rpartition("/")[2].strip().lstrip(".") or "file"
+    name = "".join(char for char in name if char.isprintable())[-120:]
+    stem, dot, suffix = name.partition(".")
+    target, number = workspace.resolve(name), 1
+    while target.exists() and target.read_bytes() != upload.data:
+        number += 1
+        target = workspace.resolve(f"{stem}-{number}{dot}{suffix}")
+    put_file(workspace, target, upload.data)
+    return workspace.relative(target)
+
+
+def _final(status: str, reason: str, answer: str) -> Final:
+    return {
+        "status": status,
+        "stop_reason": reason,
+        "answer": answer,
+        "structured": None,
+        "usage": no_usage(),
+        "artifacts": [],
+    }

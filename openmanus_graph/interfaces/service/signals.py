@@ -1,0 +1,77 @@
+"""Ctrl-C, SIGTERM and SIGHUP during a run.
+
+The first signal lets the step finish, the second cuts it off; after that there is only the
+`final` event to write, and no signal prevents it.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Generator
+
+from langgraph.runtime import RunControl
+
+ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Signals:
+    """Handles the process's signals during one run."""
+
+    def __init__(self, control: RunControl, emit: Callable[..., None]) -> None:
+        self.first: signal.Signals | None = None
+        """The first signal, which ends the run."""
+        self.over = False
+        """The run has ended: further signals are ignored."""
+        self._control, self._emit = control, emit
+        self._asking = False
+
+    @contextlib.contextmanager
+    def asking(self) -> Generator[None]:
+        """Mark the time of a question to a person, in which a signal cancels at once."""
+        self._asking = True
+        try:
+            yield
+        finally:
+            self._asking = False
+
+    @contextlib.contextmanager
+    def handled(self) -> Generator[None]:
+        """Handle signals meanwhile; the second one cancels the current task."""
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+
+        def handle(number: signal.Signals) -> None:
+            if self.over:
+                return
+            first, self.first = self.first is None, self.first or number
+            if first and not self._asking:
+                self._control.request_drain(number.name)
+                text = "Finishing the running step; once more stops it at once."
+                self._emit(type="notice", level="warning", text=text)
+            elif task is not None:
+                task.cancel()
+
+        handled = _handled_signals()
+        for number in handled:
+            loop.add_signal_handler(number, handle, number)
+        try:
+            yield
+        finally:
+            for number in handled:
+                loop.remove_signal_handler(number)
+
+
+def exit_on_signal(code: int) -> None:
+    """Let a signal end the process at once with this code: everything is saved and closed."""
+
+    def exit_now(number: int, frame: object) -> None:
+        os._exit(code)
+
+    for number in _handled_signals():
+        signal.signal(number, exit_now)
+
+
+def _handled_signals() -> list[signal.Signals]:
+    """Return the signals that end a run; under `nohup` SIGHUP stays ignored."""
+    ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return [number for number in ENDING_SIGNALS if not (number == signal.SIGHUP and ignored)]

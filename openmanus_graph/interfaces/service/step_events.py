@@ -1,0 +1,44 @@
+"""Reads events from a graph's stream, and adds the plan step that each comes from."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from langgraph.types import PregelTask
+
+from openmanus_graph.runtime.events import GRAPH_EVENTS
+
+Namespace = Sequence[str]
+
+
+class StepEventTagger:
+    """Maps graph namespaces to plan steps; each step's `step_start` event comes first."""
+
+    def __init__(self) -> None:
+        self._steps: dict[tuple[str, ...], str] = {}
+
+    def event(self, namespace: Namespace, streamed: Any) -> dict[str, Any] | None:
+        """Return an event, with `plan_step` if it is of a step; None if it is not one of ours.
+
+        A user's tool may write anything to the stream.
+        """
+        if not isinstance(streamed, Mapping):
+            return None
+        event = cast("Mapping[str, Any]", streamed)
+        if event.get("type") not in GRAPH_EVENTS or (namespace and event["type"] == "limit"):
+            return None  # a plan's step may end at a limit of its own
+        return {**event, **self._at(self._place(tuple(namespace), event))}
+
+    def of_task(self, task: PregelTask) -> dict[str, str]:
+        """Return `plan_step` for a question of a task, if it is a step."""
+        return self._at((f"{task.name}:{task.id}",))
+
+    def _place(self, namespace: tuple[str, ...], event: Mapping[str, Any]) -> tuple[str, ...]:
+        if event["type"] == "step_start":
+            self._steps[namespace] = str(event["id"])
+        # The start and the end of a step belong to the plan around it.
+        return namespace[:-1] if event["type"] in ("step_start", "step_end") else namespace
+
+    def _at(self, place: tuple[str, ...]) -> dict[str, str]:
+        around = (place[:length] for length in range(1, len(place) + 1))
+        steps = [self._steps[outer] for outer in around if outer in self._steps]
+        return {"plan_step": "/".join(steps)} if steps else {}

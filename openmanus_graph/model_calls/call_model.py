@@ -1,0 +1,370 @@
+"""The seam through which every model call runs.
+
+limits -> which model -> request (projection) -> ask, with retries and streaming -> reply -> usage.
+The `wrap_model_call` hooks of middlewares stand around the asking (`model_middleware`).
+"""
+
+import asyncio
+import base64
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    AnyMessage,
+    BaseMessage,
+    HumanMessage,
+)
+from langchain_core.prompt_values import ChatPromptValue
+
+from openmanus_graph.backends.files.image_header import read_image
+from openmanus_graph.backends.models.abilities import context_window, sees_images
+from openmanus_graph.backends.models.build import model_name, prepare_model
+from openmanus_graph.backends.models.chunks import checked_message, merged_message
+from openmanus_graph.backends.models.failures import ModelError
+from openmanus_graph.backends.models.identity import provider_of
+from openmanus_graph.backends.models.prices import CallUsage, cost_usd, tokens_of, usage_of
+from openmanus_graph.conversation.history import run_messages
+from openmanus_graph.model_calls.budget import Reservation, check_limits, reserved
+from openmanus_graph.model_calls.cache_marks import with_cache_marks
+from openmanus_graph.model_calls.projection import (
+    Pictures,
+    Projector,
+    picture_paths,
+    request_suffix_message,
+)
+from openmanus_graph.model_calls.retries import max_retries_of, with_retries
+from openmanus_graph.model_calls.storable import storable
+from openmanus_graph.runtime.events import Emit, notice
+from openmanus_graph.runtime.limits import LimitReached, Progress
+from openmanus_graph.runtime.session import Session
+from openmanus_graph.state.reducers import Usage, add_usage, no_usage
+from openmanus_graph.state.settings import ModelSettings, Settings
+
+EXPECTED_OUTPUT_TOKENS = 500
+"""Of a call that is not made yet."""
+LiveState = Callable[[bool], Awaitable[tuple[str, str | None]]]
+
+
+@dataclass(frozen=True)
+class ModelRequest:
+    """What one model is sent."""
+
+    messages: list[BaseMessage]
+    """A system message first, if there is one."""
+    tools: Sequence[dict[str, Any]]
+    """Definitions, as providers are sent them."""
+    chosen: ModelSettings
+    model: BaseChatModel
+    """The client of `chosen`."""
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Given to the model with this request: `tool_choice` and the like."""
+
+
+AskModel = Callable[[ModelRequest], Awaitable[AIMessage]]
+
+
+class ModelMiddleware(Protocol):
+    """What stands around the asking; `model_middleware` has it."""
+
+    async def ask(self, request: ModelRequest, handler: AskModel) -> AIMessage:
+        """Return the reply. It may ask the handler several times, or not at all."""
+        ...
+
+    async def spent(self) -> Usage:
+        """Return what the model calls cost that it made by itself, past the handler."""
+        ...
+
+
+@dataclass(frozen=True)
+class ModelCall:
+    """What is asked, and on whose account."""
+
+    system: str
+    history: Sequence[AnyMessage]
+    request_suffix: str
+    """Stands at the end of this request only."""
+    tools: Sequence[dict[str, Any]]
+    """Definitions, as providers are sent them."""
+    progress: Progress
+    step: int
+    counted: bool = False
+    """Whether it is a step of an agent, of which there may be a limited number."""
+    live: LiveState | None = None
+    """Returns what a tool shows now, as text and, if the model sees (the argument), as a data URL;
+    it stands after the request suffix."""
+    pause: Callable[[float], Awaitable[object]] = asyncio.sleep
+    """Waits so many seconds before it is repeated; what it raises ends the call."""
+    middleware: ModelMiddleware | None = None
+    """Stands around the asking; each request through it is reserved and counted by itself."""
+
+
+async def call_model(call: ModelCall, session: Session, emit: Emit) -> tuple[AIMessage, Usage]:
+    """Ask the model and return its reply, fit to be stored and sent back, and what it cost.
+
+    Raises:
+        LimitReached: The run's limits forbid the call, or its time ended during it.
+        ModelError: The call failed for good; holds a sentence for the person.
+        ConfigError: The model's settings are wrong.
+    """
+    asking = _Asking(call, session, emit)
+    if call.middleware is None:
+        async with asking.reserved() as reservation:
+            reply = await asking.reply(partial(asking.ask, reservation=reservation))
+        return reply, asking.spent
+    check_limits(call.progress, session.settings)
+    try:
+        reply = await asking.reply(partial(call.middleware.ask, handler=asking.ask_reserved))
+    except (LimitReached, ModelError) as ended:
+        ended.spent = await asking.total()
+        raise
+    return reply, await asking.total()
+
+
+async def _expected(call: ModelCall, session: Session) -> Progress:
+    """Estimate what a call will cost."""
+    chosen = session.settings.main
+    await prepare_model(chosen)
+    tokens = tokens_of(call.history, call.system, call.request_suffix, call.tools)
+    used = CallUsage(input_tokens=tokens, cached_tokens=0, output_tokens=EXPECTED_OUTPUT_TOKENS)
+    usage, _ = await asyncio.to_thread(_priced, used, chosen, session.settings)
+    return Progress(int(call.counted), usage, 0)
+
+
+class _Asking:
+    """Makes the requests of one model call: one, unless a middleware makes more."""
+
+    def __init__(self, call: ModelCall, session: Session, emit: Emit) -> None:
+        self._call, self._session, self._emit = call, session, emit
+        self._attempts = 0
+        self.spent = no_usage()
+
+    def reserved(self) -> AbstractAsyncContextManager[Reservation | None]:
+        """Hold back what the next request may cost."""
+        progress = self._call.progress
+        progress = replace(progress, usage=add_usage(progress.usage, self.spent))
+        # A step is counted once, however often it asks.
+        call = replace(self._call, counted=self._call.counted and not self._attempts)
+        expected = partial(_expected, call, self._session)
+        return reserved(self._session.key, progress, self._session.settings, expected)
+
+    async def ask(self, request: ModelRequest, reservation: Reservation | None) -> AIMessage:
+        """Ask, with retries, and count what it cost."""
+        raw = await self._ask(request)
+        account = partial(_account, raw, request, self._session.settings)
+        # An estimate reads the whole request.
+        told = raw.usage_metadata and raw.usage_metadata["input_tokens"]
+        usage, unknown = account() if told else await asyncio.to_thread(account)
+        self.spent = add_usage(self.spent, usage)
+        if reservation is not None:
+            reservation.spent = usage
+        for text in unknown:
+            _once(self._session, self._emit, text)
+        return raw
+
+    async def ask_reserved(self, request: ModelRequest) -> AIMessage:
+        """Ask within the limits, as each request of a middleware is."""
+        async with self.reserved() as reservation:
+            return await self.ask(request, reservation)
+
+    async def total(self) -> Usage:
+        """Return what all of it has cost, a middleware's own model calls included."""
+        middleware = self._call.middleware
+        return self.spent if middleware is None else add_usage(self.spent, await middleware.spent())
+
+    async def reply(self, ask: AskModel) -> AIMessage:
+        """Make the request, have it asked, and return the reply, fit to be stored."""
+        call, settings, emit = self._call, self._session.settings, self._emit
+        request = await _request(call, self._session, emit)
+        emit({"type": "think_start", "step": call.step})
+        started = time.monotonic()
+        left_s = (
+            None if settings.timeout_s is None else settings.timeout_s - call.progress.elapsed_s
+        )
+        clock = asyncio.timeout(left_s)
+        try:
+            async with clock:
+                raw = await ask(request)
+        except TimeoutError:
+            if clock.expired():
+                raise LimitReached("timeout") from None
+            raise
+        reply = storable(raw, call.history)
+        if reasoning := reply.additional_kwargs.get("reasoning_content"):
+            notice(emit, f"Reasoning: {reasoning}", "info")
+        emit(
+            {
+                "type": "think_end",
+                "step": call.step,
+                "text": reply.text,
+                "tool_calls": [
+                    {"call_id": made["id"], "tool": made["name"], "args": made["args"]}
+                    for made in reply.tool_calls
+                ],
+                "usage": await self.total(),
+                "seconds": round(time.monotonic() - started, 3),
+            }
+        )
+        return reply
+
+    async def _ask(self, request: ModelRequest) -> AIMessage:
+        options = dict(request.options)
+        bound: Any = request.model
+        if request.tools:
+            bound = request.model.bind_tools(request.tools, **options)
+        elif options:
+            bound = request.model.bind(**options)
+
+        async def attempt() -> AIMessage:
+            if self._attempts:  # voids the tokens of the one before
+                self._emit({"type": "think_start", "step": self._call.step})
+            self._attempts += 1
+            return await _stream(bound, request.messages, self._emit)
+
+        return await with_retries(
+            attempt,
+            notice=lambda text: notice(self._emit, text),
+            subject=model_name(request.chosen),
+            max_retries=max_retries_of(request.chosen.options),
+            sleep=self._call.pause,
+        )
+
+
+async def window_of(settings: Settings) -> int:
+    """Return how many tokens a request to the main model may hold."""
+    return context_window(await prepare_model(settings.main), settings.main)
+
+
+async def choose_model(
+    shown: Sequence[AnyMessage], call: ModelCall, settings: Settings
+) -> tuple[ModelSettings, BaseChatModel]:
+    """Return the vision model when this run holds pictures the main model cannot see.
+
+    Args:
+        shown: The conversation's messages with pictures.
+        call: What is asked.
+        settings: Name both models.
+    """
+    main = await prepare_model(settings.main)
+    if settings.vision is None or not _in_this_run(shown, call.history):
+        return settings.main, main
+    if sees_images(main, settings.main):
+        return settings.main, main
+    return settings.vision, await prepare_model(settings.vision)
+
+
+async def _request(call: ModelCall, session: Session, emit: Emit) -> ModelRequest:
+    shown = _projector(session).pictured(call.history)
+    chosen, model = await choose_model(shown, call, session.settings)
+    pictures: Pictures | None = None
+    if shown and sees_images(model, chosen):
+        pictures = await asyncio.to_thread(_pictures, shown, session)
+    elif _in_this_run(shown, call.history):
+        text = (
+            f"{model_name(chosen)} is not known to see pictures, so they are left out. Set "
+            "vision_model to one that sees, or [llm] sees_images = true if this one does."
+        )
+        _once(session, emit, text)
+    request_suffix = await _request_suffix(call, sees=sees_images(model, chosen))
+    messages = _projector(session).project(
+        call.history, system=call.system, request_suffix=request_suffix, pictures=pictures
+    )
+    name = model_name(chosen)
+    stable = None if request_suffix is None else len(messages) - 1
+    marked = with_cache_marks(messages, provider_of(chosen), name, stable)
+    return ModelRequest(marked, call.tools, chosen, model)
+
+
+async def _request_suffix(call: ModelCall, *, sees: bool) -> HumanMessage | None:
+    text, picture = ("", None) if call.live is None else await call.live(sees)
+    return request_suffix_message("\n\n".join(filter(None, (call.request_suffix, text))), picture)
+
+
+async def _stream(model: BaseChatModel, request: list[BaseMessage], emit: Emit) -> AIMessage:
+    chunks: list[AIMessageChunk] = []
+    # LangChain would look at each message of a plain list again.
+    ready = ChatPromptValue.model_construct(messages=request)
+    async for piece in cast("AsyncIterator[AIMessage]", model.astream(ready)):
+        whole = None if isinstance(piece, AIMessageChunk) else checked_message(piece)
+        if text := (whole or piece).text:
+            emit({"type": "token", "text": text})
+        if whole is not None:
+            return whole  # of a model that does not stream
+        chunks.append(cast("AIMessageChunk", piece))
+    return merged_message(chunks)
+
+
+def _account(
+    reply: AIMessage, request: ModelRequest, settings: Settings
+) -> tuple[Usage, list[str]]:
+    """Return what a call cost, and what about that is not known."""
+    return _priced(usage_of(reply, request.messages, request.tools), request.chosen, settings)
+
+
+def _priced(used: CallUsage, chosen: ModelSettings, settings: Settings) -> tuple[Usage, list[str]]:
+    name = model_name(chosen)
+    plain = name.partition(":")[2] if isinstance(chosen.model, str) else name
+    cost = cost_usd(plain, provider_of(chosen), used, settings.prices, base_url=chosen.base_url)
+    unknown: list[str] = []
+    if used.estimated:
+        unknown.append(f"{name} reports no usage; tokens are estimated.")
+    if cost is None:
+        unknown.append(
+            f"The price of {name} is not known, so its dollars are not counted. Set it under "
+            "[prices] in the configuration, or limit the run by --max-tokens."
+        )
+    usage = Usage(
+        input_tokens=used.input_tokens,
+        cached_tokens=used.cached_tokens,
+        output_tokens=used.output_tokens,
+        model_calls=1,
+        cost_usd=cost or 0.0,
+    )
+    return usage, unknown
+
+
+def _once(session: Session, emit: Emit, text: str) -> None:
+    """Tell the person something, once per run."""
+    session.cached(text, lambda: notice(emit, text, "info"))
+
+
+def _projector(session: Session) -> Projector:
+    return session.cached(Projector, Projector)
+
+
+def _in_this_run(shown: Sequence[AnyMessage], history: Sequence[AnyMessage]) -> bool:
+    """Say whether a picture belongs to the newest user message or came after it."""
+    if not shown:
+        return False
+    run = history[-len(run_messages(history)) - 1 :]
+    return any(message is shown[-1] for message in run)
+
+
+def _pictures(shown: Sequence[AnyMessage], session: Session) -> Pictures:
+    """Load the pictures of a conversation; each once per run."""
+    paths = {path for message in shown for path in picture_paths(message)}
+    found = {path: _picture(session, path) for path in paths}
+    return {path: url for path, url in found.items() if url is not None}
+
+
+def _picture(session: Session, path: str) -> str | None:
+    return session.cached(("picture", path), lambda: _data_url(session, path))
+
+
+def _data_url(session: Session, path: str) -> str | None:
+    file = session.workspace.root / path
+    try:
+        content = Path(file).read_bytes()
+    except OSError:
+        content = b""
+    image = read_image(content)
+    if image is None:
+        return None  # removed or spoilt since; the message's text still says what it was
+    return f"data:{image.media_type};base64,{base64.b64encode(content).decode()}"

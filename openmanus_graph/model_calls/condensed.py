@@ -1,0 +1,224 @@
+"""What stays of a conversation that became too long, word for word: pure functions.
+
+The user's messages and the answers they got stay, and the newest turns. The rest becomes notes.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+
+from openmanus_graph.conversation.history import NOTES_KEY, TASK_KEY, last_user_message
+from openmanus_graph.conversation.interjections import is_interjection
+from openmanus_graph.prompts import render
+
+RESULT_CHARS = 3000
+"""Characters of one tool result that the writer of the notes is shown."""
+MESSAGE_PIECES, MOST_PIECES = 2, 12
+"""Pieces that one message, and all of them, may take: each is a request that is paid for."""
+MARK_CHARS = 60
+"""Room for the words that say how much was left out."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A conversation, divided."""
+
+    past: list[AnyMessage]
+    """Earlier user messages, each with the answer it got."""
+    task: HumanMessage
+    """The user message that began the current run."""
+    words: str
+    """What the user said in it."""
+    notes: str
+    """What an earlier compaction noted."""
+    old: list[AnyMessage]
+    """What becomes notes."""
+    interjections: list[AnyMessage]
+    """What the user said while the run worked, before the newest turns."""
+    kept: list[AnyMessage]
+    """The newest turns."""
+
+    def with_notes(self, notes: str) -> list[AnyMessage]:
+        """Return the conversation that goes on."""
+        text = render("compacted_task", task=self.words, notes=notes)
+        extra = {**self.task.additional_kwargs, TASK_KEY: self.words, NOTES_KEY: notes}
+        first = HumanMessage(_replaced(self.task, text), id=self.task.id, additional_kwargs=extra)
+        return [*self.past, first, *self.interjections, *map(_uncounted, self.kept)]
+
+
+def divide(history: Sequence[AnyMessage], past_chars: int, kept_chars: int) -> Parts:
+    """Divide a conversation.
+
+    Args:
+        history: Holds a user message.
+        past_chars: Characters that earlier runs may take.
+        kept_chars: Characters that the newest turns may take.
+    """
+    task = last_user_message(history) or HumanMessage("")
+    began = next((n for n, message in enumerate(history) if message is task), 0)
+    past = _past(history[:began], past_chars)
+    start, kept = last_turns(history[began + 1 :], kept_chars)
+    left = {id(message) for message in past}
+    passed = history[began + 1 : began + 1 + start]
+    old = [message for message in history[:began] if id(message) not in left]
+    return Parts(
+        past=[_plain(message) for message in past],
+        task=task,
+        words=words_of(task),
+        notes=str(task.additional_kwargs.get(NOTES_KEY) or _notes_before(history[:began])),
+        old=[*old, *(message for message in passed if not is_interjection(message))],
+        interjections=[message for message in passed if is_interjection(message)],
+        kept=kept,
+    )
+
+
+def words_of(message: HumanMessage) -> str:
+    """Return what the user said, without notes."""
+    return str(message.additional_kwargs.get(TASK_KEY) or message.text)
+
+
+def _notes_before(messages: Sequence[AnyMessage]) -> str:
+    """Return the notes that stand with the newest earlier user message that has any."""
+    kept = (str(m.additional_kwargs.get(NOTES_KEY, "")) for m in reversed(messages))
+    return next(filter(None, kept), "")
+
+
+def _past(messages: Sequence[AnyMessage], max_chars: int) -> list[AnyMessage]:
+    """Return the newest earlier user messages that fit, each with the answer it got."""
+    found: list[AnyMessage] = []
+    answered = False
+    for message in reversed(messages):
+        is_answer = isinstance(message, AIMessage) and not answered and not _calls(message)
+        if not isinstance(message, HumanMessage) and not (is_answer and message.text.strip()):
+            continue
+        size = words_of(message) if isinstance(message, HumanMessage) else message.text
+        max_chars -= len(size)
+        if max_chars < 0:
+            break
+        answered = not isinstance(message, HumanMessage)
+        found.append(message)
+    while found and found[-1].type == "ai":
+        found.pop()  # what it answered did not fit
+    return found[::-1]
+
+
+def _plain(message: AnyMessage) -> AnyMessage:
+    """Take the notes out of an earlier user message: the newest one has them all."""
+    if not isinstance(message, HumanMessage):
+        return _uncounted(message)
+    if NOTES_KEY not in message.additional_kwargs:
+        return message
+    own = {k: v for k, v in message.additional_kwargs.items() if k not in (TASK_KEY, NOTES_KEY)}
+    content = _replaced(message, words_of(message))
+    return HumanMessage(content, id=message.id, additional_kwargs=own)
+
+
+def last_turns(messages: Sequence[AnyMessage], max_chars: int) -> tuple[int, list[AnyMessage]]:
+    """Return where the newest whole turns that fit begin, and those turns.
+
+    A call is never parted from its result. The model has not seen the newest results yet: they
+    stay, shortened if need be.
+    """
+    start, chars = len(messages), 0
+    for position in range(len(messages) - 1, -1, -1):
+        chars += size_of(messages[position])
+        if chars > max_chars:
+            break
+        if messages[position].type == "ai":
+            start = position
+    if start < len(messages) or not messages:
+        return start, list(messages[start:])
+    newest = max((n for n, m in enumerate(messages) if m.type == "ai"), default=len(messages))
+    turn = messages[newest:]
+    room = max_chars - sum(size_of(message) for message in turn[:1])
+    if not turn or room < 0:
+        return start, []
+    each = room // max(1, len(turn) - 1)
+    return newest, [turn[0], *(_shortened(message, each) for message in turn[1:])]
+
+
+def _shortened(message: AnyMessage, max_chars: int) -> AnyMessage:
+    if not isinstance(message, ToolMessage) or len(message.text) <= max_chars:
+        return message
+    return message.model_copy(update={"content": cut_middle(message.text, max_chars)})
+
+
+def size_of(message: AnyMessage) -> int:
+    """Return the characters of a message, its calls included."""
+    return len(message.text) + len(str(_calls(message) or ""))
+
+
+def transcript(messages: Sequence[AnyMessage], piece_chars: int) -> list[str]:
+    """Write messages as text, in pieces for `pieces_of`; of one far too long, head and tail."""
+    # A little less than the pieces hold, so that what says how much is missing stays in one piece.
+    most = MESSAGE_PIECES * (piece_chars - MARK_CHARS)
+    lines = filter(None, map(_line, messages))
+    return pieces_of([cut_middle(line, most) for line in lines], piece_chars)
+
+
+def pieces_of(texts: Iterable[str], piece_chars: int) -> list[str]:
+    """Divide texts into pieces not much longer than asked for, at most `MOST_PIECES`.
+
+    Where there would be more, those in the middle are left out, and it says so.
+    """
+    pieces: list[str] = []
+    for text in texts:
+        while len(text) > piece_chars:
+            pieces.append(text[:piece_chars])
+            text = text[piece_chars:]
+        if pieces and len(pieces[-1]) + len(text) < piece_chars:
+            pieces[-1] += f"\n{text}"
+        else:
+            pieces.append(text)
+    if len(pieces) <= MOST_PIECES:
+        return pieces
+    half = MOST_PIECES // 2
+    left_out = sum(map(len, pieces[half:-half]))
+    first, *rest = pieces[-half:]
+    return [*pieces[:half], f"[... {left_out} characters left out ...]\n{first}", *rest]
+
+
+def cut_middle(text: str, max_chars: int) -> str:
+    """Return the text, or its head and tail with a note of what was left out."""
+    if len(text) <= max_chars:
+        return text
+    half = max(0, max_chars - MARK_CHARS) // 2
+    tail = text[len(text) - half :]
+    return f"{text[:half]}\n[... {len(text) - 2 * half} characters left out ...]\n{tail}"
+
+
+def _line(message: AnyMessage) -> str:
+    text = message.text.strip()
+    if isinstance(message, HumanMessage):
+        text = words_of(message)
+    elif isinstance(message, ToolMessage):
+        text = cut_middle(text, RESULT_CHARS)
+    made = [
+        f"calls {call['name']} {cut_middle(str(call['args']), RESULT_CHARS)}"
+        for call in _calls(message)
+    ]
+    said = " ".join(filter(None, (text, *made)))
+    return f"{message.type}: {said}" if said else ""
+
+
+def _calls(message: AnyMessage) -> list[Any]:
+    if not isinstance(message, AIMessage):
+        return []
+    return [*message.tool_calls, *message.invalid_tool_calls]
+
+
+def _replaced(message: HumanMessage, text: str) -> str | list[str | dict[str, Any]]:
+    """Return a message's content with another text; pictures and files in it stay."""
+    if isinstance(message.content, str):
+        return text
+    others = [b for b in message.content if isinstance(b, dict) and b.get("type") != "text"]
+    return [{"type": "text", "text": text}, *others]
+
+
+def _uncounted(message: AnyMessage) -> AnyMessage:
+    """Drop the reported usage: it counted the conversation that is gone."""
+    if not isinstance(message, AIMessage):
+        return message
+    return message.model_copy(update={"usage_metadata": None})

@@ -1,0 +1,144 @@
+"""The `wrap_model_call` hooks of LangChain's `AgentMiddleware`, around one step's model call.
+
+LangChain's `ModelRequest` is made of ours and read back, so that a changed model, prompt, list of
+messages or selection of tools is what is asked.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from langchain.agents.middleware import ExtendedModelResponse, ModelResponse
+from langchain.agents.middleware import ModelRequest as LangChainRequest
+from langchain_core.messages import AIMessage, BaseMessage, SystemMessage
+from langchain_core.tools import BaseTool
+from langchain_core.utils.function_calling import convert_to_openai_tool
+from langgraph.runtime import Runtime
+
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.model_calls.call_model import AskModel, ModelRequest
+from openmanus_graph.model_calls.other_calls import (
+    OtherCalls,
+    counting_other_calls,
+    not_counting,
+)
+from openmanus_graph.runtime.middleware_hooks import Handler, wrapped
+from openmanus_graph.runtime.middleware_updates import command_update
+from openmanus_graph.runtime.session import Session
+from openmanus_graph.state.context import Context
+from openmanus_graph.state.manus import ManusState
+from openmanus_graph.state.reducers import Usage
+from openmanus_graph.state.settings import ModelSettings
+
+if TYPE_CHECKING:
+    from openmanus_graph.runtime.middleware_hooks import Middleware
+
+
+class WrapModelCall:
+    """The hooks of one step. `updates` is what they want the state to hold beside the reply."""
+
+    def __init__(
+        self,
+        middleware: Sequence["Middleware"],
+        tools: Mapping[str, BaseTool],
+        state: ManusState,
+        runtime: Runtime[Context],
+        session: Session,
+    ) -> None:
+        self._middleware, self._tools = middleware, tools
+        self._state, self._runtime = state, runtime
+        self._session = session
+        self._calls = OtherCalls()
+        self.updates: list[dict[str, Any]] = []
+
+    async def ask(self, request: ModelRequest, handler: AskModel) -> AIMessage:
+        """Return the reply that the hooks let through. They may ask several times, or never."""
+
+        async def innermost(changed: LangChainRequest[Any]) -> ModelResponse[Any]:
+            self.updates.clear()  # of an attempt that a hook repeats
+            with not_counting():
+                return ModelResponse([await handler(self._read(changed, request))])
+
+        layer: Handler = innermost
+        for one in reversed(self._middleware):
+            layer = partial(self._through, wrapped([one], "wrap_model_call", layer))
+        with counting_other_calls() as self._calls:
+            response: ModelResponse[Any] = await layer(self._langchain_request(request))
+        return _reply_of(response)
+
+    async def spent(self) -> Usage:
+        """Return what the model calls cost that the hooks made past the handler."""
+        return await self._calls.spent(self._session, self._runtime.stream_writer)
+
+    async def _through(self, hook: Handler, request: Any) -> ModelResponse[Any]:
+        """Call a hook, and note the update that it wants."""
+        result: Any = await hook(request)
+        if isinstance(result, ExtendedModelResponse):
+            extended = cast("ExtendedModelResponse[Any]", result)
+            if extended.command is not None:
+                self.updates.append(command_update(extended.command))
+            return extended.model_response
+        if isinstance(result, AIMessage):
+            return ModelResponse([result])
+        return cast("ModelResponse[Any]", result)
+
+    def _langchain_request(self, request: ModelRequest) -> LangChainRequest[Any]:
+        messages: list[Any] = request.messages
+        system = messages[0] if messages and isinstance(messages[0], SystemMessage) else None
+        state: Any = self._state  # LangChain's own has keys of its own
+        return LangChainRequest(
+            model=request.model,
+            messages=messages[1:] if system else list(messages),
+            system_message=system,
+            tools=list(self._tools.values()),
+            state=state,
+            runtime=self._runtime,
+        )
+
+    def _read(self, changed: LangChainRequest[Any], request: ModelRequest) -> ModelRequest:
+        """Return what is to be asked. ConfigError: a hook wants what there is not."""
+        if changed.response_format is not None:
+            raise ConfigError(
+                "A middleware set response_format, which this graph does not take from a request. "
+                "Pass Context(response_format=...) instead."
+            )
+        first: list[BaseMessage] = [changed.system_message] if changed.system_message else []
+        options = dict(changed.model_settings)
+        if changed.tool_choice is not None:
+            options["tool_choice"] = changed.tool_choice
+        chosen = request.chosen
+        if changed.model is not request.model:
+            chosen = ModelSettings(changed.model)
+        definitions = {one["function"]["name"]: one for one in request.tools}
+        return ModelRequest(
+            messages=[*first, *changed.messages],
+            tools=[self._definition(tool, definitions) for tool in changed.tools],
+            chosen=chosen,
+            model=changed.model,
+            options=options,
+        )
+
+    def _definition(
+        self, tool: BaseTool | dict[str, Any], known: Mapping[str, dict[str, Any]]
+    ) -> dict[str, Any]:
+        """Return how the provider is sent a tool that a hook left in the request."""
+        if isinstance(tool, dict):
+            return tool  # the provider's own, which it runs by itself
+        if tool.name not in self._tools:
+            raise ConfigError(
+                f"A middleware offers the model {tool.name!r}, which the agent does not have. Put "
+                "it in the middleware's `tools`."
+            )
+        return known[tool.name] if self._tools[tool.name] is tool else convert_to_openai_tool(tool)
+
+
+def _reply_of(response: ModelResponse[Any]) -> AIMessage:
+    """Return the model's message. ConfigError: a hook returned something else."""
+    match response.result:
+        case [AIMessage() as reply] if response.structured_response is None:
+            return reply
+        case _:
+            raise ConfigError(
+                "A middleware's wrap_model_call returned something else than one AIMessage. For a "
+                "structured answer pass Context(response_format=...)."
+            )

@@ -1,0 +1,213 @@
+"""The request as a pure projection of the state.
+
+Its prefix stays the same, byte for byte, from step to step, so that providers' prompt caches hit;
+what changes (hints, the next-step prompt) stands at its end and is never stored. A tool message
+is never parted from its call: strict servers refuse such conversations.
+"""
+
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from langchain_core.messages import (
+    AIMessage,
+    AnyMessage,
+    BaseMessage,
+    HumanMessage,
+    SystemMessage,
+    ToolCall,
+    ToolMessage,
+)
+
+from openmanus_graph.conversation.history import calls_in_order
+
+Pictures = Mapping[str, str]
+"""Workspace-relative path -> data URL."""
+
+CUT_OFF = (
+    "This call was cut off before its result was known: it may have run in part, in full or not at "
+    "all. Look at what is there before you repeat it."
+)
+
+
+def project(
+    messages: Sequence[AnyMessage],
+    *,
+    system: str,
+    request_suffix: HumanMessage | None,
+    pictures: Pictures | None,
+) -> list[BaseMessage]:
+    """Make the messages of a request.
+
+    Args:
+        messages: The conversation.
+        system: The system prompt; providers refuse an empty one, hence none is sent.
+        request_suffix: What to add at the end of this request only.
+        pictures: The pictures to send; None when the model does not see. Of those that tools made,
+            only the newest are sent: each costs as much as a page of text.
+    """
+    first = [SystemMessage(system)] if system else []
+    last = [] if request_suffix is None else [request_suffix]
+    return [*first, *_shown(messages, pictures), *last]
+
+
+class Projector:
+    """Makes the requests of one conversation; what cannot change any more is made once.
+
+    A conversation grows at its end, so all but its newest turn are as they were at the last step.
+    """
+
+    def __init__(self) -> None:
+        self._system = SystemMessage("")
+        self._known: Sequence[AnyMessage] = ()
+        self._pictured: list[AnyMessage] = []
+        self._request: list[BaseMessage] = []
+        """The known messages, as a model that does not see is shown them."""
+
+    def pictured(self, messages: Sequence[AnyMessage]) -> list[AnyMessage]:
+        """Do as the function `pictured`."""
+        self._learn(messages)
+        return [*self._pictured, *pictured(messages[len(self._known) :])]
+
+    def project(
+        self,
+        messages: Sequence[AnyMessage],
+        *,
+        system: str,
+        request_suffix: HumanMessage | None,
+        pictures: Pictures | None,
+    ) -> list[BaseMessage]:
+        """Do as the function `project`."""
+        if pictures is not None:  # which of them are shown may change
+            return project(
+                messages, system=system, request_suffix=request_suffix, pictures=pictures
+            )
+        self._learn(messages)
+        if self._system.content != system:
+            self._system = SystemMessage(system)
+        newest = _shown(messages[len(self._known) :], None)
+        first = [self._system] if system else []
+        last = [] if request_suffix is None else [request_suffix]
+        return [*first, *self._request, *newest, *last]
+
+    def _learn(self, messages: Sequence[AnyMessage]) -> None:
+        known = self._known
+        if len(known) > len(messages) or not all(map(operator.is_, known, messages)):
+            known, self._pictured, self._request = (), [], []
+        end = len(messages) - 1
+        while end > 0 and messages[end].type == "tool":
+            end -= 1
+        new = messages[len(known) : max(end, len(known))]
+        self._pictured += pictured(new)
+        self._request += _shown(new, None)
+        self._known = [*known, *new]
+
+
+def _shown(messages: Sequence[AnyMessage], pictures: Pictures | None) -> list[BaseMessage]:
+    """Return whole turns as they are sent."""
+    request: list[BaseMessage] = []
+    position, newest = 0, _newest_made(messages)
+    while position < len(messages):
+        message = messages[position]
+        position += 1
+        if isinstance(message, AIMessage):
+            results: dict[str, ToolMessage] = {}
+            while position < len(messages) and messages[position].type == "tool":
+                result = cast("ToolMessage", messages[position])
+                results.setdefault(result.tool_call_id, result)
+                position += 1
+            made: Pictures | None = pictures if pictures is None or position > newest else {}
+            request += _turn(message, results, made)
+        elif message.type != "tool":
+            request.append(_with_pictures(message, picture_paths(message), pictures))
+    return request
+
+
+def _newest_made(messages: Sequence[AnyMessage]) -> int:
+    """Return the place of the newest tool result with pictures, -1 if there is none."""
+    places = range(len(messages) - 1, -1, -1)
+    made = (n for n in places if messages[n].type == "tool" and picture_paths(messages[n]))
+    return next(made, -1)
+
+
+def request_suffix_message(text: str, picture: str | None = None) -> HumanMessage | None:
+    """Return what stands at the end of one request only, if there is anything to say.
+
+    Args:
+        text: In words.
+        picture: A data URL.
+    """
+    if picture is not None:
+        shown = {"type": "image_url", "image_url": {"url": picture}}
+        return HumanMessage([{"type": "text", "text": text}, shown])
+    return HumanMessage(text) if text else None
+
+
+def pictured(messages: Sequence[AnyMessage]) -> list[AnyMessage]:
+    """Return the messages that a seeing model would be shown pictures with."""
+    return [m for m in messages if m.type != "ai" and (picture_paths(m) or _inline_pictures(m))]
+
+
+def picture_paths(message: BaseMessage) -> Sequence[str]:
+    """Return the workspace pictures that belong to a message."""
+    held: Any = getattr(message, "artifact", None) or message.additional_kwargs
+    if not held or not isinstance(held, dict):
+        return ()
+    return tuple(cast("dict[str, Sequence[str]]", held).get("images", ()))
+
+
+def _turn(
+    reply: AIMessage, results: Mapping[str, ToolMessage], pictures: Pictures | None
+) -> list[BaseMessage]:
+    reply = _readable(reply)
+    if not reply.tool_calls and not reply.text.strip():
+        return []  # an empty reply tells the model nothing, and strict servers refuse it
+    turn: list[BaseMessage] = [reply]
+    shown: list[str] = []
+    for call_id in [call["id"] or "" for call in reply.tool_calls]:
+        result = results.get(call_id)
+        turn.append(result or ToolMessage(CUT_OFF, tool_call_id=call_id, status="error"))
+        if pictures is not None and result is not None:
+            shown += picture_paths(result)
+    if shown:
+        turn.append(_with_pictures(HumanMessage(f"Pictures: {', '.join(shown)}"), shown, pictures))
+    return turn
+
+
+def _readable(reply: AIMessage) -> AIMessage:
+    """Replace arguments that are no JSON: servers that parse them would refuse the request."""
+    if not reply.invalid_tool_calls:
+        return reply
+    readable = [
+        ToolCall(id=call.id, name=call.name or "unknown", args=call.args, type="tool_call")
+        for call in calls_in_order(reply)
+    ]
+    return reply.model_copy(update={"tool_calls": readable, "invalid_tool_calls": []})
+
+
+def _with_pictures(
+    message: BaseMessage, paths: Sequence[str], pictures: Pictures | None
+) -> BaseMessage:
+    inline = _inline_pictures(message)
+    if pictures is None:
+        if not paths and not inline:
+            return message
+        note = f"[{len(paths) or len(inline)} picture(s) not shown: this model does not see.]"
+        return HumanMessage(f"{message.text}\n{note}", id=message.id)
+    found = [pictures[path] for path in paths if path in pictures]
+    if not found:
+        return message
+    content: list[str | dict[str, Any]] = [{"type": "text", "text": message.text}]
+    content += inline
+    content += [{"type": "image_url", "image_url": {"url": url}} for url in found]
+    return HumanMessage(content, id=message.id)
+
+
+def _inline_pictures(message: BaseMessage) -> list[dict[str, Any]]:
+    if isinstance(message.content, str):
+        return []
+    return [
+        block
+        for block in message.content
+        if isinstance(block, dict) and block.get("type") in ("image", "image_url")
+    ]

@@ -1,0 +1,117 @@
+"""Making a reply fit to be stored and sent back: strict servers refuse much of what models send."""
+
+import re
+import uuid
+from collections.abc import Sequence, Set
+
+from langchain_core.messages import AIMessage, AnyMessage, InvalidToolCall, ToolCall
+
+from openmanus_graph.backends.models.surrogates import first_surrogate, without_surrogates
+from openmanus_graph.conversation.conversation_index import conversation_index
+from openmanus_graph.conversation.history import MadeCall, calls_in_order, with_places
+
+TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+FINISH_KEYS = ("finish_reason", "stop_reason", "stopReason", "done_reason")
+KEPT_METADATA = (*FINISH_KEYS, "model_name", "model_provider")
+
+_CUT_BY = {
+    "length": "its length limit (max_tokens)",
+    "max_tokens": "its length limit (max_tokens)",
+    "content_filter": "the provider's content filter",
+    "safety": "the provider's content filter",
+    "refusal": "the provider's content filter",
+}
+"""Finish reasons that say so, in small letters."""
+
+CUT = (
+    "The reply was cut off by {cause} in the middle of the call, so the call was not run. "
+    "Make the arguments shorter, for example by writing a long file in several pieces."
+)
+UNREADABLE = (
+    "The arguments are not a JSON object, so the call was not run: {shown}. Call it again with "
+    "correct JSON; write long texts in smaller pieces."
+)
+HALF_A_CHARACTER = (
+    "The arguments hold half a character ({shown}), which can be neither stored nor sent, so the "
+    "call was not run. Call it again with the character written whole, or without it."
+)
+
+
+def storable(raw: AIMessage, history: Sequence[AnyMessage]) -> AIMessage:
+    """Return the reply with unique call ids and legal names, and without calls that were cut off.
+
+    Valid ids are kept. Calls that cannot be run become invalid calls that say why.
+    """
+    made = calls_in_order(raw)
+    problems = [_problem(call) for call in made]
+    if made and (cause := cut_by(raw)):
+        problems[-1] = CUT.format(cause=cause)  # even if it can be read: some servers mend it
+    known, new = conversation_index(history).call_ids, set[str]()
+    valid: list[ToolCall] = []
+    broken: list[InvalidToolCall] = []
+    for call, problem in zip(made, problems, strict=True):
+        call_id, name = _new_id(call.id, known, new), legal_name(call.name)
+        if problem is None:
+            valid.append(ToolCall(id=call_id, name=name, args=call.args, type="tool_call"))
+        else:
+            broken.append(_broken(call_id, name, problem))
+    metadata = raw.response_metadata
+    kept = {key: metadata[key] for key in KEPT_METADATA if key in metadata}
+    extra = {key: value for key, value in raw.additional_kwargs.items() if key != "tool_calls"}
+    places = [number for number, problem in enumerate(problems) if problem is not None]
+    return AIMessage(
+        content=without_surrogates(raw.content),
+        id=_message_id(raw, history),
+        tool_calls=valid,
+        invalid_tool_calls=broken,
+        usage_metadata=raw.usage_metadata,
+        additional_kwargs=with_places(without_surrogates(extra), places),
+        response_metadata=without_surrogates(kept),
+    )
+
+
+def cut_by(reply: AIMessage) -> str | None:
+    """Say in any provider's words what cut a reply off before its end, if anything did."""
+    reasons = {str(reply.response_metadata.get(key)).lower() for key in FINISH_KEYS}
+    return next((words for reason, words in _CUT_BY.items() if reason in reasons), None)
+
+
+def _problem(call: MadeCall) -> str | None:
+    """Say for the model why a call cannot be run, or None."""
+    if call.broken is not None:
+        return UNREADABLE.format(shown=repr(str(call.broken["args"])[:200]))
+    half = first_surrogate(call.args)
+    return HALF_A_CHARACTER.format(shown=half) if half else None
+
+
+def _new_id(call_id: str, known: Set[str | None], new: set[str]) -> str:
+    """Return an id that no other call has, the given one if possible, and note it as new."""
+    if not call_id.strip() or call_id in known or call_id in new or first_surrogate(call_id):
+        call_id = f"call_{uuid.uuid4().hex}"
+    new.add(call_id)
+    return call_id
+
+
+def _message_id(raw: AIMessage, history: Sequence[AnyMessage]) -> str:
+    """Return the reply's own id unless it was used: the message that had it would be replaced."""
+    if raw.id and raw.id not in conversation_index(history).message_ids:
+        return raw.id
+    return f"run-{uuid.uuid4().hex}"
+
+
+def legal_name(name: str) -> str:
+    """Return a tool name that every server takes; what the model wrote, if it is legal."""
+    if TOOL_NAME.fullmatch(name):
+        return name
+    return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64] or "unnamed"
+
+
+def _broken(call_id: str, name: str, problem: str) -> InvalidToolCall:
+    # The arguments are told in `error`: a megabyte of broken JSON is worth nothing.
+    return InvalidToolCall(
+        id=call_id,
+        name=name,
+        args="",
+        error=problem,
+        type="invalid_tool_call",
+    )

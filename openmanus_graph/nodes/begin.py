@@ -1,0 +1,40 @@
+"""`begin`: begins the run where a middleware's hook comes before the first `think`."""
+
+from typing import Any
+
+from langgraph.runtime import Runtime
+from langgraph.types import Command, Overwrite
+
+from openmanus_graph.backends.persistence.interjections import interjection_reader
+from openmanus_graph.nodes.think import begin_run, reset_state
+from openmanus_graph.runtime.session_registry import enter_session
+from openmanus_graph.state.context import Context
+from openmanus_graph.state.manus import ManusState
+from openmanus_graph.tool_calls.agent import Agent
+
+
+async def begin(
+    state: ManusState, runtime: Runtime[Context], *, agent: Agent, first: str, loop: str
+) -> Command[Any]:
+    """Reset the counts as `think` does, so that hooks see a run that has begun.
+
+    Args:
+        state: Before the run.
+        runtime: LangGraph's.
+        agent: Whose run it is.
+        first: The node to go to when a run begins.
+        loop: The node to go to when a run goes on, behind a limit say.
+    """
+    session = await enter_session(runtime)
+    begun = await begin_run(state, session, agent, runtime.stream_writer)
+    update: dict[str, Any] = reset_state(begun, state)
+    if begun:
+        interjections = await interjection_reader(session)
+        await interjections.known(state.get("interjections", []), begun=True)
+        update |= {
+            "interjections": [],
+            "usage": Overwrite(begun["usage"]),
+            "elapsed_s": Overwrite(begun["elapsed_s"]),
+            "branch": session.on_fork(begun["branch"]),
+        }
+    return Command(update=update, goto=first if begun else loop)

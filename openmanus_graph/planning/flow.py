@@ -1,0 +1,254 @@
+"""Decides what the execution of a plan does next: pure functions of the planning graph's state."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeGuard
+
+from openmanus_graph.conversation.history import last_user_message
+from openmanus_graph.model_calls.condensed import cut_middle
+from openmanus_graph.planning.plan import dependents, plan_text, ready_steps
+from openmanus_graph.runtime.limits import LimitReason, Progress
+from openmanus_graph.state.plan import Plan, Step
+from openmanus_graph.state.planning import PlanningState, StepRun
+from openmanus_graph.state.settings import Settings
+
+MAX_ATTEMPTS = 2
+MAX_REPLANS = 2
+RESULT_CHARS = 6000
+"""Limit of a step's result in the requests of other steps and of the summary."""
+RESULTS_CHARS = 60_000
+"""Limit of all results in one such request."""
+
+
+def step_runs_of(state: PlanningState) -> list[StepRun]:
+    """Return the steps in the plan's order."""
+    return [state["steps"][name] for name in state["order"]]
+
+
+def plan_of(state: PlanningState) -> Plan:
+    """Return the plan in the form that people and models see."""
+    steps: list[Step] = [*step_runs_of(state)]
+    return Plan(plan_id=state["run_message"], title=state["title"], steps=steps)
+
+
+def task_of(state: PlanningState) -> str:
+    """Return the text of the user's task."""
+    message = last_user_message(state["messages"])
+    return message.text if message else ""
+
+
+def unfinished_plan(state: PlanningState) -> Literal["create_plan", "approve_plan"] | None:
+    """Return the node to run next while the plan is not complete, revised or approved."""
+    if not state["order"] or state["drafts"] or state["replanning"]:
+        return "create_plan"
+    return None if state["reviewed"] else "approve_plan"
+
+
+def new_step_run(step: Step) -> StepRun:
+    """Return the flow's record of a step that has not started."""
+    return StepRun(
+        **step,
+        attempt=0,
+        failures=0,
+        worker=0,
+        outcome="",
+        paused_run=None,
+        seconds=0.0,
+        cost_usd=0.0,
+        urls=[],
+        files=[],
+        written_files=[],
+    )
+
+
+def begun_step_runs(step_runs: Sequence[StepRun], limit: int) -> dict[str, dict[str, Any]]:
+    """Return the updates that start or continue the steps which can run now.
+
+    Args:
+        step_runs: The plan.
+        limit: How many may run at once.
+    """
+    by_id = {step_run["id"]: step_run for step_run in step_runs}
+    paused_by_limit = to_run(step_runs)
+    ready = [*paused_by_limit, *(by_id[step["id"]] for step in ready_steps(step_runs))]
+    postponed = dict.fromkeys(
+        (step_run["id"] for step_run in paused_by_limit[limit:]), {"status": "not_started"}
+    )
+    free = list(range(limit))
+    started: dict[str, dict[str, Any]] = {}
+    for step_run in ready[:limit]:
+        worker = _worker(step_run, by_id, free)
+        free.remove(worker)
+        continues = step_run["status"] == "in_progress" or step_run["paused_run"] is not None
+        attempt = step_run["attempt"] + (0 if continues else 1)
+        started[step_run["id"]] = {"status": "in_progress", "attempt": attempt, "worker": worker}
+    return {**postponed, **started}
+
+
+def _worker(step_run: StepRun, by_id: Mapping[str, StepRun], free: Sequence[int]) -> int:
+    """Choose the worker of a step it depends on, to reuse its variables and pages."""
+    before = [by_id[name]["worker"] for name in reversed(step_run["depends_on"])]
+    own = [step_run["worker"]] if step_run["attempt"] else []
+    return next((worker for worker in (*own, *before) if worker in free), free[0])
+
+
+def blocked_step_runs(step_runs: Sequence[StepRun]) -> dict[str, dict[str, Any]]:
+    """Return the updates of steps that cannot start, because they depend on a blocked one."""
+    blocked = [step_run["id"] for step_run in step_runs if step_run["status"] == "blocked"]
+    dependent_ids = set(dependents(step_runs, blocked))
+    return {
+        step_run["id"]: {"status": "blocked", "notes": _needs(step_run, {*blocked, *dependent_ids})}
+        for step_run in step_runs
+        if step_run["id"] in dependent_ids and step_run["status"] != "blocked"
+    }
+
+
+def _needs(step_run: StepRun, blocked: set[str]) -> str:
+    missing = ", ".join(name for name in step_run["depends_on"] if name in blocked)
+    return f"Not begun: it needs {missing}, which could not be done."
+
+
+def progress_of(state: PlanningState, settings: Settings) -> Progress:
+    """Return the whole run's progress; its steps count only where `max_steps` was set."""
+    steps = state["step_count"] if settings.max_steps_set else 0
+    return Progress(steps, state["usage"], state["elapsed_s"])
+
+
+def given_text(step_run: StepRun, steps: Mapping[str, StepRun]) -> str:
+    """Return the context of a step: results it depends on, its last failure, and its check."""
+    needed = [steps[name] for name in step_run["depends_on"]]
+    chars = _share_of_chars(len(needed))
+    parts = [
+        f"Result of step {one['id']} ({one['text']}):\n{cut_middle(one['result'], chars)}"
+        for one in needed
+    ]
+    if step_run["failures"]:
+        parts.append(f"It was tried before and failed: {step_run['notes']} Do it another way.")
+    if step_run["done_when"]:
+        parts.append(f"It counts as done when: {step_run['done_when']}")
+    return "\n\n".join(parts)
+
+
+def _share_of_chars(results: int) -> int:
+    return min(RESULT_CHARS, RESULTS_CHARS // max(1, results))
+
+
+def results_text(step_runs: Sequence[StepRun]) -> str:
+    """Return all steps with their results."""
+    chars = _share_of_chars(len(step_runs))
+    return "\n\n".join(_result_text(step_run, chars) for step_run in step_runs)
+
+
+def _result_text(step_run: StepRun, chars: int) -> str:
+    outcome_text = step_run["result"] if step_run["status"] == "completed" else step_run["notes"]
+    if step_run["paused_run"] is not None:
+        outcome_text = "Not done yet; it goes on where it stopped when the run is resumed."
+    status = step_run["status"].replace("_", " ")
+    text = (
+        f"Step {step_run['id']} ({status}): {step_run['text']}\n{cut_middle(outcome_text, chars)}"
+    )
+    return text.strip()
+
+
+def shared_files(
+    step_runs: Sequence[StepRun], ran: Sequence[StepRun]
+) -> Iterator[tuple[str, list[str]]]:
+    """Yield files that several steps wrote without depending on each other, with the steps' ids.
+
+    Args:
+        step_runs: The plan.
+        ran: The steps that ran just now; files reported before are not yielded again.
+    """
+    for path in sorted({path for step_run in ran for path in step_run["written_files"]}):
+        writers = [step_run["id"] for step_run in step_runs if path in step_run["written_files"]]
+        after = {name: {name, *dependents(step_runs, [name])} for name in writers}
+        unordered = [
+            one
+            for one in writers
+            if any(one not in after[other] and other not in after[one] for other in writers)
+        ]
+        if any(step_run["id"] in unordered for step_run in ran):
+            yield path, unordered
+
+
+def to_run(step_runs: Sequence[StepRun]) -> list[StepRun]:
+    """Return the steps that have started, or were paused by a limit."""
+    return [
+        step_run
+        for step_run in step_runs
+        if step_run["status"] == "in_progress" and not step_run["outcome"]
+    ]
+
+
+def to_review(step_runs: Sequence[StepRun]) -> list[StepRun]:
+    """Return the steps whose run has ended and was not reviewed yet."""
+    return [
+        step_run
+        for step_run in step_runs
+        if step_run["status"] == "in_progress" and step_run["outcome"]
+    ]
+
+
+def after_review(step_run: StepRun, problem: str | None, replans: int) -> dict[str, Any]:
+    """Return the update of a reviewed step; `outcome` is kept where it needs replanning.
+
+    Args:
+        step_run: The step.
+        problem: Why it is not done; None if it is.
+        replans: How often a part of the plan was replaced already.
+    """
+    if problem is None:
+        return {"status": "completed", "notes": "", "outcome": ""}
+    failures = step_run["failures"] + 1
+    failed = {"notes": problem, "failures": failures}
+    if failures < MAX_ATTEMPTS:
+        return {**failed, "status": "not_started", "outcome": ""}
+    can_replan = replans < MAX_REPLANS
+    return {**failed, "status": "blocked", "outcome": "failed" if can_replan else ""}
+
+
+def limit_of(step_runs: Sequence[StepRun]) -> LimitReason | None:
+    """Return the limit of the whole run that ended one of these steps, or None."""
+    return next(
+        (step_run["outcome"] for step_run in step_runs if is_limit(step_run["outcome"])), None
+    )
+
+
+def is_limit(outcome: str | None) -> TypeGuard[LimitReason]:
+    """Say whether an outcome is a limit of the whole run: the step can then be resumed."""
+    return outcome in ("max_steps", "budget", "timeout")
+
+
+def ending(step_runs: Sequence[StepRun]) -> dict[str, Any]:
+    """Return the final status of a run whose steps are all completed or blocked."""
+    if all(step_run["status"] == "completed" for step_run in step_runs):
+        return {"status": "finished", "stop_reason": "answer"}
+    return {"status": "failed", "stop_reason": "terminate"}
+
+
+def failed_for_good(
+    step_runs: Sequence[StepRun], failed: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    """Return the ids of the steps to replace, and of those that new steps may depend on."""
+    affected = [*failed, *dependents(step_runs, failed)]
+    replaced = [
+        step_run["id"]
+        for step_run in step_runs
+        if step_run["id"] in affected and step_run["status"] != "completed"
+    ]
+    return replaced, [step_run["id"] for step_run in step_runs if step_run["status"] == "completed"]
+
+
+def replanning_text(plan: Plan, failed: Sequence[StepRun]) -> tuple[str, str]:
+    """Return the plan and its failures as text, for the model that replans."""
+    failures = [
+        f"- step {step_run['id']} ({step_run['text']}): {step_run['notes']}" for step_run in failed
+    ]
+    return plan_text(plan), "\n".join(failures)
+
+
+def replanned_order(order: Sequence[str], replaced: Sequence[str], new: Sequence[str]) -> list[str]:
+    """Insert new steps at the place of the first one they replace."""
+    place = min(order.index(name) for name in replaced)
+    before = [name for name in order[:place] if name not in replaced]
+    after = [name for name in order[place:] if name not in replaced]
+    return [*before, *new, *after]

@@ -1,0 +1,209 @@
+"""Builds and validates plans, and finds the steps that can run next: pure functions."""
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from openmanus_graph.state.plan import Plan, Step, StepStatus
+
+MAX_STEPS = 100
+NEAR = 12
+"""Steps before and after one that are shown of a long plan, to keep each request short."""
+MARKS: Mapping[StepStatus, str] = {
+    "not_started": "[ ]",
+    "in_progress": "[→]",
+    "completed": "[✓]",
+    "blocked": "[!]",
+}
+EXECUTOR_NAME = re.compile(r"[\w-]+")
+_TAG = re.compile(rf"\[({EXECUTOR_NAME.pattern})\]")
+_LEADING_TAG = re.compile(r"\s*\[([A-Z][A-Z0-9_-]*)\]")
+
+
+class PlanError(Exception):
+    """A plan is invalid; the text lists all problems."""
+
+
+def make_steps(
+    given: Sequence[str | Mapping[str, Any]],
+    executors: Sequence[str] = (),
+    *,
+    kept: Iterable[Step] = (),
+    prefix: str = "",
+) -> list[Step]:
+    """Make the steps of a plan from strings and objects.
+
+    Steps without any `depends_on` among them follow one another, as in OpenManus. Dependencies
+    are ids or indices. `[TAG]` in a step's text picks the executor of that name.
+
+    Args:
+        given: What the model or a person wrote.
+        executors: Allowed names, the first by default; empty: names are not checked.
+        kept: Steps that stay in the plan, which new ones may depend on.
+        prefix: Prefix of generated ids.
+
+    Raises:
+        PlanError: The plan is invalid.
+    """
+    rows = [{"text": step} if isinstance(step, str) else dict(step) for step in given]
+    problems = list(_size_problems(rows))
+    ids = [str(row.get("id") or f"{prefix}{index}") for index, row in enumerate(rows)]
+    used_ids = {step["id"] for step in kept}
+    problems += [f"two steps have the id {name!r}" for name in _duplicates([*used_ids, *ids])]
+    parallel = any(row.get("depends_on") is not None for row in rows)
+    steps: list[Step] = []
+    for index, (step_id, row) in enumerate(zip(ids, rows, strict=True)):
+        before = [ids[index - 1]] if index and not parallel else []
+        needs = row.get("depends_on")
+        steps.append(
+            Step(
+                id=step_id,
+                text=str(row.get("text") or "").strip(),
+                executor=_executor(row, executors),
+                depends_on=before if needs is None else _known_ids(needs, ids, used_ids),
+                done_when=str(row.get("done_when") or "").strip(),
+                status="not_started",
+                notes="",
+                result="",
+            )
+        )
+    problems += _step_problems(steps, executors, used_ids)
+    if problems:
+        raise PlanError("; ".join(problems))
+    return steps
+
+
+def _size_problems(rows: Sequence[Mapping[str, Any]]) -> Iterable[str]:
+    if not rows:
+        yield "it has no steps"
+    if len(rows) > MAX_STEPS:
+        yield f"it has {len(rows)} steps; at most {MAX_STEPS} are taken: make them larger"
+
+
+def _duplicates(names: Sequence[str]) -> list[str]:
+    return sorted({name for name in names if names.count(name) > 1})
+
+
+def _executor(row: Mapping[str, Any], executors: Sequence[str]) -> str:
+    """Return a step's executor: its own field, a `[TAG]` in its text, or the first of all."""
+    by_name = {_normalised(name): name for name in executors}
+    text = str(row.get("text") or "")
+    if wanted := str(row.get("executor") or ""):
+        return wanted if wanted in executors else by_name.get(_normalised(wanted), wanted)
+    for tag in _TAG.findall(text):
+        if _normalised(tag) in by_name:
+            return tag if tag in executors else by_name[_normalised(tag)]
+    leading = _LEADING_TAG.match(text)
+    if leading and executors:
+        return leading[1].lower()  # no executor's name, which `_step_problems` reports
+    return executors[0] if executors else ""
+
+
+def _normalised(name: str) -> str:
+    """Normalise the spelling of a name: `[DATA-ANALYSIS]` is `data_analysis`."""
+    return name.lower().replace("-", "_")
+
+
+def _known_ids(needs: Any, ids: Sequence[str], used_ids: Collection[str]) -> list[str]:
+    """Read dependencies: ids, or indices where no step has such an id."""
+    named: list[str] = []
+    for need in [needs] if isinstance(needs, str | int) else needs:
+        name = str(need)
+        if name not in ids and name not in used_ids and name.isdecimal() and int(name) < len(ids):
+            name = ids[int(name)]
+        if name not in named:
+            named.append(name)
+    return named
+
+
+def _step_problems(
+    steps: Sequence[Step], executors: Sequence[str], used_ids: Collection[str]
+) -> list[str]:
+    known = {step["id"] for step in steps} | set(used_ids)
+    problems: list[str] = []
+    for step in steps:
+        if not step["text"]:
+            problems.append(f"step {step['id']} has no text")
+        if executors and step["executor"] not in executors:
+            names = ", ".join(executors)
+            problems.append(
+                f"step {step['id']} names executor {step['executor']!r}; known: {names}"
+            )
+        for need in step["depends_on"]:
+            if need == step["id"]:
+                problems.append(f"step {need} depends on itself")
+            elif need not in known:
+                problems.append(f"step {step['id']} depends on {need!r}, which does not exist")
+    if cycle := _cycle(steps):
+        problems.append(f"steps {', '.join(cycle)} depend on each other in a circle")
+    return problems
+
+
+def _cycle(steps: Sequence[Step]) -> list[str]:
+    """Return the ids of steps that depend on each other in a cycle."""
+    waiting = {step["id"]: {*step["depends_on"]} - {step["id"]} for step in steps}
+    before = 0
+    while before != len(waiting):
+        before = len(waiting)
+        needed = {need for needs in waiting.values() for need in needs}
+        waiting = {
+            name: needs & waiting.keys()
+            for name, needs in waiting.items()
+            if needs & waiting.keys() and name in needed
+        }
+    return list(waiting)
+
+
+def ready_steps(steps: Sequence[Step]) -> list[Step]:
+    """Return the steps that can start, in the plan's order."""
+    completed = {step["id"] for step in steps if step["status"] == "completed"}
+    return [
+        step
+        for step in steps
+        if step["status"] == "not_started" and completed.issuperset(step["depends_on"])
+    ]
+
+
+def dependents(steps: Sequence[Step], roots: Collection[str]) -> list[str]:
+    """Return the ids of all steps that depend on one of these, directly or not."""
+    found: set[str] = set(roots)
+    while more := {s["id"] for s in steps if s["id"] not in found and found & set(s["depends_on"])}:
+        found |= more
+    return [step["id"] for step in steps if step["id"] in found and step["id"] not in roots]
+
+
+def plan_text(plan: Plan, around: int | None = None) -> str:
+    """Write a plan as the `planning` tool shows it.
+
+    Args:
+        plan: All of it.
+        around: Index of a step; a long plan is then cut to the steps near it.
+    """
+    steps = plan["steps"]
+    shown = range(len(steps))
+    if around is not None:
+        shown = range(max(0, around - NEAR), min(len(steps), around + NEAR + 1))
+    counts = {status: sum(s["status"] == status for s in steps) for status in MARKS}
+    done, total = counts["completed"], len(steps)
+    share = f" ({100 * done / total:.1f}%)" if total else ""
+    head = f"Plan: {plan['title']} (ID: {plan['plan_id']})"
+    lines = [
+        head,
+        "=" * len(head),
+        "",
+        f"Progress: {done}/{total} steps completed{share}",
+        f"Status: {done} completed, {counts['in_progress']} in progress, "
+        f"{counts['blocked']} blocked, {counts['not_started']} not started",
+        "",
+        "Steps:",
+    ]
+    if shown.start:
+        lines.append(f"... ({shown.start} steps before)")
+    for index in shown:
+        step = steps[index]
+        lines.append(f"{index}. {MARKS[step['status']]} {step['text']}")
+        if step["notes"]:
+            lines.append(f"   Notes: {step['notes']}")
+    if left := len(steps) - shown.stop:
+        lines.append(f"... ({left} steps after)")
+    return "\n".join(lines)

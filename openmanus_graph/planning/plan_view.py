@@ -1,0 +1,115 @@
+"""Renders a plan for people: for review before it runs, and as the checklist in the workspace."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from openmanus_graph.state.interrupts import decision_request
+from openmanus_graph.state.plan import Plan, Step
+
+RESULT_CHARS = 600
+"""Limit of a step's result in the checklist; all of it is in the thread."""
+EDITABLE = ("id", "text", "executor", "depends_on", "done_when")
+_PLAN_TOOL = "planning"
+"""The tool name in a review request; calls of that tool never need approval."""
+_BOXES = {"not_started": "[ ]", "in_progress": "[→]", "completed": "[x]", "blocked": "[!]"}
+"""Markdown's checkboxes."""
+
+
+def plan_for_review(plan: Plan) -> str:
+    """Render the plan: each step with its executor, dependencies and check."""
+    width = max((len(step["id"]) for step in plan["steps"]), default=0)
+    lines = [f"Plan: {plan['title']}"]
+    for step in plan["steps"]:
+        lines.append(f"  {step['id']:<{width}}  {_one_line(step['text'])}")
+        lines.append(f"  {'':<{width}}  └ {_terms(step)}")
+    return "\n".join(lines)
+
+
+def plan_as_json(plan: Plan) -> str:
+    """Render a plan's title and steps as JSON that a person may edit."""
+    return json.dumps(
+        {"title": plan["title"], "steps": [editable(step) for step in plan["steps"]]},
+        ensure_ascii=False,
+        indent=1,
+    )
+
+
+def editable(step: Step) -> dict[str, Any]:
+    """Return the fields of a step that a person may change."""
+    return {key: value for key, value in step.items() if key in EDITABLE}
+
+
+def plan_request(plan: Plan, problem: str) -> dict[str, Any]:
+    """Return the interrupt request that asks to approve a plan.
+
+    Args:
+        plan: The plan to review.
+        problem: What was wrong with the previous answer, if there was one.
+    """
+    steps = [editable(step) for step in plan["steps"]]
+    again = f"That cannot be done: {problem}. " if problem else ""
+    question = (
+        f"{again}Carry out this plan? Approve, edit its steps, reject, or say what to change."
+        f"\n\n{plan_for_review(plan)}"
+    )
+    args = {"title": plan["title"], "steps": steps}
+    allowed = ("approve", "edit", "reject", "respond")
+    return decision_request("approval", question, _PLAN_TOOL, args, plan["plan_id"], allowed)
+
+
+def is_plan_request(request: Mapping[str, Any]) -> bool:
+    """Say whether an interrupt request, or its event, asks to review a plan."""
+    calls = request.get("calls") or ()
+    return request.get("kind") == "approval" and [c["tool"] for c in calls] == [_PLAN_TOOL]
+
+
+def plan_of_request(request: Mapping[str, Any]) -> str:
+    """Return the plan of such a request as JSON that a person may edit."""
+    return json.dumps(request["calls"][0]["args"], ensure_ascii=False, indent=1) + "\n"
+
+
+def plan_document(plan: Plan) -> str:
+    """Render the checklist in Markdown: marks, executors, times and results."""
+    steps = plan["steps"]
+    done = sum(step["status"] == "completed" for step in steps)
+    lines = [f"# {_one_line(plan['title'])}", "", f"{done} of {len(steps)} steps completed", ""]
+    for index, step in enumerate(steps):
+        facts = [step["status"].replace("_", " "), *_spent(step), _terms(step)]
+        text = _one_line(step["text"])
+        lines.append(f"- {_BOXES[step['status']]} {index}. {text} ({'; '.join(facts)})")
+        if step["notes"]:
+            lines.append(f"  - {_one_line(step['notes'])}")
+        if step["status"] == "completed":
+            lines += _result(step["result"])
+    return "\n".join(lines) + "\n"
+
+
+def _terms(step: Step) -> str:
+    """Return a step's executor, dependencies and check as text."""
+    terms = [step["executor"]]
+    if step["depends_on"]:
+        terms.append(f"after {', '.join(step['depends_on'])}")
+    if step["done_when"]:
+        terms.append(f"done when {_one_line(step['done_when'])}")
+    return "; ".join(filter(None, terms))
+
+
+def _spent(step: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a step's time and cost; steps of the `planning` tool have none."""
+    if step.get("seconds"):
+        yield f"{step['seconds']:.1f} s"
+        yield f"${step.get('cost_usd') or 0:.4f}"
+
+
+def _result(text: str) -> Iterator[str]:
+    """Quote a result below its step, cut where it is long."""
+    shown = text.strip()
+    if len(shown) > RESULT_CHARS:
+        shown = f"{shown[:RESULT_CHARS]} …"
+    for line in shown.splitlines():
+        yield f"  > {line}".rstrip()
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

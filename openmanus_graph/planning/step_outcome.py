@@ -1,0 +1,157 @@
+"""The outcome of a step, read off the final state of its executor: pure functions."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from langchain_core.messages import AIMessage, AnyMessage, convert_to_messages
+
+from openmanus_graph.runtime.limits import LimitReason
+from openmanus_graph.state.planning import Outcome
+from openmanus_graph.state.reducers import Usage, add_usage, no_usage
+
+_OUR_STATUSES = ("finished", "failed", "stopped", "cancelled")
+
+
+@dataclass(frozen=True)
+class StepLimits:
+    """The limits of one step's run."""
+
+    seconds: float
+    """Time limit of the run."""
+    seconds_of_all: bool
+    """Whether that is the rest of the whole plan's time instead of the step's own limit."""
+    max_steps: int
+    """Model calls."""
+    max_steps_of_all: bool
+    """Whether that is the whole plan's limit."""
+
+    def of_all(self, reason: str | None) -> LimitReason | None:
+        """Return the limit of the whole plan that a stop reason means, None if it is the step's."""
+        match reason:
+            case "budget":
+                return "budget"
+            case "timeout" if self.seconds_of_all:
+                return "timeout"
+            case "max_steps" if self.max_steps_of_all:
+                return "max_steps"
+            case _:
+                return None
+
+
+@dataclass(frozen=True)
+class StepOutcome:
+    """The outcome of an executor's run."""
+
+    kind: Outcome
+    text: str
+    """Its answer, or why there is none."""
+    usage: Usage
+    steps: int = 0
+    """Model calls as an agent."""
+    elapsed_s: float = 0.0
+    """Run time as the agent counted it, resumed runs included."""
+    messages: Sequence[AnyMessage] = ()
+
+
+def read_outcome(values: Mapping[str, Any], limits: StepLimits, asked: int) -> StepOutcome:
+    """Read an outcome off the state of one of our agents, or off any graph's messages.
+
+    Args:
+        values: The final state of the executor's graph.
+        limits: The limits of its run.
+        asked: How many input messages it got.
+    """
+    messages = messages_in(values)
+    text = _answer(values, messages)
+    status, reason = values.get("status"), values.get("stop_reason")
+    if status not in _OUR_STATUSES:  # a foreign graph, whose `status` may mean anything
+        status = None
+    if limit := limits.of_all(reason) if status == "stopped" else None:
+        return outcome_at(values, limit, text, asked)
+    if status == "finished" or (status is None and text):
+        return outcome_at(values, "succeeded", text, asked)
+    return outcome_at(values, "failed", _failure_text(status, reason, text, limits), asked)
+
+
+def outcome_at(values: Mapping[str, Any], kind: Outcome, text: str, asked: int) -> StepOutcome:
+    """Return an outcome with the usage in the executor's state."""
+    messages = messages_in(values)
+    counted: Usage | None = values.get("usage") if "run_message" in values else None
+    return StepOutcome(
+        kind=kind,
+        text=text,
+        usage=counted or _reported_usage(messages[asked:]),
+        steps=_number(values, "step_count"),
+        elapsed_s=_number(values, "elapsed_s"),
+        messages=messages,
+    )
+
+
+def messages_in(values: Mapping[str, Any]) -> list[AnyMessage]:
+    """Return the messages of a graph's state, in whatever form it keeps them."""
+    found: Any = values.get("messages")
+    if not isinstance(found, list | tuple):
+        return []
+    try:
+        return convert_to_messages(found)  # type: ignore[return-value]  # it says less
+    except (TypeError, ValueError, LookupError, NotImplementedError):
+        return []
+
+
+def _answer(values: Mapping[str, Any], messages: Sequence[AnyMessage]) -> str:
+    last = messages[-1].text.strip() if messages and messages[-1].type == "ai" else ""
+    answer = values.get("answer")
+    return answer if isinstance(answer, str) and answer else last
+
+
+def _failure_text(status: Any, reason: Any, text: str, limits: StepLimits) -> str:
+    """Explain why a run failed, for people and for the model that tries again."""
+    match reason if status else "":
+        case "":
+            return "It ended without an answer."
+        case "terminate":
+            return text or "Its agent gave it up."
+        case "max_steps":
+            return (
+                f"It was not done after {limits.max_steps} model calls. {_last_text(text)}".strip()
+            )
+        case "timeout":
+            return f"It was not done after {limits.seconds:g} s. {_last_text(text)}".strip()
+        case "stuck":
+            return (
+                f"Its last steps repeated themselves without any result. {_last_text(text)}".strip()
+            )
+        case _:
+            return text or "It failed."
+
+
+def _last_text(text: str) -> str:
+    """Return an agent's last text, without the sentence that its own limit added."""
+    said = text.rpartition("\n\n")[0]
+    return f"It said last: {said}" if said else ""
+
+
+def _reported_usage(messages: Sequence[AnyMessage]) -> Usage:
+    """Add up the token usage in the messages of a foreign graph."""
+    usage = no_usage()
+    for message in messages:
+        used = message.usage_metadata if isinstance(message, AIMessage) else None
+        if used is not None:
+            cached = used.get("input_token_details", {}).get("cache_read", 0)
+            usage = add_usage(
+                usage,
+                Usage(
+                    input_tokens=used["input_tokens"],
+                    cached_tokens=cached,
+                    output_tokens=used["output_tokens"],
+                    model_calls=1,
+                    cost_usd=0.0,
+                ),
+            )
+    return usage
+
+
+def _number(values: Mapping[str, Any], name: str) -> Any:
+    value = values.get(name)
+    return value if isinstance(value, int | float) and "run_message" in values else 0

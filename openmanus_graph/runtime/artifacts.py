@@ -1,0 +1,105 @@
+"""Finds the files that a run created or changed, by comparing the workspace with a baseline.
+
+Modification times alone are not enough: clocks jump, and copies keep old times.
+"""
+
+import hashlib
+import itertools
+import json
+import mimetypes
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+from openmanus_graph.runtime.contained import put_file
+from openmanus_graph.runtime.workspace import OWN_FOLDER, Workspace
+from openmanus_graph.state.manus import Artifact
+
+SKIPPED_FOLDERS = {
+    OWN_FOLDER,
+    ".git",
+    ".venv",
+    "venv",
+    "node_modules",
+    "__pycache__",
+    ".ipynb_checkpoints",
+    ".pytest_cache",
+    ".mypy_cache",
+    ".ruff_cache",
+    ".cache",
+}
+MAX_FILES = 50_000
+"""Limit of the files in a baseline; in a larger folder modification times are compared."""
+
+_Stamp = list[int]
+"""Size in bytes, modification time in ns."""
+
+
+def take_baseline(workspace: Workspace, run: str, *, anew: bool) -> None:
+    """Save the baseline: the files of the workspace when a run starts. Blocks.
+
+    Args:
+        workspace: Its folder.
+        run: The run's id.
+        anew: Whether to replace a baseline of that run. A run that starts again, because a crash
+            lost its first checkpoints, keeps the old one.
+    """
+    path = _baseline(workspace, run)
+    if path.exists() and not anew:
+        return
+    stamps = dict(itertools.islice(files_in(workspace), MAX_FILES + 1))
+    known = stamps if len(stamps) <= MAX_FILES else None
+    put_file(workspace, path, json.dumps(known).encode(), synced=False)
+
+
+def changed_files(workspace: Workspace, run: str) -> list[Artifact]:
+    """List what the run created or changed, by path. Blocks."""
+    path = _baseline(workspace, run)
+    try:
+        known: Any = json.loads(path.read_text("utf-8"))
+        # A command in the sandbox may have written something else there.
+        is_valid = known is None or isinstance(known, dict)
+        before = cast("dict[str, _Stamp] | None", known) if is_valid else {}
+        began = path.stat().st_mtime_ns
+    except (OSError, ValueError):
+        before, began = {}, 0  # without a baseline all files are listed rather than none
+    found = (
+        (name, stamp)
+        for name, stamp in files_in(workspace)
+        if (stamp[1] >= began if before is None else before.get(name) != stamp)
+    )
+    return [
+        Artifact(
+            path=name,
+            size=stamp[0],
+            media_type=mimetypes.guess_type(name)[0] or "application/octet-stream",
+        )
+        for name, stamp in sorted(itertools.islice(found, MAX_FILES))
+    ]
+
+
+def _baseline(workspace: Workspace, run: str) -> Path:
+    name = hashlib.sha256(run.encode("utf-8", "replace")).hexdigest()[:16]
+    return workspace.own / f"baseline-{name}.json"
+
+
+def files_in(workspace: Workspace) -> Iterator[tuple[str, _Stamp]]:
+    """Yield the workspace's files but for caches and our own: path, size and time. Blocks."""
+    for folder, folders, names in os.walk(workspace.root):
+        here = Path(folder)
+        folders[:] = [
+            name
+            for name in folders
+            if name not in SKIPPED_FOLDERS and not workspace.hides(here / name)
+        ]
+        for name in names:
+            path = here / name
+            if path.is_symlink() or workspace.hides(path):
+                continue
+            try:
+                found = path.stat()
+            except OSError:
+                continue  # gone since it was listed
+            relative = path.relative_to(workspace.root).as_posix()
+            yield relative.encode("utf-8", "replace").decode(), [found.st_size, found.st_mtime_ns]

@@ -1,0 +1,98 @@
+"""An event loop in a thread of its own, for live objects that are bound to one loop.
+
+Callers come from many loops: notebooks, servers, several `asyncio.run`.
+"""
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Work = Callable[[], Coroutine[Any, Any, T]]
+
+
+class EventLoopThread:
+    """Runs coroutines on its own loop, which starts when first needed."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lock, self._loop = _nothing_started()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def started(self) -> bool:
+        """Whether anything was ever run."""
+        return self._loop is not None
+
+    async def run(self, work: Work[T]) -> T:
+        """Await work on this event loop from any other loop; a cancellation is passed on."""
+        loop = self._started()
+        if loop is asyncio.get_running_loop():
+            return await work()
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), loop))
+
+    def call(self, work: Work[T], timeout_s: float) -> T:
+        """Run work on this event loop and block until it is done; never call it from that loop.
+
+        Raises:
+            TimeoutError: It took too long and was cancelled.
+        """
+        future = asyncio.run_coroutine_threadsafe(work(), self._started())
+        try:
+            return future.result(timeout_s)
+        except TimeoutError:
+            future.cancel()
+            raise
+
+    def stop(self) -> None:
+        """End the loop and its thread; the next use starts them again. Blocks."""
+        with self._lock:
+            loop, thread, self._loop = self._loop, self._thread, None
+        if loop is not None and thread is not None:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+            loop.close()
+
+    def _started(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._loop.set_exception_handler(_log)
+                # A daemon: the process may end at any time, see `browsers.close_all`.
+                self._thread = threading.Thread(
+                    target=self._loop.run_forever, name=self._name, daemon=True
+                )
+                self._thread.start()
+            return self._loop
+
+    def begin(self, work: Work[Any]) -> Callable[[], None]:
+        """Start work on this event loop from any thread, and return a function that cancels it.
+
+        Cheaper than a future, since the result is not needed.
+        """
+        loop, tasks = self._started(), list[asyncio.Task[Any]]()
+        loop.call_soon_threadsafe(lambda: tasks.append(loop.create_task(work())))
+
+        def cancel() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and the work with it
+                loop.call_soon_threadsafe(lambda: tasks[0].cancel())
+
+        return cancel
+
+    def forget(self) -> None:
+        """Reset after a fork: the child has the loop object but not its thread."""
+        self._lock, self._loop = _nothing_started()
+
+
+def _log(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    # Calls that ran when a browser crashed fail, and nothing awaits them.
+    log.info("on a loop of live handles: %s", context["message"], exc_info=context.get("exception"))
+
+
+def _nothing_started() -> tuple[threading.Lock, asyncio.AbstractEventLoop | None]:
+    return threading.Lock(), None

@@ -1,0 +1,261 @@
+"""The events of a run: a closed list of types.
+
+Nodes, `call_model` and `run_call` send them through LangGraph's custom stream; the command line
+adds `thread` and `ts`, and its own events (`run_start`, `interrupt`, `final`).
+`docs/events.md` is generated from these types.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal, NotRequired, cast
+
+from langgraph.types import Interrupt
+from pydantic import ConfigDict, Discriminator, TypeAdapter, with_config
+from typing_extensions import TypedDict
+
+from openmanus_graph.state.manus import Artifact
+from openmanus_graph.state.reducers import Usage
+
+Emit = Callable[[dict[str, Any]], None]
+
+
+@with_config(ConfigDict(extra="forbid"))
+class _Event(TypedDict):
+    thread: str
+    ts: str
+    """When it was sent: ISO 8601, UTC."""
+
+
+class _StepsEvent(_Event):
+    plan_step: NotRequired[str]
+    """Id of the plan's step that it comes from; `outer/inner` from a plan within a step."""
+
+
+class RunStart(_Event):
+    """A run begins or goes on."""
+
+    type: Literal["run_start"]
+    task: str
+    agent: str
+    model: str
+    workspace: str
+
+
+class ThinkStart(_StepsEvent):
+    """The model is asked. Tokens of an earlier `think_start` of the same step are void."""
+
+    type: Literal["think_start"]
+    step: int
+
+
+class Token(_StepsEvent):
+    """A piece of the model's text, as it streams."""
+
+    type: Literal["token"]
+    text: str
+
+
+class EventCall(TypedDict):
+    """A tool call of a reply."""
+
+    call_id: str
+    tool: str
+    args: dict[str, Any]
+
+
+class ThinkEnd(_StepsEvent):
+    """The model's reply is complete."""
+
+    type: Literal["think_end"]
+    step: int
+    text: str
+    tool_calls: list[EventCall]
+    usage: Usage
+    seconds: float
+
+
+class ToolStart(_StepsEvent):
+    """A tool call begins; it may begin again after a question to a person."""
+
+    type: Literal["tool_start"]
+    call_id: str
+    tool: str
+    args: dict[str, Any]
+
+
+class ToolEnd(_StepsEvent):
+    """A tool call is over."""
+
+    type: Literal["tool_end"]
+    call_id: str
+    tool: str
+    ok: bool
+    seconds: float
+    output: str
+
+
+class Notice(_StepsEvent):
+    """Something a person should know: a retry, a compaction, a warning."""
+
+    type: Literal["notice"]
+    level: Literal["info", "warning", "error"]
+    text: str
+
+
+class InterruptEvent(_StepsEvent):
+    """The run waits for a person."""
+
+    type: Literal["interrupt"]
+    id: str
+    kind: Literal["question", "approval", "unknown_outcome"]
+    question: str
+    calls: list[EventCall]
+
+
+class PlanStep(TypedDict):
+    """One step of a plan."""
+
+    id: str
+    text: str
+    executor: str
+    depends_on: list[str]
+    done_when: str
+    status: str
+    notes: NotRequired[str]
+    seconds: NotRequired[float]
+    cost_usd: NotRequired[float]
+
+
+class Plan(_StepsEvent):
+    """The plan as it stands."""
+
+    type: Literal["plan"]
+    title: str
+    steps: list[PlanStep]
+
+
+class StepEvent(_StepsEvent):
+    """A step of the plan begins, or was looked at after its run; `status` is what it is then."""
+
+    type: Literal["step_start", "step_end"]
+    id: str
+    executor: str
+    status: str
+    seconds: NotRequired[float]
+    """Of all its runs so far; at its end."""
+    cost_usd: NotRequired[float]
+    """Of all its runs so far; at its end."""
+
+
+class Limit(_Event):
+    """A limit ends the run."""
+
+    type: Literal["limit"]
+    reason: Literal["max_steps", "budget", "timeout", "stuck"]
+
+
+class Final(_Event):
+    """Always the last event."""
+
+    type: Literal["final"]
+    status: Literal["finished", "failed", "stopped", "waiting", "cancelled"]
+    stop_reason: str | None
+    answer: str
+    structured: Any
+    usage: Usage
+    artifacts: list[Artifact]
+
+
+Event = Annotated[
+    RunStart
+    | ThinkStart
+    | Token
+    | ThinkEnd
+    | ToolStart
+    | ToolEnd
+    | Notice
+    | InterruptEvent
+    | Plan
+    | StepEvent
+    | Limit
+    | Final,
+    Discriminator("type"),
+]
+
+
+def notice(emit: Emit, text: str, level: Literal["info", "warning", "error"] = "warning") -> None:
+    """Send the person a message of one line."""
+    emit({"type": "notice", "level": level, "text": text})
+
+
+GRAPH_EVENTS = (
+    "think_start",
+    "token",
+    "think_end",
+    "tool_start",
+    "tool_end",
+    "notice",
+    "plan",
+    "step_start",
+    "step_end",
+    "limit",
+)
+"""The events that a graph sends; the others are sent by the command line."""
+
+
+def interrupt_event(waiting: Interrupt) -> dict[str, Any]:
+    """Return the event of an open question."""
+    asked = waiting.value  # a tool of the user's own may ask with anything
+    value = cast("Mapping[str, Any]", asked) if isinstance(asked, Mapping) else {"question": asked}
+    step = {"plan_step": str(value["plan_step"])} if value.get("plan_step") else {}
+    return {
+        "type": "interrupt",
+        "id": waiting.id,
+        "kind": value.get("kind", "question"),
+        "question": str(value.get("question", "")),
+        "calls": value.get("calls", []),
+        **step,
+    }
+
+
+def event_schema() -> dict[str, Any]:
+    """Return the JSON schema of one event."""
+    return TypeAdapter[Any](Event).json_schema()
+
+
+def events_page() -> str:
+    """Write `docs/events.md`."""
+    schema = json.dumps(event_schema(), indent=2, ensure_ascii=False)
+    kinds = event_schema()["$defs"].values()
+    rows = [_row(kind) for kind in kinds if "ts" in kind.get("properties", {})]
+    return _PAGE.format(rows="\n".join(rows), schema=schema)
+
+
+def _row(kind: dict[str, Any]) -> str:
+    properties = kind["properties"]
+    names = properties["type"].get("enum") or [properties["type"]["const"]]
+    fields = [name for name in properties if name not in ("type", "thread", "ts")]
+    return f"| {_code(names)} | {_code(fields)} | {' '.join(kind['description'].split())} |"
+
+
+def _code(words: list[str]) -> str:
+    return ", ".join(f"`{word}`" for word in words)
+
+
+_PAGE = """\
+# Events
+
+`openmanus run --json` writes one JSON object per line to stdout. Each has `type`, `thread` and `ts`
+(ISO 8601, UTC). The list is closed; `final` is the last event of every run, also of one that waits
+or was cancelled. This page is made by `uv run python docs/make.py`.
+
+| type | fields | meaning |
+| --- | --- | --- |
+{rows}
+
+## JSON schema of one event
+
+```json
+{schema}
+```
+"""

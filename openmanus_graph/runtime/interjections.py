@@ -1,0 +1,92 @@
+"""Reads a run's interjections: messages that a person sends to it while it works."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from langchain_core.messages import AnyMessage, HumanMessage
+
+from openmanus_graph.conversation.interjections import interjection_message
+from openmanus_graph.runtime.events import Emit, notice
+
+SHOWN_CHARS = 200
+
+
+@dataclass(frozen=True)
+class Interjection:
+    """One message to a running agent."""
+
+    id: str
+    text: str
+    read: bool
+    """Whether a checkpoint holds it."""
+
+
+class Store(Protocol):
+    """What the reader needs of the table of interjections."""
+
+    async def of(self, thread: str) -> Sequence[Interjection]:
+        """Return the interjections of a thread, oldest first."""
+        ...
+
+    async def mark_read(self, interjections: Sequence[str]) -> None:
+        """Mark interjections that a checkpoint holds."""
+        ...
+
+    async def forget_read(self, thread: str) -> None:
+        """Delete a thread's interjections that were read."""
+        ...
+
+
+@dataclass(frozen=True)
+class InterjectionReader:
+    """Reads the interjections of one run's thread."""
+
+    interjections: Store | None
+    """None without a checkpointer, which remembers what was read."""
+    thread: str
+    shared: bool
+    """Whether the run is a step of a plan: each step reads all interjections of the plan."""
+
+    async def unread(self, known: Sequence[str]) -> list[HumanMessage]:
+        """Return the interjections that the run has not read yet, oldest first.
+
+        Args:
+            known: Ids of those that it has read.
+        """
+        if self.interjections is None:
+            return []
+        return [
+            interjection_message(interjection.id, interjection.text)
+            for interjection in await self.interjections.of(self.thread)
+            if interjection.id not in known and (self.shared or not interjection.read)
+        ]
+
+    async def known(self, read: Sequence[str], *, begun: bool) -> Sequence[str]:
+        """Return the ids that the run has read; a new run has read none.
+
+        Args:
+            read: The ids in the checkpoint; they are marked as read.
+            begun: Whether a new run begins.
+        """
+        if self.interjections is not None:
+            await self.interjections.mark_read(read)
+        return [] if begun else read
+
+    async def leave(self, known: Sequence[str], emit: Emit) -> None:
+        """End the run: delete what was read, and send a notice about what was not."""
+        await self.known(known, begun=False)
+        if self.interjections is None or self.shared:
+            return
+        await self.interjections.forget_read(self.thread)
+        if left := await self.unread(known):
+            count = "A message" if len(left) == 1 else f"{len(left)} messages"
+            notice(emit, f"{count} came too late for this run: read first when the thread goes on.")
+
+
+def announce(messages: Sequence[AnyMessage], emit: Emit) -> None:
+    """Send a notice that these were read."""
+    for message in messages:
+        text = " ".join(message.text.split())
+        cut = text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}…"
+        notice(emit, f"Read your message: {cut}", "info")

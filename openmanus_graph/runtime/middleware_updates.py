@@ -1,0 +1,132 @@
+"""What a middleware or a tool wants written to the state, made fit for our channels.
+
+The `messages` channel is incremental and wants messages with ids; runs begin with a human message,
+and the ledger knows calls by their branch and by how many like them came before.
+"""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from langchain_core.messages import (
+    AIMessage,
+    AnyMessage,
+    BaseMessage,
+    HumanMessage,
+    RemoveMessage,
+    convert_to_messages,
+)
+from langgraph.graph.message import REMOVE_ALL_MESSAGES
+from langgraph.types import Command, Overwrite
+
+from openmanus_graph.conversation.history import last_user_message
+from openmanus_graph.conversation.interjections import INTERJECTION_KEY
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.safety.provenance import ORIGIN_KEY, origin_of
+from openmanus_graph.state.manus import ManusState
+
+Update = dict[str, Any]
+
+
+def command_update(command: Command[Any]) -> Update:
+    """Return the update of a command that only updates. ConfigError: it wants more than that."""
+    if command.goto or command.graph is not None or command.resume is not None:
+        raise ConfigError(
+            "A middleware returned a Command that goes somewhere or resumes, which this graph does "
+            "not carry out. Return an update, with `jump_to` where the hook declares it."
+        )
+    update = command.update
+    if update is None:
+        return {}
+    if not isinstance(update, Mapping):
+        raise ConfigError("A middleware returned a Command whose update is no dict.")
+    return dict(cast("Mapping[str, Any]", update))
+
+
+def added_messages(update: Mapping[str, Any]) -> Update:
+    """Return an update from within a step: its messages are added, and get ids.
+
+    Raises:
+        ConfigError: It removes messages, which only a hook between the steps can do.
+    """
+    if "messages" not in update:
+        return dict(update)
+    messages = _with_ids(update["messages"])
+    if any(isinstance(message, RemoveMessage) for message in messages):
+        raise ConfigError(
+            "A middleware or tool removes messages while a step is under way. Do it in a hook "
+            "between the steps: before_model or after_model."
+        )
+    return {**update, "messages": [_marked(message) for message in messages]}
+
+
+def with_updates(update: Update, more: Sequence[Update]) -> Update | list[Update | Command[Any]]:
+    """Return a node's update together with what a middleware or a tool wants written."""
+    if not more:
+        return update
+    return [update, *(Command(update=added_messages(one)) for one in more)]
+
+
+def changed_messages(update: Mapping[str, Any], state: ManusState) -> Update:
+    """Return the update of a hook between the steps, fit for the `messages` channel.
+
+    New human messages begin no run; where all are replaced and the one that began the run is gone,
+    the first human message stands for it. Where calls disappear or change, what follows is another
+    branch, or else the ledger would take new calls for old ones.
+
+    Args:
+        update: As the hook returned it.
+        state: Before the hook.
+    """
+    if "messages" not in update:
+        return dict(update)
+    known = {message.id: message for message in state["messages"]}
+    given = _with_ids(update["messages"])
+    removed = [place for place, one in enumerate(given) if one.id == REMOVE_ALL_MESSAGES]
+    messages = given[removed[-1] + 1 :] if removed else given
+    run = state["run_message"]
+    missing = bool(removed) and run not in {one.id for one in messages}
+    fit: list[AnyMessage] = []
+    for message in messages:
+        if message.id in known or not isinstance(message, HumanMessage):
+            fit.append(message)
+        elif missing:
+            origin = origin_of(last_user_message(state["messages"]), [], tainted=True)
+            fit.append(_with(message.model_copy(update={"id": run}), {ORIGIN_KEY: origin}))
+            missing = False
+        else:
+            fit.append(_marked(message))
+    changed: Update = {**update, "messages": Overwrite(fit) if removed else fit}
+    if removed or any(_changes_calls(message, known.get(message.id)) for message in fit):
+        changed["branch"] = state["branch"] + "+"
+    return changed
+
+
+def _with_ids(given: Any) -> list[AnyMessage]:
+    listed: list[Any] = cast("list[Any]", given) if isinstance(given, list) else [given]
+    made = convert_to_messages(listed)
+    for message in made:
+        if message.id is None:
+            message.id = str(uuid.uuid4())
+    return cast("list[AnyMessage]", made)
+
+
+def _marked(message: AnyMessage) -> AnyMessage:
+    """Have a human message begin no run, and vouch for no address: no person wrote it."""
+    if not isinstance(message, HumanMessage):
+        return message
+    origin = origin_of(None, [], tainted=False)
+    return _with(message, {INTERJECTION_KEY: True, ORIGIN_KEY: origin})
+
+
+def _with(message: AnyMessage, more: Mapping[str, Any]) -> AnyMessage:
+    told = {**message.additional_kwargs, **more}
+    return message.model_copy(update={"additional_kwargs": told})
+
+
+def _changes_calls(message: BaseMessage, before: BaseMessage | None) -> bool:
+    if isinstance(message, RemoveMessage):
+        return True
+    if not isinstance(message, AIMessage) or not isinstance(before, AIMessage):
+        return False
+    return message.tool_calls != before.tool_calls

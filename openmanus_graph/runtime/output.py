@@ -1,0 +1,125 @@
+"""Shortens long output for every tool: head, tail, how much is left out, where all of it is."""
+
+import codecs
+import hashlib
+import re
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+from openmanus_graph.runtime.workspace import Workspace
+
+LIMIT = 8000
+"""Characters of one observation."""
+STREAM_LIMIT = 7000
+"""Characters of a stream in it: the rest is for the tool's own text."""
+_NOTE = 200
+"""Characters kept free for the note about what was left out."""
+
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_OVERWRITTEN = re.compile(r"^[^\n]*\r(?!\n)", re.MULTILINE)
+_CHUNK = 1 << 20
+_UTF8_LONGEST = 4
+
+
+def shorten(text: str, workspace: Workspace, limit: int = LIMIT) -> str:
+    """Return the text, or its head and tail with a note where the whole was written.
+
+    The same text always gives the same result. Blocks when it writes.
+    """
+    if len(text) <= limit:
+        return text
+    try:
+        kept = workspace.keep(text.encode("utf-8", "replace"), ".txt")
+        where = _saved_note(kept, workspace)
+    except OSError as error:
+        where = _unsaved_note(error)
+    return _cut(text[:limit], text[-limit:], len(text), where, limit)
+
+
+def shorten_file(
+    path: Path, workspace: Workspace, *, start: int = 0, limit: int = STREAM_LIMIT
+) -> str:
+    """Return a file's text from an offset on, shortened like `shorten`, in little memory.
+
+    A shortened stream is copied, byte for byte, to a file named by its content. Invalid UTF-8 is
+    replaced in the text. Blocks.
+    """
+    if path.stat().st_size - start <= limit * _UTF8_LONGEST:
+        with path.open("rb") as file:
+            file.seek(start)
+            return shorten(plain(file.read().decode("utf-8", "replace")), workspace, limit)
+    whole = _scan(path, start, limit)
+    try:
+        where = _saved_note(_copy(path, start, whole, workspace), workspace)
+    except OSError as error:
+        where = _unsaved_note(error)
+    return _cut(plain(whole.head), plain(whole.tail), whole.characters, where, limit)
+
+
+def plain(text: str) -> str:
+    """Remove terminal escapes and overwritten progress bars."""
+    return _OVERWRITTEN.sub("", _ESCAPES.sub("", text)).replace("\r\n", "\n")
+
+
+@dataclass(frozen=True)
+class _Stream:
+    name: str
+    """Derived from a hash of its content."""
+    size: int
+    head: str
+    tail: str
+    characters: int
+
+
+def _scan(path: Path, start: int, limit: int) -> _Stream:
+    """Read a stream in chunks, keeping its head and tail."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    digest, size, head, tail, characters = hashlib.sha256(), 0, "", "", 0
+    with path.open("rb") as source:
+        source.seek(start)
+        while piece := source.read(_CHUNK):
+            size += len(piece)
+            digest.update(piece)
+            text = decoder.decode(piece)
+            characters += len(text)
+            head = head if len(head) >= limit else (head + text)[:limit]
+            tail = (tail + text)[-limit:]
+    return _Stream(f"{digest.hexdigest()[:16]}.txt", size, head, tail, characters)
+
+
+def _copy(path: Path, start: int, whole: _Stream, workspace: Workspace) -> Path:
+    """Copy a stream, even if more was written to it meanwhile, and return the copy."""
+    workspace.own.mkdir(parents=True, exist_ok=True)
+    # A random name, so that no command in the sandbox can put a link there first.
+    temporary = workspace.own / f".{secrets.token_hex(8)}.part"
+    left = whole.size
+    try:
+        with path.open("rb") as source, temporary.open("wb") as target:
+            source.seek(start)
+            while left and (piece := source.read(min(left, _CHUNK))):
+                target.write(piece)
+                left -= len(piece)
+        return temporary.replace(workspace.own / whole.name)
+    finally:
+        temporary.unlink(missing_ok=True)  # a full disk leaves half of it
+
+
+def _saved_note(path: Path, workspace: Workspace) -> str:
+    return f"the whole is in {workspace.relative(path)}"
+
+
+def _unsaved_note(error: OSError) -> str:
+    return f"the whole could not be saved: {error.strerror}"
+
+
+def _cut(head: str, tail: str, characters: int, where: str, limit: int) -> str:
+    """Join the ends at line breaks where that costs little."""
+    room = max(limit - _NOTE, limit // 2)
+    head, tail = head[: room * 2 // 3], tail[-(room // 3) :]
+    line_end, line_start = head.rfind("\n") + 1, tail.find("\n") + 1
+    head = head[:line_end] if line_end > len(head) * 3 // 4 else head
+    tail = tail[line_start:] if 0 < line_start < len(tail) // 4 else tail
+    left_out = characters - len(head) - len(tail)
+    gap = "" if head.endswith("\n") else "\n"
+    return f"{head}{gap}[... {left_out} characters left out; {where} ...]\n{tail}"

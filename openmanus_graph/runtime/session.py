@@ -1,0 +1,189 @@
+"""Live handles of a thread (kernel, shell, browser): opened on first need, always closed.
+
+Handles never enter the state. Nodes find their thread's session in `session_registry`; tools get it
+with the runtime that they are called with (`tool_runtime`).
+"""
+
+import asyncio
+import itertools
+import os
+import secrets
+import threading
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar, cast
+
+from openmanus_graph.runtime.workspace import Workspace
+from openmanus_graph.state.reducers import HandleState, HandleStates
+from openmanus_graph.state.settings import Settings
+
+WORKER_SEPARATOR = "\0"
+"""Between the key of a run's session and the worker of a run inside it."""
+
+
+class Handle(Protocol):
+    """A live resource."""
+
+    def close(self) -> None:
+        """Release processes, sockets and files; may block, is called once, never raises."""
+        ...
+
+    def handle_state(self) -> str:
+        """Describe for the model the state that would be lost with the handle; empty if none.
+
+        The state after the last call, from memory: the event loop calls it.
+        """
+        ...
+
+
+H = TypeVar("H", bound=Handle)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class _Open:
+    handle: Handle
+    identity: str
+    looks: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
+
+
+class Session:
+    """The open handles of one thread, and the settings of its current run."""
+
+    def __init__(self, key: str, settings: Settings) -> None:
+        self.key = key
+        self.settings = settings
+        self.workspace = Workspace(settings.workspace, settings.protected)
+        self.fork_id = ""
+        """Id of the fork that the current run is on; empty if none."""
+        self.resolved: dict[Any, Any] = {}
+        """The tools of each agent's newest request, during the current run."""
+        self._dropped: HandleStates = {}
+        """Empty states of dropped handles, whose end was reported to the model at once."""
+        self.reset_after_fork()
+        _sessions.add(self)
+
+    def reset_after_fork(self) -> None:
+        """Drop all handles without closing them, as in a forked child: they belong to the parent.
+
+        Closing them here would end the parent's processes, or write to its connections.
+        """
+        self._handles: dict[str, _Open] = {}
+        self._open_calls: dict[str, Any] = {}
+        """Calls that keep running while the run waits for a person, by the effect's digest."""
+        self._cache: dict[Any, Any] = {}
+        self._kept: dict[Any, Any] = {}
+        self._lock = threading.RLock()
+
+    @property
+    def is_inner(self) -> bool:
+        """Whether its run is a step of a plan, whose events are not the person's main view."""
+        return WORKER_SEPARATOR in self.key
+
+    def configure(self, settings: Settings) -> None:
+        """Apply the settings of the thread's next run. Blocks if it has to close handles."""
+        old = self.settings
+        if (settings.sandbox, settings.workspace) != (old.sandbox, old.workspace):
+            self.close()
+        self.settings = settings
+        self.workspace = Workspace(settings.workspace, settings.protected)
+        self._cache = {}
+        self.resolved = {}
+
+    def cached(self, key: Any, make: Callable[[], T]) -> T:
+        """Return what `make` made for this key during this run.
+
+        Never waits for another thread, since the event loop calls it; `make` may run twice.
+        """
+        cache = self._cache
+        if key not in cache:
+            cache.setdefault(key, make())
+        return cast("T", cache[key])  # the key stands for one type of value
+
+    def kept(self, key: Any, make: Callable[[], T]) -> T:
+        """Return what `make` made for this key during the session's life. Never waits."""
+        return cast("T", self._kept.setdefault(key, make()))  # the key stands for one type
+
+    async def cached_off_loop(self, key: Any, make: Callable[[], T]) -> T:
+        """Do as `cached` for a `make` that blocks."""
+        if key not in self._cache:
+            await asyncio.to_thread(self.cached, key, make)
+        return self.cached(key, make)
+
+    def on_fork(self, branch: str) -> str:
+        """Return a branch's name on the fork of the current run."""
+        return branch if self.fork_id in branch else branch + self.fork_id
+
+    def handle(self, name: str, open_handle: Callable[[], H]) -> H:
+        """Return the handle of that name, opening it when there is none. May block.
+
+        A handle has the name of the resource that its tools share.
+        """
+        with self._lock:
+            if name not in self._handles:
+                identity = f"{name}:{secrets.token_hex(8)}"
+                self._handles[name] = _Open(open_handle(), identity)
+            return cast("H", self._handles[name].handle)  # the name stands for one type of handle
+
+    def find(self, name: str) -> Handle | None:
+        """Return an open handle, if there is one of that name; never waits."""
+        known = self._handles.get(name)
+        return None if known is None else known.handle
+
+    def drop(self, name: str) -> None:
+        """Close a handle that is broken or no longer wanted; the next use opens another.
+
+        The caller tells the model.
+        """
+        with self._lock:
+            known = self._handles.pop(name, None)
+        if known is not None:
+            self._dropped[known.identity] = HandleState(what="", at=next(known.looks))
+            known.handle.close()
+
+    def handle_states(self) -> HandleStates:
+        """Return what the handles hold, those that were dropped included."""
+        # A copy, without the lock: another thread may hold it for as long as a kernel starts.
+        live = list(self._handles.values())
+        return self._dropped | {
+            known.identity: HandleState(what=known.handle.handle_state(), at=next(known.looks))
+            for known in live
+        }
+
+    def identities(self) -> set[str]:
+        """Return the identities of the handles that are open."""
+        return {known.identity for known in list(self._handles.values())}
+
+    def leave_open(self, digest: str, call: Any) -> None:
+        """Store a call that keeps running while the run waits for a person."""
+        self._open_calls[digest] = call
+
+    def take_up(self, digest: str) -> Any:
+        """Remove and return a call that was left open; None if there is none."""
+        return self._open_calls.pop(digest, None)
+
+    def is_open(self, digest: str) -> bool:
+        """Say whether a call was left open."""
+        return digest in self._open_calls
+
+    def close(self) -> None:
+        """Close everything, newest first. May block."""
+        self._open_calls.clear()  # they end with their handles
+        while True:
+            with self._lock:
+                if not self._handles:
+                    return
+                _, known = self._handles.popitem()
+            known.handle.close()
+
+
+_sessions = weakref.WeakSet[Session]()
+
+
+def _reset_all_after_fork() -> None:
+    for session in list(_sessions):
+        session.reset_after_fork()
+
+
+os.register_at_fork(after_in_child=_reset_all_after_fork)

@@ -1,0 +1,314 @@
+"""Assigns sessions to runs, and closes them.
+
+A session is found by run: `SessionKeeper`, a callback on each compiled graph, sees every run start
+and end, also by an error, a cancellation or a drain, and under every server.
+
+1. A run on a thread works with the thread's session. While it goes on, a second run on the same
+   thread (of another graph, say) gets a session of its own.
+2. A run without a thread has a session of its own, which is closed when it ends.
+3. A graph run inside a node shares the session of the run around it, unless its metadata name a
+   worker (`WORKER_KEY`): runs side by side must not share a kernel, a shell or a page. A worker's
+   session lives as long as the one around it, so the next step of the same worker reuses it.
+4. A session gets a run's settings once, at the run's first node (`enter_session`): the
+   configuration is resolved, the workspace prepared, and the observer told that the run starts.
+5. A thread's session is closed by its owner (`open_session`). Without one it is closed when its run
+   is cancelled, after `IDLE_S` seconds, and at the process's exit at the latest.
+"""
+
+import asyncio
+import atexit
+import contextlib
+import os
+import threading
+import uuid
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from langchain_core.callbacks import AsyncCallbackHandler, BaseCallbackManager
+from langchain_core.runnables import RunnableConfig
+from langgraph.config import get_config
+from langgraph.runtime import Runtime
+
+from openmanus_graph.config import resolve_context
+from openmanus_graph.runtime.checkpoint_lineage import fork_id_of
+from openmanus_graph.runtime.run_observer import ObservedRun, run_observer
+from openmanus_graph.runtime.session import WORKER_SEPARATOR, Session
+from openmanus_graph.state.context import Context
+
+WORKER_KEY = "openmanus_lane"
+"""Metadata of a run inside another one that gets a session of its own; rule 3."""
+IDLE_S = 600.0
+
+
+@dataclass
+class _Entry:
+    thread: str
+    """Determines the default workspace."""
+    lasting: bool
+    """A thread's session outlives its runs."""
+    session: Session | None = None
+    configured_for: uuid.UUID | None = None
+    """The run whose settings the session has."""
+    runs: set[uuid.UUID] = field(default_factory=set[uuid.UUID])
+    observed: dict[uuid.UUID, ObservedRun] = field(default_factory=dict[uuid.UUID, ObservedRun])
+    """The runs reported, or to be reported, to the observer, by id."""
+    started: set[uuid.UUID] = field(default_factory=set[uuid.UUID])
+    """The runs whose start was reported to the observer."""
+    reporting: asyncio.Lock = field(default_factory=asyncio.Lock)
+    owners: int = 0
+    idle: threading.Timer | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class _Place(NamedTuple):
+    """Where a node, or a graph within it, runs."""
+
+    run: uuid.UUID
+    """Of the graph it belongs to."""
+    key: str
+    """Of that graph's session."""
+    worker: str
+    """Which of several parallel runs this is; see `WORKER_KEY`."""
+
+
+_entries: dict[str, _Entry] = {}
+_places: dict[uuid.UUID, _Place] = {}
+"""By LangChain's run id of each running graph and node."""
+_lock = threading.Lock()
+"""Guards `_entries`: sessions are closed in other OS threads than the event loop's."""
+
+
+async def enter_session(runtime: Runtime[Any]) -> Session:
+    """Return the session of the run a node belongs to, with this run's settings.
+
+    Raises:
+        ConfigError: The settings are wrong.
+    """
+    config = get_config()
+    run, key, _ = _place_of(config)
+    entry = _entries[key]
+    if entry.session is not None and entry.configured_for == run:
+        session = entry.session
+    else:
+        fork_id = await fork_id_of(config)
+        session = await asyncio.to_thread(_configure, entry, key, run, fork_id, runtime)
+    if run in entry.observed and run not in entry.started:
+        await _report_start(entry, run, session, runtime)
+    return session
+
+
+async def _report_start(
+    entry: _Entry, run: uuid.UUID, session: Session, runtime: Runtime[Any]
+) -> None:
+    async with entry.reporting:  # waiting calls resume in parallel
+        observer = run_observer()
+        if observer is not None and run not in entry.started:
+            context = runtime.context if isinstance(runtime.context, Context) else None
+            await observer.on_start(entry.observed[run], session.settings, context)
+            entry.started.add(run)
+
+
+def running_session() -> Session | None:
+    """Return the session of the current run; None outside of runs."""
+    callbacks = get_config().get("callbacks")
+    parent = callbacks.parent_run_id if isinstance(callbacks, BaseCallbackManager) else None
+    place = _places.get(parent) if parent else None
+    return _entries[place.key].session if place else None
+
+
+def thread_of(config: RunnableConfig) -> tuple[str, str] | None:
+    """Return run and thread of a node, if the run is reported to the observer; else None."""
+    place = _place_of(config)
+    entry = _entries.get(place.key.partition("\0")[0])
+    known = next(iter(entry.observed.values()), None) if entry is not None else None
+    return None if known is None else (known.id, known.thread)
+
+
+@contextlib.asynccontextmanager
+async def open_session(thread: str) -> AsyncGenerator[None]:
+    """Own a thread: its kernel, shell and browser stay open until the last owner exits."""
+    with _lock:
+        entry = _entries.setdefault(thread, _Entry(thread, lasting=True))
+        entry.owners += 1
+    try:
+        yield
+    finally:
+        entry.owners -= 1
+        await asyncio.shield(asyncio.to_thread(close_session, thread))
+
+
+class SessionKeeper(AsyncCallbackHandler):
+    """Creates a graph run's session entry, and releases it when the run has ended."""
+
+    run_inline = True  # in order with the run, so that no node starts before its entry exists
+
+    @property
+    def ignore_llm(self) -> bool:
+        """Ignore model calls, for which LangChain would serialise each conversation."""
+        return True
+
+    @property
+    def ignore_chat_model(self) -> bool:
+        """Ignore chat models, too."""
+        return True
+
+    async def on_chain_start(  # noqa: D102  # LangChain's
+        self,
+        serialized: dict[str, Any] | None,
+        inputs: Any,
+        *,
+        run_id: uuid.UUID,
+        parent_run_id: uuid.UUID | None = None,
+        metadata: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if run_id in _places:
+            return  # registered already, by the keeper of an outer graph
+        around = _places.get(parent_run_id) if parent_run_id else None
+        worker = str((metadata or {}).get(WORKER_KEY, ""))
+        if around is not None and around.worker == worker:
+            _places[run_id] = around
+            return
+        thread = (metadata or {}).get("thread_id")
+        with _lock:
+            if around is not None:
+                key = _worker_key(around.key, worker)
+            else:
+                key = str(thread) if thread and not _is_busy(str(thread)) else f"run {run_id}"
+            thread_name, lasting = (
+                str(thread) if thread else key,
+                key == str(thread) or bool(worker),
+            )
+            entry = _entries.setdefault(key, _Entry(thread_name, lasting))
+            entry.runs.add(run_id)
+            if thread and around is None and run_observer() is not None:
+                run_metadata = metadata or {}
+                entry.observed[run_id] = ObservedRun(
+                    id=str(run_id),
+                    thread=str(thread),
+                    agent=str(run_metadata.get("graph_id", "")),
+                    given=inputs,
+                    checkpoint=str(run_metadata.get("checkpoint_id") or ""),
+                )
+        _places[run_id] = _Place(run_id, key, worker)
+        if entry.idle is not None:
+            entry.idle.cancel()
+            entry.idle = None
+
+    async def on_chain_end(self, outputs: Any, *, run_id: uuid.UUID, **kwargs: Any) -> None:  # noqa: D102  # LangChain's
+        await _end_run(run_id, None)
+
+    async def on_chain_error(  # noqa: D102  # LangChain's
+        self, error: BaseException, *, run_id: uuid.UUID, **kwargs: Any
+    ) -> None:
+        await _end_run(run_id, error)
+
+
+async def _end_run(run_id: uuid.UUID, error: BaseException | None) -> None:
+    place = _places.pop(run_id, None)
+    if place is None or place.run != run_id:
+        return
+    key = place.key
+    entry = _entries[key]
+    entry.runs.discard(run_id)
+    entry.started.discard(run_id)
+    run, observer = entry.observed.pop(run_id, None), run_observer()
+    if run is not None and observer is not None:
+        await observer.on_end(run, error)
+    if entry.runs or entry.owners or place.worker:
+        return  # a worker's session ends with the outer run
+    if entry.lasting and not isinstance(error, asyncio.CancelledError):
+        # Not a timer of the event loop, which may end before the thread is used again.
+        entry.idle = threading.Timer(IDLE_S, close_session, (key,))
+        entry.idle.daemon = True
+        entry.idle.start()
+    else:
+        await asyncio.shield(asyncio.to_thread(close_session, key))
+
+
+def _place_of(config: RunnableConfig) -> _Place:
+    callbacks = config.get("callbacks")
+    parent = callbacks.parent_run_id if isinstance(callbacks, BaseCallbackManager) else None
+    if parent is None or parent not in _places:
+        raise RuntimeError("This node runs outside of a graph that build_manus_graph() made.")
+    return _places[parent]
+
+
+def _configure(
+    entry: _Entry, key: str, run: uuid.UUID, fork_id: str, runtime: Runtime[Any]
+) -> Session:
+    with entry.lock:
+        if entry.session is not None and entry.configured_for == run:
+            return entry.session  # configured by another task of the same step
+        settings = resolve_context(runtime, entry.thread)
+        if entry.session is None:
+            entry.session = Session(key, settings)
+        else:
+            entry.session.configure(settings)
+        entry.session.fork_id = fork_id
+        entry.session.workspace.prepare()
+        entry.configured_for = run
+        return entry.session
+
+
+def _is_busy(thread: str) -> bool:
+    """Say whether a run works on a thread.
+
+    A second one, of another graph say, must not share its handles and settings.
+    """
+    return thread in _entries and bool(_entries[thread].runs)
+
+
+def _worker_key(key: str, worker: str) -> str:
+    return f"{key}{WORKER_SEPARATOR}{worker}"
+
+
+def close_session(key: str) -> None:
+    """Close a thread's session, unless it has owners or runs. Blocks."""
+    with _lock:
+        entry = _entries.get(key)
+        if entry is None or entry.runs or entry.owners:
+            return  # still in use
+        workers = [name for name in _entries if name.startswith(_worker_key(key, ""))]
+        closed = [_entries.pop(name) for name in (*workers, key)]
+    if entry.idle is not None:
+        entry.idle.cancel()
+    for closing in closed:
+        if closing.session is not None:
+            closing.session.close()
+
+
+def close_unused() -> bool:
+    """Close the sessions without owners and runs; False when others are left. Blocks."""
+    for key in [
+        key for key in list(_entries) if "\0" not in key
+    ]:  # workers' are closed with their outer ones
+        close_session(key)
+    return not _entries
+
+
+def find_session(thread: str) -> Session | None:
+    """Return a thread's session, or None; never waits."""
+    entry = _entries.get(thread)
+    return None if entry is None else entry.session
+
+
+def close_all() -> None:
+    """Close all handles of this process. Blocks."""
+    for entry in list(_entries.values()):
+        if entry.session is not None:
+            entry.session.close()
+    _entries.clear()
+
+
+def _reset_after_fork() -> None:
+    """Drop all runs and sessions in a forked child: they belong to the parent."""
+    global _lock  # another thread may hold it, which the child does not have
+    _lock = threading.Lock()
+    _entries.clear()
+    _places.clear()
+
+
+os.register_at_fork(after_in_child=_reset_after_fork)
+atexit.register(close_all)

@@ -1,0 +1,84 @@
+"""Keeps `sys.exit()` in users' tools and graphs from ending the process.
+
+A `SystemExit` inside an asyncio task stops the event loop before it can be caught, so it is
+turned into an ordinary error where it is raised.
+"""
+
+import copy
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+from langchain_core.tools import BaseTool, StructuredTool
+from langgraph.prebuilt import ToolNode
+from langgraph.pregel import Pregel
+
+Graph = TypeVar("Graph", bound=Pregel[Any, Any, Any, Any])
+Function = Callable[..., Any] | None
+
+
+def guard_tool_system_exit(tool: BaseTool) -> BaseTool:
+    """Return a tool whose `sys.exit()` is an error of that call."""
+    if not isinstance(tool, StructuredTool):
+        return tool
+    return tool.model_copy(
+        update={"func": _without_exit(tool.func), "coroutine": _without_async_exit(tool.coroutine)}
+    )
+
+
+def guard_system_exit(graph: Graph) -> Graph:
+    """Return a graph in which `sys.exit()` is an error of the node, or of the tool, that calls it.
+
+    Graphs that a node invokes by itself are not covered.
+    """
+    nodes = {
+        name: node.copy({"bound": _guarded_node(node.bound)}) for name, node in graph.nodes.items()
+    }
+    return graph.copy({"nodes": nodes})
+
+
+def _guarded_node(node: Any) -> Any:
+    if isinstance(node, Pregel):
+        return guard_system_exit(
+            cast("Pregel[Any, Any, Any, Any]", node)
+        )  # a node may be any graph
+    if not hasattr(node, "afunc"):  # no function that LangGraph made a node of
+        return node
+    guarded = copy.copy(node)
+    if isinstance(node, ToolNode):  # its tools run in tasks of their own
+        guarded._tools_by_name = {
+            k: guard_tool_system_exit(t) for k, t in node.tools_by_name.items()
+        }
+        guarded.func, guarded.afunc = guarded._func, guarded._afunc
+    else:
+        guarded.func = _without_exit(node.func)
+        guarded.afunc = _without_async_exit(node.afunc)
+    return guarded
+
+
+def _without_exit(function: Function) -> Function:
+    if function is None:
+        return None
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except SystemExit as error:
+            raise RuntimeError(f"SystemExit: {error}") from error
+
+    return call
+
+
+def _without_async_exit(function: Function) -> Function:
+    if function is None:
+        return None
+
+    @functools.wraps(function)
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return await function(*args, **kwargs)
+        except SystemExit as error:
+            raise RuntimeError(f"SystemExit: {error}") from error
+
+    return call

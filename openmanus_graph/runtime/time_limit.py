@@ -1,0 +1,66 @@
+"""The time limit of a call: of its arguments, its tool's declaration, and the run's rest.
+
+A tool that stops its work by itself and the harness around it use the same `TimeLimit`, so that
+the harness never cancels a call whose tool could still return its output.
+"""
+
+import time
+from dataclasses import dataclass
+
+from openmanus_graph.state.settings import SandboxSettings
+from openmanus_graph.state.tool_traits import Traits
+
+GRACE_S = 15.0
+"""Time beyond a call's own limit, to open what it needs and to stop it."""
+STOPPING_S = 5.0
+"""Part of that: time to stop what a call runs and to read what it has printed. Shorter than the
+grace that a step of a plan gets, since it is also added to the time of the whole run."""
+_LEAST_S = 0.1
+
+
+@dataclass(frozen=True)
+class TimeLimit:
+    """How long one call may take."""
+
+    seconds: float
+    """Limit of the call's own work."""
+    cut_off_at: float
+    """When the harness cancels the call, on the monotonic clock; its output is then lost."""
+
+    def remaining_s(self) -> float:
+        """Return how long work that starts now may take, with time left to return its output."""
+        left_s = self.cut_off_at - STOPPING_S - time.monotonic()
+        return max(_LEAST_S, min(self.seconds, left_s))
+
+
+def limit_call(
+    own_s: float | None,
+    traits: Traits,
+    sandbox: SandboxSettings,
+    now: float,
+    deadline: float | None,
+    *,
+    stops_itself: bool,
+) -> TimeLimit:
+    """Decide how long a call may take.
+
+    Args:
+        own_s: The limit in the call's arguments, or its tool's default.
+        traits: Of the tool.
+        sandbox: Holds the limit of calls where neither they nor their tool set one.
+        now: When the call starts, on the monotonic clock.
+        deadline: When the run's time is over, on that clock.
+        stops_itself: Whether the tool keeps the limit itself, and needs time to return its output.
+    """
+    seconds = declared_limit_s(traits, sandbox) if own_s is None else own_s
+    cut_off_at = now + seconds + (GRACE_S if stops_itself else 0)
+    if deadline is None:
+        return TimeLimit(seconds, cut_off_at)
+    left_s = max(_LEAST_S, deadline - now)
+    over_at = now + left_s + (STOPPING_S if stops_itself else 0)
+    return TimeLimit(min(seconds, left_s), min(cut_off_at, over_at))
+
+
+def declared_limit_s(traits: Traits, sandbox: SandboxSettings) -> float:
+    """Return the limit of a call that sets none."""
+    return sandbox.timeout_s if traits.timeout_s is None else traits.timeout_s

@@ -1,0 +1,121 @@
+"""The runtime of a tool call: its session, the person, the model and the plans."""
+
+import math
+from abc import abstractmethod
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Protocol
+
+from langchain_core.messages import AIMessage, AnyMessage
+from langchain_core.tools import BaseTool
+from langgraph.prebuilt import ToolRuntime
+
+from openmanus_graph.runtime.events import Emit
+from openmanus_graph.runtime.session import Session
+from openmanus_graph.runtime.time_limit import TimeLimit, declared_limit_s
+from openmanus_graph.state.plan import Plans, no_plans
+from openmanus_graph.state.tool_traits import Observation, Traits
+
+AskModel = Callable[[str, str], Awaitable[str]]
+"""Asks the run's model: system prompt, question -> text. ToolError: not allowed, or it failed."""
+Converse = Callable[[str, Sequence[AnyMessage]], Awaitable[AIMessage]]
+"""Continues a conversation: system prompt, messages -> the model's reply."""
+
+
+class AskPerson(Protocol):
+    """Asks a person and waits for the answer; the run may pause meanwhile."""
+
+    async def __call__(self, request: Mapping[str, Any], name: str = "question") -> Any:
+        """Return the answer.
+
+        Args:
+            request: What the person is shown.
+            name: Identifies the question among those of one call.
+        """
+        ...
+
+
+def _ignored(event: dict[str, Any]) -> None:
+    pass
+
+
+async def _nobody_to_ask(request: Mapping[str, Any], name: str = "question") -> Any:
+    raise RuntimeError("There is no run that could wait for a person.")
+
+
+async def _no_model(system: str, messages: Sequence[AnyMessage]) -> AIMessage:
+    raise RuntimeError("There is no run whose model could be asked.")
+
+
+@dataclass(frozen=True)
+class RunningCall:
+    """One tool call while it runs. Without a run, as in a test, there is only the session."""
+
+    session: Session
+    key: str = ""
+    """The call's unique key in the ledger; the same after a crash."""
+    emit: Emit = _ignored
+    plans: Plans = field(default_factory=no_plans)
+    """The thread's plans before the call."""
+    ask_person: AskPerson = _nobody_to_ask
+    ask_model: AskModel | None = None
+    """None without a run."""
+    converse: Converse = _no_model
+    time_limit: TimeLimit | None = None
+    """The limit that the harness enforces; None without a run."""
+
+
+@dataclass
+class ManusToolRuntime(ToolRuntime[Any, Any]):
+    """LangGraph's runtime of a tool call, with the `RunningCall` for our own tools."""
+
+    running: RunningCall | None = None
+
+    @classmethod
+    def of(cls, runtime: ToolRuntime[Any, Any], running: RunningCall) -> "ManusToolRuntime":
+        """Return LangGraph's runtime with the running call."""
+        known: dict[str, Any] = {one.name: getattr(runtime, one.name) for one in fields(runtime)}
+        return cls(**known, running=running)
+
+
+def running_call(runtime: ToolRuntime[Any, Any]) -> RunningCall:
+    """Return the running call. RuntimeError outside of our graphs."""
+    if isinstance(runtime, ManusToolRuntime) and runtime.running is not None:
+        return runtime.running
+    raise RuntimeError(
+        "This tool was called outside of a graph of openmanus_graph. In a test, pass "
+        "`runtime=tool_runtime(session)` of openmanus_graph.testing."
+    )
+
+
+def time_limit_of(
+    runtime: ToolRuntime[Any, Any], traits: Traits, named_s: float | None = None
+) -> TimeLimit:
+    """Return the limit that the harness enforces; without one, the call's or the tool's."""
+    running = running_call(runtime)
+    if running.time_limit is not None:
+        return running.time_limit
+    declared_s = declared_limit_s(traits, running.session.settings.sandbox)
+    return TimeLimit(declared_s if named_s is None else max(1.0, named_s), math.inf)
+
+
+class ForeignTool(BaseTool):
+    """A tool with a foreign schema, whose arguments may have any name.
+
+    LangChain does not parse the schema, and does not pass the arguments as keywords.
+    """
+
+    parameters: dict[str, Any]
+    """JSON schema that is sent to models."""
+    traits: Traits
+
+    @abstractmethod
+    def problems(self, args: Mapping[str, Any]) -> list[str]:
+        """Return the problems of a call's arguments."""
+
+    @abstractmethod
+    async def observe(self, args: Mapping[str, Any], running: RunningCall) -> Observation:
+        """Do the call. ToolError says what the model should try instead."""
+
+    def _run(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError(f"{self.name} runs in a graph of openmanus_graph only")

@@ -1,0 +1,4 @@
+"""What a call may do: policy, shell commands, URLs in texts, where values come from.
+
+Pure decisions over settings and conversation; everything from `config` upwards may import it.
+"""

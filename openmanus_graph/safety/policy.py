@@ -1,0 +1,170 @@
+"""Evaluates the policy: which calls are allowed, which need approval, and which are denied.
+
+A rule names a tool and patterns of arguments. Any matching `deny` denies; of the other rules the
+first that matches counts; a call without a matching rule needs approval if its tool declares so.
+The mode then decides about the calls that need approval.
+
+Pure but for symbolic links, which are resolved: this blocks.
+"""
+
+import difflib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from openmanus_graph.conversation.canonical_args import canonical_args
+from openmanus_graph.safety.shell_commands import one_line, read_shell_text
+from openmanus_graph.state.context import RuleDecision
+from openmanus_graph.state.settings import Rule, Settings
+from openmanus_graph.state.tool_traits import Traits
+
+_WILD = frozenset("*?[")
+
+
+@dataclass(frozen=True)
+class PolicyDecision:
+    """The decision of the policy about one call."""
+
+    decision: RuleDecision
+    why: str
+    """The reason, for the model (`deny`) or the person (`ask`); may be empty."""
+    standing_approval: str = ""
+    """Key of an approval for the rest of the run; empty if there cannot be one."""
+
+
+@dataclass(frozen=True)
+class ProposedCall:
+    """A call to evaluate."""
+
+    name: str
+    args: Mapping[str, Any]
+    """Arguments, with defaults filled in."""
+    traits: Traits
+    unverified: str = ""
+    """Why an address that it would open is unverified; empty if none is."""
+
+
+def evaluate_policy(
+    call: ProposedCall, settings: Settings, standing_approvals: Sequence[str] = ()
+) -> PolicyDecision:
+    """Decide whether a call is allowed, needs approval, or is denied.
+
+    Args:
+        call: The call.
+        settings: Hold the rules and the mode.
+        standing_approvals: Keys of approvals for the rest of the run.
+    """
+    rule = _applying_rule(call, settings)
+    if rule is not None and rule.decision == "deny":
+        return PolicyDecision("deny", f"A rule of the policy forbids it ({rule}).")
+    asks = rule.decision == "ask" if rule else call.traits.approval
+    if settings.policy == "auto" or not (asks or call.unverified):
+        return PolicyDecision("allow", "")
+    standing_approval = canonical_args({"tool": call.name, "args": dict(rule.args) if rule else {}})
+    if standing_approval in standing_approvals and not call.unverified:
+        return PolicyDecision("allow", "")
+    why = call.unverified or (f"A rule of the policy asks first ({rule})." if rule else "")
+    if settings.policy == "never":
+        return PolicyDecision("deny", why or "The policy refuses calls with external effects.")
+    return PolicyDecision("ask", why, "" if call.unverified else standing_approval)
+
+
+def _applying_rule(call: ProposedCall, settings: Settings) -> Rule | None:
+    """Return the rule that applies: a `deny` before all others.
+
+    Rules that allow commands of a shell text are combined: the one that covers the last command
+    is the one that matches.
+    """
+    covered: set[int] = set()
+    denials_first = sorted(settings.rules, key=lambda rule: rule.decision != "deny")
+    matching = (one for one in denials_first if _matches(one, call, settings.workspace, covered))
+    return next(matching, None)
+
+
+def _matches(rule: Rule, call: ProposedCall, workspace: Path, covered: set[int]) -> bool:
+    """Say whether a rule matches a call; each of its patterns must match.
+
+    Args:
+        rule: The rule.
+        call: The call.
+        workspace: Where relative paths begin.
+        covered: The parts of a shell text that earlier rules allow; this rule's are added.
+    """
+    shell = call.traits.shell
+    others = [name for name in rule.args if name != shell]
+    if not (
+        fnmatchcase(call.name, rule.tool)
+        and set(rule.args) <= set(call.args)
+        and all(_argument_matches(rule, name, call, workspace) for name in others)
+    ):
+        return False
+    if shell not in rule.args:
+        return True
+    text, pattern = str(call.args[shell]), one_line(rule.args[shell])
+    found = read_shell_text(text)
+    if rule.decision != "allow":
+        return fnmatchcase(one_line(text), pattern) or found.may_run(pattern)
+    covered |= found.allowed_by(pattern)
+    return not found.hidden and found.parts <= covered
+
+
+def _argument_matches(rule: Rule, name: str, call: ProposedCall, workspace: Path) -> bool:
+    value, pattern = call.args[name], one_line(rule.args[name])
+    if isinstance(value, str) and _is_file(name, call):
+        match = all if rule.decision == "allow" else any
+        return match(
+            any(fnmatchcase(path, pattern) for path in paths) for paths in _paths(value, workspace)
+        )
+    return fnmatchcase(one_line(value if isinstance(value, str) else written(value)), pattern)
+
+
+def written(value: Any) -> str:
+    """Serialise a value that is no text, as rules match it: `true`, `3`, compact JSON."""
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=str)
+
+
+def _is_file(name: str, call: ProposedCall) -> bool:
+    return name == "path" and (call.traits.resource_of(call.args) or "").startswith("file:")
+
+
+def _paths(value: str, workspace: Path) -> Iterator[tuple[str, str]]:
+    """Yield a path as given and resolved, each absolute and relative to the workspace."""
+    whole = os.path.normpath(workspace / value)
+    yield whole, os.path.relpath(whole, workspace)
+    with suppress(OSError, ValueError):  # no valid path, with a NUL byte say: the tool refuses it
+        real = os.path.realpath(workspace / value)
+        yield real, os.path.relpath(real, os.path.realpath(workspace))
+
+
+def wrong_arguments(rules: Sequence[Rule], schemas: Mapping[str, Mapping[str, Any]]) -> str:
+    """Describe a rule that names an argument its tool does not have; empty if there is none.
+
+    Args:
+        rules: The run's rules.
+        schemas: JSON schemas of the arguments, by tool.
+    """
+    for rule in rules:
+        schema = schemas.get(rule.tool)
+        known = (schema or {}).get("properties", {})
+        unknown = [name for name in rule.args if name not in known]
+        if schema is not None and unknown and not schema.get("additionalProperties"):
+            return (
+                f"The policy's rule {rule} names {', '.join(unknown)}, but {rule.tool} has only "
+                f"the arguments {', '.join(known) or 'none'}. Correct or remove the rule."
+            )
+    return ""
+
+
+def unknown_tools(rules: Sequence[Rule], known: Sequence[str]) -> Iterator[str]:
+    """Yield a warning for each rule whose tool does not exist; patterns may match later tools."""
+    for rule in rules:
+        if rule.tool in known or _WILD & set(rule.tool):
+            continue
+        close = difflib.get_close_matches(rule.tool, known, n=1)
+        meant = f" Did you mean {close[0]}?" if close else ""
+        yield f"The policy's rule {rule} is about a tool that does not exist here.{meant}"

@@ -1,0 +1,269 @@
+"""Tracks the provenance of addresses: which ones a run may open without asking the person first.
+
+A page or file may instruct the model to send data somewhere, by opening an address with the data
+in it. So once untrusted content or any file was read, an address must be verified: the person
+named its domain, or exactly this address was seen as a link. Text of the model verifies nothing,
+nor does output that the model could have composed by a program.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar, cast
+from urllib.parse import unquote
+
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+
+from openmanus_graph.conversation.history import NOTES_KEY, TASK_KEY
+from openmanus_graph.conversation.message_cache import MessageCache
+from openmanus_graph.errors import ToolError
+from openmanus_graph.safety.urls import (
+    canonical_url,
+    canonical_urls,
+    canonical_urls_in,
+    domains_in,
+    urls_in,
+)
+from openmanus_graph.state.addresses import PORTS, parse_address, within
+from openmanus_graph.state.manus import PlannedCall
+from openmanus_graph.state.plan import Origin
+from openmanus_graph.state.renamed import with_current_names
+from openmanus_graph.state.tool_traits import Traits
+
+M = TypeVar("M", HumanMessage, ToolMessage)
+
+PERSON = "person"
+"""The resource of tools whose output is written by the person."""
+ORIGIN_KEY = "openmanus_origin"
+"""Key of the `Origin` in a message that a flow wrote."""
+_URL_END = r"/?(?![\w/?#&=%+~@:-]|\.\w)"
+"""Regex for the end of an address."""
+
+# Cached, because each step reads the earlier messages again.
+_shown = MessageCache[frozenset[str]]()
+_opened = MessageCache[frozenset[str]]()
+_named = MessageCache[frozenset[tuple[str, int | None]]]()
+_words = MessageCache[str]()
+
+
+def passed_on(text: str, messages: Sequence[AnyMessage], traits: Mapping[str, Traits]) -> list[str]:
+    """Return the links of a text that were seen in a conversation.
+
+    Args:
+        text: A step's result.
+        messages: The step's conversation.
+        traits: The traits of the tools whose links count.
+    """
+    urls = list(dict.fromkeys(urls_in(text)))
+    provenance = _Provenance.of(messages, urls, traits)
+    return [link for link in urls if provenance.has_seen(link)]
+
+
+def unverified_addresses(
+    call: PlannedCall, messages: Sequence[AnyMessage], traits: Mapping[str, Traits]
+) -> list[str]:
+    """Return the addresses of a planned call that a person should be asked about.
+
+    Args:
+        call: A call of the newest reply.
+        messages: The conversation, that reply included.
+        traits: The traits of each tool.
+    """
+    declared = traits.get(call["name"])
+    if declared is None or declared.addresses is None or call["problem"] is not None:
+        return []
+    addresses = declared.addresses(call["args"])
+    if not addresses:
+        return []
+    provenance = _Provenance.of(_before_the_reply(messages), addresses, traits)
+    return [url for url in addresses if provenance.tainted and not provenance.is_verified(url)]
+
+
+def _before_the_reply(messages: Sequence[AnyMessage]) -> Sequence[AnyMessage]:
+    for index in range(len(messages) - 1, -1, -1):
+        if isinstance(messages[index], AIMessage):
+            return messages[:index]
+    return messages
+
+
+def strings_in(value: Any) -> Iterator[str]:
+    """Yield every string in JSON arguments."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        yield from strings_in(list(cast("dict[str, Any]", value).values()))
+    elif isinstance(value, list | tuple):
+        for item in cast("Sequence[Any]", value):
+            yield from strings_in(item)
+
+
+@dataclass
+class _Provenance:
+    """The provenance of some addresses, collected from a conversation message by message."""
+
+    traits: Mapping[str, Traits]
+    wanted: Set[str]
+    """The addresses, in canonical form."""
+    tainted: bool = False
+    """Whether untrusted content, or a file, was read."""
+    _program_ran: bool = False
+    """Whether a program ran after that: its output and files may be composed by the model."""
+    _seen: set[str] = field(default_factory=set[str])
+    _domains: set[tuple[str, int | None]] = field(default_factory=set[tuple[str, int | None]])
+    _written: list[str] = field(default_factory=list[str])
+    """The model's text and arguments after that."""
+    _calls: dict[str, tuple[str, dict[str, Any]]] = field(
+        default_factory=dict[str, tuple[str, dict[str, Any]]]
+    )
+
+    @classmethod
+    def of(
+        cls, messages: Sequence[AnyMessage], addresses: Sequence[str], traits: Mapping[str, Traits]
+    ) -> "_Provenance":
+        """Read the provenance of addresses from a conversation."""
+        provenance = cls(traits, canonical_urls(addresses))
+        for message in messages:
+            provenance.read(message)
+        return provenance
+
+    def read(self, message: AnyMessage) -> None:
+        """Read the next message."""
+        if isinstance(message, HumanMessage):
+            if origin := _origin(message):
+                self.tainted |= origin["tainted"]
+                links = "\n".join(origin["urls"])
+                self._add_links(
+                    _shown.get(message, lambda _: canonical_urls_in(links)), allowed=True
+                )
+            self._add_domains(message, _person_words)
+            if NOTES_KEY in message.additional_kwargs:  # the messages before the notes are gone
+                self.tainted = self._program_ran = True
+        elif isinstance(message, AIMessage):
+            self._read_reply(message)
+        elif isinstance(message, ToolMessage):
+            self._read_result(message)
+
+    def is_verified(self, url: str) -> bool:
+        """Say whether an address is verified, or invalid, so that it cannot be opened."""
+        try:
+            address, identity = parse_address(url), canonical_url(url)
+        except ToolError:
+            return True
+        return identity in self._seen or any(
+            within(address.host, domain)
+            and (address.port == port if port else address.port in PORTS.values())
+            for domain, port in self._domains
+        )
+
+    def has_seen(self, url: str) -> bool:
+        """Say whether an address was shown as a link."""
+        return bool(canonical_urls([url]) & self._seen)
+
+    def _read_reply(self, reply: AIMessage) -> None:
+        for call in reply.tool_calls:
+            self._calls[call["id"] or ""] = (call["name"], call["args"])
+            if (
+                self.tainted
+                and not self._program_ran
+                and self._is_program(call["name"], call["args"])
+            ):
+                self._program_ran = True
+        if self.tainted:
+            self._written.append(_words.get(reply, _words_of))
+
+    def _read_result(self, result: ToolMessage) -> None:
+        artifact = with_current_names(result.artifact or {})
+        if "trusted_text" in artifact:  # our own text: no untrusted content
+            return
+        name, args = self._calls.get(result.tool_call_id, (result.name or "", {}))
+        traits = self.traits.get(name)
+        if traits is None:  # a tool of another agent, or an unknown one
+            self.tainted |= result.status != "error"
+        elif traits.resource == PERSON:
+            self._add_domains(result, lambda result: result.text)
+        elif not (self._program_ran and (traits.reads_files or self._is_program(name, args))):
+            self._add_links(_shown.get(result, lambda result: canonical_urls_in(result.text)))
+        if traits is None:
+            return
+        # It was opened, so it had been allowed, unless the person had edited the call.
+        edited = "edited" in artifact
+        if traits.addresses is not None and result.status != "error" and not edited:
+            opened = partial(_opened_by, traits.addresses, args)
+            self._add_links(_opened.get(result, opened), allowed=True)
+        effect = traits.effect_of(args)
+        self.tainted |= traits.untrusted or traits.reads_files or effect != "pure"
+
+    def _add_domains(self, message: M, words: Callable[[M], str]) -> None:
+        """Add the domains in a text of the person."""
+        self._domains |= _named.get(message, lambda told: frozenset(domains_in(words(told))))
+
+    def _add_links(self, urls: Set[str], allowed: bool = False) -> None:
+        """Add seen links, but none that the model wrote itself."""
+        new = (self.wanted & urls) - self._seen
+        self._seen.update(link for link in new if allowed or not self._is_written_by_model(link))
+
+    def _is_written_by_model(self, link: str) -> bool:
+        unquoted = unquote(link)
+        whole = re.compile(re.escape(unquoted) + _URL_END)
+        return any(unquoted in words and whole.search(words) for words in self._written)
+
+    def _is_program(self, name: str, args: Mapping[str, Any]) -> bool:
+        traits = self.traits.get(name)
+        if traits is None:
+            return True
+        return traits.effect_of(args) == "workspace" and not traits.untrusted
+
+
+def _opened_by(
+    addresses: Callable[[Mapping[str, Any]], Sequence[str]], args: Mapping[str, Any], _: ToolMessage
+) -> frozenset[str]:
+    return canonical_urls_in("\n".join(addresses(args)))
+
+
+def _words_of(reply: AIMessage) -> str:
+    return unquote(
+        "\n".join([reply.text, *strings_in([call["args"] for call in reply.tool_calls])])
+    )
+
+
+def _person_words(message: HumanMessage) -> str:
+    """Return the person's own text, without the model's notes of a compacted conversation."""
+    if origin := _origin(message):
+        return origin["words"]
+    return str(message.additional_kwargs.get(TASK_KEY) or message.text)
+
+
+def _origin(message: HumanMessage) -> Origin | None:
+    origin = message.additional_kwargs.get(ORIGIN_KEY)
+    return cast("Origin", with_current_names(origin)) if origin else None  # made by `origin_of`
+
+
+def origin_of(message: HumanMessage | None, urls: Sequence[str], *, tainted: bool) -> Origin:
+    """Return the `Origin` of a step, made from a message of the person or of an outer flow.
+
+    Args:
+        message: The user message.
+        urls: Links that the steps before it have seen.
+        tainted: Whether there were such steps.
+    """
+    if message is None:
+        return Origin(words="", urls=list(urls), tainted=tainted)
+    outer = _origin(message)
+    known = outer["urls"] if outer else []
+    return Origin(
+        words=_person_words(message),
+        urls=[*known, *urls],
+        tainted=tainted or bool(outer and outer["tainted"]),
+    )
+
+
+def explain_unverified(addresses: Sequence[str]) -> str:
+    """Explain why a call that would open these addresses needs approval."""
+    # ASCII, so that look-alike letters of other scripts are visible.
+    listed = ", ".join(json.dumps(url, ensure_ascii=True) for url in addresses)
+    return (
+        f"It would open {listed}, which neither the person named nor a page linked to, after "
+        "files or pages were read: data could leave this way."
+    )

@@ -1,0 +1,186 @@
+"""Web addresses as they are reached: one normal form of the host, whatever its spelling."""
+
+import re
+import socket
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import NoReturn
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from openmanus_graph.errors import ConfigError, ToolError, TrustedToolError
+
+PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
+_SHOWN_CHARS = 200
+_SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:(?!\d+(/|$))")
+_ODD_IPV4 = re.compile(r"(?:0x[0-9a-f]*|\d+)(?:\.(?:0x[0-9a-f]*|\d+)){0,3}")
+_ENDS_IN_NUMBER = re.compile(r"(?:^|\.)(?:0x[0-9a-f]*|\d+)$")
+_ENTRY = re.compile(r"(?:\[(?P<v6>[^\]]+)\]|(?P<host>[^:\[\]/]+))(?::(?P<port>\d{1,5}))?")
+_HOST = re.compile(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?")
+_STRIPPED = re.compile(r"[\t\r\n]")
+
+IPAddress = IPv4Address | IPv6Address
+
+
+@dataclass(frozen=True)
+class WebAddress:
+    """An http or https address, taken apart."""
+
+    scheme: str
+    host: str
+    """Lower case, IDNA; an IP address in its usual form, without brackets."""
+    port: int
+    url: str
+    """The whole address in this form, without a fragment, as it is requested."""
+
+    @property
+    def ip(self) -> IPAddress | None:
+        """The host's IP address, if it is written as one."""
+        return literal_ip(self.host)
+
+    @property
+    def origin(self) -> str:
+        """Scheme, host and port."""
+        return f"{self.scheme}://{authority(self.host, self.port, self.scheme)}"
+
+
+def parse_address(url: str) -> WebAddress:
+    """Take an address apart. ToolError says what is wrong with it."""
+    text = _STRIPPED.sub("", url).strip()
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError as error:
+        _refuse(url, f"it is no valid address ({error})", "Check its spelling.")
+    scheme = parts.scheme.lower()
+    if scheme not in PORTS:
+        said = f"only http and https are reached, not {scheme!r}" if scheme else "it has no scheme"
+        _refuse(url, said, "Write the whole address, beginning with https:// or http://.")
+    if "@" in parts.netloc:
+        _refuse(url.replace(parts.netloc, "***"), "it holds a user name or a password",
+                "Leave out what stands before the @.")  # fmt: skip
+    if port == 0 or "\\" in parts.netloc or not parts.hostname:
+        _refuse(url, "it has no valid host and port", "Check its spelling.")
+    host = normal_host(parts.hostname)
+    port = port or PORTS[scheme]
+    path = _quoted(parts.path) or "/"
+    whole = urlunsplit((scheme, authority(host, port, scheme), path, _quoted(parts.query), ""))
+    return WebAddress(scheme, host, port, whole)
+
+
+def has_scheme(url: str) -> bool:
+    """Say whether an address begins with its scheme; `localhost:80` is a host and a port."""
+    return _SCHEME.match(url) is not None
+
+
+def with_scheme(url: str) -> str:
+    """Return an address as one that can be taken apart."""
+    text = url.strip()
+    return url if has_scheme(text) else f"https://{text.lstrip('/')}"
+
+
+def normal_host(host: str) -> str:
+    """Return a host in the form in which it is looked up. ToolError for one that cannot be."""
+    text = unquote(host).strip().rstrip(".").lower()
+    if ":" in text:
+        return _ipv6(host, text)
+    if not text.isascii():
+        text = _idna(host, text)
+    if _ENDS_IN_NUMBER.search(text):  # every browser takes such a name for an IPv4 address
+        if not _ODD_IPV4.fullmatch(text):
+            _refuse(host, "it is no valid IPv4 address", "Check its spelling.")
+        try:
+            return socket.inet_ntoa(socket.inet_aton(text))
+        except OSError:
+            _refuse(host, "it is no valid IPv4 address", "Check its spelling.")
+    if not _HOST.fullmatch(text) or len(text) > 253 or ".." in text:
+        _refuse(host, "it is no valid host name", "Check its spelling.")
+    return text
+
+
+def parse_allowed(entry: str) -> tuple[str, int | None]:
+    """Read `HOST[:PORT]`. ConfigError says how it is written."""
+    text = entry.strip()
+    match = _ENTRY.fullmatch(f"[{text}]" if text.count(":") > 1 and "[" not in text else text)
+    try:
+        if match is None:
+            raise ToolError(entry)
+        port = int(match["port"]) if match["port"] else None
+        if port is not None and not 0 < port < 65536:
+            raise ToolError(entry)
+        return normal_host(match["v6"] or match["host"]), port
+    except ToolError as error:
+        raise ConfigError(
+            f"--allow-host {entry!r} is not understood. Write HOST or HOST:PORT, for example "
+            "localhost:8000, 192.168.1.5 or [::1]:8000."
+        ) from error
+
+
+def parse_domain(entry: str) -> str:
+    """Read an entry of the domain lists. ConfigError says how it is written."""
+    try:
+        return normal_host(bare_domain(entry))
+    except ToolError as error:
+        raise ConfigError(
+            f"[web] {entry!r} is no domain. Write it like example.com; subdomains are included."
+        ) from error
+
+
+def bare_domain(entry: str) -> str:
+    """Return an entry of the domain lists without what only marks the subdomains."""
+    return entry.strip().lower().removeprefix("*").removeprefix(".").rstrip(".")
+
+
+def literal_ip(host: str) -> IPAddress | None:
+    """Return the IP address that a normalised host is, if it is one."""
+    try:
+        return ip_address(host)
+    except ValueError:
+        return None
+
+
+def authority(host: str, port: int, scheme: str) -> str:
+    """Write host and port as they stand in an address."""
+    name = f"[{host}]" if ":" in host else host
+    return name if PORTS.get(scheme) == port else f"{name}:{port}"
+
+
+def within(host: str, domain: str) -> bool:
+    """Say whether a host is a domain or lies below it; an IP address has nothing below it."""
+    return host == domain or (literal_ip(host) is None and host.endswith("." + domain))
+
+
+def _ipv6(host: str, text: str) -> str:
+    try:
+        address = IPv6Address(text.strip("[]"))
+        return str(address.ipv4_mapped or address)
+    except ValueError:
+        _refuse(host, "it is no valid IPv6 address", "Check its spelling.")
+
+
+def _idna(host: str, text: str) -> str:
+    import idna
+
+    try:
+        return idna.encode(text, uts46=True).decode("ascii").rstrip(".")
+    except idna.IDNAError:
+        pass
+    try:  # digits of other scripts, which IDNA refuses and browsers read as an IPv4 address
+        return idna.uts46_remap(text).encode("ascii").decode("ascii").rstrip(".")
+    except (idna.IDNAError, UnicodeError):
+        _refuse(host, "it is no valid host name", "Check its spelling.")
+
+
+def _quoted(part: str) -> str:
+    """Escape what HTTP cannot carry, and nothing that is escaped already."""
+    return "".join(
+        char if "!" <= char <= "~" and char not in '"<>`{}' else _percent(char) for char in part
+    )
+
+
+def _percent(char: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in char.encode("utf-8", "replace"))
+
+
+def _refuse(what: str, why: str, advice: str) -> NoReturn:
+    shown = what if len(what) <= _SHOWN_CHARS else what[:_SHOWN_CHARS] + "..."
+    raise TrustedToolError(f"{shown!r} was not opened: {why}. {advice}")

@@ -1,0 +1,227 @@
+"""Questions to people: what an interrupt shows, and what an answer may look like.
+
+Approvals have the `HITLRequest` form that agent-chat-ui and Agent Inbox understand, with our
+`kind`, `question` and `calls` beside it.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from langgraph.types import Interrupt
+
+MIDDLEWARE_KEY = "openmanus_middleware_calls"
+"""In a middleware's question: how many decisions it wants."""
+Kind = Literal["question", "approval", "unknown_outcome"]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a person decided about a call."""
+
+    type: Literal["approve", "edit", "reject", "respond"]
+    args: Mapping[str, Any] | None = None
+    """New arguments of an edit."""
+    tool: str = ""
+    """The tool that an edit names, if it does."""
+    message: str = ""
+    """A rejection's reason, or the answer itself."""
+    remember: bool = False
+    """An approval holds for calls of this kind in the rest of the run."""
+
+
+def question_request(question: str) -> dict[str, Any]:
+    """Return what an interrupt shows for a question.
+
+    Inboxes send what was typed as `respond` or, not knowing that, as a rejection's reason: both
+    are the answer.
+    """
+    name, args = "ask_human", {"inquire": question}
+    request = decision_request("question", question, name, args, "", ("respond", "reject"))
+    return {**request, "calls": []}
+
+
+def approval_request(
+    name: str, args: Mapping[str, Any], call_id: str, reason: str = ""
+) -> dict[str, Any]:
+    """Return what an interrupt shows to have a call allowed."""
+    question = f"{reason} Allow {name}?".lstrip()
+    allowed = ("approve", "edit", "reject", "respond")
+    return decision_request("approval", question, name, args, call_id, allowed)
+
+
+def unknown_outcome_request(name: str, args: Mapping[str, Any], call_id: str) -> dict[str, Any]:
+    """Return what an interrupt shows to learn what became of a call that a crash cut off."""
+    question = (
+        f"{name} was under way when the run was cut off, and nobody knows whether it took place. "
+        "Approve to run it again, reject to leave it, or answer with its result."
+    )
+    allowed = ("approve", "reject", "respond")
+    return decision_request("unknown_outcome", question, name, args, call_id, allowed)
+
+
+def as_approval(waiting: Interrupt, step: str = "") -> Interrupt:
+    """Return the question of a LangChain middleware with our `kind`, `question` and `calls` too.
+
+    Others, and those that have them, stay as they are.
+
+    Args:
+        waiting: The question.
+        step: The plan's step that asks, if it is one.
+    """
+    value = _fields(waiting.value)
+    actions: list[Any] = list(value.get("action_requests", ()))
+    if value.get("type") == "tool_approval":  # HumanInTheLoop's other form: one call, as it runs
+        actions = [value]
+    if "kind" in value or not actions:
+        return waiting
+    shown = [_fields(action) for action in actions]
+    names = [str(action.get("name", "")) for action in shown]
+    calls = [
+        {
+            "call_id": str(action.get("tool_call_id", "")),
+            "tool": name,
+            "args": dict(action.get("args", {})),
+        }
+        for name, action in zip(names, shown, strict=True)
+    ]
+    said = [str(action.get("description", "")) for action in shown]
+    question = "\n\n".join(filter(None, said)) or f"Allow {', '.join(names)}?"
+    ours: dict[str, Any] = {"kind": "approval", "question": question, "calls": calls}
+    ours |= {"plan_step": step} if step else {}
+    return Interrupt(value={**value, **ours, MIDDLEWARE_KEY: len(calls)}, id=waiting.id)
+
+
+def middleware_answer(asked: Any, answer: Any) -> Any:
+    """Return an answer in the form that the asking middleware reads; others stay as they are.
+
+    LangChain's middleware wants a decision for each call of a reply, in order. A single one counts
+    for all of them.
+
+    Args:
+        asked: What the interrupt showed.
+        answer: A word, a decision, or `{"decisions": [...]}`.
+    """
+    count: int = _fields(asked).get(MIDDLEWARE_KEY, 0)
+    decision = read_decision(answer) if count else None
+    if decision is None:
+        return answer
+    made: dict[str, Any] = {"type": decision.type}
+    if decision.type == "edit":
+        name = decision.tool or asked["calls"][0]["tool"]
+        made["edited_action"] = {"name": name, "args": dict(decision.args or {})}
+    elif decision.message or decision.type == "respond":
+        made["message"] = decision.message
+    if _fields(asked).get("type") == "tool_approval":
+        return made
+    return {"decisions": [made] * count}
+
+
+def allowed_decisions(request: Mapping[str, Any]) -> list[str]:
+    """Return the decisions that answer a request."""
+    return list(request["review_configs"][0]["allowed_decisions"])
+
+
+def read_decision(value: Any) -> Decision | None:
+    """Understand an answer; None if it is none.
+
+    Args:
+        value: A word, a decision, `{"decisions": [one]}` or, as Agent Inbox sends it, `[one]`.
+    """
+    value = _alone(_written_out(value))
+    if isinstance(value, str):
+        return _read_word(value)
+    fields = _fields(value)
+    given = fields.get("args")
+    said = given if isinstance(given, str) else ""
+    message = str(fields.get("message") or fields.get("reason") or said)
+    match fields.get("type"):
+        case "approve" | "accept":
+            return Decision("approve", remember=fields.get("remember") is True)
+        case "reject" | "ignore":
+            return Decision("reject", message=message)
+        case "respond" | "response":
+            return Decision("respond", message=message)
+        case "edit":
+            edited = fields.get("edited_action") or given or fields
+            named = _fields(edited)
+            args = named.get("args", edited if edited is given else None)
+            tool = str(named.get("name") or named.get("action") or "")
+            return Decision("edit", _fields(args), tool) if isinstance(args, Mapping) else None
+        case _:
+            return None
+
+
+def _read_word(text: str) -> Decision | None:
+    word = text.strip().lower()
+    if word in ("approve", "reject"):
+        return Decision(word)  # type: ignore[arg-type]  # narrowed by the line above
+    if word == "always":
+        return Decision("approve", remember=True)
+    return Decision("respond", message=text) if word else None
+
+
+def _alone(value: Any) -> Any:
+    """Take a single decision out of what inboxes wrap round it."""
+    for _ in range(2):
+        inner: Any = _fields(value).get("decisions", value)
+        if isinstance(inner, list):
+            made = cast("list[Any]", inner)
+            inner = made[0] if len(made) == 1 else None
+        value = inner
+    return value
+
+
+def _written_out(value: Any) -> Any:
+    """Read a decision that was typed as JSON; any other text stays as it is."""
+    if not isinstance(value, str) or not value.lstrip().startswith(("{", "[")):
+        return value
+    try:
+        written = json.loads(value)
+    except ValueError:
+        return value
+    return written if "type" in _fields(_alone(written)) else value
+
+
+def read_text(value: Any) -> str | None:
+    """Understand the answer to a question; None if it is none."""
+    alone = _alone(value)
+    fields = _fields(alone)
+    for key in ("answer", "message", "args", "content", "text"):
+        if isinstance(fields.get(key), str):
+            return str(fields[key])
+    if fields.get("type") in ("reject", "ignore"):
+        return "The person does not want to answer that."
+    return None if alone is None or isinstance(alone, Mapping | list) else str(alone)
+
+
+def decision_request(
+    kind: Kind,
+    question: str,
+    name: str,
+    args: Mapping[str, Any],
+    call_id: str,
+    allowed: Sequence[str],
+) -> dict[str, Any]:
+    """Return a request in the form that inboxes understand.
+
+    Args:
+        kind: What is asked for.
+        question: For the person.
+        name: Of the tool.
+        args: Of the call.
+        call_id: The model's.
+        allowed: Decisions that answer it.
+    """
+    return {
+        "kind": kind,
+        "question": question,
+        "calls": [{"call_id": call_id, "tool": name, "args": dict(args)}],
+        "action_requests": [{"name": name, "args": dict(args), "description": question}],
+        "review_configs": [{"action_name": name, "allowed_decisions": list(allowed)}],
+    }
+
+
+def _fields(value: Any) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}

@@ -1,0 +1,547 @@
+"""The settings of a run, each declared once, and the records that code reads them from.
+
+A field with a `Setting` can be set by people; one without is computed. To add a setting, add a
+field with its type, default, `Setting` and text here, run `uv run python docs/make.py`, and read
+it where it counts. A field of `Context` or an option of the command comes on top where people want
+one: both are lists of names without defaults, and tests hold them against these declarations.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from langchain_core.language_models import BaseChatModel
+from pydantic import BaseModel, BeforeValidator, Field, SecretStr
+
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.state.addresses import parse_allowed, parse_domain
+from openmanus_graph.state.context import Policy, PolicyRule, RuleDecision, SandboxMode
+from openmanus_graph.state.mcp_server import MCPServer, MCPServerKeys
+from openmanus_graph.state.places import parse_place
+from openmanus_graph.state.search_engines import (
+    ENGINES,
+    GOOGLE_ID_VARIABLE,
+    KEY_VARIABLES,
+    SEARXNG_VARIABLE,
+    ServiceName,
+    known_engine,
+    usable_keys,
+    web_addresses,
+)
+from openmanus_graph.state.setting import ALWAYS, Setting, Spelling, Trust
+
+MAX_COST_USD = 3.0
+SECRET_VARIABLE = "OPENMANUS_SECRET_"
+"""Followed by the secret's name; the value is `VALUE@DOMAIN`."""
+TUNING_OPTIONS = frozenset({
+    "temperature", "top_p", "top_k", "max_tokens", "max_completion_tokens", "seed", "stop",
+    "frequency_penalty", "presence_penalty", "reasoning", "reasoning_effort", "verbosity",
+})  # fmt: skip
+"""Anything else (`base_url`, `default_headers` ...) may send the key elsewhere."""
+
+_SECRET_NAME = re.compile(r"[A-Za-z][\w-]*")
+_SECRET_DOMAIN = re.compile(r"[\w.-]+(:\d{1,5})?|\[[0-9a-f:]+\](:\d{1,5})?")
+
+Price = dict[Literal["input", "cached", "output"], float]
+_Positive = Field(gt=0)
+
+
+def _megabytes(value: Any) -> Any:
+    """Read OpenManus's `512m` and `2g`."""
+    if not isinstance(value, str):
+        return value
+    match = re.fullmatch(r"(\d+)([mg])b?", value.strip().lower())
+    if match is None:
+        raise ValueError(f"{value!r} is no number of megabytes; write it like 512, 512m or 2g")
+    return int(match[1]) * (1024 if match[2] == "g" else 1)
+
+
+def _rerouting(options: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the client's options if they could do more than tune the model's replies."""
+    return options if set(options) - TUNING_OPTIONS else None
+
+
+def _outside(workspace: str) -> str | None:
+    """Return a workspace that is not below the working folder."""
+    leaves = Path(workspace).is_absolute() or ".." in Path(workspace).parts
+    return workspace if leaves else None
+
+
+def _allowing(rules: Sequence[PolicyRule]) -> list[PolicyRule]:
+    return [rule for rule in rules if rule["decision"] == "allow"]
+
+
+def _not_allowing(rules: Sequence[PolicyRule]) -> tuple[PolicyRule, ...]:
+    return tuple(rule for rule in rules if rule["decision"] != "allow")
+
+
+def _checked_hosts(entries: Sequence[str]) -> tuple[str, ...]:
+    for entry in entries:
+        parse_allowed(entry)
+    return tuple(entries)
+
+
+def _domains(entries: Sequence[str]) -> tuple[str, ...]:
+    return tuple(map(parse_domain, entries))
+
+
+def _all_domains(places: Sequence[tuple[str, Sequence[str]]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(domain for _, entries in places for domain in _domains(entries)))
+
+
+def _language(lang: str) -> str:
+    _check_place(lang)
+    return lang
+
+
+def _country(country: str) -> str:
+    _check_place("en", country)
+    return country
+
+
+def _check_place(lang: str, country: str = "") -> None:
+    try:
+        parse_place(lang, country)
+    except ValueError as error:
+        raise ConfigError(f"[search] {error}.") from error
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """One model and how to reach it."""
+
+    model: str | BaseChatModel
+    """`PROVIDER:NAME` or an instance."""
+    base_url: str | None = None
+    api_key: SecretStr | None = None
+    """None: the provider's own environment variable."""
+    api_version: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Passed to the client as they are."""
+    vision: bool | None = None
+    """Whether the model sees pictures. None: known by its name."""
+    context_window: int | None = None
+    """Tokens of one request. None: known by its name."""
+
+
+@dataclass(frozen=True)
+class ModelKeys:
+    """The keys that name the models; `config.model` makes `Settings.main` and `.vision` of them."""
+
+    model: Annotated[str | None, Setting(option="--model", env=("OPENMANUS_MODEL",))] = None
+    """`PROVIDER:NAME`, such as `openai:gpt-5-mini`."""
+    vision_model: Annotated[str | None, Setting()] = None
+    """Asked with pictures where `model` cannot see."""
+    base_url: Annotated[
+        str | None,
+        Setting(option="--base-url", shown="the provider's", trust=Trust(along=("llm.api_key",))),
+    ] = None
+    """Address of an OpenAI-compatible server."""
+    model_options: Annotated[
+        dict[str, Any] | None,
+        Setting(trust=Trust(_rerouting, words="it holds more than the usual ones for tuning")),
+    ] = None
+    """A table for the model's client: `temperature`, `max_tokens`, `timeout` (seconds a silent
+    server is waited for, 300), `max_retries` (5) ..."""
+
+
+@dataclass(frozen=True)
+class LlmKeys:
+    """`[llm]`, `[llm.vision]`: OpenManus's way to name a model, and what is not known by name."""
+
+    model: Annotated[
+        str | None, Setting(moved='used; in openmanus.toml write model = "PROVIDER:NAME"')
+    ] = None
+    """A plain name."""
+    base_url: Annotated[str | None, Setting(trust=Trust(along=("api_key",)))] = None
+    """Address of its server."""
+    api_key: Annotated[
+        SecretStr | None,
+        Setting(
+            moved="used for this file's base_url only; better in the environment (OPENAI_API_KEY)"
+        ),
+    ] = None
+    """Goes to the address in this file only; `OPENAI_API_KEY` comes before it."""
+    api_type: Annotated[
+        str,
+        Setting(moved="used; here it is the PROVIDER of model (azure, bedrock, else openai)"),
+    ] = ""
+    """`azure`, `aws`; anything else is OpenAI's protocol."""
+    api_version: Annotated[str | None, Setting()] = None
+    """Of Azure's interface."""
+    max_tokens: Annotated[
+        int | None, Setting(moved="used; in openmanus.toml it stands in [model_options]")
+    ] = None
+    """Tokens of a reply."""
+    temperature: Annotated[
+        float | None, Setting(moved="used; in openmanus.toml it stands in [model_options]")
+    ] = None
+    """How much replies vary."""
+    max_input_tokens: Annotated[
+        int | None,
+        Setting(moved="used as max_total_tokens: the tokens of one run, not of the process"),
+    ] = None
+    """As `max_total_tokens`."""
+    context_window: Annotated[int | None, Setting(shown="known for most models")] = None
+    """Tokens of one request."""
+    sees_images: Annotated[bool | None, Setting(shown="known for most models")] = None
+    """Whether pictures can be sent."""
+
+
+@dataclass(frozen=True)
+class SandboxSettings:
+    """How Python and shell are confined."""
+
+    mode: Annotated[
+        SandboxMode,
+        Setting(
+            context="sandbox",
+            option="--sandbox",
+            trust=Trust(lambda mode: mode if mode == "none" else None, words="it is `none`"),
+        ),
+    ] = "auto"
+    """`auto` is bubblewrap, else nono, else none with a warning."""
+    network: Annotated[
+        bool,
+        Setting(
+            context="network",
+            option="--network",
+            trust=ALWAYS,
+            spellings=(Spelling("network_enabled", moved="used; here it is network"),),
+        ),
+    ] = False
+    """Whether Python and shell reach the network."""
+    image: Annotated[
+        str, Setting(trust=ALWAYS, moved='used with [sandbox] mode = "docker" only')
+    ] = "python:3.12-slim"
+    """Of the mode `docker`; it must have `ipykernel`."""
+    memory_mb: Annotated[
+        int,
+        BeforeValidator(_megabytes),
+        _Positive,
+        Setting(
+            spellings=(Spelling("memory_limit", moved="used; here it is memory_mb, a number"),)
+        ),
+    ] = 4096
+    """Of each process, and of all together where a control group can be made."""
+    processes: Annotated[int, _Positive, Setting()] = 512
+    """How many there may be."""
+    disk_mb: Annotated[int, _Positive, Setting()] = 4096
+    """How much the workspace and the temporary folder may grow, and the size of one file."""
+    timeout_s: Annotated[
+        float,
+        _Positive,
+        Setting(spellings=(Spelling("timeout", moved="used; here it is timeout_s"),)),
+    ] = 120
+    """Seconds of a call that names no limit."""
+
+
+@dataclass(frozen=True)
+class SearchSettings:
+    """Which engines `web_search` asks, and how long it may take."""
+
+    engine: Annotated[
+        str | None,
+        Setting(shown="what has a key, then keyless", accepts=ENGINES, parse=known_engine),
+    ] = None
+    """The first one asked."""
+    fallback_engines: Annotated[
+        tuple[str, ...] | None,
+        Setting(
+            shown="all others that can be asked",
+            parse=lambda names: tuple(map(known_engine, names)),
+        ),
+    ] = None
+    """Those asked after it."""
+    lang: Annotated[str, Setting(parse=_language)] = "en"
+    """Language of results."""
+    country: Annotated[str, Setting(parse=_country)] = "us"
+    """Country of results."""
+    timeout_s: Annotated[float, _Positive, Setting()] = 10
+    """Seconds of one engine."""
+    total_timeout_s: Annotated[float, Field(gt=0, le=100), Setting()] = 30
+    """Seconds of all of them, retries included; 100 at most."""
+    max_retries: Annotated[int, Field(ge=0), Setting()] = 1
+    """Further rounds when no engine answered and waiting could help; 5 at most."""
+    retry_delay: Annotated[float, Field(ge=0), Setting()] = 1
+    """Seconds before such a round; 5 at most, whatever is set."""
+    keys: Annotated[
+        Mapping[str, SecretStr],
+        Setting(
+            key=None,
+            spellings=tuple(
+                Spelling(f"{engine}_api_key", part=engine, env=variables)
+                for engine, variables in KEY_VARIABLES.items()
+            ),
+            merged=True,
+            parse=usable_keys,
+        ),
+    ] = field(default_factory=dict[str, SecretStr])
+    """Keys by engine; rather set the environment's variables."""
+    google_cse_id: Annotated[str | None, Setting(env=(GOOGLE_ID_VARIABLE,))] = None
+    """Google's keys search by a search engine id."""
+    urls: Annotated[
+        Mapping[str, str],
+        Setting(
+            written=dict[ServiceName, str],
+            spellings=(Spelling("searxng_url", part="searxng", env=(SEARXNG_VARIABLE,)),),
+            merged=True,
+            parse=web_addresses,
+            trust=ALWAYS,
+        ),
+    ] = field(default_factory=dict[str, str])
+    """Addresses by engine, where they are not the usual ones; `urls` is a table."""
+
+
+@dataclass(frozen=True)
+class ProxySettings:
+    """The proxy that the browser's traffic goes through."""
+
+    server: str = ""
+    username: str = ""
+    password: SecretStr = SecretStr("")
+
+
+@dataclass(frozen=True)
+class SiteSecret:
+    """What the model types by its name only, and only on one site."""
+
+    name: str
+    value: SecretStr
+    domain: str
+    """A host, with a port where it matters; its subdomains count as well."""
+
+
+def parse_secret(text: SecretStr, name: str | None = None) -> SiteSecret:
+    """Read `NAME=VALUE@DOMAIN`, or `VALUE@DOMAIN` of a known name. ConfigError shows no value."""
+    given = text.get_secret_value()
+    if name is None:
+        name, _, given = given.partition("=")
+    value, _, domain = given.rpartition("@")
+    domain = domain.strip().lower()
+    # A wrong name or domain may be a piece of the value, and is not shown.
+    if not (_SECRET_NAME.fullmatch(name) and value and _SECRET_DOMAIN.fullmatch(domain)):
+        raise ConfigError(
+            "A secret of the browser is not written as NAME=VALUE@DOMAIN, for example "
+            "password=hunter2@example.com."
+        )
+    return SiteSecret(name, SecretStr(value), domain)
+
+
+def _secrets(places: Sequence[tuple[str, Any]]) -> tuple[SiteSecret, ...]:
+    """Collect secrets by name and site; what comes first wins."""
+    found: dict[tuple[str, str], SiteSecret] = {}
+    for _, given in places:
+        for secret in _secrets_in(given):
+            found.setdefault((secret.name, secret.domain), secret)
+    return tuple(found.values())
+
+
+def _secrets_in(given: Sequence[SecretStr] | Mapping[str, SecretStr]) -> Iterator[SiteSecret]:
+    if isinstance(given, Mapping):
+        yield from (parse_secret(text, name) for name, text in given.items())
+    else:
+        yield from map(parse_secret, given)
+
+
+@dataclass(frozen=True)
+class BrowserSettings:
+    """Which browser `browser_use` drives, and how."""
+
+    headless: Annotated[bool, Setting()] = True
+    """Whether the browser has no window."""
+    profile: Annotated[str | None, Setting(trust=ALWAYS)] = None
+    """A folder in which logins last; one process at a time."""
+    chrome_instance_path: Annotated[str | None, Setting(shown="found", trust=ALWAYS)] = None
+    """The browser's program."""
+    cdp_url: Annotated[str | None, Setting(trust=ALWAYS)] = None
+    """A running Chromium to use instead, in a window of its own; its logins are taken over. One
+    of this, `wss_url` and `profile` can be set."""
+    wss_url: Annotated[str | None, Setting(trust=ALWAYS)] = None
+    """A Playwright server to use instead."""
+    extra_chromium_args: Annotated[tuple[str, ...], Setting(trust=ALWAYS)] = ()
+    """Further arguments of the program."""
+    disable_security: Annotated[bool, Setting(trust=ALWAYS)] = False
+    """Pages may read each other, and certificates are not checked."""
+    proxy: Annotated[
+        ProxySettings | None,
+        Setting(
+            shown="the environment's",
+            trust=ALWAYS,
+            parse=lambda proxy: proxy if proxy.server else None,
+        ),
+    ] = None
+    """A table: `server`, `username`, `password`."""
+    max_content_length: Annotated[int | None, _Positive, Setting(shown="as other output")] = None
+    """Characters of a page that `extract_content` returns."""
+    observation_tokens: Annotated[int, Field(ge=200), Setting()] = 2500
+    """Of one observation of a page, about."""
+    max_download_mb: Annotated[int, _Positive, Setting(trust=ALWAYS)] = 200
+    """Of one download."""
+    secrets: Annotated[
+        tuple[SiteSecret, ...],
+        Setting(
+            written=tuple[SecretStr, ...] | dict[str, SecretStr],
+            option="--secret",
+            env_prefix=SECRET_VARIABLE,
+            trust=ALWAYS,
+            join=_secrets,
+        ),
+    ] = ()
+    """`name = "VALUE@DOMAIN"`, or a list of `"NAME=VALUE@DOMAIN"`. Rather use
+    `OPENMANUS_SECRET_NAME`. One named `http_auth` is `USER:PASSWORD` of a site that asks by
+    HTTP."""
+
+
+@dataclass(frozen=True)
+class WebSettings:
+    """Which domains web tools and browser may reach; `Guard` keeps to it."""
+
+    allowed_domains: Annotated[tuple[str, ...], Setting(trust=ALWAYS, parse=_domains)] = ()
+    """If there are any, web tools and browser reach nothing else. Subdomains are included."""
+    denied_domains: Annotated[tuple[str, ...], Setting(join=_all_domains)] = ()
+    """Never reached, whatever else is set. Subdomains are included."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What happens with some calls of a tool; `evaluate_policy` says how rules combine."""
+
+    tool: str
+    """A name or pattern."""
+    args: Mapping[str, str]
+    """Patterns by argument."""
+    decision: RuleDecision
+    source: str = "Context"
+    """Where it was written."""
+
+    def __str__(self) -> str:
+        """Write the rule as it can be found again."""
+        patterns = "".join(f" {name}={pattern!r}" for name, pattern in self.args.items())
+        return f"{self.decision} {self.tool}{patterns}, {self.source}"
+
+
+def _rules(places: Sequence[tuple[str, Sequence[PolicyRule]]]) -> tuple[Rule, ...]:
+    """Return the rules of all places, the most important first. ConfigError names a wrong one."""
+    found: list[Rule] = []
+    for source, rules in places:
+        for number, rule in enumerate(rules, 1):
+            if not rule["tool"].strip():
+                raise ConfigError(
+                    f"{source}: rule {number} names no tool; write * for all of them."
+                )
+            args = {
+                name: pattern if isinstance(pattern, str) else json.dumps(pattern)
+                for name, pattern in rule.get("args", {}).items()
+            }
+            where = f"rule {number} of {source}"
+            found.append(Rule(rule["tool"].strip(), args, rule["decision"], where))
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything a run needs to know, resolved and validated."""
+
+    main: ModelSettings
+    vision: ModelSettings | None
+    workspace: Annotated[
+        Path,
+        Setting(
+            written=str | None,
+            option="--workspace",
+            shown="`./workspace/THREAD`",
+            trust=Trust(_outside, words="it is outside the folder"),
+        ),
+    ]
+    """Folder of the run's files."""
+    home: Path
+    protected: tuple[Path, ...]
+    """Configuration and key files that tools must not reach."""
+    sandbox: SandboxSettings
+    max_steps: Annotated[int, _Positive, Setting(option="--max-steps")] = 20
+    """Model calls of a run; set, it bounds a whole plan, else each of its steps."""
+    max_steps_set: bool = False
+    """Whether somebody set it: then it bounds a whole plan, else each of its steps."""
+    max_cost_usd: Annotated[
+        float,
+        _Positive,
+        Setting(
+            option="--max-cost-usd",
+            trust=Trust(
+                lambda dollars: dollars if dollars > MAX_COST_USD else None,
+                words=f"it is above {MAX_COST_USD:g}",
+            ),
+        ),
+    ] = MAX_COST_USD
+    """Dollars of a run."""
+    max_total_tokens: Annotated[
+        int | None, _Positive, Setting(option="--max-tokens", shown="none")
+    ] = None
+    """Tokens of a run, in and out."""
+    timeout_s: Annotated[float | None, _Positive, Setting(option="--timeout", shown="none")] = None
+    """Seconds of a run, waiting for people not counted."""
+    max_parallel_steps: Annotated[int, _Positive, Setting()] = 4
+    """Steps of a plan at once."""
+    step_timeout_s: Annotated[float, _Positive, Setting()] = 3600
+    """Seconds of one step of a plan."""
+    review_plan: Annotated[bool, Setting(option="--review-plan")] = False
+    """Show a plan before it is carried out."""
+    policy: Annotated[
+        Policy,
+        Setting(
+            option="--policy",
+            spellings=(Spelling("policy.mode"),),
+            trust=Trust(lambda mode: mode if mode == "auto" else None, words="it is `auto`"),
+        ),
+    ] = "ask"
+    """What becomes of calls that would be asked about; a table `[policy]` holds rules, too."""
+    rules: Annotated[
+        tuple[Rule, ...],
+        Setting(
+            key="policy.rules",
+            context="policy_rules",
+            written=tuple[PolicyRule, ...],
+            trust=Trust(_allowing, _not_allowing, words="they `allow`"),
+            join=_rules,
+        ),
+    ] = ()
+    """Each with `tool`, `args` and `decision`: [approvals.md](approvals.md)."""
+    allow_hosts: Annotated[
+        tuple[str, ...], Setting(option="--allow-host", trust=ALWAYS, parse=_checked_hosts)
+    ] = ()
+    """`HOST[:PORT]`s that web tools may reach although they are private."""
+    web: WebSettings = field(default_factory=WebSettings)
+    tools: Annotated[tuple[str, ...] | None, Setting(shown="all")] = None
+    """Names of the tools to offer, out of the agent's."""
+    mcp_servers: Annotated[
+        tuple[MCPServer, ...],
+        Setting(
+            key="mcp.servers",
+            written=dict[str, MCPServerKeys],
+            context=None,  # says which servers, not what they are
+            trust=ALWAYS,
+        ),
+    ] = ()
+    """A table by name."""
+    prompts: Annotated[
+        Mapping[str, str], Setting(written=dict[Literal["system", "next_step"], str])
+    ] = field(default_factory=dict[str, str])
+    """A table: `system`, `next_step` instead of the agent's own."""
+    browser: BrowserSettings = field(default_factory=BrowserSettings)
+    search: SearchSettings = field(default_factory=SearchSettings)
+    prices: Annotated[
+        Mapping[str, Mapping[str, float]],
+        Setting(
+            written=dict[str, Price], context=None, shown="known for most models", trust=ALWAYS
+        ),
+    ] = field(default_factory=dict[str, Mapping[str, float]])
+    """Dollars per million tokens, tables `[prices."NAME"]`: `input`, `cached`, `output`."""
+    response_format: dict[str, Any] | type[BaseModel] | None = None
+    instructions: str = ""
+    """Text of AGENTS.md in the working folder."""
+    warnings: tuple[str, ...] = ()
+    """What was found odd while reading the configuration; each is shown once."""

@@ -1,0 +1,76 @@
+"""What the graph must know of a tool, and what a call of it came to."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from openmanus_graph.state.plan import Plans
+from openmanus_graph.state.reducers import Usage
+
+Effect = Literal["pure", "workspace", "external"]
+"""`pure` may run twice; `workspace` changes files or processes of the sandbox; `external`
+reaches the world outside, where nothing can be undone."""
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What the graph must know of a tool beside its schema."""
+
+    effect: Effect | Callable[[Mapping[str, Any]], Effect] = "external"
+    """What a call may change; a function gets the arguments."""
+    resource: str | Callable[[Mapping[str, Any]], str] | None = None
+    """Calls that share it run one after another, in call order; a function gets the arguments."""
+    timeout_s: float | None = 120
+    """Seconds after which the call is cut off. None: the sandbox's `timeout_s`. A tool with a
+    `timeout_s` argument gets that many, by default too, and some grace instead."""
+    stops_itself: bool = False
+    """The tool ends its work at its time limit and returns what there is, as each with a
+    `timeout_s` argument does. It is cut off only some grace later."""
+    untrusted: bool = False
+    """The output comes from outside (a web page, a foreign server)."""
+    approval: bool = False
+    """Policy `ask` pauses before each call."""
+    addresses: Callable[[Mapping[str, Any]], Sequence[str]] | None = None
+    """Returns the web addresses that a call with these arguments would reach. Those that nobody
+    named are asked about once untrusted content or a file was read (`provenance`)."""
+    reads_files: bool = False
+    """The output holds content of the workspace; that of a `workspace` effect may in any case."""
+    shell: str = ""
+    """The argument that is a shell text: rules of the policy look at each command in it."""
+
+    def effect_of(self, args: Mapping[str, Any]) -> Effect:
+        """Say what a call with these arguments may change."""
+        return self.effect(args) if callable(self.effect) else self.effect
+
+    def resource_of(self, args: Mapping[str, Any]) -> str | None:
+        """Name the resource that a call with these arguments uses."""
+        return self.resource(args) if callable(self.resource) else self.resource
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What a tool call came to, for the model."""
+
+    text: str
+    images: tuple[str, ...] = ()
+    """Paths of pictures a model that sees should look at, relative to the workspace."""
+    failed: bool = False
+    """The call did its work, and the outcome is a failure (a command's exit code, say)."""
+    trusted_text: bool = False
+    """Nothing in it comes from outside, although the tool reads there."""
+    bounded: bool = False
+    """The tool keeps to a limit of its own, and its text is not cut again."""
+    usage: Usage | None = None
+    """What the tool's own questions to the model cost; set by `run_call`."""
+    edited: bool = False
+    """A person had changed the arguments; set by `run_call`."""
+    structured: Any = None
+    """The validated object of `create_chat_completion`."""
+    ends_run: Literal["answer", "success", "failure"] | None = None
+    """How the run ends once the other calls of the step have succeeded."""
+    plans: Plans | None = None
+    """The thread's plans after the call, if it changed them."""
+    update: str | None = None
+    """What the tool's `Command` writes to the state beside its message, serialised."""
+    raised: tuple[str, str] | None = None
+    """Type and text of the exception that the tool raised, for a middleware that looks at it."""

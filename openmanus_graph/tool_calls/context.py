@@ -1,0 +1,139 @@
+"""What the tool calls of one chain share, and what is known of a single call as it goes on."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.config import get_config
+
+from openmanus_graph.backends.persistence.ledger import EffectKey, Ledger, open_ledger
+from openmanus_graph.conversation.canonical_args import canonical_args
+from openmanus_graph.runtime.checkpoint_lineage import checkpointed_thread
+from openmanus_graph.runtime.events import Emit
+from openmanus_graph.runtime.limits import Progress, deadline
+from openmanus_graph.runtime.session import Session
+from openmanus_graph.state.manus import PlannedCall
+from openmanus_graph.state.plan import Plans, no_plans
+from openmanus_graph.state.reducers import HandleState, HandleStates
+from openmanus_graph.state.tool_traits import Traits
+from openmanus_graph.tool_calls.questions import Questions
+from openmanus_graph.tool_calls.toolset import Toolset
+
+
+@dataclass
+class ToolCallContext:
+    """Where the calls of a chain run. They run one after another, and each may change it."""
+
+    session: Session
+    toolset: Toolset
+    config: RunnableConfig
+    emit: Emit
+    branch: str
+    thread: str | None
+    ledger: Ledger | None
+    """None without a checkpointer."""
+    questions: Questions
+    progress: Progress
+    """How far the run had come before this step."""
+    deadline: float | None = None
+    """When the run's time limit is over, on the monotonic clock."""
+    plans: Plans = field(default_factory=no_plans)
+    """The thread's, after the calls so far."""
+    handle_state: HandleStates = field(default_factory=dict[str, HandleState])
+    """What is known of the session's handles, after the calls so far."""
+    standing_approvals: list[str] = field(default_factory=list[str])
+    """What a person approved for the rest of the run, by these calls too."""
+    updates: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    """What tools' `Command`s write to the state beside their messages."""
+
+    def add_standing_approval(self, approval: str) -> None:
+        """Keep what an approval allows beyond its call; nothing if it is empty."""
+        if approval and approval not in self.standing_approvals:
+            self.standing_approvals.append(approval)
+
+
+@dataclass
+class CallRun:
+    """One call on its way through `run_call`; the steps fill in what they find out."""
+
+    call: PlannedCall
+    chain: ToolCallContext
+    started: float = field(default_factory=time.monotonic)
+    """On the monotonic clock."""
+    traits: Traits = field(default_factory=Traits)
+    """What is declared of the tool, for these arguments; set by validation."""
+    execution: str = ""
+    """Tells the executions of one call apart, where a middleware repeats or changes it."""
+    raised: Exception | None = None
+    """What the tool raised; set by executing it, or from the ledger."""
+    update: dict[str, Any] | None = None
+    """What the tool's `Command` writes to the state beside its message."""
+
+    @property
+    def name(self) -> str:
+        """The tool's name."""
+        return self.call["name"]
+
+    @cached_property
+    def key(self) -> EffectKey:
+        """What the ledger knows the call by."""
+        args = canonical_args(self.call["args"])
+        thread = self.chain.thread or ""
+        occurrence = self.call["occurrence"]
+        return EffectKey(thread, self.chain.branch, self.name, args, occurrence, self.execution)
+
+    def announce(self, args: dict[str, Any]) -> None:
+        """Send the event that the call begins, with these arguments."""
+        self.chain.emit(
+            {"type": "tool_start", "call_id": self.call["id"], "tool": self.name, "args": args}
+        )
+
+
+async def open_call_context(
+    session: Session,
+    toolset: Toolset,
+    emit: Emit,
+    *,
+    branch: str,
+    progress: Progress,
+    plans: Plans,
+    handle_state: HandleStates,
+    standing_approvals: Sequence[str] = (),
+) -> ToolCallContext:
+    """Return the context of one task's calls, with the ledger if anything is saved at all.
+
+    Args:
+        session: Of the run.
+        toolset: The tools on offer.
+        emit: Takes the events.
+        branch: Of the run's history.
+        progress: How far the run has come.
+        plans: The thread's.
+        handle_state: What its live handles held before this step.
+        standing_approvals: What a person approved for the rest of the run.
+    """
+    config = get_config()
+    # Without a checkpointer there is nothing to resume, and no ledger.
+    thread = checkpointed_thread(config)
+    ledger = None
+    if thread is not None:
+        home = session.settings.home
+        ledger = await session.cached_off_loop(Ledger, lambda: open_ledger(home))
+    return ToolCallContext(
+        session=session,
+        toolset=toolset,
+        config=config,
+        emit=emit,
+        branch=session.on_fork(branch),
+        thread=thread,
+        ledger=ledger,
+        questions=Questions(ledger),
+        progress=progress,
+        deadline=deadline(session.settings, time.monotonic(), progress.elapsed_s),
+        plans=plans,
+        handle_state=dict(handle_state),
+        standing_approvals=list(standing_approvals),
+    )

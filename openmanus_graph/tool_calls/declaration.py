@@ -1,0 +1,136 @@
+"""How a tool is declared, once: schema, effect, resource, time limit, trust.
+
+From this one declaration come the model's schema, the approval rule, the ledger entry
+and the order in which parallel calls run.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, get_origin, get_type_hints
+
+from langchain_core.tools import BaseTool, StructuredTool
+from langgraph.prebuilt import ToolRuntime
+
+from openmanus_graph.runtime.tool_runtime import ForeignTool
+from openmanus_graph.state.tool_traits import Effect, Observation, Traits
+
+_TRAITS = "openmanus"
+
+
+ToolFunction = Callable[..., Any]
+
+
+def manus_tool(
+    *,
+    effect: Effect | Callable[[Mapping[str, Any]], Effect],
+    resource: str | Callable[[Mapping[str, Any]], str] | None = None,
+    timeout_s: float | None = 120,
+    stops_itself: bool = False,
+    untrusted: bool = False,
+    approval: bool | None = None,
+    addresses: Callable[[Mapping[str, Any]], Sequence[str]] | None = None,
+    reads_files: bool = False,
+    shell: str = "",
+) -> Callable[[ToolFunction], BaseTool]:
+    """Declare a function as a tool.
+
+    The Google-style docstring is what the model reads; a parameter annotated
+    `ToolRuntime[Context]` is filled by the graph and not shown. The function returns a string
+    or an `Observation`, and raises `ToolError` when the model should try something else.
+
+    Args:
+        effect: What the call may change; a function is given the arguments.
+        resource: Calls that share it run in call order.
+        timeout_s: Seconds after which a call is cut off. None: the sandbox's limit.
+        stops_itself: Whether the tool ends its work by then itself and returns what there is.
+        untrusted: Whether the output comes from outside.
+        approval: Whether policy `ask` pauses first; by default for external effects.
+        addresses: Returns the web addresses that a call with these arguments would reach.
+        reads_files: Whether the output may hold content of the workspace's files.
+        shell: The argument that is a shell text, whose commands the policy's rules look at.
+    """
+    asks = effect == "external" if approval is None else approval
+    traits = Traits(
+        effect=effect,
+        resource=resource,
+        timeout_s=timeout_s,
+        stops_itself=stops_itself,
+        untrusted=untrusted,
+        approval=asks,
+        addresses=addresses,
+        reads_files=reads_files,
+        shell=shell,
+    )
+
+    def declare(function: ToolFunction) -> BaseTool:
+        tool = StructuredTool.from_function(
+            func=_without_runtime(function),
+            name=function.__name__,
+            parse_docstring=True,
+            response_format="content_and_artifact",
+            metadata={_TRAITS: traits},
+        )
+        asynchronous = inspect.iscoroutinefunction(function)
+        tool.func = None if asynchronous else _with_artifact(function)
+        tool.coroutine = _with_artifact(function) if asynchronous else None
+        return tool
+
+    return declare
+
+
+def _without_runtime(function: ToolFunction) -> ToolFunction:
+    """Return a stand-in that has only the parameters which a model fills in.
+
+    To describe a `ToolRuntime`, too, takes pydantic longer than all else of a tool.
+    """
+    hints = get_type_hints(function, include_extras=True)
+    injected = {name for name, hint in hints.items() if (get_origin(hint) or hint) is ToolRuntime}
+    signature = inspect.signature(function)
+    shown = [one for name, one in signature.parameters.items() if name not in injected]
+
+    def stand_in() -> None: ...
+
+    stand_in = functools.update_wrapper(stand_in, function)
+    del stand_in.__wrapped__
+    stand_in.__annotations__ = {name: hint for name, hint in hints.items() if name not in injected}
+    vars(stand_in)["__signature__"] = signature.replace(parameters=shown)
+    return stand_in
+
+
+def traits_of(tool: BaseTool) -> Traits:
+    """Read a tool's declaration; a plain LangChain tool counts as external.
+
+    It is not asked about, though: whoever passed it to the builder has decided. Its author may
+    declare more by `metadata={"effect": "pure", "resource": ..., "timeout_s": ...}`.
+    """
+    if isinstance(tool, ForeignTool):
+        return tool.traits
+    metadata = tool.metadata or {}
+    declared = metadata.get(_TRAITS)
+    if isinstance(declared, Traits):
+        return declared
+    known = Traits.__dataclass_fields__.keys()
+    return Traits(**{key: value for key, value in metadata.items() if key in known})
+
+
+def _with_artifact(function: ToolFunction) -> ToolFunction:
+    """Give LangChain the text as content and the whole observation as artifact."""
+
+    def split(result: str | Observation) -> tuple[str, Observation]:
+        observation = result if isinstance(result, Observation) else Observation(str(result))
+        return observation.text, observation
+
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def asynchronous(*args: Any, **kwargs: Any) -> tuple[str, Observation]:
+            return split(await function(*args, **kwargs))
+
+        return asynchronous
+
+    @functools.wraps(function)
+    def synchronous(*args: Any, **kwargs: Any) -> tuple[str, Observation]:
+        return split(function(*args, **kwargs))
+
+    return synchronous

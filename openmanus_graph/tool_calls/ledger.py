@@ -1,0 +1,94 @@
+"""The ledger's part of a tool call: what is written before and after it, and what a crash left."""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+from openmanus_graph.backends.persistence.ledger import Entry
+from openmanus_graph.runtime.handle_state import changed_state
+from openmanus_graph.state.interrupts import unknown_outcome_request
+from openmanus_graph.state.renamed import with_current_names
+from openmanus_graph.state.tool_traits import Observation
+from openmanus_graph.tool_calls.context import CallRun
+from openmanus_graph.tool_calls.permission import Permission
+
+_OBSERVED = {field.name for field in dataclasses.fields(Observation)}
+
+
+async def find_entry(run: CallRun) -> Entry | None:
+    """Return what the ledger knows of the call; None for a new one, or without a checkpointer."""
+    ledger = run.chain.ledger
+    return None if ledger is None else await ledger.find(run.key)
+
+
+def was_cut_off(run: CallRun, entry: Entry) -> bool:
+    """Say whether a crash ended the call and it must not simply run again."""
+    waits = run.chain.session.is_open(run.key.digest)
+    return entry.stage == "intent" and not waits and run.traits.effect != "pure"
+
+
+def replay_outcome(run: CallRun, entry: Entry) -> Observation:
+    """Return the observation of a call that has run, with what it changed in the chain."""
+    outcome = with_current_names(entry.outcome or {})
+    run.announce(entry.args)
+    run.chain.handle_state.update(outcome.get("handle_state", {}))
+    run.chain.add_standing_approval(outcome.get("standing_approval", ""))
+    return replace(read_observation(outcome), edited=entry.args != run.call["args"])
+
+
+def read_observation(outcome: Mapping[str, Any]) -> Observation:
+    """Read an observation from a ledger's outcome."""
+    found: dict[str, Any] = {key: value for key, value in outcome.items() if key in _OBSERVED}
+    raised = outcome.get("raised")
+    found |= {"images": tuple(outcome["images"]), "raised": tuple(raised) if raised else None}
+    return Observation(**found)
+
+
+async def resolve_unknown_outcome(run: CallRun, entry: Entry) -> Observation | None:
+    """Decide on a call that a crash cut off; None means: run it again."""
+    outcome = Observation(
+        f"{run.name} was cut off while it ran, and may have run in part or in full. "
+        "Look at what is there before you repeat it.",
+        failed=True,
+    )
+    if run.traits.effect == "external":
+        request = unknown_outcome_request(run.name, entry.args, run.call["id"])
+        name = f"unknown outcome {entry.attempts}"
+        decision = await run.chain.questions.decide(run.key, name, request)
+        if decision.type == "approve":
+            return None
+        if decision.type == "respond":
+            outcome = Observation(decision.message)
+        else:
+            left = f"{run.name} was cut off while it ran; a person decided not to repeat it."
+            outcome = Observation(f"{left} {decision.message}".rstrip(), failed=True)
+    run.announce(entry.args)
+    if run.chain.ledger is not None:
+        await run.chain.ledger.conclude(run.key, asdict(outcome))
+    return outcome
+
+
+async def record_intent(run: CallRun, permission: Permission) -> None:
+    """Write down durably what is about to happen."""
+    run.chain.add_standing_approval(permission.standing_approval)
+    if run.chain.ledger is not None:
+        await run.chain.ledger.intend(run.key, permission.args, run.call["id"])
+
+
+async def record_waiting(run: CallRun) -> None:
+    """Write down that the call asks a person, or was never started: its outcome is not unknown."""
+    # An open call has begun, and is lost with us.
+    if run.chain.ledger is not None and not run.chain.session.is_open(run.key.digest):
+        await run.chain.ledger.wait(run.key)
+
+
+async def record_outcome(run: CallRun, permission: Permission, observation: Observation) -> None:
+    """Write down what came of the call, and what its handles hold since."""
+    if run.chain.ledger is None:
+        return
+    changed = changed_state(run.chain.handle_state, run.chain.session.handle_states())
+    run.chain.handle_state.update(changed)
+    beside = {"handle_state": changed, "standing_approval": permission.standing_approval}
+    outcome = asdict(observation) | {name: value for name, value in beside.items() if value}
+    await run.chain.ledger.conclude(run.key, outcome)

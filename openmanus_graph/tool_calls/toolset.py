@@ -1,0 +1,228 @@
+"""The tools that one run offers, with their schemas made ready."""
+
+import difflib
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import replace
+from typing import Any, cast
+
+from langchain_core.messages import ToolMessage
+from langchain_core.runnables import RunnableConfig
+from langchain_core.tools import BaseTool
+from langchain_core.utils.function_calling import convert_to_openai_tool
+from langgraph.prebuilt import ToolNode, ToolRuntime
+from langgraph.prebuilt.tool_node import ToolCallRequest
+from langgraph.types import Command
+from pydantic import BaseModel, ValidationError
+
+from openmanus_graph.errors import ConfigError, ToolError
+from openmanus_graph.runtime.session import Session
+from openmanus_graph.runtime.tool_runtime import ForeignTool, ManusToolRuntime, RunningCall
+from openmanus_graph.safety.policy import wrong_arguments
+from openmanus_graph.state.mcp_server import SERVER_TOOL_PREFIX
+from openmanus_graph.state.validation import schema_problems, validation_problems
+from openmanus_graph.tool_calls.agent import Agent
+from openmanus_graph.tool_calls.declaration import traits_of
+
+_LONGEST_S = 1e9
+"""More than any call takes, and no more than a clock can add."""
+_running: ContextVar[RunningCall] = ContextVar("running")
+"""From `invoke` to the wrapper, on LangGraph's way between them."""
+
+
+async def _with_running_call(
+    request: ToolCallRequest, execute: Callable[[ToolCallRequest], Awaitable[Any]]
+) -> Any:
+    """Let our tools find the running call in their `ToolRuntime`."""
+    found = cast("ToolRuntime[Any, Any]", request.runtime)  # its stub knows no context
+    runtime = ManusToolRuntime.of(found, _running.get())
+    return await execute(replace(request, runtime=runtime))
+
+
+async def tool_call_request(call: Mapping[str, Any], config: RunnableConfig) -> ToolCallRequest:
+    """Return LangGraph's request for a call, with the state read from the graph's channels.
+
+    Only `ToolNode` knows how to read them; copied into each task, a long conversation would be
+    stored as often as there are calls.
+
+    Args:
+        call: In LangChain's form.
+        config: Of the node.
+    """
+    found: list[ToolCallRequest] = []
+
+    async def keep(request: ToolCallRequest, execute: Any) -> ToolMessage:
+        found.append(request)
+        return ToolMessage("", tool_call_id=request.tool_call["id"] or "")
+
+    await ToolNode([], awrap_tool_call=keep).ainvoke([call], config)
+    return found[0]
+
+
+class Toolset:
+    """Immutable; made once per run, because making schemas costs milliseconds."""
+
+    def __init__(self, tools: Mapping[str, BaseTool], selection: Sequence[str] | None) -> None:
+        # Those of servers come and go.
+        selection = selection and [
+            name for name in selection if name in tools or not name.startswith(SERVER_TOOL_PREFIX)
+        ]
+        unknown = [name for name in selection or () if name not in tools]
+        if unknown:
+            raise ConfigError(
+                f"There is no tool {', '.join(unknown)}. There are: {', '.join(tools)}."
+            )
+        self.tools = {name: tools[name] for name in (tools if selection is None else selection)}
+        self.definitions = [_definition(tool) for tool in self.tools.values()]
+        self.schemas: dict[str, dict[str, Any]] = {
+            tool["function"]["name"]: tool["function"].get("parameters", {})
+            for tool in self.definitions
+        }
+        """JSON schemas of the arguments, by tool."""
+        own = {name: tool for name, tool in self.tools.items() if not _is_foreign(tool)}
+        self._node = ToolNode(
+            list(own.values()), handle_tool_errors=False, awrap_tool_call=_with_running_call
+        )
+        self._schemas = {name: tool.tool_call_schema for name, tool in own.items()}
+        self._limited = {
+            name for name in own if "timeout_s" in self.schemas[name].get("properties", {})
+        }
+        """Tools that take a time limit and keep it themselves."""
+        self.stopping = self._limited | {
+            n for n, tool in own.items() if traits_of(tool).stops_itself
+        }
+        """Tools that end their work at the time limit and return what there is."""
+        if any(isinstance(schema, dict) for schema in self._schemas.values()):
+            schema_problems({}, None)  # loads the checker now: later it would stop the event loop
+
+    def find(self, name: str) -> BaseTool:
+        """Return a tool. ToolError, naming what exists, for a name the model made up."""
+        if name in self.tools:
+            return self.tools[name]
+        raise ToolError(no_such_tool(name, self.tools))
+
+    async def invoke(
+        self, call: Mapping[str, Any], running: RunningCall, config: RunnableConfig
+    ) -> ToolMessage | Command[Any]:
+        """Run a tool by LangGraph's `ToolNode`, which fills in what the model is not shown.
+
+        Args:
+            call: In LangChain's form, with valid arguments.
+            running: What tools of ours may use.
+            config: Of the node.
+
+        Raises:
+            Exception: Whatever the tool raises.
+        """
+        token = _running.set(running)
+        try:
+            results: Any = await self._node.ainvoke([call], config)
+        finally:
+            _running.reset(token)
+        if isinstance(results, dict):
+            results = cast("dict[str, Any]", results)["messages"]
+        return cast("ToolMessage | Command[Any]", results[0])  # one call, one result
+
+    def with_defaults(self, name: str, args: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a call's arguments together with the defaults of those that were left out."""
+        properties: Mapping[str, Any] = self.schemas[name].get("properties", {})
+        defaults = {key: one["default"] for key, one in properties.items() if _has_default(one)}
+        return {**defaults, **args}
+
+    def own_limit_s(self, name: str, args: Mapping[str, Any]) -> float | None:
+        """Return the seconds that a call's `timeout_s` allows, as its tool will read it.
+
+        None without that argument, or if it says nothing. The arguments must be valid.
+        """
+        if name not in self._limited:
+            return None
+        schema: Any = self._schemas[name]
+        if isinstance(schema, dict):
+            named: Any = self.with_defaults(name, args).get("timeout_s")
+        else:
+            named = getattr(schema.model_validate(dict(args)), "timeout_s", None)
+        if not isinstance(named, int | float):
+            return None
+        return min(_LONGEST_S, max(1.0, named))
+
+    def check(self, name: str, args: Mapping[str, Any]) -> None:
+        """Validate a call's arguments. ToolError says which is wrong and what is expected."""
+        if problems := self.problems(name, args):
+            raise ToolError(
+                f"{name} was not run. {'; '.join(problems)}. Call it again with correct arguments."
+            )
+
+    def problems(self, name: str, args: Mapping[str, Any]) -> list[str]:
+        """Say what is wrong with a call's arguments, and what is expected."""
+        if isinstance(tool := self.tools[name], ForeignTool):
+            return list(tool.problems(args))
+        schema: Any = self._schemas[name]
+        if isinstance(schema, dict):
+            return list(schema_problems(cast("dict[str, Any]", schema), dict(args)))
+        return _problems_by_model(schema, args)
+
+
+def _has_default(described: Any) -> bool:
+    return isinstance(described, dict) and "default" in described  # a server's may be just `true`
+
+
+def _is_foreign(tool: BaseTool) -> bool:
+    return isinstance(tool, ForeignTool)
+
+
+def _definition(tool: BaseTool) -> dict[str, Any]:
+    if not isinstance(tool, ForeignTool):
+        return convert_to_openai_tool(tool)
+    function = {
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": tool.parameters,
+    }
+    return {"type": "function", "function": function}
+
+
+def _problems_by_model(schema: type[BaseModel], args: Mapping[str, Any]) -> list[str]:
+    known = schema.model_fields
+    problems = []
+    if schema.model_config.get("extra") != "allow":
+        problems = [
+            f"There is no argument {name!r} (there are: {', '.join(known) or 'none'})"
+            for name in args
+            if name not in known and name not in {field.alias for field in known.values()}
+        ]
+    try:
+        schema.model_validate(dict(args))
+    except ValidationError as error:
+        problems += validation_problems(error)
+    return problems
+
+
+def no_such_tool(name: str, known: Collection[str]) -> str:
+    """Say to whoever made a name up what exists."""
+    close = difflib.get_close_matches(name, known, n=1)
+    meant = f" Did you mean {close[0]}?" if close else ""
+    return f"There is no tool {name!r}.{meant} There are: {', '.join(known)}."
+
+
+def run_tools(agent: Agent, session: Session, servers_tools: Sequence[BaseTool] = ()) -> Toolset:
+    """Return the tools that the session's current run offers.
+
+    Args:
+        agent: Whose run it is.
+        session: Of the run.
+        servers_tools: Those of MCP servers, as they are now.
+    """
+
+    def make() -> Toolset:
+        settings = session.settings
+        tools = dict(agent.tools)
+        if settings.response_format is not None and agent.structured_tool is not None:
+            answer = agent.structured_tool(settings.response_format)
+            tools[answer.name] = answer
+        tools |= {tool.name: tool for tool in servers_tools}
+        toolset = Toolset(tools, settings.tools)
+        if wrong := wrong_arguments(settings.rules, toolset.schemas):
+            raise ConfigError(wrong)
+        return toolset
+
+    return session.cached((agent, Toolset, tuple(map(id, servers_tools))), make)

@@ -1,0 +1,189 @@
+"""The `wrap_tool_call` hooks of LangChain's `AgentMiddleware`, around one tool call.
+
+The handler that they are given is the whole of `run_call`: validation, ledger, permission, intent,
+execution. So a call that a hook changes is checked and recorded as what it is, and each call of
+the handler is an execution of its own, which after a crash is not repeated once it is over.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+from langchain_core.messages import AnyMessage, ToolMessage
+from langgraph.errors import GraphBubbleUp, GraphInterrupt
+from langgraph.prebuilt.tool_node import ToolCallRequest, ToolRuntime
+from langgraph.types import Command
+
+from openmanus_graph.conversation.canonical_args import canonical_args
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.model_calls.other_calls import counting_other_calls, not_counting
+from openmanus_graph.runtime.middleware_hooks import wrapped
+from openmanus_graph.runtime.middleware_updates import added_messages, command_update
+from openmanus_graph.runtime.run_observer import step_of
+from openmanus_graph.safety.provenance import unverified_addresses
+from openmanus_graph.state.interrupts import as_approval
+from openmanus_graph.state.manus import PlannedCall
+from openmanus_graph.state.reducers import add_usage, no_usage
+from openmanus_graph.state.renamed import with_current_names
+from openmanus_graph.tool_calls.context import CallRun, ToolCallContext
+from openmanus_graph.tool_calls.declaration import traits_of
+from openmanus_graph.tool_calls.run_call import announce_end, run_call, run_once
+from openmanus_graph.tool_calls.toolset import tool_call_request
+
+if TYPE_CHECKING:
+    from openmanus_graph.runtime.middleware_hooks import Middleware
+
+log = logging.getLogger(__name__)
+
+
+async def run_wrapped_call(
+    call: PlannedCall, chain: ToolCallContext, *, middleware: Sequence["Middleware"]
+) -> ToolMessage:
+    """Run one tool call inside the hooks, and return the message that answers it.
+
+    Args:
+        call: As the model made it.
+        chain: Where it runs.
+        middleware: Those that have the hook, the outermost first.
+    """
+    if call["problem"] is not None:
+        return await run_call(call, chain)  # no call: its arguments could not be read
+    return await _WrappedCall(call, chain).run(middleware)
+
+
+class _WrappedCall:
+    """One call on its way through the hooks, which may run it several times or not at all."""
+
+    def __init__(self, call: PlannedCall, chain: ToolCallContext) -> None:
+        self._call, self._chain = call, chain
+        self._messages: Sequence[AnyMessage] = ()
+        self._executions = 0
+        self._raised: list[tuple[Exception, ToolMessage]] = []
+        self._usage = no_usage()
+        self._passing: Exception | None = None
+        """What no hook may keep: a question to a person, say."""
+        self._changed = False
+
+    async def run(self, middleware: Sequence["Middleware"]) -> ToolMessage:
+        """Have the hooks run the call."""
+        request = await self._request()
+        through = wrapped(middleware, "wrap_tool_call", self._execute)
+        with counting_other_calls() as calls:
+            result = await self._result(through(request))
+        spent = await calls.spent(self._chain.session, self._chain.emit)
+        self._usage = add_usage(self._usage, spent)
+        message = self._message_of(result)
+        if not self._executions:
+            run = CallRun(self._call, self._chain)
+            run.announce(self._call["args"])
+            announce_end(run, message.text, ok=message.status == "success")
+        return self._accounted(message)
+
+    async def _request(self) -> ToolCallRequest:
+        call, tools = self._call, self._chain.toolset.tools
+        made = {"type": "tool_call", "id": call["id"], "name": call["name"], "args": call["args"]}
+        request = await tool_call_request(made, self._chain.config)
+        state = with_current_names(request.state)
+        self._messages = state["messages"]
+        found = cast("ToolRuntime[Any, Any]", request.runtime)  # its stub knows no context
+        runtime = replace(found, state=state, tools=list(tools.values()))
+        return replace(request, tool=tools.get(call["name"]), state=state, runtime=runtime)
+
+    async def _execute(self, request: ToolCallRequest) -> ToolMessage | Command[Any]:
+        """Run the call as the hooks pass it on. What the tool raised reaches them."""
+        call, number = await self._planned(request), self._executions
+        self._executions += 1
+        execution = str(number) if number else ""
+        if call is not self._call:
+            execution = f"{number} for {self._call['name']} {canonical_args(self._call['args'])}"
+        run = CallRun(call, self._chain, execution=execution)
+        try:
+            with not_counting():
+                message = await run_once(run)
+        except (GraphBubbleUp, ConfigError) as passing:
+            self._passing = passing
+            raise
+        noted: dict[str, Any] = message.artifact or {}
+        self._usage = add_usage(self._usage, noted.get("usage", no_usage()))
+        if run.raised is not None:
+            self._raised.append((run.raised, message))
+            raise run.raised
+        if run.update is None:
+            return message
+        others: list[Any] = run.update.get("messages", [])
+        return Command(update={**run.update, "messages": [*others, message]})
+
+    async def _planned(self, request: ToolCallRequest) -> PlannedCall:
+        """Return the call that a hook passes on: the model's own, or the one it was made into."""
+        name, args = request.tool_call["name"], request.tool_call["args"]
+        if (name, args) == (self._call["name"], self._call["args"]):
+            return self._call
+        self._changed = True
+        call = PlannedCall(
+            id=self._call["id"],
+            name=name,
+            args=args,
+            occurrence=self._call["occurrence"],
+            problem=None,
+        )
+        traits = {name: traits_of(tool) for name, tool in self._chain.toolset.tools.items()}
+        unverified = await asyncio.to_thread(unverified_addresses, call, self._messages, traits)
+        if unverified:
+            call["unverified"] = unverified
+        return call
+
+    async def _result(self, through: Awaitable[Any]) -> Any:
+        """Return what the hooks made of the call; an exception becomes an observation here."""
+        try:
+            result = await through
+        except GraphInterrupt as asked:
+            step = step_of(self._chain.config)
+            raise GraphInterrupt([as_approval(one, step) for one in asked.args[0]]) from None
+        except (GraphBubbleUp, ConfigError):
+            raise
+        except Exception as error:  # as a tool's, a hook's must not end the run
+            answered = [message for raised, message in self._raised if raised is error]
+            if answered:
+                return answered[-1]
+            log.warning("a middleware raised around %s", self._call["name"], exc_info=error)
+            text = f"{type(error).__name__}: {error}"
+            return ToolMessage(text, tool_call_id=self._call["id"], status="error")
+        if self._passing is not None:  # a hook that catches everything has caught it
+            raise self._passing
+        return result
+
+    def _message_of(self, result: Any) -> ToolMessage:
+        """Return the message for the call, and note what else a hook wants written."""
+        given: Any = [result]
+        if isinstance(result, Command):
+            update = added_messages(command_update(cast("Command[Any]", result)))
+            given = update.pop("messages", [])
+            others = [one for one in given if not self._is_answer(one)]
+            if others:
+                update["messages"] = others
+            if update:
+                self._chain.updates.append(update)
+        answers = [one for one in given if self._is_answer(one)]
+        if not answers:
+            raise ConfigError(
+                "A middleware's wrap_tool_call returned no ToolMessage for the call that it was "
+                f"given ({self._call['name']}), nor a Command with one."
+            )
+        message: ToolMessage = answers[-1]
+        return message
+
+    def _is_answer(self, message: Any) -> bool:
+        return isinstance(message, ToolMessage) and message.tool_call_id == self._call["id"]
+
+    def _accounted(self, message: ToolMessage) -> ToolMessage:
+        """Note with the message what all executions cost, and that another call was made."""
+        held: Any = message.artifact
+        noted = dict(cast("dict[str, Any]", held)) if isinstance(held, dict) else {}
+        if self._usage["model_calls"]:
+            noted["usage"] = self._usage
+        if self._changed:
+            noted["edited"] = True
+        name = message.name or self._call["name"]
+        return message.model_copy(update={"artifact": noted or None, "name": name})

@@ -1,0 +1,153 @@
+"""Signals at every moment of a run: what is done is saved, and `final` is the last event."""
+
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.e2e.test_cli_own_agents import bring
+from tests.support.cli import Cli, Result, Running, no_input, pipe, until
+from tests.support.openai_script import Call, Reply
+from tests.support.openai_server import OpenAIServer
+
+RUN = ("run", "go", "--thread", "t", "--workspace", "files")
+EXITS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
+SLOW_TO_READ = '''
+"""An agent whose state takes its time to be read: the moment between the last step and `final`."""
+
+import asyncio
+from pathlib import Path
+
+from langchain_core.messages import AIMessage
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.graph.state import CompiledStateGraph
+
+
+class SlowToRead(CompiledStateGraph):
+    async def aget_state(self, config, **arguments):
+        Path("reading").touch()
+        while not Path("read").exists():
+            await asyncio.sleep(0.01)
+        return await super().aget_state(config, **arguments)
+
+
+async def work(state: MessagesState):
+    Path("working").touch()
+    while not Path("worked").exists():
+        await asyncio.sleep(0.01)
+    return {"messages": [AIMessage("All done.")]}
+
+
+def build(*, checkpointer=None):
+    """Works slowly."""
+    builder = StateGraph(MessagesState)
+    builder.add_node("work", work)
+    builder.add_node("more", lambda state: {})
+    builder.add_edge(START, "work")
+    builder.add_edge("work", "more")
+    builder.add_edge("more", END)
+    graph = builder.compile(checkpointer=checkpointer)
+    graph.__class__ = SlowToRead
+    return graph
+'''
+
+
+class Held:
+    """A reply of the model that waits to be let go."""
+
+    def __init__(self, model: OpenAIServer) -> None:
+        self._asked, self._answer = threading.Event(), threading.Event()
+        model.add(self._reply, Reply("Finished."))
+
+    def _reply(self, body: dict[str, Any]) -> Reply:
+        self._asked.set()
+        self._answer.wait(30)
+        return Reply(calls=(Call("bash", {"command": "echo once >> log"}),))
+
+    def wait(self) -> None:
+        assert self._asked.wait(30)
+
+    def let_go(self) -> None:
+        self._answer.set()
+
+
+def ended_well(done: Result, number: signal.Signals) -> None:
+    """Check that a run that was cancelled said so last, and how it goes on."""
+    assert done.code == EXITS[number]
+    assert done.kinds.count("final") == 1
+    assert (done.kinds[-1], done.final["status"]) == ("final", "cancelled")
+    assert done.stderr == "Go on with: openmanus resume t\n"
+
+
+def once(running: Running, number: signal.Signals) -> None:
+    running.signal(number)
+    running.wait_for_kind("notice")
+
+
+def twice(running: Running, number: signal.Signals) -> None:
+    once(running, number)
+    running.signal(number)
+
+
+def often(running: Running, number: signal.Signals) -> None:
+    for _ in range(20):
+        running.signal(number)
+
+
+@pytest.mark.parametrize("number", EXITS)
+@pytest.mark.parametrize("how", [once, twice, often])
+def test_signals_while_the_model_is_asked(
+    cli: Cli,
+    model: OpenAIServer,
+    number: signal.Signals,
+    how: Callable[[Running, signal.Signals], None],
+) -> None:
+    held = Held(model)
+    running = cli.start(*RUN)
+    held.wait()
+    how(running, number)
+    if how is not twice:  # a burst may arrive as one signal
+        held.let_go()
+    done = running.finish()
+    held.let_go()
+    ended_well(done, number)
+    resumed = cli.run("resume", "t", "--json")
+    assert (resumed.code, resumed.final["status"]) == (0, "finished")
+    if how is not often:
+        assert (cli.workspace / "log").exists() == (how is once)
+
+
+@pytest.mark.parametrize("number", EXITS)
+@pytest.mark.parametrize("drained", [True, False], ids=["after a drain", "after the last step"])
+def test_signals_between_the_last_step_and_the_final_event(
+    cli: Cli, number: signal.Signals, drained: bool
+) -> None:
+    bring(cli, "slow", SLOW_TO_READ, ["slow = slow:build"])
+    running = cli.start("run", "go", "--thread", "t", "--agent", "slow")
+    until((cli.cwd / "working").exists)
+    if drained:
+        once(running, number)
+    (cli.cwd / "worked").touch()
+    until((cli.cwd / "reading").exists)
+    often(running, number)
+    (cli.cwd / "read").touch()
+    done = running.finish()
+    if drained:
+        ended_well(done, number)
+    assert (done.kinds[-1], done.kinds.count("final")) == ("final", 1)
+
+
+def test_a_run_under_nohup_outlives_its_terminal(cli: Cli, model: OpenAIServer) -> None:
+    held = Held(model)
+    (out, its_out), (err, its_err) = pipe(), pipe()
+    with its_out, its_err, no_input() as nothing:
+        process = cli.launch([*RUN, "--json"], nothing, its_out, its_err, wrapper=["nohup"])
+    running = Running(cli, process, out, err)
+    held.wait()
+    running.signal(signal.SIGHUP)
+    held.let_go()
+    done = running.finish()
+    assert (done.code, done.final["answer"]) == (0, "Finished.")
+    assert (cli.workspace / "log").read_text() == "once\n"

@@ -1,0 +1,139 @@
+"""How the server writes down that a run has ended, whatever the database is like then."""
+
+import asyncio
+import contextlib
+import json
+import logging
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from langchain_core.messages import HumanMessage
+from langchain_core.runnables import RunnableConfig
+
+from openmanus_graph import Context, build_manus_graph
+from openmanus_graph.backends.persistence import database
+from openmanus_graph.config import resolve_settings
+from openmanus_graph.interfaces.server import journal, recorder
+from openmanus_graph.interfaces.server.checkpoints import open_server_saver, saver
+from openmanus_graph.interfaces.server.recorder import Recorder, write_missing_ends
+from openmanus_graph.interfaces.server.store import Store, open_store
+from openmanus_graph.runtime.run_observer import ObservedRun
+from tests.support.graphs import run_graph, scripted
+
+RUN = ObservedRun("run", "t", "manus", {"messages": [HumanMessage("the task", id="m")]})
+CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
+
+
+@pytest.fixture
+async def store(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Store]:
+    """A server's store, with a thread whose run has come to its end."""
+    monkeypatch.setattr(database, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(journal, "RETRY_S", 0.01)
+    monkeypatch.setattr(recorder, "RETRY_S", 0.01)
+    async with open_server_saver():
+        made = await open_store()
+        graph = build_manus_graph(checkpointer=saver())
+        await run_graph(graph, "the answer", task=RUN.given, config=CONFIG)
+        yield made
+        await made.journal.close()
+
+
+class Locked(logging.Handler):
+    """Holds the database until the recorder says that it waits, and then does what it is told."""
+
+    def __init__(self, store: Store, then: Callable[[], Any] | None = None) -> None:
+        super().__init__()
+        path = store.home / database.DATABASE
+        self._other = sqlite3.connect(path, isolation_level=None)
+        self._other.execute("BEGIN EXCLUSIVE")
+        self._then = then or self.release
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "waits to be written" in record.getMessage():
+            self._then()
+
+    def __enter__(self) -> "Locked":
+        recorder.log.addHandler(self)
+        return self
+
+    def __exit__(self, *what: object) -> None:
+        recorder.log.removeHandler(self)
+        self.release()
+
+    def release(self) -> None:
+        with contextlib.suppress(sqlite3.Error):  # it was released already
+            self._other.execute("ROLLBACK")
+        self._other.close()
+
+
+async def begin(made: Recorder) -> None:
+    context = Context(model=scripted(), workspace="work")
+    await made.on_start(RUN, resolve_settings(context, "t"), context)
+
+
+async def kinds(store: Store) -> list[str]:
+    """Return what happened in the thread, as a page is told."""
+    async for events in store.journal.follow("t", 0, 60):
+        return [json.loads(text)["type"] for _, text in events or ()]
+    raise AssertionError
+
+
+async def status(store: Store) -> str:
+    found = await store.find("t")
+    assert found is not None
+    return found.status
+
+
+async def test_an_end_that_a_locked_database_refused_is_written_when_it_is_free(
+    store: Store,
+) -> None:
+    made = Recorder(store)
+    await begin(made)
+    assert await status(store) == "running"
+    with Locked(store):
+        await made.on_end(RUN, None)
+    assert not store.journal.is_running("t")
+    assert await status(store) == "finished"
+    assert (await kinds(store))[-1] == "final"
+
+
+async def test_a_run_that_could_not_even_begin_is_written_down_as_failed(store: Store) -> None:
+    made = Recorder(store)
+    with Locked(store), pytest.raises(sqlite3.OperationalError) as refused:
+        await begin(made)
+    with Locked(store):
+        await made.on_end(RUN, refused.value)
+    assert not store.journal.is_running("t")
+    assert await status(store) == "failed"
+    assert await kinds(store) == ["run_start", "final"]
+
+
+async def test_an_end_that_was_never_written_is_written_by_the_next_server(store: Store) -> None:
+    made = Recorder(store)
+    await begin(made)
+    task: list[asyncio.Task[None]] = []
+    with Locked(store, then=lambda: task[0].cancel()):  # the server ends while it waits
+        task.append(asyncio.create_task(made.on_end(RUN, None)))
+        await asyncio.wait(task)
+    assert not store.journal.is_running("t")
+    assert await status(store) == "interrupted"
+    await store.journal.close()
+    again = await open_store()
+    await write_missing_ends(again)
+    assert await status(again) == "finished"
+    assert (await kinds(again)).count("final") == 1
+    await again.journal.close()
+
+
+async def test_a_run_that_was_cut_off_is_left_to_go_on(store: Store) -> None:
+    await begin(Recorder(store))
+    await store.journal.release("t")
+    await asyncio.to_thread(
+        store.threads.begin, "t", "manus", "more", {}, HumanMessage("more", id="not saved yet")
+    )
+    again = await open_store()
+    await write_missing_ends(again)
+    assert (await kinds(again)).count("final") == 0
+    await again.journal.close()

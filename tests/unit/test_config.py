@@ -1,0 +1,170 @@
+"""One declaration per setting: what is made of it, and the public lists of names beside it."""
+
+import re
+import subprocess
+import sys
+from dataclasses import MISSING, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from openmanus_graph import ConfigError, Context
+from openmanus_graph.config import resolve, resolve_settings
+from openmanus_graph.config.declared import declared, setting_of
+from openmanus_graph.config.files import read_layer
+from openmanus_graph.config.resolve import CONTEXT_TABLES, context_field
+from openmanus_graph.config.trust import risky_settings, without_risks
+from openmanus_graph.interfaces.service.launch import to_context
+from openmanus_graph.interfaces.service.options import RunOptions
+from openmanus_graph.state.search_engines import KEY_VARIABLES
+from openmanus_graph.state.settings import LlmKeys, ModelKeys, Settings
+
+ONLY_FILES = {"prices", "mcp.servers"}
+"""What one run does not set by itself: `Context.mcp_servers` chooses among the servers."""
+ONLY_RUNS = {"config", "mcp_servers", "response_format"}
+"""Fields of `Context` that no file can have."""
+
+WITHOUT_TRUST = {
+    "model", "vision_model", "max_steps", "max_total_tokens", "timeout_s", "max_parallel_steps",
+    "step_timeout_s", "review_plan", "tools", "prompts", "sandbox.memory_mb", "sandbox.processes",
+    "sandbox.disk_mb", "sandbox.timeout_s", "web.denied_domains", "browser.headless",
+    "browser.max_content_length", "browser.observation_tokens", "search.engine",
+    "search.fallback_engines", "search.lang", "search.country", "search.timeout_s",
+    "search.total_timeout_s", "search.max_retries", "search.retry_delay", "search.google_cse_id",
+    *(f"search.{engine}_api_key" for engine in KEY_VARIABLES),
+    *(f"{table}.{key.name}" for table in ("llm", "llm.vision") for key in fields(LlmKeys)
+      if key.name != "base_url"),
+}  # fmt: skip
+"""What a cloned repository may set: nothing starts, opens or goes elsewhere by it."""
+
+
+def resolved(**context: Any) -> Settings:
+    return resolve_settings(Context(model="openai:x", base_url="http://m.test", **context), "t")
+
+
+def written(text: str, path: str = "openmanus.toml") -> Path:
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(path).write_text(text, encoding="utf-8")
+    return Path(path)
+
+
+def test_context_has_a_field_for_every_setting_and_no_others() -> None:
+    root = {name for name, one in declared().items() if not one.table}
+    own = {name: context_field(one) for name, one in declared().items() if context_field(one)}
+    assert root - ONLY_FILES <= set(own)
+    named = {field.name for field in fields(Context)}
+    assert {*own.values(), *CONTEXT_TABLES, *ONLY_RUNS} == named
+    assert all(field.default is None for field in fields(Context)), "defaults are declared"
+
+
+def test_every_option_of_a_run_sets_what_is_declared() -> None:
+    options = {field.name.replace("_", "-") for field in fields(RunOptions)}
+    declared_options = {one.setting.option.lstrip("-") for one in declared().values()} - {""}
+    assert options == declared_options | {"server", "config"}
+    assert all(field.default is None for field in fields(RunOptions)), "defaults are declared"
+
+
+@pytest.mark.parametrize("option", [field.name for field in fields(RunOptions)])
+def test_every_option_reaches_the_context(option: str) -> None:
+    given = {"allow_host": ["h"], "server": ["s"], "secret": ["a=b@c.d"]}.get(option, "1")
+    context = to_context(RunOptions(**{option: given}))  # type: ignore[arg-type]  # any field
+    assert replace(context) != Context()
+
+
+def test_defaults_that_people_read_are_those_that_are_declared() -> None:
+    helps = {field.name: str(get_args(field.type)[1].help) for field in fields(RunOptions)}
+    said = [(name, re.search(r"Default (\d+)", text)) for name, text in helps.items()]
+    defaults = {field.name: field.default for field in fields(Settings)}
+    found = {name: float(match[1]) for name, match in said if match}
+    assert set(found) == {"max_steps", "max_cost_usd"}
+    assert all(defaults[name] == value for name, value in found.items())
+
+
+def test_a_new_setting_needs_trust_until_it_is_found_harmless() -> None:
+    assert {name for name, one in declared().items() if not one.setting.trust} == WITHOUT_TRUST
+
+
+@pytest.mark.parametrize("kind", [Settings, ModelKeys, LlmKeys])
+def test_every_setting_has_a_default(kind: type[Any]) -> None:
+    for field in fields(kind):
+        if setting_of(field.type) is not None and field.name != "workspace":
+            assert (field.default, field.default_factory) != (MISSING, MISSING), field.name
+        elif is_dataclass(field.type) and field.name != "main":
+            field.type()  # type: ignore[operator]  # a section's defaults
+
+
+def test_the_first_place_that_has_a_setting_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    written("max_steps = 2\nmax_parallel_steps = 3\n[sandbox]\nprocesses = 9\n")
+    written(
+        "max_steps = 4\nstep_timeout_s = 5\n[sandbox]\nprocesses = 8\ndisk_mb = 7\n",
+        "config/openmanus/config.toml",
+    )
+    monkeypatch.setenv("MAX_STEPS", "99")  # no variable of ours
+    found = resolved(max_parallel_steps=6)
+    assert (found.max_steps, found.max_parallel_steps, found.step_timeout_s) == (2, 6, 5)
+    assert (found.sandbox.processes, found.sandbox.disk_mb) == (9, 7)
+    assert (found.max_steps_set, found.max_cost_usd, found.sandbox.mode) == (True, 3, "auto")
+
+
+def test_tables_of_people_are_not_mixed() -> None:
+    written('[prompts]\nsystem = "S"\n[browser.proxy]\nserver = "http://a.test"\n', "own.toml")
+    written(
+        '[prompts]\nnext_step = "N"\n[browser.proxy]\nserver = "http://b.test"\nusername = "u"\n',
+        "config/openmanus/config.toml",
+    )
+    found = resolved(config="own.toml")
+    assert dict(found.prompts) == {"system": "S"}
+    assert found.browser.proxy is not None
+    assert (found.browser.proxy.server, found.browser.proxy.username) == ("http://a.test", "")
+
+
+def test_openmanus_names_are_read_and_our_own_come_before_them() -> None:
+    path = written(
+        '[sandbox]\nnetwork_enabled = true\nmemory_limit = "2g"\ntimeout = 7\ntimeout_s = 8\n'
+    )
+    assert read_layer(path).values == {
+        "sandbox.network": True, "sandbox.memory_mb": 2048, "sandbox.timeout_s": 8
+    }  # fmt: skip
+
+
+def test_a_key_that_is_left_out_takes_its_companion_along() -> None:
+    path = written('base_url = "http://a.test"\nmax_steps = 3\n[llm]\nmodel = "m"\napi_key = "k"\n')
+    layer = read_layer(path)
+    assert set(risky_settings(layer)) == {"base_url"}
+    assert without_risks(layer).values == {"max_steps": 3, "llm.model": "m"}
+
+
+@pytest.mark.parametrize(
+    ("context", "said"),
+    [
+        ({"max_steps": 0}, "max_steps"),
+        ({"timeout_s": -1.0}, "timeout_s"),
+        ({"max_steps": "many"}, "max_steps"),
+        ({"sandbox": "jail"}, "sandbox"),
+        ({"web": {"deny": ["a"]}}, r"There is no \[web\] key deny"),
+        ({"browser": {"cdp_url": "http://a", "profile": "b"}}, "cdp_url and profile; set one"),
+    ],
+)
+def test_a_wrong_field_of_the_context_is_named(context: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        resolved(**context)
+
+
+def test_the_configuration_knows_nothing_of_what_is_built_on_it() -> None:
+    above = {"backends", "search", "web", "models", "browser", "mcp", "runtime", "cli", "server"}
+    for path in (Path(resolve.__file__).parent).glob("*.py"):
+        found = re.findall(r"(?:from|import) openmanus_graph\.(\w+)", path.read_text("utf-8"))
+        assert not above & set(found), path.name
+
+
+def test_help_goes_without_the_libraries_of_the_configuration() -> None:
+    program = (
+        "import sys\nfrom typer.testing import CliRunner\n"
+        "from openmanus_graph.interfaces.cli.commands import app\n"
+        "assert CliRunner().invoke(app, ['run', '--help']).exit_code == 0\n"
+        "print([name for name in ('pydantic_settings', 'openmanus_graph.state.settings') "
+        "if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
