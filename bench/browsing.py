@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 from playwright.async_api import Page, async_playwright
 
-from openmanus_graph.backends.browser.find import find_browser
+from openmanus_graph.backends.browser.launch import find_browser
 from openmanus_graph.backends.browser.page import click, input_text, prepare_context
 from openmanus_graph.backends.browser.page import select_dropdown_option as select
 from openmanus_graph.backends.browser.page.text import tokens

@@ -12,8 +12,7 @@ from typing import Literal
 
 from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 
-from openmanus_graph.conversation.canonical_args import canonical_args
-from openmanus_graph.conversation.history import newest_first
+from openmanus_graph.conversation.history import canonical_args, newest_first
 from openmanus_graph.conversation.message_cache import MessageCache
 
 MAX_PERIOD = 6

@@ -11,15 +11,14 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.store.base import BaseStore
 
-from openmanus_graph.conversation.interjections import is_interjection
+from openmanus_graph.conversation.history import is_interjection
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import agent_tools
 from openmanus_graph.nodes.act import act
 from openmanus_graph.nodes.stuck_check import route_after_stuck_check, stuck_check
 from openmanus_graph.nodes.terminate import terminate
 from openmanus_graph.nodes.think import route_after_think, think
-from openmanus_graph.runtime.run_observer import observed
-from openmanus_graph.runtime.session_registry import SessionKeeper
+from openmanus_graph.runtime.session_registry import SessionKeeper, observed
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ManusInput, ManusOutput, ManusState
 from openmanus_graph.tool_calls.agent import Agent, ToolLike, define_agent

@@ -33,8 +33,8 @@ from openmanus_graph.runtime.middleware_hooks import (
     with_hook,
 )
 from openmanus_graph.runtime.middleware_updates import changed_messages, command_update
-from openmanus_graph.runtime.run_observer import observed, step_of
-from openmanus_graph.runtime.session_registry import enter_session
+from openmanus_graph.runtime.run_observer import step_of
+from openmanus_graph.runtime.session_registry import enter_session, observed
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.interrupts import as_approval
 from openmanus_graph.state.manus import ManusInput, ManusOutput, ManusState

@@ -18,8 +18,7 @@ from openmanus_graph.nodes.review_step import review_step, route_after_review_st
 from openmanus_graph.nodes.run_step import run_step
 from openmanus_graph.nodes.schedule import route_after_schedule, schedule
 from openmanus_graph.planning.executors import Executor, Executors, ExecutorSet, collect_executors
-from openmanus_graph.runtime.run_observer import observed
-from openmanus_graph.runtime.session_registry import SessionKeeper
+from openmanus_graph.runtime.session_registry import SessionKeeper, observed
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ManusInput, ManusOutput
 from openmanus_graph.state.planning import PlanningState, StepInput, StepOutput, StepState

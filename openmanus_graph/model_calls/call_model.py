@@ -24,21 +24,21 @@ from langchain_core.messages import (
 )
 from langchain_core.prompt_values import ChatPromptValue
 
-from openmanus_graph.backends.files.image_header import read_image
+from openmanus_graph.backends.files.file_kinds import read_image
 from openmanus_graph.backends.models.abilities import context_window, sees_images
 from openmanus_graph.backends.models.build import model_name, prepare_model
 from openmanus_graph.backends.models.chunks import checked_message, merged_message
 from openmanus_graph.backends.models.failures import ModelError
-from openmanus_graph.backends.models.identity import provider_of
 from openmanus_graph.backends.models.prices import CallUsage, cost_usd, tokens_of, usage_of
+from openmanus_graph.backends.models.spec import provider_of
 from openmanus_graph.conversation.history import run_messages
 from openmanus_graph.model_calls.budget import Reservation, check_limits, reserved
-from openmanus_graph.model_calls.cache_marks import with_cache_marks
 from openmanus_graph.model_calls.projection import (
     Pictures,
     Projector,
     picture_paths,
     request_suffix_message,
+    with_cache_marks,
 )
 from openmanus_graph.model_calls.retries import max_retries_of, with_retries
 from openmanus_graph.model_calls.storable import storable

@@ -9,8 +9,12 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
-from openmanus_graph.conversation.history import NOTES_KEY, TASK_KEY, last_user_message
-from openmanus_graph.conversation.interjections import is_interjection
+from openmanus_graph.conversation.history import (
+    NOTES_KEY,
+    TASK_KEY,
+    is_interjection,
+    last_user_message,
+)
 from openmanus_graph.prompts import render
 
 RESULT_CHARS = 3000

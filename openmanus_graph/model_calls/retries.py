@@ -5,8 +5,7 @@ import random as _random
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
-from openmanus_graph.backends.models.failure_words import FailureKind
-from openmanus_graph.backends.models.failures import Failure, ModelError, classify
+from openmanus_graph.backends.models.failures import Failure, FailureKind, ModelError, classify
 from openmanus_graph.errors import ConfigError
 
 T = TypeVar("T")

@@ -7,8 +7,12 @@ from collections.abc import Sequence, Set
 from langchain_core.messages import AIMessage, AnyMessage, InvalidToolCall, ToolCall
 
 from openmanus_graph.backends.models.surrogates import first_surrogate, without_surrogates
-from openmanus_graph.conversation.conversation_index import conversation_index
-from openmanus_graph.conversation.history import MadeCall, calls_in_order, with_places
+from openmanus_graph.conversation.history import (
+    MadeCall,
+    calls_in_order,
+    conversation_index,
+    with_places,
+)
 
 TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 FINISH_KEYS = ("finish_reason", "stop_reason", "stopReason", "done_reason")

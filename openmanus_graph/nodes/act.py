@@ -10,19 +10,19 @@ from langchain_core.messages import ToolMessage
 from langgraph.runtime import Runtime
 from langgraph.types import Command
 
-from openmanus_graph.planning.plan_file import plan_event
-from openmanus_graph.runtime.handle_state import changed_state
+from openmanus_graph.planning.plan_view import plan_event
 from openmanus_graph.runtime.limits import Progress
 from openmanus_graph.runtime.middleware_hooks import with_hook
 from openmanus_graph.runtime.middleware_updates import with_updates
+from openmanus_graph.runtime.session import changed_state
 from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ActInput, PlannedCall
 from openmanus_graph.state.reducers import Usage, add_usage, no_usage
 from openmanus_graph.tool_calls.agent import Agent
 from openmanus_graph.tool_calls.context import ToolCallContext, open_call_context
-from openmanus_graph.tool_calls.resolved_tools import resolve_tools
 from openmanus_graph.tool_calls.run_call import run_call
+from openmanus_graph.tool_calls.toolset import resolve_tools
 
 RunCall = Callable[[PlannedCall, ToolCallContext], Awaitable[ToolMessage]]
 

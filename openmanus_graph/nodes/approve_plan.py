@@ -12,8 +12,7 @@ from langgraph.types import Overwrite, interrupt
 from openmanus_graph.planning.executors import ExecutorSet
 from openmanus_graph.planning.flow import new_step_run, plan_of
 from openmanus_graph.planning.plan import PlanError, make_steps, plan_text
-from openmanus_graph.planning.plan_file import show_plan
-from openmanus_graph.planning.plan_view import plan_request
+from openmanus_graph.planning.plan_view import plan_request, show_plan
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.state.context import Context

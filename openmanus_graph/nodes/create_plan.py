@@ -24,11 +24,11 @@ from openmanus_graph.planning.flow import (
     progress_of,
     replanned_order,
     replanning_text,
+    state_of_paused_run,
     step_runs_of,
     task_of,
     unfinished_plan,
 )
-from openmanus_graph.planning.paused_run import state_of_paused_run
 from openmanus_graph.planning.plan import PlanError, make_steps
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.artifacts import take_baseline

@@ -17,7 +17,7 @@ from openmanus_graph.planning.flow import (
     step_runs_of,
     to_review,
 )
-from openmanus_graph.planning.plan_file import show_plan, tell_step
+from openmanus_graph.planning.plan_view import show_plan, tell_step
 from openmanus_graph.runtime.events import notice
 from openmanus_graph.runtime.limits import LimitReached
 from openmanus_graph.runtime.session_registry import enter_session

@@ -18,17 +18,16 @@ from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.model_calls.budget import SharedBudget, shared_budget, sharing
 from openmanus_graph.model_calls.condensed import cut_middle
 from openmanus_graph.planning.executors import Executor
-from openmanus_graph.planning.flow import RESULT_CHARS, is_limit
-from openmanus_graph.planning.paused_run import pause_run, resumed_messages
-from openmanus_graph.planning.plan_file import tell_step
+from openmanus_graph.planning.flow import RESULT_CHARS, is_limit, pause_run, resumed_messages
+from openmanus_graph.planning.plan_view import tell_step
 from openmanus_graph.planning.step_outcome import (
     StepLimits,
     StepOutcome,
+    WrittenFiles,
     messages_in,
     outcome_at,
     read_outcome,
 )
-from openmanus_graph.planning.written_files import WrittenFiles
 from openmanus_graph.runtime.artifacts import changed_files, take_baseline
 from openmanus_graph.runtime.checkpoint_lineage import spent_by_siblings
 from openmanus_graph.runtime.limits import Progress

@@ -21,7 +21,7 @@ from openmanus_graph.planning.flow import (
     unfinished_plan,
 )
 from openmanus_graph.planning.plan import plan_text
-from openmanus_graph.planning.plan_file import show_plan
+from openmanus_graph.planning.plan_view import show_plan
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.limits import limit_reached
 from openmanus_graph.runtime.session_registry import enter_session

@@ -7,8 +7,7 @@ from langchain_core.messages import AIMessage, AnyMessage
 from langgraph.runtime import Runtime
 
 from openmanus_graph.backends.persistence.interjections import interjection_reader
-from openmanus_graph.conversation.history import last_reply
-from openmanus_graph.conversation.interjections import is_interjection
+from openmanus_graph.conversation.history import is_interjection, last_reply
 from openmanus_graph.conversation.outcome import ToolEnding, tool_ending, tool_outcome
 from openmanus_graph.conversation.stuck import Verdict, detect_stuck
 from openmanus_graph.prompts import render

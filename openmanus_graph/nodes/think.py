@@ -23,16 +23,15 @@ from openmanus_graph.conversation.outcome import NO_TASK, answers, failure
 from openmanus_graph.model_calls.call_model import LiveState, ModelCall
 from openmanus_graph.model_calls.compaction import Thought, call_with_room
 from openmanus_graph.model_calls.storable import cut_by
-from openmanus_graph.planning.paused_run import state_of_paused_run
+from openmanus_graph.planning.flow import state_of_paused_run
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.artifacts import take_baseline
 from openmanus_graph.runtime.events import Emit, notice
-from openmanus_graph.runtime.handle_state import lost_state, open_state
 from openmanus_graph.runtime.interjections import InterjectionReader, announce
 from openmanus_graph.runtime.limits import LimitReached, Progress
 from openmanus_graph.runtime.middleware_hooks import with_hook
 from openmanus_graph.runtime.middleware_updates import with_updates
-from openmanus_graph.runtime.session import Session
+from openmanus_graph.runtime.session import Session, lost_state, open_state
 from openmanus_graph.runtime.session_registry import enter_session, running_session
 from openmanus_graph.runtime.stopping import pause
 from openmanus_graph.safety.policy import unknown_tools
@@ -42,7 +41,7 @@ from openmanus_graph.state.plan import no_plans
 from openmanus_graph.state.reducers import no_usage
 from openmanus_graph.tool_calls.agent import Agent
 from openmanus_graph.tool_calls.chains import open_chains
-from openmanus_graph.tool_calls.resolved_tools import ResolvedTools, resolve_tools
+from openmanus_graph.tool_calls.toolset import ResolvedTools, resolve_tools
 from openmanus_graph.tools import tool_names
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
-from openmanus_graph.runtime.contained import put_file
-from openmanus_graph.runtime.workspace import OWN_FOLDER, Workspace
+from openmanus_graph.runtime.workspace import OWN_FOLDER, Workspace, put_file
 from openmanus_graph.state.manus import Artifact
 
 SKIPPED_FOLDERS = {

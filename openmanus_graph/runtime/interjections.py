@@ -6,7 +6,7 @@ from typing import Protocol
 
 from langchain_core.messages import AnyMessage, HumanMessage
 
-from openmanus_graph.conversation.interjections import interjection_message
+from openmanus_graph.conversation.history import interjection_message
 from openmanus_graph.runtime.events import Emit, notice
 
 SHOWN_CHARS = 200

@@ -19,8 +19,7 @@ from langchain_core.messages import (
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.types import Command, Overwrite
 
-from openmanus_graph.conversation.history import last_user_message
-from openmanus_graph.conversation.interjections import INTERJECTION_KEY
+from openmanus_graph.conversation.history import INTERJECTION_KEY, last_user_message
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.safety.provenance import ORIGIN_KEY, origin_of
 from openmanus_graph.state.manus import ManusState

@@ -10,13 +10,44 @@ import os
 import secrets
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Set
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar, cast
 
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.reducers import HandleState, HandleStates
 from openmanus_graph.state.settings import Settings
+
+
+def changed_state(known: HandleStates, now: HandleStates) -> HandleStates:
+    """Return the handle states that differ from the known ones."""
+    return {
+        identity: state
+        for identity, state in now.items()
+        if state["what"] != (known[identity]["what"] if identity in known else "")
+    }
+
+
+def lost_state(states: HandleStates, live: Set[str], resource: str = "") -> list[str]:
+    """Return descriptions of the state of handles that this process does not have.
+
+    Args:
+        states: The known states of all handles.
+        live: The identities of the handles of this process.
+        resource: Only handles of this resource; empty for all.
+    """
+    return [
+        known["what"]
+        for identity, known in sorted(states.items())
+        if known["what"] and identity not in live and identity.startswith(resource)
+    ]
+
+
+def open_state(states: HandleStates, live: Iterable[str]) -> HandleStates:
+    """Return the non-empty states of the handles of this process."""
+    return {name: states[name] for name in live if name in states and states[name]["what"]}
+
 
 WORKER_SEPARATOR = "\0"
 """Between the key of a run's session and the worker of a run inside it."""
@@ -187,3 +218,23 @@ def _reset_all_after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_reset_all_after_fork)
+
+
+async def run_blocking(worker: Executor, work: Callable[[], T], stop: threading.Event) -> T:
+    """Run work in a thread; when cancelled, stop it, wait for its end, and pass that on.
+
+    Args:
+        worker: Where it runs.
+        work: What blocks.
+        stop: Makes `work` return soon once it is set; cleared before it begins.
+    """
+    stop.clear()
+    future = asyncio.get_running_loop().run_in_executor(worker, work)
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        stop.set()
+        await asyncio.wait({future})
+        if not future.cancelled():
+            future.exception()  # seen: nobody is left to tell
+        raise

@@ -21,9 +21,10 @@ import contextlib
 import os
 import threading
 import uuid
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from functools import wraps
+from typing import Any, NamedTuple, TypeVar, cast
 
 from langchain_core.callbacks import AsyncCallbackHandler, BaseCallbackManager
 from langchain_core.runnables import RunnableConfig
@@ -32,10 +33,13 @@ from langgraph.runtime import Runtime
 
 from openmanus_graph.config import resolve_context
 from openmanus_graph.runtime.checkpoint_lineage import fork_id_of
-from openmanus_graph.runtime.run_observer import ObservedRun, run_observer
+from openmanus_graph.runtime.events import GRAPH_EVENTS
+from openmanus_graph.runtime.run_observer import ObservedRun, RunObserver, run_observer, step_of
 from openmanus_graph.runtime.session import WORKER_SEPARATOR, Session
 from openmanus_graph.state.context import Context
+from openmanus_graph.state.renamed import moved, with_current_names
 
+N = TypeVar("N", bound=Callable[..., Awaitable[Any]])
 WORKER_KEY = "openmanus_lane"
 """Metadata of a run inside another one that gets a session of its own; rule 3."""
 IDLE_S = 600.0
@@ -312,3 +316,40 @@ def _reset_after_fork() -> None:
 
 os.register_at_fork(after_in_child=_reset_after_fork)
 atexit.register(close_all)
+
+
+def observed(node: N) -> N:
+    """Make a function a node of our graphs.
+
+    The observer gets its events also where the stream is not read. A state that version 0.1
+    saved is passed to it under today's names.
+    """
+
+    @wraps(node)
+    async def observed_node(saved: Any, runtime: Runtime[Context]) -> Any:
+        state, observer = with_current_names(saved), run_observer()
+        if observer is not None:
+            runtime = runtime.override(stream_writer=_tee(observer, runtime))
+        update = await node(state, runtime)
+        return update if "messages" not in saved else moved(saved, update)  # else a `Send`'s own
+
+    return cast("N", observed_node)
+
+
+def _tee(observer: RunObserver, runtime: Runtime[Context]) -> Callable[[Any], None]:
+    config = get_config()
+    run_and_thread = thread_of(config)
+    step = step_of(config)
+
+    def write(event: Any) -> None:
+        runtime.stream_writer(event)
+        # A user's tool may write anything to the stream.
+        if run_and_thread is None or not isinstance(event, dict):
+            return
+        graph_event = cast("dict[str, Any]", event)
+        if graph_event.get("type") in GRAPH_EVENTS and not (
+            step and graph_event["type"] == "limit"
+        ):
+            observer.on_event(*run_and_thread, step, graph_event)
+
+    return write

@@ -3,11 +3,15 @@
 import asyncio
 import time
 from collections.abc import Awaitable
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from langgraph.runtime import Runtime, get_runtime
 
-GRACE_S = 5.0
+from openmanus_graph.state.settings import SandboxSettings
+from openmanus_graph.state.tool_traits import Traits
+
+STOP_GRACE_S = 5.0
 """Time that a call without effects still gets after the run was asked to stop."""
 _POLL_S = 0.25
 
@@ -32,7 +36,7 @@ async def unless_stopped(work: Awaitable[T], *, pure: bool) -> T:
         while not call.done():
             await asyncio.wait({call}, timeout=_POLL_S)
             if ends is None and runtime.drain_requested:
-                ends = time.monotonic() + GRACE_S
+                ends = time.monotonic() + STOP_GRACE_S
             if ends is not None and time.monotonic() > ends and not call.done():
                 raise RunStopping
     finally:
@@ -58,3 +62,59 @@ def _runtime() -> Runtime[Any] | None:
         return get_runtime()
     except RuntimeError:
         return None  # a call by itself, without a run
+
+
+CUT_OFF_GRACE_S = 15.0
+"""Time beyond a call's own limit, to open what it needs and to stop it."""
+STOPPING_S = 5.0
+"""Part of that: time to stop what a call runs and to read what it has printed. Shorter than the
+grace that a step of a plan gets, since it is also added to the time of the whole run."""
+_LEAST_S = 0.1
+
+
+@dataclass(frozen=True)
+class TimeLimit:
+    """How long one call may take."""
+
+    seconds: float
+    """Limit of the call's own work."""
+    cut_off_at: float
+    """When the harness cancels the call, on the monotonic clock; its output is then lost."""
+
+    def remaining_s(self) -> float:
+        """Return how long work that starts now may take, with time left to return its output."""
+        left_s = self.cut_off_at - STOPPING_S - time.monotonic()
+        return max(_LEAST_S, min(self.seconds, left_s))
+
+
+def limit_call(
+    own_s: float | None,
+    traits: Traits,
+    sandbox: SandboxSettings,
+    now: float,
+    deadline: float | None,
+    *,
+    stops_itself: bool,
+) -> TimeLimit:
+    """Decide how long a call may take.
+
+    Args:
+        own_s: The limit in the call's arguments, or its tool's default.
+        traits: Of the tool.
+        sandbox: Holds the limit of calls where neither they nor their tool set one.
+        now: When the call starts, on the monotonic clock.
+        deadline: When the run's time is over, on that clock.
+        stops_itself: Whether the tool keeps the limit itself, and needs time to return its output.
+    """
+    seconds = declared_limit_s(traits, sandbox) if own_s is None else own_s
+    cut_off_at = now + seconds + (CUT_OFF_GRACE_S if stops_itself else 0)
+    if deadline is None:
+        return TimeLimit(seconds, cut_off_at)
+    left_s = max(_LEAST_S, deadline - now)
+    over_at = now + left_s + (STOPPING_S if stops_itself else 0)
+    return TimeLimit(min(seconds, left_s), min(cut_off_at, over_at))
+
+
+def declared_limit_s(traits: Traits, sandbox: SandboxSettings) -> float:
+    """Return the limit of a call that sets none."""
+    return sandbox.timeout_s if traits.timeout_s is None else traits.timeout_s

@@ -1,9 +1,16 @@
 """The folder a run works in, and the paths in it that tools must not reach."""
 
+import errno
 import hashlib
+import os
+import secrets
+import stat
 import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from openmanus_graph.errors import ConfigError, ToolError
 
@@ -70,8 +77,292 @@ class Workspace:
 
     def keep(self, content: bytes, suffix: str) -> Path:
         """Store content under a name derived from its hash, so that equal content is one file."""
-        from openmanus_graph.runtime.contained import put_file  # which is about workspaces
-
         path = self.own / (hashlib.sha256(content).hexdigest()[:16] + suffix)
         put_file(self, path, content)
         return path
+
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_CHANGE = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+_ADVICE = {
+    errno.ENOSPC: "The disk is full. Delete what is no longer needed and try again.",
+    errno.EDQUOT: "The disk quota is used up. Delete what is no longer needed and try again.",
+    errno.EFBIG: "The file would exceed the allowed size. Write less, or split it.",
+    errno.EACCES: "Permission denied. Change the permissions with bash (chmod u+rwx) if you may.",
+    errno.EPERM: "The operation is not permitted here. Use another place in the workspace.",
+    errno.EROFS: "The file system is read-only. Use another place in the workspace.",
+    errno.ENOTDIR: "A part of the path is not a folder. View the folder above it.",
+    errno.ELOOP: "It became a symbolic link meanwhile. View the folder and try again.",
+    errno.ENOENT: "It does not exist. View the folder to see what there is.",
+    errno.EEXIST: "It exists already.",
+    errno.ESTALE: "It was replaced meanwhile. View it and try again.",
+    errno.ENAMETOOLONG: "The name is too long. Use a shorter one.",
+}
+
+
+def shown(name: str) -> str:
+    """Make a name safe to print: control characters and broken UTF-8 as bash would quote them."""
+    if name.isprintable():
+        return name
+    plain = (char if char.isprintable() and char not in "\\'" else _escaped(char) for char in name)
+    return f"$'{''.join(plain)}'"
+
+
+def _escaped(char: str) -> str:
+    if char in "\\'":
+        return "\\" + char
+    if "\udc80" <= char <= "\udcff":
+        return f"\\x{ord(char) - 0xDC00:02x}"
+    return {"\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(
+        char, "".join(f"\\x{byte:02x}" for byte in char.encode("utf-8", "surrogatepass"))
+    )
+
+
+@contextmanager
+def told_as(doing: str, path: str) -> Generator[None]:
+    """Turn an error of the operating system into one the model can act on."""
+    try:
+        yield
+    except OSError as error:
+        advice = _ADVICE.get(error.errno or 0, f"{error.strerror or error}.")
+        unchanged = "" if doing in {"read", "view"} else "; no file was changed"
+        raise ToolError(f"Cannot {doing} {shown(path)}{unchanged}. {advice}") from error
+
+
+@contextmanager
+def opened_folder(workspace: Workspace, real: Path, *, create: bool = False) -> Generator[int]:
+    """Open a folder and give its descriptor, for use as `dir_fd`; OSError if that fails."""
+    descriptor = os.open(workspace.root, _FOLDER)
+    try:
+        for name in real.relative_to(workspace.root).parts:
+            if create:
+                with suppress(FileExistsError):
+                    os.mkdir(name, dir_fd=descriptor)
+            below = os.open(name, _FOLDER, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = below
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def status(folder: int, name: str) -> os.stat_result | None:
+    """Return the status of an entry without following a link; None if there is none."""
+    try:
+        return os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
+def kind(mode: int) -> str:
+    """Return the name of the file type of a mode."""
+    tests = (
+        (stat.S_ISREG, "file"),
+        (stat.S_ISDIR, "folder"),
+        (stat.S_ISLNK, "symbolic link"),
+        (stat.S_ISFIFO, "FIFO"),
+        (stat.S_ISSOCK, "socket"),
+    )
+    return next((name for test, name in tests if test(mode)), "device")
+
+
+def require_file(path: str, mode: int) -> None:
+    """Raise ToolError unless the mode is that of a regular file."""
+    if not stat.S_ISREG(mode):
+        raise ToolError(f"{shown(path)} is a {kind(mode)}, not a file; it cannot be used here.")
+
+
+@contextmanager
+def opened_file(workspace: Workspace, path: str) -> Generator[BinaryIO]:
+    """Open a regular file that the model named, for reading."""
+    real = workspace.resolve(path)
+    with (
+        told_as("read", path),
+        opened_folder(workspace, real.parent) as folder,
+        opened_entry(folder, real.name, path) as file,
+    ):
+        yield file
+
+
+def names_in(folder: int) -> list[str]:
+    """List an opened folder."""
+    return os.listdir(folder)
+
+
+@contextmanager
+def opened_entry(folder: int, name: str, path: str) -> Generator[BinaryIO]:
+    """Open a regular file of an opened folder; `path` is what it is called in errors."""
+    # Checked before: opening a device can have effects, and opening a socket fails oddly.
+    require_file(path, os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+    with os.fdopen(os.open(name, _READ, dir_fd=folder), "rb") as file:
+        require_file(path, os.fstat(file.fileno()).st_mode)
+        yield file
+
+
+def require_writable(folder: int, name: str, path: str) -> None:
+    """Refuse read-only files and folders: replacing a file would ignore its permissions."""
+    here = os.fstat(folder)
+    entry = status(folder, name)
+    what = f"The folder of {shown(path)}" if not here.st_mode & 0o222 else None
+    if entry and not (entry.st_mode & 0o222 and os.access(name, os.W_OK, dir_fd=folder)):
+        what = shown(path)
+    if what:
+        raise ToolError(
+            f"{what} is read-only; no file was changed. If you may change it, use bash: chmod u+w."
+        )
+
+
+def put_file(workspace: Workspace, real: Path, data: bytes, *, synced: bool = True) -> None:
+    """Write a file atomically, creating its folders. Raises OSError.
+
+    Another kind of entry at that path, such as a link made in the sandbox, is replaced.
+
+    Args:
+        workspace: Its folder.
+        real: The file's path.
+        data: The whole content.
+        synced: Whether to call fsync, so that the file survives a power failure.
+    """
+    with opened_folder(workspace, real.parent, create=True) as folder:
+        existing = status(folder, real.name)
+        if existing is not None and not stat.S_ISREG(existing.st_mode):
+            os.unlink(real.name, dir_fd=folder)
+            existing = None
+        replace_file(folder, real.name, data, existing, synced=synced)
+
+
+def replace_file(
+    folder: int,
+    name: str,
+    data: bytes,
+    like: os.stat_result | None,
+    scratch: int | None = None,
+    *,
+    synced: bool = True,
+) -> None:
+    """Replace a file atomically, or leave everything as it was and raise OSError.
+
+    Args:
+        folder: Descriptor of its folder.
+        name: Its name there.
+        data: The whole content.
+        like: The file to replace, for owner and permissions. None: the file must not exist.
+        scratch: Descriptor of a folder for the temporary file, which stays if we are killed.
+        synced: Whether to call fsync, so that the file survives a power failure.
+    """
+    temporary = f".{secrets.token_hex(8)}.part"
+    place = folder if scratch is None else scratch
+    try:
+        with os.fdopen(os.open(temporary, _NEW, 0o666, dir_fd=place), "wb") as file:
+            file.write(data)
+            file.flush()
+            if like:
+                _copy_owner_and_mode(file.fileno(), like)
+            if synced:
+                os.fsync(file.fileno())
+        if like:
+            os.replace(temporary, name, src_dir_fd=place, dst_dir_fd=folder)
+        else:
+            _rename_to_new(place, temporary, folder, name)
+    except OSError as error:
+        if error.errno != errno.EXDEV or scratch is None:
+            raise
+        replace_file(folder, name, data, like, synced=synced)  # a mount of its own
+        return
+    finally:
+        with suppress(OSError):
+            os.unlink(temporary, dir_fd=place)
+    with suppress(OSError):  # some file systems cannot; the content itself is safe by now
+        os.fsync(folder)
+
+
+def rewrite_file(folder: int, name: str, data: bytes, like: os.stat_result) -> None:
+    """Overwrite a file in place, hard links included, or restore it and raise OSError.
+
+    Not atomic: readers, and a crash, may see mixed content. The caller keeps the old content.
+
+    Args:
+        folder: Descriptor of its folder.
+        name: Its name there.
+        data: The whole content.
+        like: The status of the expected file.
+    """
+    descriptor = os.open(name, _CHANGE, dir_fd=folder)
+    with os.fdopen(descriptor, "rb") as file:
+        if not os.path.samestat(os.fstat(descriptor), like):
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        before = file.read()
+        try:
+            _write_over(descriptor, data, len(before))
+        except OSError:
+            with suppress(OSError):
+                _write_over(descriptor, before, len(before))
+            raise
+
+
+def _write_over(descriptor: int, data: bytes, size: int) -> None:
+    """Write the part beyond the old end first: if it does not fit, nothing is lost."""
+    for start, part in ((size, data[size:]), (0, data[:size])):
+        view = memoryview(part)
+        while view:
+            done = os.pwrite(descriptor, view, start)
+            start, view = start + done, view[done:]
+    os.ftruncate(descriptor, len(data))
+    os.fsync(descriptor)
+
+
+@contextmanager
+def incoming_file(workspace: Workspace, path: str, *, replace: bool) -> Generator[BinaryIO]:
+    """Open a file for writing; it replaces its target when the block ends without error.
+
+    Raises:
+        ToolError: It cannot be written, or it exists and `replace` is false.
+    """
+    real, temporary = workspace.resolve(path), f".{secrets.token_hex(8)}.part"
+    if real == workspace.root:
+        raise ToolError(f"{path!r} names no file. Give it a name.")
+    with (
+        told_as("write", path),
+        opened_folder(workspace, real.parent, create=True) as folder,
+        opened_folder(workspace, workspace.own, create=True) as scratch,
+    ):
+        existing = status(folder, real.name)
+        if existing is not None:
+            require_file(path, existing.st_mode)
+            if not replace:
+                raise FileExistsError(errno.EEXIST, "File exists", path)
+        try:
+            with os.fdopen(os.open(temporary, _NEW, 0o666, dir_fd=scratch), "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            if replace:
+                os.replace(temporary, real.name, src_dir_fd=scratch, dst_dir_fd=folder)
+            else:
+                _rename_to_new(scratch, temporary, folder, real.name)
+        finally:
+            with suppress(OSError):
+                os.unlink(temporary, dir_fd=scratch)
+
+
+def _rename_to_new(place: int, temporary: str, folder: int, name: str) -> None:
+    """Rename without replacing what another process created meanwhile."""
+    try:
+        os.link(temporary, name, src_dir_fd=place, dst_dir_fd=folder, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in _NO_HARD_LINKS:
+            raise
+        if status(folder, name):
+            raise FileExistsError(errno.EEXIST, "File exists", name) from error
+        os.replace(temporary, name, src_dir_fd=place, dst_dir_fd=folder)
+
+
+def _copy_owner_and_mode(descriptor: int, like: os.stat_result) -> None:
+    mine = os.fstat(descriptor)
+    if (mine.st_uid, mine.st_gid) != (like.st_uid, like.st_gid):
+        with suppress(PermissionError):  # only root can give a file away
+            os.fchown(descriptor, like.st_uid, like.st_gid)
+    os.fchmod(descriptor, stat.S_IMODE(like.st_mode))

@@ -17,7 +17,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from openmanus_graph.conversation.canonical_args import canonical_args
+from openmanus_graph.conversation.history import canonical_args
 from openmanus_graph.safety.shell_commands import one_line, read_shell_text
 from openmanus_graph.state.context import RuleDecision
 from openmanus_graph.state.settings import Rule, Settings

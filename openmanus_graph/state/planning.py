@@ -6,10 +6,9 @@ from typing import Annotated, Any, Literal
 from langchain_core.messages import AnyMessage
 from typing_extensions import TypedDict
 
-from openmanus_graph.state.delta import DeltaChannel
 from openmanus_graph.state.manus import ManusOutput
 from openmanus_graph.state.plan import Origin, Step, merge_steps
-from openmanus_graph.state.reducers import Usage, furthest
+from openmanus_graph.state.reducers import DeltaChannel, Usage, furthest
 from openmanus_graph.state.renamed import PlanningNames01, StepNames01
 
 Outcome = Literal["", "succeeded", "failed", "max_steps", "budget", "timeout"]

@@ -2,14 +2,15 @@
 
 from openmanus_graph.testing.recorded import (
     RecordedChatModel,
+    RecordedPlanModel,
     RecordedReply,
     Recording,
     RecordingError,
+    load_conversations,
     load_recording,
     recording_of,
     save_recording,
 )
-from openmanus_graph.testing.recorded_plan import RecordedPlanModel, load_conversations
 from openmanus_graph.testing.runtime import tool_runtime, tool_session
 from openmanus_graph.testing.scripted import ScriptedChatModel, ScriptExhaustedError
 

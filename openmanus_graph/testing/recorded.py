@@ -186,3 +186,55 @@ def _shown(messages: Sequence[BaseMessage]) -> str:
     if not messages:
         return "no message"
     return f"{messages[-1].type}: {str(messages[-1].content)[:200]}"
+
+
+Conversations = Mapping[str, Recording]
+"""Recordings by a text that is in the first messages of that conversation only."""
+
+ROUNDS = 10
+"""How often all replies may be requested: failed steps are tried again."""
+
+
+class RecordedPlanModel(ScriptedChatModel):
+    """Finds the conversation that a request belongs to, and returns its next reply.
+
+    Steps of a plan run in parallel, so the replies have no fixed order; an interrupted run can be
+    resumed.
+    """
+
+    _conversations: Conversations = PrivateAttr()
+
+    def __init__(self, conversations: Conversations, **fields: Any) -> None:
+        fields.setdefault("model_name", "recorded")
+        replies = sum(len(recording.replies) for recording in conversations.values())
+        super().__init__([self._reply] * (ROUNDS * replies), **fields)
+        self._conversations = conversations
+
+    def _reply(self, messages: list[BaseMessage]) -> AIMessage:
+        beginning = "\n".join(str(message.text) for message in messages[:2])
+        for cue, recording in self._conversations.items():
+            if cue not in beginning:
+                continue
+            given = sum(isinstance(message, AIMessage) for message in messages)
+            if given >= len(recording.replies):
+                raise RecordingError(f"{recording.name!r} holds no reply {given + 1} to {cue!r}.")
+            return play(recording, given, messages)
+        raise RecordingError(f"No recording answers this: {beginning[-200:]}")
+
+
+def load_conversations(path: Path) -> Conversations:
+    """Read the conversations of a plan.
+
+    Raises:
+        RecordingError: The file is not a recording of a plan.
+    """
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        return {
+            cue: Recording(data["name"], tuple(map(reply_of, replies)), data.get("model", ""))
+            for cue, replies in data["conversations"].items()
+        }
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RecordingError(
+            f"{path} holds no conversations: {type(error).__name__} {error}"
+        ) from error

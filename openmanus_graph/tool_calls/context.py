@@ -10,7 +10,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.config import get_config
 
 from openmanus_graph.backends.persistence.ledger import EffectKey, Ledger, open_ledger
-from openmanus_graph.conversation.canonical_args import canonical_args
+from openmanus_graph.conversation.history import canonical_args
 from openmanus_graph.runtime.checkpoint_lineage import checkpointed_thread
 from openmanus_graph.runtime.events import Emit
 from openmanus_graph.runtime.limits import Progress, deadline

@@ -18,14 +18,13 @@ from openmanus_graph.errors import ConfigError, ToolError, TrustedToolError
 from openmanus_graph.model_calls.tool_model import ToolModel
 from openmanus_graph.runtime.middleware_updates import added_messages
 from openmanus_graph.runtime.output import LIMIT, shorten
-from openmanus_graph.runtime.stopping import RunStopping, unless_stopped
-from openmanus_graph.runtime.time_limit import TimeLimit, limit_call
+from openmanus_graph.runtime.stopping import RunStopping, TimeLimit, limit_call, unless_stopped
 from openmanus_graph.runtime.tool_runtime import ForeignTool, RunningCall
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.manus import ManusState
 from openmanus_graph.state.tool_traits import Observation, Traits
 from openmanus_graph.tool_calls.context import CallRun
-from openmanus_graph.tool_calls.recorded_values import exception_record, serialised
+from openmanus_graph.tool_calls.ledger import exception_record, serialised
 
 log = logging.getLogger(__name__)
 

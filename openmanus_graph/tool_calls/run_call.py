@@ -12,7 +12,7 @@ from langchain_core.messages import ToolMessage
 from langgraph.errors import GraphBubbleUp
 
 from openmanus_graph.errors import ConfigError, ToolError
-from openmanus_graph.runtime.handle_state import lost_state
+from openmanus_graph.runtime.session import lost_state
 from openmanus_graph.state.manus import PlannedCall
 from openmanus_graph.state.plan import current_step
 from openmanus_graph.state.tool_traits import Observation
@@ -20,6 +20,8 @@ from openmanus_graph.tool_calls.context import CallRun, ToolCallContext
 from openmanus_graph.tool_calls.declaration import traits_of
 from openmanus_graph.tool_calls.execution import execute
 from openmanus_graph.tool_calls.ledger import (
+    deserialised,
+    exception_of,
     find_entry,
     record_intent,
     record_outcome,
@@ -29,7 +31,6 @@ from openmanus_graph.tool_calls.ledger import (
     was_cut_off,
 )
 from openmanus_graph.tool_calls.permission import Permission, request_permission
-from openmanus_graph.tool_calls.recorded_values import deserialised, exception_of
 
 
 async def run_call(call: PlannedCall, chain: ToolCallContext) -> ToolMessage:

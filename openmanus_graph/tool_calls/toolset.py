@@ -1,10 +1,11 @@
 """The tools that one run offers, with their schemas made ready."""
 
+import asyncio
 import difflib
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import replace
-from typing import Any, cast
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
 
 from langchain_core.messages import ToolMessage
 from langchain_core.runnables import RunnableConfig
@@ -15,14 +16,22 @@ from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.types import Command
 from pydantic import BaseModel, ValidationError
 
+from openmanus_graph.config.mcp import check_servers
 from openmanus_graph.errors import ConfigError, ToolError
+from openmanus_graph.runtime.events import Emit
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.tool_runtime import ForeignTool, ManusToolRuntime, RunningCall
 from openmanus_graph.safety.policy import wrong_arguments
-from openmanus_graph.state.mcp_server import SERVER_TOOL_PREFIX
+from openmanus_graph.state.mcp_server import SERVER_TOOL_PREFIX, MCPServer
+from openmanus_graph.state.settings import Settings
 from openmanus_graph.state.validation import schema_problems, validation_problems
 from openmanus_graph.tool_calls.agent import Agent
 from openmanus_graph.tool_calls.declaration import traits_of
+
+if TYPE_CHECKING:
+    from openmanus_graph.backends.mcp.server_tools import ServerTools
+
+    ServerToolsResolver = Callable[..., Awaitable[ServerTools]]
 
 _LONGEST_S = 1e9
 """More than any call takes, and no more than a clock can add."""
@@ -226,3 +235,81 @@ def run_tools(agent: Agent, session: Session, servers_tools: Sequence[BaseTool] 
         return toolset
 
     return session.cached((agent, Toolset, tuple(map(id, servers_tools))), make)
+
+
+def _nothing() -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class ResolvedTools:
+    """The tools of one step."""
+
+    toolset: Toolset
+    changes: tuple[str, ...] = ()
+    """What the model should hear of the servers."""
+    fatal_reason: str = ""
+    """Why the run cannot go on without them; empty if it can."""
+    acknowledge: Callable[[], None] = _nothing
+    """To be called when the model has heard the news."""
+
+
+async def resolve_tools(
+    agent: Agent, session: Session, emit: Emit, *, new_step: bool = False
+) -> ResolvedTools:
+    """Return the tools that a step offers, or that the step under way has offered.
+
+    Args:
+        agent: Whose run it is.
+        session: Of the run.
+        emit: Hears what is new about servers.
+        new_step: Look at the servers again.
+
+    Raises:
+        ConfigError: An agent that needs servers has none, or what they need is not installed.
+    """
+    known: ResolvedTools | None = None if new_step else session.resolved.get(agent)
+    if known is None:
+        known = session.resolved[agent] = await _look(agent, session, emit, fresh=new_step)
+    return known
+
+
+def servers_of(agent: Agent, settings: Settings) -> tuple[MCPServer, ...]:
+    """Return the servers of a run: the graph's own, then the configured ones."""
+    configured = settings.mcp_servers if agent.takes_configured else ()
+    servers = (*agent.servers, *configured)
+    check_servers(servers)
+    return tuple(server for server in servers if server.enabled)
+
+
+def load_client() -> "ServerToolsResolver":
+    """Import the client, which takes most of a second. Blocks. ConfigError: it is not installed."""
+    try:
+        from openmanus_graph.backends.mcp.server_tools import resolve_server_tools
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            "MCP servers are configured. Install what they need: pip install "
+            "'openmanus-graph[mcp]' (in a clone: uv sync --extra mcp)."
+        ) from error
+    return resolve_server_tools
+
+
+async def _look(agent: Agent, session: Session, emit: Emit, *, fresh: bool) -> ResolvedTools:
+    servers = servers_of(agent, session.settings)
+    if not servers:
+        if agent.needs_servers:
+            raise ConfigError(
+                f"The agent {agent.name} works with the tools of MCP servers, and there is none. "
+                "Name one by --server NAME, URL or COMMAND, or in mcp.json."
+            )
+        return ResolvedTools(run_tools(agent, session))
+    resolve_server_tools = await asyncio.to_thread(load_client)
+    found = await resolve_server_tools(
+        servers, session, emit, fresh=fresh, needed=agent.needs_servers
+    )
+    return ResolvedTools(
+        toolset=run_tools(agent, session, found.tools),
+        changes=tuple(item.text for item in found.changes),
+        fatal_reason=found.fatal_reason if agent.needs_servers else "",
+        acknowledge=found.acknowledge,
+    )

@@ -16,7 +16,7 @@ from langgraph.errors import GraphBubbleUp, GraphInterrupt
 from langgraph.prebuilt.tool_node import ToolCallRequest, ToolRuntime
 from langgraph.types import Command
 
-from openmanus_graph.conversation.canonical_args import canonical_args
+from openmanus_graph.conversation.history import canonical_args
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.model_calls.other_calls import counting_other_calls, not_counting
 from openmanus_graph.runtime.middleware_hooks import wrapped

@@ -65,11 +65,13 @@ def swe_tools() -> "list[BaseTool]":
 
 def data_analysis_tools() -> "list[BaseTool]":
     """Return the data analyst's tools."""
-    from openmanus_graph.tools.data_visualization import data_visualization
+    from openmanus_graph.tools.data_visualization import (
+        data_visualization,
+        visualization_preparation,
+    )
     from openmanus_graph.tools.python_execute import python_execute
     from openmanus_graph.tools.read_file import read_file
     from openmanus_graph.tools.str_replace_editor import str_replace_editor
-    from openmanus_graph.tools.visualization_preparation import visualization_preparation
 
     return [
         python_execute,

@@ -11,8 +11,7 @@ from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.tool_runtime import running_call
 from openmanus_graph.state.addresses import with_scheme
 from openmanus_graph.state.tool_traits import Effect, Observation
-from openmanus_graph.tool_calls.declaration import manus_tool
-from openmanus_graph.tool_calls.file_arguments import MaybeNumber, MaybeText
+from openmanus_graph.tool_calls.declaration import MaybeNumber, MaybeText, manus_tool
 
 if TYPE_CHECKING:
     from openmanus_graph.backends.browser.answering import AskModel

@@ -46,6 +46,6 @@ async def crawl4ai(  # noqa: D417  # the model is not shown `runtime`
 
 
 def _crawled() -> "Callable[..., Awaitable[Observation]]":
-    from openmanus_graph.backends.browser.crawl_report import crawled
+    from openmanus_graph.backends.browser.crawl import crawled
 
     return crawled

@@ -32,6 +32,6 @@ async def fetch_page(  # noqa: D417  # the model is not shown `runtime`
 
 
 def _fetched() -> "Callable[[Session, str], Awaitable[Observation]]":
-    from openmanus_graph.backends.web.fetching import fetched
+    from openmanus_graph.backends.web.reading import fetched
 
     return fetched

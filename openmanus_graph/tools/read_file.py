@@ -12,14 +12,12 @@ from langgraph.prebuilt import ToolRuntime
 
 from openmanus_graph.backends.files.documents import left_out, read_document
 from openmanus_graph.backends.files.excerpt import MAX_LINE_CHARS, Lines, parse_lines, take
-from openmanus_graph.backends.files.file_kinds import binary_kind, document_kind
-from openmanus_graph.backends.files.image_header import image_type
+from openmanus_graph.backends.files.file_kinds import binary_kind, document_kind, image_type
 from openmanus_graph.backends.files.text_file import Encoding, detect_encoding, printable, size_text
 from openmanus_graph.errors import ToolError
-from openmanus_graph.runtime.contained import opened_file, shown
 from openmanus_graph.runtime.tool_runtime import running_call
-from openmanus_graph.tool_calls.declaration import manus_tool
-from openmanus_graph.tool_calls.file_arguments import MaybeText, file_resource
+from openmanus_graph.runtime.workspace import opened_file, shown
+from openmanus_graph.tool_calls.declaration import MaybeText, file_resource, manus_tool
 
 _SAMPLE_BYTES = 256 * 1024
 _COUNTED_BYTES = 50 * 1024 * 1024

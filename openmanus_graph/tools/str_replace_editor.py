@@ -11,25 +11,30 @@ from openmanus_graph.backends.files.file_edits import (
     create_file,
     decoded,
     edit_file,
+    insert_after,
+    replace_once,
     require_text_size,
     undo_edit,
 )
+from openmanus_graph.backends.files.file_kinds import image_type, read_image
 from openmanus_graph.backends.files.folder_listing import list_folder
-from openmanus_graph.backends.files.image_header import image_type, read_image
-from openmanus_graph.backends.files.text_edit import insert_after, replace_once
-from openmanus_graph.backends.files.text_file import Encoding, size_text, split_lines
-from openmanus_graph.backends.files.text_view import checked_range, numbered
+from openmanus_graph.backends.files.text_file import (
+    Encoding,
+    checked_range,
+    numbered,
+    size_text,
+    split_lines,
+)
 from openmanus_graph.errors import ToolError
-from openmanus_graph.runtime.contained import opened_file, shown, told_as
 from openmanus_graph.runtime.tool_runtime import running_call
-from openmanus_graph.runtime.workspace import Workspace
+from openmanus_graph.runtime.workspace import Workspace, opened_file, shown, told_as
 from openmanus_graph.state.tool_traits import Observation
-from openmanus_graph.tool_calls.declaration import manus_tool
-from openmanus_graph.tool_calls.file_arguments import (
+from openmanus_graph.tool_calls.declaration import (
     MaybeNumber,
     MaybeNumbers,
     MaybeText,
     file_resource,
+    manus_tool,
 )
 
 MAX_IMAGE_BYTES = 10 * 1024 * 1024

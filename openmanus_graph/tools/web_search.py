@@ -10,8 +10,7 @@ from pydantic import Field
 from openmanus_graph.runtime.tool_runtime import running_call
 from openmanus_graph.state.search_engines import MAX_RESULTS
 from openmanus_graph.state.tool_traits import Observation
-from openmanus_graph.tool_calls.declaration import manus_tool
-from openmanus_graph.tool_calls.file_arguments import MaybeText
+from openmanus_graph.tool_calls.declaration import MaybeText, manus_tool
 
 
 @manus_tool(effect="pure", timeout_s=150, untrusted=True)

@@ -14,7 +14,7 @@ from playwright.async_api import async_playwright
 
 from openmanus_graph.backends.browser import browsers as shared
 from openmanus_graph.backends.browser.browsers import browser_loop
-from openmanus_graph.backends.browser.find import find_browser
+from openmanus_graph.backends.browser.launch import find_browser
 from openmanus_graph.state.settings import BrowserSettings
 from tests.support.awkward_site import awkward_site
 from tests.support.browsing import Browsing, wait_until

@@ -18,7 +18,7 @@ from pydantic import SecretStr
 
 from openmanus_graph.backends.browser import browsers as shared
 from openmanus_graph.backends.browser.browsers import browser_loop
-from openmanus_graph.backends.browser.find import find_browser
+from openmanus_graph.backends.browser.launch import find_browser
 from openmanus_graph.backends.browser.page import frames
 from openmanus_graph.backends.browser.rendering import rendered
 from openmanus_graph.errors import ToolError

@@ -17,7 +17,7 @@ from openmanus_graph.backends.browser.browser_session import MAX_TABS
 from openmanus_graph.backends.browser.declared import ACTIONS
 from openmanus_graph.backends.browser.request_state import state_for_request
 from openmanus_graph.conversation.history import recently_called
-from openmanus_graph.interfaces.mcp_server.browser_view import shows_window, with_window
+from openmanus_graph.interfaces.mcp_server.calling import shows_window, with_window
 from openmanus_graph.state.manus import PlannedCall
 from openmanus_graph.state.settings import BrowserSettings
 from openmanus_graph.tool_calls.declaration import traits_of

@@ -6,8 +6,7 @@ from collections import Counter
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 from langchain_core.messages.tool import invalid_tool_call, tool_call
 
-from openmanus_graph.conversation.canonical_args import canonical_args
-from openmanus_graph.conversation.conversation_index import conversation_index
+from openmanus_graph.conversation.history import canonical_args, conversation_index
 
 
 def some_message(number: int, chance: random.Random) -> AnyMessage:

@@ -12,8 +12,7 @@ from PIL import Image
 from openmanus_graph import Observation, ToolError
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.testing import tool_runtime, tool_session
-from openmanus_graph.tools.data_visualization import data_visualization
-from openmanus_graph.tools.visualization_preparation import visualization_preparation
+from openmanus_graph.tools.data_visualization import data_visualization, visualization_preparation
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from jupyter_client.session import Session
 
-from openmanus_graph.backends.sandbox.kernel_messages import read_message
+from openmanus_graph.backends.sandbox.kernel import read_message
 
 
 def session(key: bytes = b"key") -> Session:

@@ -12,11 +12,9 @@ from mcp_types import InitializeResult
 from pydantic import ValidationError
 
 from openmanus_graph import Context, MCPServer
-from openmanus_graph.backends.mcp.announced import plain_line
-from openmanus_graph.backends.mcp.elicitation import Answer, question_text, read_answer
 from openmanus_graph.backends.mcp.failures import Faults
 from openmanus_graph.backends.mcp.http import Client
-from openmanus_graph.backends.mcp.names import LONGEST, tool_name
+from openmanus_graph.backends.mcp.listed_tools import plain_line
 from openmanus_graph.backends.mcp.schemas import (
     MAX_CHARS,
     for_checking,
@@ -24,6 +22,8 @@ from openmanus_graph.backends.mcp.schemas import (
     is_schema,
     problems_of,
 )
+from openmanus_graph.backends.mcp.server_requests import Answer, question_text, read_answer
+from openmanus_graph.backends.mcp.server_tools import LONGEST, tool_name
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.state.validation import schema_checker
 

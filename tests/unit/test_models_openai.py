@@ -20,8 +20,7 @@ from pydantic import SecretStr
 
 from openmanus_graph.backends.models.build import build_model, close_models, prepare_model
 from openmanus_graph.backends.models.chunks import merged_message
-from openmanus_graph.backends.models.failure_words import FailureKind
-from openmanus_graph.backends.models.failures import classify
+from openmanus_graph.backends.models.failures import FailureKind, classify
 from openmanus_graph.backends.models.openai_compatible import OpenAICompatibleModel
 from openmanus_graph.backends.models.openai_wire import adapt, dialect_of
 from openmanus_graph.conversation.message_cache import MessageCache

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from openmanus_graph.backends.models.openai_calls import CallSlots
-from openmanus_graph.backends.models.openai_replies import ReplyReader
+from openmanus_graph.backends.models.openai_replies import CallSlots, ReplyReader
 from openmanus_graph.backends.models.surrogates import (
     PairHolder,
     first_surrogate,

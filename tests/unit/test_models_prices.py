@@ -10,11 +10,17 @@ from langchain_core.messages.ai import InputTokenDetails, UsageMetadata
 
 from openmanus_graph.backends.models.abilities import context_window, sees_images
 from openmanus_graph.backends.models.build import build_model
-from openmanus_graph.backends.models.identity import provider_of
-from openmanus_graph.backends.models.price_list import Query, find
-from openmanus_graph.backends.models.prices import CallUsage, cost_usd, is_local, usage_of
+from openmanus_graph.backends.models.prices import (
+    CallUsage,
+    Query,
+    cost_usd,
+    find,
+    is_local,
+    usage_of,
+)
+from openmanus_graph.backends.models.spec import provider_of
 from openmanus_graph.config.model import find_local_server
-from openmanus_graph.model_calls.cache_marks import with_cache_marks
+from openmanus_graph.model_calls.projection import with_cache_marks
 from openmanus_graph.state.settings import ModelSettings
 from tests.support.openai_server import OpenAIServer
 

@@ -21,9 +21,8 @@ from openmanus_graph.backends.sandbox import (
     choose,
     docker,
     environment,
-    fonts,
     nono,
-    python_home,
+    scratch,
 )
 from openmanus_graph.backends.sandbox.backend import Layout, Probe
 from openmanus_graph.backends.sandbox.confinement import Sandbox, sandbox_of
@@ -96,10 +95,10 @@ async def test_workspace_is_written_under_its_own_path(session: Session) -> None
 async def test_temporary_folder_is_shared_and_removed_at_close(session: Session) -> None:
     await python(session, "open('/tmp/t', 'w').write('both see this')")
     assert await shell(session, "cat /tmp/t") == "both see this"
-    scratch = sandbox_of(session).layout.scratch
-    assert (scratch / "tmp" / "t").exists()
+    folder = sandbox_of(session).layout.scratch
+    assert (folder / "tmp" / "t").exists()
     session.close()
-    assert not scratch.exists()
+    assert not folder.exists()
 
 
 async def test_no_variable_of_the_host_reaches_any_process(
@@ -211,11 +210,11 @@ def test_local_files_never_show_the_home(tmp_path: Path) -> None:
 
 
 def test_python_of_another_version_is_made_again(tmp_path: Path) -> None:
-    made = python_home.make_python(tmp_path / "python")
+    made = scratch.make_python(tmp_path / "python")
     (tmp_path / "python" / "pyvenv.cfg").write_text("home = /elsewhere\n")
     stale = made.parent / "stale"
     stale.touch()
-    assert python_home.make_python(tmp_path / "python") == made
+    assert scratch.make_python(tmp_path / "python") == made
     assert not stale.exists()
     assert subprocess.run([made, "-c", "import psutil"], check=False).returncode == 0
 
@@ -314,9 +313,9 @@ def test_nono_allows_the_workspace_and_little_else(tmp_path: Path) -> None:
 
 
 def test_charts_fall_back_to_a_font_that_shows_chinese(tmp_path: Path) -> None:
-    fonts.make_chart_settings(tmp_path)
+    scratch.make_chart_settings(tmp_path)
     settings = (tmp_path / ".config" / "matplotlib" / "matplotlibrc").read_text()
-    assert settings.strip().endswith(fonts.chinese_font() or "sans-serif")
+    assert settings.strip().endswith(scratch.chinese_font() or "sans-serif")
 
 
 def test_ordinary_user_is_confined_too(tmp_path: Path) -> None:

@@ -3,10 +3,16 @@
 import pytest
 
 from openmanus_graph.backends.search.api import MAX_PAGES, paged
-from openmanus_graph.backends.search.gathering import Gathering
-from openmanus_graph.backends.search.hits import identity, is_web_address, plain
 from openmanus_graph.backends.search.metasearch import region
-from openmanus_graph.backends.search.search_engine import EngineError, Hit, SearchQuery
+from openmanus_graph.backends.search.search_engine import (
+    EngineError,
+    Hit,
+    SearchQuery,
+    identity,
+    is_web_address,
+    plain,
+)
+from openmanus_graph.backends.search.searching import Gathering
 from openmanus_graph.state.places import COUNTRY_NAMES, Place, parse_place
 
 

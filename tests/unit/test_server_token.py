@@ -7,12 +7,14 @@ from collections.abc import Iterator
 import pytest
 
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.interfaces.server.tickets import VALID_S, read_ticket, write_ticket
 from openmanus_graph.interfaces.server.token import (
     TOKEN_VARIABLE,
+    VALID_S,
     is_token,
+    read_ticket,
     server_token,
     token_file,
+    write_ticket,
 )
 
 

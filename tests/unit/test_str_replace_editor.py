@@ -23,9 +23,14 @@ from PIL import Image
 from openmanus_graph.backends.files import edit_history, file_edits
 from openmanus_graph.backends.files.text_file import detect_encoding
 from openmanus_graph.errors import ToolError
-from openmanus_graph.runtime.contained import opened_folder, rewrite_file, told_as
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.runtime.workspace import OWN_FOLDER, Workspace
+from openmanus_graph.runtime.workspace import (
+    OWN_FOLDER,
+    Workspace,
+    opened_folder,
+    rewrite_file,
+    told_as,
+)
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.testing.runtime import tool_runtime, tool_session
 from openmanus_graph.tool_calls.declaration import traits_of
@@ -771,7 +776,7 @@ from pathlib import Path
 from openmanus_graph.errors import ToolError
 from openmanus_graph.testing.runtime import tool_session
 from openmanus_graph.backends.files.file_edits import edit_file
-from openmanus_graph.backends.files.text_edit import replace_once
+from openmanus_graph.backends.files.file_edits import replace_once
 session = tool_session(Path(sys.argv[1]))
 limit = int(sys.argv[2])
 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))

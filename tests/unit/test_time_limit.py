@@ -11,7 +11,7 @@ from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 
 from openmanus_graph import build_manus_graph
-from openmanus_graph.runtime.time_limit import GRACE_S, STOPPING_S, limit_call
+from openmanus_graph.runtime.stopping import CUT_OFF_GRACE_S, STOPPING_S, limit_call
 from openmanus_graph.runtime.tool_runtime import time_limit_of
 from openmanus_graph.state.settings import SandboxSettings
 from openmanus_graph.state.tool_traits import Traits
@@ -19,8 +19,8 @@ from openmanus_graph.testing.runtime import tool_runtime, tool_session
 from openmanus_graph.tool_calls.declaration import manus_tool, traits_of
 from openmanus_graph.tool_calls.toolset import Toolset
 from openmanus_graph.tools.bash import bash
+from openmanus_graph.tools.data_visualization import visualization_preparation
 from openmanus_graph.tools.python_execute import python_execute
-from openmanus_graph.tools.visualization_preparation import visualization_preparation
 from tests.support.graphs import calls, run_graph
 
 
@@ -58,22 +58,22 @@ def test_a_call_gets_what_it_names_and_else_the_setting(
     )
     limit = limit_call(own_s, traits_of(TOOLS[name]), sandbox, 7, None, stops_itself=True)
     assert limit.seconds == wanted
-    assert limit.cut_off_at == 7 + wanted + GRACE_S
+    assert limit.cut_off_at == 7 + wanted + CUT_OFF_GRACE_S
 
 
 @pytest.mark.parametrize(
     ("name", "args", "left_s", "seconds", "cut_off"),
     [
-        ("waits", {}, None, 300, 300 + GRACE_S),
-        ("waits", {"timeout_s": 5}, None, 5, 5 + GRACE_S),
-        ("waits", {"timeout_s": None}, None, 120, 120 + GRACE_S),
+        ("waits", {}, None, 300, 300 + CUT_OFF_GRACE_S),
+        ("waits", {"timeout_s": 5}, None, 5, 5 + CUT_OFF_GRACE_S),
+        ("waits", {"timeout_s": None}, None, 120, 120 + CUT_OFF_GRACE_S),
         ("looks", {}, None, 90, 90),
         ("looks", {}, 10, 10, 10),
         ("looks", {}, -3, 0.1, 0.1),
-        ("visualization_preparation", {}, None, 300, 300 + GRACE_S),
+        ("visualization_preparation", {}, None, 300, 300 + CUT_OFF_GRACE_S),
         ("visualization_preparation", {}, 10, 10, 10 + STOPPING_S),
         ("bash", {}, 10, 10, 10 + STOPPING_S),
-        ("bash", {"timeout_s": 5}, 1000, 5, 5 + GRACE_S),
+        ("bash", {"timeout_s": 5}, 1000, 5, 5 + CUT_OFF_GRACE_S),
         ("bash", {"timeout_s": 5}, -3, 0.1, 0.1 + STOPPING_S),
     ],
 )

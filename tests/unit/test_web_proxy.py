@@ -12,7 +12,7 @@ import pytest
 import trustme
 from blockbuster import BlockBuster, blockbuster_ctx
 
-from openmanus_graph.backends.web import proxy_connections as hops
+from openmanus_graph.backends.web import proxy as hops
 from openmanus_graph.backends.web.guard import Guard
 from openmanus_graph.backends.web.proxy import MARK, GuardedProxy
 from openmanus_graph.backends.web.routes import Upstream, parse_upstream

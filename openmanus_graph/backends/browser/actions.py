@@ -15,8 +15,7 @@ from openmanus_graph.backends.browser.navigation import go_back, go_to, refresh
 from openmanus_graph.backends.browser.page import PageView
 from openmanus_graph.backends.files.text_file import size_text
 from openmanus_graph.errors import TrustedToolError
-from openmanus_graph.runtime.contained import opened_file
-from openmanus_graph.runtime.workspace import Workspace
+from openmanus_graph.runtime.workspace import Workspace, opened_file
 
 MAX_WAIT_S = 60
 DEFAULT_WAIT_S = 3

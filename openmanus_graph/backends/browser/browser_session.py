@@ -12,21 +12,85 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from openmanus_graph.backends.browser.background import BackgroundTasks
 from openmanus_graph.backends.browser.browsers import browser_loop
 from openmanus_graph.backends.browser.connection import Connection, open_connection
 from openmanus_graph.backends.browser.dialogs import Dialogs
 from openmanus_graph.backends.browser.downloads import Downloads
 from openmanus_graph.backends.browser.page import PageView
-from openmanus_graph.backends.browser.pending_notices import PendingNotices
-from openmanus_graph.backends.browser.pending_tabs import PendingTabs
 from openmanus_graph.backends.browser.secrets import Secrets
 from openmanus_graph.backends.browser.tab import BLANK, Tab
 from openmanus_graph.errors import TrustedToolError
+from openmanus_graph.runtime.event_loop_thread import BackgroundTasks
 from openmanus_graph.runtime.session import Session
 
 if TYPE_CHECKING:
     from playwright.async_api import Download, Frame, Page
+
+MAX_NOTICES = 30
+
+
+class PendingNotices:
+    """Sentences to add to the next observation, each once."""
+
+    def __init__(self) -> None:
+        self._notices: list[str] = []
+        self._added = asyncio.Event()
+
+    def add(self, text: str) -> None:
+        """Add a notice; dropped when there are too many."""
+        if len(self._notices) < MAX_NOTICES:
+            self._notices.append(text)
+        self._added.set()
+
+    def take(self) -> list[str]:
+        """Return the notices in order and clear them."""
+        notices, self._notices = list(dict.fromkeys(self._notices)), []
+        self._added.clear()
+        return notices
+
+    async def wait(self, limit_s: float) -> list[str]:
+        """Wait for a notice, at most that long, and return all there are."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                await self._added.wait()
+        return self.take()
+
+
+WAIT_S = 3.0
+
+
+class PendingTabs:
+    """Counts tabs that were requested and that Playwright has not reported yet."""
+
+    def __init__(self) -> None:
+        self._expected = 0
+        self._none = asyncio.Event()
+        self._none.set()
+
+    async def watch(self, page: "Page") -> None:
+        """Subscribe to the tabs that a page requests."""
+        session = await page.context.new_cdp_session(page)
+        session.on("Page.windowOpen", self._expect)
+        await session.send("Page.enable")
+
+    def tab_opened(self) -> None:
+        """Count one pending tab as opened."""
+        self._expected = max(0, self._expected - 1)
+        if not self._expected:
+            self._none.set()
+
+    async def wait(self) -> None:
+        """Wait until all requested tabs are open, for a bounded time."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(WAIT_S):
+                await self._none.wait()
+        self._expected = 0
+        self._none.set()
+
+    def _expect(self, _: object) -> None:
+        self._expected += 1
+        self._none.clear()
+
 
 MAX_TABS = 20
 CLOSE_S = 15.0

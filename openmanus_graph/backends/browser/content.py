@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from openmanus_graph.backends.browser.browser_session import BrowserSession
 from openmanus_graph.backends.browser.launch import first_line
-from openmanus_graph.backends.browser.page.scripts import script
+from openmanus_graph.backends.browser.page.frames import script
 from openmanus_graph.backends.web.client import fetch
 from openmanus_graph.backends.web.markdown import PageText, page_text, whole
 from openmanus_graph.backends.web.reading import read_page

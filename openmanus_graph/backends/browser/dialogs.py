@@ -5,8 +5,8 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from openmanus_graph.backends.browser.background import BackgroundTasks
 from openmanus_graph.errors import TrustedToolError
+from openmanus_graph.runtime.event_loop_thread import BackgroundTasks
 
 if TYPE_CHECKING:
     from playwright.async_api import Dialog

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 from openmanus_graph.backends.browser.secrets import Secrets
 from openmanus_graph.backends.files.text_file import size_text
 from openmanus_graph.errors import ToolError
-from openmanus_graph.runtime.contained import opened_folder
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.runtime.workspace import Workspace
+from openmanus_graph.runtime.workspace import Workspace, opened_folder
 
 if TYPE_CHECKING:
     from playwright.async_api import Download

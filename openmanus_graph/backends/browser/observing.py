@@ -10,9 +10,8 @@ from openmanus_graph.backends.browser.declared import ACTIONS, Arguments
 from openmanus_graph.backends.browser.launch import first_line
 from openmanus_graph.backends.browser.navigation import stop_loading
 from openmanus_graph.backends.browser.page import Snapshot, change_text, full_text
-from openmanus_graph.backends.browser.page.change import NOTHING
 from openmanus_graph.backends.browser.page.pointer import DIALOG_OPENED
-from openmanus_graph.backends.browser.page.text import page_head
+from openmanus_graph.backends.browser.page.text import NOTHING, page_head
 from openmanus_graph.backends.browser.page.view import DIALOG_NOTE
 from openmanus_graph.backends.browser.tab import Tab
 from openmanus_graph.backends.files.text_file import size_text

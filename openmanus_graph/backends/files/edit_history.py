@@ -11,8 +11,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from openmanus_graph.runtime.contained import names_in, opened_entry, opened_folder, replace_file
-from openmanus_graph.runtime.workspace import Workspace
+from openmanus_graph.runtime.workspace import (
+    Workspace,
+    names_in,
+    opened_entry,
+    opened_folder,
+    replace_file,
+)
 
 MAX_EDITS = 100
 """Kept for one path."""

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from openmanus_graph.backends.files.text_file import size_text
-from openmanus_graph.runtime.contained import kind, names_in, opened_folder, shown
-from openmanus_graph.runtime.workspace import Workspace
+from openmanus_graph.runtime.workspace import Workspace, kind, names_in, opened_folder, shown
 
 MAX_ENTRIES = 300
 _MAX_BELOW = 50

@@ -15,7 +15,7 @@ from mcp.shared.exceptions import MCPError
 
 from openmanus_graph.backends.mcp.failures import Faults, ServerError, is_loss
 from openmanus_graph.backends.mcp.http import Client, http_streams, sse_streams
-from openmanus_graph.backends.mcp.leniency import lenient
+from openmanus_graph.backends.mcp.listed_tools import lenient
 from openmanus_graph.backends.mcp.stdio import stdio_streams
 from openmanus_graph.state.mcp_server import MCPServer
 

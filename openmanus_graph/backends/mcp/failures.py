@@ -11,7 +11,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
 from openmanus_graph.backends.mcp.http import Client
-from openmanus_graph.backends.models.failure_words import redact
+from openmanus_graph.backends.models.failures import redact
 from openmanus_graph.state.mcp_server import MCPServer
 from openmanus_graph.state.validation import validation_problems
 

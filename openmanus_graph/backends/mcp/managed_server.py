@@ -13,16 +13,15 @@ from typing import Any, Literal
 
 from mcp.shared.exceptions import MCPError
 
-from openmanus_graph.backends.mcp.announced import (
+from openmanus_graph.backends.mcp.calls import Calls, Event, OpenCall
+from openmanus_graph.backends.mcp.connection import Callbacks, Connection, connected, transports
+from openmanus_graph.backends.mcp.failures import ENDED, Faults, ServerError
+from openmanus_graph.backends.mcp.listed_tools import (
     Announced,
     announced,
     difference,
     in_previous_order,
 )
-from openmanus_graph.backends.mcp.calls import Calls
-from openmanus_graph.backends.mcp.connection import Callbacks, Connection, connected, transports
-from openmanus_graph.backends.mcp.failures import ENDED, Faults, ServerError
-from openmanus_graph.backends.mcp.open_call import Event, OpenCall
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.event_loop_thread import EventLoopThread
 from openmanus_graph.state.mcp_server import MCPServer

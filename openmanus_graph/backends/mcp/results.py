@@ -11,8 +11,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
-from openmanus_graph.runtime.contained import put_file
-from openmanus_graph.runtime.workspace import Workspace
+from openmanus_graph.runtime.workspace import Workspace, put_file
 from openmanus_graph.state.tool_traits import Observation
 
 if TYPE_CHECKING:

@@ -3,17 +3,48 @@
 import asyncio
 import hashlib
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 
-from openmanus_graph.backends.mcp.announced import Announced, traits_for
+from openmanus_graph.backends.mcp.listed_tools import Announced, traits_for
 from openmanus_graph.backends.mcp.managed_server import ManagedServer, ServerChange, server_loop
-from openmanus_graph.backends.mcp.names import tool_name
 from openmanus_graph.backends.mcp.tool import ServerTool
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.state.mcp_server import MCPServer
+from openmanus_graph.state.mcp_server import SERVER_TOOL_PREFIX, MCPServer
+
+LONGEST = 64
+"""Characters that providers allow in a name."""
+_SERVER_LONGEST = 24
+_DIGEST = 6
+_OTHER = re.compile(r"[^a-zA-Z0-9_-]+")
+
+
+def tool_name(server: str, tool: str, taken: Collection[str] = ()) -> str:
+    """Return `mcp_<server>_<tool>`, always the same for the same two.
+
+    A name that had to be changed or cut, or that is taken, ends in a digest of both, so that no
+    two tools share one.
+
+    Args:
+        server: The server's name.
+        tool: The tool's own.
+        taken: Names that others have.
+    """
+    plain = f"{SERVER_TOOL_PREFIX}{server}_{tool}"
+    if len(plain) <= LONGEST and not _OTHER.search(plain) and plain not in taken:
+        return plain
+    digest = hashlib.sha256(f"{server}\0{tool}".encode("utf-8", "replace")).hexdigest()
+    short_server = _OTHER.sub("_", server).strip("_")[:_SERVER_LONGEST]
+    readable = f"{SERVER_TOOL_PREFIX}{short_server}_{_OTHER.sub('_', tool).strip('_')}"
+    for length in range(_DIGEST, len(digest) + 1):
+        name = f"{readable[: LONGEST - length - 1]}_{digest[:length]}"
+        if name not in taken:
+            return name
+    raise ValueError(f"no name is left for {tool!r} of {server!r}")
+
 
 MANY = 120
 """The number of tools that some providers accept at most."""

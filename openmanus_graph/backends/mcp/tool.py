@@ -10,13 +10,18 @@ import mcp_types as types
 from langgraph.errors import GraphBubbleUp
 from pydantic import ConfigDict, PrivateAttr
 
-from openmanus_graph.backends.mcp.announced import Announced, plain_line
-from openmanus_graph.backends.mcp.elicitation import question_text, read_answer
+from openmanus_graph.backends.mcp.calls import Event, OpenCall
+from openmanus_graph.backends.mcp.listed_tools import Announced, plain_line
 from openmanus_graph.backends.mcp.managed_server import ManagedServer
-from openmanus_graph.backends.mcp.open_call import Event, OpenCall
 from openmanus_graph.backends.mcp.results import is_plain, observed
-from openmanus_graph.backends.mcp.sampling import conversation, refusal, result_of
 from openmanus_graph.backends.mcp.schemas import Checker, problems_of
+from openmanus_graph.backends.mcp.server_requests import (
+    conversation,
+    question_text,
+    read_answer,
+    refusal,
+    result_of,
+)
 from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.runtime.events import notice
 from openmanus_graph.runtime.tool_runtime import ForeignTool, RunningCall

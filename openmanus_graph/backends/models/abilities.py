@@ -6,8 +6,7 @@ from functools import lru_cache
 from langchain_core.language_models import BaseChatModel
 
 from openmanus_graph.backends.models.build import model_name
-from openmanus_graph.backends.models.price_list import find
-from openmanus_graph.backends.models.prices import is_local, name_query
+from openmanus_graph.backends.models.prices import find, is_local, name_query
 from openmanus_graph.state.settings import ModelSettings
 
 UNKNOWN_WINDOW = 128_000

@@ -17,11 +17,15 @@ from openmanus_graph.backends.models.access import (
     certificate_context,
     is_elsewhere,
 )
-from openmanus_graph.backends.models.failure_words import redact
-from openmanus_graph.backends.models.identity import provider_of
-from openmanus_graph.backends.models.price_list import Query, look_up, looked_up
-from openmanus_graph.backends.models.prices import needs_prices, queries_of
-from openmanus_graph.backends.models.spec import ModelSpec, parse_spec
+from openmanus_graph.backends.models.failures import redact
+from openmanus_graph.backends.models.prices import (
+    Query,
+    look_up,
+    looked_up,
+    needs_prices,
+    queries_of,
+)
+from openmanus_graph.backends.models.spec import ModelSpec, parse_spec, provider_of
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.shutdown import register_closer
 from openmanus_graph.state.settings import ModelSettings

@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 
 from openmanus_graph.errors import ConfigError
+from openmanus_graph.state.settings import ModelSettings
 
 
 @dataclass(frozen=True)
@@ -142,3 +143,29 @@ def _likely_provider(name: str) -> str:
 
 
 _EXAMPLES = {"openai": "gpt-5-mini", "anthropic": "claude-sonnet-4-5", "google": "gemini-2.5-pro"}
+
+
+_BY_CLASS = {
+    "AzureChatOpenAI": "azure",
+    "ChatOpenAI": "openai",
+    "ChatAnthropic": "anthropic",
+    "ChatGoogleGenerativeAI": "google",
+    "ChatBedrockConverse": "bedrock",
+    "ChatOllama": "ollama",
+    "ChatDeepSeek": "deepseek",
+    "ChatGroq": "groq",
+    "ChatMistralAI": "mistralai",
+    "ChatXAI": "xai",
+    "ChatOpenRouter": "openrouter",
+    "ChatTogether": "together",
+    "ChatFireworks": "fireworks",
+}
+"""LangChain's own clients."""
+
+
+def provider_of(settings: ModelSettings) -> str:
+    """Return the provider's name in `spec.PROVIDERS`, aliases resolved, or "" when unknown."""
+    if isinstance(settings.model, str):
+        return parse_spec(settings.model).provider.name
+    names = (_BY_CLASS.get(cls.__name__) for cls in type(settings.model).__mro__)
+    return next((name for name in names if name), "")

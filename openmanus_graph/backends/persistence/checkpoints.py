@@ -2,16 +2,12 @@
 
 import asyncio
 import contextlib
+import re
 import sqlite3
-from collections.abc import (
-    AsyncGenerator,
-    AsyncIterator,
-    Callable,
-    Generator,
-    Mapping,
-    Sequence,
-)
-from functools import partial
+import zlib
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -24,12 +20,40 @@ from langgraph.checkpoint.base import (
     DeltaChannelHistory,
 )
 from langgraph.checkpoint.base import id as uuid6_module
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite import SqliteSaver
 from typing_extensions import override
 
-from openmanus_graph.backends.persistence.checked import CheckedSerializer
 from openmanus_graph.backends.persistence.database import Connection
 from openmanus_graph.backends.persistence.worker import Worker
+from openmanus_graph.state.reducers import Usage, add_usage, no_usage
+
+_CHECKED = "+crc32"
+_DIGITS = 4
+
+
+class CheckedSerializer(JsonPlusSerializer):
+    """LangGraph's serializer; a value that is not as it was written raises sqlite3.Error."""
+
+    @override
+    def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
+        kind, content = super().dumps_typed(obj)
+        return kind + _CHECKED, content + _sum_of(content)
+
+    @override
+    def loads_typed(self, data: tuple[str, bytes]) -> Any:
+        kind, content = data
+        if not kind.endswith(_CHECKED):
+            return super().loads_typed(data)  # written by another saver
+        content, known = content[:-_DIGITS], content[-_DIGITS:]
+        if _sum_of(content) != known:
+            raise sqlite3.DatabaseError("a checkpoint is not as it was written")
+        return super().loads_typed((kind.removesuffix(_CHECKED), content))
+
+
+def _sum_of(content: bytes) -> bytes:
+    return zlib.crc32(content).to_bytes(_DIGITS, "big")
+
 
 CHECKPOINTS = "checkpoints.db"
 T = TypeVar("T")
@@ -197,3 +221,55 @@ async def open_saver(home: Path, kind: type[Saver]) -> AsyncGenerator[Saver]:
             await asyncio.shield(worker.do(connection.close))
     finally:
         await asyncio.shield(asyncio.to_thread(worker.close))
+
+
+@dataclass(frozen=True)
+class EmbeddedAgents:
+    """What came of the agents inside one run of a graph."""
+
+    usage: Usage
+    """Of all of them together."""
+    unfinished: Mapping[str, Any] | None
+    """The state of the newest agent whose last run failed or was stopped, if there is one."""
+
+
+async def read_embedded_agents(saver: LeanSqliteSaver, thread: str) -> EmbeddedAgents:
+    """Read the agents of a thread's newest run, those that ended and those that did not."""
+    began = await _beginning(saver, thread)
+    states: dict[str, tuple[str, Mapping[str, Any]]] = {}
+    for namespace in sorted(await saver.namespaces(thread), key=len):
+        found = await saver.aget_tuple(_place(thread, namespace)) if namespace else None
+        if found is None or found.checkpoint["id"] < began:
+            continue
+        values = found.checkpoint["channel_values"]
+        if "usage" in values and not any(_is_around(outer, namespace) for outer in states):
+            states[namespace] = (found.checkpoint["id"], values)
+    newest = {_agent(namespace): state for namespace, state in sorted(states.items(), key=_age)}
+    ended = [values for _, values in newest.values() if values.get("status")]
+    unfinished = [values for values in ended if values["status"] != "finished"]
+    usage = reduce(add_usage, (values["usage"] for _, values in states.values()), no_usage())
+    return EmbeddedAgents(usage, unfinished[-1] if unfinished else None)
+
+
+async def _beginning(saver: LeanSqliteSaver, thread: str) -> str:
+    """Return the id of the checkpoint that holds the newest input; a run that goes on has none."""
+    inputs = saver.alist(_place(thread, ""), filter={"source": "input"}, limit=1)
+    return next(iter([found.checkpoint["id"] async for found in inputs]), "")
+
+
+def _place(thread: str, namespace: str) -> RunnableConfig:
+    return {"configurable": {"thread_id": thread, "checkpoint_ns": namespace}}
+
+
+def _is_around(outer: str, namespace: str) -> bool:
+    """Say whether a graph runs inside another one, whose usage counts it; `|1` is beside it."""
+    return re.match(rf"{re.escape(outer)}\|(?!\d+(\||$))", namespace) is not None
+
+
+def _agent(namespace: str) -> str:
+    """Return where in the user's graph an agent stands, whichever of its runs it was."""
+    return re.sub(r":[^|]*|\|\d+(?=\||$)", "", namespace)
+
+
+def _age(item: tuple[str, tuple[str, Mapping[str, Any]]]) -> str:
+    return item[1][0]

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from openmanus_graph.backends.persistence.database import Database, crc32, open_database, read_json
-from openmanus_graph.conversation.canonical_args import canonical_args
+from openmanus_graph.conversation.history import canonical_args
 
 _SCHEMA = (
     """

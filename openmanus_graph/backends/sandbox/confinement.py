@@ -9,13 +9,18 @@ import sys
 from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 
-from openmanus_graph.backends.sandbox import environment, python_home
+from openmanus_graph.backends.sandbox import environment
 from openmanus_graph.backends.sandbox.backend import Layout
 from openmanus_graph.backends.sandbox.choose import choose_sandbox, warning_of
 from openmanus_graph.backends.sandbox.limits import make_group, rlimits
-from openmanus_graph.backends.sandbox.scratch import fill_scratch, make_scratch, remove_folder
-from openmanus_graph.backends.sandbox.tree import MARKER, Tree
-from openmanus_graph.backends.sandbox.watch import Watch
+from openmanus_graph.backends.sandbox.scratch import (
+    fill_scratch,
+    make_python,
+    make_scratch,
+    python_prefixes,
+    remove_folder,
+)
+from openmanus_graph.backends.sandbox.tree import MARKER, Tree, Watch
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.session import Session
@@ -45,8 +50,8 @@ class Sandbox:
         self.layout = Layout(
             workspace=workspace,
             scratch=scratch,
-            python=python_home.make_python(workspace.own / "python"),
-            prefixes=python_home.prefixes(),
+            python=make_python(workspace.own / "python"),
+            prefixes=python_prefixes(),
             readable=tuple(environment.local_files(texts, Path.home())),
         )
         self.backend = choice.make(self.layout, settings)
@@ -85,7 +90,7 @@ class Sandbox:
             more: Further environment variables.
         """
         # Again, because programs may have removed it.
-        python_home.make_python(self.workspace.own / "python")
+        make_python(self.workspace.own / "python")
         marker = f"{os.getpid()}-{next(_serial)}"
         variables = self.environment() | dict(more or {})
         if not self.backend.holds_processes:

@@ -12,13 +12,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from openmanus_graph.backends.sandbox.confinement import Sandbox
-from openmanus_graph.backends.sandbox.kernel_messages import read_message
 from openmanus_graph.backends.sandbox.kernel_state import kernel_holds
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.output import shorten_file
 
 if TYPE_CHECKING:
     import zmq
+    from jupyter_client.session import Session
+
+_PARTS = ("header", "parent_header", "metadata", "content")
+_FAULTS = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
+"""Errors that the session raises for invalid frames and wrong signatures."""
+
+
+def read_message(session: "Session", frames: list[bytes]) -> dict[str, Any] | None:
+    """Return a message as a dict; None if it is invalid or its signature is wrong."""
+    try:
+        _, parts = session.feed_identities(frames)
+        message: dict[str, Any] = session.deserialize(parts)
+    except _FAULTS:
+        return None
+    return message if all(isinstance(message[name], dict) for name in _PARTS) else None
+
 
 _PROGRAM = Path(__file__).with_name("kernel_program.py")
 _PORTS = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")

@@ -2,16 +2,77 @@
 
 import contextlib
 import fcntl
+import importlib.util
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
+from filelock import FileLock
+
 from openmanus_graph.backends.sandbox.environment import pip_configuration
-from openmanus_graph.backends.sandbox.fonts import make_chart_settings
+
+_PACKAGE = "notojp_matplotlib"
+"""Of the `data` extra: Noto Sans CJK (OFL), with the glyphs of all these languages."""
+_PACKAGED = "Noto Sans CJK JP"
+_MAC = "PingFang SC, Hiragino Sans GB, Arial Unicode MS"
+_KNOWN = (
+    "Noto Sans CJK SC",
+    "Noto Sans SC",
+    "Source Han Sans SC",
+    "WenQuanYi Micro Hei",
+    "WenQuanYi Zen Hei",
+    "Microsoft YaHei",
+    "SimHei",
+    "Droid Sans Fallback",
+)
+
+
+def chinese_font() -> str:
+    """Name the font charts will fall back to, or nothing. Blocks."""
+    if _packaged():
+        return _PACKAGED
+    if sys.platform == "darwin":
+        return _MAC
+    program = shutil.which("fc-list")
+    if program is None:
+        return ""
+    try:
+        done = subprocess.run(
+            [program, ":lang=zh", "family"], capture_output=True, text=True, timeout=10
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return next((name for name in _KNOWN if name in done.stdout), "")
+
+
+def make_chart_settings(home: Path) -> None:
+    """Write matplotlib's settings into a home, and link the packaged font there."""
+    mac = sys.platform == "darwin"
+    fonts = home / "Library" / "Fonts" if mac else home / ".local" / "share" / "fonts"
+    fonts.mkdir(parents=True, exist_ok=True)
+    for font in _packaged():
+        (fonts / font.name).symlink_to(font)
+    family = chinese_font()
+    # As a further family, not inside font.sans-serif: code that sets that list keeps the fallback.
+    families = f"sans-serif, {family}" if family else "sans-serif"
+    configuration = home / ".config" / "matplotlib"
+    configuration.mkdir(parents=True, exist_ok=True)
+    (configuration / "matplotlibrc").write_text(f"font.family: {families}\n")
+
+
+def _packaged() -> list[Path]:
+    """Find the files of the font of the `data` extra."""
+    spec = importlib.util.find_spec(_PACKAGE)
+    if spec is None or spec.origin is None:
+        return []
+    return list((Path(spec.origin).parent / "fonts").glob("*.otf"))
+
 
 _PREFIX = "openmanus-"
 _LONGEST = 40
@@ -70,3 +131,64 @@ def _sweep(base: Path) -> None:
             with (folder / "lock").open("rb") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 remove_folder(folder)
+
+
+_PIP = '#!/bin/sh\nexec "$(dirname "$0")/python" -m pip "$@"\n'
+
+
+def package_folders() -> list[Path]:
+    """List the folders our own packages are in."""
+    names = ("site-packages", "dist-packages")
+    return [Path(path) for path in sys.path if Path(path).name in names and Path(path).is_dir()]
+
+
+def python_prefixes() -> tuple[Path, ...]:
+    """List the folders a program needs to run our Python, under every name they have."""
+    places = [Path(sys.prefix), Path(sys.base_prefix), base_python().parent, *package_folders()]
+    found = dict.fromkeys(name for place in places for name in (place, place.resolve()))
+    # A folder inside another one of the list needs no mention; the tail of a chain of links does.
+    return tuple(p for p in found if not any(p != o and p.is_relative_to(o) for o in found))
+
+
+def base_python() -> Path:
+    """Name the interpreter below our own environment."""
+    return Path(getattr(sys, "_base_executable", sys.executable) or sys.executable)
+
+
+def make_python(folder: Path) -> Path:
+    """Create the environment unless it is there; return its interpreter.
+
+    One at a time: the steps of a plan share a workspace, and begin together.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder.with_suffix(".lock")):
+        return _make_python(folder)
+
+
+def _make_python(folder: Path) -> Path:
+    base, version = base_python(), f"{sys.version_info.major}.{sys.version_info.minor}"
+    packages = folder / "lib" / f"python{version}" / "site-packages"
+    python = folder / "bin" / "python"
+    lines = [f"home = {base.parent}", "include-system-site-packages = false"]
+    configuration = "\n".join([*lines, f"version = {sys.version.split()[0]}", ""])
+    parents = "".join(
+        f"import site; site.addsitedir({str(path)!r})\n" for path in package_folders()
+    )
+    marker, path = folder / "pyvenv.cfg", packages / "_parent.pth"
+    if marker.exists() and marker.read_text() != configuration:
+        shutil.rmtree(folder)  # made for another Python, whose packages would not load
+    if marker.exists() and path.exists() and path.read_text() == parents and python.exists():
+        return python
+    packages.mkdir(parents=True, exist_ok=True)
+    python.parent.mkdir(exist_ok=True)
+    for name in ("python", "python3", f"python{version}"):
+        link = python.with_name(name)
+        link.unlink(missing_ok=True)
+        link.symlink_to(base if name == "python" else "python")
+    for name in ("pip", "pip3"):
+        script = python.with_name(name)
+        script.write_text(_PIP)
+        script.chmod(0o755)
+    path.write_text(parents)
+    marker.write_text(configuration)
+    return python

@@ -6,10 +6,13 @@ import signal
 import subprocess
 import threading
 import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import psutil
 
 from openmanus_graph.backends.sandbox.limits import Group
+from openmanus_graph.state.settings import SandboxSettings
 
 MARKER = "OPENMANUS_TREE"
 
@@ -106,3 +109,122 @@ class Tree:
             _, left = psutil.wait_procs(members, timeout=0.2)
             if not left and len(members) <= 1:
                 return
+
+
+_BUSY_S, _IDLE_S = 0.1, 1.0
+_FULL_LOOKS = 3
+"""Checks at the process limit before a kill, because `make -j` may reach it for a moment."""
+_MIN_FREE = 512 << 20
+"""Bytes of the host's disk that no call may take."""
+_MIN_GROWTH = 16 << 20
+"""Growth in bytes below which no program is killed."""
+
+
+class Watch:
+    """A monitoring thread of one sandbox; it checks more often while a call runs."""
+
+    def __init__(
+        self, folders: Sequence[Path], settings: SandboxSettings, trees: Callable[[], list[Tree]]
+    ) -> None:
+        self._folders = folders
+        self._settings = settings
+        self._trees = trees
+        self._wake, self._stopped = threading.Event(), threading.Event()
+        self._looks_full: dict[Tree, int] = {}
+        self._last_size, self._last_free = 0, 0
+        self._thread = threading.Thread(target=self._run, name="openmanus-watch", daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Check now and then often, because a call begins."""
+        self._wake.set()
+
+    def close(self) -> None:
+        """Stop the thread."""
+        self._stopped.set()
+        self._wake.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        start = self._last_size = size_of(self._folders)
+        self._last_free = free_of(self._folders)
+        while not self._stopped.is_set():
+            trees = [tree for tree in self._trees() if tree.alive()]
+            self._looks_full = {
+                tree: looks for tree, looks in self._looks_full.items() if tree in trees
+            }
+            busy = [tree for tree in trees if tree.busy]
+            for tree in trees:
+                if reason := self._over_process_limits(tree):
+                    tree.kill(reason)
+            if reason := self._over_disk_limit(start):
+                for tree in busy or trees:
+                    tree.kill(reason)
+            self._wake.wait(_BUSY_S if busy or self._looks_full else _IDLE_S)
+            self._wake.clear()
+
+    def _over_process_limits(self, tree: Tree) -> str:
+        """Return why a program must be killed for memory or processes; empty if it need not."""
+        processes, memory = _usage(tree)
+        if memory > self._settings.memory_mb << 20:
+            return f"It was ended: it used more than {self._settings.memory_mb} MB of memory."
+        if processes < self._settings.processes * 0.9:
+            self._looks_full.pop(tree, None)
+            return ""
+        self._looks_full[tree] = self._looks_full.get(tree, 0) + 1
+        if self._looks_full[tree] < _FULL_LOOKS:
+            return ""
+        return f"It was ended: it started more than {self._settings.processes} processes."
+
+    def _over_disk_limit(self, start: int) -> str:
+        """Return why programs must be killed for disk space; checked when free space shrinks."""
+        limit, free = self._settings.disk_mb << 20, free_of(self._folders)
+        scarce = free < _MIN_FREE
+        if self._last_free - free < (_MIN_GROWTH if scarce else max(_MIN_GROWTH, limit // 4)):
+            self._last_free = max(self._last_free, free)
+            return ""
+        size, before = size_of(self._folders), self._last_size
+        self._last_size, self._last_free = size, free
+        if size - before < _MIN_GROWTH:
+            return ""
+        advice = "Delete what is not needed before going on."
+        if scarce:
+            return f"It was ended: the disk of this machine is nearly full. {advice}"
+        if size - start > limit:
+            excess = f"the files grew by more than {self._settings.disk_mb} MB"
+            return f"It was ended: {excess}. {advice}"
+        return ""
+
+
+def _usage(tree: Tree) -> tuple[int, int]:
+    """Return the number of processes and bytes of memory; 0 bytes if a control group limits it."""
+    if tree.group is not None and (processes := tree.group.processes()) is not None:
+        return processes, 0
+    members, memory = tree.members(), 0
+    for process in members:
+        with contextlib.suppress(psutil.Error):
+            memory += process.memory_info().rss
+    return len(members), memory
+
+
+def free_of(folders: Sequence[Path]) -> int:
+    """Return the free bytes of the disks that the folders are on."""
+    free: dict[int, int] = {}
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            status = os.statvfs(folder)
+            free[folder.stat().st_dev] = status.f_bavail * status.f_frsize
+    return sum(free.values())
+
+
+def size_of(folders: Sequence[Path]) -> int:
+    """Return the bytes on disk below the folders; files deleted meanwhile count as 0."""
+    total, waiting = 0, [str(folder) for folder in folders]
+    while waiting:
+        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):
+                    total += entry.stat(follow_symlinks=False).st_blocks * 512
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+    return total

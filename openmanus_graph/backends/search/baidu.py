@@ -3,8 +3,13 @@
 from pydantic import SecretStr
 
 from openmanus_graph.backends.search.api import Question, ask
-from openmanus_graph.backends.search.hits import hits_of, plain
-from openmanus_graph.backends.search.search_engine import EngineError, Hit, SearchQuery
+from openmanus_graph.backends.search.search_engine import (
+    EngineError,
+    Hit,
+    SearchQuery,
+    hits_of,
+    plain,
+)
 
 URL = "https://qianfan.baidubce.com"
 _MOST = 50

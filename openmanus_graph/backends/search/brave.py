@@ -5,8 +5,7 @@ from typing import Any
 from pydantic import SecretStr
 
 from openmanus_graph.backends.search.api import Question, ask, paged
-from openmanus_graph.backends.search.hits import hits_of
-from openmanus_graph.backends.search.search_engine import EngineError, Hit, SearchQuery
+from openmanus_graph.backends.search.search_engine import EngineError, Hit, SearchQuery, hits_of
 from openmanus_graph.state.places import Place, codes
 
 URL = "https://api.search.brave.com"

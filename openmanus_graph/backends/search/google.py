@@ -6,8 +6,7 @@ Closed to new customers; existing keys work until 1 January 2027.
 from pydantic import SecretStr
 
 from openmanus_graph.backends.search.api import Question, ask, paged
-from openmanus_graph.backends.search.hits import hits_of
-from openmanus_graph.backends.search.search_engine import Hit, SearchQuery
+from openmanus_graph.backends.search.search_engine import Hit, SearchQuery, hits_of
 from openmanus_graph.state.places import Place, codes
 
 URL = "https://customsearch.googleapis.com"

@@ -7,8 +7,13 @@ from typing import Any
 
 from openmanus_graph.backends.models.access import certificate_path
 from openmanus_graph.backends.search.api import paged
-from openmanus_graph.backends.search.hits import hits_of, plain
-from openmanus_graph.backends.search.search_engine import EngineError, Hit, SearchQuery
+from openmanus_graph.backends.search.search_engine import (
+    EngineError,
+    Hit,
+    SearchQuery,
+    hits_of,
+    plain,
+)
 from openmanus_graph.state.places import Place
 
 REQUEST_TIMEOUT_S = 5

@@ -8,8 +8,7 @@ from urllib.parse import unquote, urlsplit
 from pydantic import SecretStr
 
 from openmanus_graph.backends.search.api import Question, ask, paged
-from openmanus_graph.backends.search.hits import hits_of
-from openmanus_graph.backends.search.search_engine import EngineError, Hit, SearchQuery
+from openmanus_graph.backends.search.search_engine import EngineError, Hit, SearchQuery, hits_of
 
 _PAGE = 10
 """Pages differ in length; a shorter one is the last."""

@@ -1,9 +1,12 @@
 """Routes to hosts: direct, or through the proxy from the environment."""
 
+import functools
+import ssl
 from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies_environment, proxy_bypass
 
+from openmanus_graph.backends.models.access import certificate_context, certificate_path
 from openmanus_graph.errors import TrustedToolError
 from openmanus_graph.state.addresses import PORTS, literal_ip
 
@@ -63,3 +66,17 @@ def environment_upstream(scheme: str, host: str, port: int) -> Upstream | None:
     if proxy_bypass(f"{host}:{port}") or proxy_bypass(host):
         return None
     return parse_upstream(server)
+
+
+def tls_context() -> ssl.SSLContext:
+    """Return what certificates are checked by: the environment's authorities, or the system's."""
+    path = certificate_path()
+    return _tls_context(str(path) if path else None)
+
+
+@functools.cache
+def _tls_context(_path: str | None) -> ssl.SSLContext:
+    from httpcore2 import default_ssl_context
+
+    context = certificate_context()
+    return context if isinstance(context, ssl.SSLContext) else default_ssl_context()

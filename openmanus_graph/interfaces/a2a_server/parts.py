@@ -11,8 +11,7 @@ from google.protobuf.json_format import MessageToDict
 from openmanus_graph.errors import ToolError
 from openmanus_graph.interfaces.service.runs import Final, Upload
 from openmanus_graph.interfaces.service.runs import Message as RunMessage
-from openmanus_graph.runtime.contained import opened_file
-from openmanus_graph.runtime.workspace import Workspace
+from openmanus_graph.runtime.workspace import Workspace, opened_file
 
 MAX_FILE_BYTES = 10_000_000
 MAX_FILES = 100

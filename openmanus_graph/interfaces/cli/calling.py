@@ -9,7 +9,7 @@ from langchain_core.messages import ToolMessage
 from openmanus_graph.backends.mcp.tool import ServerTool
 from openmanus_graph.backends.persistence.ledger import EffectKey
 from openmanus_graph.errors import ToolError
-from openmanus_graph.interfaces.cli.lines import Lines
+from openmanus_graph.interfaces.cli.person import Lines
 from openmanus_graph.interfaces.cli.views import TerminalView
 from openmanus_graph.runtime.limits import Progress
 from openmanus_graph.runtime.session import Session

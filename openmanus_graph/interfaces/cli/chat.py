@@ -26,8 +26,7 @@ def chat_with(given: InputOptions, options: RunOptions, output: OutputOptions) -
 
 
 async def _turns(given: InputOptions, options: RunOptions, output: OutputOptions) -> int:
-    from openmanus_graph.interfaces.cli.lines import Lines
-    from openmanus_graph.interfaces.cli.person import TerminalPerson
+    from openmanus_graph.interfaces.cli.person import Lines, TerminalPerson
     from openmanus_graph.interfaces.cli.views import make_view
     from openmanus_graph.interfaces.service.runner import run_graph
     from openmanus_graph.runtime.session_registry import open_session

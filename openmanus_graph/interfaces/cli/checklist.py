@@ -10,8 +10,8 @@ from rich.live import Live
 from rich.markup import escape
 from rich.text import Text
 
-from openmanus_graph.interfaces.service.output import printable
 from openmanus_graph.planning.plan import MARKS
+from openmanus_graph.runtime.output import printable
 
 NAME_CELLS, TEXT_CELLS = 16, 24
 """Maximum width of a name; minimum width of a step's text, below which facts are left out."""

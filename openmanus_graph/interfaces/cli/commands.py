@@ -80,7 +80,7 @@ def resume(
     every: Annotated[bool, typer.Option("--all", help="All open questions.")] = False,
 ) -> None:
     """Go on with a thread that was stopped, waits for an answer, or crashed."""
-    from openmanus_graph.interfaces.cli.resume import resume_thread
+    from openmanus_graph.interfaces.cli.run import resume_thread
     from openmanus_graph.interfaces.service.resume import Reply
 
     reply = Reply(answer, approve, reject, reason, interrupt, every)
@@ -93,7 +93,7 @@ def tell(
     text: Annotated[str, typer.Argument(help="What to say; - reads it from stdin.")],
 ) -> None:
     """Tell a running agent something, which it reads at its next step."""
-    from openmanus_graph.interfaces.cli.tell import tell_thread
+    from openmanus_graph.interfaces.cli.threads import tell_thread
 
     raise typer.Exit(tell_thread(thread, text))
 

@@ -149,7 +149,7 @@ def _sandbox() -> Iterator[Finding]:
 
 
 def _browser() -> Iterator[Finding]:
-    from openmanus_graph.backends.browser.find import find_browser
+    from openmanus_graph.backends.browser.launch import find_browser
     from openmanus_graph.config.resolve import all_layers, section
     from openmanus_graph.state.context import Context
     from openmanus_graph.state.settings import BrowserSettings
@@ -174,7 +174,7 @@ def _data() -> Iterator[Finding]:
 
 
 def _fonts() -> Iterator[Finding]:
-    from openmanus_graph.backends.sandbox.fonts import chinese_font
+    from openmanus_graph.backends.sandbox.scratch import chinese_font
 
     found = chinese_font()
     if found:

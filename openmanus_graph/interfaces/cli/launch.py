@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING
 
-from openmanus_graph.backends.models.failure_words import redact
+from openmanus_graph.backends.models.failures import redact
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.cli.streams import is_stdout_closed, stdout_failure
 from openmanus_graph.interfaces.service.failures import RunError

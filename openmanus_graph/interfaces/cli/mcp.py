@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, cast
 from openmanus_graph.config.mcp import configured_servers
 from openmanus_graph.config.resolve import read_layers, resolve_settings, safe_name
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.interfaces.service.output import printable
+from openmanus_graph.runtime.output import printable
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.settings import Settings
-from openmanus_graph.tool_calls.resolved_tools import load_client
+from openmanus_graph.tool_calls.toolset import load_client
 
 if TYPE_CHECKING:
     from openmanus_graph.backends.mcp.server_tools import ServerTools

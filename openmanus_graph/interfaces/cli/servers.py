@@ -40,7 +40,7 @@ def serve_mcp(what: McpOptions, options: RunOptions, where: ServerOptions) -> in
 
 
 def _mcp_on_stdio(what: McpOptions, options: RunOptions) -> int:
-    from openmanus_graph.interfaces.mcp_server.stdio import Wire
+    from openmanus_graph.interfaces.mcp_server.running import Wire
 
     wire = Wire()  # first, before other code can write to stdout
     from openmanus_graph.interfaces.mcp_server.running import serve_stdio

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -13,16 +14,14 @@ from rich.table import Table
 from rich.text import Text
 
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
-from openmanus_graph.backends.persistence.interjections import open_interjections
+from openmanus_graph.backends.persistence.interjections import open_interjections, tell
 from openmanus_graph.backends.persistence.ledger import open_ledger
 from openmanus_graph.backends.persistence.threads import Thread
 from openmanus_graph.config.resolve import openmanus_home
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import agent_names, build_agent
-from openmanus_graph.interfaces.cli.plan_steps import Runs, plan_in, runs_of_steps
-from openmanus_graph.interfaces.cli.transcript import transcript
+from openmanus_graph.interfaces.cli.transcript import Runs, plan_in, runs_of_steps, transcript
 from openmanus_graph.interfaces.service.lock import hold_thread, is_running
-from openmanus_graph.interfaces.service.output import printable
 from openmanus_graph.interfaces.service.threads import (
     known_thread,
     open_threads,
@@ -30,6 +29,7 @@ from openmanus_graph.interfaces.service.threads import (
     whole_thread,
 )
 from openmanus_graph.planning.plan_view import plan_as_json
+from openmanus_graph.runtime.output import printable
 
 SHOWN_TASK_CHARS = 60
 PIPE_WIDTH = 1000
@@ -143,3 +143,16 @@ def _plain(value: Any) -> Any:
 async def _delete_checkpoints(thread: str) -> None:
     async with open_checkpointer(openmanus_home()) as checkpointer:
         await checkpointer.adelete_thread(thread)
+
+
+def tell_thread(thread: str, text: str) -> int:
+    """Store an interjection for a thread, and print when it will be read."""
+    known = known_thread(thread)
+    said = sys.stdin.buffer.read().decode("utf-8", "replace") if text == "-" else text
+    asyncio.run(tell(known.id, said))
+    if is_running(openmanus_home(), known.id):
+        sys.stderr.write("The agent reads it at its next step.\n")
+    else:
+        again = f"openmanus resume {shlex.quote(known.id)}"
+        sys.stderr.write(f"The agent is not at work. It reads this when it goes on: {again}\n")
+    return 0

@@ -17,9 +17,9 @@ from rich.text import Text
 from openmanus_graph.interfaces.cli.checklist import Checklist
 from openmanus_graph.interfaces.cli.streams import write_out
 from openmanus_graph.interfaces.service.options import OutputOptions
-from openmanus_graph.interfaces.service.output import printable
 from openmanus_graph.interfaces.service.runner import View
 from openmanus_graph.planning.plan_view import is_plan_request
+from openmanus_graph.runtime.output import printable
 
 OUTPUT_LINES = 6
 _REPLIES = {

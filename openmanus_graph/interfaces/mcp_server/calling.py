@@ -1,5 +1,7 @@
 """The graph that runs one tool call of a client through `run_call`."""
 
+import asyncio
+import base64
 from typing import Any, NotRequired, cast
 
 from langchain_core.messages import ToolMessage
@@ -8,8 +10,8 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.runtime import Runtime
 from typing_extensions import TypedDict
 
-from openmanus_graph.interfaces.mcp_server.browser_view import shows_window, with_window
 from openmanus_graph.runtime.limits import Progress
+from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.session_registry import SessionKeeper, enter_session
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import PlannedCall
@@ -20,6 +22,29 @@ from openmanus_graph.tool_calls.context import open_call_context
 from openmanus_graph.tool_calls.questions import Questions
 from openmanus_graph.tool_calls.run_call import run_call
 from openmanus_graph.tool_calls.toolset import Toolset
+from openmanus_graph.tools.browser_use import browser_use
+
+
+def shows_window(call: PlannedCall) -> bool:
+    """Say whether a call asks for all that the window shows."""
+    return call["name"] == browser_use.name and call["args"].get("action") == "get_state"
+
+
+async def with_window(message: ToolMessage, session: Session) -> ToolMessage:
+    """Return a result together with the window, unless there is none that may be shown."""
+    from openmanus_graph.backends.browser.request_state import (
+        state_for_request,  # the call has loaded it
+    )
+
+    _, picture = await state_for_request(session, picture=True)
+    if picture is None or message.status == "error":
+        return message
+    data = base64.b64decode(picture.partition(",")[2])
+    kept = await asyncio.to_thread(session.workspace.keep, data, ".jpg")
+    extra: dict[str, Any] = message.artifact or {}
+    images = [*extra.get("images", ()), session.workspace.relative(kept)]
+    return message.model_copy(update={"artifact": {**extra, "images": images}})
+
 
 QUESTIONS_KEY = "openmanus_questions"
 """Key in `configurable` of the `Questions` that ask the client's person."""

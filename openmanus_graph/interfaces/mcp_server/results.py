@@ -11,8 +11,7 @@ import mcp_types as types
 from langchain_core.messages import ToolMessage
 
 from openmanus_graph.errors import ToolError
-from openmanus_graph.runtime.contained import opened_file
-from openmanus_graph.runtime.workspace import Workspace
+from openmanus_graph.runtime.workspace import Workspace, opened_file
 from openmanus_graph.state.manus import Artifact
 
 MAX_IMAGE_BYTES = 5_000_000

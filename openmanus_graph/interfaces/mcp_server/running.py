@@ -2,23 +2,125 @@
 
 import asyncio
 import contextlib
+import os
+import queue
 import signal
 import socket
-from collections.abc import AsyncGenerator
+import threading
+from collections.abc import AsyncGenerator, Iterator
+from pathlib import Path
 from typing import Any
 
 import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.server.runner import serve_loop
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.shared.message import SessionMessage
+from mcp_types import jsonrpc_message_adapter
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from openmanus_graph.interfaces.mcp_server.server import ToolServer
-from openmanus_graph.interfaces.mcp_server.stdio import Wire, stdio_streams
 from openmanus_graph.interfaces.service.guard import Guard
 from openmanus_graph.interfaces.service.http import serve
+
+Incoming = MemoryObjectReceiveStream[SessionMessage | Exception]
+Outgoing = MemoryObjectSendStream[SessionMessage]
+_PARSE_ERROR = b'{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"Parse error"}}\n'
+FLUSH_S = 2.0
+"""Seconds that a client gets to read the last messages."""
+
+
+class Wire:
+    """The process's stdin and stdout, reserved for the protocol."""
+
+    def __init__(self) -> None:
+        self._reading, self._writing = os.dup(0), os.dup(1)
+        with Path(os.devnull).open("rb") as nothing:
+            os.dup2(nothing.fileno(), 0)
+        os.dup2(2, 1)
+        self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        # Daemons: they may be waiting for the client when the process ends.
+        self._writer = threading.Thread(target=self._write, daemon=True, name="mcp-stdout")
+        self._writer.start()
+
+    def send(self, data: bytes) -> None:
+        """Queue data to be sent; does not wait."""
+        self._outgoing.put(data)
+
+    def flush(self) -> None:
+        """Send what is queued, and stop. Blocks."""
+        self._outgoing.put(None)
+        self._writer.join(FLUSH_S)
+
+    def listen(self, loop: asyncio.AbstractEventLoop) -> "asyncio.Queue[bytes | None]":
+        """Return a queue that gets each line of the client, and None when it has hung up."""
+        lines: asyncio.Queue[bytes | None] = asyncio.Queue()
+
+        def read() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended: nobody listens
+                with contextlib.suppress(OSError):
+                    for line in self._lines():
+                        loop.call_soon_threadsafe(lines.put_nowait, line)
+                loop.call_soon_threadsafe(lines.put_nowait, None)
+
+        threading.Thread(target=read, daemon=True, name="mcp-stdin").start()
+        return lines
+
+    def _lines(self) -> Iterator[bytes]:
+        held: list[bytes] = []
+        while piece := os.read(self._reading, 1 << 16):
+            first, *others = piece.split(b"\n")
+            held.append(first)
+            for other in others:
+                yield b"".join(held)
+                held = [other]
+        yield b"".join(held)
+
+    def _write(self) -> None:
+        with contextlib.suppress(OSError):  # the client has hung up
+            while (data := self._outgoing.get()) is not None:
+                while data:
+                    data = data[os.write(self._writing, data) :]
+
+
+@contextlib.asynccontextmanager
+async def stdio_streams(wire: Wire) -> AsyncGenerator[tuple[Incoming, Outgoing]]:
+    """Connect a server's streams with the wire."""
+    incoming, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    write_stream, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
+
+    async def receive() -> None:
+        lines = wire.listen(asyncio.get_running_loop())
+        async with incoming:
+            while (line := await lines.get()) is not None:
+                if not line.strip():
+                    continue
+                try:
+                    message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+                except ValidationError:
+                    wire.send(_PARSE_ERROR)
+                    continue
+                with contextlib.suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
+                    await incoming.send(SessionMessage(message))
+
+    async def send() -> None:
+        async with outgoing:
+            async for sent in outgoing:
+                text = sent.message.model_dump_json(by_alias=True, exclude_unset=True)
+                wire.send(text.encode("utf-8", "replace") + b"\n")
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(receive)
+        tasks.start_soon(send)
+        try:
+            yield read_stream, write_stream
+        finally:
+            tasks.cancel_scope.cancel()
+
 
 PATH = "/mcp"
 VERSION_HEADER = b"mcp-protocol-version"

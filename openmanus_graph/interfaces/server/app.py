@@ -20,9 +20,8 @@ from openmanus_graph.interfaces.server import (
 )
 from openmanus_graph.interfaces.server.admission import Refused
 from openmanus_graph.interfaces.server.guard import ServerGuard
-from openmanus_graph.interfaces.server.inmem import ignore_pickles
 from openmanus_graph.interfaces.server.recorder import Recorder, write_missing_ends
-from openmanus_graph.interfaces.server.restore import add_questions, restore_threads
+from openmanus_graph.interfaces.server.restore import add_questions, ignore_pickles, restore_threads
 from openmanus_graph.interfaces.server.runs import stop_all_runs
 from openmanus_graph.interfaces.server.store import open_store
 from openmanus_graph.interfaces.server.token import server_token

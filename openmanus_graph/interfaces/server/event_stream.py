@@ -1,14 +1,103 @@
 """The route that streams a thread's events: the past ones, then new ones as they happen."""
 
-from collections.abc import AsyncGenerator
+import itertools
+import json
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from typing import Any
 
 from fastapi import APIRouter, Header, Query
 from fastapi.responses import StreamingResponse
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
 from openmanus_graph.backends.persistence.journal import Numbered
-from openmanus_graph.interfaces.server.event_replay import replay_events
-from openmanus_graph.interfaces.server.store import store
-from openmanus_graph.interfaces.server.threads import require_thread
+from openmanus_graph.backends.persistence.threads import Thread
+from openmanus_graph.conversation.history import is_interjection
+from openmanus_graph.interfaces.server.store import Store, read_final_event, state_of, store
+from openmanus_graph.interfaces.server.threads import open_questions, require_thread
+from openmanus_graph.state.reducers import no_usage
+
+
+async def replay_events(store: Store, thread: str, until: str | None = None) -> list[Numbered]:
+    """Return a thread's past as numbered events; empty if the server has stored events of it.
+
+    Args:
+        store: Holds the threads and their events.
+        thread: Its id.
+        until: Id of the message that started the current run, whose events are sent live.
+    """
+    known = await store.find(thread)
+    if known is None or await store.journal.last(thread):
+        return []
+    state = await state_of(thread, known.agent)
+    if state is None:
+        return []
+    messages: list[AnyMessage] = state.values.get("messages", [])
+    before = itertools.takewhile(lambda one: until is None or one.id != until, messages)
+    events = [*events_from_messages(known, before)]
+    if known.status not in ("running", "interrupted"):
+        events += await open_questions(thread, known.agent)
+        stopped = known.status == "cancelled"
+        events.append(await read_final_event(thread, known.agent, state, cancelled=stopped))
+    moment = f"{known.updated.replace(' ', 'T')}+00:00"
+    shared: Mapping[str, Any] = {"run": "", "ns": "", "thread": thread, "ts": moment}
+    return [
+        (number, json.dumps({**event, **shared, "seq": number}, default=str))
+        for number, event in enumerate(events, start=1)
+    ]
+
+
+def events_from_messages(
+    thread: Thread, messages: Iterable[AnyMessage]
+) -> Iterator[dict[str, Any]]:
+    """Yield the events of a conversation."""
+    step = 0
+    for message in messages:
+        if isinstance(message, HumanMessage) and is_interjection(message):
+            yield {"type": "steer", "id": message.id, "text": message.text}
+        elif isinstance(message, HumanMessage):
+            step = 0
+            yield _start_event(thread, message)
+        elif isinstance(message, AIMessage):
+            step += 1
+            yield from _reply_events(message, step)
+        elif isinstance(message, ToolMessage):
+            yield {
+                "type": "tool_end",
+                "call_id": message.tool_call_id,
+                "tool": message.name or "",
+                "ok": message.status != "error",
+                "seconds": 0.0,
+                "output": message.text,
+            }
+
+
+def _start_event(thread: Thread, message: HumanMessage) -> dict[str, Any]:
+    return {
+        "type": "run_start",
+        "kind": "start",
+        "task": message.text,
+        "agent": thread.agent,
+        "model": str(thread.options.get("model") or ""),
+        "workspace": str(thread.options.get("workspace") or ""),
+    }
+
+
+def _reply_events(message: AIMessage, step: int) -> Iterator[dict[str, Any]]:
+    calls = [
+        {"call_id": call["id"] or "", "tool": call["name"], "args": call["args"]}
+        for call in message.tool_calls
+    ]
+    yield {
+        "type": "think_end",
+        "step": step,
+        "text": message.text,
+        "tool_calls": calls,
+        "usage": no_usage(),
+        "seconds": 0.0,
+    }
+    for call in calls:
+        yield {"type": "tool_start", **call}
+
 
 PING_S = 15.0
 router = APIRouter(prefix="/app/api/threads/{thread}")

@@ -16,9 +16,9 @@ from openmanus_graph.errors import ToolError
 from openmanus_graph.interfaces.server.admission import Refused
 from openmanus_graph.interfaces.server.store import store
 from openmanus_graph.interfaces.server.threads import require_thread
-from openmanus_graph.interfaces.server.tickets import VALID_S, read_ticket, write_ticket
+from openmanus_graph.interfaces.server.token import VALID_S, read_ticket, write_ticket
 from openmanus_graph.runtime.artifacts import files_in
-from openmanus_graph.runtime.contained import incoming_file, opened_file
+from openmanus_graph.runtime.workspace import incoming_file, opened_file
 
 MAX_LISTED = 2000
 MAX_UPLOAD_BYTES = 1 << 30

@@ -18,7 +18,7 @@ from openmanus_graph.backends.persistence.threads import Thread
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.server.admission import answered_ids
 from openmanus_graph.interfaces.server.checkpoints import saver
-from openmanus_graph.interfaces.server.event_replay import replay_events
+from openmanus_graph.interfaces.server.event_stream import replay_events
 from openmanus_graph.interfaces.server.options import options_of
 from openmanus_graph.interfaces.server.store import Store, read_final_event, state_of
 from openmanus_graph.interfaces.server.threads import open_questions

@@ -8,12 +8,33 @@ code here. Our database holds the same, durably.
 import asyncio
 import datetime
 import uuid
-from typing import Any
+from typing import Any, cast
 
 from openmanus_graph.backends.persistence.threads import DAMAGED, Thread
-from openmanus_graph.interfaces.server.inmem import known_threads
 from openmanus_graph.interfaces.server.store import Store, state_of
 from openmanus_graph.interfaces.server.threads import is_startable
+
+
+def ignore_pickles() -> None:
+    """Keep the server from loading pickles of the working folder; call it before it starts."""
+    store = _global_store()
+    if store is not None:
+        store.flag = "n"  # what `PersistentDict` calls a new file: it loads none
+
+
+def known_threads() -> list[dict[str, Any]] | None:
+    """Return the server's own list of threads, to be added to; None if it has a database."""
+    store = _global_store()
+    return None if store is None else cast("list[dict[str, Any]]", store["threads"])
+
+
+def _global_store() -> Any:  # a dictionary with attributes, of a package without types
+    try:
+        from langgraph_runtime_inmem.database import GLOBAL_STORE
+    except ImportError:
+        return None
+    return GLOBAL_STORE
+
 
 READ_AT_START = 20
 Restored = list[tuple[Thread, dict[str, Any]]]

@@ -127,7 +127,7 @@ def _copy(source: Path, folder: Path) -> str:
 
 
 def _keep_image(source: Path, workspace: Any) -> str:
-    from openmanus_graph.backends.files.image_header import read_image
+    from openmanus_graph.backends.files.file_kinds import read_image
 
     data = source.read_bytes()
     image = read_image(data)

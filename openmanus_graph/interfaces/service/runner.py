@@ -17,16 +17,18 @@ from langgraph.runtime import RunControl
 from langgraph.types import Command, Interrupt
 
 from openmanus_graph.backends.models.build import prepare_model
-from openmanus_graph.backends.persistence.checkpoints import LeanSqliteSaver, open_checkpointer
+from openmanus_graph.backends.persistence.checkpoints import (
+    EmbeddedAgents,
+    LeanSqliteSaver,
+    open_checkpointer,
+)
 from openmanus_graph.backends.persistence.database import open_database
-from openmanus_graph.backends.persistence.embedded_agents import EmbeddedAgents
 from openmanus_graph.backends.persistence.threads import Threads
 from openmanus_graph.backends.sandbox.choose import choose_sandbox
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.config.resolve import openmanus_home
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import build_agent, is_ours
-from openmanus_graph.interfaces.service.bill import read_bill
 from openmanus_graph.interfaces.service.failures import (
     ReportedError,
     describe_failure,
@@ -36,6 +38,7 @@ from openmanus_graph.interfaces.service.final_event import (
     agents_within,
     failed_event,
     final_event,
+    read_bill,
     recursion_event,
 )
 from openmanus_graph.interfaces.service.lock import hold_thread

@@ -187,7 +187,7 @@ def _input(message: Message, workspace: Workspace) -> dict[str, Any]:
 
 def _save_upload(upload: Upload, workspace: Workspace) -> str:
     """Write a file under its own name, or a similar free one, and return that name."""
-    from openmanus_graph.runtime.contained import put_file
+    from openmanus_graph.runtime.workspace import put_file
 
     name = upload.name.replace("\\", "/").rpartition("/")[2].strip().lstrip(".") or "file"
     name = "".join(char for char in name if char.isprintable())[-120:]

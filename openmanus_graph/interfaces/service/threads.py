@@ -9,8 +9,8 @@ from openmanus_graph.backends.persistence.threads import DAMAGED, Thread, Thread
 from openmanus_graph.config.resolve import openmanus_home
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.service.failures import prepare_home
-from openmanus_graph.interfaces.service.output import printable
 from openmanus_graph.runtime.events import interrupt_event
+from openmanus_graph.runtime.output import printable
 
 QUESTION_CHARS = 100
 

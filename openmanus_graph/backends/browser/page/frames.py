@@ -2,16 +2,49 @@
 
 import asyncio
 import contextlib
+import functools
 import json
+import secrets
 from collections.abc import Awaitable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from openmanus_graph.backends.browser.page.scripts import EVENTS, isolated_script, script
 from openmanus_graph.errors import TrustedToolError
 
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession, Frame, Page
+
+EVENTS = "om" + secrets.token_hex(6)
+"""How the names of our events and of our world begin, in this process."""
+_SCRIPTS = ("dom", "names", "quiet", "hover", "walk", "clickable", "collect", "act", "forms")
+_CALLABLE = (
+    "collect, mark, quiet, point, under, pointNow, bringTogether, framePlace, scrollPage, "
+    "scrollToText, numberOfText, field, enter, assign, nativeOptions, selectOption, "
+    "customOptions, pageList, fileInput, fileFacts, connected, numberOf, focusedNumber, adopt"
+)
+
+
+@functools.cache
+def script(name: str) -> str:
+    """Read one of our scripts, with event names that differ from process to process."""
+    text = (
+        files("openmanus_graph.backends.browser.page")
+        .joinpath("script", f"{name}.js")
+        .read_text("utf-8")
+    )
+    return text.replace("openmanus-", EVENTS)
+
+
+@functools.cache
+def isolated_script() -> str:
+    """Return the program of our isolated world, which makes `openmanus` known there."""
+    body = "\n".join(script(name) for name in _SCRIPTS)
+    return (
+        "if (!globalThis.openmanus) globalThis.openmanus = (() => {\n"
+        f"'use strict';\n{body}\nreturn {{ {_CALLABLE} }};\n}})(); 0"
+    )
+
 
 JsonObject = dict[str, Any]  # a message of the DevTools protocol, or a result of our script
 T = TypeVar("T")
@@ -287,3 +320,62 @@ def _flat(tree: JsonObject) -> Iterator[JsonObject]:
     yield tree["frame"]
     for child in tree.get("childFrames", []):
         yield from _flat(child)
+
+
+async def report_listeners(frames: Frames, world: FrameWorld) -> int:
+    """Report from a frame's main world which elements have pointer or key listeners.
+
+    The main world belongs to the page: where a page has replaced the functions that we call
+    there, fewer listeners are known, and the page is shown all the same.
+
+    Returns:
+        The number of closed shadow roots that our script does not know yet.
+    """
+    declared = {"functionDeclaration": "function () { return this(); }"}
+    try:
+        response = await frames.send(
+            world.session,
+            "Runtime.callFunctionOn",
+            {"objectId": world.listeners, **declared, "returnByValue": True},
+        )
+    except ScriptError:
+        return 0
+    unknown = response["result"].get("value")
+    return unknown if isinstance(unknown, int) else 0
+
+
+async def adopt_roots(frames: Frames, world: FrameWorld) -> None:
+    """Give our script in a frame the closed shadow roots that it does not know yet."""
+    listed = await frames.send(
+        world.session,
+        "Runtime.callFunctionOn",
+        {
+            "objectId": world.listeners,
+            "functionDeclaration": "function () { return this.fresh(); }",
+        },
+    )
+    roots = await frames.send(
+        world.session,
+        "Runtime.getProperties",
+        {"objectId": listed["result"]["objectId"], "ownProperties": True},
+    )
+    objects = [one["value"] for one in roots["result"] if one["name"].isdecimal()]
+    await asyncio.gather(*(_adopt(frames, world, root) for root in objects))
+
+
+async def _adopt(frames: Frames, world: FrameWorld, root: JsonObject) -> None:
+    session = world.session
+    node = await frames.send(session, "DOM.describeNode", {"objectId": root["objectId"]})
+    same = {
+        "backendNodeId": node["node"]["backendNodeId"],
+        "executionContextId": world.context_id,
+    }
+    isolated = await frames.send(session, "DOM.resolveNode", same)
+    await frames.send(
+        session,
+        "Runtime.callFunctionOn",
+        {
+            "objectId": isolated["object"]["objectId"],
+            "functionDeclaration": "function () { openmanus.adopt(this); }",
+        },
+    )
