@@ -19,30 +19,13 @@ from langchain_core.messages import (
 from openmanus_graph.conversation.message_cache import MessageCache
 from openmanus_graph.state.manus import PlannedCall
 
-_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=str)
-
-
-def canonical_args(args: Mapping[str, Any]) -> str:
-    """Serialise arguments so that equal arguments give equal text."""
-    return _ENCODER.encode(args)
-
-
 INTERJECTION_KEY = "openmanus_remark"
-
-
-def interjection_message(interjection: str, text: str) -> HumanMessage:
-    """Make the message of an interjection, whose id it gets: by it a run knows what it has read."""
-    return HumanMessage(text, id=interjection, additional_kwargs={INTERJECTION_KEY: True})
-
-
-def is_interjection(message: AnyMessage) -> bool:
-    """Say whether a message is an interjection."""
-    return isinstance(message, HumanMessage) and INTERJECTION_KEY in message.additional_kwargs
-
-
+"""Key in the message of an interjection."""
 TASK_KEY, NOTES_KEY = "openmanus_task", "openmanus_notes"
 """Keys of the user's task and the notes, in the first message of a compacted conversation."""
-_PLACES = "broken_calls_at"
+_INVALID_CALLS_KEY = "broken_calls_at"
+"""Key of the positions of a reply's invalid calls among all its calls."""
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=str)
 
 
 @dataclass(frozen=True)
@@ -121,7 +104,7 @@ def calls_in_order(reply: AIMessage) -> list[MadeCall]:
     LangChain stores valid and invalid calls apart; `with_places` stores where the latter were.
     """
     calls = [MadeCall(call["id"] or "", call["name"], call["args"]) for call in reply.tool_calls]
-    places: Sequence[int] = reply.additional_kwargs.get(_PLACES, ())
+    places: Sequence[int] = reply.additional_kwargs.get(_INVALID_CALLS_KEY, ())
     for number, call in enumerate(reply.invalid_tool_calls):
         place = places[number] if number < len(places) else len(calls)
         calls.insert(place, MadeCall(call["id"] or "", call["name"] or "", {}, call))
@@ -130,8 +113,8 @@ def calls_in_order(reply: AIMessage) -> list[MadeCall]:
 
 def with_places(additional_kwargs: Mapping[str, Any], broken_at: Sequence[int]) -> dict[str, Any]:
     """Return a reply's `additional_kwargs` with the positions of its invalid calls, if any."""
-    others = {key: value for key, value in additional_kwargs.items() if key != _PLACES}
-    return {**others, _PLACES: list(broken_at)} if broken_at else others
+    others = {key: value for key, value in additional_kwargs.items() if key != _INVALID_CALLS_KEY}
+    return {**others, _INVALID_CALLS_KEY: list(broken_at)} if broken_at else others
 
 
 def planned_calls(messages: Sequence[AnyMessage]) -> list[PlannedCall]:
@@ -148,22 +131,39 @@ def planned_calls(messages: Sequence[AnyMessage]) -> list[PlannedCall]:
     earlier = Counter({key: conversation_index(messages).calls[key] - own[key] for key in own})
     planned: list[PlannedCall] = []
     for call in calls_in_order(reply):
+        occurrence, problem = 0, None
         if call.broken is not None:
             problem = call.broken["error"] or "The arguments are not a JSON object. Call it again."
-            planned.append(_plan(call.id, call.name, {}, 0, problem))
-            continue
-        key = (call.name, canonical_args(call.args))
-        planned.append(_plan(call.id, call.name, call.args, earlier[key], None))
-        earlier[key] += 1
-    return [call for call in planned if call["id"] not in answered]
+        else:
+            key = (call.name, canonical_args(call.args))
+            occurrence = earlier[key]
+            earlier[key] += 1
+        if call.id not in answered:
+            planned.append(
+                PlannedCall(
+                    id=call.id,
+                    name=call.name,
+                    args=call.args,
+                    occurrence=occurrence,
+                    problem=problem,
+                )
+            )
+    return planned
 
 
-def _plan(
-    call_id: str | None, name: str, args: dict[str, Any], occurrence: int, problem: str | None
-) -> PlannedCall:
-    return PlannedCall(
-        id=call_id or "", name=name, args=args, occurrence=occurrence, problem=problem
-    )
+def canonical_args(args: Mapping[str, Any]) -> str:
+    """Serialise arguments so that equal arguments give equal text."""
+    return _ENCODER.encode(args)
+
+
+def interjection_message(interjection: str, text: str) -> HumanMessage:
+    """Make the message of an interjection, whose id it gets: by it a run knows what it has read."""
+    return HumanMessage(text, id=interjection, additional_kwargs={INTERJECTION_KEY: True})
+
+
+def is_interjection(message: AnyMessage) -> bool:
+    """Say whether a message is an interjection."""
+    return isinstance(message, HumanMessage) and INTERJECTION_KEY in message.additional_kwargs
 
 
 class ConversationIndex:
@@ -193,19 +193,17 @@ class ConversationIndex:
             known.clear()
             self._reset()
         for position in range(self._length, len(messages)):
-            self._add(position, messages[position])
+            message = messages[position]
+            self.message_ids.add(message.id)
+            if isinstance(message, HumanMessage) and not is_interjection(message):
+                self.run_start = position
+                self.calls.clear()
+            elif message.type == "ai":
+                made = message.tool_calls
+                self.call_ids.update(call["id"] for call in (*made, *message.invalid_tool_calls))
+                self.calls.update((call["name"], canonical_args(call["args"])) for call in made)
         known.extend(messages[max(1, self._length) :])
         self._length = len(messages)
-
-    def _add(self, position: int, message: AnyMessage) -> None:
-        self.message_ids.add(message.id)
-        if isinstance(message, HumanMessage) and not is_interjection(message):
-            self.run_start = position
-            self.calls.clear()
-        elif message.type == "ai":
-            made = message.tool_calls
-            self.call_ids.update(call["id"] for call in (*made, *message.invalid_tool_calls))
-            self.calls.update((call["name"], canonical_args(call["args"])) for call in made)
 
 
 _indexes = MessageCache[ConversationIndex]()

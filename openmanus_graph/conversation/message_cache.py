@@ -32,8 +32,11 @@ class ConversationCache(Generic[T]):
             return []
         first = self._single.get(messages[0], make)
         known = self._prefixes.get(messages[0], lambda _: _Prefix())
-        if not known.matches(messages):
-            known.clear()
+        if len(known.messages) >= len(messages) or not all(
+            map(operator.is_, known.messages, islice(messages, 1, None))
+        ):
+            known.messages.clear()
+            known.made.clear()
         start = 1 + len(known.messages)
         made = [*known.made, *(self._single.get(message, make) for message in messages[start:])]
         # The newest messages may be replaced next time.
@@ -48,15 +51,6 @@ class _Prefix(Generic[T]):
     messages: list[BaseMessage] = field(default_factory=list[BaseMessage])
     """Without the first: the entry is dropped when that is garbage collected."""
     made: list[T] = field(default_factory=list[T])
-
-    def matches(self, messages: Sequence[BaseMessage]) -> bool:
-        return len(self.messages) < len(messages) and all(
-            map(operator.is_, self.messages, islice(messages, 1, None))
-        )
-
-    def clear(self) -> None:
-        self.messages.clear()
-        self.made.clear()
 
 
 class MessageCache(Generic[T]):

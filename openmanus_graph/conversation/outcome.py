@@ -3,9 +3,9 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
-from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage
 from pydantic import BaseModel, ValidationError
 
 from openmanus_graph.conversation.history import last_reply, last_results, last_text
@@ -38,14 +38,17 @@ def tool_ending(messages: Sequence[AnyMessage]) -> ToolEnding | None:
     It counts only if no other call of the step failed; `terminate(failure)` always counts.
     """
     results = last_results(messages)
-    requests = [result for result in results if _requests_end(result)]
-    if not requests:
+    for result in results:
+        request: Any = result.artifact
+        if isinstance(request, dict) and "ends_run" in request:
+            break
+    else:
         return None
-    request: dict[str, Any] = requests[0].artifact  # checked by `_requests_end`
-    failed = tuple(result.name or "?" for result in results if result.status == "error")
-    ending: Ending = request["ends_run"]
+    failed = tuple(other.name or "?" for other in results if other.status == "error")
+    asked = cast("dict[str, Any]", request)
+    ending: Ending = asked["ends_run"]
     failed = () if ending == "failure" else failed
-    return ToolEnding(ending, requests[0].text, request.get("structured"), failed)
+    return ToolEnding(ending, result.text, asked.get("structured"), failed)
 
 
 def tool_outcome(messages: Sequence[AnyMessage], ending: ToolEnding) -> dict[str, Any]:
@@ -71,11 +74,6 @@ def tool_outcome(messages: Sequence[AnyMessage], ending: ToolEnding) -> dict[str
 def failure(sentence: str) -> dict[str, Any]:
     """Return the state update that ends a run with an error."""
     return {"status": "failed", "stop_reason": "error", "answer": sentence}
-
-
-def _requests_end(result: ToolMessage) -> bool:
-    artifact: Any = result.artifact
-    return isinstance(artifact, dict) and "ends_run" in artifact
 
 
 def answers(reply: AIMessage, response_format: ResponseFormat | None) -> tuple[bool, Any]:

@@ -118,7 +118,8 @@ def _step(reply: AIMessage, results: dict[str, ToolMessage]) -> Step:
         )
     ]
     outcomes = [
-        fingerprint + (_outcomes.get(result, _outcome) if result else "")
+        fingerprint
+        + (_outcomes.get(result, lambda result: _fingerprint(result.text)) if result else "")
         for fingerprint, result in calls_with_results
     ]
     # Unreadable calls of a tool count as equal, however they are malformed.
@@ -133,10 +134,6 @@ def _fingerprints(reply: AIMessage) -> list[str]:
         _fingerprint(call["name"], _normalised(canonical_args(call["args"])))
         for call in reply.tool_calls
     ]
-
-
-def _outcome(result: ToolMessage) -> str:
-    return _fingerprint(result.text)
 
 
 def _normalised(text: str) -> str:

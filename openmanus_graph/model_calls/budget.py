@@ -42,9 +42,10 @@ class SharedBudget:
         self._started = time.monotonic()
         self._known: set[str] = set()
         self._open: list[Reservation] = []
-        self._settled = asyncio.Condition()
+        self._changed = asyncio.Condition()
+        """Notified when a reservation ends."""
 
-    def meet(self, run: str, progress: Progress) -> None:
+    def count_earlier(self, run: str, progress: Progress) -> None:
         """Count what a run had spent in a process before this one. Once for each run.
 
         Args:
@@ -57,14 +58,14 @@ class SharedBudget:
 
     @contextlib.asynccontextmanager
     async def reserve(self, expected: Progress) -> AsyncGenerator[Reservation]:
-        """Hold back what a call may cost. Waits while that hangs on calls under way.
+        """Hold back what a call may cost. Waits while calls under way decide whether it may run.
 
         Raises:
             LimitReached: Nothing is left.
         """
-        async with self._settled:
-            while self._is_doubtful():
-                await self._settled.wait()
+        async with self._changed:
+            while self._must_wait():
+                await self._changed.wait()
             reservation = Reservation(expected)
             self._open.append(reservation)
         try:
@@ -74,9 +75,10 @@ class SharedBudget:
             if reservation.spent is not None:
                 cost = replace(expected, usage=reservation.spent)
                 self._spent = self._spent.plus(cost)
-            await asyncio.shield(self._tell())
+            await asyncio.shield(self._notify())
 
-    def _is_doubtful(self) -> bool:
+    def _must_wait(self) -> bool:
+        """Say whether the calls under way may use up what is left. LimitReached: nothing is."""
         reason = self._reached(self._spent)
         if reason is not None:
             raise LimitReached(reason)
@@ -90,9 +92,9 @@ class SharedBudget:
         steps = spent.steps if self._settings.max_steps_set else 0
         return limit_reached(Progress(steps, spent.usage, elapsed_s), self._settings)
 
-    async def _tell(self) -> None:
-        async with self._settled:
-            self._settled.notify_all()
+    async def _notify(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
 
 
 @contextlib.contextmanager
@@ -130,7 +132,7 @@ async def reserved(
     """
     budget = shared_budget()
     if budget is not None:
-        budget.meet(run, progress)
+        budget.count_earlier(run, progress)
         async with budget.reserve(await expected()) as reservation:
             check_limits(progress, settings)
             yield reservation

@@ -47,18 +47,18 @@ NOTES_WORDS, CHARS_PER_WORD = 800, 7
 
 
 @dataclass(frozen=True)
-class Thought:
-    """What a step's model calls brought."""
+class ModelCallResult:
+    """The result of a step's model call, and of those that compaction needed."""
 
     reply: AIMessage | None
     usage: Usage
     compacted: list[AnyMessage] | None = None
-    """The conversation that goes on, where it had to be shortened."""
+    """The shortened conversation, where it was too long."""
     ended: LimitReached | ModelError | None = None
     """Why there is no reply, if it is not that the run was told to stop."""
 
 
-async def call_with_room(call: ModelCall, session: Session, emit: Emit) -> Thought:
+async def call_with_compaction(call: ModelCall, session: Session, emit: Emit) -> ModelCallResult:
     """Call the model; a conversation that is too long is compacted, before or after a refusal.
 
     Raises:
@@ -67,54 +67,49 @@ async def call_with_room(call: ModelCall, session: Session, emit: Emit) -> Thoug
     started = time.monotonic()
     window, least_notes, refused = await window_of(session.settings), 0, no_usage()
     if not is_full(call, window):
-        thought = await _try(call, session, emit)
-        too_long = isinstance(thought.ended, ModelError) and thought.ended.kind == "context_length"
+        result = await _call_once(call, session, emit)
+        too_long = isinstance(result.ended, ModelError) and result.ended.kind == "context_length"
         if not too_long:
-            return thought
+            return result
         if len(call.history) < 2:  # a task alone cannot be shortened; a gateway's next server
-            return await _try(call, session, emit)  # may take more
-        # The server's own is smaller than we thought, and some report less than they were sent.
+            return await _call_once(call, session, emit)  # may take more
+        # The server's own is smaller than we result, and some report less than they were sent.
         window = min(window, max(tokens_of(call), count_tokens_approximately(list(call.history))))
-        least_notes, refused = LEAST_NOTES, thought.usage
+        least_notes, refused = LEAST_NOTES, result.usage
     writer = NotesWriter(call, session, emit)
     try:
         compacted = await compact(call, window, writer, emit, least_notes)
     except LimitReached as limit:
-        return Thought(None, add_usage(refused, writer.spent), ended=limit)
+        return ModelCallResult(None, add_usage(refused, writer.spent), ended=limit)
     spent = add_usage(refused, writer.spent)
     progress = replace(
         call.progress,
         usage=add_usage(call.progress.usage, spent),
         elapsed_s=call.progress.elapsed_s + time.monotonic() - started,
     )
-    thought = await _try(replace(call, history=compacted, progress=progress), session, emit)
-    return replace(thought, usage=add_usage(spent, thought.usage), compacted=compacted)
+    result = await _call_once(replace(call, history=compacted, progress=progress), session, emit)
+    return replace(result, usage=add_usage(spent, result.usage), compacted=compacted)
 
 
-async def _try(call: ModelCall, session: Session, emit: Emit) -> Thought:
+async def _call_once(call: ModelCall, session: Session, emit: Emit) -> ModelCallResult:
     try:
-        return Thought(*await call_model(call, session, emit))
+        return ModelCallResult(*await call_model(call, session, emit))
     except (LimitReached, ModelError) as ended:
-        return Thought(None, ended.spent, ended=ended)
+        return ModelCallResult(None, ended.spent, ended=ended)
     except RunStopping:
-        return Thought(None, no_usage())
+        return ModelCallResult(None, no_usage())
 
 
 def tokens_of(call: ModelCall) -> int:
-    """Estimate a request."""
+    """Estimate a request's tokens."""
     return prices.tokens_of(call.history, call.system, call.request_suffix, call.tools)
-
-
-def fixed_tokens(call: ModelCall) -> int:
-    """Estimate what stands in each request beside the conversation."""
-    return prices.fixed_tokens(call.system, call.request_suffix, call.tools)
 
 
 def is_full(call: ModelCall, window: int) -> bool:
     """Say whether the request comes near the window's end, and compaction would help.
 
-    What fills the window without the conversation (a long task, many tools) is kept all the same;
-    the model's server has the word.
+    What fills the window without the conversation (a long task, many tools) is kept all the same:
+    the model's server decides.
     """
     limit = FULL_AT * window
     task = last_user_message(call.history)
@@ -133,10 +128,16 @@ async def compact(
     Raises:
         LimitReached: The run's limits forbid a call that writes the notes.
     """
-    room = room_for(call, window)
+    # How much text a token is in this conversation: Chinese takes more tokens.
+    chars = sum(map(size_of, call.history))
+    chars_per_token = min(float(CHARS_PER_TOKEN), max(1.0, chars / max(1, tokens_of(call))))
+    limit, task = FULL_AT * window, last_user_message(call.history)
+    fixed = prices.fixed_tokens(call.system, call.request_suffix, call.tools)
+    beside_task = (limit - fixed) * chars_per_token - (len(words_of(task)) if task else 0)
+    room = int(max(beside_task, limit / 4))  # characters
     parts = divide(call.history, int(PAST_SHARE * room), int(KEPT_SHARE * room))
     notes_chars = max(least_notes, int(NOTES_SHARE * room))
-    shown = int(NOTES_REQUEST_SHARE * window * chars_per_token(call))
+    shown = int(NOTES_REQUEST_SHARE * window * chars_per_token)
     piece_chars = max(LEAST_PIECE, shown - len(parts.words) - notes_chars)
     notes = await writer.write(parts, transcript(parts.old, piece_chars), notes_chars)
     text = f"The conversation was compacted: {len(parts.old)} messages became notes."
@@ -144,23 +145,8 @@ async def compact(
     return parts.with_notes(notes)
 
 
-def room_for(call: ModelCall, window: int) -> int:
-    """Return the characters that a compacted conversation may take beside its task."""
-    limit = FULL_AT * window
-    task = last_user_message(call.history)
-    words = len(words_of(task)) if task else 0
-    room = (limit - fixed_tokens(call)) * chars_per_token(call) - words
-    return int(max(room, limit / 4))
-
-
-def chars_per_token(call: ModelCall) -> float:
-    """Return how much text a token is in this conversation: Chinese takes more tokens."""
-    chars = sum(map(size_of, call.history))
-    return min(float(CHARS_PER_TOKEN), max(1.0, chars / max(1, tokens_of(call))))
-
-
 class NotesWriter:
-    """Has the notes written, piece by piece; what it cannot have written it digests itself."""
+    """Asks the model for the notes, piece by piece; where it fails, the text itself is cut."""
 
     def __init__(self, call: ModelCall, session: Session, emit: Emit) -> None:
         self._session, self._emit = session, emit
@@ -194,10 +180,11 @@ class NotesWriter:
         usage = add_usage(self._call.progress.usage, self.spent)
         progress = replace(self._call.progress, usage=usage)
         call = replace(self._call, history=[HumanMessage(request)], progress=progress)
-        reply, cost = await call_model(call, self._session, self._notices_only)
+
+        def emit_notices(event: dict[str, object]) -> None:
+            if event["type"] == "notice":
+                self._emit(event)
+
+        reply, cost = await call_model(call, self._session, emit_notices)
         self.spent = add_usage(self.spent, cost)
         return reply.text.strip()
-
-    def _notices_only(self, event: dict[str, object]) -> None:
-        if event["type"] == "notice":
-            self._emit(event)

@@ -1,6 +1,7 @@
-"""What stays of a conversation that became too long, word for word: pure functions.
+"""The pure functions of `compaction`: what of a long conversation is kept, and what becomes notes.
 
-The user's messages and the answers they got stay, and the newest turns. The rest becomes notes.
+The user's messages and the answers they got are kept word for word, and the newest turns. The rest
+is written as a transcript, from which the notes are made.
 """
 
 from collections.abc import Iterable, Sequence
@@ -67,11 +68,13 @@ def divide(history: Sequence[AnyMessage], past_chars: int, kept_chars: int) -> P
     left = {id(message) for message in past}
     passed = history[began + 1 : began + 1 + start]
     old = [message for message in history[:began] if id(message) not in left]
+    noted = (task, *reversed(history[:began]))
     return Parts(
         past=[_plain(message) for message in past],
         task=task,
         words=words_of(task),
-        notes=str(task.additional_kwargs.get(NOTES_KEY) or _notes_before(history[:began])),
+        # Those of the newest user message that has any.
+        notes=next(filter(None, (str(m.additional_kwargs.get(NOTES_KEY, "")) for m in noted)), ""),
         old=[*old, *(message for message in passed if not is_interjection(message))],
         interjections=[message for message in passed if is_interjection(message)],
         kept=kept,
@@ -81,12 +84,6 @@ def divide(history: Sequence[AnyMessage], past_chars: int, kept_chars: int) -> P
 def words_of(message: HumanMessage) -> str:
     """Return what the user said, without notes."""
     return str(message.additional_kwargs.get(TASK_KEY) or message.text)
-
-
-def _notes_before(messages: Sequence[AnyMessage]) -> str:
-    """Return the notes that stand with the newest earlier user message that has any."""
-    kept = (str(m.additional_kwargs.get(NOTES_KEY, "")) for m in reversed(messages))
-    return next(filter(None, kept), "")
 
 
 def _past(messages: Sequence[AnyMessage], max_chars: int) -> list[AnyMessage]:
@@ -140,13 +137,12 @@ def last_turns(messages: Sequence[AnyMessage], max_chars: int) -> tuple[int, lis
     if not turn or room < 0:
         return start, []
     each = room // max(1, len(turn) - 1)
-    return newest, [turn[0], *(_shortened(message, each) for message in turn[1:])]
-
-
-def _shortened(message: AnyMessage, max_chars: int) -> AnyMessage:
-    if not isinstance(message, ToolMessage) or len(message.text) <= max_chars:
-        return message
-    return message.model_copy(update={"content": cut_middle(message.text, max_chars)})
+    return newest, [
+        message.model_copy(update={"content": cut_middle(message.text, each)})
+        if isinstance(message, ToolMessage) and len(message.text) > each
+        else message
+        for message in turn
+    ]
 
 
 def size_of(message: AnyMessage) -> int:

@@ -55,18 +55,10 @@ def with_cache_marks(
 def _mark_of(provider: str, model: str) -> Callable[[list[Block]], list[Block]] | None:
     claude = "claude" in model
     if provider == "anthropic" or (provider == "openrouter" and claude):
-        return _anthropic
+        return lambda blocks: [*blocks[:-1], {**blocks[-1], "cache_control": {"type": "ephemeral"}}]
     if provider == "bedrock" and (claude or "nova" in model):
-        return _bedrock
+        return lambda blocks: [*blocks, {"cachePoint": {"type": "default"}}]
     return None
-
-
-def _anthropic(blocks: list[Block]) -> list[Block]:
-    return [*blocks[:-1], {**blocks[-1], "cache_control": {"type": "ephemeral"}}]
-
-
-def _bedrock(blocks: list[Block]) -> list[Block]:
-    return [*blocks, {"cachePoint": {"type": "default"}}]
 
 
 def _marked(message: BaseMessage, mark: Callable[[list[Block]], list[Block]]) -> BaseMessage:
@@ -164,7 +156,8 @@ class Projector:
 def _shown(messages: Sequence[AnyMessage], pictures: Pictures | None) -> list[BaseMessage]:
     """Return whole turns as they are sent."""
     request: list[BaseMessage] = []
-    position, newest = 0, _newest_made(messages)
+    made = [n for n, m in enumerate(messages) if m.type == "tool" and picture_paths(m)]
+    position, newest = 0, made[-1] if made else -1
     while position < len(messages):
         message = messages[position]
         position += 1
@@ -174,18 +167,11 @@ def _shown(messages: Sequence[AnyMessage], pictures: Pictures | None) -> list[Ba
                 result = cast("ToolMessage", messages[position])
                 results.setdefault(result.tool_call_id, result)
                 position += 1
-            made: Pictures | None = pictures if pictures is None or position > newest else {}
-            request += _turn(message, results, made)
+            shown: Pictures | None = pictures if pictures is None or position > newest else {}
+            request += _turn(message, results, shown)
         elif message.type != "tool":
             request.append(_with_pictures(message, picture_paths(message), pictures))
     return request
-
-
-def _newest_made(messages: Sequence[AnyMessage]) -> int:
-    """Return the place of the newest tool result with pictures, -1 if there is none."""
-    places = range(len(messages) - 1, -1, -1)
-    made = (n for n in places if messages[n].type == "tool" and picture_paths(messages[n]))
-    return next(made, -1)
 
 
 def request_suffix_message(text: str, picture: str | None = None) -> HumanMessage | None:

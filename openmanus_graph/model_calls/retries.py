@@ -1,4 +1,4 @@
-"""Asking again when a model call fails in a way that passes."""
+"""Repeats a model call that failed for a passing reason, with pauses that grow."""
 
 import asyncio
 import random as _random
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 MAX_RETRIES = 5
 RETRIES: dict[FailureKind, int] = {"withheld": 1, "page": 1}
-"""Of failures that may be a passing mood of a filter or a proxy, and mostly are not."""
+"""Of failures by a filter or a proxy that may be passing, and mostly are not."""
 FIRST_BACKOFF_S = 1.0
 MAX_BACKOFF_S = 60.0
 LONGEST_WAIT_S = 300.0
@@ -32,7 +32,7 @@ async def with_retries(
 
     Args:
         call: Makes one attempt.
-        notice: Told before each pause, in one sentence.
+        notice: Called before each pause, with one sentence.
         subject: How sentences name the model.
         max_retries: The first attempt is none.
         sleep: Waits that many seconds.
@@ -48,12 +48,20 @@ async def with_retries(
             failure = classify(error, subject)
             if failure is None:
                 raise
-            max_attempts = 1 + _retries(failure.kind, max_retries)
+            retries = max_retries
+            if failure.kind != "retry":
+                retries = min(max_retries, RETRIES.get(failure.kind, 0))
+            max_attempts = 1 + retries
             if attempt >= max_attempts:
-                raise ModelError(failure.kind, _last_word(failure, attempt)) from error
+                tried = "" if attempt == 1 else f" ({attempt} attempts were made.)"
+                raise ModelError(failure.kind, failure.sentence + tried) from error
             pause = _pause_s(failure, attempt, random())
             if pause > LONGEST_WAIT_S:
-                raise ModelError("retry", _too_long(failure, pause)) from error
+                sentence = (
+                    f"{failure.sentence} The server asks to wait {pause / 60:.0f} minutes, which "
+                    "is too long to wait here; resume the run later, or use another model."
+                )
+                raise ModelError("retry", sentence) from error
         notice(
             f"{failure.event} Attempt {attempt} of {max_attempts}; the next one in {pause:.0f} s."
         )
@@ -73,26 +81,9 @@ def max_retries_of(options: Mapping[str, Any]) -> int:
     raise ConfigError(f"model_options.max_retries must be 0 or more, not {wanted!r}.")
 
 
-def _retries(kind: FailureKind, max_retries: int) -> int:
-    return max_retries if kind == "retry" else min(max_retries, RETRIES.get(kind, 0))
-
-
 def _pause_s(failure: Failure, attempt: int, spread: float) -> float:
     if failure.retry_after_s is not None:
         # The server's wish is a lower bound; the spread keeps a crowd from returning at once.
         return failure.retry_after_s + spread
     ceiling: float = min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2 ** (attempt - 1))
     return (1 + spread) / 2 * ceiling
-
-
-def _last_word(failure: Failure, attempts: int) -> str:
-    if attempts == 1:
-        return failure.sentence
-    return f"{failure.sentence} ({attempts} attempts were made.)"
-
-
-def _too_long(failure: Failure, pause_s: float) -> str:
-    return (
-        f"{failure.sentence} The server asks to wait {pause_s / 60:.0f} minutes, which is too "
-        "long to wait here; resume the run later, or use another model."
-    )

@@ -1,4 +1,4 @@
-"""Making a reply fit to be stored and sent back: strict servers refuse much of what models send."""
+"""Makes a reply fit to be stored and sent back: strict servers refuse much of what models send."""
 
 import re
 import uuid
@@ -50,7 +50,8 @@ def storable(raw: AIMessage, history: Sequence[AnyMessage]) -> AIMessage:
     problems = [_problem(call) for call in made]
     if made and (cause := cut_by(raw)):
         problems[-1] = CUT.format(cause=cause)  # even if it can be read: some servers mend it
-    known, new = conversation_index(history).call_ids, set[str]()
+    index = conversation_index(history)
+    known, new = index.call_ids, set[str]()
     valid: list[ToolCall] = []
     broken: list[InvalidToolCall] = []
     for call, problem in zip(made, problems, strict=True):
@@ -58,14 +59,21 @@ def storable(raw: AIMessage, history: Sequence[AnyMessage]) -> AIMessage:
         if problem is None:
             valid.append(ToolCall(id=call_id, name=name, args=call.args, type="tool_call"))
         else:
-            broken.append(_broken(call_id, name, problem))
+            # The arguments are described in `error`: a megabyte of broken JSON is worth nothing.
+            broken.append(
+                InvalidToolCall(
+                    id=call_id, name=name, args="", error=problem, type="invalid_tool_call"
+                )
+            )
+    # With the id of an earlier message it would replace that message.
+    known_id = not raw.id or raw.id in index.message_ids
     metadata = raw.response_metadata
     kept = {key: metadata[key] for key in KEPT_METADATA if key in metadata}
     extra = {key: value for key, value in raw.additional_kwargs.items() if key != "tool_calls"}
     places = [number for number, problem in enumerate(problems) if problem is not None]
     return AIMessage(
         content=without_surrogates(raw.content),
-        id=_message_id(raw, history),
+        id=f"run-{uuid.uuid4().hex}" if known_id else raw.id,
         tool_calls=valid,
         invalid_tool_calls=broken,
         usage_metadata=raw.usage_metadata,
@@ -96,26 +104,8 @@ def _new_id(call_id: str, known: Set[str | None], new: set[str]) -> str:
     return call_id
 
 
-def _message_id(raw: AIMessage, history: Sequence[AnyMessage]) -> str:
-    """Return the reply's own id unless it was used: the message that had it would be replaced."""
-    if raw.id and raw.id not in conversation_index(history).message_ids:
-        return raw.id
-    return f"run-{uuid.uuid4().hex}"
-
-
 def legal_name(name: str) -> str:
     """Return a tool name that every server takes; what the model wrote, if it is legal."""
     if TOOL_NAME.fullmatch(name):
         return name
     return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64] or "unnamed"
-
-
-def _broken(call_id: str, name: str, problem: str) -> InvalidToolCall:
-    # The arguments are told in `error`: a megabyte of broken JSON is worth nothing.
-    return InvalidToolCall(
-        id=call_id,
-        name=name,
-        args="",
-        error=problem,
-        type="invalid_tool_call",
-    )

@@ -1,8 +1,7 @@
-"""`approve_plan`: a person sees the plan before it is carried out."""
+"""`approve_plan`: asks a person about the plan before its steps run."""
 
 import json
 import re
-from collections.abc import Mapping
 from typing import Any, Literal, cast
 
 from langchain_core.messages import HumanMessage
@@ -35,7 +34,7 @@ async def approve_plan(
     while True:
         answer = interrupt(plan_request(plan, problem))
         try:
-            return _decided(read_review(answer), state, executors)
+            return _apply_decision(read_review(answer), state, executors)
         except PlanError as error:
             problem = str(error)
 
@@ -54,46 +53,38 @@ def read_review(answer: Any) -> Decision | None:
     if isinstance(answer, list):
         items = cast("list[Any]", answer)
         decisions = bool(items) and all(isinstance(one, dict) and "type" in one for one in items)
-        return read_decision({"decisions": items}) if decisions else _edit({"steps": items})
+        if decisions:
+            return read_decision({"decisions": items})
+        return Decision("edit", args={"steps": items})
     if isinstance(answer, dict) and "steps" in answer and "type" not in answer:
-        return _edit(cast("dict[str, Any]", answer))
+        return Decision("edit", args=cast("dict[str, Any]", answer))
     return read_decision(answer)
 
 
-def _edit(args: dict[str, Any]) -> Decision:
-    return Decision("edit", args=args)
-
-
-def _decided(
+def _apply_decision(
     decision: Decision | None, state: PlanningState, executors: ExecutorSet
 ) -> dict[str, Any]:
-    """Return what a decision means. PlanError: it cannot be carried out, and why."""
+    """Return the update that a decision means. PlanError: it cannot be carried out, and why."""
     if decision is None:
         raise PlanError("that was no decision (approve, edit, reject, or what to change)")
     if decision.type == "approve":
         return {"reviewed": True}
     if decision.type == "edit":
-        return _edited(decision.args or {}, state, executors)
+        args = {"command": "create", **(decision.args or {})}
+        if problems := PLANNING.problems(planning.name, args):
+            raise PlanError("; ".join(problems))
+        steps = make_steps(args.get("steps") or (), executors.names)
+        return {
+            "reviewed": True,
+            "title": args.get("title") or state["title"],
+            "order": [step["id"] for step in steps],
+            "steps": Overwrite({step["id"]: new_step_run(step) for step in steps}),
+        }
     if not decision.message:
         answer = "The plan was rejected, and nothing was done."
         return {"status": "failed", "stop_reason": "terminate", "answer": answer}
     feedback = render("plan_rejected", plan=plan_text(plan_of(state)), reason=decision.message)
     return {"drafts": [HumanMessage(feedback)]}
-
-
-def _edited(
-    given: Mapping[str, Any], state: PlanningState, executors: ExecutorSet
-) -> dict[str, Any]:
-    args = {"command": "create", **given}
-    if problems := PLANNING.problems(planning.name, args):
-        raise PlanError("; ".join(problems))
-    steps = make_steps(args.get("steps") or (), executors.names)
-    return {
-        "reviewed": True,
-        "title": args.get("title") or state["title"],
-        "order": [step["id"] for step in steps],
-        "steps": Overwrite({step["id"]: new_step_run(step) for step in steps}),
-    }
 
 
 async def route_after_approve_plan(

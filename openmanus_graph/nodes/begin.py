@@ -1,4 +1,4 @@
-"""`begin`: begins the run where a middleware's hook comes before the first `think`."""
+"""`begin`: begins the run, in graphs where a middleware's hook comes before the first `think`."""
 
 from typing import Any
 

@@ -65,7 +65,7 @@ async def create_plan(
         return _begun(begun, session, now) | failure(NO_TASK)
     if begun and unfinished_plan(now) != "create_plan":  # it goes on with a plan it had made
         return _begun(begun, session, now)
-    drafts = now["drafts"] or _request(now)
+    drafts = now["drafts"] or _replanning_request(now)
     call = ModelCall(
         system=render(
             "plan_create", roster=executors.roster(), date=datetime.date.today().isoformat()
@@ -83,7 +83,7 @@ async def create_plan(
     try:
         reply, usage = await call_model(call, session, runtime.stream_writer)
         spent = {"usage": usage, "step_count": 1}
-        update |= _planned(reply, now, drafts, executors, runtime.stream_writer)
+        update |= _apply_reply(reply, now, drafts, executors, runtime.stream_writer)
     except LimitReached as limit:
         runtime.stream_writer({"type": "limit", "reason": limit.reason})
         update |= {"status": "stopped", "stop_reason": limit.reason}
@@ -93,24 +93,30 @@ async def create_plan(
     return update | ({key: Overwrite(value) for key, value in spent.items()} if begun else spent)
 
 
-def _planned(
+def _apply_reply(
     reply: AIMessage,
     state: PlanningState,
     drafts: Sequence[AnyMessage],
     executors: ExecutorSet,
     emit: Emit,
 ) -> Update:
-    """Return what a reply means: another try, the part that was mended, or the plan."""
+    """Return what a reply means: another try, the part that is planned anew, or the plan."""
     draft = read_draft(reply, state, executors.names)
     asked = sum(isinstance(message, AIMessage) for message in drafts) + 1
     if draft.steps is None and asked < MAX_DRAFTS and not draft.refused:
         return {"drafts": [*drafts, reply, *draft.answers]}
     if state["replanning"]:
         return _replanned(state, draft)
-    if draft.steps is None:
+    title, steps = draft.title, draft.steps
+    if steps is None:
         notice(emit, "The model made no plan; a plain one is used.")
-        draft = Draft(f"Plan for: {task_of(state)[:50]}", make_steps(FALLBACK, executors.names))
-    return _placed(draft)
+        title, steps = f"Plan for: {task_of(state)[:50]}", make_steps(FALLBACK, executors.names)
+    return {
+        "title": title,
+        "order": [step["id"] for step in steps],
+        "steps": Overwrite({step["id"]: new_step_run(step) for step in steps}),
+        "drafts": [],
+    }
 
 
 def _begun(begun: Update, session: Session, state: PlanningState) -> Update:
@@ -160,7 +166,7 @@ def begin_run(state: PlanningState) -> Update:
 
 @dataclass(frozen=True)
 class Draft:
-    """What a reply came to."""
+    """What a reply of the model holds: a plan, or what is wrong with it."""
 
     title: str
     steps: list[Step] | None
@@ -178,7 +184,7 @@ def read_draft(reply: AIMessage, state: PlanningState, executors: Sequence[str])
     }
     for call in reply.tool_calls:
         try:
-            return _plan(call["name"], call["args"], state, executors)
+            return _draft_of_call(call["name"], call["args"], state, executors)
         except (PlanError, ToolError) as error:
             problems[str(call["id"])] = str(error)
     answers: list[AnyMessage] = [
@@ -195,7 +201,7 @@ def read_draft(reply: AIMessage, state: PlanningState, executors: Sequence[str])
     return Draft("", None, answers, refused)
 
 
-def _plan(
+def _draft_of_call(
     name: str, args: Mapping[str, Any], state: PlanningState, executors: Sequence[str]
 ) -> Draft:
     if name != planning.name:
@@ -211,16 +217,6 @@ def _plan(
     kept = [step_run for step_run in step_runs_of(state) if step_run["id"] not in replaced]
     prefix = f"r{state['replans'] + 1}."
     return Draft(state["title"], make_steps(given, executors, kept=kept, prefix=prefix))
-
-
-def _placed(draft: Draft) -> Update:
-    steps = draft.steps or []
-    return {
-        "title": draft.title,
-        "order": [step["id"] for step in steps],
-        "steps": Overwrite({step["id"]: new_step_run(step) for step in steps}),
-        "drafts": [],
-    }
 
 
 def _replanned(state: PlanningState, draft: Draft) -> Update:
@@ -240,8 +236,8 @@ def _replanned(state: PlanningState, draft: Draft) -> Update:
     }
 
 
-def _request(state: PlanningState) -> list[AnyMessage]:
-    """Return what the model is asked beside the task."""
+def _replanning_request(state: PlanningState) -> list[AnyMessage]:
+    """Return what the model is asked where a part of the plan failed; nothing for a new plan."""
     if not state["replanning"]:
         return []
     step_runs = step_runs_of(state)

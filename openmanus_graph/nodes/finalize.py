@@ -34,7 +34,11 @@ async def finalize(state: PlanningState, runtime: Runtime[Context]) -> dict[str,
             **await _summary(state, session, runtime.stream_writer),
         }
     elif not state.get("answer"):
-        update["answer"] = _unfinished(state, session)
+        reason = state.get("stop_reason")
+        why = ""
+        if is_limit(reason):
+            why = limit_text(reason, session.settings, state["usage"], steps="model calls")
+        update["answer"] = "\n\n".join(filter(None, (results_text(step_runs_of(state)), why)))
     answer = update.get("answer") or state.get("answer", "")
     artifacts = await asyncio.to_thread(changed_files, session.workspace, state["run_message"])
     await (await interjection_reader(session)).leave([], runtime.stream_writer)
@@ -72,11 +76,3 @@ def _structured(reply: AIMessage, wanted: Any) -> dict[str, Any]:
         except ToolError:
             continue
     return {"structured": answers(reply, wanted)[1]}
-
-
-def _unfinished(state: PlanningState, session: Session) -> str:
-    reason = state.get("stop_reason")
-    why = ""
-    if is_limit(reason):
-        why = limit_text(reason, session.settings, state["usage"], steps="model calls")
-    return "\n\n".join(filter(None, (results_text(step_runs_of(state)), why)))

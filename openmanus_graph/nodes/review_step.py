@@ -1,4 +1,4 @@
-"""`review_step`: did the steps do what they should, and what becomes of those that did not?"""
+"""`review_step`: checks the steps that ran, and decides what follows for those that failed."""
 
 import time
 from typing import Any, Literal

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 from langchain_core.messages import AnyMessage, HumanMessage
 from langchain_core.runnables import RunnableConfig
@@ -36,7 +36,7 @@ from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.session_registry import WORKER_KEY, enter_session
 from openmanus_graph.safety.provenance import ORIGIN_KEY, passed_on
 from openmanus_graph.state.context import Context
-from openmanus_graph.state.planning import Before, StepState
+from openmanus_graph.state.planning import FlowProgress, StepState
 from openmanus_graph.state.settings import Settings
 from openmanus_graph.state.tool_traits import Traits
 from openmanus_graph.tool_calls.declaration import traits_of
@@ -54,22 +54,22 @@ async def run_step(
     session = await enter_session(runtime)
     step_run, run = step["step_run"], step["message_id"]
     tell_step(session, runtime.stream_writer, "step_start", step_run, "in_progress")
-    await asyncio.to_thread(take_baseline, session.workspace, run, anew=False)
-    await asyncio.to_thread(make_scratch, step["scratch"], session)
-    work = ExecutorRun(executor, step, runtime.context, session)
+    await asyncio.to_thread(prepare_files, step, session)
+    executor_run = ExecutorRun(executor, step, runtime.context, session)
     with sharing(await budget_of(session, step["before"])):
-        outcome = await work.outcome()
+        outcome = await executor_run.outcome()
     found = await asyncio.to_thread(changed_files, session.workspace, run)
     urls = await asyncio.to_thread(passed_on, outcome.text, outcome.messages, web_traits())
     seconds = max(time.monotonic() - started, outcome.elapsed_s)
     paused_by_limit = is_limit(outcome.kind)
+    written = executor_run.written_files.written_files
     update = {
         "outcome": outcome.kind,
-        "paused_run": pause_run(work.kept, run) if paused_by_limit else None,
+        "paused_run": pause_run(executor_run.values_to_resume, run) if paused_by_limit else None,
         "result": "" if paused_by_limit else cut_middle(outcome.text, RESULT_CHARS),
         "urls": urls,
         "files": named_files([file["path"] for file in found], outcome.messages),
-        "written_files": sorted({*step_run["written_files"], *work.written_files.written_files}),
+        "written_files": sorted({*step_run["written_files"], *written}),
         "seconds": step_run["seconds"] + seconds,
         "cost_usd": step_run["cost_usd"] + outcome.usage["cost_usd"],
     }
@@ -81,12 +81,22 @@ async def run_step(
     }
 
 
-async def budget_of(session: Session, before: Before) -> SharedBudget:
+def prepare_files(step: StepState, session: Session) -> None:
+    """Record the workspace's files and make the step's own folder. Blocks.
+
+    Without that folder the step has only the workspace.
+    """
+    take_baseline(session.workspace, step["message_id"], anew=False)
+    with contextlib.suppress(OSError, ToolError):
+        session.workspace.resolve(step["scratch"]).mkdir(parents=True, exist_ok=True)
+
+
+async def budget_of(session: Session, before: FlowProgress) -> SharedBudget:
     """Return the budget that the steps which run at once share, and all that run inside them."""
     progress = Progress(before["steps"], before["usage"], before["elapsed_s"])
     around = shared_budget()
     if around is not None:  # this flow is itself a step of another one
-        around.meet(session.key, progress)
+        around.count_earlier(session.key, progress)
         return around
     beside = await spent_by_siblings(get_config())
     key = (SharedBudget, before["steps"], before["elapsed_s"])
@@ -94,7 +104,7 @@ async def budget_of(session: Session, before: Before) -> SharedBudget:
 
 
 class ExecutorRun:
-    """One run of an executor, watched as it goes."""
+    """One run of an executor, whose state and written files are recorded as it goes."""
 
     def __init__(self, executor: Executor, step: StepState, given: Any, session: Session) -> None:
         self._executor, self._step = executor, step
@@ -106,8 +116,8 @@ class ExecutorRun:
         self.written_files = WrittenFiles(session.workspace)
 
     @property
-    def kept(self) -> Mapping[str, Any]:
-        """What the run goes on with, if it was halted."""
+    def values_to_resume(self) -> Mapping[str, Any]:
+        """The state to go on with, if a limit ended the run; of a foreign graph the messages."""
         return self._values if self._ours else {"messages": messages_in(self._values)}
 
     async def outcome(self) -> StepOutcome:
@@ -120,7 +130,8 @@ class ExecutorRun:
                 await self._stream()
             return read_outcome(self._values, self._limits, asked)
         except ParentCommand as error:
-            why = f"It handed over to {_goal_of(error)}, which is no part of a plan."
+            goal = cast("Any", error.args[0]).goto or "nobody"
+            why = f"It handed over to {goal}, which is no part of a plan."
             return outcome_at(self._values, "failed", why, asked)
         except (GraphBubbleUp, ConfigError):
             raise  # a question to a person, a drain, or settings that only a person can mend
@@ -155,15 +166,9 @@ class ExecutorRun:
                 await asyncio.to_thread(self.written_files.follow, messages_in(values))
 
 
-def make_scratch(folder: str, session: Session) -> None:
-    """Make a step's own folder. Blocks; without it the step has only the workspace."""
-    with contextlib.suppress(OSError, ToolError):
-        session.workspace.resolve(folder).mkdir(parents=True, exist_ok=True)
-
-
 @cache
 def web_traits() -> dict[str, Traits]:
-    """Return what is declared of the tools whose links one step may hand to the next."""
+    """Return the traits of the tools whose links one step may hand to the next."""
     return {tool.name: traits_of(tool) for tool in web_tools()}
 
 
@@ -196,12 +201,8 @@ def step_context(given: Any, limits: StepLimits, settings: Settings) -> Context:
     )
 
 
-def _goal_of(handover: Any) -> str:
-    return str(handover.args[0].goto or "nobody")
-
-
 def step_messages(step: StepState) -> list[AnyMessage]:
-    """Return what a step's run is given: its task, or the conversation in which it was halted."""
+    """Return what a step's run is given: its task, or the conversation of its paused run."""
     paused_run = step["step_run"]["paused_run"]
     if paused_run is not None:
         return resumed_messages(paused_run, step["message_id"])

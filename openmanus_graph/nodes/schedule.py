@@ -1,4 +1,4 @@
-"""`schedule`: which steps begin now."""
+"""`schedule`: begins the steps of the plan whose dependencies are completed."""
 
 from typing import Any, cast
 
@@ -28,7 +28,7 @@ from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.safety.provenance import origin_of
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.plan import Origin, merge_steps
-from openmanus_graph.state.planning import Before, PlanningState, StepInput, StepRun
+from openmanus_graph.state.planning import FlowProgress, PlanningState, StepInput, StepRun
 from openmanus_graph.state.renamed import with_current_names
 
 SCRATCH = ".openmanus/files/steps"
@@ -71,31 +71,21 @@ async def route_after_schedule(saved: PlanningState) -> list[Send] | str:
     return begun or "finalize"
 
 
-def _pictures(state: PlanningState) -> list[str]:
-    user = last_user_message(state["messages"])
-    return [] if user is None else list(picture_paths(user))
-
-
 def step_origin(step_run: StepRun, state: PlanningState) -> Origin:
-    """Return what vouches for addresses in a step: the user's words, and links seen before it."""
-    urls = [link for name in step_run["depends_on"] for link in state["steps"][name]["urls"]]
-    user = last_user_message(state["messages"])
-    # The plan shows what steps came to, so that any of them may have written what it says now.
-    worked = any(step_run["attempt"] for step_run in state["steps"].values()) and not _is_first(
-        step_run, state
+    """Return what verifies addresses in a step: the user's words, and links seen before it."""
+    urls = [url for name in step_run["depends_on"] for url in state["steps"][name]["urls"]]
+    steps = state["steps"].values()
+    # The plan shows the results of steps, so that any of them may have written what it says now.
+    nothing_ran = step_run["attempt"] == 1 and not any(
+        other["result"] or other["notes"] for other in steps
     )
-    return origin_of(user, urls, tainted=worked)
-
-
-def _is_first(step_run: StepRun, state: PlanningState) -> bool:
-    """Say whether nothing ran before the steps that begin now."""
-    return step_run["attempt"] == 1 and all(
-        not other["result"] and not other["notes"] for other in state["steps"].values()
-    )
+    tainted = any(other["attempt"] for other in steps) and not nothing_ran
+    return origin_of(last_user_message(state["messages"]), urls, tainted=tainted)
 
 
 def step_input(step_run: StepRun, state: PlanningState) -> StepInput:
     """Return what a step's run is given."""
+    user = last_user_message(state["messages"])
     scratch = f"{SCRATCH}/{safe_name(step_run['id'])}"
     return StepInput(
         step_run=step_run,
@@ -111,8 +101,8 @@ def step_input(step_run: StepRun, state: PlanningState) -> StepInput:
         ),
         scratch=scratch,
         origin=step_origin(step_run, state),
-        images=_pictures(state),
-        before=Before(
+        images=[] if user is None else list(picture_paths(user)),
+        before=FlowProgress(
             steps=state["step_count"], usage=state["usage"], elapsed_s=state["elapsed_s"]
         ),
     )

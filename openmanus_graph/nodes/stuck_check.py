@@ -1,4 +1,4 @@
-"""`stuck_check`: does the run get anywhere, is it over, and what should the next request say?"""
+"""`stuck_check`: ends a run that is over or repeats itself, and sets hints for the next request."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal

@@ -1,9 +1,12 @@
-"""`think`: one model call, and what it means for the run."""
+"""`think`: one model call, and what it means for the run.
+
+`think` itself is the list of steps; the functions of each step follow it in that order.
+"""
 
 import asyncio
 import datetime
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -21,7 +24,7 @@ from openmanus_graph.conversation.history import (
 )
 from openmanus_graph.conversation.outcome import NO_TASK, answers, failure
 from openmanus_graph.model_calls.call_model import LiveState, ModelCall
-from openmanus_graph.model_calls.compaction import Thought, call_with_room
+from openmanus_graph.model_calls.compaction import ModelCallResult, call_with_compaction
 from openmanus_graph.model_calls.storable import cut_by
 from openmanus_graph.planning.flow import state_of_paused_run
 from openmanus_graph.prompts import render
@@ -61,6 +64,7 @@ class Turn:
     agent: Agent
     session: Session
     runtime: Runtime[Context]
+    emit: Emit
     started: float
     """On the monotonic clock."""
     saved: ManusState
@@ -69,6 +73,8 @@ class Turn:
     """What a new run resets; empty while a run goes on."""
     state: ManusState
     """Both together: what this step works with."""
+    progress: Progress
+    """How far the run had come before this step."""
     live_handles: frozenset[str]
     """Identities of the handles that this process has as the step begins."""
     interjections: InterjectionReader
@@ -77,16 +83,6 @@ class Turn:
     unread: Sequence[HumanMessage]
     """The interjections that this request has."""
 
-    @property
-    def emit(self) -> Emit:
-        """Takes the events."""
-        return self.runtime.stream_writer
-
-    @property
-    def progress(self) -> Progress:
-        """How far the run had come before this step."""
-        return Progress.of(self.state)
-
 
 async def think(
     state: ManusState, runtime: Runtime[Context], *, agent: Agent
@@ -94,15 +90,15 @@ async def think(
     """Ask the model for the next step. A new user message begins a run and resets its counts."""
     turn = await begin_turn(state, runtime, agent)
     tools = await resolve_tools(agent, turn.session, turn.emit, new_step=True)
-    if reason := cannot_begin(turn, tools):
+    if reason := tools.fatal_reason if has_task(turn.state["messages"]) else NO_TASK:
         return {**turn.begun, **failure(reason)}
     middleware = model_middleware(turn, tools)
     call = build_call(turn, tools, middleware)
     announce(turn.unread, turn.emit)
-    thought = await call_with_room(call, turn.session, turn.emit)
-    if thought.reply is not None:
+    result = await call_with_compaction(call, turn.session, turn.emit)
+    if result.reply is not None:
         tools.acknowledge()
-    update = await apply_reply(turn, call, thought)
+    update = await apply_reply(turn, call, result)
     return update if middleware is None else with_updates(update, middleware.updates)
 
 
@@ -111,16 +107,19 @@ async def begin_turn(state: ManusState, runtime: Runtime[Context], agent: Agent)
     started = time.monotonic()
     session = await enter_session(runtime)
     begun = await begin_run(state, session, agent, runtime.stream_writer)
+    now: ManusState = {**state, **begun}  # type: ignore[typeddict-item]  # begun's keys are the state's
     interjections = await interjection_reader(session)
     read_before = await interjections.known(state.get("interjections", []), begun=bool(begun))
     return Turn(
         agent=agent,
         session=session,
         runtime=runtime,
+        emit=runtime.stream_writer,
         started=started,
         saved=state,
         begun=begun,
-        state={**state, **begun},  # type: ignore[typeddict-item]  # begun's keys are the state's
+        state=now,
+        progress=Progress.of(now),
         live_handles=frozenset(session.identities()),
         interjections=interjections,
         read_before=read_before,
@@ -129,11 +128,16 @@ async def begin_turn(state: ManusState, runtime: Runtime[Context], agent: Agent)
 
 
 async def begin_run(state: ManusState, session: Session, agent: Agent, emit: Emit) -> ManusUpdate:
-    """Return what a new run resets, its files and the policy looked at; nothing if it goes on."""
+    """Begin a run if a new user message does: record the workspace's files, check the policy.
+
+    Returns:
+        What the run resets in the state; empty while a run goes on.
+    """
     if begun := fresh_counts(state, session.fork_id):
         run, anew = begun["run_message"], bool(session.fork_id)
         await asyncio.to_thread(take_baseline, session.workspace, run, anew=anew)
-        for warning in policy_warnings(agent, session):
+        rules = [rule for rule in session.settings.rules if rule.tool not in agent.tools]
+        for warning in unknown_tools(rules, [*agent.tools, *tool_names()]) if rules else ():
             notice(emit, warning)
     return begun
 
@@ -165,20 +169,14 @@ def fresh_counts(state: ManusState, fork_id: str) -> ManusUpdate:
     }
 
 
-def cannot_begin(turn: Turn, tools: ResolvedTools) -> str:
-    """Say why there is nothing to ask the model; empty if there is."""
-    return tools.fatal_reason if has_task(turn.state["messages"]) else NO_TASK
-
-
 def model_middleware(turn: Turn, tools: ResolvedTools) -> "WrapModelCall | None":
-    """Return what stands around this step's model call, if a middleware has a hook for it."""
+    """Return the `wrap_model_call` hooks around this step's model call; None without any."""
     hooks = with_hook(turn.agent.middleware, "wrap_model_call")
     if not hooks:
         return None
     from openmanus_graph.model_calls.model_middleware import WrapModelCall
 
-    offered = tools.toolset.tools
-    return WrapModelCall(hooks, offered, turn.state, turn.runtime, turn.session)
+    return WrapModelCall(hooks, tools.toolset.tools, turn.state, turn.runtime, turn.session)
 
 
 def build_call(turn: Turn, tools: ResolvedTools, middleware: "WrapModelCall | None") -> ModelCall:
@@ -192,100 +190,10 @@ def build_call(turn: Turn, tools: ResolvedTools, middleware: "WrapModelCall | No
         progress=turn.progress,
         step=turn.progress.steps + 1,
         counted=True,
-        live=live_state(turn.session, turn.state),
+        live=browser_state(turn.session, turn.state),
         pause=pause,
         middleware=middleware,
     )
-
-
-async def apply_reply(turn: Turn, call: ModelCall, thought: Thought) -> ManusUpdate:
-    """Return the state's update: what was spent, what the reply means, and what was said."""
-    elapsed_s = turn.progress.elapsed_s + time.monotonic() - turn.started
-    branch = turn.session.on_fork(turn.state["branch"])
-    update: ManusUpdate = {
-        **reset_state(turn.begun, turn.saved),
-        "usage": Overwrite(thought.usage) if turn.begun else thought.usage,
-        "elapsed_s": Overwrite(elapsed_s) if turn.begun else elapsed_s,
-        "branch": branch + ("+" if thought.compacted else ""),
-    }
-    if thought.reply is not None:  # it knows now what ended with its process
-        known = turn.state.get("handle_state", {})
-        held = open_state(known, turn.live_handles)
-        update |= {"handle_state": Overwrite(held)} if held != known else {}
-    update |= outcome_of(thought, call, turn.session, turn.emit)
-    return update | await messages_of(turn, thought, answered=update.get("stop_reason") == "answer")
-
-
-def reset_state(begun: ManusUpdate, saved: ManusState) -> ManusUpdate:
-    """Return what a run that begins, or goes on after its end, resets in the state.
-
-    Args:
-        begun: From `begin_run`.
-        saved: As the checkpoint has it.
-    """
-    reset = dict(begun)
-    if begun and saved.get("standing_approvals"):
-        reset["standing_approvals"] = Overwrite([])
-    if saved.get("status") is not None:  # it had ended, and goes on
-        reset |= {"status": None, "stop_reason": None, "answer": "", "artifacts": []}
-    return reset
-
-
-async def messages_of(turn: Turn, thought: Thought, *, answered: bool) -> ManusUpdate:
-    """Return what a step adds to the conversation: interjections that were read, and the reply.
-
-    Args:
-        turn: The step.
-        thought: What the model calls brought.
-        answered: Whether the reply is the answer. An interjection that came while it was written
-            takes it back: the person has the last word.
-    """
-    if thought.reply is None and not thought.compacted:
-        return {"messages": []}  # nothing was read
-    read = [*turn.read_before, *ids_of(turn.unread)]
-    late = await turn.interjections.unread(read) if answered else []
-    announce(late, turn.emit)
-    said = [*([] if thought.reply is None else [thought.reply]), *late]
-    whole = thought.compacted
-    return {
-        "messages": Overwrite([*whole, *said]) if whole else [*turn.unread, *said],
-        "interjections": [*read, *ids_of(late)],
-        **({"status": None, "stop_reason": None} if late else {}),
-    }
-
-
-def ids_of(messages: Sequence[AnyMessage]) -> list[str]:
-    """Return the ids of messages that have one."""
-    return [message.id for message in messages if message.id]
-
-
-def outcome_of(thought: Thought, call: ModelCall, session: Session, emit: Emit) -> ManusUpdate:
-    """Return what a model call means for the run: how it ends, or that a step was taken."""
-    if isinstance(thought.ended, LimitReached):
-        emit({"type": "limit", "reason": thought.ended.reason})
-        return {"status": "stopped", "stop_reason": thought.ended.reason}
-    if isinstance(thought.ended, ModelError):
-        return failure(thought.ended.sentence)
-    if thought.reply is None:
-        return {}
-    ends, structured = answers(thought.reply, session.settings.response_format)
-    if not ends:
-        return {"step_count": call.step}
-    if cause := cut_by(thought.reply):
-        notice(emit, f"The answer was cut off by {cause}.")
-    return {
-        "step_count": call.step,
-        "status": "finished",
-        "stop_reason": "answer",
-        "structured": structured,
-    }
-
-
-def policy_warnings(agent: Agent, session: Session) -> Iterator[str]:
-    """Yield what is odd about the policy's rules, as far as the tools tell."""
-    rules = [rule for rule in session.settings.rules if rule.tool not in agent.tools]
-    if rules:
-        yield from unknown_tools(rules, [*agent.tools, *tool_names()])
 
 
 def system_prompt(turn: Turn) -> str:
@@ -321,14 +229,97 @@ def _listed(items: Iterable[str]) -> str:
     return "\n".join(f"- {item}" for item in items)
 
 
-def live_state(session: Session, state: ManusState) -> LiveState | None:
-    """Return who tells what the browser shows now, while it is in use."""
+def browser_state(session: Session, state: ManusState) -> LiveState | None:
+    """Return the function that reads what the browser shows, while the browser is in use."""
     recent = recently_called(state["messages"], BROWSER, RECENT_MESSAGES)
     if not recent or session.find(BROWSER_HANDLE) is None:
         return None
     from openmanus_graph.backends.browser.request_state import state_for_request
 
     return partial(state_for_request, session)
+
+
+async def apply_reply(turn: Turn, call: ModelCall, result: ModelCallResult) -> ManusUpdate:
+    """Return the state's update: what was spent, what the reply means, and what was said."""
+    elapsed_s = turn.progress.elapsed_s + time.monotonic() - turn.started
+    branch = turn.session.on_fork(turn.state["branch"])
+    update: ManusUpdate = {
+        **reset_state(turn.begun, turn.saved),
+        "usage": Overwrite(result.usage) if turn.begun else result.usage,
+        "elapsed_s": Overwrite(elapsed_s) if turn.begun else elapsed_s,
+        "branch": branch + ("+" if result.compacted else ""),
+    }
+    if result.reply is not None:  # the request has said what ended with its process
+        known = turn.state.get("handle_state", {})
+        still_open = open_state(known, turn.live_handles)
+        update |= {"handle_state": Overwrite(still_open)} if still_open != known else {}
+    update |= outcome_of(turn, call, result)
+    return update | await new_messages(turn, result, answered=update.get("stop_reason") == "answer")
+
+
+def reset_state(begun: ManusUpdate, saved: ManusState) -> ManusUpdate:
+    """Return what a run that begins, or goes on after its end, resets in the state.
+
+    Args:
+        begun: From `begin_run`.
+        saved: As the checkpoint has it.
+    """
+    reset = dict(begun)
+    if begun and saved.get("standing_approvals"):
+        reset["standing_approvals"] = Overwrite([])
+    if saved.get("status") is not None:  # it had ended, and goes on
+        reset |= {"status": None, "stop_reason": None, "answer": "", "artifacts": []}
+    return reset
+
+
+async def new_messages(turn: Turn, result: ModelCallResult, *, answered: bool) -> ManusUpdate:
+    """Return what a step adds to the conversation: interjections that were read, and the reply.
+
+    Args:
+        turn: The step.
+        result: Of the model call.
+        answered: Whether the reply is the answer. An interjection that came while it was written
+            takes it back: the person has the last word.
+    """
+    if result.reply is None and not result.compacted:
+        return {"messages": []}  # nothing was read
+    read = [*turn.read_before, *ids_of(turn.unread)]
+    late = await turn.interjections.unread(read) if answered else []
+    announce(late, turn.emit)
+    new = [*([] if result.reply is None else [result.reply]), *late]
+    compacted = result.compacted
+    return {
+        "messages": Overwrite([*compacted, *new]) if compacted else [*turn.unread, *new],
+        "interjections": [*read, *ids_of(late)],
+        **({"status": None, "stop_reason": None} if late else {}),
+    }
+
+
+def ids_of(messages: Sequence[AnyMessage]) -> list[str]:
+    """Return the ids of messages that have one."""
+    return [message.id for message in messages if message.id]
+
+
+def outcome_of(turn: Turn, call: ModelCall, result: ModelCallResult) -> ManusUpdate:
+    """Return what a model call means for the run: how it ends, or that a step was taken."""
+    if isinstance(result.ended, LimitReached):
+        turn.emit({"type": "limit", "reason": result.ended.reason})
+        return {"status": "stopped", "stop_reason": result.ended.reason}
+    if isinstance(result.ended, ModelError):
+        return failure(result.ended.sentence)
+    if result.reply is None:
+        return {}
+    ends, structured = answers(result.reply, turn.session.settings.response_format)
+    if not ends:
+        return {"step_count": call.step}
+    if cause := cut_by(result.reply):
+        notice(turn.emit, f"The answer was cut off by {cause}.")
+    return {
+        "step_count": call.step,
+        "status": "finished",
+        "stop_reason": "answer",
+        "structured": structured,
+    }
 
 
 async def route_after_think(state: ManusState, *, agent: Agent) -> list[Send] | str:

@@ -186,15 +186,15 @@ class Session:
         """Return the identities of the handles that are open."""
         return {known.identity for known in list(self._handles.values())}
 
-    def leave_open(self, digest: str, call: Any) -> None:
+    def keep_open_call(self, digest: str, call: Any) -> None:
         """Store a call that keeps running while the run waits for a person."""
         self._open_calls[digest] = call
 
-    def take_up(self, digest: str) -> Any:
+    def pop_open_call(self, digest: str) -> Any:
         """Remove and return a call that was left open; None if there is none."""
         return self._open_calls.pop(digest, None)
 
-    def is_open(self, digest: str) -> bool:
+    def has_open_call(self, digest: str) -> bool:
         """Say whether a call was left open."""
         return digest in self._open_calls
 

@@ -26,7 +26,7 @@ class PausedRun(TypedDict):
     """What else its executor keeps."""
 
 
-class Before(TypedDict):
+class FlowProgress(TypedDict):
     """How far the whole run had come before the steps that run at once."""
 
     steps: int
@@ -73,7 +73,7 @@ class StepInput(TypedDict):
     """What vouches for addresses in it."""
     images: list[str]
     """Pictures that the user gave, relative to the workspace."""
-    before: Before
+    before: FlowProgress
 
 
 class StepOutput(TypedDict):

@@ -1,4 +1,4 @@
-"""What the tool calls of one chain share, and what is known of a single call as it goes on."""
+"""The typed context of tool calls: what the calls of one chain share, and the state of one call."""
 
 import time
 from collections.abc import Sequence
@@ -25,13 +25,14 @@ from openmanus_graph.tool_calls.toolset import Toolset
 
 @dataclass
 class ToolCallContext:
-    """Where the calls of a chain run. They run one after another, and each may change it."""
+    """What the calls of one chain share. They run one after another, and each may change it."""
 
     session: Session
     toolset: Toolset
     config: RunnableConfig
     emit: Emit
     branch: str
+    """Names the line of the thread's history, for the ledger."""
     thread: str | None
     ledger: Ledger | None
     """None without a checkpointer."""
@@ -60,13 +61,13 @@ class CallRun:
     """One call on its way through `run_call`; the steps fill in what they find out."""
 
     call: PlannedCall
-    chain: ToolCallContext
+    context: ToolCallContext
     started: float = field(default_factory=time.monotonic)
     """On the monotonic clock."""
     traits: Traits = field(default_factory=Traits)
     """What is declared of the tool, for these arguments; set by validation."""
     execution: str = ""
-    """Tells the executions of one call apart, where a middleware repeats or changes it."""
+    """Identifies one of several executions, where a middleware repeats or changes the call."""
     raised: Exception | None = None
     """What the tool raised; set by executing it, or from the ledger."""
     update: dict[str, Any] | None = None
@@ -81,13 +82,13 @@ class CallRun:
     def key(self) -> EffectKey:
         """What the ledger knows the call by."""
         args = canonical_args(self.call["args"])
-        thread = self.chain.thread or ""
+        thread = self.context.thread or ""
         occurrence = self.call["occurrence"]
-        return EffectKey(thread, self.chain.branch, self.name, args, occurrence, self.execution)
+        return EffectKey(thread, self.context.branch, self.name, args, occurrence, self.execution)
 
     def announce(self, args: dict[str, Any]) -> None:
         """Send the event that the call begins, with these arguments."""
-        self.chain.emit(
+        self.context.emit(
             {"type": "tool_start", "call_id": self.call["id"], "tool": self.name, "args": args}
         )
 

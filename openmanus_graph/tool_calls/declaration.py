@@ -18,6 +18,8 @@ from pydantic import WithJsonSchema
 from openmanus_graph.runtime.tool_runtime import ForeignTool
 from openmanus_graph.state.tool_traits import Effect, Observation, Traits
 
+ToolFunction = Callable[..., Any]
+
 # Left out or null, a parameter is not given; the schema need not spend tokens on saying so.
 MaybeText = Annotated[str | None, WithJsonSchema({"type": "string"})]
 MaybeNumber = Annotated[int | None, WithJsonSchema({"type": "integer"})]
@@ -26,20 +28,8 @@ MaybeNumbers = Annotated[
 ]
 
 
-def file_resource(args: Mapping[str, Any]) -> str:
-    """Name the file a call uses, so that calls on one file run in order.
-
-    By the last part of its path: it is the same for an absolute and a relative path, and a
-    declaration does not know the workspace that would tell more.
-    """
-    path = os.path.normpath(str(args.get("path", "")))
-    return "file:" + PurePath(path).name.casefold()
-
-
-_TRAITS = "openmanus"
-
-
-ToolFunction = Callable[..., Any]
+_TRAITS_KEY = "openmanus"
+"""Key of a declaration's `Traits` in the metadata of the LangChain tool."""
 
 
 def manus_tool(
@@ -90,7 +80,7 @@ def manus_tool(
             name=function.__name__,
             parse_docstring=True,
             response_format="content_and_artifact",
-            metadata={_TRAITS: traits},
+            metadata={_TRAITS_KEY: traits},
         )
         asynchronous = inspect.iscoroutinefunction(function)
         tool.func = None if asynchronous else _with_artifact(function)
@@ -128,11 +118,21 @@ def traits_of(tool: BaseTool) -> Traits:
     if isinstance(tool, ForeignTool):
         return tool.traits
     metadata = tool.metadata or {}
-    declared = metadata.get(_TRAITS)
+    declared = metadata.get(_TRAITS_KEY)
     if isinstance(declared, Traits):
         return declared
     known = Traits.__dataclass_fields__.keys()
     return Traits(**{key: value for key, value in metadata.items() if key in known})
+
+
+def file_resource(args: Mapping[str, Any]) -> str:
+    """Name the file a call uses, so that calls on one file run in order.
+
+    By the last part of its path: it is the same for an absolute and a relative path, and a
+    declaration does not know the workspace that would tell more.
+    """
+    path = os.path.normpath(str(args.get("path", "")))
+    return "file:" + PurePath(path).name.casefold()
 
 
 def _with_artifact(function: ToolFunction) -> ToolFunction:

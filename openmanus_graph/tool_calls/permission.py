@@ -40,7 +40,7 @@ async def request_permission(run: CallRun) -> Permission:
     if verdict.decision == "allow":
         return Permission(args)
     request = approval_request(run.name, args, call["id"], verdict.why)
-    decision = await run.chain.questions.decide(
+    decision = await run.context.questions.decide(
         run.key, "approval", request, partial(_objection, run)
     )
     if decision.type == "edit":
@@ -65,7 +65,7 @@ async def _objection(run: CallRun, decision: Decision) -> str:
         return f"An edit cannot change the tool to {decision.tool}."
     args = dict(decision.args or {})
     try:
-        run.chain.toolset.check(run.name, args)
+        run.context.toolset.check(run.name, args)
     except ToolError as error:
         return str(error)
     verdict = await _evaluate(run, args)
@@ -77,10 +77,10 @@ async def _evaluate(run: CallRun, args: Mapping[str, Any]) -> PolicyDecision:
     unverified = run.call.get("unverified", [])
     proposed = ProposedCall(
         name=run.name,
-        args=run.chain.toolset.with_defaults(run.name, args),
+        args=run.context.toolset.with_defaults(run.name, args),
         traits=run.traits,
         unverified=explain_unverified(unverified) if unverified else "",
     )
     return await asyncio.to_thread(
-        evaluate_policy, proposed, run.chain.session.settings, run.chain.standing_approvals
+        evaluate_policy, proposed, run.context.session.settings, run.context.standing_approvals
     )

@@ -16,10 +16,7 @@ from openmanus_graph.runtime.session import lost_state
 from openmanus_graph.state.manus import PlannedCall
 from openmanus_graph.state.plan import current_step
 from openmanus_graph.state.tool_traits import Observation
-from openmanus_graph.tool_calls.context import CallRun, ToolCallContext
-from openmanus_graph.tool_calls.declaration import traits_of
-from openmanus_graph.tool_calls.execution import execute
-from openmanus_graph.tool_calls.ledger import (
+from openmanus_graph.tool_calls.call_ledger import (
     deserialised,
     exception_of,
     find_entry,
@@ -30,22 +27,28 @@ from openmanus_graph.tool_calls.ledger import (
     resolve_unknown_outcome,
     was_cut_off,
 )
+from openmanus_graph.tool_calls.context import CallRun, ToolCallContext
+from openmanus_graph.tool_calls.declaration import traits_of
+from openmanus_graph.tool_calls.execution import run_tool
 from openmanus_graph.tool_calls.permission import Permission, request_permission
 
 
-async def run_call(call: PlannedCall, chain: ToolCallContext) -> ToolMessage:
+async def run_call(call: PlannedCall, context: ToolCallContext) -> ToolMessage:
     """Run one tool call and return the message that answers it."""
-    run = CallRun(call, chain)
-    message = await run_once(run)
+    run = CallRun(call, context)
+    message = await run_to_message(run)
     if run.update:
-        chain.updates.append(run.update)
+        context.updates.append(run.update)
     return message
 
 
-async def run_once(run: CallRun) -> ToolMessage:
-    """Execute a call, or find its outcome in the ledger, and return the message that answers it."""
+async def run_to_message(run: CallRun) -> ToolMessage:
+    """Run a call, or replay its outcome, and return the message that answers it.
+
+    What the tool raised, and what it writes to the state beside the message, stands in `run` then.
+    """
     try:
-        observation = await execute_once(run)
+        observation = await run_or_replay(run)
     except ToolError as error:
         run.announce(run.call["args"])
         observation = Observation(str(error), failed=True, trusted_text=True)
@@ -53,11 +56,12 @@ async def run_once(run: CallRun) -> ToolMessage:
         run.raised = exception_of(observation.raised)
     if observation.update is not None:
         run.update = deserialised(observation.update)
-    return answer(run, observation)
+    announce_end(run, observation.text, ok=not observation.failed)
+    return tool_message(run, observation)
 
 
-async def execute_once(run: CallRun) -> Observation:
-    """Return what came of a call: from the ledger, or by running it. ToolError: it may not run."""
+async def run_or_replay(run: CallRun) -> Observation:
+    """Return a call's observation: from the ledger, or by running it. ToolError: it may not run."""
     validate(run)
     entry = await find_entry(run)
     if entry is not None and entry.outcome is not None:
@@ -74,7 +78,7 @@ async def execute_once(run: CallRun) -> Observation:
         return Observation(permission.result, edited=True)
     await record_intent(run, permission)
     try:
-        observation = await execute(run, permission.args)
+        observation = await run_tool(run, permission.args)
     except (GraphBubbleUp, ConfigError):
         await record_waiting(run)
         raise
@@ -85,7 +89,7 @@ async def execute_once(run: CallRun) -> Observation:
 
 def validate(run: CallRun) -> None:
     """Check the call against the tool's schema. ToolError says what is wrong with it."""
-    call, toolset = run.call, run.chain.toolset
+    call, toolset = run.call, run.context.toolset
     if call["problem"] is not None:
         raise ToolError(call["problem"])
     traits = traits_of(toolset.find(call["name"]))
@@ -100,8 +104,8 @@ def refuse_if_process_ended(run: CallRun) -> None:
     changes nothing, opening another page say, may run all the same.
     """
     resource = None if run.traits.effect == "pure" else run.traits.resource_of(run.call["args"])
-    live = run.chain.session.identities()
-    if resource and lost_state(run.chain.handle_state, live, f"{resource}:"):
+    live = run.context.session.identities()
+    if resource and lost_state(run.context.handle_state, live, f"{resource}:"):
         raise ToolError(
             f"{run.name} was not run: the process it was meant for has ended, and with it what "
             "earlier calls had left there. Make that again if this call needs it, then repeat it."
@@ -110,7 +114,7 @@ def refuse_if_process_ended(run: CallRun) -> None:
 
 def announce_end(run: CallRun, text: str, *, ok: bool) -> None:
     """Send the event that the call is over."""
-    run.chain.emit(
+    run.context.emit(
         {
             "type": "tool_end",
             "call_id": run.call["id"],
@@ -122,19 +126,18 @@ def announce_end(run: CallRun, text: str, *, ok: bool) -> None:
     )
 
 
-def answer(run: CallRun, observation: Observation) -> ToolMessage:
-    """Send the event that the call is over, and return the message for the model."""
-    announce_end(run, observation.text, ok=not observation.failed)
+def tool_message(run: CallRun, observation: Observation) -> ToolMessage:
+    """Return the message for the model, and keep the plans that the call changed."""
     noted = {
         key: value
         for key in ("images", "usage", "structured", "ends_run")
         if (value := getattr(observation, key)) not in (None, ())
     }
     noted |= {key: True for key in ("edited", "trusted_text") if getattr(observation, key)}
-    if (step := current_step(run.chain.plans)) is not None:
+    if (step := current_step(run.context.plans)) is not None:
         noted["plan_step"] = step
     if observation.plans is not None:
-        run.chain.plans = observation.plans
+        run.context.plans = observation.plans
     return ToolMessage(
         content=observation.text,
         name=run.name,

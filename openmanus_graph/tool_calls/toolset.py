@@ -1,4 +1,7 @@
-"""The tools that one run offers, with their schemas made ready."""
+"""The tools that a run offers, with their schemas made ready; each step resolves them.
+
+An agent's own tools stay the same during a run; those of MCP servers may come and go.
+"""
 
 import asyncio
 import difflib
@@ -33,39 +36,10 @@ if TYPE_CHECKING:
 
     ServerToolsResolver = Callable[..., Awaitable[ServerTools]]
 
-_LONGEST_S = 1e9
+_LONGEST_LIMIT_S = 1e9
 """More than any call takes, and no more than a clock can add."""
-_running: ContextVar[RunningCall] = ContextVar("running")
-"""From `invoke` to the wrapper, on LangGraph's way between them."""
-
-
-async def _with_running_call(
-    request: ToolCallRequest, execute: Callable[[ToolCallRequest], Awaitable[Any]]
-) -> Any:
-    """Let our tools find the running call in their `ToolRuntime`."""
-    found = cast("ToolRuntime[Any, Any]", request.runtime)  # its stub knows no context
-    runtime = ManusToolRuntime.of(found, _running.get())
-    return await execute(replace(request, runtime=runtime))
-
-
-async def tool_call_request(call: Mapping[str, Any], config: RunnableConfig) -> ToolCallRequest:
-    """Return LangGraph's request for a call, with the state read from the graph's channels.
-
-    Only `ToolNode` knows how to read them; copied into each task, a long conversation would be
-    stored as often as there are calls.
-
-    Args:
-        call: In LangChain's form.
-        config: Of the node.
-    """
-    found: list[ToolCallRequest] = []
-
-    async def keep(request: ToolCallRequest, execute: Any) -> ToolMessage:
-        found.append(request)
-        return ToolMessage("", tool_call_id=request.tool_call["id"] or "")
-
-    await ToolNode([], awrap_tool_call=keep).ainvoke([call], config)
-    return found[0]
+_running_call: ContextVar[RunningCall] = ContextVar("running")
+"""From `Toolset.invoke` to `_add_running_call`; LangGraph's `ToolNode` stands between them."""
 
 
 class Toolset:
@@ -88,9 +62,9 @@ class Toolset:
             for tool in self.definitions
         }
         """JSON schemas of the arguments, by tool."""
-        own = {name: tool for name, tool in self.tools.items() if not _is_foreign(tool)}
+        own = {name: tool for name, tool in self.tools.items() if not isinstance(tool, ForeignTool)}
         self._node = ToolNode(
-            list(own.values()), handle_tool_errors=False, awrap_tool_call=_with_running_call
+            list(own.values()), handle_tool_errors=False, awrap_tool_call=_add_running_call
         )
         self._schemas = {name: tool.tool_call_schema for name, tool in own.items()}
         self._limited = {
@@ -123,11 +97,11 @@ class Toolset:
         Raises:
             Exception: Whatever the tool raises.
         """
-        token = _running.set(running)
+        token = _running_call.set(running)
         try:
             results: Any = await self._node.ainvoke([call], config)
         finally:
-            _running.reset(token)
+            _running_call.reset(token)
         if isinstance(results, dict):
             results = cast("dict[str, Any]", results)["messages"]
         return cast("ToolMessage | Command[Any]", results[0])  # one call, one result
@@ -135,7 +109,11 @@ class Toolset:
     def with_defaults(self, name: str, args: Mapping[str, Any]) -> dict[str, Any]:
         """Return a call's arguments together with the defaults of those that were left out."""
         properties: Mapping[str, Any] = self.schemas[name].get("properties", {})
-        defaults = {key: one["default"] for key, one in properties.items() if _has_default(one)}
+        defaults = {
+            key: described["default"]
+            for key, described in properties.items()
+            if isinstance(described, dict) and "default" in described  # a server's may be `true`
+        }
         return {**defaults, **args}
 
     def own_limit_s(self, name: str, args: Mapping[str, Any]) -> float | None:
@@ -152,7 +130,7 @@ class Toolset:
             named = getattr(schema.model_validate(dict(args)), "timeout_s", None)
         if not isinstance(named, int | float):
             return None
-        return min(_LONGEST_S, max(1.0, named))
+        return min(_LONGEST_LIMIT_S, max(1.0, named))
 
     def check(self, name: str, args: Mapping[str, Any]) -> None:
         """Validate a call's arguments. ToolError says which is wrong and what is expected."""
@@ -168,15 +146,16 @@ class Toolset:
         schema: Any = self._schemas[name]
         if isinstance(schema, dict):
             return list(schema_problems(cast("dict[str, Any]", schema), dict(args)))
-        return _problems_by_model(schema, args)
+        return _pydantic_problems(schema, args)
 
 
-def _has_default(described: Any) -> bool:
-    return isinstance(described, dict) and "default" in described  # a server's may be just `true`
-
-
-def _is_foreign(tool: BaseTool) -> bool:
-    return isinstance(tool, ForeignTool)
+async def _add_running_call(
+    request: ToolCallRequest, execute: Callable[[ToolCallRequest], Awaitable[Any]]
+) -> Any:
+    """Let our tools find the running call in their `ToolRuntime`."""
+    found = cast("ToolRuntime[Any, Any]", request.runtime)  # its stub knows no context
+    runtime = ManusToolRuntime.of(found, _running_call.get())
+    return await execute(replace(request, runtime=runtime))
 
 
 def _definition(tool: BaseTool) -> dict[str, Any]:
@@ -190,7 +169,7 @@ def _definition(tool: BaseTool) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-def _problems_by_model(schema: type[BaseModel], args: Mapping[str, Any]) -> list[str]:
+def _pydantic_problems(schema: type[BaseModel], args: Mapping[str, Any]) -> list[str]:
     known = schema.model_fields
     problems = []
     if schema.model_config.get("extra") != "allow":
@@ -207,20 +186,34 @@ def _problems_by_model(schema: type[BaseModel], args: Mapping[str, Any]) -> list
 
 
 def no_such_tool(name: str, known: Collection[str]) -> str:
-    """Say to whoever made a name up what exists."""
+    """Return an error sentence for a made-up name: the closest match, and what exists."""
     close = difflib.get_close_matches(name, known, n=1)
     meant = f" Did you mean {close[0]}?" if close else ""
     return f"There is no tool {name!r}.{meant} There are: {', '.join(known)}."
 
 
-def run_tools(agent: Agent, session: Session, servers_tools: Sequence[BaseTool] = ()) -> Toolset:
-    """Return the tools that the session's current run offers.
+async def tool_call_request(call: Mapping[str, Any], config: RunnableConfig) -> ToolCallRequest:
+    """Return LangGraph's request for a call, with the state read from the graph's channels.
+
+    Only `ToolNode` knows how to read them; copied into each task, a long conversation would be
+    stored as often as there are calls.
 
     Args:
-        agent: Whose run it is.
-        session: Of the run.
-        servers_tools: Those of MCP servers, as they are now.
+        call: In LangChain's form.
+        config: Of the node.
     """
+    found: list[ToolCallRequest] = []
+
+    async def keep(request: ToolCallRequest, execute: Any) -> ToolMessage:
+        found.append(request)
+        return ToolMessage("", tool_call_id=request.tool_call["id"] or "")
+
+    await ToolNode([], awrap_tool_call=keep).ainvoke([call], config)
+    return found[0]
+
+
+def _run_toolset(agent: Agent, session: Session, server_tools: Sequence[BaseTool] = ()) -> Toolset:
+    """Return the toolset of the session's current run; made anew when the servers' tools change."""
 
     def make() -> Toolset:
         settings = session.settings
@@ -228,17 +221,13 @@ def run_tools(agent: Agent, session: Session, servers_tools: Sequence[BaseTool] 
         if settings.response_format is not None and agent.structured_tool is not None:
             answer = agent.structured_tool(settings.response_format)
             tools[answer.name] = answer
-        tools |= {tool.name: tool for tool in servers_tools}
+        tools |= {tool.name: tool for tool in server_tools}
         toolset = Toolset(tools, settings.tools)
         if wrong := wrong_arguments(settings.rules, toolset.schemas):
             raise ConfigError(wrong)
         return toolset
 
-    return session.cached((agent, Toolset, tuple(map(id, servers_tools))), make)
-
-
-def _nothing() -> None:
-    pass
+    return session.cached((agent, Toolset, tuple(map(id, server_tools))), make)
 
 
 @dataclass(frozen=True)
@@ -247,11 +236,11 @@ class ResolvedTools:
 
     toolset: Toolset
     changes: tuple[str, ...] = ()
-    """What the model should hear of the servers."""
+    """What the model should be told about changes of the servers."""
     fatal_reason: str = ""
-    """Why the run cannot go on without them; empty if it can."""
-    acknowledge: Callable[[], None] = _nothing
-    """To be called when the model has heard the news."""
+    """Why the run cannot go on without the servers; empty if it can."""
+    acknowledge: Callable[[], None] = lambda: None
+    """To be called when the model has been told the changes."""
 
 
 async def resolve_tools(
@@ -262,16 +251,36 @@ async def resolve_tools(
     Args:
         agent: Whose run it is.
         session: Of the run.
-        emit: Hears what is new about servers.
+        emit: Takes notices about servers.
         new_step: Look at the servers again.
 
     Raises:
         ConfigError: An agent that needs servers has none, or what they need is not installed.
     """
     known: ResolvedTools | None = None if new_step else session.resolved.get(agent)
-    if known is None:
-        known = session.resolved[agent] = await _look(agent, session, emit, fresh=new_step)
-    return known
+    if known is not None:
+        return known
+    servers = servers_of(agent, session.settings)
+    if servers:
+        resolve_server_tools = await asyncio.to_thread(load_client)
+        found = await resolve_server_tools(
+            servers, session, emit, fresh=new_step, needed=agent.needs_servers
+        )
+        resolved = ResolvedTools(
+            toolset=_run_toolset(agent, session, found.tools),
+            changes=tuple(change.text for change in found.changes),
+            fatal_reason=found.fatal_reason if agent.needs_servers else "",
+            acknowledge=found.acknowledge,
+        )
+    elif agent.needs_servers:
+        raise ConfigError(
+            f"The agent {agent.name} works with the tools of MCP servers, and there is none. "
+            "Name one by --server NAME, URL or COMMAND, or in mcp.json."
+        )
+    else:
+        resolved = ResolvedTools(_run_toolset(agent, session))
+    session.resolved[agent] = resolved
+    return resolved
 
 
 def servers_of(agent: Agent, settings: Settings) -> tuple[MCPServer, ...]:
@@ -283,7 +292,11 @@ def servers_of(agent: Agent, settings: Settings) -> tuple[MCPServer, ...]:
 
 
 def load_client() -> "ServerToolsResolver":
-    """Import the client, which takes most of a second. Blocks. ConfigError: it is not installed."""
+    """Import the MCP client, which takes most of a second. Blocks.
+
+    Raises:
+        ConfigError: It is not installed.
+    """
     try:
         from openmanus_graph.backends.mcp.server_tools import resolve_server_tools
     except ModuleNotFoundError as error:
@@ -292,24 +305,3 @@ def load_client() -> "ServerToolsResolver":
             "'openmanus-graph[mcp]' (in a clone: uv sync --extra mcp)."
         ) from error
     return resolve_server_tools
-
-
-async def _look(agent: Agent, session: Session, emit: Emit, *, fresh: bool) -> ResolvedTools:
-    servers = servers_of(agent, session.settings)
-    if not servers:
-        if agent.needs_servers:
-            raise ConfigError(
-                f"The agent {agent.name} works with the tools of MCP servers, and there is none. "
-                "Name one by --server NAME, URL or COMMAND, or in mcp.json."
-            )
-        return ResolvedTools(run_tools(agent, session))
-    resolve_server_tools = await asyncio.to_thread(load_client)
-    found = await resolve_server_tools(
-        servers, session, emit, fresh=fresh, needed=agent.needs_servers
-    )
-    return ResolvedTools(
-        toolset=run_tools(agent, session, found.tools),
-        changes=tuple(item.text for item in found.changes),
-        fatal_reason=found.fatal_reason if agent.needs_servers else "",
-        acknowledge=found.acknowledge,
-    )

@@ -29,7 +29,7 @@ from openmanus_graph.state.reducers import add_usage, no_usage
 from openmanus_graph.state.renamed import with_current_names
 from openmanus_graph.tool_calls.context import CallRun, ToolCallContext
 from openmanus_graph.tool_calls.declaration import traits_of
-from openmanus_graph.tool_calls.run_call import announce_end, run_call, run_once
+from openmanus_graph.tool_calls.run_call import announce_end, run_call, run_to_message
 from openmanus_graph.tool_calls.toolset import tool_call_request
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class _WrappedCall:
         run = CallRun(call, self._chain, execution=execution)
         try:
             with not_counting():
-                message = await run_once(run)
+                message = await run_to_message(run)
         except (GraphBubbleUp, ConfigError) as passing:
             self._passing = passing
             raise

@@ -38,7 +38,7 @@ async def bash(  # noqa: D417  # the model never sees `runtime`
         return Observation("A new shell was started.")
     warn_of_sandbox(session, runtime.stream_writer)
     limit = time_limit_of(runtime, traits_of(bash), timeout_s).remaining_s()
-    result = await run_blocking(shell.worker, _work(shell, command, limit), shell.stop)
+    result = await run_blocking(shell.pool, _work(shell, command, limit), shell.stop)
     failed = result.outcome != "done" or bool(result.code)
     silent = "(no output)" if command.strip() else "(nothing new; nothing runs in the background)"
     return Observation(note + (_text(result, limit) or silent), failed=failed)

@@ -46,7 +46,7 @@ async def run_code(code: str, runtime: ToolRuntime[Any, Any], limit: TimeLimit) 
     kernel, note = await asyncio.to_thread(_kernel, session)
     warn_of_sandbox(session, runtime.stream_writer)
     limit_s = limit.remaining_s()
-    result = await run_blocking(kernel.worker, lambda: kernel.execute(code, limit_s), kernel.stop)
+    result = await run_blocking(kernel.pool, lambda: kernel.execute(code, limit_s), kernel.stop)
     if result.outcome == "dead":
         await asyncio.to_thread(session.drop, "python")
     seen = tuple(name for name in result.pictures if name.endswith(_SEEN))

@@ -153,9 +153,9 @@ def test_an_interrupt_that_comes_late_meets_no_other_code(session: Session) -> N
     kernel = session.find("python")
     assert isinstance(kernel, Kernel)
     for _ in range(5):  # ended by itself, or by the interrupt: as chance has it
-        kernel.worker.submit(kernel.execute, "time.sleep(0.05)", 0.05).result()
+        kernel.pool.submit(kernel.execute, "time.sleep(0.05)", 0.05).result()
         code = "for _ in range(10**6): pass"
-        assert kernel.worker.submit(kernel.execute, code, 60).result().outcome == "ok"
+        assert kernel.pool.submit(kernel.execute, code, 60).result().outcome == "ok"
 
 
 async def test_code_that_follows_an_error_at_once_is_run(session: Session) -> None:

@@ -9,7 +9,7 @@ import pytest
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.mcp_server.asking import answer_schema, read_answer
 from openmanus_graph.interfaces.mcp_server.offer import offered_tools
-from openmanus_graph.interfaces.service.guard import Guard, is_own_host
+from openmanus_graph.interfaces.service.guard import RequestGuard, is_own_host
 from openmanus_graph.interfaces.service.http import (
     bind,
     choose_token,
@@ -36,7 +36,7 @@ async def ask(
         sent.append(message)
 
     given: dict[str, Any] = {"token": "secret", **options}
-    guard = Guard(app, bound_to=(bound_to,), **given)
+    guard = RequestGuard(app, bound_to=(bound_to,), **given)
     raw = [(name.encode(), value.encode()) for name, value in headers.items()]
     await guard({"type": kind, "path": "/card", "headers": raw}, receive, send)
     return int(sent[0].get("status") or sent[0]["code"])

@@ -55,13 +55,13 @@ class ServerTool(ForeignTool):
     async def observe(self, args: Mapping[str, Any], running: RunningCall) -> Observation:
         """Call the tool, or resume a call that was left open while a person was asked."""
         session = running.session
-        call: OpenCall = session.take_up(running.key) or self.managed_server.begin_call(
+        call: OpenCall = session.pop_open_call(running.key) or self.managed_server.begin_call(
             self.announced.name, dict(args)
         )
         try:
             result, linked = await _Follower(self, call, running).result()
         except GraphBubbleUp:
-            session.leave_open(running.key, call)
+            session.keep_open_call(running.key, call)
             raise
         except BaseException:
             call.abandon()

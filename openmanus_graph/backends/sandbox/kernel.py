@@ -57,22 +57,22 @@ class CellResult:
 
 
 class Kernel:
-    """A handle of the session. `worker` runs its blocking methods, one at a time.
+    """A handle of the session. `pool` runs its blocking methods, one at a time.
 
-    The worker's thread lives as long as the kernel: sockets belong to one thread, and the
+    The pool's thread lives as long as the kernel: sockets belong to one thread, and the
     sandbox dies with the thread that started it.
     """
 
     def __init__(self, sandbox: Sandbox) -> None:
         self._sandbox = sandbox
-        self.worker = ThreadPoolExecutor(1, thread_name_prefix="openmanus-kernel")
+        self.pool = ThreadPoolExecutor(1, thread_name_prefix="openmanus-kernel")
         self.stop = threading.Event()
         """Set from another thread to interrupt the running cell."""
         self._memory: Any = None
         """The variables in the kernel's memory by the last reply; untrusted, from the sandbox."""
         self._run = sandbox.layout.run
         self._spool = self._run / "python.out"
-        self.worker.submit(self._start).result()
+        self.pool.submit(self._start).result()
 
     @property
     def alive(self) -> bool:
@@ -80,7 +80,7 @@ class Kernel:
         return self._tree.alive()
 
     def execute(self, code: str, timeout_s: float) -> CellResult:
-        """Run a cell. Blocks; call it on `worker`."""
+        """Run a cell. Blocks; call it on `pool`."""
         code = code.encode("utf-8", "replace").decode()
         (self._run / "pictures").unlink(missing_ok=True)
         with self._sandbox.call(self._tree):
@@ -102,10 +102,10 @@ class Kernel:
         self.stop.set()
         self._sandbox.end(self._tree)
         try:
-            self.worker.submit(self._disconnect).result()
+            self.pool.submit(self._disconnect).result()
         except RuntimeError:  # the interpreter ends, and has ended its threads already
             self._disconnect()
-        self.worker.shutdown()
+        self.pool.shutdown()
 
     def _start(self) -> None:
         import zmq
@@ -163,7 +163,7 @@ class Kernel:
         if self._reply(self._shell, message_id, time.monotonic() + _START_S) is None:
             self._sandbox.end(self._tree)
             self._disconnect()
-            self.worker.shutdown(wait=False)
+            self.pool.shutdown(wait=False)
             printed = self._spool.read_bytes()[-1500:].decode("utf-8", "replace").strip()
             raise ToolError(f"Python did not start in the sandbox. It said: {printed or 'nothing'}")
 

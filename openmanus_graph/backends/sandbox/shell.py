@@ -51,11 +51,11 @@ class CommandResult:
 
 
 class Shell:
-    """A handle of the session. `worker` runs its blocking methods, one at a time."""
+    """A handle of the session. `pool` runs its blocking methods, one at a time."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         self._sandbox = sandbox
-        self.worker = ThreadPoolExecutor(1, thread_name_prefix="openmanus-shell")
+        self.pool = ThreadPoolExecutor(1, thread_name_prefix="openmanus-shell")
         self.stop = threading.Event()
         """Set from another thread to interrupt the running command."""
         self._run = sandbox.layout.run / "shell"
@@ -68,7 +68,7 @@ class Shell:
         """Output files of commands with background jobs, and how much of each was shown."""
         self._shown: dict[Path, int] = {}
         self._initial = self._current = ShellLook()
-        self.worker.submit(self._start).result()
+        self.pool.submit(self._start).result()
 
     @property
     def alive(self) -> bool:
@@ -76,7 +76,7 @@ class Shell:
         return self._tree.alive()
 
     def run(self, command: str, timeout_s: float) -> CommandResult:
-        """Run a command. Blocks; call it on `worker`."""
+        """Run a command. Blocks; call it on `pool`."""
         inside = self._sandbox.backend.inside
         (self._run / "command").write_bytes(command.encode("utf-8", "replace") + b"\n")
         output = self._output_file()
@@ -124,7 +124,7 @@ class Shell:
         """Kill the shell and all of its processes."""
         self.stop.set()
         self._sandbox.end(self._tree)
-        self.worker.shutdown()
+        self.pool.shutdown()
         with contextlib.suppress(OSError):
             os.close(self._terminal)
 
@@ -138,7 +138,7 @@ class Shell:
         if self._wait(time.monotonic() + _START_S) is None:
             printed = self._terminal_output[-1500:].decode("utf-8", "replace").strip()
             self._sandbox.end(self._tree)
-            self.worker.shutdown(wait=False)
+            self.pool.shutdown(wait=False)
             raise ToolError(f"bash did not start in the sandbox. It said: {printed or 'nothing'}")
         self._shell_group = os.tcgetpgrp(self._terminal)
         self._initial = self._inspect(_START_S)

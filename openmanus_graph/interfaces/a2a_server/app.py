@@ -25,7 +25,7 @@ from openmanus_graph.config.resolve import openmanus_home
 from openmanus_graph.interfaces.a2a_server.card import agent_card
 from openmanus_graph.interfaces.a2a_server.executor import Executor
 from openmanus_graph.interfaces.a2a_server.store import SqliteTaskStore
-from openmanus_graph.interfaces.service.guard import App, Guard
+from openmanus_graph.interfaces.service.guard import App, RequestGuard
 from openmanus_graph.interfaces.service.options import RunOptions
 
 MAX_BODY_BYTES = 64 << 20
@@ -67,7 +67,7 @@ def build_app(
         *create_agent_card_routes(card),
         *create_jsonrpc_routes(handler, "/", enable_v0_3_compat=True),
     ]
-    return Guard(
+    return RequestGuard(
         Starlette(routes=routes, lifespan=lifespan),
         token=token,
         bound_to=(host,),

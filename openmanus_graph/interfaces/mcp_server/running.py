@@ -24,7 +24,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from openmanus_graph.interfaces.mcp_server.server import ToolServer
-from openmanus_graph.interfaces.service.guard import Guard
+from openmanus_graph.interfaces.service.guard import RequestGuard
 from openmanus_graph.interfaces.service.http import serve
 
 Incoming = MemoryObjectReceiveStream[SessionMessage | Exception]
@@ -167,7 +167,7 @@ async def serve_http(
             yield
 
     app = Starlette(routes=[Route(PATH, endpoint=_Endpoint(manager))], lifespan=lifespan)
-    guarded: Any = Guard(app, token=token, bound_to=(host,))
+    guarded: Any = RequestGuard(app, token=token, bound_to=(host,))
     await serve(guarded, listening)
 
 

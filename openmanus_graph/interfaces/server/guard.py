@@ -11,7 +11,7 @@ from starlette.types import ASGIApp
 from typing_extensions import override
 
 from openmanus_graph.interfaces.server.token import is_token
-from openmanus_graph.interfaces.service.guard import Guard, Receive, Scope, Send
+from openmanus_graph.interfaces.service.guard import Receive, RequestGuard, Scope, Send
 
 STUDIO_ORIGINS = ("https://smith.langchain.com", "https://eu.smith.langchain.com")
 HOSTS_VARIABLE = "OPENMANUS_ALLOWED_HOSTS"
@@ -23,7 +23,7 @@ INTERNAL = "/noauth"
 """Root path of requests that the server makes to itself; external requests cannot have one."""
 
 
-class ServerGuard(Guard):
+class ServerGuard(RequestGuard):
     """The guard of LangGraph's server; see the module."""
 
     host_refused = f"This server is not called that; names of more: {HOSTS_VARIABLE}."

@@ -25,7 +25,7 @@ WILDCARDS = frozenset({"0.0.0.0", "::", ""})  # recognised, not bound to
 _POLICY_VIOLATION = 1008
 
 
-class Guard:
+class RequestGuard:
     """Refuses requests without the token, and those of pages from other origins.
 
     Answers 421 to a `Host` that is not ours (a foreign name that resolves to this machine), 403

@@ -1,11 +1,12 @@
-"""The ledger's part of a tool call: what is written before and after it, and what a crash left."""
+"""What `run_call` writes to the ledger before and after a tool runs, and reads after a crash.
+
+The ledger itself, with its table, is `backends.persistence.ledger`.
+"""
 
 import base64
-import dataclasses
 import json
 import sys
-from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields
 from typing import Any
 
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
@@ -18,8 +19,9 @@ from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls.context import CallRun
 from openmanus_graph.tool_calls.permission import Permission
 
-MAX_TEXT = 4000
+EXCEPTION_CHARS = 4000
 """Characters kept of an exception's text."""
+_OBSERVATION_FIELDS = {field.name for field in fields(Observation)}
 
 
 def serialised(update: dict[str, Any]) -> str:
@@ -38,7 +40,7 @@ def deserialised(text: str) -> dict[str, Any]:
 def exception_record(error: Exception) -> tuple[str, str]:
     """Return an exception's type and text."""
     cls = type(error)
-    return f"{cls.__module__}:{cls.__qualname__}", str(error)[:MAX_TEXT]
+    return f"{cls.__module__}:{cls.__qualname__}", str(error)[:EXCEPTION_CHARS]
 
 
 def exception_of(record: tuple[str, str]) -> Exception:
@@ -59,18 +61,15 @@ def exception_of(record: tuple[str, str]) -> Exception:
     return RuntimeError(f"{name}: {text}")
 
 
-_OBSERVED = {field.name for field in dataclasses.fields(Observation)}
-
-
 async def find_entry(run: CallRun) -> Entry | None:
     """Return what the ledger knows of the call; None for a new one, or without a checkpointer."""
-    ledger = run.chain.ledger
+    ledger = run.context.ledger
     return None if ledger is None else await ledger.find(run.key)
 
 
 def was_cut_off(run: CallRun, entry: Entry) -> bool:
     """Say whether a crash ended the call and it must not simply run again."""
-    waits = run.chain.session.is_open(run.key.digest)
+    waits = run.context.session.has_open_call(run.key.digest)
     return entry.stage == "intent" and not waits and run.traits.effect != "pure"
 
 
@@ -78,17 +77,14 @@ def replay_outcome(run: CallRun, entry: Entry) -> Observation:
     """Return the observation of a call that has run, with what it changed in the chain."""
     outcome = with_current_names(entry.outcome or {})
     run.announce(entry.args)
-    run.chain.handle_state.update(outcome.get("handle_state", {}))
-    run.chain.add_standing_approval(outcome.get("standing_approval", ""))
-    return replace(read_observation(outcome), edited=entry.args != run.call["args"])
-
-
-def read_observation(outcome: Mapping[str, Any]) -> Observation:
-    """Read an observation from a ledger's outcome."""
-    found: dict[str, Any] = {key: value for key, value in outcome.items() if key in _OBSERVED}
-    raised = outcome.get("raised")
+    run.context.handle_state.update(outcome.get("handle_state", {}))
+    run.context.add_standing_approval(outcome.get("standing_approval", ""))
+    found: dict[str, Any] = {
+        key: value for key, value in outcome.items() if key in _OBSERVATION_FIELDS
+    }
+    raised = outcome.get("raised")  # JSON made lists of tuples
     found |= {"images": tuple(outcome["images"]), "raised": tuple(raised) if raised else None}
-    return Observation(**found)
+    return Observation(**found | {"edited": entry.args != run.call["args"]})
 
 
 async def resolve_unknown_outcome(run: CallRun, entry: Entry) -> Observation | None:
@@ -101,7 +97,7 @@ async def resolve_unknown_outcome(run: CallRun, entry: Entry) -> Observation | N
     if run.traits.effect == "external":
         request = unknown_outcome_request(run.name, entry.args, run.call["id"])
         name = f"unknown outcome {entry.attempts}"
-        decision = await run.chain.questions.decide(run.key, name, request)
+        decision = await run.context.questions.decide(run.key, name, request)
         if decision.type == "approve":
             return None
         if decision.type == "respond":
@@ -110,31 +106,31 @@ async def resolve_unknown_outcome(run: CallRun, entry: Entry) -> Observation | N
             left = f"{run.name} was cut off while it ran; a person decided not to repeat it."
             outcome = Observation(f"{left} {decision.message}".rstrip(), failed=True)
     run.announce(entry.args)
-    if run.chain.ledger is not None:
-        await run.chain.ledger.conclude(run.key, asdict(outcome))
+    if run.context.ledger is not None:
+        await run.context.ledger.conclude(run.key, asdict(outcome))
     return outcome
 
 
 async def record_intent(run: CallRun, permission: Permission) -> None:
     """Write down durably what is about to happen."""
-    run.chain.add_standing_approval(permission.standing_approval)
-    if run.chain.ledger is not None:
-        await run.chain.ledger.intend(run.key, permission.args, run.call["id"])
+    run.context.add_standing_approval(permission.standing_approval)
+    if run.context.ledger is not None:
+        await run.context.ledger.intend(run.key, permission.args, run.call["id"])
 
 
 async def record_waiting(run: CallRun) -> None:
     """Write down that the call asks a person, or was never started: its outcome is not unknown."""
     # An open call has begun, and is lost with us.
-    if run.chain.ledger is not None and not run.chain.session.is_open(run.key.digest):
-        await run.chain.ledger.wait(run.key)
+    if run.context.ledger is not None and not run.context.session.has_open_call(run.key.digest):
+        await run.context.ledger.wait(run.key)
 
 
 async def record_outcome(run: CallRun, permission: Permission, observation: Observation) -> None:
     """Write down what came of the call, and what its handles hold since."""
-    if run.chain.ledger is None:
+    if run.context.ledger is None:
         return
-    changed = changed_state(run.chain.handle_state, run.chain.session.handle_states())
-    run.chain.handle_state.update(changed)
+    changed = changed_state(run.context.handle_state, run.context.session.handle_states())
+    run.context.handle_state.update(changed)
     beside = {"handle_state": changed, "standing_approval": permission.standing_approval}
     outcome = asdict(observation) | {name: value for name, value in beside.items() if value}
-    await run.chain.ledger.conclude(run.key, outcome)
+    await run.context.ledger.conclude(run.key, outcome)
