@@ -1,4 +1,4 @@
-"""The agents and flows that there are, by name: ours, and those that others bring."""
+"""The catalogue of agents and flows, by name: the package's own, and those of third parties."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 ENTRY_POINTS = "openmanus_graph.agents"
 """Packages add agents by entry points of this group, each a builder that takes what
-`build_manus_graph` takes. A builder's first docstring line tells planners what it is for."""
+`build_manus_graph` takes. A builder's first docstring line says to planners what it is for."""
 DEFAULT_AGENT = "manus"
 FLOW = "planning"
 """The one that `openmanus plan` runs."""
@@ -34,27 +34,29 @@ Builder = Callable[..., Any]
 
 
 @dataclass(frozen=True)
-class _Ours:
+class _OwnAgent:
     """An agent or flow of ours: `build_NAME_graph` and `graph` in `graphs/NAME.py`."""
 
     description: str
     """What it is for, for planners and other agents."""
     tools: "Callable[[], list[BaseTool]]"
-    """Returns what it works with beside the tools of MCP servers."""
+    """Returns its tools, those of MCP servers left out."""
     executor: bool = True
     """Whether it does steps of plans, unless the caller says otherwise."""
 
 
-_OURS = {
-    "manus": _Ours("general: Python, shell, files, the web", default_tools),
-    "browser": _Ours("the web: operates pages, searches, reads", browser_tools),
-    "swe": _Ours("software: finds, reproduces, fixes and tests in a repository", swe_tools),
-    "data_analysis": _Ours(
+_OWN_AGENTS = {
+    "manus": _OwnAgent("general: Python, shell, files, the web", default_tools),
+    "browser": _OwnAgent("the web: operates pages, searches, reads", browser_tools),
+    "swe": _OwnAgent("software: finds, reproduces, fixes and tests in a repository", swe_tools),
+    "data_analysis": _OwnAgent(
         "data: cleans, computes, draws charts, writes reports", data_analysis_tools
     ),
-    "mcp": _Ours("the tools of MCP servers, and nothing else", mcp_tools, executor=False),
-    "planner": _Ours("one agent that keeps a plan and works it off", planner_tools, executor=False),
-    FLOW: _Ours("plans, and has others do the steps", default_tools, executor=False),
+    "mcp": _OwnAgent("the tools of MCP servers, and nothing else", mcp_tools, executor=False),
+    "planner": _OwnAgent(
+        "one agent that keeps a plan and works it off", planner_tools, executor=False
+    ),
+    FLOW: _OwnAgent("plans, and has others do the steps", default_tools, executor=False),
 }
 _registered: dict[str, Builder] = {}
 _building: ContextVar[tuple[str, ...]] = ContextVar("openmanus_building", default=())
@@ -74,19 +76,23 @@ def register_agent(name: str, builder: Builder) -> None:
     """
     if not EXECUTOR_NAME.fullmatch(name):
         raise ConfigError(f"{name!r} is no name for an agent: use letters, digits, _ and -.")
-    if name in _OURS:
+    if name in _OWN_AGENTS:
         raise ConfigError(f"There is an agent {name!r} already. Choose another name.")
     _registered[name] = builder
 
 
 def agent_names() -> list[str]:
     """Return the names that `--agent` takes."""
-    return [*_OURS, *_registered, *(n for n in _installed() if n not in {*_OURS, *_registered})]
+    return [
+        *_OWN_AGENTS,
+        *_registered,
+        *(n for n in _installed() if n not in {*_OWN_AGENTS, *_registered}),
+    ]
 
 
 def is_ours(name: str) -> bool:
     """Say whether an agent comes with this package."""
-    return name in _OURS
+    return name in _OWN_AGENTS
 
 
 def graph_address(name: str) -> str:
@@ -95,8 +101,8 @@ def graph_address(name: str) -> str:
 
 
 def agent_tools(name: str) -> "list[BaseTool]":
-    """Return what an agent works with; of other people's agents nothing is known."""
-    return _OURS[name].tools() if name in _OURS else []
+    """Return the tools of one of our agents; none for those of third parties."""
+    return _OWN_AGENTS[name].tools() if name in _OWN_AGENTS else []
 
 
 def check_agent(name: str | None) -> None:
@@ -106,16 +112,16 @@ def check_agent(name: str | None) -> None:
 
 
 def build_agent(name: str, **arguments: Any) -> Any:
-    """Build an agent's graph. ConfigError: there is none, or what others bring cannot be built."""
+    """Build an agent's graph. ConfigError: there is none, or a third party's cannot be built."""
     check_agent(name)
     before = _building.set((*_building.get(), name))
     try:
-        return _builder(name)(**arguments) if is_ours(name) else _brought(name, arguments)
+        return _builder(name)(**arguments) if is_ours(name) else _build_third_party(name, arguments)
     finally:
         _building.reset(before)
 
 
-def _brought(name: str, arguments: dict[str, Any]) -> Any:
+def _build_third_party(name: str, arguments: dict[str, Any]) -> Any:
     from langgraph.pregel import Pregel
     from langgraph.pregel.protocol import PregelProtocol
 
@@ -139,20 +145,22 @@ def restart_node(graph: Any) -> str | None:
 
 def describe_agent(name: str) -> str:
     """Say in a line what an agent is for; nothing where nobody said."""
-    if name in _OURS:
-        return _OURS[name].description
+    if name in _OWN_AGENTS:
+        return _OWN_AGENTS[name].description
     if name not in agent_names():
         return ""
     return (_builder(name).__doc__ or "").strip().partition("\n")[0]
 
 
 def default_executors() -> dict[str, Any]:
-    """Build the agents that do the steps of plans; those of others that cannot are left out."""
+    """Build the agents that do the steps of plans; third parties' that cannot are left out."""
     from openmanus_graph.planning.executors import executor_problem  # loads LangGraph
 
-    names = (name for name in agent_names() if name not in _OURS or _OURS[name].executor)
+    names = (
+        name for name in agent_names() if name not in _OWN_AGENTS or _OWN_AGENTS[name].executor
+    )
     found: dict[str, Any] = {}
-    for name, graph in _built(names).items():
+    for name, graph in _build_all(names).items():
         if problem := executor_problem(name, graph):
             log.warning("%s", problem)
         else:
@@ -160,33 +168,31 @@ def default_executors() -> dict[str, Any]:
     return found
 
 
-def brought_agents() -> dict[str, Any]:
-    """Build the agents that others bring."""
-    return _built(name for name in agent_names() if name not in _OURS)
+def third_party_agents() -> dict[str, Any]:
+    """Build the agents of third parties: installed by entry points, or registered."""
+    return _build_all(name for name in agent_names() if name not in _OWN_AGENTS)
 
 
-def _built(names: Iterable[str]) -> dict[str, Any]:
+def _build_all(names: Iterable[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name in names:
         if name in _building.get():
             continue  # a flow that plans does not do its own steps
         try:
-            found[name] = _own_graph(name) if is_ours(name) else build_agent(name)
+            if is_ours(name):  # as its module has built it
+                module, _, graph = graph_address(name).partition(":")
+                found[name] = getattr(import_module(module), graph)
+            else:
+                found[name] = build_agent(name)
         except Exception as error:  # noqa: BLE001  # one broken package must not take all along
             log.warning("The agent %s cannot be built: %s", name, error)
     return found
 
 
-def _own_graph(name: str) -> Any:
-    """Return one of our agents as its module has built it."""
-    module, _, graph = graph_address(name).partition(":")
-    return getattr(import_module(module), graph)
-
-
 def _builder(name: str) -> Builder:
     if name in _registered:
         return _registered[name]
-    if name in _OURS:
+    if name in _OWN_AGENTS:
         module = import_module(f"openmanus_graph.graphs.{name}")
         return getattr(module, f"build_{name}_graph")  # type: ignore[no-any-return]  # ours
     point = _installed()[name]

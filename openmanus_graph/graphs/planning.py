@@ -1,4 +1,4 @@
-"""The planning graph: a plan is made, its steps are done side by side, checked and mended."""
+"""The planning graph: makes a plan, runs its steps side by side, checks them, and replans."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial

@@ -1,4 +1,4 @@
-"""Making room: a conversation that nears the model's window becomes notes and its last turns.
+"""Compaction: a conversation that nears the model's window becomes notes and its last turns.
 
 What the user said is kept word for word, by code. The notes are written by the model; where that
 fails, a mechanical digest stands in, so that compaction always succeeds.
@@ -17,13 +17,13 @@ from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.conversation.history import last_user_message
 from openmanus_graph.model_calls.call_model import ModelCall, call_model, window_of
 from openmanus_graph.model_calls.condensed import (
-    Parts,
+    DividedConversation,
     cut_middle,
     divide,
     pieces_of,
     size_of,
+    task_text_of,
     transcript,
-    words_of,
 )
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.events import Emit, notice
@@ -55,7 +55,7 @@ class ModelCallResult:
     compacted: list[AnyMessage] | None = None
     """The shortened conversation, where it was too long."""
     ended: LimitReached | ModelError | None = None
-    """Why there is no reply, if it is not that the run was told to stop."""
+    """Why there is no reply; None also where the run was asked to stop."""
 
 
 async def call_with_compaction(call: ModelCall, session: Session, emit: Emit) -> ModelCallResult:
@@ -133,12 +133,12 @@ async def compact(
     chars_per_token = min(float(CHARS_PER_TOKEN), max(1.0, chars / max(1, tokens_of(call))))
     limit, task = FULL_AT * window, last_user_message(call.history)
     fixed = prices.fixed_tokens(call.system, call.request_suffix, call.tools)
-    beside_task = (limit - fixed) * chars_per_token - (len(words_of(task)) if task else 0)
+    beside_task = (limit - fixed) * chars_per_token - (len(task_text_of(task)) if task else 0)
     room = int(max(beside_task, limit / 4))  # characters
     parts = divide(call.history, int(PAST_SHARE * room), int(KEPT_SHARE * room))
     notes_chars = max(least_notes, int(NOTES_SHARE * room))
     shown = int(NOTES_REQUEST_SHARE * window * chars_per_token)
-    piece_chars = max(LEAST_PIECE, shown - len(parts.words) - notes_chars)
+    piece_chars = max(LEAST_PIECE, shown - len(parts.task_text) - notes_chars)
     notes = await writer.write(parts, transcript(parts.old, piece_chars), notes_chars)
     text = f"The conversation was compacted: {len(parts.old)} messages became notes."
     notice(emit, text, "info")
@@ -154,7 +154,7 @@ class NotesWriter:
         self._call = replace(alone, system=render("compaction_system"), tools=(), middleware=None)
         self.spent = no_usage()
 
-    async def write(self, parts: Parts, pieces: Sequence[str], max_chars: int) -> str:
+    async def write(self, parts: DividedConversation, pieces: Sequence[str], max_chars: int) -> str:
         """Return notes of all pieces. LimitReached when the run may not go on."""
         notes, left = parts.notes, list(pieces)
         words = min(NOTES_WORDS, max_chars // CHARS_PER_WORD)
@@ -162,7 +162,7 @@ class NotesWriter:
             piece = left.pop(0)
             shown = "\n".join(filter(None, (notes, piece)))
             request = render(
-                "compaction_request", task=parts.words, transcript=shown, words=str(words)
+                "compaction_request", task=parts.task_text, transcript=shown, words=str(words)
             )
             try:
                 written = await self._ask(request)

@@ -27,14 +27,14 @@ MARK_CHARS = 60
 
 
 @dataclass(frozen=True)
-class Parts:
-    """A conversation, divided."""
+class DividedConversation:
+    """A conversation, divided into what is kept and what becomes notes."""
 
     past: list[AnyMessage]
     """Earlier user messages, each with the answer it got."""
     task: HumanMessage
     """The user message that began the current run."""
-    words: str
+    task_text: str
     """What the user said in it."""
     notes: str
     """What an earlier compaction noted."""
@@ -47,13 +47,13 @@ class Parts:
 
     def with_notes(self, notes: str) -> list[AnyMessage]:
         """Return the conversation that goes on."""
-        text = render("compacted_task", task=self.words, notes=notes)
-        extra = {**self.task.additional_kwargs, TASK_KEY: self.words, NOTES_KEY: notes}
+        text = render("compacted_task", task=self.task_text, notes=notes)
+        extra = {**self.task.additional_kwargs, TASK_KEY: self.task_text, NOTES_KEY: notes}
         first = HumanMessage(_replaced(self.task, text), id=self.task.id, additional_kwargs=extra)
         return [*self.past, first, *self.interjections, *map(_uncounted, self.kept)]
 
 
-def divide(history: Sequence[AnyMessage], past_chars: int, kept_chars: int) -> Parts:
+def divide(history: Sequence[AnyMessage], past_chars: int, kept_chars: int) -> DividedConversation:
     """Divide a conversation.
 
     Args:
@@ -69,10 +69,10 @@ def divide(history: Sequence[AnyMessage], past_chars: int, kept_chars: int) -> P
     passed = history[began + 1 : began + 1 + start]
     old = [message for message in history[:began] if id(message) not in left]
     noted = (task, *reversed(history[:began]))
-    return Parts(
+    return DividedConversation(
         past=[_plain(message) for message in past],
         task=task,
-        words=words_of(task),
+        task_text=task_text_of(task),
         # Those of the newest user message that has any.
         notes=next(filter(None, (str(m.additional_kwargs.get(NOTES_KEY, "")) for m in noted)), ""),
         old=[*old, *(message for message in passed if not is_interjection(message))],
@@ -81,7 +81,7 @@ def divide(history: Sequence[AnyMessage], past_chars: int, kept_chars: int) -> P
     )
 
 
-def words_of(message: HumanMessage) -> str:
+def task_text_of(message: HumanMessage) -> str:
     """Return what the user said, without notes."""
     return str(message.additional_kwargs.get(TASK_KEY) or message.text)
 
@@ -94,7 +94,7 @@ def _past(messages: Sequence[AnyMessage], max_chars: int) -> list[AnyMessage]:
         is_answer = isinstance(message, AIMessage) and not answered and not _calls(message)
         if not isinstance(message, HumanMessage) and not (is_answer and message.text.strip()):
             continue
-        size = words_of(message) if isinstance(message, HumanMessage) else message.text
+        size = task_text_of(message) if isinstance(message, HumanMessage) else message.text
         max_chars -= len(size)
         if max_chars < 0:
             break
@@ -112,7 +112,7 @@ def _plain(message: AnyMessage) -> AnyMessage:
     if NOTES_KEY not in message.additional_kwargs:
         return message
     own = {k: v for k, v in message.additional_kwargs.items() if k not in (TASK_KEY, NOTES_KEY)}
-    content = _replaced(message, words_of(message))
+    content = _replaced(message, task_text_of(message))
     return HumanMessage(content, id=message.id, additional_kwargs=own)
 
 
@@ -192,7 +192,7 @@ def cut_middle(text: str, max_chars: int) -> str:
 def _line(message: AnyMessage) -> str:
     text = message.text.strip()
     if isinstance(message, HumanMessage):
-        text = words_of(message)
+        text = task_text_of(message)
     elif isinstance(message, ToolMessage):
         text = cut_middle(text, RESULT_CHARS)
     made = [

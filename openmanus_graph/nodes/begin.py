@@ -30,7 +30,7 @@ async def begin(
     update: dict[str, Any] = reset_state(begun, state)
     if begun:
         interjections = await interjection_reader(session)
-        await interjections.known(state.get("interjections", []), begun=True)
+        await interjections.record_read(state.get("interjections", []), begun=True)
         update |= {
             "interjections": [],
             "usage": Overwrite(begun["usage"]),

@@ -171,7 +171,7 @@ class Draft:
     title: str
     steps: list[Step] | None
     answers: Sequence[AnyMessage] = ()
-    """What the model is told, where it made no plan."""
+    """What the model gets as answers, where it made no plan."""
     refused: bool = False
     """It says in words that there is no other way."""
 

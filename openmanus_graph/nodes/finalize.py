@@ -41,7 +41,7 @@ async def finalize(state: PlanningState, runtime: Runtime[Context]) -> dict[str,
         update["answer"] = "\n\n".join(filter(None, (results_text(step_runs_of(state)), why)))
     answer = update.get("answer") or state.get("answer", "")
     artifacts = await asyncio.to_thread(changed_files, session.workspace, state["run_message"])
-    await (await interjection_reader(session)).leave([], runtime.stream_writer)
+    await (await interjection_reader(session)).end_run([], runtime.stream_writer)
     return update | {"messages": [AIMessage(answer)], "artifacts": artifacts}
 
 

@@ -134,7 +134,7 @@ class ExecutorRun:
             why = f"It handed over to {goal}, which is no part of a plan."
             return outcome_at(self._values, "failed", why, asked)
         except (GraphBubbleUp, ConfigError):
-            raise  # a question to a person, a drain, or settings that only a person can mend
+            raise  # a question to a person, a drain, or settings that only a person can correct
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is None or task.cancelling():

@@ -59,7 +59,7 @@ async def schedule(state: PlanningState, runtime: Runtime[Context]) -> dict[str,
 
 async def route_after_schedule(saved: PlanningState) -> list[Send] | str:
     """Send each step that begins to `run_step`; without any the run is over."""
-    state = cast("PlanningState", with_current_names(saved))  # routers are given it as it is kept
+    state = cast("PlanningState", with_current_names(saved))  # routers get it as it was saved
     step_runs = step_runs_of(state)
     if state.get("stop_reason"):
         return "finalize"

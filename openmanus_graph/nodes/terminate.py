@@ -18,7 +18,7 @@ from openmanus_graph.state.settings import Settings
 async def terminate(state: ManusState, runtime: Runtime[Context]) -> dict[str, Any]:
     """Collect the files and the answer, which is always set: at a limit it is what there is."""
     session = await enter_session(runtime)
-    await (await interjection_reader(session)).leave(
+    await (await interjection_reader(session)).end_run(
         state.get("interjections", []), runtime.stream_writer
     )
     artifacts = await asyncio.to_thread(changed_files, session.workspace, state["run_message"])

@@ -109,7 +109,7 @@ async def begin_turn(state: ManusState, runtime: Runtime[Context], agent: Agent)
     begun = await begin_run(state, session, agent, runtime.stream_writer)
     now: ManusState = {**state, **begun}  # type: ignore[typeddict-item]  # begun's keys are the state's
     interjections = await interjection_reader(session)
-    read_before = await interjections.known(state.get("interjections", []), begun=bool(begun))
+    read_before = await interjections.record_read(state.get("interjections", []), begun=bool(begun))
     return Turn(
         agent=agent,
         session=session,

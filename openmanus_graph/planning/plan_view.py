@@ -136,7 +136,7 @@ async def show_plan(plan: Plan, session: Session, emit: Emit) -> None:
 
     Nothing is shown of a plan inside a step of another plan.
     """
-    if session.is_inner:
+    if session.is_plan_step:
         return
     emit(plan_event(plan))
     try:
@@ -149,7 +149,7 @@ def tell_step(
     session: Session, emit: Emit, kind: Literal["step_start", "step_end"], step: Step, status: str
 ) -> None:
     """Send the event of a step that starts, or that was reviewed after its run."""
-    if session.is_inner:
+    if session.is_plan_step:
         return
     event = {"type": kind, "id": step["id"], "executor": step["executor"], "status": status}
     ended = kind == "step_end"

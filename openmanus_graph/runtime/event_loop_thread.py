@@ -1,6 +1,7 @@
 """An event loop in a thread of its own, for live objects that are bound to one loop.
 
-Callers come from many loops: notebooks, servers, several `asyncio.run`.
+Callers come from many loops: notebooks, servers, several `asyncio.run`. `BackgroundTasks` keeps
+the tasks that nothing awaits.
 """
 
 import asyncio
@@ -62,7 +63,14 @@ class EventLoopThread:
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                self._loop.set_exception_handler(_log)
+                # Calls that ran when a browser crashed fail, and nothing awaits them.
+                self._loop.set_exception_handler(
+                    lambda loop, context: log.info(
+                        "on a loop of live handles: %s",
+                        context["message"],
+                        exc_info=context.get("exception"),
+                    )
+                )
                 # A daemon: the process may end at any time, see `browsers.close_all`.
                 self._thread = threading.Thread(
                     target=self._loop.run_forever, name=self._name, daemon=True
@@ -87,11 +95,6 @@ class EventLoopThread:
     def forget(self) -> None:
         """Reset after a fork: the child has the loop object but not its thread."""
         self._lock, self._loop = _nothing_started()
-
-
-def _log(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    # Calls that ran when a browser crashed fail, and nothing awaits them.
-    log.info("on a loop of live handles: %s", context["message"], exc_info=context.get("exception"))
 
 
 def _nothing_started() -> tuple[threading.Lock, asyncio.AbstractEventLoop | None]:

@@ -1,4 +1,7 @@
-"""Reads a run's interjections: messages that a person sends to it while it works."""
+"""Reads a run's interjections: messages that a person sends to it while it works.
+
+The table that holds them is `backends.persistence.interjections`.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +25,7 @@ class Interjection:
     """Whether a checkpoint holds it."""
 
 
-class Store(Protocol):
+class InterjectionStore(Protocol):
     """What the reader needs of the table of interjections."""
 
     async def of(self, thread: str) -> Sequence[Interjection]:
@@ -42,7 +45,7 @@ class Store(Protocol):
 class InterjectionReader:
     """Reads the interjections of one run's thread."""
 
-    interjections: Store | None
+    store: InterjectionStore | None
     """None without a checkpointer, which remembers what was read."""
     thread: str
     shared: bool
@@ -54,31 +57,31 @@ class InterjectionReader:
         Args:
             known: Ids of those that it has read.
         """
-        if self.interjections is None:
+        if self.store is None:
             return []
         return [
             interjection_message(interjection.id, interjection.text)
-            for interjection in await self.interjections.of(self.thread)
+            for interjection in await self.store.of(self.thread)
             if interjection.id not in known and (self.shared or not interjection.read)
         ]
 
-    async def known(self, read: Sequence[str], *, begun: bool) -> Sequence[str]:
+    async def record_read(self, read: Sequence[str], *, begun: bool) -> Sequence[str]:
         """Return the ids that the run has read; a new run has read none.
 
         Args:
             read: The ids in the checkpoint; they are marked as read.
             begun: Whether a new run begins.
         """
-        if self.interjections is not None:
-            await self.interjections.mark_read(read)
+        if self.store is not None:
+            await self.store.mark_read(read)
         return [] if begun else read
 
-    async def leave(self, known: Sequence[str], emit: Emit) -> None:
+    async def end_run(self, known: Sequence[str], emit: Emit) -> None:
         """End the run: delete what was read, and send a notice about what was not."""
-        await self.known(known, begun=False)
-        if self.interjections is None or self.shared:
+        await self.record_read(known, begun=False)
+        if self.store is None or self.shared:
             return
-        await self.interjections.forget_read(self.thread)
+        await self.store.forget_read(self.thread)
         if left := await self.unread(known):
             count = "A message" if len(left) == 1 else f"{len(left)} messages"
             notice(emit, f"{count} came too late for this run: read first when the thread goes on.")

@@ -45,21 +45,17 @@ class Progress:
 
 def limit_reached(progress: Progress, settings: Settings) -> LimitReason | None:
     """Return the limit that forbids another model call."""
+    usage = progress.usage
+    tokens, max_tokens = usage["input_tokens"] + usage["output_tokens"], settings.max_total_tokens
     if progress.steps >= settings.max_steps:
         return "max_steps"
-    if budget_spent(progress.usage, settings):
+    if usage["cost_usd"] >= settings.max_cost_usd:
+        return "budget"
+    if max_tokens is not None and tokens >= max_tokens:
         return "budget"
     if settings.timeout_s is not None and progress.elapsed_s >= settings.timeout_s:
         return "timeout"
     return None
-
-
-def budget_spent(usage: Usage, settings: Settings) -> bool:
-    """Say whether the run's dollars or tokens are used up."""
-    tokens = usage["input_tokens"] + usage["output_tokens"]
-    if settings.max_total_tokens is not None and tokens >= settings.max_total_tokens:
-        return True
-    return usage["cost_usd"] >= settings.max_cost_usd
 
 
 def deadline(settings: Settings, started: float, elapsed_s: float) -> float | None:

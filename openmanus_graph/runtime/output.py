@@ -1,4 +1,7 @@
-"""Shortens long output for every tool: head, tail, how much is left out, where all of it is."""
+"""Shortens long output for every tool, and makes text safe to show.
+
+A shortened text is head, tail, how much is left out, and where all of it is.
+"""
 
 import codecs
 import hashlib
@@ -13,12 +16,14 @@ LIMIT = 8000
 """Characters of one observation."""
 STREAM_LIMIT = 7000
 """Characters of a stream in it: the rest is for the tool's own text."""
-_NOTE = 200
+_NOTE_CHARS = 200
 """Characters kept free for the note about what was left out."""
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _OVERWRITTEN = re.compile(r"^[^\n]*\r(?!\n)", re.MULTILINE)
-_CHUNK = 1 << 20
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""Control characters but line feed and tab, and those that turn the direction of text around."""
+_CHUNK_BYTES = 1 << 20
 _UTF8_LONGEST = 4
 
 
@@ -62,6 +67,11 @@ def plain(text: str) -> str:
     return _OVERWRITTEN.sub("", _ESCAPES.sub("", text)).replace("\r\n", "\n")
 
 
+def printable(text: str) -> str:
+    """Make text safe for a terminal: no control sequences, nothing that cannot be encoded."""
+    return _CONTROLS.sub("", text).encode("utf-8", "replace").decode()
+
+
 @dataclass(frozen=True)
 class _Stream:
     name: str
@@ -78,7 +88,7 @@ def _scan(path: Path, start: int, limit: int) -> _Stream:
     digest, size, head, tail, characters = hashlib.sha256(), 0, "", "", 0
     with path.open("rb") as source:
         source.seek(start)
-        while piece := source.read(_CHUNK):
+        while piece := source.read(_CHUNK_BYTES):
             size += len(piece)
             digest.update(piece)
             text = decoder.decode(piece)
@@ -97,7 +107,7 @@ def _copy(path: Path, start: int, whole: _Stream, workspace: Workspace) -> Path:
     try:
         with path.open("rb") as source, temporary.open("wb") as target:
             source.seek(start)
-            while left and (piece := source.read(min(left, _CHUNK))):
+            while left and (piece := source.read(min(left, _CHUNK_BYTES))):
                 target.write(piece)
                 left -= len(piece)
         return temporary.replace(workspace.own / whole.name)
@@ -115,7 +125,7 @@ def _unsaved_note(error: OSError) -> str:
 
 def _cut(head: str, tail: str, characters: int, where: str, limit: int) -> str:
     """Join the ends at line breaks where that costs little."""
-    room = max(limit - _NOTE, limit // 2)
+    room = max(limit - _NOTE_CHARS, limit // 2)
     head, tail = head[: room * 2 // 3], tail[-(room // 3) :]
     line_end, line_start = head.rfind("\n") + 1, tail.find("\n") + 1
     head = head[:line_end] if line_end > len(head) * 3 // 4 else head
@@ -123,12 +133,3 @@ def _cut(head: str, tail: str, characters: int, where: str, limit: int) -> str:
     left_out = characters - len(head) - len(tail)
     gap = "" if head.endswith("\n") else "\n"
     return f"{head}{gap}[... {left_out} characters left out; {where} ...]\n{tail}"
-
-
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-"""Control characters but line feed and tab, and what turns the direction of text around."""
-
-
-def printable(text: str) -> str:
-    """Make text safe for a terminal: no control sequences, nothing that cannot be encoded."""
-    return _CONTROLS.sub("", text).encode("utf-8", "replace").decode()

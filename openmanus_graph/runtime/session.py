@@ -1,7 +1,8 @@
 """Live handles of a thread (kernel, shell, browser): opened on first need, always closed.
 
-Handles never enter the state. Nodes find their thread's session in `session_registry`; tools get it
-with the runtime that they are called with (`tool_runtime`).
+Handles never enter the state, which only describes what they hold (`HandleStates`). Nodes find
+their thread's session in `session_registry`; tools get it with the runtime that they are called
+with (`tool_runtime`).
 """
 
 import asyncio
@@ -18,6 +19,179 @@ from typing import Any, Protocol, TypeVar, cast
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.reducers import HandleState, HandleStates
 from openmanus_graph.state.settings import Settings
+
+WORKER_SEPARATOR = "\0"
+"""Between the key of a run's session and the worker of a run inside it."""
+
+
+class Handle(Protocol):
+    """A live resource."""
+
+    def close(self) -> None:
+        """Release processes, sockets and files; may block, is called once, never raises."""
+        ...
+
+    def handle_state(self) -> str:
+        """Describe for the model the state that would be lost with the handle; empty if none.
+
+        The state after the last call, from memory: the event loop calls it.
+        """
+        ...
+
+
+H = TypeVar("H", bound=Handle)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class _OpenHandle:
+    handle: Handle
+    identity: str
+    looks: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
+    """Numbers the descriptions of its state: the highest is the newest."""
+
+
+class Session:
+    """The open handles of one thread, and the settings of its current run."""
+
+    def __init__(self, key: str, settings: Settings) -> None:
+        self.key = key
+        self.settings = settings
+        self.workspace = Workspace(settings.workspace, settings.protected)
+        self.fork_id = ""
+        """Id of the fork that the current run is on; empty if none."""
+        self.resolved: dict[Any, Any] = {}
+        """The tools of each agent's newest request, during the current run."""
+        self._dropped: HandleStates = {}
+        """Empty states of dropped handles, whose end was reported to the model at once."""
+        self.reset_after_fork()
+        _sessions.add(self)
+
+    def reset_after_fork(self) -> None:
+        """Drop all handles without closing them, as in a forked child: they belong to the parent.
+
+        Closing them here would end the parent's processes, or write to its connections.
+        """
+        self._handles: dict[str, _OpenHandle] = {}
+        self._open_calls: dict[str, Any] = {}
+        """Calls that keep running while the run waits for a person, by the effect's digest."""
+        self._cache: dict[Any, Any] = {}
+        self._cache_across_runs: dict[Any, Any] = {}
+        self._lock = threading.RLock()
+
+    @property
+    def is_plan_step(self) -> bool:
+        """Whether its run is a step of a plan, whose events are not the person's main view."""
+        return WORKER_SEPARATOR in self.key
+
+    def configure(self, settings: Settings) -> None:
+        """Apply the settings of the thread's next run. Blocks if it has to close handles."""
+        old = self.settings
+        if (settings.sandbox, settings.workspace) != (old.sandbox, old.workspace):
+            self.close()
+        self.settings = settings
+        self.workspace = Workspace(settings.workspace, settings.protected)
+        self._cache = {}
+        self.resolved = {}
+
+    def cached(self, key: Any, make: Callable[[], T]) -> T:
+        """Return what `make` made for this key during this run.
+
+        Never waits for another thread, since the event loop calls it; `make` may run twice.
+        """
+        cache = self._cache
+        if key not in cache:
+            cache.setdefault(key, make())
+        return cast("T", cache[key])  # the key stands for one type of value
+
+    def cached_across_runs(self, key: Any, make: Callable[[], T]) -> T:
+        """Return what `make` made for this key during the session's life. Never waits."""
+        return cast(
+            "T", self._cache_across_runs.setdefault(key, make())
+        )  # the key stands for one type
+
+    async def cached_off_loop(self, key: Any, make: Callable[[], T]) -> T:
+        """Do as `cached` for a `make` that blocks."""
+        if key not in self._cache:
+            await asyncio.to_thread(self.cached, key, make)
+        return self.cached(key, make)
+
+    def on_fork(self, branch: str) -> str:
+        """Return a branch's name on the fork of the current run."""
+        return branch if self.fork_id in branch else branch + self.fork_id
+
+    def handle(self, name: str, open_handle: Callable[[], H]) -> H:
+        """Return the handle of that name, opening it when there is none. May block.
+
+        A handle has the name of the resource that its tools share.
+        """
+        with self._lock:
+            if name not in self._handles:
+                identity = f"{name}:{secrets.token_hex(8)}"
+                self._handles[name] = _OpenHandle(open_handle(), identity)
+            return cast("H", self._handles[name].handle)  # the name stands for one type of handle
+
+    def find(self, name: str) -> Handle | None:
+        """Return an open handle, if there is one of that name; never waits."""
+        known = self._handles.get(name)
+        return None if known is None else known.handle
+
+    def drop(self, name: str) -> None:
+        """Close a handle that is broken or no longer wanted; the next use opens another.
+
+        The caller reports it to the model.
+        """
+        with self._lock:
+            known = self._handles.pop(name, None)
+        if known is not None:
+            self._dropped[known.identity] = HandleState(what="", at=next(known.looks))
+            known.handle.close()
+
+    def handle_states(self) -> HandleStates:
+        """Return what the handles hold, those that were dropped included."""
+        # A copy, without the lock: another thread may hold it for as long as a kernel starts.
+        live = list(self._handles.values())
+        return self._dropped | {
+            known.identity: HandleState(what=known.handle.handle_state(), at=next(known.looks))
+            for known in live
+        }
+
+    def identities(self) -> set[str]:
+        """Return the identities of the handles that are open."""
+        return {known.identity for known in list(self._handles.values())}
+
+    def keep_open_call(self, digest: str, call: Any) -> None:
+        """Keep a call that goes on running while the run waits for a person."""
+        self._open_calls[digest] = call
+
+    def pop_open_call(self, digest: str) -> Any:
+        """Remove and return a call that was kept open; None if there is none."""
+        return self._open_calls.pop(digest, None)
+
+    def has_open_call(self, digest: str) -> bool:
+        """Say whether a call was kept open."""
+        return digest in self._open_calls
+
+    def close(self) -> None:
+        """Close everything, newest first. May block."""
+        self._open_calls.clear()  # they end with their handles
+        while True:
+            with self._lock:
+                if not self._handles:
+                    return
+                _, known = self._handles.popitem()
+            known.handle.close()
+
+
+_sessions = weakref.WeakSet[Session]()
+
+
+def _reset_all_after_fork() -> None:
+    for session in list(_sessions):
+        session.reset_after_fork()
+
+
+os.register_at_fork(after_in_child=_reset_all_after_fork)
 
 
 def changed_state(known: HandleStates, now: HandleStates) -> HandleStates:
@@ -49,192 +223,21 @@ def open_state(states: HandleStates, live: Iterable[str]) -> HandleStates:
     return {name: states[name] for name in live if name in states and states[name]["what"]}
 
 
-WORKER_SEPARATOR = "\0"
-"""Between the key of a run's session and the worker of a run inside it."""
-
-
-class Handle(Protocol):
-    """A live resource."""
-
-    def close(self) -> None:
-        """Release processes, sockets and files; may block, is called once, never raises."""
-        ...
-
-    def handle_state(self) -> str:
-        """Describe for the model the state that would be lost with the handle; empty if none.
-
-        The state after the last call, from memory: the event loop calls it.
-        """
-        ...
-
-
-H = TypeVar("H", bound=Handle)
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class _Open:
-    handle: Handle
-    identity: str
-    looks: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
-
-
-class Session:
-    """The open handles of one thread, and the settings of its current run."""
-
-    def __init__(self, key: str, settings: Settings) -> None:
-        self.key = key
-        self.settings = settings
-        self.workspace = Workspace(settings.workspace, settings.protected)
-        self.fork_id = ""
-        """Id of the fork that the current run is on; empty if none."""
-        self.resolved: dict[Any, Any] = {}
-        """The tools of each agent's newest request, during the current run."""
-        self._dropped: HandleStates = {}
-        """Empty states of dropped handles, whose end was reported to the model at once."""
-        self.reset_after_fork()
-        _sessions.add(self)
-
-    def reset_after_fork(self) -> None:
-        """Drop all handles without closing them, as in a forked child: they belong to the parent.
-
-        Closing them here would end the parent's processes, or write to its connections.
-        """
-        self._handles: dict[str, _Open] = {}
-        self._open_calls: dict[str, Any] = {}
-        """Calls that keep running while the run waits for a person, by the effect's digest."""
-        self._cache: dict[Any, Any] = {}
-        self._kept: dict[Any, Any] = {}
-        self._lock = threading.RLock()
-
-    @property
-    def is_inner(self) -> bool:
-        """Whether its run is a step of a plan, whose events are not the person's main view."""
-        return WORKER_SEPARATOR in self.key
-
-    def configure(self, settings: Settings) -> None:
-        """Apply the settings of the thread's next run. Blocks if it has to close handles."""
-        old = self.settings
-        if (settings.sandbox, settings.workspace) != (old.sandbox, old.workspace):
-            self.close()
-        self.settings = settings
-        self.workspace = Workspace(settings.workspace, settings.protected)
-        self._cache = {}
-        self.resolved = {}
-
-    def cached(self, key: Any, make: Callable[[], T]) -> T:
-        """Return what `make` made for this key during this run.
-
-        Never waits for another thread, since the event loop calls it; `make` may run twice.
-        """
-        cache = self._cache
-        if key not in cache:
-            cache.setdefault(key, make())
-        return cast("T", cache[key])  # the key stands for one type of value
-
-    def kept(self, key: Any, make: Callable[[], T]) -> T:
-        """Return what `make` made for this key during the session's life. Never waits."""
-        return cast("T", self._kept.setdefault(key, make()))  # the key stands for one type
-
-    async def cached_off_loop(self, key: Any, make: Callable[[], T]) -> T:
-        """Do as `cached` for a `make` that blocks."""
-        if key not in self._cache:
-            await asyncio.to_thread(self.cached, key, make)
-        return self.cached(key, make)
-
-    def on_fork(self, branch: str) -> str:
-        """Return a branch's name on the fork of the current run."""
-        return branch if self.fork_id in branch else branch + self.fork_id
-
-    def handle(self, name: str, open_handle: Callable[[], H]) -> H:
-        """Return the handle of that name, opening it when there is none. May block.
-
-        A handle has the name of the resource that its tools share.
-        """
-        with self._lock:
-            if name not in self._handles:
-                identity = f"{name}:{secrets.token_hex(8)}"
-                self._handles[name] = _Open(open_handle(), identity)
-            return cast("H", self._handles[name].handle)  # the name stands for one type of handle
-
-    def find(self, name: str) -> Handle | None:
-        """Return an open handle, if there is one of that name; never waits."""
-        known = self._handles.get(name)
-        return None if known is None else known.handle
-
-    def drop(self, name: str) -> None:
-        """Close a handle that is broken or no longer wanted; the next use opens another.
-
-        The caller tells the model.
-        """
-        with self._lock:
-            known = self._handles.pop(name, None)
-        if known is not None:
-            self._dropped[known.identity] = HandleState(what="", at=next(known.looks))
-            known.handle.close()
-
-    def handle_states(self) -> HandleStates:
-        """Return what the handles hold, those that were dropped included."""
-        # A copy, without the lock: another thread may hold it for as long as a kernel starts.
-        live = list(self._handles.values())
-        return self._dropped | {
-            known.identity: HandleState(what=known.handle.handle_state(), at=next(known.looks))
-            for known in live
-        }
-
-    def identities(self) -> set[str]:
-        """Return the identities of the handles that are open."""
-        return {known.identity for known in list(self._handles.values())}
-
-    def keep_open_call(self, digest: str, call: Any) -> None:
-        """Store a call that keeps running while the run waits for a person."""
-        self._open_calls[digest] = call
-
-    def pop_open_call(self, digest: str) -> Any:
-        """Remove and return a call that was left open; None if there is none."""
-        return self._open_calls.pop(digest, None)
-
-    def has_open_call(self, digest: str) -> bool:
-        """Say whether a call was left open."""
-        return digest in self._open_calls
-
-    def close(self) -> None:
-        """Close everything, newest first. May block."""
-        self._open_calls.clear()  # they end with their handles
-        while True:
-            with self._lock:
-                if not self._handles:
-                    return
-                _, known = self._handles.popitem()
-            known.handle.close()
-
-
-_sessions = weakref.WeakSet[Session]()
-
-
-def _reset_all_after_fork() -> None:
-    for session in list(_sessions):
-        session.reset_after_fork()
-
-
-os.register_at_fork(after_in_child=_reset_all_after_fork)
-
-
-async def run_blocking(worker: Executor, work: Callable[[], T], stop: threading.Event) -> T:
+async def run_blocking(pool: Executor, work: Callable[[], T], stop: threading.Event) -> T:
     """Run work in a thread; when cancelled, stop it, wait for its end, and pass that on.
 
     Args:
-        worker: Where it runs.
+        pool: Where it runs.
         work: What blocks.
         stop: Makes `work` return soon once it is set; cleared before it begins.
     """
     stop.clear()
-    future = asyncio.get_running_loop().run_in_executor(worker, work)
+    future = asyncio.get_running_loop().run_in_executor(pool, work)
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:
         stop.set()
         await asyncio.wait({future})
         if not future.cancelled():
-            future.exception()  # seen: nobody is left to tell
+            future.exception()  # retrieved, so that asyncio does not log it
         raise

@@ -10,7 +10,7 @@ and end, also by an error, a cancellation or a drain, and under every server.
    worker (`WORKER_KEY`): runs side by side must not share a kernel, a shell or a page. A worker's
    session lives as long as the one around it, so the next step of the same worker reuses it.
 4. A session gets a run's settings once, at the run's first node (`enter_session`): the
-   configuration is resolved, the workspace prepared, and the observer told that the run starts.
+   configuration is resolved, the workspace prepared, and the run's start reported to the observer.
 5. A thread's session is closed by its owner (`open_session`). Without one it is closed when its run
    is cancelled, after `IDLE_S` seconds, and at the process's exit at the latest.
 """
@@ -34,7 +34,7 @@ from langgraph.runtime import Runtime
 from openmanus_graph.config import resolve_context
 from openmanus_graph.runtime.checkpoint_lineage import fork_id_of
 from openmanus_graph.runtime.events import GRAPH_EVENTS
-from openmanus_graph.runtime.run_observer import ObservedRun, RunObserver, run_observer, step_of
+from openmanus_graph.runtime.run_observer import ObservedRun, run_observer, step_of
 from openmanus_graph.runtime.session import WORKER_SEPARATOR, Session
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.renamed import moved, with_current_names
@@ -115,16 +115,14 @@ async def _report_start(
 
 def running_session() -> Session | None:
     """Return the session of the current run; None outside of runs."""
-    callbacks = get_config().get("callbacks")
-    parent = callbacks.parent_run_id if isinstance(callbacks, BaseCallbackManager) else None
-    place = _places.get(parent) if parent else None
+    place = _find_place(get_config())
     return _entries[place.key].session if place else None
 
 
 def thread_of(config: RunnableConfig) -> tuple[str, str] | None:
     """Return run and thread of a node, if the run is reported to the observer; else None."""
     place = _place_of(config)
-    entry = _entries.get(place.key.partition("\0")[0])
+    entry = _entries.get(place.key.partition(WORKER_SEPARATOR)[0])
     known = next(iter(entry.observed.values()), None) if entry is not None else None
     return None if known is None else (known.id, known.thread)
 
@@ -176,15 +174,15 @@ class SessionKeeper(AsyncCallbackHandler):
             return
         thread = (metadata or {}).get("thread_id")
         with _lock:
+            known = _entries.get(str(thread))
             if around is not None:
-                key = _worker_key(around.key, worker)
-            else:
-                key = str(thread) if thread and not _is_busy(str(thread)) else f"run {run_id}"
-            thread_name, lasting = (
-                str(thread) if thread else key,
-                key == str(thread) or bool(worker),
-            )
-            entry = _entries.setdefault(key, _Entry(thread_name, lasting))
+                key = f"{around.key}{WORKER_SEPARATOR}{worker}"
+            elif thread and (known is None or not known.runs):
+                key = str(thread)
+            else:  # no thread, or a run works on it already
+                key = f"run {run_id}"
+            lasting = key == str(thread) or bool(worker)
+            entry = _entries.setdefault(key, _Entry(str(thread) if thread else key, lasting))
             entry.runs.add(run_id)
             if thread and around is None and run_observer() is not None:
                 run_metadata = metadata or {}
@@ -231,12 +229,17 @@ async def _end_run(run_id: uuid.UUID, error: BaseException | None) -> None:
         await asyncio.shield(asyncio.to_thread(close_session, key))
 
 
-def _place_of(config: RunnableConfig) -> _Place:
+def _find_place(config: RunnableConfig) -> _Place | None:
     callbacks = config.get("callbacks")
     parent = callbacks.parent_run_id if isinstance(callbacks, BaseCallbackManager) else None
-    if parent is None or parent not in _places:
+    return _places.get(parent) if parent else None
+
+
+def _place_of(config: RunnableConfig) -> _Place:
+    place = _find_place(config)
+    if place is None:
         raise RuntimeError("This node runs outside of a graph that build_manus_graph() made.")
-    return _places[parent]
+    return place
 
 
 def _configure(
@@ -256,25 +259,13 @@ def _configure(
         return entry.session
 
 
-def _is_busy(thread: str) -> bool:
-    """Say whether a run works on a thread.
-
-    A second one, of another graph say, must not share its handles and settings.
-    """
-    return thread in _entries and bool(_entries[thread].runs)
-
-
-def _worker_key(key: str, worker: str) -> str:
-    return f"{key}{WORKER_SEPARATOR}{worker}"
-
-
 def close_session(key: str) -> None:
     """Close a thread's session, unless it has owners or runs. Blocks."""
     with _lock:
         entry = _entries.get(key)
         if entry is None or entry.runs or entry.owners:
             return  # still in use
-        workers = [name for name in _entries if name.startswith(_worker_key(key, ""))]
+        workers = [name for name in _entries if name.startswith(key + WORKER_SEPARATOR)]
         closed = [_entries.pop(name) for name in (*workers, key)]
     if entry.idle is not None:
         entry.idle.cancel()
@@ -285,10 +276,9 @@ def close_session(key: str) -> None:
 
 def close_unused() -> bool:
     """Close the sessions without owners and runs; False when others are left. Blocks."""
-    for key in [
-        key for key in list(_entries) if "\0" not in key
-    ]:  # workers' are closed with their outer ones
-        close_session(key)
+    for key in list(_entries):
+        if WORKER_SEPARATOR not in key:  # workers' sessions are closed with their outer ones
+            close_session(key)
     return not _entries
 
 
@@ -327,24 +317,23 @@ def observed(node: N) -> N:
 
     @wraps(node)
     async def observed_node(saved: Any, runtime: Runtime[Context]) -> Any:
-        state, observer = with_current_names(saved), run_observer()
-        if observer is not None:
-            runtime = runtime.override(stream_writer=_tee(observer, runtime))
-        update = await node(state, runtime)
+        if run_observer() is not None:
+            runtime = runtime.override(stream_writer=_observed_writer(runtime))
+        update = await node(with_current_names(saved), runtime)
         return update if "messages" not in saved else moved(saved, update)  # else a `Send`'s own
 
     return cast("N", observed_node)
 
 
-def _tee(observer: RunObserver, runtime: Runtime[Context]) -> Callable[[Any], None]:
-    config = get_config()
-    run_and_thread = thread_of(config)
-    step = step_of(config)
+def _observed_writer(runtime: Runtime[Context]) -> Callable[[Any], None]:
+    """Return a stream writer that also passes the graph's events to the observer."""
+    config, observer = get_config(), run_observer()
+    run_and_thread, step = thread_of(config), step_of(config)
 
     def write(event: Any) -> None:
         runtime.stream_writer(event)
         # A user's tool may write anything to the stream.
-        if run_and_thread is None or not isinstance(event, dict):
+        if observer is None or run_and_thread is None or not isinstance(event, dict):
             return
         graph_event = cast("dict[str, Any]", event)
         if graph_event.get("type") in GRAPH_EVENTS and not (

@@ -1,4 +1,8 @@
-"""Abandons waits and calls without effects when the run is asked to stop."""
+"""Ends calls and waits: at the time limit of a call, and when the run is asked to stop.
+
+`limit_call` decides how long one tool call may take. `unless_stopped` and `pause` abandon calls
+without effects, and waits, when the run is asked to stop.
+"""
 
 import asyncio
 import time
@@ -13,6 +17,12 @@ from openmanus_graph.state.tool_traits import Traits
 
 STOP_GRACE_S = 5.0
 """Time that a call without effects still gets after the run was asked to stop."""
+CUT_OFF_GRACE_S = 15.0
+"""Time beyond a call's own limit, to open what it needs and to stop it."""
+STOPPING_S = 5.0
+"""Part of that: time to stop what a call runs and to read what it has printed. Shorter than the
+grace that a step of a plan gets, since it is also added to the time of the whole run."""
+_LEAST_LIMIT_S = 0.1
 _POLL_S = 0.25
 
 T = TypeVar("T")
@@ -64,14 +74,6 @@ def _runtime() -> Runtime[Any] | None:
         return None  # a call by itself, without a run
 
 
-CUT_OFF_GRACE_S = 15.0
-"""Time beyond a call's own limit, to open what it needs and to stop it."""
-STOPPING_S = 5.0
-"""Part of that: time to stop what a call runs and to read what it has printed. Shorter than the
-grace that a step of a plan gets, since it is also added to the time of the whole run."""
-_LEAST_S = 0.1
-
-
 @dataclass(frozen=True)
 class TimeLimit:
     """How long one call may take."""
@@ -84,7 +86,7 @@ class TimeLimit:
     def remaining_s(self) -> float:
         """Return how long work that starts now may take, with time left to return its output."""
         left_s = self.cut_off_at - STOPPING_S - time.monotonic()
-        return max(_LEAST_S, min(self.seconds, left_s))
+        return max(_LEAST_LIMIT_S, min(self.seconds, left_s))
 
 
 def limit_call(
@@ -110,7 +112,7 @@ def limit_call(
     cut_off_at = now + seconds + (CUT_OFF_GRACE_S if stops_itself else 0)
     if deadline is None:
         return TimeLimit(seconds, cut_off_at)
-    left_s = max(_LEAST_S, deadline - now)
+    left_s = max(_LEAST_LIMIT_S, deadline - now)
     over_at = now + left_s + (STOPPING_S if stops_itself else 0)
     return TimeLimit(min(seconds, left_s), min(cut_off_at, over_at))
 

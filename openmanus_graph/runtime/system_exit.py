@@ -22,7 +22,10 @@ def guard_tool_system_exit(tool: BaseTool) -> BaseTool:
     if not isinstance(tool, StructuredTool):
         return tool
     return tool.model_copy(
-        update={"func": _without_exit(tool.func), "coroutine": _without_async_exit(tool.coroutine)}
+        update={
+            "func": _with_exit_as_error(tool.func),
+            "coroutine": _with_async_exit_as_error(tool.coroutine),
+        }
     )
 
 
@@ -38,10 +41,8 @@ def guard_system_exit(graph: Graph) -> Graph:
 
 
 def _guarded_node(node: Any) -> Any:
-    if isinstance(node, Pregel):
-        return guard_system_exit(
-            cast("Pregel[Any, Any, Any, Any]", node)
-        )  # a node may be any graph
+    if isinstance(node, Pregel):  # a node may be any graph
+        return guard_system_exit(cast("Pregel[Any, Any, Any, Any]", node))
     if not hasattr(node, "afunc"):  # no function that LangGraph made a node of
         return node
     guarded = copy.copy(node)
@@ -51,12 +52,12 @@ def _guarded_node(node: Any) -> Any:
         }
         guarded.func, guarded.afunc = guarded._func, guarded._afunc
     else:
-        guarded.func = _without_exit(node.func)
-        guarded.afunc = _without_async_exit(node.afunc)
+        guarded.func = _with_exit_as_error(node.func)
+        guarded.afunc = _with_async_exit_as_error(node.afunc)
     return guarded
 
 
-def _without_exit(function: Function) -> Function:
+def _with_exit_as_error(function: Function) -> Function:
     if function is None:
         return None
 
@@ -70,7 +71,7 @@ def _without_exit(function: Function) -> Function:
     return call
 
 
-def _without_async_exit(function: Function) -> Function:
+def _with_async_exit_as_error(function: Function) -> Function:
     if function is None:
         return None
 

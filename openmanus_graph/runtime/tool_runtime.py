@@ -35,10 +35,6 @@ class AskPerson(Protocol):
         ...
 
 
-def _ignored(event: dict[str, Any]) -> None:
-    pass
-
-
 async def _nobody_to_ask(request: Mapping[str, Any], name: str = "question") -> Any:
     raise RuntimeError("There is no run that could wait for a person.")
 
@@ -54,7 +50,7 @@ class RunningCall:
     session: Session
     key: str = ""
     """The call's unique key in the ledger; the same after a crash."""
-    emit: Emit = _ignored
+    emit: Emit = lambda event: None
     plans: Plans = field(default_factory=no_plans)
     """The thread's plans before the call."""
     ask_person: AskPerson = _nobody_to_ask

@@ -1,4 +1,9 @@
-"""The folder a run works in, and the paths in it that tools must not reach."""
+"""The folder a run works in, and safe access to the files in it.
+
+`Workspace` resolves the paths that a model names, and refuses those that tools must not reach. The
+functions open, replace and rewrite entries by descriptors of their folders, so that nothing that
+runs in the sandbox can lead them out of the workspace by a link.
+"""
 
 import errno
 import hashlib
@@ -15,6 +20,28 @@ from typing import BinaryIO
 from openmanus_graph.errors import ConfigError, ToolError
 
 OWN_FOLDER = ".openmanus"
+
+_OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_OPEN_TO_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_OPEN_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_OPEN_TO_REWRITE = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+"""Errors of file systems that have no hard links."""
+_ADVICE = {
+    errno.ENOSPC: "The disk is full. Delete what is no longer needed and try again.",
+    errno.EDQUOT: "The disk quota is used up. Delete what is no longer needed and try again.",
+    errno.EFBIG: "The file would exceed the allowed size. Write less, or split it.",
+    errno.EACCES: "Permission denied. Change the permissions with bash (chmod u+rwx) if you may.",
+    errno.EPERM: "The operation is not permitted here. Use another place in the workspace.",
+    errno.EROFS: "The file system is read-only. Use another place in the workspace.",
+    errno.ENOTDIR: "A part of the path is not a folder. View the folder above it.",
+    errno.ELOOP: "It became a symbolic link meanwhile. View the folder and try again.",
+    errno.ENOENT: "It does not exist. View the folder to see what there is.",
+    errno.EEXIST: "It exists already.",
+    errno.ESTALE: "It was replaced meanwhile. View it and try again.",
+    errno.ENAMETOOLONG: "The name is too long. Use a shorter one.",
+}
+"""By error number: what the model can do about it."""
 
 
 @dataclass(frozen=True)
@@ -82,27 +109,6 @@ class Workspace:
         return path
 
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_CHANGE = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
-_ADVICE = {
-    errno.ENOSPC: "The disk is full. Delete what is no longer needed and try again.",
-    errno.EDQUOT: "The disk quota is used up. Delete what is no longer needed and try again.",
-    errno.EFBIG: "The file would exceed the allowed size. Write less, or split it.",
-    errno.EACCES: "Permission denied. Change the permissions with bash (chmod u+rwx) if you may.",
-    errno.EPERM: "The operation is not permitted here. Use another place in the workspace.",
-    errno.EROFS: "The file system is read-only. Use another place in the workspace.",
-    errno.ENOTDIR: "A part of the path is not a folder. View the folder above it.",
-    errno.ELOOP: "It became a symbolic link meanwhile. View the folder and try again.",
-    errno.ENOENT: "It does not exist. View the folder to see what there is.",
-    errno.EEXIST: "It exists already.",
-    errno.ESTALE: "It was replaced meanwhile. View it and try again.",
-    errno.ENAMETOOLONG: "The name is too long. Use a shorter one.",
-}
-
-
 def shown(name: str) -> str:
     """Make a name safe to print: control characters and broken UTF-8 as bash would quote them."""
     if name.isprintable():
@@ -135,13 +141,13 @@ def as_tool_error(doing: str, path: str) -> Generator[None]:
 @contextmanager
 def opened_folder(workspace: Workspace, real: Path, *, create: bool = False) -> Generator[int]:
     """Open a folder and give its descriptor, for use as `dir_fd`; OSError if that fails."""
-    descriptor = os.open(workspace.root, _FOLDER)
+    descriptor = os.open(workspace.root, _OPEN_FOLDER)
     try:
         for name in real.relative_to(workspace.root).parts:
             if create:
                 with suppress(FileExistsError):
                     os.mkdir(name, dir_fd=descriptor)
-            below = os.open(name, _FOLDER, dir_fd=descriptor)
+            below = os.open(name, _OPEN_FOLDER, dir_fd=descriptor)
             os.close(descriptor)
             descriptor = below
         yield descriptor
@@ -197,7 +203,7 @@ def opened_entry(folder: int, name: str, path: str) -> Generator[BinaryIO]:
     """Open a regular file of an opened folder; `path` is what it is called in errors."""
     # Checked before: opening a device can have effects, and opening a socket fails oddly.
     require_file(path, os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
-    with os.fdopen(os.open(name, _READ, dir_fd=folder), "rb") as file:
+    with os.fdopen(os.open(name, _OPEN_TO_READ, dir_fd=folder), "rb") as file:
         require_file(path, os.fstat(file.fileno()).st_mode)
         yield file
 
@@ -256,7 +262,7 @@ def replace_file(
     temporary = f".{secrets.token_hex(8)}.part"
     place = folder if scratch is None else scratch
     try:
-        with os.fdopen(os.open(temporary, _NEW, 0o666, dir_fd=place), "wb") as file:
+        with os.fdopen(os.open(temporary, _OPEN_NEW, 0o666, dir_fd=place), "wb") as file:
             file.write(data)
             file.flush()
             if like:
@@ -290,7 +296,7 @@ def rewrite_file(folder: int, name: str, data: bytes, like: os.stat_result) -> N
         data: The whole content.
         like: The status of the expected file.
     """
-    descriptor = os.open(name, _CHANGE, dir_fd=folder)
+    descriptor = os.open(name, _OPEN_TO_REWRITE, dir_fd=folder)
     with os.fdopen(descriptor, "rb") as file:
         if not os.path.samestat(os.fstat(descriptor), like):
             raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
@@ -335,7 +341,7 @@ def incoming_file(workspace: Workspace, path: str, *, replace: bool) -> Generato
             if not replace:
                 raise FileExistsError(errno.EEXIST, "File exists", path)
         try:
-            with os.fdopen(os.open(temporary, _NEW, 0o666, dir_fd=scratch), "wb") as file:
+            with os.fdopen(os.open(temporary, _OPEN_NEW, 0o666, dir_fd=scratch), "wb") as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())

@@ -115,7 +115,8 @@ def _matches(rule: Rule, call: ProposedCall, workspace: Path, covered: set[int])
 
 def _argument_matches(rule: Rule, name: str, call: ProposedCall, workspace: Path) -> bool:
     value, pattern = call.args[name], one_line(rule.args[name])
-    if isinstance(value, str) and _is_file(name, call):
+    is_file = name == "path" and (call.traits.resource_of(call.args) or "").startswith("file:")
+    if is_file and isinstance(value, str):
         match = all if rule.decision == "allow" else any
         return match(
             any(fnmatchcase(path, pattern) for path in paths) for paths in _paths(value, workspace)
@@ -126,10 +127,6 @@ def _argument_matches(rule: Rule, name: str, call: ProposedCall, workspace: Path
 def written(value: Any) -> str:
     """Serialise a value that is no text, as rules match it: `true`, `3`, compact JSON."""
     return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=str)
-
-
-def _is_file(name: str, call: ProposedCall) -> bool:
-    return name == "path" and (call.traits.resource_of(call.args) or "").startswith("file:")
 
 
 def _paths(value: str, workspace: Path) -> Iterator[tuple[str, str]]:

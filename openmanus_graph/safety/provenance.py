@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, TypeVar, cast
 from urllib.parse import unquote
 
@@ -58,13 +57,13 @@ def passed_on(text: str, messages: Sequence[AnyMessage], traits: Mapping[str, Tr
     """
     urls = list(dict.fromkeys(urls_in(text)))
     provenance = _Provenance.of(messages, urls, traits)
-    return [link for link in urls if provenance.has_seen(link)]
+    return [url for url in urls if canonical_urls([url]) & provenance.seen]
 
 
 def unverified_addresses(
     call: PlannedCall, messages: Sequence[AnyMessage], traits: Mapping[str, Traits]
 ) -> list[str]:
-    """Return the addresses of a planned call that a person should be asked about.
+    """Return the addresses of a planned call that need a person's approval.
 
     Args:
         call: A call of the newest reply.
@@ -77,15 +76,10 @@ def unverified_addresses(
     addresses = declared.addresses(call["args"])
     if not addresses:
         return []
-    provenance = _Provenance.of(_before_the_reply(messages), addresses, traits)
+    replies = (n for n in range(len(messages) - 1, -1, -1) if isinstance(messages[n], AIMessage))
+    before_the_reply = messages[: next(replies, len(messages))]
+    provenance = _Provenance.of(before_the_reply, addresses, traits)
     return [url for url in addresses if provenance.tainted and not provenance.is_verified(url)]
-
-
-def _before_the_reply(messages: Sequence[AnyMessage]) -> Sequence[AnyMessage]:
-    for index in range(len(messages) - 1, -1, -1):
-        if isinstance(messages[index], AIMessage):
-            return messages[:index]
-    return messages
 
 
 def strings_in(value: Any) -> Iterator[str]:
@@ -110,7 +104,7 @@ class _Provenance:
     """Whether untrusted content, or a file, was read."""
     _program_ran: bool = False
     """Whether a program ran after that: its output and files may be composed by the model."""
-    _seen: set[str] = field(default_factory=set[str])
+    seen: set[str] = field(default_factory=set[str])
     _domains: set[tuple[str, int | None]] = field(default_factory=set[tuple[str, int | None]])
     _written: list[str] = field(default_factory=list[str])
     """The model's text and arguments after that."""
@@ -151,27 +145,21 @@ class _Provenance:
             address, identity = parse_address(url), canonical_url(url)
         except ToolError:
             return True
-        return identity in self._seen or any(
+        return identity in self.seen or any(
             within(address.host, domain)
             and (address.port == port if port else address.port in PORTS.values())
             for domain, port in self._domains
         )
 
-    def has_seen(self, url: str) -> bool:
-        """Say whether an address was shown as a link."""
-        return bool(canonical_urls([url]) & self._seen)
-
     def _read_reply(self, reply: AIMessage) -> None:
         for call in reply.tool_calls:
             self._calls[call["id"] or ""] = (call["name"], call["args"])
-            if (
-                self.tainted
-                and not self._program_ran
-                and self._is_program(call["name"], call["args"])
-            ):
-                self._program_ran = True
+            if self.tainted and not self._program_ran:
+                self._program_ran = self._is_program(call["name"], call["args"])
         if self.tainted:
-            self._written.append(_words.get(reply, _words_of))
+            args = [call["args"] for call in reply.tool_calls]
+            said = _words.get(reply, lambda _: unquote("\n".join([reply.text, *strings_in(args)])))
+            self._written.append(said)
 
     def _read_result(self, result: ToolMessage) -> None:
         artifact = with_current_names(result.artifact or {})
@@ -190,19 +178,20 @@ class _Provenance:
         # It was opened, so it had been allowed, unless the person had edited the call.
         edited = "edited" in artifact
         if traits.addresses is not None and result.status != "error" and not edited:
-            opened = partial(_opened_by, traits.addresses, args)
-            self._add_links(_opened.get(result, opened), allowed=True)
+            addresses = traits.addresses
+            opened = _opened.get(result, lambda _: canonical_urls_in("\n".join(addresses(args))))
+            self._add_links(opened, allowed=True)
         effect = traits.effect_of(args)
         self.tainted |= traits.untrusted or traits.reads_files or effect != "pure"
 
     def _add_domains(self, message: M, words: Callable[[M], str]) -> None:
         """Add the domains in a text of the person."""
-        self._domains |= _named.get(message, lambda told: frozenset(domains_in(words(told))))
+        self._domains |= _named.get(message, lambda said: frozenset(domains_in(words(said))))
 
     def _add_links(self, urls: Set[str], allowed: bool = False) -> None:
         """Add seen links, but none that the model wrote itself."""
-        new = (self.wanted & urls) - self._seen
-        self._seen.update(link for link in new if allowed or not self._is_written_by_model(link))
+        new = (self.wanted & urls) - self.seen
+        self.seen.update(link for link in new if allowed or not self._is_written_by_model(link))
 
     def _is_written_by_model(self, link: str) -> bool:
         unquoted = unquote(link)
@@ -214,18 +203,6 @@ class _Provenance:
         if traits is None:
             return True
         return traits.effect_of(args) == "workspace" and not traits.untrusted
-
-
-def _opened_by(
-    addresses: Callable[[Mapping[str, Any]], Sequence[str]], args: Mapping[str, Any], _: ToolMessage
-) -> frozenset[str]:
-    return canonical_urls_in("\n".join(addresses(args)))
-
-
-def _words_of(reply: AIMessage) -> str:
-    return unquote(
-        "\n".join([reply.text, *strings_in([call["args"] for call in reply.tool_calls])])
-    )
 
 
 def _person_words(message: HumanMessage) -> str:

@@ -243,9 +243,13 @@ class _Tree:
             node = nodes.pop()
             self._check_node(node)
             if node.type in _COMMANDS:
-                found.append((node.end_byte, _parts(node)))
+                parts = node.children
+                if node.type == "command":
+                    parts = [one for one in parts if one.type not in _NO_WORDS]
+                found.append((node.end_byte, parts))
             elif node.type in ("file_redirect", "heredoc_redirect"):
-                strays += _stray_words(node)
+                inside = [one for one in node.children if one.type in _WORDS]
+                strays += inside[1:] if node.type == "file_redirect" else inside
             nodes += node.children
         found.sort(key=lambda one: one[0])
         for stray in strays:  # the grammar counts what follows a redirection as a part of it
@@ -325,17 +329,6 @@ class _Tree:
 
     def _slice(self, start: int, end: int) -> str:
         return self._data[start:end].decode("utf-8", "replace")
-
-
-def _parts(command: "Node") -> list["Node"]:
-    if command.type != "command":
-        return command.children
-    return [one for one in command.children if one.type not in _NO_WORDS]
-
-
-def _stray_words(redirect: "Node") -> list["Node"]:
-    words = [one for one in redirect.children if one.type in _WORDS]
-    return words[1:] if redirect.type == "file_redirect" else words
 
 
 _HEREDOC = re.compile(r"""<<-?[ \t]*(?:'([^'\n]+)'|"([^"\n]+)"|\\?([\w.-]+))""")

@@ -26,7 +26,8 @@ _FILE_ENDINGS = frozenset({"py", "md", "sh", "zip", "rs", "pl", "so", "cc", "mov
 
 def urls_in(text: str) -> Iterator[str]:
     """Yield every address in a text, with and without trailing punctuation."""
-    plain = html.unescape(_ESCAPED.sub(_unescaped, text))
+    unescaped = {"\\u0026": "&", "\\/": "/"}
+    plain = html.unescape(_ESCAPED.sub(lambda found: unescaped.get(found[0]) or found[1], text))
     for variant in (text, plain) if plain != text else (text,):
         for found in _LINK.finditer(variant):
             link = found[0]
@@ -73,7 +74,3 @@ def canonical_urls_in(text: str) -> frozenset[str]:
     """Return the canonical addresses of a text, each also without its fragment."""
     found = canonical_urls(urls_in(text))
     return found | {identity.partition("#")[0].rstrip("/") for identity in found}
-
-
-def _unescaped(found: re.Match[str]) -> str:
-    return {"\\u0026": "&", "\\/": "/"}.get(found[0]) or found[1]

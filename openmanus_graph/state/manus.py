@@ -86,7 +86,7 @@ class ManusOutput(ManusInput):
     status: Status | None
     """How the run ended; None while it goes on."""
     stop_reason: StopReason | None
-    """Why it ended; whoever sets it sends the run to its last node."""
+    """Why it ended; setting it sends the run to its last node."""
     answer: str
     """Text for the user; set when the run ends."""
     structured: Any
@@ -106,7 +106,8 @@ class ManusState(ManusOutput, ManusNames01):
     step_count: int
     """Model calls of the agent so far in this run; written by `think`."""
     branch: Annotated[str, newest]
-    """Names the line of history this is: new with each user message, fork and compaction."""
+    """Id of this line of the thread's history, as the ledger knows it: new with each user message,
+    fork and compaction."""
     run_message: str
     """Id of the user message that began the run; written by `think`."""
     run_date: str
@@ -117,11 +118,11 @@ class ManusState(ManusOutput, ManusNames01):
     hint: str
     """What `stuck_check` wants the next request to say; never stored in `messages`."""
     handle_state: Annotated[HandleStates, merge_handle_states]
-    """What live handles hold, as each `act` leaves them. `think` tells the model once what is gone
-    with its process, and forgets it."""
+    """What live handles hold, as each `act` leaves them. `think` reports once to the model what was
+    lost with its process, and removes it."""
     standing_approvals: Annotated[list[str], union]
     """What a person approved for the rest of this run; written by `act`, emptied by `think`."""
     interjections: list[str]
-    """Ids of what the person told this run while it worked; written by `think`."""
+    """Ids of the person's interjections that this run has read; written by `think`."""
     plans: Plans
     """Made with the `planning` tool, over all runs of the thread; written by `act`."""

@@ -40,7 +40,7 @@ class MCPServer:
     deny: tuple[str, ...] = ()
     """Its tools never to offer."""
     start_timeout_s: float = 30
-    """Seconds in which it must have told its tools."""
+    """Seconds in which it must have listed its tools."""
     timeout_s: float = 120
     """Seconds of one call."""
     approval: bool | None = None
@@ -56,10 +56,6 @@ def _as_text(value: Any) -> Any:
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int | float) else value
-
-
-def _transport(value: Any) -> Any:
-    return _TRANSPORTS.get(value, value) if value else None
 
 
 _Secret = Annotated[SecretStr, BeforeValidator(_as_text)]
@@ -85,9 +81,10 @@ class MCPServerKeys(BaseModel):
     """A server that runs."""
     headers: dict[str, _Secret] = Field(default_factory=dict)
     """Sent to that server."""
-    type: Annotated[Transport | None, BeforeValidator(_transport)] = Field(
-        default=None, validation_alias=AliasChoices("type", "transport")
-    )
+    type: Annotated[
+        Transport | None,
+        BeforeValidator(lambda value: _TRANSPORTS.get(value, value) if value else None),
+    ] = Field(default=None, validation_alias=AliasChoices("type", "transport"))
     """How it is spoken to. Default: by the above."""
     enabled: bool = True
     """Whether agents use it."""
@@ -98,7 +95,7 @@ class MCPServerKeys(BaseModel):
     deny: list[str] = Field(default_factory=list)
     """Its tools never to offer."""
     start_timeout_s: float | None = Field(default=None, gt=0)
-    """Seconds in which it must have told its tools. Default 30."""
+    """Seconds in which it must have listed its tools. Default 30."""
     timeout_s: float | None = Field(
         default=None, gt=0, validation_alias=AliasChoices("timeout_s", "timeout")
     )

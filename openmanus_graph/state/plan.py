@@ -34,7 +34,7 @@ class Plan(TypedDict):
 
 
 class Origin(TypedDict):
-    """What vouches for addresses in a message that no person wrote: a step of a plan."""
+    """What verifies addresses in a message that no person wrote: a step of a plan."""
 
     words: str
     """The person's own."""

@@ -12,11 +12,11 @@ from openmanus_graph.state.reducers import DeltaChannel, Usage, furthest
 from openmanus_graph.state.renamed import PlanningNames01, StepNames01
 
 Outcome = Literal["", "succeeded", "failed", "max_steps", "budget", "timeout"]
-"""What a step's run came to; the last three are limits of the whole run, which it goes on after."""
+"""How a step's run ended. The last three are limits of the whole run: the step resumes later."""
 
 
 class PausedRun(TypedDict):
-    """Where a step goes on."""
+    """What a step resumes with, after a limit of the whole run ended its run."""
 
     message_id: str
     """Under which its messages were said; names its branch in the ledger."""
@@ -35,7 +35,7 @@ class FlowProgress(TypedDict):
 
 
 class StepRun(Step):
-    """A step of the flow: what the plan says, and how far it came."""
+    """A step of the plan with its progress."""
 
     attempt: int
     """How often it was begun."""
@@ -44,7 +44,7 @@ class StepRun(Step):
     worker: int
     """Which kernel, shell and browser it uses; steps that run at once never share one."""
     outcome: Outcome
-    """What its newest run came to, until it is reviewed."""
+    """How its newest run ended, until it is reviewed."""
     paused_run: PausedRun | None
     """Where it goes on, after a limit of the whole run ended it."""
     seconds: float
@@ -70,14 +70,14 @@ class StepInput(TypedDict):
     scratch: str
     """Folder of its own, relative to the workspace."""
     origin: Origin
-    """What vouches for addresses in it."""
+    """What verifies addresses in it."""
     images: list[str]
     """Pictures that the user gave, relative to the workspace."""
     before: FlowProgress
 
 
 class StepOutput(TypedDict):
-    """What `run_step` says of a step."""
+    """What `run_step` writes to the plan's state."""
 
     steps: dict[str, Any]
     usage: Usage
@@ -112,7 +112,8 @@ class PlanningState(ManusOutput, PlanningNames01):
     run_message: str
     """Id of the user message that began the run; written by `create_plan`."""
     branch: str
-    """Names the line of history this is, for the ledger: new with each user message and fork."""
+    """Id of this line of the thread's history, as the ledger knows it: new with each user message
+    and fork."""
     step_count: Annotated[int, operator.add]
     """Model calls of the planner and of the steps in this run."""
     elapsed_s: Annotated[float, furthest]

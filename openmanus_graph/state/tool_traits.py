@@ -1,4 +1,4 @@
-"""What the graph must know of a tool, and what a call of it came to."""
+"""The declared traits of a tool, and the observation that a call of it returns."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class Traits:
     """What the graph must know of a tool beside its schema."""
 
     effect: Effect | Callable[[Mapping[str, Any]], Effect] = "external"
-    """What a call may change; a function gets the arguments."""
+    """What a call may change; a function is given the arguments."""
     resource: str | Callable[[Mapping[str, Any]], str] | None = None
     """Calls that share it run one after another, in call order; a function gets the arguments."""
     timeout_s: float | None = 120
@@ -32,7 +32,7 @@ class Traits:
     """Policy `ask` pauses before each call."""
     addresses: Callable[[Mapping[str, Any]], Sequence[str]] | None = None
     """Returns the web addresses that a call with these arguments would reach. Those that nobody
-    named are asked about once untrusted content or a file was read (`provenance`)."""
+    named need approval once untrusted content or a file was read (`provenance`)."""
     reads_files: bool = False
     """The output holds content of the workspace; that of a `workspace` effect may in any case."""
     shell: str = ""
@@ -49,7 +49,7 @@ class Traits:
 
 @dataclass(frozen=True)
 class Observation:
-    """What a tool call came to, for the model."""
+    """The result of a tool call, for the model."""
 
     text: str
     images: tuple[str, ...] = ()

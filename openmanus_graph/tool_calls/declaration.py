@@ -112,8 +112,8 @@ def _without_runtime(function: ToolFunction) -> ToolFunction:
 def traits_of(tool: BaseTool) -> Traits:
     """Read a tool's declaration; a plain LangChain tool counts as external.
 
-    It is not asked about, though: whoever passed it to the builder has decided. Its author may
-    declare more by `metadata={"effect": "pure", "resource": ..., "timeout_s": ...}`.
+    It needs no approval, though: who passed it to the builder has decided. Its author may declare
+    more by `metadata={"effect": "pure", "resource": ..., "timeout_s": ...}`.
     """
     if isinstance(tool, ForeignTool):
         return tool.traits
@@ -128,8 +128,8 @@ def traits_of(tool: BaseTool) -> Traits:
 def file_resource(args: Mapping[str, Any]) -> str:
     """Name the file a call uses, so that calls on one file run in order.
 
-    By the last part of its path: it is the same for an absolute and a relative path, and a
-    declaration does not know the workspace that would tell more.
+    By the last part of its path, which is the same for an absolute and a relative path: a
+    declaration does not know the workspace.
     """
     path = os.path.normpath(str(args.get("path", "")))
     return "file:" + PurePath(path).name.casefold()

@@ -45,7 +45,8 @@ async def run_call(call: PlannedCall, context: ToolCallContext) -> ToolMessage:
 async def run_to_message(run: CallRun) -> ToolMessage:
     """Run a call, or replay its outcome, and return the message that answers it.
 
-    What the tool raised, and what it writes to the state beside the message, stands in `run` then.
+    Sets `run.raised` to what the tool raised, and `run.update` to what it writes to the state
+    beside the message.
     """
     try:
         observation = await run_or_replay(run)

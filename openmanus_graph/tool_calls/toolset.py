@@ -246,7 +246,7 @@ class ResolvedTools:
 async def resolve_tools(
     agent: Agent, session: Session, emit: Emit, *, new_step: bool = False
 ) -> ResolvedTools:
-    """Return the tools that a step offers, or that the step under way has offered.
+    """Return the tools that a step offers; within a step always the same.
 
     Args:
         agent: Whose run it is.

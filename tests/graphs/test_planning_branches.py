@@ -127,14 +127,14 @@ def test_teams_built_in_two_threads_at_once_are_both_whole(
         if current_thread().name == "first":
             inside.wait()
             leave.wait()
-        assert "pieces" not in agents.brought_agents(), "a flow does not do its own steps"
+        assert "pieces" not in agents.third_party_agents(), "a flow does not do its own steps"
         return build_manus_graph(name="pieces", **arguments)
 
     register_agent("pieces", build)
-    first = Thread(name="first", target=lambda: built.update(first=agents.brought_agents()))
+    first = Thread(name="first", target=lambda: built.update(first=agents.third_party_agents()))
     first.start()
     inside.wait()
-    built["second"] = agents.brought_agents()
+    built["second"] = agents.third_party_agents()
     leave.wait()
     first.join()
     assert {name: list(executors) for name, executors in built.items()} == {

@@ -56,9 +56,9 @@ def test_notes_of_an_earlier_run_move_to_the_newest_task() -> None:
     later: list[AnyMessage] = [*first, AIMessage("answer one"), HumanMessage("two", id="2")]
     parts = divide(later, 1000, 1000)
     assert [message.text for message in parts.past] == ["one", "answer one"]
-    assert (parts.words, parts.notes, parts.old) == ("two", "noted", [])
+    assert (parts.task_text, parts.notes, parts.old) == ("two", "noted", [])
     again = divide(parts.with_notes("noted more"), 1000, 1000)
-    assert (again.words, again.notes) == ("two", "noted more")
+    assert (again.task_text, again.notes) == ("two", "noted more")
 
 
 def test_earlier_messages_that_do_not_fit_become_notes_with_their_answers() -> None:

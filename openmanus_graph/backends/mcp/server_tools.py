@@ -114,7 +114,7 @@ def _handle(server: MCPServer, session: Session) -> ManagedServer:
     known = session.find(name)
     if isinstance(known, ManagedServer) and known.state == "gone" and known.run is not run:
         session.drop(name)
-    family = session.kept("MCP servers", set[ManagedServer])
+    family = session.cached_across_runs("MCP servers", set[ManagedServer])
     handle = session.handle(name, lambda: ManagedServer(server, family))
     handle.run = handle.run or run
     return handle
@@ -140,7 +140,9 @@ async def _all_settled(servers: Sequence[ManagedServer], *, needed: bool) -> Non
 
 
 def _tools(one: ManagedServer, session: Session) -> list[ServerTool]:
-    names: dict[tuple[str, str], str] = session.kept("MCP tools", dict[tuple[str, str], str])
+    names: dict[tuple[str, str], str] = session.cached_across_runs(
+        "MCP tools", dict[tuple[str, str], str]
+    )
     resolved = one.tools
     alone = all(tool.effect == "pure" for tool in resolved)
     return [_tool(one, tool, names, session, side_by_side=alone) for tool in resolved]
