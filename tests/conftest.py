@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from blockbuster import BlockBuster, blockbuster_ctx
 from filelock import FileLock
 
 from openmanus_graph.state.search_engines import GOOGLE_ID_VARIABLE, KEY_VARIABLES, SEARXNG_VARIABLE
@@ -52,6 +53,13 @@ def _installed(tmp_path_factory: pytest.TempPathFactory) -> None:
             stdin=subprocess.DEVNULL,
         )
         done.touch()
+
+
+@pytest.fixture
+def no_blocking() -> Iterator[BlockBuster]:
+    """Fail a test in which our code blocks an event loop."""
+    with blockbuster_ctx("openmanus_graph") as detector:
+        yield detector
 
 
 @pytest.fixture(autouse=True)

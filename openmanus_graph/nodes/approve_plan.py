@@ -11,7 +11,7 @@ from langgraph.types import Overwrite, interrupt
 from openmanus_graph.planning.executors import ExecutorSet
 from openmanus_graph.planning.flow import new_step_run, plan_of
 from openmanus_graph.planning.plan import PlanError, make_steps, plan_text
-from openmanus_graph.planning.plan_view import plan_request, show_plan
+from openmanus_graph.planning.plan_view import plan_request, publish_plan
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.state.context import Context
@@ -29,7 +29,7 @@ async def approve_plan(
     """Wait for a person: approve, edit the steps, or reject with what to do better."""
     session = await enter_session(runtime)
     plan = plan_of(state)
-    await show_plan(plan, session, runtime.stream_writer)
+    await publish_plan(plan, session, runtime.stream_writer)
     problem = ""
     while True:
         answer = interrupt(plan_request(plan, problem))

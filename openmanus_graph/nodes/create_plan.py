@@ -18,7 +18,6 @@ from openmanus_graph.errors import ToolError
 from openmanus_graph.model_calls.call_model import ModelCall, call_model
 from openmanus_graph.planning.executors import ExecutorSet
 from openmanus_graph.planning.flow import (
-    failed_for_good,
     new_step_run,
     plan_of,
     progress_of,
@@ -26,6 +25,7 @@ from openmanus_graph.planning.flow import (
     replanning_text,
     state_of_paused_run,
     step_runs_of,
+    steps_to_replace,
     task_of,
     unfinished_plan,
 )
@@ -213,7 +213,7 @@ def _draft_of_call(
     if not state["replanning"]:
         title = args.get("title") or task_of(state)[:80]
         return Draft(title, make_steps(given, executors))
-    replaced, _ = failed_for_good(step_runs_of(state), state["replanning"])
+    replaced, _ = steps_to_replace(step_runs_of(state), state["replanning"])
     kept = [step_run for step_run in step_runs_of(state) if step_run["id"] not in replaced]
     prefix = f"r{state['replans'] + 1}."
     return Draft(state["title"], make_steps(given, executors, kept=kept, prefix=prefix))
@@ -224,7 +224,7 @@ def _replanned(state: PlanningState, draft: Draft) -> Update:
     if draft.steps is None:
         blocked = {name: {"status": "blocked"} for name in state["replanning"]}
         return {"steps": blocked, "replanning": [], "drafts": []}
-    replaced, _ = failed_for_good(step_runs_of(state), state["replanning"])
+    replaced, _ = steps_to_replace(step_runs_of(state), state["replanning"])
     new = [step["id"] for step in draft.steps]
     steps: Update = dict.fromkeys(replaced)
     return {
@@ -242,7 +242,7 @@ def _replanning_request(state: PlanningState) -> list[AnyMessage]:
         return []
     step_runs = step_runs_of(state)
     failed = [step_run for step_run in step_runs if step_run["id"] in state["replanning"]]
-    replaced, completed = failed_for_good(step_runs, state["replanning"])
+    replaced, completed = steps_to_replace(step_runs, state["replanning"])
     plan, failures = replanning_text(plan_of(state), failed)
     text = render(
         "plan_replan",

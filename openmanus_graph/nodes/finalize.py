@@ -11,7 +11,13 @@ from openmanus_graph.backends.persistence.interjections import interjection_read
 from openmanus_graph.conversation.outcome import answers
 from openmanus_graph.errors import ToolError
 from openmanus_graph.model_calls.call_model import ModelCall, call_model
-from openmanus_graph.planning.flow import ending, is_limit, results_text, step_runs_of, task_of
+from openmanus_graph.planning.flow import (
+    final_status,
+    is_limit,
+    results_text,
+    step_runs_of,
+    task_of,
+)
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.artifacts import changed_files
 from openmanus_graph.runtime.events import Emit, notice
@@ -30,7 +36,7 @@ async def finalize(state: PlanningState, runtime: Runtime[Context]) -> dict[str,
     update: dict[str, Any] = {}
     if state.get("stop_reason") is None:
         update = {
-            **ending(step_runs_of(state)),
+            **final_status(step_runs_of(state)),
             **await _summary(state, session, runtime.stream_writer),
         }
     elif not state.get("answer"):

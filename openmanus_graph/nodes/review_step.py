@@ -9,15 +9,15 @@ from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.conversation.outcome import failure
 from openmanus_graph.planning.checks import check_step_run
 from openmanus_graph.planning.flow import (
-    after_review,
     is_limit,
     limit_of,
     plan_of,
+    reviewed_step_update,
     shared_files,
     step_runs_of,
-    to_review,
+    steps_to_review,
 )
-from openmanus_graph.planning.plan_view import show_plan, tell_step
+from openmanus_graph.planning.plan_view import emit_step_event, publish_plan
 from openmanus_graph.runtime.events import notice
 from openmanus_graph.runtime.limits import LimitReached
 from openmanus_graph.runtime.session_registry import enter_session
@@ -33,7 +33,7 @@ async def review_step(state: PlanningState, runtime: Runtime[Context]) -> dict[s
     started = time.monotonic()
     session = await enter_session(runtime)
     emit = runtime.stream_writer
-    ran = to_review(step_runs_of(state))
+    ran = steps_to_review(step_runs_of(state))
     for path, writers in shared_files(step_runs_of(state), ran):
         notice(emit, f"Steps {' and '.join(writers)} wrote the same file: {path}. Look at it.")
     usage = no_usage()
@@ -58,14 +58,14 @@ async def review_step(state: PlanningState, runtime: Runtime[Context]) -> dict[s
         if finding.problem is not None:
             notice(emit, f"Step {step_run['id']} failed: {finding.problem}")
         steps[step_run["id"]] = {
-            **after_review(step_run, finding.problem, state["replans"]),
+            **reviewed_step_update(step_run, finding.problem, state["replans"]),
             "cost_usd": step_run["cost_usd"] + finding.usage["cost_usd"],
         }
-        tell_step(session, emit, "step_end", step_run, steps[step_run["id"]]["status"])
+        emit_step_event(session, emit, "step_end", step_run, steps[step_run["id"]]["status"])
     for step_run in paused_by_limit:
-        tell_step(session, emit, "step_end", step_run, step_run["status"])
+        emit_step_event(session, emit, "step_end", step_run, step_run["status"])
     plan = plan_of({**state, "steps": merge_steps(state["steps"], [steps])})
-    await show_plan(plan, session, emit)
+    await publish_plan(plan, session, emit)
     return {
         **ended,
         "steps": steps,

@@ -19,7 +19,7 @@ from openmanus_graph.model_calls.budget import SharedBudget, shared_budget, shar
 from openmanus_graph.model_calls.condensed import cut_middle
 from openmanus_graph.planning.executors import Executor
 from openmanus_graph.planning.flow import RESULT_CHARS, is_limit, pause_run, resumed_messages
-from openmanus_graph.planning.plan_view import tell_step
+from openmanus_graph.planning.plan_view import emit_step_event
 from openmanus_graph.planning.step_outcome import (
     StepLimits,
     StepOutcome,
@@ -53,7 +53,7 @@ async def run_step(
     started = time.monotonic()
     session = await enter_session(runtime)
     step_run, run = step["step_run"], step["message_id"]
-    tell_step(session, runtime.stream_writer, "step_start", step_run, "in_progress")
+    emit_step_event(session, runtime.stream_writer, "step_start", step_run, "in_progress")
     await asyncio.to_thread(prepare_files, step, session)
     executor_run = ExecutorRun(executor, step, runtime.context, session)
     with sharing(await budget_of(session, step["before"])):

@@ -9,19 +9,19 @@ from openmanus_graph.config.resolve import safe_name
 from openmanus_graph.conversation.history import last_user_message
 from openmanus_graph.model_calls.projection import picture_paths
 from openmanus_graph.planning.flow import (
-    begun_step_runs,
-    blocked_step_runs,
-    given_text,
+    blocked_step_updates,
     plan_of,
     progress_of,
+    started_step_updates,
+    step_context_text,
     step_runs_of,
+    steps_to_review,
+    steps_to_run,
     task_of,
-    to_review,
-    to_run,
     unfinished_plan,
 )
 from openmanus_graph.planning.plan import plan_text
-from openmanus_graph.planning.plan_view import show_plan
+from openmanus_graph.planning.plan_view import publish_plan
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.limits import limit_reached
 from openmanus_graph.runtime.session_registry import enter_session
@@ -42,18 +42,20 @@ async def schedule(state: PlanningState, runtime: Runtime[Context]) -> dict[str,
     branch = session.on_fork(state["branch"])
     begins: dict[str, Any] = {"branch": branch, "status": None, "stop_reason": None, "answer": ""}
     step_runs = step_runs_of(state)
-    if unfinished_plan(state) or to_review(step_runs):  # a run that was stopped there goes on
+    if unfinished_plan(state) or steps_to_review(step_runs):  # a run that was stopped there goes on
         return begins
-    if to_run(step_runs) or any(step_run["status"] == "not_started" for step_run in step_runs):
+    if steps_to_run(step_runs) or any(
+        step_run["status"] == "not_started" for step_run in step_runs
+    ):
         reason = limit_reached(progress_of(state, settings), settings)
         if reason is not None:
             runtime.stream_writer({"type": "limit", "reason": reason})
             return {"status": "stopped", "stop_reason": reason}
-    blocked = blocked_step_runs(step_runs)
-    begun = begun_step_runs(step_runs, settings.max_parallel_steps)
+    blocked = blocked_step_updates(step_runs)
+    begun = started_step_updates(step_runs, settings.max_parallel_steps)
     steps = merge_steps(state["steps"], [blocked, begun])
     plan = plan_of({**state, "steps": steps})
-    await show_plan(plan, session, runtime.stream_writer)
+    await publish_plan(plan, session, runtime.stream_writer)
     return {**begins, "steps": {**blocked, **begun}}
 
 
@@ -65,9 +67,9 @@ async def route_after_schedule(saved: PlanningState) -> list[Send] | str:
         return "finalize"
     if again := unfinished_plan(state):
         return again
-    if to_review(step_runs):
+    if steps_to_review(step_runs):
         return "review_step"
-    begun = [Send("run_step", step_input(step_run, state)) for step_run in to_run(step_runs)]
+    begun = [Send("run_step", step_input(step_run, state)) for step_run in steps_to_run(step_runs)]
     return begun or "finalize"
 
 
@@ -96,7 +98,7 @@ def step_input(step_run: StepRun, state: PlanningState) -> StepInput:
             plan=plan_text(plan_of(state), around=state["order"].index(step_run["id"])),
             step=step_run["id"],
             text=step_run["text"],
-            given=given_text(step_run, state["steps"]),
+            given=step_context_text(step_run, state["steps"]),
             scratch=scratch,
         ),
         scratch=scratch,

@@ -186,21 +186,19 @@ async def _ask_model(
 
 def file_evidence(paths: Sequence[str], workspace: Workspace) -> str:
     """Return the contents of files, as far as they are text. Blocks."""
-    chars_each = EVIDENCE_CHARS // max(1, len(paths))
-    return (
-        "\n\n".join(_file_excerpt(path, workspace, chars_each) for path in paths)
-        or "none that are known"
-    )
-
-
-def _file_excerpt(path: str, workspace: Workspace, chars: int) -> str:
-    try:
-        with workspace.resolve(path).open("rb") as file:
-            size, start = os.fstat(file.fileno()).st_size, file.read(4 * chars)
-    except (OSError, ToolError):
-        return f"{path} (gone)"
-    head = f"{path} ({size:,} bytes)"
-    return head if b"\0" in start else f"{head}\n{start.decode('utf-8', 'replace')[:chars]}"
+    chars = EVIDENCE_CHARS // max(1, len(paths))
+    excerpts: list[str] = []
+    for path in paths:
+        try:
+            with workspace.resolve(path).open("rb") as file:
+                size, start = os.fstat(file.fileno()).st_size, file.read(4 * chars)
+        except (OSError, ToolError):
+            excerpts.append(f"{path} (gone)")
+            continue
+        head = f"{path} ({size:,} bytes)"
+        text = start.decode("utf-8", "replace")[:chars]
+        excerpts.append(head if b"\0" in start else f"{head}\n{text}")
+    return "\n\n".join(excerpts) or "none that are known"
 
 
 def read_verdict(reply: AIMessage) -> str | None:

@@ -30,13 +30,13 @@ class ExecutorSet:
 
     def roster(self) -> str:
         """Describe the executors for the planning model, one line each."""
-        return "\n".join(f"- {name}{self._purpose(name)}" for name in self.executors)
-
-    def _purpose(self, name: str) -> str:
-        """Return a graph's description, of `with_config(metadata={"description": ...})`."""
-        metadata = (self.executors[name].config or {}).get("metadata") or {}
-        description = metadata.get("description") or self.describe(name)
-        return f": {description}" if description else ""
+        lines: list[str] = []
+        for name, graph in self.executors.items():
+            # Set by `with_config(metadata={"description": ...})`.
+            metadata = (graph.config or {}).get("metadata") or {}
+            description = metadata.get("description") or self.describe(name)
+            lines.append(f"- {name}: {description}" if description else f"- {name}")
+        return "\n".join(lines)
 
 
 def collect_executors(executors: Executors, describe: Describe = lambda _: "") -> ExecutorSet:
@@ -49,15 +49,18 @@ def collect_executors(executors: Executors, describe: Describe = lambda _: "") -
     Raises:
         ConfigError: There is none, one is no graph, or a name cannot be used in a plan.
     """
-    executors = dict(_named(executors))
-    if not executors:
+    if isinstance(executors, Mapping):
+        graphs = dict(executors)
+    elif isinstance(executors, Sequence):
+        graphs = {f"agent_{index}": graph for index, graph in enumerate(executors)}
+    else:
+        graphs = {"default": executors}
+    if not graphs:
         raise ConfigError("A planning graph needs at least one executor.")
-    for name, graph in executors.items():
+    for name, graph in graphs.items():
         if problem := executor_problem(name, graph):
             raise ConfigError(problem)
-    return ExecutorSet(
-        {name: guard_system_exit(graph) for name, graph in executors.items()}, describe
-    )
+    return ExecutorSet({name: guard_system_exit(graph) for name, graph in graphs.items()}, describe)
 
 
 def executor_problem(name: str, graph: Any) -> str | None:
@@ -69,11 +72,3 @@ def executor_problem(name: str, graph: Any) -> str | None:
     if "messages" not in graph.channels:
         return f"Executor {name!r} has no `messages` in its state."
     return None
-
-
-def _named(executors: Any) -> Mapping[str, Any]:
-    if isinstance(executors, Mapping):
-        return executors  # pyright: ignore[reportUnknownVariableType]  # checked by the caller
-    if isinstance(executors, Sequence):
-        return {f"agent_{index}": graph for index, graph in enumerate(executors)}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-    return {"default": executors}

@@ -1,4 +1,8 @@
-"""Decides what the execution of a plan does next: pure functions of the planning graph's state."""
+"""Decides what the execution of a plan does next: pure functions of the planning graph's state.
+
+In the order of the graph: which steps start, what they are given, what follows from their review,
+which steps are replaced. At the end: how a step that a limit paused is resumed.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeGuard
@@ -14,70 +18,19 @@ from openmanus_graph.state.planning import PausedRun, PlanningState, StepRun
 from openmanus_graph.state.renamed import with_current_names
 from openmanus_graph.state.settings import Settings
 
-PAUSED_RUN_KEY = "openmanus_carried"
-"""Key in `additional_kwargs` of that message."""
-_PER_RUN = {
-    "messages", "run_message", "usage", "step_count", "elapsed_s", "status", "stop_reason",
-    "answer", "structured", "artifacts",
-}  # fmt: skip
-"""State that a new run starts without: its counts and its end."""
-
-
-def pause_run(values: Mapping[str, Any], message_id: str) -> PausedRun:
-    """Return what is needed to resume a run.
-
-    Args:
-        values: The state of the run's graph.
-        message_id: The id of the message that started it.
-    """
-    state = {key: value for key, value in values.items() if key not in _PER_RUN}
-    messages = _without_open_calls(values.get("messages") or ())
-    return PausedRun(message_id=message_id, messages=messages, state=state)
-
-
-def resumed_messages(paused_run: PausedRun, message_id: str) -> list[AnyMessage]:
-    """Return the input messages that resume a run.
-
-    Args:
-        paused_run: The run.
-        message_id: New id of the message that starts it; on a fork it differs from the old one.
-    """
-    messages, old = list(paused_run["messages"]), paused_run["message_id"]
-    for position, message in enumerate(messages):
-        if isinstance(message, HumanMessage) and message.id == old:
-            state = dict(paused_run["state"])
-            if str(state.get("branch", "")).startswith(old):
-                state["branch"] = message_id + state["branch"][len(old) :]
-            extra = {**message.additional_kwargs, PAUSED_RUN_KEY: state}
-            renamed = message.model_copy(update={"id": message_id, "additional_kwargs": extra})
-            messages[position] = renamed
-    return messages
-
-
-def state_of_paused_run(message: AnyMessage | None) -> dict[str, Any]:
-    """Return the paused run's state that a user message holds."""
-    kept: dict[str, Any] = message.additional_kwargs.get(PAUSED_RUN_KEY, {}) if message else {}
-    state = with_current_names(kept)
-    return {key: value for key, value in state.items() if key not in _PER_RUN}
-
-
-def _without_open_calls(messages: Sequence[AnyMessage]) -> list[AnyMessage]:
-    """Drop a last reply whose calls were interrupted by a time limit."""
-    results = {message.tool_call_id for message in messages if isinstance(message, ToolMessage)}
-    for position in range(len(messages) - 1, -1, -1):
-        message = messages[position]
-        if isinstance(message, AIMessage):
-            has_open_calls = any(call["id"] not in results for call in message.tool_calls)
-            return list(messages[:position] if has_open_calls else messages)
-    return list(messages)
-
-
 MAX_ATTEMPTS = 2
 MAX_REPLANS = 2
 RESULT_CHARS = 6000
 """Limit of a step's result in the requests of other steps and of the summary."""
 RESULTS_CHARS = 60_000
 """Limit of all results in one such request."""
+PAUSED_RUN_KEY = "openmanus_carried"
+"""Key of a paused run's state in `additional_kwargs` of the message that resumes it."""
+_NOT_RESUMED = {
+    "messages", "run_message", "usage", "step_count", "elapsed_s", "status", "stop_reason",
+    "answer", "structured", "artifacts",
+}  # fmt: skip
+"""State that a resumed run does not take over: counts and the end of the run before."""
 
 
 def step_runs_of(state: PlanningState) -> list[StepRun]:
@@ -121,7 +74,7 @@ def new_step_run(step: Step) -> StepRun:
     )
 
 
-def begun_step_runs(step_runs: Sequence[StepRun], limit: int) -> dict[str, dict[str, Any]]:
+def started_step_updates(step_runs: Sequence[StepRun], limit: int) -> dict[str, dict[str, Any]]:
     """Return the updates that start or continue the steps which can run now.
 
     Args:
@@ -129,7 +82,7 @@ def begun_step_runs(step_runs: Sequence[StepRun], limit: int) -> dict[str, dict[
         limit: How many may run at once.
     """
     by_id = {step_run["id"]: step_run for step_run in step_runs}
-    paused_by_limit = to_run(step_runs)
+    paused_by_limit = steps_to_run(step_runs)
     ready = [*paused_by_limit, *(by_id[step["id"]] for step in ready_steps(step_runs))]
     postponed = dict.fromkeys(
         (step_run["id"] for step_run in paused_by_limit[limit:]), {"status": "not_started"}
@@ -137,7 +90,7 @@ def begun_step_runs(step_runs: Sequence[StepRun], limit: int) -> dict[str, dict[
     free = list(range(limit))
     started: dict[str, dict[str, Any]] = {}
     for step_run in ready[:limit]:
-        worker = _worker(step_run, by_id, free)
+        worker = _choose_worker(step_run, by_id, free)
         free.remove(worker)
         continues = step_run["status"] == "in_progress" or step_run["paused_run"] is not None
         attempt = step_run["attempt"] + (0 if continues else 1)
@@ -145,27 +98,24 @@ def begun_step_runs(step_runs: Sequence[StepRun], limit: int) -> dict[str, dict[
     return {**postponed, **started}
 
 
-def _worker(step_run: StepRun, by_id: Mapping[str, StepRun], free: Sequence[int]) -> int:
-    """Choose the worker of a step it depends on, to reuse its variables and pages."""
+def _choose_worker(step_run: StepRun, by_id: Mapping[str, StepRun], free: Sequence[int]) -> int:
+    """Choose the worker (a session) of a step it depends on, to reuse its variables and pages."""
     before = [by_id[name]["worker"] for name in reversed(step_run["depends_on"])]
     own = [step_run["worker"]] if step_run["attempt"] else []
     return next((worker for worker in (*own, *before) if worker in free), free[0])
 
 
-def blocked_step_runs(step_runs: Sequence[StepRun]) -> dict[str, dict[str, Any]]:
+def blocked_step_updates(step_runs: Sequence[StepRun]) -> dict[str, dict[str, Any]]:
     """Return the updates of steps that cannot start, because they depend on a blocked one."""
     blocked = [step_run["id"] for step_run in step_runs if step_run["status"] == "blocked"]
     dependent_ids = set(dependents(step_runs, blocked))
-    return {
-        step_run["id"]: {"status": "blocked", "notes": _needs(step_run, {*blocked, *dependent_ids})}
-        for step_run in step_runs
-        if step_run["id"] in dependent_ids and step_run["status"] != "blocked"
-    }
-
-
-def _needs(step_run: StepRun, blocked: set[str]) -> str:
-    missing = ", ".join(name for name in step_run["depends_on"] if name in blocked)
-    return f"Not begun: it needs {missing}, which could not be done."
+    updates: dict[str, dict[str, Any]] = {}
+    for step_run in step_runs:
+        if step_run["id"] in dependent_ids and step_run["status"] != "blocked":
+            needed = [name for name in step_run["depends_on"] if name in {*blocked, *dependent_ids}]
+            notes = f"Not begun: it needs {', '.join(needed)}, which could not be done."
+            updates[step_run["id"]] = {"status": "blocked", "notes": notes}
+    return updates
 
 
 def progress_of(state: PlanningState, settings: Settings) -> Progress:
@@ -174,10 +124,10 @@ def progress_of(state: PlanningState, settings: Settings) -> Progress:
     return Progress(steps, state["usage"], state["elapsed_s"])
 
 
-def given_text(step_run: StepRun, steps: Mapping[str, StepRun]) -> str:
+def step_context_text(step_run: StepRun, steps: Mapping[str, StepRun]) -> str:
     """Return the context of a step: results it depends on, its last failure, and its check."""
     needed = [steps[name] for name in step_run["depends_on"]]
-    chars = _share_of_chars(len(needed))
+    chars = _chars_per_result(len(needed))
     parts = [
         f"Result of step {one['id']} ({one['text']}):\n{cut_middle(one['result'], chars)}"
         for one in needed
@@ -189,25 +139,21 @@ def given_text(step_run: StepRun, steps: Mapping[str, StepRun]) -> str:
     return "\n\n".join(parts)
 
 
-def _share_of_chars(results: int) -> int:
+def _chars_per_result(results: int) -> int:
     return min(RESULT_CHARS, RESULTS_CHARS // max(1, results))
 
 
 def results_text(step_runs: Sequence[StepRun]) -> str:
     """Return all steps with their results."""
-    chars = _share_of_chars(len(step_runs))
-    return "\n\n".join(_result_text(step_run, chars) for step_run in step_runs)
-
-
-def _result_text(step_run: StepRun, chars: int) -> str:
-    outcome_text = step_run["result"] if step_run["status"] == "completed" else step_run["notes"]
-    if step_run["paused_run"] is not None:
-        outcome_text = "Not done yet; it goes on where it stopped when the run is resumed."
-    status = step_run["status"].replace("_", " ")
-    text = (
-        f"Step {step_run['id']} ({status}): {step_run['text']}\n{cut_middle(outcome_text, chars)}"
-    )
-    return text.strip()
+    chars = _chars_per_result(len(step_runs))
+    parts: list[str] = []
+    for step_run in step_runs:
+        outcome = step_run["result"] if step_run["status"] == "completed" else step_run["notes"]
+        if step_run["paused_run"] is not None:
+            outcome = "Not done yet; it goes on where it stopped when the run is resumed."
+        head = f"Step {step_run['id']} ({step_run['status'].replace('_', ' ')}): {step_run['text']}"
+        parts.append(f"{head}\n{cut_middle(outcome, chars)}".strip())
+    return "\n\n".join(parts)
 
 
 def shared_files(
@@ -231,7 +177,7 @@ def shared_files(
             yield path, unordered
 
 
-def to_run(step_runs: Sequence[StepRun]) -> list[StepRun]:
+def steps_to_run(step_runs: Sequence[StepRun]) -> list[StepRun]:
     """Return the steps that have started, or were paused by a limit."""
     return [
         step_run
@@ -240,7 +186,7 @@ def to_run(step_runs: Sequence[StepRun]) -> list[StepRun]:
     ]
 
 
-def to_review(step_runs: Sequence[StepRun]) -> list[StepRun]:
+def steps_to_review(step_runs: Sequence[StepRun]) -> list[StepRun]:
     """Return the steps whose run has ended and was not reviewed yet."""
     return [
         step_run
@@ -249,7 +195,7 @@ def to_review(step_runs: Sequence[StepRun]) -> list[StepRun]:
     ]
 
 
-def after_review(step_run: StepRun, problem: str | None, replans: int) -> dict[str, Any]:
+def reviewed_step_update(step_run: StepRun, problem: str | None, replans: int) -> dict[str, Any]:
     """Return the update of a reviewed step; `outcome` is kept where it needs replanning.
 
     Args:
@@ -279,14 +225,14 @@ def is_limit(outcome: str | None) -> TypeGuard[LimitReason]:
     return outcome in ("max_steps", "budget", "timeout")
 
 
-def ending(step_runs: Sequence[StepRun]) -> dict[str, Any]:
+def final_status(step_runs: Sequence[StepRun]) -> dict[str, Any]:
     """Return the final status of a run whose steps are all completed or blocked."""
     if all(step_run["status"] == "completed" for step_run in step_runs):
         return {"status": "finished", "stop_reason": "answer"}
     return {"status": "failed", "stop_reason": "terminate"}
 
 
-def failed_for_good(
+def steps_to_replace(
     step_runs: Sequence[StepRun], failed: Sequence[str]
 ) -> tuple[list[str], list[str]]:
     """Return the ids of the steps to replace, and of those that new steps may depend on."""
@@ -313,3 +259,52 @@ def replanned_order(order: Sequence[str], replaced: Sequence[str], new: Sequence
     before = [name for name in order[:place] if name not in replaced]
     after = [name for name in order[place:] if name not in replaced]
     return [*before, *new, *after]
+
+
+def pause_run(values: Mapping[str, Any], message_id: str) -> PausedRun:
+    """Return what is needed to resume a step's run.
+
+    Args:
+        values: The state of the run's graph.
+        message_id: The id of the message that started it.
+    """
+    state = {key: value for key, value in values.items() if key not in _NOT_RESUMED}
+    messages = _without_open_calls(values.get("messages") or ())
+    return PausedRun(message_id=message_id, messages=messages, state=state)
+
+
+def resumed_messages(paused_run: PausedRun, message_id: str) -> list[AnyMessage]:
+    """Return the input messages that resume a paused run.
+
+    Args:
+        paused_run: What `pause_run` returned.
+        message_id: New id of the message that starts it; on a fork it differs from the old one.
+    """
+    messages, old = list(paused_run["messages"]), paused_run["message_id"]
+    for position, message in enumerate(messages):
+        if isinstance(message, HumanMessage) and message.id == old:
+            state = dict(paused_run["state"])
+            if str(state.get("branch", "")).startswith(old):
+                state["branch"] = message_id + state["branch"][len(old) :]
+            extra = {**message.additional_kwargs, PAUSED_RUN_KEY: state}
+            renamed = message.model_copy(update={"id": message_id, "additional_kwargs": extra})
+            messages[position] = renamed
+    return messages
+
+
+def state_of_paused_run(message: AnyMessage | None) -> dict[str, Any]:
+    """Return the state of the paused run that a user message resumes; empty if it resumes none."""
+    kept: dict[str, Any] = message.additional_kwargs.get(PAUSED_RUN_KEY, {}) if message else {}
+    state = with_current_names(kept)
+    return {key: value for key, value in state.items() if key not in _NOT_RESUMED}
+
+
+def _without_open_calls(messages: Sequence[AnyMessage]) -> list[AnyMessage]:
+    """Drop a last reply whose calls were interrupted by a time limit."""
+    results = {message.tool_call_id for message in messages if isinstance(message, ToolMessage)}
+    for position in range(len(messages) - 1, -1, -1):
+        message = messages[position]
+        if isinstance(message, AIMessage):
+            has_open_calls = any(call["id"] not in results for call in message.tool_calls)
+            return list(messages[:position] if has_open_calls else messages)
+    return list(messages)

@@ -7,7 +7,7 @@ from typing import Any
 from openmanus_graph.state.plan import Plan, Step, StepStatus
 
 MAX_STEPS = 100
-NEAR = 12
+STEPS_AROUND = 12
 """Steps before and after one that are shown of a long plan, to keep each request short."""
 MARKS: Mapping[StepStatus, str] = {
     "not_started": "[ ]",
@@ -46,10 +46,18 @@ def make_steps(
         PlanError: The plan is invalid.
     """
     rows = [{"text": step} if isinstance(step, str) else dict(step) for step in given]
-    problems = list(_size_problems(rows))
+    problems: list[str] = []
+    if not rows:
+        problems.append("it has no steps")
+    if len(rows) > MAX_STEPS:
+        problems.append(
+            f"it has {len(rows)} steps; at most {MAX_STEPS} are taken: make them larger"
+        )
     ids = [str(row.get("id") or f"{prefix}{index}") for index, row in enumerate(rows)]
     used_ids = {step["id"] for step in kept}
-    problems += [f"two steps have the id {name!r}" for name in _duplicates([*used_ids, *ids])]
+    names = [*used_ids, *ids]
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    problems += [f"two steps have the id {name!r}" for name in repeated]
     parallel = any(row.get("depends_on") is not None for row in rows)
     steps: list[Step] = []
     for index, (step_id, row) in enumerate(zip(ids, rows, strict=True)):
@@ -71,17 +79,6 @@ def make_steps(
     if problems:
         raise PlanError("; ".join(problems))
     return steps
-
-
-def _size_problems(rows: Sequence[Mapping[str, Any]]) -> Iterable[str]:
-    if not rows:
-        yield "it has no steps"
-    if len(rows) > MAX_STEPS:
-        yield f"it has {len(rows)} steps; at most {MAX_STEPS} are taken: make them larger"
-
-
-def _duplicates(names: Sequence[str]) -> list[str]:
-    return sorted({name for name in names if names.count(name) > 1})
 
 
 def _executor(row: Mapping[str, Any], executors: Sequence[str]) -> str:
@@ -182,7 +179,7 @@ def plan_text(plan: Plan, around: int | None = None) -> str:
     steps = plan["steps"]
     shown = range(len(steps))
     if around is not None:
-        shown = range(max(0, around - NEAR), min(len(steps), around + NEAR + 1))
+        shown = range(max(0, around - STEPS_AROUND), min(len(steps), around + STEPS_AROUND + 1))
     counts = {status: sum(s["status"] == status for s in steps) for status in MARKS}
     done, total = counts["completed"], len(steps)
     share = f" ({100 * done / total:.1f}%)" if total else ""

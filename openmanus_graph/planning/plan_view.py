@@ -1,9 +1,9 @@
-"""Renders a plan for people: for review before it runs, and as the checklist in the workspace."""
+"""Shows a plan to people: the review request before it runs, its events, and `plan.md`."""
 
 import asyncio
 import contextlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Literal
 
 from openmanus_graph.runtime.events import Emit, notice
@@ -17,6 +17,10 @@ RESULT_CHARS = 600
 EDITABLE = ("id", "text", "executor", "depends_on", "done_when")
 _PLAN_TOOL = "planning"
 """The tool name in a review request; calls of that tool never need approval."""
+PLAN_FILE, FALLBACK_PLAN_FILE = "plan.md", "openmanus-plan.md"
+PLAN_FILE_MARK = "<!-- kept up to date by openmanus plan -->"
+"""In the files that we wrote; a `plan.md` without it is the person's own."""
+_EVENT_FIELDS = (*EDITABLE, "status", "notes", "seconds", "cost_usd")
 _BOXES = {"not_started": "[ ]", "in_progress": "[→]", "completed": "[x]", "blocked": "[!]"}
 """Markdown's checkboxes."""
 
@@ -33,16 +37,7 @@ def plan_for_review(plan: Plan) -> str:
 
 def plan_as_json(plan: Plan) -> str:
     """Render a plan's title and steps as JSON that a person may edit."""
-    return json.dumps(
-        {"title": plan["title"], "steps": [editable(step) for step in plan["steps"]]},
-        ensure_ascii=False,
-        indent=1,
-    )
-
-
-def editable(step: Step) -> dict[str, Any]:
-    """Return the fields of a step that a person may change."""
-    return {key: value for key, value in step.items() if key in EDITABLE}
+    return json.dumps(_plan_fields(plan, EDITABLE), ensure_ascii=False, indent=1)
 
 
 def plan_request(plan: Plan, problem: str) -> dict[str, Any]:
@@ -52,14 +47,13 @@ def plan_request(plan: Plan, problem: str) -> dict[str, Any]:
         plan: The plan to review.
         problem: What was wrong with the previous answer, if there was one.
     """
-    steps = [editable(step) for step in plan["steps"]]
     again = f"That cannot be done: {problem}. " if problem else ""
     question = (
         f"{again}Carry out this plan? Approve, edit its steps, reject, or say what to change."
         f"\n\n{plan_for_review(plan)}"
     )
-    args = {"title": plan["title"], "steps": steps}
     allowed = ("approve", "edit", "reject", "respond")
+    args = _plan_fields(plan, EDITABLE)
     return decision_request("approval", question, _PLAN_TOOL, args, plan["plan_id"], allowed)
 
 
@@ -80,14 +74,22 @@ def plan_document(plan: Plan) -> str:
     done = sum(step["status"] == "completed" for step in steps)
     lines = [f"# {_one_line(plan['title'])}", "", f"{done} of {len(steps)} steps completed", ""]
     for index, step in enumerate(steps):
-        facts = [step["status"].replace("_", " "), *_spent(step), _terms(step)]
+        facts = [step["status"].replace("_", " "), *_time_and_cost(step), _terms(step)]
         text = _one_line(step["text"])
         lines.append(f"- {_BOXES[step['status']]} {index}. {text} ({'; '.join(facts)})")
         if step["notes"]:
             lines.append(f"  - {_one_line(step['notes'])}")
         if step["status"] == "completed":
-            lines += _result(step["result"])
+            result = step["result"].strip()
+            if len(result) > RESULT_CHARS:
+                result = f"{result[:RESULT_CHARS]} …"
+            lines += [f"  > {line}".rstrip() for line in result.splitlines()]
     return "\n".join(lines) + "\n"
+
+
+def _plan_fields(plan: Plan, fields: Collection[str]) -> dict[str, Any]:
+    steps = [{key: value for key, value in step.items() if key in fields} for step in plan["steps"]]
+    return {"title": plan["title"], "steps": steps}
 
 
 def _terms(step: Step) -> str:
@@ -100,52 +102,37 @@ def _terms(step: Step) -> str:
     return "; ".join(filter(None, terms))
 
 
-def _spent(step: Mapping[str, Any]) -> Iterator[str]:
+def _time_and_cost(step: Mapping[str, Any]) -> Iterator[str]:
     """Yield a step's time and cost; steps of the `planning` tool have none."""
     if step.get("seconds"):
         yield f"{step['seconds']:.1f} s"
         yield f"${step.get('cost_usd') or 0:.4f}"
 
 
-def _result(text: str) -> Iterator[str]:
-    """Quote a result below its step, cut where it is long."""
-    shown = text.strip()
-    if len(shown) > RESULT_CHARS:
-        shown = f"{shown[:RESULT_CHARS]} …"
-    for line in shown.splitlines():
-        yield f"  > {line}".rstrip()
-
-
 def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-PLAN_FILE, OTHER_FILE = "plan.md", "openmanus-plan.md"
-MADE_BY = "<!-- kept up to date by openmanus plan -->"
-_SHOWN = (*EDITABLE, "status", "notes", "seconds", "cost_usd")
-
-
 def plan_event(plan: Plan) -> dict[str, Any]:
     """Return the event that shows a plan as it stands."""
-    steps = [{key: value for key, value in step.items() if key in _SHOWN} for step in plan["steps"]]
-    return {"type": "plan", "title": plan["title"], "steps": steps}
+    return {"type": "plan", **_plan_fields(plan, _EVENT_FIELDS)}
 
 
-async def show_plan(plan: Plan, session: Session, emit: Emit) -> None:
+async def publish_plan(plan: Plan, session: Session, emit: Emit) -> None:
     """Send the plan's event and write its file; a file that cannot be written gives a notice.
 
-    Nothing is shown of a plan inside a step of another plan.
+    Does nothing for a plan inside a step of another plan.
     """
     if session.is_plan_step:
         return
     emit(plan_event(plan))
     try:
-        await asyncio.to_thread(_write, session.workspace, plan_document(plan))
+        await asyncio.to_thread(_write_plan_file, session.workspace, plan_document(plan))
     except OSError as error:
         notice(emit, f"{PLAN_FILE} could not be written: {error.strerror}.")
 
 
-def tell_step(
+def emit_step_event(
     session: Session, emit: Emit, kind: Literal["step_start", "step_end"], step: Step, status: str
 ) -> None:
     """Send the event of a step that starts, or that was reviewed after its run."""
@@ -157,10 +144,10 @@ def tell_step(
     emit(event | spent)
 
 
-def _write(workspace: Workspace, text: str) -> None:
+def _write_plan_file(workspace: Workspace, text: str) -> None:
     path = workspace.root / PLAN_FILE
     with contextlib.suppress(FileNotFoundError):
-        if MADE_BY not in path.read_text("utf-8", errors="replace"):
-            path = workspace.root / OTHER_FILE  # the person has a plan.md of their own
-    data = f"{text}\n{MADE_BY}\n".encode("utf-8", "replace")
+        if PLAN_FILE_MARK not in path.read_text("utf-8", errors="replace"):
+            path = workspace.root / FALLBACK_PLAN_FILE  # the person has a plan.md of their own
+    data = f"{text}\n{PLAN_FILE_MARK}\n".encode("utf-8", "replace")
     put_file(workspace, path, data, synced=False)  # it is written again at the next change

@@ -1,4 +1,7 @@
-"""The outcome of a step, read off the final state of its executor: pure functions."""
+"""What a step's run came to, read from its executor's state: its outcome and the files it wrote.
+
+`read_outcome` is pure; `WrittenFiles` reads the workspace.
+"""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +19,12 @@ from openmanus_graph.safety.provenance import strings_in
 from openmanus_graph.state.planning import Outcome
 from openmanus_graph.state.reducers import Usage, add_usage, no_usage
 
+_FILE_NAME = re.compile(r"(?<![\w./+@%-])[\w./+@%-]*\w")
+_QUOTED_NAME = re.compile(r"[\"']([^\"'\n]{1,200})[\"']")
+_MAX_NAME_CHARS = 200
+_MAX_FILE_NAMES = 500
+"""Limit of the names read from one reply's calls."""
+_SizeAndTime = tuple[int, int]
 _OUR_STATUSES = ("finished", "failed", "stopped", "cancelled")
 
 
@@ -69,7 +78,10 @@ def read_outcome(values: Mapping[str, Any], limits: StepLimits, asked: int) -> S
         asked: How many input messages it got.
     """
     messages = messages_in(values)
-    text = _answer(values, messages)
+    answer = values.get("answer")
+    text = messages[-1].text.strip() if messages and messages[-1].type == "ai" else ""
+    if isinstance(answer, str) and answer:
+        text = answer
     status, reason = values.get("status"), values.get("stop_reason")
     if status not in _OUR_STATUSES:  # a foreign graph, whose `status` may mean anything
         status = None
@@ -105,37 +117,23 @@ def messages_in(values: Mapping[str, Any]) -> list[AnyMessage]:
         return []
 
 
-def _answer(values: Mapping[str, Any], messages: Sequence[AnyMessage]) -> str:
-    last = messages[-1].text.strip() if messages and messages[-1].type == "ai" else ""
-    answer = values.get("answer")
-    return answer if isinstance(answer, str) and answer else last
-
-
 def _failure_text(status: Any, reason: Any, text: str, limits: StepLimits) -> str:
     """Explain why a run failed, for people and for the model that tries again."""
+    last_text = text.rpartition("\n\n")[0]  # without the sentence that the agent's limit added
+    said = f" It said last: {last_text}" if last_text else ""
     match reason if status else "":
         case "":
             return "It ended without an answer."
         case "terminate":
             return text or "Its agent gave it up."
         case "max_steps":
-            return (
-                f"It was not done after {limits.max_steps} model calls. {_last_text(text)}".strip()
-            )
+            return f"It was not done after {limits.max_steps} model calls.{said}".rstrip()
         case "timeout":
-            return f"It was not done after {limits.seconds:g} s. {_last_text(text)}".strip()
+            return f"It was not done after {limits.seconds:g} s.{said}".rstrip()
         case "stuck":
-            return (
-                f"Its last steps repeated themselves without any result. {_last_text(text)}".strip()
-            )
+            return f"Its last steps repeated themselves without any result.{said}".rstrip()
         case _:
             return text or "It failed."
-
-
-def _last_text(text: str) -> str:
-    """Return an agent's last text, without the sentence that its own limit added."""
-    said = text.rpartition("\n\n")[0]
-    return f"It said last: {said}" if said else ""
 
 
 def _reported_usage(messages: Sequence[AnyMessage]) -> Usage:
@@ -163,21 +161,13 @@ def _number(values: Mapping[str, Any], name: str) -> Any:
     return value if isinstance(value, int | float) and "run_message" in values else 0
 
 
-_PATH = re.compile(r"(?<![\w./+@%-])[\w./+@%-]*\w")
-_QUOTED = re.compile(r"[\"']([^\"'\n]{1,200})[\"']")
-_MAX_CHARS = 200
-_MAX_NAMES = 500
-"""Limit of the names read from one reply's calls."""
-_Stamp = tuple[int, int]
-
-
 class WrittenFiles:
-    """Watches the files named in one step's conversation. Blocks: call it off the event loop."""
+    """Finds which files that a step's conversation names change. All of it blocks."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
         self._seen = 0
-        self._stamps: dict[Path, _Stamp | None] = {}
+        self._stamps: dict[Path, _SizeAndTime | None] = {}
         self._changed: set[str] = set()
 
     @property
@@ -190,38 +180,35 @@ class WrittenFiles:
         new = messages[self._seen :] if len(messages) >= self._seen else ()
         self._seen = len(messages)
         if any(isinstance(message, ToolMessage) for message in new):
-            self._compare()
+            for path, before in self._stamps.items():
+                now = _size_and_time(path)
+                if now is not None and now != before:
+                    self._changed.add(self._workspace.relative(path))
+            self._stamps = {path: _size_and_time(path) for path in self._stamps}
         for message in new:
             if isinstance(message, AIMessage):
                 self._watch([call["args"] for call in message.tool_calls])
 
-    def _compare(self) -> None:
-        for path, before in self._stamps.items():
-            now = _stamp(path)
-            if now is not None and now != before:
-                self._changed.add(self._workspace.relative(path))
-        self._stamps = {path: _stamp(path) for path in self._stamps}
-
     def _watch(self, arguments: Sequence[Any]) -> None:
         names = dict.fromkeys(name for text in strings_in(arguments) for name in _names_in(text))
-        for name in islice(names, _MAX_NAMES):
+        for name in islice(names, _MAX_FILE_NAMES):
             try:
                 path = self._workspace.resolve(name)
             except ToolError:
                 continue
             if OWN_FOLDER not in path.relative_to(self._workspace.root).parts:
-                self._stamps.setdefault(path, _stamp(path))
+                self._stamps.setdefault(path, _size_and_time(path))
 
 
 def _names_in(text: str) -> Iterator[str]:
     """Yield possible file names, one by one: a single long regex search would block threads."""
-    if len(text) < _MAX_CHARS and "\n" not in text:
+    if len(text) < _MAX_NAME_CHARS and "\n" not in text:
         yield text
-    yield from (found[1] for found in _QUOTED.finditer(text))
-    yield from (found[0] for found in _PATH.finditer(text))
+    yield from (found[1] for found in _QUOTED_NAME.finditer(text))
+    yield from (found[0] for found in _FILE_NAME.finditer(text))
 
 
-def _stamp(path: Path) -> _Stamp | None:
+def _size_and_time(path: Path) -> _SizeAndTime | None:
     try:
         found = path.stat()
     except OSError:

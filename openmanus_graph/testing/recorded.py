@@ -1,4 +1,4 @@
-"""Replays a recorded conversation: the model's replies come from a file, the tools really run."""
+"""Replays recorded conversations: the model's replies come from a file, the tools really run."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ from langchain_core.messages.tool import tool_call
 from pydantic import PrivateAttr
 from typing_extensions import override
 
-from openmanus_graph.testing.scripted import ScriptedChatModel
+from openmanus_graph.testing.scripted import ScriptedChatModel, describe_last_message
 
 
 class RecordingError(Exception):
@@ -45,6 +45,12 @@ class Recording:
     """The recorded model."""
 
 
+Conversations = Mapping[str, Recording]
+"""Recordings by a text that is in the first messages of that conversation only."""
+_MAX_ROUNDS = 10
+"""How often all replies of a plan may be requested: failed steps are tried again."""
+
+
 class RecordedChatModel(ScriptedChatModel):
     """Plays a recording, and fails when the conversation differs from it."""
 
@@ -64,7 +70,7 @@ class RecordedChatModel(ScriptedChatModel):
         return (
             f"The conversation departs from the recording {recording.name!r}: it holds "
             f"{len(recording.replies)} replies{last}, and one more was asked for after "
-            f"{_shown(messages)}."
+            f"{describe_last_message(messages, empty='no message')}."
         )
 
 
@@ -84,7 +90,9 @@ def recording_of(
         if not isinstance(message, AIMessage):
             continue
         number = len(replies)
-        label = labels[number] if number < len(labels) else _label(message)
+        names = [call["name"] for call in message.tool_calls]
+        label = f"calls {_listed(names)}" if names else str(message.text)[:60]
+        label = labels[number] if number < len(labels) else label
         replies.append(
             RecordedReply(
                 label=label,
@@ -173,26 +181,8 @@ def _answered(messages: Sequence[BaseMessage]) -> tuple[str, ...]:
     return ()
 
 
-def _label(message: AIMessage) -> str:
-    names = [call["name"] for call in message.tool_calls]
-    return f"calls {_listed(names)}" if names else str(message.text)[:60]
-
-
 def _listed(names: Iterable[str]) -> str:
     return ", ".join(names) or "no tool"
-
-
-def _shown(messages: Sequence[BaseMessage]) -> str:
-    if not messages:
-        return "no message"
-    return f"{messages[-1].type}: {str(messages[-1].content)[:200]}"
-
-
-Conversations = Mapping[str, Recording]
-"""Recordings by a text that is in the first messages of that conversation only."""
-
-ROUNDS = 10
-"""How often all replies may be requested: failed steps are tried again."""
 
 
 class RecordedPlanModel(ScriptedChatModel):
@@ -207,7 +197,7 @@ class RecordedPlanModel(ScriptedChatModel):
     def __init__(self, conversations: Conversations, **fields: Any) -> None:
         fields.setdefault("model_name", "recorded")
         replies = sum(len(recording.replies) for recording in conversations.values())
-        super().__init__([self._reply] * (ROUNDS * replies), **fields)
+        super().__init__([self._reply] * (_MAX_ROUNDS * replies), **fields)
         self._conversations = conversations
 
     def _reply(self, messages: list[BaseMessage]) -> AIMessage:

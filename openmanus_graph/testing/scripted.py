@@ -10,7 +10,7 @@ from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackMana
 from langchain_core.language_models import BaseChatModel, LanguageModelInput
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.messages.ai import UsageMetadata
-from langchain_core.messages.tool import ToolCallChunk, tool_call_chunk
+from langchain_core.messages.tool import tool_call_chunk
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.runnables import Runnable
 from langchain_core.tools import BaseTool
@@ -113,7 +113,8 @@ class ScriptedChatModel(BaseChatModel):
     ) -> Iterator[ChatGenerationChunk]:
         if self.latency_s:
             time.sleep(self.latency_s)
-        yield from _pieces(self._next(messages, kwargs), self.piece_size)
+        for chunk in _chunks(self._next(messages, kwargs), self.piece_size):
+            yield ChatGenerationChunk(message=chunk)
 
     @override
     async def _astream(
@@ -124,8 +125,8 @@ class ScriptedChatModel(BaseChatModel):
         **kwargs: Any,
     ) -> AsyncIterator[ChatGenerationChunk]:
         await asyncio.sleep(self.latency_s)
-        for piece in _pieces(self._next(messages, kwargs), self.piece_size):
-            yield piece
+        for chunk in _chunks(self._next(messages, kwargs), self.piece_size):
+            yield ChatGenerationChunk(message=chunk)
             await asyncio.sleep(0)  # lets other tasks run, as a network would
 
     @property
@@ -150,74 +151,61 @@ class ScriptedChatModel(BaseChatModel):
         if isinstance(reply, Exception):
             raise reply
         message = AIMessage(reply) if isinstance(reply, str) else reply
+        usage = message.usage_metadata
+        if not usage and self.usage is not None:
+            given, written = self.usage
+            usage = UsageMetadata(
+                input_tokens=given, output_tokens=written, total_tokens=given + written
+            )
         # A copy: several models may play the same reply, and a run may change it.
-        return message.model_copy(
-            update={"usage_metadata": message.usage_metadata or _usage(self.usage)}
-        )
+        return message.model_copy(update={"usage_metadata": usage})
 
     def _out_of_replies(self, messages: list[BaseMessage]) -> str:
-        last = f"{messages[-1].type}: {str(messages[-1].content)[:200]}" if messages else "nothing"
         return (
             f"The script has {len(self._replies)} replies, and the model was asked "
-            f"{len(self._requests)} times. The last message it was sent is {last}"
+            f"{len(self._requests)} times. The last message it was sent is "
+            f"{describe_last_message(messages, empty='nothing')}"
         )
 
 
-def _usage(tokens: tuple[int, int] | None) -> UsageMetadata | None:
-    if tokens is None:
-        return None
-    return UsageMetadata(
-        input_tokens=tokens[0], output_tokens=tokens[1], total_tokens=tokens[0] + tokens[1]
-    )
+def describe_last_message(messages: Sequence[BaseMessage], *, empty: str) -> str:
+    """Return the type and the beginning of the last message, or `empty` if there is none."""
+    return f"{messages[-1].type}: {str(messages[-1].content)[:200]}" if messages else empty
 
 
 def _result(message: AIMessage) -> ChatResult:
     return ChatResult(generations=[ChatGeneration(message=message)])
 
 
-def _pieces(message: AIMessage, size: int) -> Iterator[ChatGenerationChunk]:
+def _chunks(message: AIMessage, size: int) -> Iterator[AIMessageChunk]:
     """Split a message into chunks as providers do: text, then tool calls, then usage."""
     content = message.content
     if isinstance(content, str):
         for start in range(0, len(content), size):
-            yield _chunk(AIMessageChunk(content=content[start : start + size]))
+            yield AIMessageChunk(content=content[start : start + size])
     else:
         whole = cast("Any", content)  # the constructor knows lists of str or of dict only
-        yield _chunk(AIMessageChunk(content=whole))
-    for index, call in enumerate(_call_chunks(message)):
-        arguments = call["args"] or ""
-        for start in range(0, max(1, len(arguments)), size):
-            piece = tool_call_chunk(
-                name=None if start else call["name"],
-                args=arguments[start : start + size],
-                id=None if start else call["id"],
-                index=index,
-            )
-            yield _chunk(AIMessageChunk(content="", tool_call_chunks=[piece]))
-    yield _chunk(
-        AIMessageChunk(
-            content="" if isinstance(content, str) else [],
-            additional_kwargs=message.additional_kwargs,
-            response_metadata=message.response_metadata,
-            usage_metadata=message.usage_metadata,
-            chunk_position="last",
-        )
-    )
-
-
-def _chunk(message: AIMessageChunk) -> ChatGenerationChunk:
-    return ChatGenerationChunk(message=message)
-
-
-def _call_chunks(message: AIMessage) -> list[ToolCallChunk]:
+        yield AIMessageChunk(content=whole)
     valid = [
-        tool_call_chunk(
-            name=call["name"], args=json.dumps(call["args"], ensure_ascii=False), id=call["id"]
-        )
+        (call["name"], json.dumps(call["args"], ensure_ascii=False), call["id"])
         for call in message.tool_calls
     ]
     invalid = [
-        tool_call_chunk(name=call["name"], args=call["args"], id=call["id"])
-        for call in message.invalid_tool_calls
+        (call["name"], call["args"] or "", call["id"]) for call in message.invalid_tool_calls
     ]
-    return valid + invalid
+    for index, (name, arguments, call_id) in enumerate([*valid, *invalid]):
+        for start in range(0, max(1, len(arguments)), size):
+            chunk = tool_call_chunk(
+                name=None if start else name,
+                args=arguments[start : start + size],
+                id=None if start else call_id,
+                index=index,
+            )
+            yield AIMessageChunk(content="", tool_call_chunks=[chunk])
+    yield AIMessageChunk(
+        content="" if isinstance(content, str) else [],
+        additional_kwargs=message.additional_kwargs,
+        response_metadata=message.response_metadata,
+        usage_metadata=message.usage_metadata,
+        chunk_position="last",
+    )

@@ -1,4 +1,4 @@
-"""Asking the person: an interrupt, so that it works in terminals, servers and days later."""
+"""`ask_human`: a question to the person by an interrupt, which may be answered days later."""
 
 from typing import Any
 

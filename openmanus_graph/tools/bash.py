@@ -1,7 +1,7 @@
 """`bash`: a persistent shell."""
 
 import asyncio
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from langgraph.prebuilt import ToolRuntime
@@ -33,19 +33,25 @@ async def bash(  # noqa: D417  # the model never sees `runtime`
         timeout_s: Seconds until the command is interrupted; left out, as configured.
     """
     session = running_call(runtime).session
-    shell, note = await asyncio.to_thread(_shell, session, restart)
+    shell, note = await asyncio.to_thread(_open_shell, session, restart)
     if restart and not command.strip():
         return Observation("A new shell was started.")
     warn_of_sandbox(session, runtime.stream_writer)
     limit = time_limit_of(runtime, traits_of(bash), timeout_s).remaining_s()
-    result = await run_blocking(shell.pool, _work(shell, command, limit), shell.stop)
+    if not command.strip():
+        work = shell.more
+    elif command.strip().lower() in ("ctrl+c", "ctrl-c", "^c"):
+        work = shell.interrupt_jobs
+    else:
+        work = partial(shell.run, command, limit)
+    result = await run_blocking(shell.pool, work, shell.stop)
     failed = result.outcome != "done" or bool(result.code)
     silent = "(no output)" if command.strip() else "(nothing new; nothing runs in the background)"
-    return Observation(note + (_text(result, limit) or silent), failed=failed)
+    return Observation(note + (_result_text(result, limit) or silent), failed=failed)
 
 
-def _shell(session: Session, restart: bool) -> tuple[Shell, str]:
-    """Take the session's shell; say so if it had to replace one that has ended."""
+def _open_shell(session: Session, restart: bool) -> tuple[Shell, str]:
+    """Return the session's shell, and a note if it replaces one that has ended. Blocks."""
     if restart:
         session.drop("bash")
     sandbox = sandbox_of(session)
@@ -57,22 +63,8 @@ def _shell(session: Session, restart: bool) -> tuple[Shell, str]:
     return session.handle("bash", lambda: Shell(sandbox)), note
 
 
-def _work(shell: Shell, command: str, limit: float) -> Callable[[], CommandResult]:
-    if not command.strip():
-        return shell.more
-    if command.strip().lower() in ("ctrl+c", "ctrl-c", "^c"):
-        return shell.interrupt_jobs
-    return lambda: shell.run(command, limit)
-
-
-def _names(jobs: tuple[str, ...]) -> str:
-    """List commands, in little room."""
-    names = [job if len(job) <= 80 else f"{job[:79]}…" for job in jobs[:8]]
-    return "; ".join(names) + (f" and {len(jobs) - 8} more" if len(jobs) > 8 else "")
-
-
-def _text(result: CommandResult, limit: float) -> str:
-    """Say what was printed, how it ended, and what still runs."""
+def _result_text(result: CommandResult, limit: float) -> str:
+    """Return the output of a command, how it ended, and what still runs."""
     lines = [result.text.rstrip("\n")] if result.text.strip("\n") else []
     if result.outcome == "interrupted":
         lines.append(f"[Interrupted after {round(limit, 2):g} s; the shell goes on. {_BACKGROUND}]")
@@ -82,6 +74,8 @@ def _text(result: CommandResult, limit: float) -> str:
     elif result.code:
         lines.append(f"[exit code {result.code}]")
     if result.jobs:
+        names = [job if len(job) <= 80 else f"{job[:79]}…" for job in result.jobs[:8]]
+        more = f" and {len(result.jobs) - 8} more" if len(result.jobs) > 8 else ""
         where = f" Further output goes to {result.later}." if result.later else ""
-        lines.append(f"[Running in the background: {_names(result.jobs)}.{where}]")
+        lines.append(f"[Running in the background: {'; '.join(names)}{more}.{where}]")
     return "\n".join(lines)

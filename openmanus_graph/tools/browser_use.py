@@ -1,25 +1,21 @@
 """`browser_use`: a real browser."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Any, Literal
 
 from langgraph.prebuilt import ToolRuntime
 
 from openmanus_graph.backends.browser.declared import ACTIONS, HANDLE, Arguments, check_needs
-from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.tool_runtime import running_call
 from openmanus_graph.state.addresses import with_scheme
 from openmanus_graph.state.tool_traits import Effect, Observation
 from openmanus_graph.tool_calls.declaration import MaybeNumber, MaybeText, manus_tool
 
-if TYPE_CHECKING:
-    from openmanus_graph.backends.browser.answering import AskModel
-    from openmanus_graph.backends.browser.observing import ActionResult
-
 TIMEOUT_S = 180
 
-Name = Literal[
+ActionName = Literal[
     "go_to_url", "get_state", "click_element", "input_text", "send_keys", "scroll_down",
     "scroll_up", "scroll_to_text", "get_dropdown_options", "select_dropdown_option",
     "extract_content", "web_search", "go_back", "refresh", "open_tab", "switch_tab", "close_tab",
@@ -28,13 +24,13 @@ Name = Literal[
 
 
 def effect_of(args: Mapping[str, Any]) -> Effect:
-    """Say what a call may change: only a page that is acted on may do something in the world."""
+    """Return the effect of a call: only an action that changes a page may have an external one."""
     action = ACTIONS.get(str(args.get("action")))
     return "external" if action is not None and action.changes else "pure"
 
 
 def addresses_of(args: Mapping[str, Any]) -> Sequence[str]:
-    """Name the address that a call goes to."""
+    """Return the address that a call opens."""
     return [with_scheme(str(args["url"]))] if args.get("url") else []
 
 
@@ -47,7 +43,7 @@ def addresses_of(args: Mapping[str, Any]) -> Sequence[str]:
     addresses=addresses_of,
 )
 async def browser_use(  # noqa: D417  # the model is not shown `runtime`
-    action: Name,
+    action: ActionName,
     runtime: ToolRuntime[Any, Any],
     url: MaybeText = None,
     index: MaybeNumber = None,
@@ -89,12 +85,8 @@ async def browser_use(  # noqa: D417  # the model is not shown `runtime`
         accept,
     )  # fmt: skip
     check_needs(action, given)
-    use = await asyncio.to_thread(_use)  # imports much
-    seen = await use(running_call(runtime).session, action, given, running_call(runtime).ask_model)
-    return Observation(seen.text, failed=seen.failed, bounded=action != "extract_content")
-
-
-def _use() -> "Callable[[Session, str, Arguments, AskModel | None], Awaitable[ActionResult]]":
+    await asyncio.to_thread(import_module, "openmanus_graph.backends.browser.using")  # slow
     from openmanus_graph.backends.browser.using import use
 
-    return use
+    seen = await use(running_call(runtime).session, action, given, running_call(runtime).ask_model)
+    return Observation(seen.text, failed=seen.failed, bounded=action != "extract_content")

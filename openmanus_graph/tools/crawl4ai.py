@@ -1,7 +1,8 @@
 """`crawl4ai`: several pages at once, rendered in a browser where there is one, as Markdown."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import Annotated, Any, cast
 
 from langgraph.prebuilt import ToolRuntime
@@ -15,7 +16,7 @@ MAX_URLS = 20
 
 
 def _as_list(value: Any) -> Any:  # whatever the model wrote
-    """Take a lone address, and several in one string, for a list."""
+    """Split a string of addresses into a list."""
     return value.split() if isinstance(value, str) else value
 
 
@@ -40,12 +41,8 @@ async def crawl4ai(  # noqa: D417  # the model is not shown `runtime`
         bypass_cache: Read again what was read before.
         word_count_threshold: Leave out shorter lines of menus and footers.
     """
-    crawled = await asyncio.to_thread(_crawled)  # imports much
-    session = running_call(runtime).session
-    return await crawled(session, urls, timeout, word_count_threshold, fresh=bypass_cache)
-
-
-def _crawled() -> "Callable[..., Awaitable[Observation]]":
+    await asyncio.to_thread(import_module, "openmanus_graph.backends.browser.crawl")  # slow
     from openmanus_graph.backends.browser.crawl import crawled
 
-    return crawled
+    session = running_call(runtime).session
+    return await crawled(session, urls, timeout, word_count_threshold, fresh=bypass_cache)

@@ -1,4 +1,4 @@
-"""The final answer as data."""
+"""`create_chat_completion`: delivers the final answer, as text or in the caller's format."""
 
 import json
 from collections.abc import Mapping

@@ -22,7 +22,16 @@ from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls.declaration import manus_tool, traits_of
 from openmanus_graph.tools.python_execute import run_code
 
-_NAME = re.compile(r"(?<![^\s'\"])[^\s'\"]+\.json")
+FOLDER = "visualization"
+AT_ONCE = 2
+"""Charts that are drawn at the same time."""
+CHART_TIMEOUT_S = 240.0
+"""For one chart: loading the drawing library is slow on a busy machine."""
+_JSON_FILE = re.compile(r"(?<![^\s'\"])[^\s'\"]+\.json")
+_CHART_DATA_SUFFIX = ".chart.json"
+"""Of a file beside each chart with its specification, data and insights, to add insights later."""
+
+Json = dict[str, Any]
 
 
 @manus_tool(effect="workspace", resource="python", timeout_s=300, stops_itself=True)
@@ -47,13 +56,15 @@ async def visualization_preparation(  # noqa: D417  # the model never sees `runt
         return observation
     workspace = running_call(runtime).session.workspace
     kind = ChartEntry if code_type == "visualization" else InsightEntry
-    text = await asyncio.to_thread(_checked, workspace, observation.text, kind)
+    text = await asyncio.to_thread(_check_entries, workspace, observation.text, kind)
     return Observation(f"{observation.text}\n{text}", images=observation.images)
 
 
-def _checked(workspace: Workspace, output: str, kind: type[ChartEntry] | type[InsightEntry]) -> str:
-    """Say what the printed list holds. ToolError, with the output, if it is no good."""
-    names = _NAME.findall(output)
+def _check_entries(
+    workspace: Workspace, output: str, kind: type[ChartEntry] | type[InsightEntry]
+) -> str:
+    """Check the JSON list whose path the code printed. ToolError says what is wrong with it."""
+    names = _JSON_FILE.findall(output)
     if not names:
         raise ToolError(f"The code ran, but printed no path of a .json file. It printed: {output}")
     path = workspace.resolve(names[-1])
@@ -67,17 +78,6 @@ def _checked(workspace: Workspace, output: str, kind: type[ChartEntry] | type[In
     if missing:
         raise ToolError(f"{names[-1]} names files that do not exist: {', '.join(missing)}.")
     return f"[{names[-1]} is ready: {len(entries)} entries. Next: data_visualization.]"
-
-
-FOLDER = "visualization"
-AT_ONCE = 2
-"""Charts that are drawn at the same time."""
-CHART_TIMEOUT_S = 240.0
-"""Of one chart: on a machine that does much else, loading what draws it takes its time."""
-_SIDE = ".chart.json"
-"""Beside each chart: its specification, data and insights, for insights to be added."""
-
-Json = dict[str, Any]
 
 
 @manus_tool(effect="workspace", resource="charts", timeout_s=600)
@@ -101,7 +101,9 @@ async def data_visualization(  # noqa: D417  # the model never sees `runtime`
         language: Of insights.
     """
     workspace = running_call(runtime).session.workspace
-    work = {"visualization": _draw_all, "insight": _add_insights, "report": _report}[tool_type]
+    work = {"visualization": _draw_all, "insight": _add_insights, "report": _write_report}[
+        tool_type
+    ]
     return await asyncio.to_thread(work, workspace, json_path, output_type == "html", language)
 
 
@@ -111,10 +113,10 @@ def _draw_all(workspace: Workspace, listed: str, html: bool, language: Language)
     failed = 0
     entries: list[ChartEntry] = read_entries(_existing(workspace, listed), ChartEntry)
     with ThreadPoolExecutor(AT_ONCE) as pool:  # each draws in a process of its own
-        drawing = [pool.submit(_drawn, workspace, entry, language) for entry in entries]
+        drawing = [pool.submit(_draw, workspace, entry, language) for entry in entries]
     for entry, chart in zip(entries, drawing, strict=True):
         try:
-            text, picture = _kept(workspace, entry, chart.result(), html, language)
+            text, picture = _save_chart(workspace, entry, chart.result(), html, language)
             pictures.append(picture)
         except ToolError as error:  # one bad chart must not stop the others
             failed += 1
@@ -123,7 +125,7 @@ def _draw_all(workspace: Workspace, listed: str, html: bool, language: Language)
     return Observation("\n\n".join(done), images=tuple(pictures), failed=failed == len(done))
 
 
-def _drawn(workspace: Workspace, entry: ChartEntry, language: Language) -> Json:
+def _draw(workspace: Workspace, entry: ChartEntry, language: Language) -> Json:
     path = _existing(workspace, entry.csvFilePath)
     request = {"entry": entry.model_dump(), "name": path.name, "language": language}
     with path.open("rb") as file:
@@ -131,21 +133,25 @@ def _drawn(workspace: Workspace, entry: ChartEntry, language: Language) -> Json:
     return drawn
 
 
-def _kept(
+def _save_chart(
     workspace: Workspace, entry: ChartEntry, drawn: Json, html: bool, language: Language
 ) -> tuple[str, str]:
-    """Write a chart's files; return what there is to say of it, and the picture's name."""
-    base = _free_name(workspace.root / FOLDER, entry.chartTitle)
-    names = _write(base, drawn, workspace, entry.chartTitle if html else None, language)
-    side = {"spec": drawn["spec"], "insights": drawn["insights"], "title": entry.chartTitle}
-    _put(workspace, base.with_name(base.name + _SIDE), json.dumps(side, ensure_ascii=False))
+    """Write the files of a new chart; return a text about them, and the picture's name."""
+    folder = workspace.root / FOLDER
+    name = re.sub(r"[^\w-]+", "_", entry.chartTitle).strip("_")[:80] or "chart"
+    tries = [name, *(f"{name}_new{number or ''}" for number in range(1000))]
+    base = next(folder / each for each in tries if not (folder / f"{each}.png").exists())
+    names = _write_chart(base, drawn, workspace, entry.chartTitle if html else None, language)
+    data = {"spec": drawn["spec"], "insights": drawn["insights"], "title": entry.chartTitle}
+    data_path = base.with_name(base.name + _CHART_DATA_SUFFIX)
+    _write_file(workspace, data_path, json.dumps(data, ensure_ascii=False))
     lines = [f"{entry.chartTitle}: {', '.join(names)}", *drawn["notes"]]
     lines += [f"  insight {found['id']}: {found['text']}" for found in drawn["insights"]]
     return "\n".join(lines), names[0]
 
 
 def _in_child(entry: str, file: BinaryIO, request: Json) -> Any:
-    """Call a function of `charts` where it can do no harm."""
+    """Call a function of `backends.charts` in a confined process."""
     name = f"openmanus_graph.backends.charts.{entry}"
     return run_in_child(
         name, file, request, what="The chart", reserves=True, timeout_s=CHART_TIMEOUT_S
@@ -153,10 +159,10 @@ def _in_child(entry: str, file: BinaryIO, request: Json) -> Any:
 
 
 @cache
-def _library() -> str:
-    """Return what interactive pages are drawn by; packing it takes longer than a chart."""
+def _chart_library() -> str:
+    """Return the script that draws interactive pages; packing it takes longer than a chart."""
     with tempfile.TemporaryFile() as nothing:
-        return str(_in_child("page:library", nothing, {}))
+        return str(_in_child("report:library", nothing, {}))
 
 
 def _add_insights(workspace: Workspace, listed: str, html: bool, language: Language) -> Observation:
@@ -165,35 +171,30 @@ def _add_insights(workspace: Workspace, listed: str, html: bool, language: Langu
     for entry in read_entries(_existing(workspace, listed), InsightEntry):
         picture = _existing(workspace, entry.chartPath)
         base = picture.with_suffix("")
-        side = base.with_name(base.name + _SIDE)
-        if not side.exists():
+        data_path = base.with_name(base.name + _CHART_DATA_SUFFIX)
+        if not data_path.exists():
             raise ToolError(f"{entry.chartPath} is no chart that this tool drew.")
-        kept: Json = json.loads(side.read_text("utf-8"))
-        chosen = _chosen(kept["insights"], entry)
+        data: Json = json.loads(data_path.read_text("utf-8"))
+        texts: dict[int, str] = {found["id"]: found["text"] for found in data["insights"]}
+        if unknown := [number for number in entry.insights_id if number not in texts]:
+            known = ", ".join(map(str, texts)) or "none"
+            raise ToolError(f"{entry.chartPath} has no insight {unknown}. It has: {known}.")
+        chosen = [texts[number] for number in entry.insights_id]
         with tempfile.TemporaryFile() as file:
-            file.write(json.dumps(kept["spec"]).encode())
+            file.write(json.dumps(data["spec"]).encode())
             drawn: Json = _in_child("draw:redraw", file, {"lines": chosen})
         page = html or base.with_suffix(".html").exists()
-        names = _write(base, drawn, workspace, kept["title"] if page else None, language)
+        names = _write_chart(base, drawn, workspace, data["title"] if page else None, language)
         notes = base.with_suffix(".md")
-        text = "\n".join([f"# {kept['title']}", "", *(f"- {line}" for line in chosen), ""])
-        _put(workspace, notes, text)
+        text = "\n".join([f"# {data['title']}", "", *(f"- {line}" for line in chosen), ""])
+        _write_file(workspace, notes, text)
         names.append(workspace.relative(notes))
-        done.append("\n".join([f"{kept['title']}: {', '.join(names)}", *chosen]))
+        done.append("\n".join([f"{data['title']}: {', '.join(names)}", *chosen]))
         pictures.append(names[0])
     return Observation("\n\n".join(done), images=tuple(pictures))
 
 
-def _chosen(insights: list[Json], entry: InsightEntry) -> list[str]:
-    texts: dict[int, str] = {found["id"]: found["text"] for found in insights}
-    unknown = [number for number in entry.insights_id if number not in texts]
-    if unknown:
-        known = ", ".join(map(str, texts)) or "none"
-        raise ToolError(f"{entry.chartPath} has no insight {unknown}. It has: {known}.")
-    return [texts[number] for number in entry.insights_id]
-
-
-def _report(workspace: Workspace, listed: str, html: bool, language: Language) -> Observation:
+def _write_report(workspace: Workspace, listed: str, html: bool, language: Language) -> Observation:
     from openmanus_graph.backends.charts.report import report_page
 
     source = _existing(workspace, listed)
@@ -205,36 +206,29 @@ def _report(workspace: Workspace, listed: str, html: bool, language: Language) -
 
     page = report_page(source.read_text("utf-8", errors="replace"), find, language)
     target = source.with_suffix(".html")
-    _put(workspace, target, page)
+    _write_file(workspace, target, page)
     return Observation(f"{workspace.relative(target)} holds the report with its pictures.")
 
 
-def _write(
+def _write_chart(
     base: Path, drawn: Json, workspace: Workspace, title: str | None, language: Language
 ) -> list[str]:
-    """Write what was drawn, with a page if there is a title for it; the picture's name is first."""
+    """Write a picture, and a page if a title is given; return their names, the picture first."""
     picture = base.with_suffix(".png")
-    _put(workspace, picture, base64.b64decode(drawn["png"]))
+    _write_file(workspace, picture, base64.b64decode(drawn["png"]))
     names = [workspace.relative(picture)]
     if title is not None:
         page = base.with_suffix(".html")
-        _put(workspace, page, chart_page(drawn["spec"], title, _library(), language))
+        _write_file(workspace, page, chart_page(drawn["spec"], title, _chart_library(), language))
         names.append(workspace.relative(page))
     return names
 
 
-def _put(workspace: Workspace, path: Path, content: str | bytes) -> None:
+def _write_file(workspace: Workspace, path: Path, content: str | bytes) -> None:
     data = content.encode("utf-8", "replace") if isinstance(content, str) else content
     name = workspace.relative(path)
     with as_tool_error("write", name):
         put_file(workspace, path, data)
-
-
-def _free_name(folder: Path, title: str) -> Path:
-    """Return a path without suffix that no chart has yet."""
-    name = re.sub(r"[^\w-]+", "_", title).strip("_")[:80] or "chart"
-    tries = [name, *(f"{name}_new{number or ''}" for number in range(1000))]
-    return next(folder / each for each in tries if not (folder / f"{each}.png").exists())
 
 
 def _existing(workspace: Workspace, name: str) -> Path:

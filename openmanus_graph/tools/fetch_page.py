@@ -1,22 +1,22 @@
 """`fetch_page`: one page by plain HTTP, as Markdown."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from importlib import import_module
 from typing import Any
 
 from langgraph.prebuilt import ToolRuntime
 
-from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.tool_runtime import running_call
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls.declaration import manus_tool
 
 
-def _addresses(args: Mapping[str, Any]) -> list[str]:
-    return [str(args.get("url", ""))]
-
-
-@manus_tool(effect="pure", timeout_s=90, untrusted=True, addresses=_addresses)
+@manus_tool(
+    effect="pure",
+    timeout_s=90,
+    untrusted=True,
+    addresses=lambda args: [str(args.get("url", ""))],
+)
 async def fetch_page(  # noqa: D417  # the model is not shown `runtime`
     url: str, runtime: ToolRuntime[Any, Any]
 ) -> Observation:
@@ -27,11 +27,7 @@ async def fetch_page(  # noqa: D417  # the model is not shown `runtime`
     Args:
         url: The whole address.
     """
-    fetched = await asyncio.to_thread(_fetched)  # imports much
-    return await fetched(running_call(runtime).session, url)
-
-
-def _fetched() -> "Callable[[Session, str], Awaitable[Observation]]":
+    await asyncio.to_thread(import_module, "openmanus_graph.backends.web.reading")  # slow
     from openmanus_graph.backends.web.reading import fetched
 
-    return fetched
+    return await fetched(running_call(runtime).session, url)

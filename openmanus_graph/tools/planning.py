@@ -15,6 +15,17 @@ from openmanus_graph.tool_calls.declaration import manus_tool
 from openmanus_graph.tool_calls.toolset import Toolset
 
 Command = Literal["create", "update", "list", "get", "set_active", "mark_step", "delete"]
+StepRows = Sequence[str | Mapping[str, Any]]
+_TAKES: Mapping[Command, Collection[str]] = {
+    "create": ("title", "steps"),
+    "update": ("title", "steps"),
+    "mark_step": ("step_status", "step_notes"),
+}
+"""The optional arguments that a command uses."""
+_TAKEN_BY: Mapping[str, str] = {
+    "title": "create and update", "steps": "create and update",
+    "step_status": "mark_step", "step_notes": "mark_step",
+}  # fmt: skip
 
 
 class PlannedStep(BaseModel):
@@ -56,80 +67,60 @@ def planning(  # noqa: D417  # the model never sees `runtime`
         step_status: The step's new status.
         step_notes: The step's new notes.
     """
-    _refuse_in_vain(
-        command,
-        title=title,
-        steps=steps,
-        step_status=step_status,
-        step_notes=step_notes,
+    _refuse_unused_arguments(
+        command, title=title, steps=steps, step_status=step_status, step_notes=step_notes
     )
     plans = running_call(runtime).plans
-    given = [s if isinstance(s, str) else s.model_dump(exclude_none=True) for s in steps or ()]
+    rows = [s if isinstance(s, str) else s.model_dump(exclude_none=True) for s in steps or ()]
     match command:
         case "create":
-            return _create(plans, plan_id, title, given)
+            return _create(plans, plan_id, title, rows)
         case "update":
-            return _update(plans, plan_id, title, given if steps is not None else None)
+            return _update(plans, plan_id, title, rows if steps is not None else None)
         case "list":
             return Observation(_overview(plans))
         case "get":
             return Observation(plan_text(_find(plans, plan_id)))
         case "set_active":
-            return _activate(plans, plan_id)
+            plan = _find(plans, _required(plan_id, "plan_id", "set_active"))
+            return _changed(plans, plan, f"Plan {plan_id!r} is now the active plan.", plan_id)
         case "mark_step":
             return _mark(plans, plan_id, step_index, step_status, step_notes)
         case "delete":
             return _delete(plans, plan_id)
 
 
-_TAKES: Mapping[Command, Collection[str]] = {
-    "create": ("title", "steps"),
-    "update": ("title", "steps"),
-    "mark_step": ("step_status", "step_notes"),
-}
-_BY: Mapping[str, str] = {
-    "title": "create and update", "steps": "create and update",
-    "step_status": "mark_step", "step_notes": "mark_step",
-}  # fmt: skip
-
-
-def _refuse_in_vain(command: Command, **given: Any) -> None:
-    """Raise ToolError for what a command would not do, so that nobody believes it was done."""
+def _refuse_unused_arguments(command: Command, **given: Any) -> None:
+    """Raise ToolError for an argument that the command ignores: its caller expects it to work."""
     for name, value in given.items():
         if value and name not in _TAKES.get(command, ()):
             raise ToolError(
-                f"{command} takes no {name}; that is for {_BY[name]}. Nothing was done."
+                f"{command} takes no {name}; that is for {_TAKEN_BY[name]}. Nothing was done."
             )
 
 
 PLANNING = Toolset({planning.name: planning}, None)
-"""The tool alone, as whoever makes a plan is offered it."""
-Given = Sequence[str | Mapping[str, Any]]
+"""The tool alone, for the model that makes a plan."""
 
 
-def _create(plans: Plans, plan_id: str | None, title: str | None, given: Given) -> Observation:
-    plan_id = _needed(plan_id, "plan_id", "create")
-    title = _needed(title, "title", "create")
+def _create(plans: Plans, plan_id: str | None, title: str | None, rows: StepRows) -> Observation:
+    plan_id = _required(plan_id, "plan_id", "create")
+    title = _required(title, "title", "create")
     if plan_id in plans["plans"]:
         raise ToolError(f"A plan {plan_id!r} exists already. Use update, or another plan_id.")
-    plan = Plan(plan_id=plan_id, title=title, steps=_steps(given))
+    plan = Plan(plan_id=plan_id, title=title, steps=_make_steps(rows))
     return _changed(plans, plan, f"Plan created successfully with ID: {plan_id}", active=plan_id)
 
 
 def _update(
-    plans: Plans, plan_id: str | None, title: str | None, given: Given | None
+    plans: Plans, plan_id: str | None, title: str | None, rows: StepRows | None
 ) -> Observation:
-    plan = _find(plans, _needed(plan_id or plans["active"], "plan_id", "update"))
-    if not title and given is None:
+    plan = _find(plans, _required(plan_id or plans["active"], "plan_id", "update"))
+    if not title and rows is None:
         raise ToolError("update needs a title or steps.")
-    steps = plan["steps"] if given is None else _kept_where_same(plan["steps"], _steps(given))
+    steps = plan["steps"] if rows is None else _with_progress(plan["steps"], _make_steps(rows))
     changed = Plan(plan_id=plan["plan_id"], title=title or plan["title"], steps=steps)
     return _changed(plans, changed, f"Plan updated successfully: {plan['plan_id']}")
-
-
-def _activate(plans: Plans, plan_id: str | None) -> Observation:
-    plan = _find(plans, _needed(plan_id, "plan_id", "set_active"))
-    return _changed(plans, plan, f"Plan {plan_id!r} is now the active plan.", active=plan_id)
 
 
 def _mark(
@@ -159,7 +150,7 @@ def _mark(
 
 
 def _delete(plans: Plans, plan_id: str | None) -> Observation:
-    plan = _find(plans, _needed(plan_id, "plan_id", "delete"))
+    plan = _find(plans, _required(plan_id, "plan_id", "delete"))
     left = {name: other for name, other in plans["plans"].items() if name != plan["plan_id"]}
     active = plans["active"] if plans["active"] in left else None
     return Observation(
@@ -188,21 +179,21 @@ def _find(plans: Plans, plan_id: str | None) -> Plan:
     return plans["plans"][wanted]
 
 
-def _needed(value: str | None, name: str, command: Command) -> str:
+def _required(value: str | None, name: str, command: Command) -> str:
     if value is None or not value.strip():
         raise ToolError(f"{command} needs {name}.")
     return value
 
 
-def _steps(given: Given) -> list[Step]:
+def _make_steps(rows: StepRows) -> list[Step]:
     try:
-        return make_steps(given)
+        return make_steps(rows)
     except PlanError as error:
         raise ToolError(f"That is no plan: {error}.") from error
 
 
-def _kept_where_same(old: Sequence[Step], new: Sequence[Step]) -> list[Step]:
-    """Keep status and notes of steps whose text is the same at the same place."""
+def _with_progress(old: Sequence[Step], new: Sequence[Step]) -> list[Step]:
+    """Return new steps with status and notes of old ones that have the same text and place."""
     kept: list[Step] = []
     for index, step in enumerate(new):
         same = index < len(old) and old[index]["text"] == step["text"]

@@ -13,7 +13,8 @@ from openmanus_graph.runtime.tool_runtime import running_call, time_limit_of
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls.declaration import manus_tool, traits_of
 
-_SEEN = (".png", ".jpg")
+_SHOWN_SUFFIXES = (".png", ".jpg")
+"""Of pictures that are shown to the model."""
 
 
 @manus_tool(effect="workspace", resource="python", timeout_s=None)
@@ -43,18 +44,20 @@ async def run_code(code: str, runtime: ToolRuntime[Any, Any], limit: TimeLimit) 
         limit: When it is interrupted.
     """
     session = running_call(runtime).session
-    kernel, note = await asyncio.to_thread(_kernel, session)
+    kernel, note = await asyncio.to_thread(_open_kernel, session)
     warn_of_sandbox(session, runtime.stream_writer)
     limit_s = limit.remaining_s()
     result = await run_blocking(kernel.pool, lambda: kernel.execute(code, limit_s), kernel.stop)
     if result.outcome == "dead":
         await asyncio.to_thread(session.drop, "python")
-    seen = tuple(name for name in result.pictures if name.endswith(_SEEN))
-    return Observation(note + _text(result, limit_s), images=seen, failed=result.outcome != "ok")
+    pictures = tuple(name for name in result.pictures if name.endswith(_SHOWN_SUFFIXES))
+    return Observation(
+        note + _result_text(result, limit_s), images=pictures, failed=result.outcome != "ok"
+    )
 
 
-def _kernel(session: Session) -> tuple[Kernel, str]:
-    """Take the session's kernel; say so if it had to replace one that died between calls."""
+def _open_kernel(session: Session) -> tuple[Kernel, str]:
+    """Return the session's kernel, and a note if it replaces one that has ended. Blocks."""
     sandbox = sandbox_of(session)
     kernel = session.handle("python", lambda: Kernel(sandbox))
     if kernel.alive:
@@ -64,8 +67,8 @@ def _kernel(session: Session) -> tuple[Kernel, str]:
     return session.handle("python", lambda: Kernel(sandbox)), note
 
 
-def _text(result: CellResult, limit_s: float) -> str:
-    """Say what came out, and what became of the variables."""
+def _result_text(result: CellResult, limit_s: float) -> str:
+    """Return the output of a cell, and whether its variables are kept."""
     shown = result.text.rstrip("\n")
     if result.outcome == "interrupted":
         after = f"Interrupted after {round(limit_s, 2):g} s"

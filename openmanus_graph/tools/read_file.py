@@ -57,7 +57,11 @@ def read_file(  # noqa: D417  # the model is not shown `runtime`
 
 def _read_text(file: BinaryIO, head: bytes, pages: str | None, wanted: Lines) -> str:
     size = os.fstat(file.fileno()).st_size
-    encoding = detect_encoding(_sample(head, complete=size <= len(head)))
+    sample = head
+    if size > len(head):  # cut where no character is cut in two
+        whole_lines = head[: head.rfind(b"\n") + 1]
+        sample = head[: len(head) // 4 * 4] if b"\0" in head else whole_lines or head
+    encoding = detect_encoding(sample)
     if encoding is None:
         advice = "view it with str_replace_editor" if image_type(head) else "use python_execute"
         raise ToolError(f"It is a {binary_kind(head)} of {size_text(size)}; {advice}.")
@@ -72,26 +76,14 @@ def _read_text(file: BinaryIO, head: bytes, pages: str | None, wanted: Lines) ->
         collections.deque(stream, maxlen=0)  # counts the rest
         total = next(numbers)
     if not excerpt.lines:
-        raise ToolError(f"It has {_few(total)} lines; lines begins at {wanted.first}.")
+        shown_total = "fewer" if total is None else total
+        raise ToolError(f"It has {shown_total} lines; lines begins at {wanted.first}.")
     count = f"{total} lines" if total is not None else "more lines than were counted"
     named = "" if encoding.name == "utf-8" else f", {encoding.name}"
     rows = [f"[{size_text(size)}, {count}{named}]", *excerpt.lines]
     if excerpt.cut:
         rows.append(left_out(excerpt, wanted, total))
     return "\n".join(rows)
-
-
-def _few(total: int | None) -> str:
-    return "fewer" if total is None else str(total)
-
-
-def _sample(head: bytes, *, complete: bool) -> bytes:
-    """Cut the beginning of a file where no character is cut in two."""
-    if complete:
-        return head
-    if b"\0" in head:
-        return head[: len(head) // 4 * 4]
-    return head[: head.rfind(b"\n") + 1] or head
 
 
 def _lines(file: BinaryIO, encoding: Encoding) -> Iterator[str]:

@@ -85,27 +85,27 @@ def str_replace_editor(  # noqa: D417  # the model is not shown `runtime`
         return _view(workspace, path, view_range)
     with session.handle("str_replace_editor", _EditLock).lock:
         if command == "create":
-            text = create_file(workspace, path, _given(file_text, "file_text", command))
+            text = create_file(workspace, path, _required(file_text, "file_text", command))
         elif command == "str_replace":
-            old, new = _given(old_str, "old_str", command), _sound(new_str or "")
+            old, new = _required(old_str, "old_str", command), _valid_unicode(new_str or "")
             text = edit_file(workspace, path, lambda content: replace_once(content, old, new))
         elif command == "insert":
-            line = _given(insert_line, "insert_line", command)
-            new = _sound(_given(new_str, "new_str", command))
+            line = _required(insert_line, "insert_line", command)
+            new = _valid_unicode(_required(new_str, "new_str", command))
             text = edit_file(workspace, path, lambda content: insert_after(content, line, new))
         else:
             text = undo_edit(workspace, path)
     return Observation(text)
 
 
-def _given(value: T | None, parameter: str, command: str) -> T:
+def _required(value: T | None, parameter: str, command: str) -> T:
     if value is None:
         raise ToolError(f"The command {command} needs the parameter {parameter}.")
     return value
 
 
-def _sound(text: str) -> str:
-    """Refuse half a character, which would pass for a broken byte of the file."""
+def _valid_unicode(text: str) -> str:
+    """Refuse a lone surrogate, which would be saved as a broken byte of the file."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -125,26 +125,27 @@ def _view(workspace: Workspace, path: str, view_range: list[int] | None) -> Obse
             return Observation(list_folder(workspace, real))
     with opened_file(workspace, path) as file:
         size = os.fstat(file.fileno()).st_size
-        if image_type(file.read(32)):
-            _require_image_size(size, path)
-        else:
+        is_image = bool(image_type(file.read(32)))
+        if is_image and size > MAX_IMAGE_BYTES:
+            raise ToolError(
+                f"{shown(path)} is a picture of {size_text(size)}; the limit is "
+                f"{size_text(MAX_IMAGE_BYTES)}. Make a smaller copy with python_execute."
+            )
+        if not is_image:
             require_text_size(size, path)
         file.seek(0)
         data = file.read(size)
     if image_type(data):
-        return _image(data, path, workspace.relative(real))
-    return Observation(_text(data, path, view_range))
+        return _view_image(data, path, workspace.relative(real))
+    if not data:
+        return Observation(f"{shown(path)} is empty.")
+    encoding, content = decoded(data, path)
+    lines = split_lines(content)
+    first, last = checked_range(view_range, len(lines))
+    return Observation(_file_notes(encoding, content, path) + numbered(lines, first, last))
 
 
-def _require_image_size(size: int, path: str) -> None:
-    if size > MAX_IMAGE_BYTES:
-        raise ToolError(
-            f"{shown(path)} is a picture of {size_text(size)}; the limit is "
-            f"{size_text(MAX_IMAGE_BYTES)}. Make a smaller copy with python_execute."
-        )
-
-
-def _image(data: bytes, path: str, relative: str) -> Observation:
+def _view_image(data: bytes, path: str, relative: str) -> Observation:
     image = read_image(data)
     if image is None:
         raise ToolError(
@@ -156,17 +157,8 @@ def _image(data: bytes, path: str, relative: str) -> Observation:
     return Observation(f"{text}, {size_text(len(data))}.", images=(relative,))
 
 
-def _text(data: bytes, path: str, view_range: list[int] | None) -> str:
-    if not data:
-        return f"{shown(path)} is empty."
-    encoding, content = decoded(data, path)
-    lines = split_lines(content)
-    first, last = checked_range(view_range, len(lines))
-    return _notes(encoding, content, path) + numbered(lines, first, last)
-
-
-def _notes(encoding: Encoding, content: str, path: str) -> str:
-    """Say what the numbered lines cannot show; nothing for an ordinary file."""
+def _file_notes(encoding: Encoding, content: str, path: str) -> str:
+    """Return notes on what the numbered lines do not show; empty for an ordinary file."""
     notes: list[str] = []
     if path.lower().endswith(_IMAGE_SUFFIXES):
         notes.append("it is named like a picture but holds text")

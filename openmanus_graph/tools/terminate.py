@@ -1,4 +1,4 @@
-"""Ending the run by a tool call."""
+"""`terminate`: ends the run."""
 
 from typing import Literal
 

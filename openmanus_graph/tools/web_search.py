@@ -1,7 +1,7 @@
 """`web_search`: the web through one search engine, or the next."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from importlib import import_module
 from typing import Annotated, Any
 
 from langgraph.prebuilt import ToolRuntime
@@ -31,14 +31,10 @@ async def web_search(  # noqa: D417  # the model is not shown `runtime`
         country: Country they are meant for, such as "us" or "cn".
         fetch_content: Whether to read the pages found as well.
     """
-    searched = await asyncio.to_thread(_searched)  # imports much
+    await asyncio.to_thread(import_module, "openmanus_graph.backends.search.reporting")  # slow
+    from openmanus_graph.backends.search.reporting import searched
+
     session, emit = running_call(runtime).session, runtime.stream_writer
     return await searched(
         session, emit, query, num_results, lang, country, with_pages=fetch_content
     )
-
-
-def _searched() -> "Callable[..., Awaitable[Observation]]":
-    from openmanus_graph.backends.search.reporting import searched
-
-    return searched

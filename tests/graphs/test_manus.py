@@ -2,12 +2,11 @@
 
 import asyncio
 import base64
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from blockbuster import BlockBuster, blockbuster_ctx
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import (
     AIMessage,
@@ -40,21 +39,10 @@ from openmanus_graph.config import resolve_settings
 from openmanus_graph.tools.ask_human import ask_human
 from openmanus_graph.tools.create_chat_completion import create_chat_completion
 from openmanus_graph.tools.terminate import terminate
-from tests.support.graphs import calls, run_graph, scripted
+from tests.support.graphs import add, calls, run_graph, scripted
 from tests.support.mcp_sdk import PNG
 
-
-@pytest.fixture(autouse=True)
-def blockbuster() -> Iterator[BlockBuster]:
-    """Nothing may block the event loop."""
-    with blockbuster_ctx("openmanus_graph") as detector:
-        yield detector
-
-
-@tool
-def add(a: int, b: int) -> int:
-    """Add two numbers."""
-    return a + b
+pytestmark = pytest.mark.usefixtures("no_blocking")
 
 
 @tool

@@ -3,13 +3,12 @@
 import asyncio
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-from blockbuster import BlockBuster, blockbuster_ctx
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.memory import InMemorySaver
@@ -22,14 +21,9 @@ from tests.support.graphs import Answer, Ran, calls, run_graph, scripted
 from tests.support.mcp_servers import Kind, Refusing, raw, sdk_server
 from tests.support.static_site import serving
 
+pytestmark = pytest.mark.usefixtures("no_blocking")
+
 THREAD: RunnableConfig = {"configurable": {"thread_id": "t"}}
-
-
-@pytest.fixture(autouse=True)
-def blockbuster() -> Iterator[BlockBuster]:
-    """Fail when our code blocks an event loop, the servers' own included."""
-    with blockbuster_ctx("openmanus_graph") as detector:
-        yield detector
 
 
 async def run_mcp(*answers: Answer, servers: list[MCPServer], **more: Any) -> Ran:

@@ -1,12 +1,11 @@
 """LangChain's `AgentMiddleware` in our graphs: its hooks, and its own middlewares unchanged."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Annotated, Any, NotRequired
 
 import pytest
-from blockbuster import BlockBuster, blockbuster_ctx
 from deepagents.backends.filesystem import FilesystemBackend
 from deepagents.middleware.skills import SkillsMiddleware
 from langchain.agents.middleware import (
@@ -50,23 +49,12 @@ from pydantic import BaseModel
 from openmanus_graph import ConfigError, build_manus_graph, manus_tool
 from openmanus_graph.state.interrupts import middleware_answer
 from openmanus_graph.testing import ScriptedChatModel
-from tests.support.graphs import Ran, calls, run_graph, scripted
+from tests.support.graphs import Ran, add, calls, run_graph, scripted
+
+pytestmark = pytest.mark.usefixtures("no_blocking")
 
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
 Middleware = AgentMiddleware[Any, Any, Any]
-
-
-@pytest.fixture(autouse=True)
-def blockbuster() -> Iterator[BlockBuster]:
-    """Nothing may block the event loop."""
-    with blockbuster_ctx("openmanus_graph") as detector:
-        yield detector
-
-
-@tool
-def add(a: int, b: int) -> int:
-    """Add two numbers."""
-    return a + b
 
 
 @tool

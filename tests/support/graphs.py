@@ -8,11 +8,18 @@ from typing import Any
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage
 from langchain_core.messages.tool import tool_call
 from langchain_core.runnables import RunnableConfig
+from langchain_core.tools import tool
 
 from openmanus_graph import Context
 from openmanus_graph.testing import ScriptedChatModel
 
 Answer = str | AIMessage | Exception | Callable[[list[BaseMessage]], Any]
+
+
+@tool
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
 
 
 @dataclass

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 import trustme
-from blockbuster import BlockBuster, blockbuster_ctx
 
 from openmanus_graph import ToolError
 from openmanus_graph.backends.files.page_encoding import decode_page
@@ -21,6 +20,8 @@ from openmanus_graph.backends.web.client import Page, fetch
 from openmanus_graph.backends.web.guard import Guard, Resolver
 from openmanus_graph.backends.web.robots import Robots
 from tests.support.pages import BOMB_BYTES, PageServer
+
+pytestmark = pytest.mark.usefixtures("no_blocking")
 
 PROXIES = ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "NO_PROXY")
 
@@ -35,12 +36,6 @@ def _direct(monkeypatch: pytest.MonkeyPatch) -> None:
 def site() -> Iterator[PageServer]:
     with PageServer() as server:
         yield server
-
-
-@pytest.fixture(autouse=True)
-def blockbuster() -> Iterator[BlockBuster]:
-    with blockbuster_ctx("openmanus_graph") as detector:
-        yield detector
 
 
 def leading_to(*addresses: str) -> Resolver:

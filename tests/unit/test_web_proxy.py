@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 import httpx2
 import pytest
 import trustme
-from blockbuster import BlockBuster, blockbuster_ctx
 
 from openmanus_graph.backends.web import proxy as hops
 from openmanus_graph.backends.web.guard import Guard
@@ -19,6 +18,8 @@ from openmanus_graph.backends.web.routes import Upstream, parse_upstream
 from tests.support.limits import BACKSTOP_S
 from tests.support.pages import PageServer
 
+pytestmark = pytest.mark.usefixtures("no_blocking")
+
 PROXIES = ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "NO_PROXY")
 
 
@@ -26,12 +27,6 @@ PROXIES = ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY"
 def _direct(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in PROXIES:
         monkeypatch.delenv(name, raising=False)
-
-
-@pytest.fixture(autouse=True)
-def blockbuster() -> Iterator[BlockBuster]:
-    with blockbuster_ctx("openmanus_graph") as detector:
-        yield detector
 
 
 @pytest.fixture
