@@ -122,7 +122,7 @@ def _escaped(char: str) -> str:
 
 
 @contextmanager
-def told_as(doing: str, path: str) -> Generator[None]:
+def os_errors_as_tool_errors(doing: str, path: str) -> Generator[None]:
     """Turn an error of the operating system into one the model can act on."""
     try:
         yield
@@ -180,7 +180,7 @@ def opened_file(workspace: Workspace, path: str) -> Generator[BinaryIO]:
     """Open a regular file that the model named, for reading."""
     real = workspace.resolve(path)
     with (
-        told_as("read", path),
+        os_errors_as_tool_errors("read", path),
         opened_folder(workspace, real.parent) as folder,
         opened_entry(folder, real.name, path) as file,
     ):
@@ -325,7 +325,7 @@ def incoming_file(workspace: Workspace, path: str, *, replace: bool) -> Generato
     if real == workspace.root:
         raise ToolError(f"{path!r} names no file. Give it a name.")
     with (
-        told_as("write", path),
+        os_errors_as_tool_errors("write", path),
         opened_folder(workspace, real.parent, create=True) as folder,
         opened_folder(workspace, workspace.own, create=True) as scratch,
     ):

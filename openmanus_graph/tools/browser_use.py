@@ -8,13 +8,12 @@ from langgraph.prebuilt import ToolRuntime
 
 from openmanus_graph.backends.browser.declared import ACTIONS, HANDLE, Arguments, check_needs
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.runtime.tool_runtime import running_call
+from openmanus_graph.runtime.tool_runtime import AskModel, running_call
 from openmanus_graph.state.addresses import with_scheme
 from openmanus_graph.state.tool_traits import Effect, Observation
 from openmanus_graph.tool_calls.declaration import MaybeNumber, MaybeText, manus_tool
 
 if TYPE_CHECKING:
-    from openmanus_graph.backends.browser.answering import AskModel
     from openmanus_graph.backends.browser.observing import ActionResult
 
 TIMEOUT_S = 180

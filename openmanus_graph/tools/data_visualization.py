@@ -17,7 +17,7 @@ from openmanus_graph.backends.charts.report import chart_page
 from openmanus_graph.backends.files.child import run_in_child
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.tool_runtime import running_call, time_limit_of
-from openmanus_graph.runtime.workspace import Workspace, put_file, told_as
+from openmanus_graph.runtime.workspace import Workspace, os_errors_as_tool_errors, put_file
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls.declaration import manus_tool, traits_of
 from openmanus_graph.tools.python_execute import run_code
@@ -226,7 +226,7 @@ def _write(
 def _put(workspace: Workspace, path: Path, content: str | bytes) -> None:
     data = content.encode("utf-8", "replace") if isinstance(content, str) else content
     name = workspace.relative(path)
-    with told_as("write", name):
+    with os_errors_as_tool_errors("write", name):
         put_file(workspace, path, data)
 
 

@@ -27,7 +27,12 @@ from openmanus_graph.backends.files.text_file import (
 )
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.tool_runtime import running_call
-from openmanus_graph.runtime.workspace import Workspace, opened_file, shown, told_as
+from openmanus_graph.runtime.workspace import (
+    Workspace,
+    opened_file,
+    os_errors_as_tool_errors,
+    shown,
+)
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls.declaration import (
     MaybeNumber,
@@ -118,7 +123,7 @@ def _sound(text: str) -> str:
 
 def _view(workspace: Workspace, path: str, view_range: list[int] | None) -> Observation:
     real = workspace.resolve(path)
-    with told_as("view", path):
+    with os_errors_as_tool_errors("view", path):
         if stat.S_ISDIR(real.lstat().st_mode):
             if view_range is not None:
                 raise ToolError(f"{shown(path)} is a folder; view_range is for files.")

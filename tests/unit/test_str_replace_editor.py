@@ -28,8 +28,8 @@ from openmanus_graph.runtime.workspace import (
     OWN_FOLDER,
     Workspace,
     opened_folder,
+    os_errors_as_tool_errors,
     rewrite_file,
-    told_as,
 )
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.testing.runtime import tool_runtime, tool_session
@@ -808,7 +808,7 @@ def test_a_write_that_does_not_fit_leaves_the_file_intact(
 def test_a_full_disk_is_named(session: Session) -> None:
     with (
         pytest.raises(ToolError, match="disk is full"),
-        told_as("edit", "a.txt"),
+        os_errors_as_tool_errors("edit", "a.txt"),
         Path("/dev/full").open("wb", buffering=0) as full,
     ):
         full.write(b"x")
@@ -878,7 +878,10 @@ def test_a_file_that_was_replaced_meanwhile_is_not_written_into(root: Path) -> N
     (root / "a.txt").rename(root / "old.txt")
     (root / "a.txt").write_text("other\n")
     folder = os.open(root, os.O_RDONLY)
-    with pytest.raises(ToolError, match="replaced meanwhile"), told_as("edit", "a.txt"):
+    with (
+        pytest.raises(ToolError, match="replaced meanwhile"),
+        os_errors_as_tool_errors("edit", "a.txt"),
+    ):
         rewrite_file(folder, "a.txt", b"two\n", entry)
     os.close(folder)
     assert (root / "a.txt").read_text() == "other\n"

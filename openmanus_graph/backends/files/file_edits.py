@@ -24,13 +24,13 @@ from openmanus_graph.runtime.workspace import (
     Workspace,
     opened_entry,
     opened_folder,
+    os_errors_as_tool_errors,
     replace_file,
     require_file,
     require_writable,
     rewrite_file,
     shown,
     status,
-    told_as,
 )
 
 _MANY = 20
@@ -198,7 +198,7 @@ def create_file(workspace: Workspace, path: str, text: str) -> str:
     real = workspace.resolve(path)
     data = _encoded(Encoding("utf-8"), text, "file_text")
     require_text_size(len(data), path)
-    with told_as("create", path):
+    with os_errors_as_tool_errors("create", path):
         if path.endswith("/") and not real.exists():
             raise ToolError(f"{shown(path)} names a folder. Add the name of the file to create.")
         if real.exists():
@@ -215,7 +215,7 @@ def create_file(workspace: Workspace, path: str, text: str) -> str:
 def edit_file(workspace: Workspace, path: str, change: Callable[[str], Edit]) -> str:
     """Change a file's text; `change` gets it with the line ends it has."""
     real = workspace.resolve(path)
-    with told_as("edit", path), opened_folder(workspace, real.parent) as folder:
+    with os_errors_as_tool_errors("edit", path), opened_folder(workspace, real.parent) as folder:
         before = _content(folder, real.name, path)
         if before is None:
             raise ToolError(f"{shown(path)} does not exist. Use create for a new file.")
@@ -235,7 +235,7 @@ def undo_edit(workspace: Workspace, path: str) -> str:
     real = workspace.resolve(path)
     history = EditHistory(workspace)
     name = shown(workspace.relative(real))
-    with told_as("undo the edit of", path):
+    with os_errors_as_tool_errors("undo the edit of", path):
         edit = history.last(real)
         if edit is None:
             raise ToolError(f"There is no edit history for {name}: nothing to undo.")
