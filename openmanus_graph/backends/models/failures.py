@@ -96,18 +96,18 @@ def classify(error: BaseException, subject: str = "The model") -> Failure | None
     kind = _kind(error, status, text)
     if kind is None:
         return None
-    wait = None
+    wait_s = None
     if kind == "retry":
         headers = getattr(getattr(source, "response", None), "headers", None)
-        known = cast("Mapping[str, str]", headers) if isinstance(headers, Mapping) else {}
-        wait = retry_after_s(known, text)
+        headers = headers if isinstance(headers, Mapping) else {}
+        wait_s = retry_after_s(cast("Mapping[str, str]", headers), text)
     what = _what_failed(error, status, kind)
     said = redact(" ".join(text.split()))[:400].rstrip(". ")
     reason = f": {said}" if said and said.lower() not in what.lower() else ""
     advice = next((text for words, text in _ADVICE_BY_EVENT if words in what), _ADVICE[kind])
     if kind == "bad_request" and _PICTURES.search(said):
         advice = "If it sees none, set [llm] sees_images = false or a vision_model, and resume."
-    return Failure(kind, f"{subject} {what}{reason}.", advice, wait)
+    return Failure(kind, f"{subject} {what}{reason}.", advice, wait_s)
 
 
 _SECRETS = re.compile(
