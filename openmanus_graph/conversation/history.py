@@ -101,7 +101,8 @@ def last_text(messages: Sequence[AnyMessage]) -> str:
 def calls_in_order(reply: AIMessage) -> list[MadeCall]:
     """Return all calls of a reply in the model's order, invalid ones included.
 
-    LangChain stores valid and invalid calls apart; `with_places` stores where the latter were.
+    LangChain stores valid and invalid calls apart; `with_invalid_call_positions` stores where the
+    latter were.
     """
     calls = [MadeCall(call["id"] or "", call["name"], call["args"]) for call in reply.tool_calls]
     places: Sequence[int] = reply.additional_kwargs.get(_INVALID_CALLS_KEY, ())
@@ -111,7 +112,9 @@ def calls_in_order(reply: AIMessage) -> list[MadeCall]:
     return calls
 
 
-def with_places(additional_kwargs: Mapping[str, Any], broken_at: Sequence[int]) -> dict[str, Any]:
+def with_invalid_call_positions(
+    additional_kwargs: Mapping[str, Any], broken_at: Sequence[int]
+) -> dict[str, Any]:
     """Return a reply's `additional_kwargs` with the positions of its invalid calls, if any."""
     others = {key: value for key, value in additional_kwargs.items() if key != _INVALID_CALLS_KEY}
     return {**others, _INVALID_CALLS_KEY: list(broken_at)} if broken_at else others

@@ -5,7 +5,6 @@ The `wrap_model_call` hooks of middlewares stand around the asking (`model_middl
 """
 
 import asyncio
-import base64
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -24,7 +23,7 @@ from langchain_core.messages import (
 )
 from langchain_core.prompt_values import ChatPromptValue
 
-from openmanus_graph.backends.files.file_kinds import read_image
+from openmanus_graph.backends.files.file_kinds import data_url, read_image
 from openmanus_graph.backends.models.abilities import context_window, sees_images
 from openmanus_graph.backends.models.build import model_name, prepare_model
 from openmanus_graph.backends.models.chunks import checked_message, merged_message
@@ -68,13 +67,13 @@ class ModelRequest:
     """Given to the model with this request: `tool_choice` and the like."""
 
 
-AskModel = Callable[[ModelRequest], Awaitable[AIMessage]]
+ModelCallHandler = Callable[[ModelRequest], Awaitable[AIMessage]]
 
 
 class ModelMiddleware(Protocol):
     """What stands around the asking; `model_middleware` has it."""
 
-    async def ask(self, request: ModelRequest, handler: AskModel) -> AIMessage:
+    async def ask(self, request: ModelRequest, handler: ModelCallHandler) -> AIMessage:
         """Return the reply. It may ask the handler several times, or not at all."""
         ...
 
@@ -179,7 +178,7 @@ class _Asking:
         middleware = self._call.middleware
         return self.spent if middleware is None else add_usage(self.spent, await middleware.spent())
 
-    async def reply(self, ask: AskModel) -> AIMessage:
+    async def reply(self, ask: ModelCallHandler) -> AIMessage:
         """Make the request, have it asked, and return the reply, fit to be stored."""
         call, settings, emit = self._call, self._session.settings, self._emit
         request = await _request(call, self._session, emit)
@@ -367,4 +366,4 @@ def _data_url(session: Session, path: str) -> str | None:
     image = read_image(content)
     if image is None:
         return None  # removed or spoilt since; the message's text still says what it was
-    return f"data:{image.media_type};base64,{base64.b64encode(content).decode()}"
+    return data_url(content, image.media_type)

@@ -16,7 +16,7 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.runtime import Runtime
 
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.model_calls.call_model import AskModel, ModelRequest
+from openmanus_graph.model_calls.call_model import ModelCallHandler, ModelRequest
 from openmanus_graph.model_calls.other_calls import (
     OtherCalls,
     counting_other_calls,
@@ -51,7 +51,7 @@ class WrapModelCall:
         self._calls = OtherCalls()
         self.updates: list[dict[str, Any]] = []
 
-    async def ask(self, request: ModelRequest, handler: AskModel) -> AIMessage:
+    async def ask(self, request: ModelRequest, handler: ModelCallHandler) -> AIMessage:
         """Return the reply that the hooks let through. They may ask several times, or never."""
 
         async def innermost(changed: LangChainRequest[Any]) -> ModelResponse[Any]:

@@ -11,7 +11,7 @@ from openmanus_graph.conversation.history import (
     MadeCall,
     calls_in_order,
     conversation_index,
-    with_places,
+    with_invalid_call_positions,
 )
 
 TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -77,7 +77,7 @@ def storable(raw: AIMessage, history: Sequence[AnyMessage]) -> AIMessage:
         tool_calls=valid,
         invalid_tool_calls=broken,
         usage_metadata=raw.usage_metadata,
-        additional_kwargs=with_places(without_surrogates(extra), places),
+        additional_kwargs=with_invalid_call_positions(without_surrogates(extra), places),
         response_metadata=without_surrogates(kept),
     )
 

@@ -20,6 +20,9 @@ _STRIPPED = re.compile(r"[\t\r\n]")
 
 IPAddress = IPv4Address | IPv6Address
 
+LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+"""The usual names of this machine, any of which stands for the others."""
+
 
 @dataclass(frozen=True)
 class WebAddress:
@@ -136,6 +139,12 @@ def literal_ip(host: str) -> IPAddress | None:
         return ip_address(host)
     except ValueError:
         return None
+
+
+def is_loopback(host: str) -> bool:
+    """Say whether a host is this machine, by its name or any loopback address."""
+    address = literal_ip(host)
+    return host == "localhost" or (address is not None and address.is_loopback)
 
 
 def authority(host: str, port: int, scheme: str) -> str:

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 from httpx2 import ConnectError
-from mcp_types import InitializeResult
+from mcp_types import ElicitResult, InitializeResult
 from pydantic import ValidationError
 
 from openmanus_graph import Context, MCPServer
-from openmanus_graph.backends.mcp.failures import Faults
+from openmanus_graph.backends.mcp.failures import Diagnostics
 from openmanus_graph.backends.mcp.http import Client
-from openmanus_graph.backends.mcp.listed_tools import plain_line
+from openmanus_graph.backends.mcp.listed_tools import sanitize_text
 from openmanus_graph.backends.mcp.schemas import (
     MAX_CHARS,
     for_checking,
@@ -22,8 +22,8 @@ from openmanus_graph.backends.mcp.schemas import (
     is_schema,
     problems_of,
 )
-from openmanus_graph.backends.mcp.server_requests import Answer, question_text, read_answer
-from openmanus_graph.backends.mcp.server_tools import LONGEST, tool_name
+from openmanus_graph.backends.mcp.server_requests import question_text, read_answer
+from openmanus_graph.backends.mcp.server_tools import MAX_NAME_CHARS, tool_name
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.state.validation import schema_checker
 
@@ -33,7 +33,7 @@ def test_names_are_readable_valid_short_stable_and_never_shared() -> None:
     odd = [("a" * 80, "x"), ("a" * 80, "y"), ("ä b", "c/d"), ("ö b", "c/d"), ("s", "t" * 90)]
     names = [tool_name(*one) for one in odd]
     assert len(set(names)) == len(odd)
-    assert all(len(name) <= LONGEST for name in names)
+    assert all(len(name) <= MAX_NAME_CHARS for name in names)
     assert all(name.replace("_", "").replace("-", "").isascii() for name in names)
     assert names == [tool_name(*one) for one in odd]
     first = tool_name("a", "b_c")
@@ -88,8 +88,8 @@ def test_hostile_schemas_neither_hang_nor_fetch_nor_raise() -> None:
 
 
 def test_descriptions_are_cut_and_cannot_hide_anything() -> None:
-    assert plain_line("a\x1b[31mb\u202ec\u200bd") == "a[31mbcd"
-    assert len(plain_line("x" * 9000)) < 2100
+    assert sanitize_text("a\x1b[31mb\u202ec\u200bd") == "a[31mbcd"
+    assert len(sanitize_text("x" * 9000)) < 2100
 
 
 def elicited(**properties: Any) -> Any:
@@ -100,20 +100,30 @@ def elicited(**properties: Any) -> Any:
 @pytest.mark.parametrize(
     ("params", "value", "expected"),
     [
-        (elicited(n={"type": "integer"}), "3", Answer("accept", {"n": 3})),
-        (elicited(b={"type": "boolean"}), "no", Answer("accept", {"b": False})),
-        (elicited(s={"type": "string"}), "decline", Answer("decline")),
-        (elicited(s={"type": "string"}), {"decisions": [{"type": "reject"}]}, Answer("decline")),
-        (elicited(), "yes", Answer("accept", {})),
+        (elicited(n={"type": "integer"}), "3", ElicitResult(action="accept", content={"n": 3})),
+        (
+            elicited(b={"type": "boolean"}),
+            "no",
+            ElicitResult(action="accept", content={"b": False}),
+        ),
+        (elicited(s={"type": "string"}), "decline", ElicitResult(action="decline")),
+        (
+            elicited(s={"type": "string"}),
+            {"decisions": [{"type": "reject"}]},
+            ElicitResult(action="decline"),
+        ),
+        (elicited(), "yes", ElicitResult(action="accept", content={})),
         (
             elicited(a={"type": "string"}, b={"type": "number"}),
             '{"a": "x", "b": 1.5}',
-            Answer("accept", {"a": "x", "b": 1.5}),
+            ElicitResult(action="accept", content={"a": "x", "b": 1.5}),
         ),
-        (SimpleNamespace(message="Go", url="http://x"), "done", Answer("accept")),
+        (SimpleNamespace(message="Go", url="http://x"), "done", ElicitResult(action="accept")),
     ],
 )
-def test_a_persons_words_become_a_servers_answer(params: Any, value: Any, expected: Answer) -> None:
+def test_a_persons_words_become_a_servers_answer(
+    params: Any, value: Any, expected: ElicitResult
+) -> None:
     assert read_answer(params, value) == expected
 
 
@@ -132,7 +142,7 @@ def test_an_answer_that_does_not_fit_is_said_to_be_wrong() -> None:
         assert words in text
     odd = SimpleNamespace(message="Well?", requested_schema={"properties": "x"})
     assert "Answer yes, or decline" in question_text("s", "t", odd, "")
-    assert read_answer(odd, "yes") == Answer("accept", {})
+    assert read_answer(odd, "yes") == ElicitResult(action="accept", content={})
 
 
 @pytest.mark.parametrize(
@@ -145,16 +155,16 @@ def test_an_answer_that_does_not_fit_is_said_to_be_wrong() -> None:
 )
 def test_what_a_failed_connection_says_fits_its_cause(said: str, hint: str) -> None:
     server = MCPServer("shop", url="https://shop.example/mcp")
-    faults = Faults(server, client=Client(server))
-    assert faults.client is not None
-    faults.client.fault = ConnectError(said)
-    assert hint in str(faults.to_server_error(RuntimeError()))
+    diagnostics = Diagnostics(server, client=Client(server))
+    assert diagnostics.client is not None
+    diagnostics.client.last_failure = ConnectError(said)
+    assert hint in str(diagnostics.to_server_error(RuntimeError()))
 
 
 def test_an_answer_that_is_none_is_described() -> None:
     with pytest.raises(ValidationError) as caught:
         InitializeResult.model_validate({"nonsense": 1})
-    told = str(Faults(MCPServer("shop", command="shop")).to_server_error(caught.value))
+    told = str(Diagnostics(MCPServer("shop", command="shop")).to_server_error(caught.value))
     assert told.startswith("failed: its answer is none of the protocol's (")
     assert "protocolVersion: Field required" in told
 

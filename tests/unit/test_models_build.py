@@ -9,13 +9,13 @@ import pytest
 from langchain_core.language_models import FakeListChatModel
 from pydantic import SecretStr
 
-from openmanus_graph.backends.models.access import certificate_context
 from openmanus_graph.backends.models.build import (
     build_model,
     close_models,
     model_name,
     prepare_model,
 )
+from openmanus_graph.backends.models.endpoint import certificate_context
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.settings import ModelSettings
 from tests.support.openai_script import Reply

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from openmanus_graph.backends.models.openai_replies import CallSlots, ReplyReader
+from openmanus_graph.backends.models.openai_replies import ReplyReader, ToolCallAssembler
 from openmanus_graph.backends.models.surrogates import (
-    PairHolder,
+    SurrogateBuffer,
     first_surrogate,
     without_surrogates,
 )
@@ -36,10 +36,10 @@ def piece(arguments: str, name: str = "", call_id: str = "", **more: Any) -> Pie
     ],
 )
 def test_pieces_find_their_call(pieces: list[Any], made: list[tuple[str | None, str]]) -> None:
-    slots = CallSlots()
+    assembler = ToolCallAssembler()
     for one in pieces:
-        slots.read([one])
-    assert [(call["name"], call["args"]) for call in slots.calls()] == made
+        assembler.read([one])
+    assert [(call["name"], call["args"]) for call in assembler.calls()] == made
 
 
 def read_in_pieces(text: str) -> None:
@@ -60,7 +60,7 @@ def test_small_pieces_of_a_call_cost_work_in_proportion_to_their_number() -> Non
 
 
 def test_pairs_are_joined_across_pieces_and_single_halves_marked() -> None:
-    holder = PairHolder()
+    holder = SurrogateBuffer()
     pieces = ["a\ud83d", "\ude00b", "\ud83d", "c", "\ude00", "\ud83d"]
     read = [holder.add(one) for one in pieces] + [holder.rest()]
     assert read == ["a", "\U0001f600b", "", "\ufffdc", "\ufffd", "", "\ufffd"]

@@ -12,9 +12,9 @@ from openmanus_graph.backends.models.abilities import context_window, sees_image
 from openmanus_graph.backends.models.build import build_model
 from openmanus_graph.backends.models.prices import (
     CallUsage,
-    Query,
+    PriceQuery,
     cost_usd,
-    find,
+    find_price,
     is_local,
     usage_of,
 )
@@ -90,7 +90,7 @@ def test_what_nobody_knows_is_none_and_ones_own_machine_is_free(
 
 
 def test_the_list_is_the_one_that_an_app_around_us_uses() -> None:
-    entry = find(Query("gpt-4o-mini", "openai"))
+    entry = find_price(PriceQuery("gpt-4o-mini", "openai"))
     assert entry is not None
     assert any(entry.provider is known for known in get_snapshot().providers)
 

@@ -14,7 +14,7 @@ from langchain_core.messages import (
 from langchain_core.messages.tool import invalid_tool_call, tool_call, tool_call_chunk
 
 from openmanus_graph.backends.models.chunks import merged_message
-from openmanus_graph.conversation.history import planned_calls, with_places
+from openmanus_graph.conversation.history import planned_calls, with_invalid_call_positions
 from openmanus_graph.model_calls.projection import project, request_suffix_message
 from openmanus_graph.model_calls.storable import storable
 
@@ -148,7 +148,7 @@ def test_a_broken_call_does_not_count_as_an_occurrence() -> None:
         "",
         tool_calls=[tool_call(name="t", args={}, id="1")],
         invalid_tool_calls=[broken],
-        additional_kwargs=with_places({}, [0]),
+        additional_kwargs=with_invalid_call_positions({}, [0]),
     )
     planned = planned_calls([HumanMessage("a"), made])
     assert [(call["id"], call["occurrence"]) for call in planned] == [("0", 0), ("1", 0)]

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from openmanus_graph.backends.browser.browser_session import BrowserSession
@@ -14,9 +14,7 @@ from openmanus_graph.errors import ToolError
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.output import LIMIT
 from openmanus_graph.runtime.session import Session
-
-AskModel = Callable[[str, str], Awaitable[str]]
-"""Asks with a system prompt and a question."""
+from openmanus_graph.runtime.tool_runtime import AskModel
 
 PART_CHARS = 30_000
 MAX_PARTS = 6

@@ -19,6 +19,7 @@ from openmanus_graph.backends.web.proxy import BYPASS, GuardedProxy, Refusal
 from openmanus_graph.backends.web.routes import parse_upstream
 from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.runtime.event_loop_thread import BackgroundTasks
+from openmanus_graph.state.addresses import LOOPBACK_NAMES
 from openmanus_graph.state.settings import BrowserSettings, Settings, SiteSecret
 
 if TYPE_CHECKING:
@@ -117,7 +118,6 @@ class Gate:
 
 
 ALIVE_S = 5.0
-_LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(eq=False)
@@ -272,7 +272,7 @@ async def _start_egress(settings: Settings, launch: Launch) -> GuardedProxy | Ga
 
 def _is_local(settings: BrowserSettings) -> bool:
     url = settings.cdp_url or settings.wss_url or ""
-    return urlsplit(url).hostname in _LOCAL
+    return urlsplit(url).hostname in LOOPBACK_NAMES
 
 
 async def _prepare(connection: Connection) -> None:

@@ -1,13 +1,13 @@
 """The browser's state for the next request, which is never stored."""
 
 import asyncio
-import base64
 
 from openmanus_graph.backends.browser.browser_session import BrowserSession
 from openmanus_graph.backends.browser.browsers import browser_loop
 from openmanus_graph.backends.browser.declared import HANDLE
 from openmanus_graph.backends.browser.observing import state
 from openmanus_graph.backends.browser.page import full_text, marked_screenshot
+from openmanus_graph.backends.files.file_kinds import data_url
 from openmanus_graph.runtime.session import Session
 
 BUDGET_TOKENS = 600
@@ -46,4 +46,4 @@ async def _state(browser: BrowserSession, picture: bool) -> tuple[str, str | Non
         return redacted, None
     async with browser.lock:
         photo = await marked_screenshot(browser.current.view, snapshot)
-    return redacted, f"data:image/jpeg;base64,{base64.b64encode(photo).decode()}"
+    return redacted, data_url(photo, "image/jpeg")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from urllib.parse import quote, quote_plus, urlsplit
 
 from openmanus_graph.errors import ToolError
+from openmanus_graph.state.addresses import LOOPBACK_NAMES
 from openmanus_graph.state.settings import SiteSecret
 
 LOGIN = "http_auth"
@@ -15,7 +16,6 @@ _REFERENCE = re.compile(r"<secret>\s*([\w-]+)\s*</secret>")
 _PREFIX = 40
 _TELLING = 4
 """Fewer letters and digits are found in any name."""
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class Secrets:
@@ -85,7 +85,7 @@ class Secrets:
 def origin_of(secret: SiteSecret) -> str:
     """Return the origin at which a secret is used: HTTPS, but on this machine."""
     host = urlsplit(f"//{secret.domain}").hostname
-    return f"{'http' if host in _LOOPBACK else 'https'}://{secret.domain}"
+    return f"{'http' if host in LOOPBACK_NAMES else 'https'}://{secret.domain}"
 
 
 def _belongs(secret: SiteSecret, url: str) -> bool:
@@ -96,7 +96,7 @@ def _belongs(secret: SiteSecret, url: str) -> bool:
     except ValueError:
         return False
     host, domain = page.hostname or "", site.hostname or ""
-    local = host in _LOOPBACK
+    local = host in LOOPBACK_NAMES
     if page.scheme != "https" and not (local and page.scheme == "http"):
         return False
     usual = 80 if page.scheme == "http" else 443

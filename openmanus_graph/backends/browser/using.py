@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import replace
 
-from openmanus_graph.backends.browser.answering import AskModel, extract
+from openmanus_graph.backends.browser.answering import extract
 from openmanus_graph.backends.browser.browser_session import BrowserSession
 from openmanus_graph.backends.browser.browsers import browser_loop
 from openmanus_graph.backends.browser.declared import HANDLE, Arguments
@@ -11,6 +11,7 @@ from openmanus_graph.backends.browser.observing import ActionResult, perform
 from openmanus_graph.backends.search.searching import search_for
 from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.runtime.session import Session
+from openmanus_graph.runtime.tool_runtime import AskModel
 
 
 async def use(session: Session, action: str, args: Arguments, ask: AskModel | None) -> ActionResult:

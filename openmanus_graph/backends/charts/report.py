@@ -1,6 +1,5 @@
 """A report: Markdown as self-contained HTML, with the charts embedded."""
 
-import base64
 import html
 import json
 import mimetypes
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 from urllib.parse import unquote
 
+from openmanus_graph.backends.files.file_kinds import data_url
 from openmanus_graph.errors import ToolError
 
 _CHART_PAGE = """<!doctype html>
@@ -109,4 +109,4 @@ def _embedded(address: str, find: Callable[[str], Path]) -> str:
         raise ToolError(f"The report shows {address}, which does not exist.")
     if path.stat().st_size > MAX_PICTURE_BYTES:
         raise ToolError(f"{address} is too large for a report.")
-    return f"data:{kind};base64,{base64.b64encode(path.read_bytes()).decode()}"
+    return data_url(path.read_bytes(), kind)

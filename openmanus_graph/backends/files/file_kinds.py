@@ -1,5 +1,6 @@
 """Detects the type of a file by its first bytes, because names can be wrong."""
 
+import base64
 import struct
 import zipfile
 from dataclasses import dataclass
@@ -130,6 +131,11 @@ def image_type(data: bytes) -> str | None:
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "image/webp"
     return None
+
+
+def data_url(data: bytes, media_type: str) -> str:
+    """Return a file as a `data:` URL, as requests and pages embed it."""
+    return f"data:{media_type};base64,{base64.b64encode(data).decode()}"
 
 
 def read_image(data: bytes) -> Image | None:

@@ -19,9 +19,14 @@ from pydantic import ValidationError
 
 from openmanus_graph.backends.mcp.connection import Connection
 from openmanus_graph.backends.mcp.failures import ENDED, PROBLEMS, UNSURE, is_loss
-from openmanus_graph.backends.mcp.results import links_of
 from openmanus_graph.errors import ToolError
 from openmanus_graph.state.validation import validation_problems
+
+LINK_TIMEOUT_S = 10.0
+LINKS = 3
+"""Resources that a result refers to and that are fetched with it."""
+FINAL_RESPONSE_S = 0.2
+"""How long to wait for results that a server wrote just before its connection ended."""
 
 
 @dataclass(eq=False)
@@ -46,7 +51,7 @@ class OpenCall:
     """One running call: its events in order, for one reader."""
 
     def __init__(self) -> None:
-        self.cancel: Callable[[], None] = _nothing
+        self.cancel: Callable[[], None] = lambda: None
         """Cancels the call on the servers' event loop."""
         self._events: deque[Event] = deque()
         self._reader: tuple[asyncio.AbstractEventLoop, asyncio.Future[None]] | None = None
@@ -89,20 +94,9 @@ class OpenCall:
                 event.answer.set_result(None)
 
 
-def _nothing() -> None:
-    pass
-
-
 def _wake(waiting: "asyncio.Future[None]") -> None:
     if not waiting.done():
         waiting.set_result(None)
-
-
-LINK_S = 10.0
-LINKS = 3
-"""Resources that a result refers to and that are fetched with it."""
-FINAL_RESPONSE_S = 0.2
-"""How long to wait for results that a server wrote just before its connection ended."""
 
 
 @dataclass(eq=False)
@@ -131,12 +125,8 @@ class Calls:
         try:
             call.put(Event("done", await self._perform(connection, call, tool, args)))
         except asyncio.CancelledError:
-            connection_ended = connection.ended.is_set()
-            error = (
-                self._connection_lost()
-                if connection_ended
-                else ToolError(f"The call of {tool} was cancelled.")
-            )
+            cancelled = ToolError(f"The call of {tool} was cancelled.")
+            error = self._connection_lost() if connection.ended.is_set() else cancelled
             call.put(Event("done", error=error))
             raise
         except Exception as error:  # noqa: BLE001  # raised again where the events are read
@@ -176,8 +166,8 @@ class Calls:
             of = "" if total is None else f" of {total:g}"
             call.put(Event("progress", f"{progress:g}{of}{f': {message}' if message else ''}"))
 
-        if connection.faults.client is not None:
-            connection.faults.client.fault = None
+        if connection.diagnostics.client is not None:
+            connection.diagnostics.client.last_failure = None
         try:
             result = await connection.call(tool, args, on_progress)
         except MCPError as error:
@@ -188,26 +178,26 @@ class Calls:
             raise ToolError(text) from error
         await connection.process_notifications()  # those sent before the result
         await self.wait_for_tools()
-        return result, await self._read_links(connection, result)
-
-    async def _read_links(self, connection: Connection, result: Any) -> list[Any]:
-        found: list[Any] = []
-        for uri in links_of(result)[:LINKS]:
+        linked: list[Any] = []
+        uris = [str(block.uri) for block in result.content if block.type == "resource_link"]
+        for uri in uris[:LINKS]:
             with contextlib.suppress(MCPError, TimeoutError, ValueError):
-                async with asyncio.timeout(LINK_S):
-                    found += await connection.read(uri)
-        return found
+                async with asyncio.timeout(LINK_TIMEOUT_S):
+                    linked += (await connection.session.read_resource(uri)).contents
+        return result, linked
 
     def _tool_error(self, tool: str, error: MCPError, connection: Connection) -> ToolError:
-        faults = connection.faults
+        diagnostics = connection.diagnostics
         if error.code in (types.METHOD_NOT_FOUND, types.INVALID_PARAMS):
             self.refresh_tools()  # perhaps it has other tools now
-        elif refusal := faults.refusal(error):
+        elif refusal := diagnostics.refusal(error):
             if refusal.over:
                 connection.ended.set()
                 self.report_exit(refusal.over)
             return ToolError(f"{tool} failed: {self.server} {refusal.text}")
-        elif is_loss(error) or (faults.client is not None and faults.client.fault is not None):
+        elif is_loss(error) or (
+            diagnostics.client is not None and diagnostics.client.last_failure is not None
+        ):
             connection.ended.set()
             return self._connection_lost()
         return ToolError(

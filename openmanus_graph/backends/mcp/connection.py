@@ -13,9 +13,9 @@ from mcp.client.subscriptions import SubscriptionLost, listen
 from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.exceptions import MCPError
 
-from openmanus_graph.backends.mcp.failures import Faults, ServerError, is_loss
+from openmanus_graph.backends.mcp.failures import Diagnostics, ServerError, is_loss
 from openmanus_graph.backends.mcp.http import Client, http_streams, sse_streams
-from openmanus_graph.backends.mcp.listed_tools import lenient
+from openmanus_graph.backends.mcp.listed_tools import repair_message
 from openmanus_graph.backends.mcp.stdio import stdio_streams
 from openmanus_graph.state.mcp_server import MCPServer
 
@@ -49,7 +49,7 @@ class Connection:
 
     session: ClientSession
     transport: str
-    faults: Faults
+    diagnostics: Diagnostics
     incoming: "_IncomingStream"
 
     @property
@@ -60,7 +60,7 @@ class Connection:
     @property
     def notifies_out_of_band(self) -> bool:
         """Whether notifications come on another stream than results, perhaps after them."""
-        return self.faults.client is not None or self.session.discover_result is not None
+        return self.diagnostics.client is not None or self.session.discover_result is not None
 
     async def tools(self) -> list[types.Tool]:
         """List the tools, page by page."""
@@ -105,11 +105,6 @@ class Connection:
             for _ in range(3):
                 await asyncio.sleep(0)  # the SDK handles them in a separate task
 
-    async def read(self, uri: str) -> list[Any]:
-        """Return the contents of a resource."""
-        result = await self.session.read_resource(uri)
-        return list(result.contents)
-
     async def watch(self, changed: Callable[[], None]) -> None:
         """Subscribe to changes of tools, if the server's protocol needs a subscription."""
         if self.session.discover_result is None:
@@ -133,15 +128,15 @@ class Connection:
 
 
 @contextlib.asynccontextmanager
-async def connected(
-    server: MCPServer, callbacks: Callbacks, faults: Faults
+async def open_connection(
+    server: MCPServer, callbacks: Callbacks, diagnostics: Diagnostics
 ) -> AsyncGenerator[Connection]:
     """Connect to a server and initialize the session.
 
     Args:
         server: Its configuration.
         callbacks: Handle its requests.
-        faults: Collects what explains a failure.
+        diagnostics: Collects what explains a failure.
 
     Raises:
         ServerError: It cannot be used, and why.
@@ -149,7 +144,7 @@ async def connected(
     kinds = transports(server)
     for kind in kinds:
         try:
-            async with _connected(server, kind, callbacks, faults) as connection:
+            async with _open_with_transport(server, kind, callbacks, diagnostics) as connection:
                 yield connection
                 return
         except ServerError as error:
@@ -167,33 +162,35 @@ def transports(server: MCPServer) -> list[str]:
 
 
 @contextlib.asynccontextmanager
-async def _connected(
-    server: MCPServer, kind: str, callbacks: Callbacks, faults: Faults
+async def _open_with_transport(
+    server: MCPServer, kind: str, callbacks: Callbacks, diagnostics: Diagnostics
 ) -> AsyncGenerator[Connection]:
     is_open = False
     try:
         async with contextlib.AsyncExitStack() as stack:
             if kind == "stdio":
-                streams = stdio_streams(server, faults.stderr_lines)
+                streams = stdio_streams(server, diagnostics.stderr_lines)
             else:
                 client = await asyncio.to_thread(Client, server)  # it reads certificates
-                faults.client = await stack.enter_async_context(client)
+                diagnostics.client = await stack.enter_async_context(client)
                 open_streams = http_streams if kind == "http" else sse_streams
-                streams = open_streams(server, faults.client)
+                streams = open_streams(server, diagnostics.client)
             read, write = await stack.enter_async_context(streams)
             incoming = _IncomingStream(read)
-            session = _session(incoming, write, callbacks, faults)
+            session = _session(incoming, write, callbacks, diagnostics)
             await _handshake(await stack.enter_async_context(session), incoming.ended)
             is_open = True
-            yield Connection(session, kind, faults, incoming)
+            yield Connection(session, kind, diagnostics, incoming)
     except BaseException as error:
         # The SDK's task groups wrap what happens while a connection is made, and while it ends.
         if is_open or isinstance(error, asyncio.CancelledError | GeneratorExit):
             raise
-        raise faults.to_server_error(error) from error
+        raise diagnostics.to_server_error(error) from error
 
 
-def _session(read: Any, write: Any, callbacks: Callbacks, faults: Faults) -> ClientSession:
+def _session(
+    read: Any, write: Any, callbacks: Callbacks, diagnostics: Diagnostics
+) -> ClientSession:
     async def elicit(context: Any, params: Any) -> types.ElicitResult:
         return await callbacks.elicit(params)
 
@@ -201,11 +198,11 @@ def _session(read: Any, write: Any, callbacks: Callbacks, faults: Faults) -> Cli
         return await callbacks.sample(params)
 
     async def on_log(params: types.LoggingMessageNotificationParams) -> None:
-        log.info("%s: %s: %s", faults.server.name, params.level, str(params.data)[:2000])
+        log.info("%s: %s: %s", diagnostics.server.name, params.level, str(params.data)[:2000])
 
     async def on_message(message: Any) -> None:  # a notification, or a message that is invalid
         if isinstance(message, Exception):
-            faults.noise = faults.noise or str(message).partition("\n")[0]
+            diagnostics.noise = diagnostics.noise or str(message).partition("\n")[0]
         elif isinstance(message, types.ToolListChangedNotification):
             callbacks.tools_changed()
 
@@ -214,7 +211,7 @@ def _session(read: Any, write: Any, callbacks: Callbacks, faults: Faults) -> Cli
     return _Session(
         read,
         write,
-        sampling_callback=sample if faults.server.sampling else None,
+        sampling_callback=sample if diagnostics.server.sampling else None,
         elicitation_callback=elicit,
         logging_callback=on_log,
         log_level="info",
@@ -264,7 +261,7 @@ class _IncomingStream:
 
     async def __anext__(self) -> Any:
         try:
-            message = lenient(await self._stream.__anext__())
+            message = repair_message(await self._stream.__anext__())
         except asyncio.CancelledError:
             raise
         except BaseException:

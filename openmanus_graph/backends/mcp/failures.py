@@ -23,7 +23,7 @@ _STATUS_HINTS = {
     405: "That address takes no messages; check the url and the type.",
     406: "Check the url and the type.",
 }
-LINES, PROBLEMS = 12, 3
+STDERR_LINES, PROBLEMS = 12, 3
 _LASTING = frozenset({401, 403, 404, 405})
 _NO_SESSION = frozenset({400, 404})
 """Status codes that servers send for an unknown session id."""
@@ -55,11 +55,11 @@ class Refusal:
 
 
 @dataclass(eq=False)
-class Faults:
+class Diagnostics:
     """Collects what explains a failure of one connection."""
 
     server: MCPServer
-    stderr_lines: deque[str] = field(default_factory=lambda: deque[str](maxlen=LINES))
+    stderr_lines: deque[str] = field(default_factory=lambda: deque[str](maxlen=STDERR_LINES))
     """The newest lines of its stderr."""
     client: Client | None = None
     noise: str = ""
@@ -72,15 +72,16 @@ class Faults:
                 return cause
         command = self.server.command
         for cause in _causes(error):
-            if command is not None and _is_of_system(cause):
-                return _no_program(command, self.server.cwd, cause)
+            network = isinstance(cause, TimeoutError | ConnectionError)
+            if command is not None and isinstance(cause, OSError) and not network:
+                return _start_error(command, self.server.cwd, cause)
         if command is not None:
-            return ServerError(redact(self._of_process(error)), lasting=False)
-        return self._of_address(error)
+            return ServerError(redact(self._process_problem(error)), lasting=False)
+        return self._address_error(error)
 
     def refusal(self, error: MCPError) -> Refusal | None:
         """Return the HTTP error behind the SDK's error of a call; None if there was none."""
-        fault = None if self.client is None else self.client.fault
+        fault = None if self.client is None else self.client.last_failure
         if not isinstance(fault, httpx2.Response):
             return None
         status, words = fault.status_code, str(error).rstrip(".")
@@ -103,17 +104,21 @@ class Faults:
         message = " | ".join(list(self.stderr_lines)[-4:])
         return f"{noise} It said: {message}" if message else noise
 
-    def _of_process(self, error: BaseException) -> str:
+    def _process_problem(self, error: BaseException) -> str:
         if isinstance(error, TimeoutError):
             limit = self.server.start_timeout_s
             return f"did not answer within {limit:g} s (start_timeout_s).{self.hints()}"
-        if not any(map(_is_end, _causes(error))):
+        ended = (EOFError, BrokenPipeError, ConnectionResetError)
+        if not any(is_loss(cause) or isinstance(cause, ended) for cause in _causes(error)):
             return f"failed: {_first_line(error)}.{self.hints()}"
         return f"ended at once.{self.hints() or ' It said nothing; run its command to see why.'}"
 
-    def _of_address(self, error: BaseException) -> ServerError:
-        fault = None if self.client is None else self.client.fault
-        where = _shown(self.server.url or "")
+    def _address_error(self, error: BaseException) -> ServerError:
+        fault = None if self.client is None else self.client.last_failure
+        # Credentials, query and fragment may be secret.
+        parts = urlsplit(self.server.url or "")
+        host = parts.netloc.rpartition("@")[2]
+        where = parts._replace(netloc=host, query="", fragment="").geturl()
         if isinstance(fault, httpx2.Response):
             status = fault.status_code
             hint = _STATUS_HINTS.get(status, "")
@@ -145,15 +150,7 @@ def is_loss(error: BaseException) -> bool:
     return isinstance(error, MCPError) and str(error).startswith(_LOST)
 
 
-def _is_end(error: BaseException) -> bool:
-    return is_loss(error) or isinstance(error, EOFError | BrokenPipeError | ConnectionResetError)
-
-
-def _is_of_system(error: BaseException) -> bool:
-    return isinstance(error, OSError) and not isinstance(error, TimeoutError | ConnectionError)
-
-
-def _no_program(command: str, cwd: str | None, error: BaseException) -> ServerError:
+def _start_error(command: str, cwd: str | None, error: BaseException) -> ServerError:
     if isinstance(error, FileNotFoundError):
         wrong = "The folder in `cwd` or the command" if cwd else "The command"
         text = f"cannot be started. {wrong} does not exist: {command}. Install or correct it."
@@ -190,9 +187,3 @@ def _first_line(error: BaseException) -> str:
         wrong = "; ".join(validation_problems(plain)[:PROBLEMS])
         return f"its answer is none of the protocol's ({wrong})"
     return (str(plain).strip().partition("\n")[0] or type(plain).__name__).rstrip(".")
-
-
-def _shown(url: str) -> str:
-    """Return a URL without credentials, query and fragment, which may be secret."""
-    parts = urlsplit(url)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()

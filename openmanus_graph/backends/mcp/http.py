@@ -31,23 +31,23 @@ CONNECT_S, READ_S = 30.0, 3600.0
 
 
 class Client(httpx2.AsyncClient):
-    """Remembers what last went wrong: the transports tell only that something did."""
+    """Keeps the last failure, because the transports only report that something failed."""
 
     def __init__(self, server: MCPServer) -> None:
         timeout = httpx2.Timeout(CONNECT_S, read=READ_S)
         super().__init__(headers=dict(server.headers), timeout=timeout)
-        self.fault: httpx2.TransportError | httpx2.Response | None = None
+        self.last_failure: httpx2.TransportError | httpx2.Response | None = None
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         """Send a request."""
         try:
             response = await super().send(request, **options)
         except httpx2.TransportError as error:
-            self.fault = error
+            self.last_failure = error
             raise
         # A server that has no stream for its own messages, or no sessions to end, says 405.
         if response.status_code >= 400 and request.method == "POST":
-            self.fault = response
+            self.last_failure = response
         return response
 
 
@@ -70,7 +70,7 @@ async def sse_streams(server: MCPServer, client: Client) -> AsyncGenerator[tuple
         incoming, read, write, outgoing,
         client.stream("GET", server.url or "", headers=headers) as response,
     ):  # fmt: skip
-        client.fault = response if response.status_code >= 400 else None
+        client.last_failure = response if response.status_code >= 400 else None
         response.raise_for_status()
         endpoint: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         async with anyio.create_task_group() as tasks:

@@ -1,9 +1,9 @@
-"""The tools that a server lists, filtered by its configuration."""
+"""The tools that a server lists: repaired, filtered by its configuration, compared with before."""
 
 import json
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, cast
@@ -17,110 +17,90 @@ from openmanus_graph.state.tool_traits import Effect, Traits
 
 SCHEMA_KEY = "openmanus/schema"
 """Where a tool keeps the schema that its server sent."""
-_BLOCKS: dict[str, dict[str, type]] = {
+MAX_DESCRIPTION_CHARS = 2000
+_REQUIRED_FIELDS: dict[str, dict[str, type]] = {
     "text": {"text": str},
     "image": {"data": str, "mimeType": str},
     "audio": {"data": str, "mimeType": str},
     "resource_link": {"uri": str, "name": str},
     "resource": {"resource": dict},
 }
-"""What the parts of a result must have."""
-_NOT_USED = frozenset({"annotations", "_meta", "icons"})
-
-
-def lenient(message: Any) -> Any:  # whatever a transport delivers
-    """Return a message; a list of tools or a call's result in it is made acceptable."""
-    if not isinstance(message, SessionMessage) or not isinstance(message.message, JSONRPCResponse):
-        return message
-    result: Mapping[str, Any] = message.message.result
-    made: dict[str, Any] = {}
-    if isinstance(result.get("tools"), list):
-        made["tools"] = list(_tools(result["tools"]))
-    if "content" in result:
-        content: Any = result["content"]
-        blocks = cast("list[Any]", content) if isinstance(content, list) else [content]
-        made["content"] = list(map(_block, blocks))
-    if not made:
-        return message
-    response = message.message.model_copy(update={"result": {**result, **made}})
-    return SessionMessage(response, message.metadata)
-
-
-def _block(block: Any) -> dict[str, Any]:
-    """Return a part of a result; one that the protocol does not know, as the text that it is."""
-    if isinstance(block, dict):
-        found = cast("dict[str, Any]", block)
-        needed = _BLOCKS.get(str(found.get("type")), {})
-        if needed and all(isinstance(found.get(name), kind) for name, kind in needed.items()):
-            return {key: value for key, value in found.items() if key not in _NOT_USED}
-    text = block if isinstance(block, str) else json.dumps(block, ensure_ascii=False)
-    return {"type": "text", "text": text}
-
-
-def _tools(tools: list[Any]) -> Iterator[dict[str, Any]]:
-    for tool in tools:
-        if isinstance(tool, dict) and isinstance(cast("dict[str, Any]", tool).get("name"), str):
-            yield _tool(cast("dict[str, Any]", tool))
-
-
-def _tool(tool: dict[str, Any]) -> dict[str, Any]:
-    kept: dict[str, Any] = {key: value for key in ("name", "title", "description")
-            if isinstance(value := tool.get(key), str)}  # fmt: skip
-    if isinstance(hints := tool.get("annotations"), dict):
-        kept["annotations"] = _hints(cast("dict[str, Any]", hints))
-    # The schema itself may be anything, and is looked at later.
-    meta: Any = tool.get("_meta")
-    own = cast("dict[str, Any]", meta) if isinstance(meta, dict) else {}
-    kept["_meta"] = {**own, SCHEMA_KEY: tool.get("inputSchema")}
-    return {**kept, "inputSchema": {"type": "object"}}
-
-
-def _hints(hints: dict[str, Any]) -> dict[str, Any]:
-    wanted = {"title": str, "readOnlyHint": bool, "destructiveHint": bool}
-    return {key: hints[key] for key, kind in wanted.items() if isinstance(hints.get(key), kind)}
-
-
-DESCRIPTION_CHARS = 2000
+"""By the type of a part of a result."""
+_UNUSED_FIELDS = frozenset({"annotations", "_meta", "icons"})
 
 
 @dataclass(frozen=True)
-class Announced:
-    """One tool of a server."""
+class ListedTool:
+    """One tool of a server, as it is offered to models."""
 
     name: str
     """The server's name for it."""
     description: str
-    shown: Mapping[str, Any]
+    model_schema: Mapping[str, Any]
     """The schema of its arguments, for models."""
-    checked: Mapping[str, Any] | None
+    argument_schema: Mapping[str, Any] | None
     """The schema that arguments are checked against; None if the server gave no valid one."""
     effect: Effect
 
 
-def announced(server: MCPServer, tools: Iterable[Any]) -> tuple[Announced, ...]:
-    """Return the tools to offer from the SDK's; duplicate names are dropped."""
-    found: dict[str, Announced] = {}
+def offered_tools(server: MCPServer, tools: Iterable[Any]) -> tuple[ListedTool, ...]:
+    """Return the tools that `allow` and `deny` let through; duplicate names are dropped."""
+    found: dict[str, ListedTool] = {}
     for tool in tools:
-        if tool.name not in found and is_offered(server, tool.name):
-            found[tool.name] = _announced(server, tool)
+        name: str = tool.name
+        allowed = server.allow is None or any(fnmatchcase(name, entry) for entry in server.allow)
+        denied = any(fnmatchcase(name, entry) for entry in server.deny)
+        if name not in found and allowed and not denied:
+            found[name] = _listed_tool(server, tool)
     return tuple(found.values())
 
 
-def is_offered(server: MCPServer, name: str) -> bool:
-    """Return whether the server's `allow` and `deny` let a tool through."""
-    allowed = server.allow is None or any(fnmatchcase(name, entry) for entry in server.allow)
-    return allowed and not any(fnmatchcase(name, entry) for entry in server.deny)
+def _listed_tool(server: MCPServer, tool: Any) -> ListedTool:  # the SDK's Tool
+    schema: Any = tool.meta[SCHEMA_KEY]
+    usable = is_schema(schema)
+    title = tool.title or (tool.annotations.title if tool.annotations else None) or tool.name
+    description = sanitize_text(tool.description or title)
+    if not usable:
+        description += "\n(The server describes its arguments wrongly; they are not checked.)"
+    return ListedTool(
+        name=tool.name,
+        description=description,
+        model_schema=for_models(cast("dict[str, Any]", schema)) if usable else ANYTHING,
+        argument_schema=for_checking(cast("dict[str, Any]", schema)) if usable else None,
+        effect=_effect(server, tool),
+    )
+
+
+def _effect(server: MCPServer, tool: Any) -> Effect:  # the SDK's Tool
+    """Return a tool's effect: from our configuration, else from the server's annotations.
+
+    A server that lies gains nothing by it, as it can do anything in any call: approval is there
+    to keep the model from using an honest server for what nobody wants.
+    """
+    for pattern, effect in server.effects.items():
+        if fnmatchcase(tool.name, pattern):
+            return effect
+    return "pure" if tool.annotations and tool.annotations.read_only_hint else "external"
+
+
+def sanitize_text(text: str, limit: int = MAX_DESCRIPTION_CHARS) -> str:
+    """Sanitize text from a server: remove control characters and truncate."""
+    kept = "".join(
+        char for char in text if char in "\n\t" or unicodedata.category(char) not in ("Cc", "Cf")
+    )
+    kept = re.sub(r"\n{3,}", "\n\n", kept).strip()
+    return kept if len(kept) <= limit else f"{kept[:limit]} [...]"
 
 
 def in_previous_order(
-    new: Sequence[Announced], previous: Sequence[Announced]
-) -> tuple[Announced, ...]:
+    new: Sequence[ListedTool], previous: Sequence[ListedTool]
+) -> tuple[ListedTool, ...]:
     """Sort a new list like the previous one, so that the prompt prefix stays cacheable."""
     places = {tool.name: place for place, tool in enumerate(previous)}
     return tuple(sorted(new, key=lambda tool: places.get(tool.name, len(places))))
 
 
-def difference(old: Sequence[Announced], new: Sequence[Announced]) -> dict[str, list[str]]:
+def difference(old: Sequence[ListedTool], new: Sequence[ListedTool]) -> dict[str, list[str]]:
     """Return the names of the tools that are `new`, `gone` and `changed`."""
     before, after = ({tool.name: tool for tool in tools} for tools in (old, new))
     return {
@@ -130,7 +110,7 @@ def difference(old: Sequence[Announced], new: Sequence[Announced]) -> dict[str, 
     }
 
 
-def traits_for(server: MCPServer, tool: Announced, *, side_by_side: bool) -> Traits:
+def traits_for(server: MCPServer, tool: ListedTool, *, side_by_side: bool) -> Traits:
     """Return the traits of a tool for the graph.
 
     Args:
@@ -148,38 +128,53 @@ def traits_for(server: MCPServer, tool: Announced, *, side_by_side: bool) -> Tra
     )
 
 
-def plain_line(text: str, limit: int = DESCRIPTION_CHARS) -> str:
-    """Sanitize text from a server: remove control characters and truncate."""
-    kept = "".join(
-        char for char in text if char in "\n\t" or unicodedata.category(char) not in ("Cc", "Cf")
-    )
-    kept = re.sub(r"\n{3,}", "\n\n", kept).strip()
-    return kept if len(kept) <= limit else f"{kept[:limit]} [...]"
+def repair_message(message: Any) -> Any:  # whatever a transport delivers
+    """Return a message with a list of tools or a call's result that the SDK accepts.
 
-
-def _announced(server: MCPServer, tool: Any) -> Announced:  # the SDK's Tool
-    schema: Any = tool.meta[SCHEMA_KEY]
-    usable = is_schema(schema)
-    title = tool.title or (tool.annotations.title if tool.annotations else None) or tool.name
-    description = plain_line(tool.description or title)
-    if not usable:
-        description += "\n(The server describes its arguments wrongly; they are not checked.)"
-    return Announced(
-        name=tool.name,
-        description=description,
-        shown=for_models(cast("dict[str, Any]", schema)) if usable else ANYTHING,
-        checked=for_checking(cast("dict[str, Any]", schema)) if usable else None,
-        effect=_effect(server, tool),
-    )
-
-
-def _effect(server: MCPServer, tool: Any) -> Effect:  # the SDK's Tool
-    """Return a tool's effect: from our configuration, else from the server's annotations.
-
-    A server that lies gains nothing by it, as it can do anything in any call: approval is there
-    to keep the model from using an honest server for what nobody wants.
+    The SDK refuses the whole message for one odd field.
     """
-    for pattern, effect in server.effects.items():
-        if fnmatchcase(tool.name, pattern):
-            return effect
-    return "pure" if tool.annotations and tool.annotations.read_only_hint else "external"
+    if not isinstance(message, SessionMessage) or not isinstance(message.message, JSONRPCResponse):
+        return message
+    result: Mapping[str, Any] = message.message.result
+    repaired: dict[str, Any] = {}
+    if isinstance(result.get("tools"), list):
+        tools = cast("list[Any]", result["tools"])
+        described = [cast("dict[str, Any]", tool) for tool in tools if isinstance(tool, dict)]
+        repaired["tools"] = [
+            _repair_tool(tool) for tool in described if isinstance(tool.get("name"), str)
+        ]
+    if "content" in result:
+        content: Any = result["content"]
+        blocks = cast("list[Any]", content) if isinstance(content, list) else [content]
+        repaired["content"] = list(map(_repair_block, blocks))
+    if not repaired:
+        return message
+    response = message.message.model_copy(update={"result": {**result, **repaired}})
+    return SessionMessage(response, message.metadata)
+
+
+def _repair_tool(tool: dict[str, Any]) -> dict[str, Any]:
+    kept: dict[str, Any] = {key: value for key in ("name", "title", "description")
+            if isinstance(value := tool.get(key), str)}  # fmt: skip
+    if isinstance(annotations := tool.get("annotations"), dict):
+        hints = cast("dict[str, Any]", annotations)
+        kinds = {"title": str, "readOnlyHint": bool, "destructiveHint": bool}
+        kept["annotations"] = {
+            key: hints[key] for key, kind in kinds.items() if isinstance(hints.get(key), kind)
+        }
+    # The schema itself may be anything, and is looked at later.
+    meta: Any = tool.get("_meta")
+    own = cast("dict[str, Any]", meta) if isinstance(meta, dict) else {}
+    kept["_meta"] = {**own, SCHEMA_KEY: tool.get("inputSchema")}
+    return {**kept, "inputSchema": {"type": "object"}}
+
+
+def _repair_block(block: Any) -> dict[str, Any]:
+    """Return a part of a result; one that the protocol does not know, as the text that it is."""
+    if isinstance(block, dict):
+        found = cast("dict[str, Any]", block)
+        needed = _REQUIRED_FIELDS.get(str(found.get("type")), {})
+        if needed and all(isinstance(found.get(name), kind) for name, kind in needed.items()):
+            return {key: value for key, value in found.items() if key not in _UNUSED_FIELDS}
+    text = block if isinstance(block, str) else json.dumps(block, ensure_ascii=False)
+    return {"type": "text", "text": text}

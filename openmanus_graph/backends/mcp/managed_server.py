@@ -14,13 +14,18 @@ from typing import Any, Literal
 from mcp.shared.exceptions import MCPError
 
 from openmanus_graph.backends.mcp.calls import Calls, Event, OpenCall
-from openmanus_graph.backends.mcp.connection import Callbacks, Connection, connected, transports
-from openmanus_graph.backends.mcp.failures import ENDED, Faults, ServerError
+from openmanus_graph.backends.mcp.connection import (
+    Callbacks,
+    Connection,
+    open_connection,
+    transports,
+)
+from openmanus_graph.backends.mcp.failures import ENDED, Diagnostics, ServerError
 from openmanus_graph.backends.mcp.listed_tools import (
-    Announced,
-    announced,
+    ListedTool,
     difference,
     in_previous_order,
+    offered_tools,
 )
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.event_loop_thread import EventLoopThread
@@ -50,16 +55,16 @@ class ServerChange:
 class ManagedServer:
     """A server of one thread, supervised; a handle of the thread's session."""
 
-    def __init__(self, server: MCPServer, family: "set[ManagedServer]") -> None:
+    def __init__(self, server: MCPServer, siblings: "set[ManagedServer]") -> None:
         """Start the server in the background.
 
         Args:
             server: Its configuration.
-            family: All servers of the session; they are closed together.
+            siblings: All servers of the session; they are closed together.
         """
         self.server = server
         self.state: State = "starting"
-        self.tools: tuple[Announced, ...] = ()
+        self.tools: tuple[ListedTool, ...] = ()
         self.transport = transports(server)[0]
         self.info = ""
         """Its name and version, and the version of the protocol."""
@@ -68,7 +73,7 @@ class ManagedServer:
         self.changes: list[ServerChange] = []
         self.run: object = None
         """The run that started it."""
-        self._family = family
+        self._siblings = siblings
         self._connection: Connection | None = None
         self._calls = Calls(self._name, self._refresh_tools, self._wait_for_tools, self.report_exit)
         self._first_attempt_done, self._tools_changed, self._tools_current, self._state_event = (
@@ -79,9 +84,9 @@ class ManagedServer:
         self._closing = self._exit_reported = False
         self._task: asyncio.Task[Any] | None = None
         server_loop.begin(self._supervise)
-        family.add(self)
+        siblings.add(self)
 
-    async def settled(self) -> None:
+    async def wait_until_settled(self) -> None:
         """Wait until the first start succeeded or failed, and the list of tools is current."""
         await self._first_attempt_done.wait()
         connection = self._connection
@@ -114,9 +119,9 @@ class ManagedServer:
 
     def close(self) -> None:
         """Close the server, and start to close the others of the session."""
-        for one in self._family:
+        for one in self._siblings:
             server_loop.begin(one._end)
-        self._family.discard(self)
+        self._siblings.discard(self)
         with contextlib.suppress(TimeoutError):
             server_loop.call(self._end, CLOSE_S)
 
@@ -174,10 +179,10 @@ class ManagedServer:
     async def _run_once(self) -> None:
         """Connect to the server until the connection ends. ServerError: it did not start."""
         callbacks = Callbacks(self._calls.elicit, self._calls.sample, self._refresh_tools)
-        faults = Faults(self.server)
+        diagnostics = Diagnostics(self.server)
         clock = asyncio.timeout(self.server.start_timeout_s)
         try:
-            async with clock, connected(self.server, callbacks, faults) as connection:
+            async with clock, open_connection(self.server, callbacks, diagnostics) as connection:
                 await self._list_tools(connection)
                 clock.reschedule(None)
                 self._on_connected(connection)
@@ -185,10 +190,10 @@ class ManagedServer:
         except TimeoutError as error:
             if not clock.expired():
                 raise
-            raise faults.to_server_error(error) from error
+            raise diagnostics.to_server_error(error) from error
         except (MCPError, OSError, EOFError, RuntimeError, ValueError, ExceptionGroup) as error:
             if self._connection is None:
-                raise faults.to_server_error(error) from error
+                raise diagnostics.to_server_error(error) from error
             log.info("%s: its connection ended", self._name, exc_info=error)
         finally:
             self._connection = None
@@ -227,7 +232,7 @@ class ManagedServer:
             await self._calls.cancel_all()
 
     async def _list_tools(self, connection: Connection) -> None:
-        found = announced(self.server, await connection.tools())
+        found = offered_tools(self.server, await connection.tools())
         found = in_previous_order(found, self.tools)
         is_update = self.state != "starting"
         changes = difference(self.tools, found)

@@ -6,7 +6,7 @@ import hashlib
 import json
 import mimetypes
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 FOLDER = "mcp"
 """In the workspace: pictures, sounds and other files that servers send."""
-PLAIN_CHARS = 100_000
+SHORT_TEXT_CHARS = 100_000
 _SUFFIX = re.compile(r"\.\w{1,10}")
 
 
-def observed(
+def to_observation(
     result: "CallToolResult", linked: Iterable[Any], tool: str, workspace: Workspace
 ) -> Observation:
     """Turn a result into an observation. Blocks: it writes files.
@@ -36,29 +36,27 @@ def observed(
     """
     renderer = _BlockRenderer(tool, workspace)
     parts = [renderer.render(block) for block in [*result.content, *linked]]
-    parts.append(_structured(result, parts))
+    parts.append(_structured_text(result, parts))
     failed = bool(result.is_error)
     text = "\n".join(part for part in parts if part)
     nothing = f"{tool} failed and did not say why." if failed else "(no output)"
     return Observation(text or nothing, images=tuple(renderer.images), failed=failed)
 
 
-def is_plain(result: "CallToolResult") -> bool:
+def is_short_text(result: "CallToolResult") -> bool:
     """Return whether a result is only a little text, so that no file is written."""
     if result.structured_content is not None:
         return False
     return (
-        sum(len(block.text) if block.type == "text" else PLAIN_CHARS for block in result.content)
-        < PLAIN_CHARS
+        sum(
+            len(block.text) if block.type == "text" else SHORT_TEXT_CHARS
+            for block in result.content
+        )
+        < SHORT_TEXT_CHARS
     )
 
 
-def links_of(result: "CallToolResult") -> list[str]:
-    """Return the addresses of resources that a result refers to."""
-    return [str(block.uri) for block in result.content if block.type == "resource_link"]
-
-
-def _structured(result: "CallToolResult", parts: Sequence[str]) -> str:
+def _structured_text(result: "CallToolResult", parts: Sequence[str]) -> str:
     """Write out the structured result, unless a text block says the same."""
     value: Any = result.structured_content
     if value is None:
@@ -66,7 +64,7 @@ def _structured(result: "CallToolResult", parts: Sequence[str]) -> str:
     alike: list[Any] = [value]
     if isinstance(value, dict) and len(cast("dict[str, Any]", value)) == 1:
         alike += cast("dict[str, Any]", value).values()  # plain values are wrapped: {"result": 3}
-    parsed = [_read(part) for part in parts]
+    parsed = [_json_or_text(part) for part in parts]
     # Lists come as one block for each item.
     if any(one in alike for one in (*parts, *parsed)) or (parsed and parsed in alike):
         return ""
@@ -74,7 +72,7 @@ def _structured(result: "CallToolResult", parts: Sequence[str]) -> str:
     return whole if not any(parts) else f"Structured result:\n{whole}"
 
 
-def _read(text: str) -> Any:  # any JSON
+def _json_or_text(text: str) -> Any:  # any JSON
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -95,7 +93,7 @@ class _BlockRenderer:
         if kind in ("image", "audio"):
             return self._file(block.data, block.mime_type, kind)
         if kind == "resource_link":
-            return "\n".join(_link(block))
+            return _link_text(block)
         return self._contents(block.resource if kind == "resource" else block)
 
     def _contents(self, contents: Any) -> str:  # text or blob contents
@@ -122,11 +120,10 @@ class _BlockRenderer:
         return f"{kind} ({media_type or 'unknown type'}, {len(data)} bytes) saved as {name}"
 
 
-def _link(block: Any) -> Iterator[str]:  # the SDK's ResourceLink
+def _link_text(block: Any) -> str:  # the SDK's ResourceLink
     facts = ", ".join(filter(None, (block.mime_type, f"{block.size} bytes" if block.size else "")))
-    yield f"Resource link: {block.name} <{block.uri}>" + (f" ({facts})" if facts else "")
-    if block.description:
-        yield str(block.description)
+    text = f"Resource link: {block.name} <{block.uri}>" + (f" ({facts})" if facts else "")
+    return f"{text}\n{block.description}" if block.description else text
 
 
 def _suffix(media_type: str, uri: str) -> str:

@@ -1,33 +1,25 @@
-"""Sampling: a server's request as messages for the run's model, and the reply as a result."""
+"""What servers request during a call: elicitation asks the person, sampling the model."""
 
 import base64
 import binascii
 import json
 import mimetypes
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import mcp_types as types
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
-from openmanus_graph.backends.mcp.listed_tools import plain_line
+from openmanus_graph.backends.mcp.listed_tools import sanitize_text
 from openmanus_graph.backends.mcp.schemas import for_checking, is_schema
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.interrupts import Decision, read_decision, read_text
 from openmanus_graph.state.validation import schema_problems
 
-_DECLINE = {"decline", "reject", "no thanks"}
-_CANCEL = {"cancel"}
+MAX_REQUEST_CHARS = 200_000
+_DECLINE_WORDS = {"decline", "reject", "no thanks"}
+_CANCEL_WORDS = {"cancel"}
 _YES, _NO = {"yes", "y", "true", "1"}, {"no", "n", "false", "0"}
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The response to the server."""
-
-    action: Literal["accept", "decline", "cancel"]
-    content: dict[str, Any] | None = None
 
 
 def question_text(server: str, tool: str, params: Any, problem: str) -> str:
@@ -41,12 +33,12 @@ def question_text(server: str, tool: str, params: Any, problem: str) -> str:
     """
     lines = [
         *([f"That cannot be passed on: {problem}."] if problem else []),
-        f"The MCP server {server} asks (during {tool}): {plain_line(params.message)}",
+        f"The MCP server {server} asks (during {tool}): {sanitize_text(params.message)}",
     ]
     if url := getattr(params, "url", None):
         lines.append(f"It wants you to open {url}. Answer done when you have, or decline.")
         return "\n".join(lines)
-    fields = list(_described(_schema(params)))
+    fields = list(_field_lines(_schema(params)))
     if len(fields) > 1:
         lines += [*fields, "Answer with a JSON object of these fields, or decline."]
     elif fields:
@@ -56,7 +48,7 @@ def question_text(server: str, tool: str, params: Any, problem: str) -> str:
     return "\n".join(lines)
 
 
-def read_answer(params: Any, value: Any) -> Answer | str:
+def read_answer(params: Any, value: Any) -> types.ElicitResult | str:
     """Parse a person's answer; returns a text that says what is wrong with it.
 
     Args:
@@ -66,18 +58,18 @@ def read_answer(params: Any, value: Any) -> Answer | str:
     word = (read_text(value) or "").strip()
     decision = read_decision(value) if isinstance(value, Mapping) else None
     rejected = decision is not None and decision.type == "reject"
-    if rejected or word.lower() in _DECLINE:
-        return Answer("decline")
-    if word.lower() in _CANCEL:
-        return Answer("cancel")
+    if rejected or word.lower() in _DECLINE_WORDS:
+        return types.ElicitResult(action="decline")
+    if word.lower() in _CANCEL_WORDS:
+        return types.ElicitResult(action="cancel")
     if getattr(params, "url", None):
-        return Answer("accept")
+        return types.ElicitResult(action="accept")
     schema = _schema(params)
     content = _content(schema, value, decision, word)
     if content is None:
         return "a JSON object is needed"
     problems = schema_problems(for_checking(schema), content) if schema else []
-    return "; ".join(problems) or Answer("accept", content)
+    return "; ".join(problems) or types.ElicitResult(action="accept", content=content)
 
 
 def _content(
@@ -93,7 +85,7 @@ def _content(
     if isinstance(parsed, dict):
         return cast("dict[str, Any]", parsed)
     if not properties or (decision is not None and decision.type == "approve"):
-        return _defaults(properties)
+        return {name: field["default"] for name, field in properties.items() if "default" in field}
     if len(properties) > 1:
         return None
     name, field = next(iter(properties.items()))
@@ -115,11 +107,13 @@ def _typed(field: Mapping[str, Any], word: str) -> Any:
     return word
 
 
-def _described(schema: Mapping[str, Any]) -> Iterator[str]:
+def _field_lines(schema: Mapping[str, Any]) -> Iterator[str]:
     required = schema.get("required") or ()
     for name, field in _properties(schema).items():
         several = field.get("type") == "array"
-        choices = _choices(field.get("items") or {} if several else field)
+        of_choice: dict[str, Any] = field.get("items") or {} if several else field
+        titled: list[Any] = of_choice.get("oneOf") or of_choice.get("anyOf") or []
+        choices: list[Any] = of_choice.get("enum") or [one.get("const") for one in titled]
         of = "some" if several else "one"
         facts = [
             str(field.get("format") or field.get("type", "value")),
@@ -127,17 +121,8 @@ def _described(schema: Mapping[str, Any]) -> Iterator[str]:
             *([f"{of} of {', '.join(map(str, choices))}"] if choices else []),
             *([f"default {field['default']}"] if "default" in field else []),
         ]
-        about = plain_line(str(field.get("description") or field.get("title") or ""), 300)
+        about = sanitize_text(str(field.get("description") or field.get("title") or ""), 300)
         yield f"- {name} ({', '.join(facts)})" + (f": {about}" if about else "")
-
-
-def _choices(field: Mapping[str, Any]) -> list[Any]:
-    titled: list[Any] = field.get("oneOf") or field.get("anyOf") or []
-    return field.get("enum") or [one.get("const") for one in titled]
-
-
-def _defaults(properties: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: field["default"] for name, field in properties.items() if "default" in field}
 
 
 def _properties(schema: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -151,10 +136,7 @@ def _schema(params: Any) -> dict[str, Any]:
     return cast("dict[str, Any]", found) if is_schema(found) else {}
 
 
-REQUEST_CHARS = 200_000
-
-
-def conversation(
+def sampling_messages(
     params: types.CreateMessageRequestParams, workspace: Workspace
 ) -> list[AnyMessage]:
     """Turn a request into messages. Blocks: pictures become files, as all others."""
@@ -162,7 +144,7 @@ def conversation(
     for index, message in enumerate(params.messages):
         content: Any = message.content  # one block, or several
         blocks = cast("list[Any]", content if isinstance(content, list) else [content])
-        text = "\n".join(block.text for block in blocks if block.type == "text")[:REQUEST_CHARS]
+        text = "\n".join(block.text for block in blocks if block.type == "text")[:MAX_REQUEST_CHARS]
         if message.role == "assistant":
             messages.append(AIMessage(text, id=f"sampled-{index}"))
             continue
@@ -173,18 +155,13 @@ def conversation(
     return messages
 
 
-def result_of(reply: AIMessage, model: str) -> types.CreateMessageResult:
+def sampling_result(reply: AIMessage, model: str) -> types.CreateMessageResult:
     """Turn the model's reply into what the server gets."""
     model_name = str(reply.response_metadata.get("model_name") or model or "model")
     content = types.TextContent(type="text", text=reply.text.strip())
     return types.CreateMessageResult(
         role="assistant", content=content, model=model_name, stop_reason="endTurn"
     )
-
-
-def refusal(why: str) -> types.ErrorData:
-    """Return the error for a request that is not allowed or failed."""
-    return types.ErrorData(code=types.INTERNAL_ERROR, message=why)
 
 
 def _save_image(block: Any, workspace: Workspace) -> str | None:  # the SDK's ImageContent

@@ -8,45 +8,19 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 
-from openmanus_graph.backends.mcp.listed_tools import Announced, traits_for
+from openmanus_graph.backends.mcp.listed_tools import ListedTool, traits_for
 from openmanus_graph.backends.mcp.managed_server import ManagedServer, ServerChange, server_loop
 from openmanus_graph.backends.mcp.tool import ServerTool
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.state.mcp_server import SERVER_TOOL_PREFIX, MCPServer
 
-LONGEST = 64
+MAX_NAME_CHARS = 64
 """Characters that providers allow in a name."""
-_SERVER_LONGEST = 24
-_DIGEST = 6
-_OTHER = re.compile(r"[^a-zA-Z0-9_-]+")
-
-
-def tool_name(server: str, tool: str, taken: Collection[str] = ()) -> str:
-    """Return `mcp_<server>_<tool>`, always the same for the same two.
-
-    A name that had to be changed or cut, or that is taken, ends in a digest of both, so that no
-    two tools share one.
-
-    Args:
-        server: The server's name.
-        tool: The tool's own.
-        taken: Names that others have.
-    """
-    plain = f"{SERVER_TOOL_PREFIX}{server}_{tool}"
-    if len(plain) <= LONGEST and not _OTHER.search(plain) and plain not in taken:
-        return plain
-    digest = hashlib.sha256(f"{server}\0{tool}".encode("utf-8", "replace")).hexdigest()
-    short_server = _OTHER.sub("_", server).strip("_")[:_SERVER_LONGEST]
-    readable = f"{SERVER_TOOL_PREFIX}{short_server}_{_OTHER.sub('_', tool).strip('_')}"
-    for length in range(_DIGEST, len(digest) + 1):
-        name = f"{readable[: LONGEST - length - 1]}_{digest[:length]}"
-        if name not in taken:
-            return name
-    raise ValueError(f"no name is left for {tool!r} of {server!r}")
-
-
-MANY = 120
+_MAX_SERVER_CHARS = 24
+_DIGEST_CHARS = 6
+_NOT_ALLOWED = re.compile(r"[^a-zA-Z0-9_-]+")
+MANY_TOOLS = 120
 """The number of tools that some providers accept at most."""
 
 
@@ -91,43 +65,36 @@ async def resolve_server_tools(
         fresh: Wait for lists of tools that have changed.
         needed: Wait until one of them has tools, or all are given up.
     """
-    handles = await asyncio.to_thread(_handles, servers, session)
+    handles = await asyncio.to_thread(lambda: [_handle(server, session) for server in servers])
     if fresh or any(one.state == "starting" for one in handles):
-        await server_loop.run(lambda: _all_settled(handles, needed=needed))
+        await server_loop.run(lambda: _wait_until_settled(handles, needed=needed))
     changes = tuple(item for one in handles for item in list(one.changes))
     for item in changes:
-        session.cached(item, partial(_show, item, emit))
+        session.cached(item, partial(notice, emit, item.text, item.level))
     tools = tuple(tool for one in handles for tool in _tools(one, session))
-    if len(tools) > MANY:
+    if len(tools) > MANY_TOOLS:
         text = f"MCP servers offer {len(tools)} tools, which is more than some models take. "
         session.cached("many", lambda: notice(emit, text + "Choose some by `allow` or `deny`."))
     return ServerTools(handles, tools, changes)
 
 
-def _handles(servers: Sequence[MCPServer], session: Session) -> list[ManagedServer]:
-    return [_handle(server, session) for server in servers]
-
-
 def _handle(server: MCPServer, session: Session) -> ManagedServer:
     """Return a server's handle; one that was given up is tried again with each run."""
-    name, run = _handle_name(server), session.cached("run", object)
+    # By its whole configuration: a server whose key has changed is another one.
+    configuration = json.dumps(asdict(server), sort_keys=True, default=str)
+    name = f"mcp {server.name} {hashlib.sha256(configuration.encode()).hexdigest()[:8]}"
+    run = session.cached("run", object)
     known = session.find(name)
     if isinstance(known, ManagedServer) and known.state == "gone" and known.run is not run:
         session.drop(name)
-    family = session.cached_across_runs("MCP servers", set[ManagedServer])
-    handle = session.handle(name, lambda: ManagedServer(server, family))
+    siblings = session.cached_across_runs("MCP servers", set[ManagedServer])
+    handle = session.handle(name, lambda: ManagedServer(server, siblings))
     handle.run = handle.run or run
     return handle
 
 
-def _handle_name(server: MCPServer) -> str:
-    """Name a server as it is described: one whose key has changed is another."""
-    described = json.dumps(asdict(server), sort_keys=True, default=str)
-    return f"mcp {server.name} {hashlib.sha256(described.encode()).hexdigest()[:8]}"
-
-
-async def _all_settled(servers: Sequence[ManagedServer], *, needed: bool) -> None:
-    await asyncio.gather(*(one.settled() for one in servers))
+async def _wait_until_settled(servers: Sequence[ManagedServer], *, needed: bool) -> None:
+    await asyncio.gather(*(one.wait_until_settled() for one in servers))
     while needed and not any(one.tools for one in servers):
         trying = [
             asyncio.ensure_future(one.state_changed()) for one in servers if one.state == "down"
@@ -139,40 +106,56 @@ async def _all_settled(servers: Sequence[ManagedServer], *, needed: bool) -> Non
             one.cancel()
 
 
-def _tools(one: ManagedServer, session: Session) -> list[ServerTool]:
+def _tools(managed: ManagedServer, session: Session) -> list[ServerTool]:
+    """Make the tools of a server; each is the same object as long as nothing has changed."""
     names: dict[tuple[str, str], str] = session.cached_across_runs(
         "MCP tools", dict[tuple[str, str], str]
     )
-    resolved = one.tools
-    alone = all(tool.effect == "pure" for tool in resolved)
-    return [_tool(one, tool, names, session, side_by_side=alone) for tool in resolved]
+    listed = managed.tools
+    side_by_side = all(tool.effect == "pure" for tool in listed)
+    found: list[ServerTool] = []
+    for tool in listed:
+        key = (managed.server.name, tool.name)
+        if key not in names:
+            names[key] = tool_name(*key, set(names.values()))
+        make = partial(_make_tool, names[key], managed, tool, side_by_side)
+        cache_key = (ServerTool, id(managed), id(tool), side_by_side)
+        found.append(session.cached(cache_key, make))
+    return found
 
 
-def _tool(
-    one: ManagedServer,
-    tool: Announced,
-    names: dict[tuple[str, str], str],
-    session: Session,
-    *,
-    side_by_side: bool,
+def _make_tool(
+    name: str, managed: ManagedServer, tool: ListedTool, side_by_side: bool
 ) -> ServerTool:
-    """Make a tool; the same one as at the step before if nothing has changed."""
-    key = (one.server.name, tool.name)
-    if key not in names:
-        names[key] = tool_name(*key, set(names.values()))
-
-    def make() -> ServerTool:
-        return ServerTool(
-            name=names[key],
-            description=tool.description,
-            parameters=dict(tool.shown),
-            traits=traits_for(one.server, tool, side_by_side=side_by_side),
-            announced=tool,
-            managed_server=one,
-        )
-
-    return session.cached((ServerTool, id(one), id(tool), side_by_side), make)
+    return ServerTool(
+        name=name,
+        description=tool.description,
+        parameters=dict(tool.model_schema),
+        traits=traits_for(managed.server, tool, side_by_side=side_by_side),
+        listed_tool=tool,
+        managed_server=managed,
+    )
 
 
-def _show(item: ServerChange, emit: Emit) -> None:
-    notice(emit, item.text, item.level)
+def tool_name(server: str, tool: str, taken: Collection[str] = ()) -> str:
+    """Return `mcp_<server>_<tool>`, always the same for the same two.
+
+    A name that had to be changed or cut, or that is taken, ends in a digest of both, so that no
+    two tools share one.
+
+    Args:
+        server: The server's name.
+        tool: The tool's own.
+        taken: Names that others have.
+    """
+    plain = f"{SERVER_TOOL_PREFIX}{server}_{tool}"
+    if len(plain) <= MAX_NAME_CHARS and not _NOT_ALLOWED.search(plain) and plain not in taken:
+        return plain
+    digest = hashlib.sha256(f"{server}\0{tool}".encode("utf-8", "replace")).hexdigest()
+    short_server = _NOT_ALLOWED.sub("_", server).strip("_")[:_MAX_SERVER_CHARS]
+    readable = f"{SERVER_TOOL_PREFIX}{short_server}_{_NOT_ALLOWED.sub('_', tool).strip('_')}"
+    for length in range(_DIGEST_CHARS, len(digest) + 1):
+        name = f"{readable[: MAX_NAME_CHARS - length - 1]}_{digest[:length]}"
+        if name not in taken:
+            return name
+    raise ValueError(f"no name is left for {tool!r} of {server!r}")

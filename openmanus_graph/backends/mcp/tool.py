@@ -11,16 +11,15 @@ from langgraph.errors import GraphBubbleUp
 from pydantic import ConfigDict, PrivateAttr
 
 from openmanus_graph.backends.mcp.calls import Event, OpenCall
-from openmanus_graph.backends.mcp.listed_tools import Announced, plain_line
+from openmanus_graph.backends.mcp.listed_tools import ListedTool, sanitize_text
 from openmanus_graph.backends.mcp.managed_server import ManagedServer
-from openmanus_graph.backends.mcp.results import is_plain, observed
+from openmanus_graph.backends.mcp.results import is_short_text, to_observation
 from openmanus_graph.backends.mcp.schemas import Checker, problems_of
 from openmanus_graph.backends.mcp.server_requests import (
-    conversation,
     question_text,
     read_answer,
-    refusal,
-    result_of,
+    sampling_messages,
+    sampling_result,
 )
 from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.runtime.events import notice
@@ -29,9 +28,9 @@ from openmanus_graph.state.interrupts import question_request
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.state.validation import schema_checker
 
-PROGRESS_S = 0.5
+PROGRESS_INTERVAL_S = 0.5
 """Between two lines about one call's progress."""
-LINE_CHARS = 200
+PROGRESS_CHARS = 200
 
 
 class ServerTool(ForeignTool):
@@ -39,24 +38,24 @@ class ServerTool(ForeignTool):
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
-    announced: Announced
+    listed_tool: ListedTool
     managed_server: ManagedServer
     _checker: Checker | None = PrivateAttr(default=None)
 
     def problems(self, args: Mapping[str, Any]) -> list[str]:
         """Return the validation problems of a call's arguments."""
-        checked = self.announced.checked
-        if checked is None:
+        schema = self.listed_tool.argument_schema
+        if schema is None:
             return []
         if self._checker is None:
-            self._checker = schema_checker(dict(checked))
+            self._checker = schema_checker(dict(schema))
         return problems_of(self._checker, args)
 
     async def observe(self, args: Mapping[str, Any], running: RunningCall) -> Observation:
         """Call the tool, or resume a call that was left open while a person was asked."""
         session = running.session
         call: OpenCall = session.pop_open_call(running.key) or self.managed_server.begin_call(
-            self.announced.name, dict(args)
+            self.listed_tool.name, dict(args)
         )
         try:
             result, linked = await _Follower(self, call, running).result()
@@ -66,9 +65,9 @@ class ServerTool(ForeignTool):
         except BaseException:
             call.abandon()
             raise
-        if is_plain(result):  # a thread costs more than that
-            return observed(result, linked, self.name, session.workspace)
-        return await asyncio.to_thread(observed, result, linked, self.name, session.workspace)
+        if is_short_text(result):  # a thread costs more than that
+            return to_observation(result, linked, self.name, session.workspace)
+        return await asyncio.to_thread(to_observation, result, linked, self.name, session.workspace)
 
 
 class _Follower:
@@ -87,23 +86,27 @@ class _Follower:
                     raise event.error
                 return event.payload
             if event.kind == "progress":
-                self._show(str(event.payload))
+                self._show_progress(str(event.payload))
             elif event.kind == "ask":
                 await self._elicit(event)
             else:
                 await self._sample(event)
             self._call.drop()
 
-    def _show(self, text: str) -> None:
+    def _show_progress(self, text: str) -> None:
         now = time.monotonic()
-        if now - self._shown_at >= PROGRESS_S:
+        if now - self._shown_at >= PROGRESS_INTERVAL_S:
             self._shown_at = now
-            notice(self._running.emit, f"{self._tool.name}: {plain_line(text, LINE_CHARS)}", "info")
+            notice(
+                self._running.emit,
+                f"{self._tool.name}: {sanitize_text(text, PROGRESS_CHARS)}",
+                "info",
+            )
 
     async def _elicit(self, event: Event) -> None:
         """Ask the person until the answer is one; the run may pause here, the call does not."""
         while True:
-            server, tool = self._tool.managed_server.server.name, self._tool.announced.name
+            server, tool = self._tool.managed_server.server.name, self._tool.listed_tool.name
             text = question_text(server, tool, event.payload, event.problem)
             name = f"elicitation {hashlib.sha256(text.encode()).hexdigest()[:16]}"
             try:
@@ -115,8 +118,7 @@ class _Follower:
                 return
             answer = read_answer(event.payload, value)
             if not isinstance(answer, str):
-                result = types.ElicitResult(action=answer.action, content=answer.content)
-                _respond(event, result)
+                _respond(event, answer)
                 return
             event.problem = answer
 
@@ -126,14 +128,14 @@ class _Follower:
         notice(self._running.emit, f"The MCP server {server} asks the model.", "info")
         try:
             messages = await asyncio.to_thread(
-                conversation, params, self._running.session.workspace
+                sampling_messages, params, self._running.session.workspace
             )
             reply = await self._running.converse(params.system_prompt or "", messages)
         except (ToolError, ConfigError, OSError) as error:
-            _respond(event, refusal(str(error)))
+            _respond(event, types.ErrorData(code=types.INTERNAL_ERROR, message=str(error)))
             return
         model = self._running.session.settings.main.model
-        _respond(event, result_of(reply, model if isinstance(model, str) else ""))
+        _respond(event, sampling_result(reply, model if isinstance(model, str) else ""))
 
 
 def _respond(event: Event, answer: Any) -> None:

@@ -1,4 +1,4 @@
-"""From the settings of a model to a client that is ready to be asked."""
+"""Builds the client of a model from its settings, and keeps it for the event loop."""
 
 import asyncio
 import importlib
@@ -8,31 +8,44 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from langchain_core.callbacks import CallbackManagerForLLMRun
 from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import BaseMessage
+from langchain_core.outputs import ChatResult
 from pydantic import ValidationError
+from typing_extensions import override
 
-from openmanus_graph.backends.models.access import (
+from openmanus_graph.backends.models.endpoint import (
     api_key,
     base_url,
     certificate_context,
-    is_elsewhere,
+    is_other_server,
 )
 from openmanus_graph.backends.models.failures import redact
 from openmanus_graph.backends.models.prices import (
-    Query,
-    look_up,
-    looked_up,
+    PriceQuery,
+    are_loaded,
+    load_prices,
     needs_prices,
-    queries_of,
+    price_queries,
 )
 from openmanus_graph.backends.models.spec import ModelSpec, parse_spec, provider_of
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.shutdown import register_closer
 from openmanus_graph.state.settings import ModelSettings
+from openmanus_graph.state.validation import validation_problems
 
 CONNECT_TIMEOUT_S = 10.0
 IDLE_TIMEOUT_S = 300.0
 """How long a server may stay silent: reasoning models think for minutes before the first byte."""
+
+_CLIENT_OPTIONS: dict[str, Mapping[str, Any]] = {
+    "anthropic": {"max_retries": 0, "timeout": IDLE_TIMEOUT_S},
+    "google": {"max_retries": 1, "timeout": IDLE_TIMEOUT_S},  # counts the first attempt
+    "bedrock": {"max_retries": 0, "timeout": IDLE_TIMEOUT_S},
+    "ollama": {"client_kwargs": {"timeout": IDLE_TIMEOUT_S}},
+}
+"""Switch off the retries of the packages' own clients, and limit how long they wait."""
 
 _Key = tuple[str, str | None, str | None, str | None, str]
 _lock = threading.Lock()
@@ -48,14 +61,23 @@ def build_model(settings: ModelSettings) -> BaseChatModel:
     Raises:
         ConfigError: The model's name, its package or its key is wrong or missing.
     """
-    return _cached(settings, _running_loop())
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        loop = None
+    return _cached(settings, loop)
 
 
 async def prepare_model(settings: ModelSettings) -> BaseChatModel:
     """Do as `build_model` does, with imports, certificates and prices loaded off the event loop."""
     loop = asyncio.get_running_loop()
-    ready = _ready(settings, loop)
-    return ready if ready is not None else await asyncio.to_thread(_prepare, settings, loop)
+    queries = _price_queries(settings)
+    if not are_loaded(queries):
+        await asyncio.to_thread(load_prices, queries)
+    if not isinstance(settings.model, str):
+        return settings.model
+    model = _models.get(loop, {}).get(_key(parse_spec(settings.model), settings))
+    return model if model is not None else await asyncio.to_thread(_cached, settings, loop)
 
 
 async def close_models() -> None:
@@ -83,34 +105,13 @@ def model_name(settings: ModelSettings) -> str:
     return type(settings.model).__name__
 
 
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
-
-
-def _ready(settings: ModelSettings, loop: asyncio.AbstractEventLoop | None) -> BaseChatModel | None:
-    """Return the client if nothing has to be loaded for it any more."""
-    if not looked_up(_price_queries(settings)):
-        return None
-    if not isinstance(settings.model, str):
-        return settings.model
-    return _models.get(loop, {}).get(_key(parse_spec(settings.model), settings))
-
-
-def _prepare(settings: ModelSettings, loop: asyncio.AbstractEventLoop) -> BaseChatModel:
-    look_up(_price_queries(settings))
-    return _cached(settings, loop)
-
-
-def _price_queries(settings: ModelSettings) -> Sequence[Query]:
+def _price_queries(settings: ModelSettings) -> Sequence[PriceQuery]:
     """Return what has to be looked for in the list of prices before the model is asked."""
     name = model_name(settings)
     plain = name.partition(":")[2] if isinstance(settings.model, str) else name
     if not needs_prices(plain, settings.base_url):
         return ()
-    return queries_of(plain, provider_of(settings), settings.base_url)
+    return price_queries(plain, provider_of(settings), settings.base_url)
 
 
 def _key(spec: ModelSpec, settings: ModelSettings) -> _Key:
@@ -133,33 +134,29 @@ def _cached(settings: ModelSettings, loop: asyncio.AbstractEventLoop | None) -> 
             del _models[closed]
         models = _models.setdefault(loop, {})
         if key not in models:
-            models[key] = _make(spec, settings, api_key(spec, settings))
+            models[key] = _build(spec, settings, api_key(spec, settings))
         return models[key]
 
 
-def _make(spec: ModelSpec, settings: ModelSettings, key: str | None) -> BaseChatModel:
+def _build(spec: ModelSpec, settings: ModelSettings, key: str | None) -> BaseChatModel:
     try:
         if spec.provider.package is None:
-            return _openai_compatible(spec, settings, key)
-        return _packaged(spec, settings, key)
+            return _build_openai_compatible(spec, settings, key)
+        return _build_packaged(spec, settings, key)
     except ConfigError:
         raise
     except (ValidationError, TypeError, ValueError, ImportError) as error:
         # ImportError: a SOCKS proxy needs a package of its own. Pydantic's own text would repeat
         # the input, keys included.
-        reasons = "; ".join(
-            f"{'.'.join(map(str, part['loc']))}: {part['msg']}" for part in _parts(error)
-        ) or str(error)
+        reasons = str(error)
+        if isinstance(error, ValidationError):
+            reasons = "; ".join(validation_problems(error, whole=""))
         raise ConfigError(f"The model {spec} cannot be set up: {redact(reasons)}") from None
 
 
-def _parts(error: Exception) -> list[Any]:
-    if not isinstance(error, ValidationError):
-        return []
-    return list(error.errors(include_url=False, include_context=False, include_input=False))
-
-
-def _openai_compatible(spec: ModelSpec, settings: ModelSettings, key: str | None) -> BaseChatModel:
+def _build_openai_compatible(
+    spec: ModelSpec, settings: ModelSettings, key: str | None
+) -> BaseChatModel:
     import openai
 
     from openmanus_graph.backends.models.openai_compatible import (
@@ -171,7 +168,7 @@ def _openai_compatible(spec: ModelSpec, settings: ModelSettings, key: str | None
     timeout = settings.options.get("timeout", IDLE_TIMEOUT_S)
     if isinstance(timeout, int | float):
         timeout = openai.Timeout(timeout, connect=min(timeout, CONNECT_TIMEOUT_S))
-    official = spec.provider.name in ("openai", "azure") and not is_elsewhere(spec, settings)
+    official = spec.provider.name in ("openai", "azure") and not is_other_server(spec, settings)
     arguments: dict[str, Any] = {
         "stream_usage": True,
         # Only OpenAI's own service has the Responses API, for the models that need it.
@@ -210,12 +207,19 @@ def _azure_address(spec: ModelSpec, settings: ModelSettings) -> dict[str, Any]:
     }
 
 
-def _packaged(spec: ModelSpec, settings: ModelSettings, key: str | None) -> BaseChatModel:
+def _build_packaged(spec: ModelSpec, settings: ModelSettings, key: str | None) -> BaseChatModel:
     provider = spec.provider
-    client = _client_class(spec)
+    assert provider.package is not None
+    try:
+        client: Any = getattr(importlib.import_module(provider.package), provider.client)
+    except ImportError as error:
+        raise ConfigError(
+            f"The model {spec} needs a package that is not installed ({error.name}). Install it: "
+            f'pip install "openmanus-graph[{provider.name}]"'
+        ) from error
     # Retries are counted in one place, which is not the client: see `retries`.
     options = {key: value for key, value in settings.options.items() if key != "max_retries"}
-    arguments: dict[str, Any] = {**_timeouts(provider.name), **options}
+    arguments: dict[str, Any] = {**_CLIENT_OPTIONS.get(provider.name, {}), **options}
     arguments["model"] = spec.name
     if key is not None and provider.key_argument:
         arguments[provider.key_argument] = key
@@ -226,24 +230,23 @@ def _packaged(spec: ModelSpec, settings: ModelSettings, key: str | None) -> Base
     return model
 
 
-def _client_class(spec: ModelSpec) -> Any:  # classes of packages that may be missing
-    provider = spec.provider
-    assert provider.package is not None
-    try:
-        return getattr(importlib.import_module(provider.package), provider.client)
-    except ImportError as error:
-        raise ConfigError(
-            f"The model {spec} needs a package that is not installed ({error.name}). Install it: "
-            f'pip install "openmanus-graph[{provider.extra}]"'
-        ) from error
+class MissingModel(BaseChatModel):
+    """A stand-in where tools run without a model: says, when it is asked, why there is none."""
 
+    model_name: str = "none"
+    why: str
 
-def _timeouts(provider: str) -> Mapping[str, Any]:
-    """Arguments that switch the client's own retries off, and bound how long it waits."""
-    arguments: dict[str, Mapping[str, Any]] = {
-        "anthropic": {"max_retries": 0, "timeout": IDLE_TIMEOUT_S},
-        "google": {"max_retries": 1, "timeout": IDLE_TIMEOUT_S},  # counts the first attempt
-        "bedrock": {"max_retries": 0, "timeout": IDLE_TIMEOUT_S},
-        "ollama": {"client_kwargs": {"timeout": IDLE_TIMEOUT_S}},
-    }
-    return arguments.get(provider, {})
+    @override
+    def _generate(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> ChatResult:
+        raise ConfigError(self.why)
+
+    @property
+    @override
+    def _llm_type(self) -> str:
+        return "missing"

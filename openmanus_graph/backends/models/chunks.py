@@ -1,4 +1,4 @@
-"""From what a model gives, chunks or a whole message, to the message that is kept."""
+"""Turns what a model gives, chunks or a whole message, into the message that is kept."""
 
 import json
 from collections.abc import Iterable
@@ -15,9 +15,9 @@ from langchain_core.messages.ai import add_ai_message_chunks
 from langchain_core.messages.tool import invalid_tool_call, tool_call
 from pydantic import ValidationError
 
-from openmanus_graph.backends.models.failures import ReplyError, malformed
+from openmanus_graph.backends.models.failures import ReplyError, malformed_reply
 from openmanus_graph.backends.models.surrogates import with_pairs_joined
-from openmanus_graph.conversation.history import with_places
+from openmanus_graph.conversation.history import with_invalid_call_positions
 
 WHOLE_CALLS = "whole_calls"
 """Key of the last chunk's `additional_kwargs` under which our own client hands over the calls."""
@@ -36,25 +36,14 @@ def merged_message(chunks: Iterable[AIMessageChunk]) -> AIMessage:
     """
     first, *rest = chunks
     whole = add_ai_message_chunks(first, *rest) if rest else first
-    calls: list[ToolCall] = []
-    invalid: list[InvalidToolCall] = []
-    broken_at: list[int] = []
     extra = dict(whole.additional_kwargs)
     pieces: list[ToolCallChunk] = extra.pop(WHOLE_CALLS, whole.tool_call_chunks)
-    for position, piece in enumerate(pieces):
-        arguments, fault = _arguments(piece["args"])
-        if arguments is None:
-            broken_at.append(position)
-            invalid.append(
-                invalid_tool_call(
-                    name=piece["name"], args=piece["args"], id=piece["id"], error=fault
-                )
-            )
-        else:
-            calls.append(tool_call(name=piece["name"] or "", args=arguments, id=piece["id"]))
+    calls, invalid, invalid_at = _parse_calls(
+        (piece["name"], piece["id"], piece["args"]) for piece in pieces
+    )
     return AIMessage(
         content=cast("Any", whole.content),  # the stub knows lists of str or of dict only
-        additional_kwargs=with_places(extra, broken_at),
+        additional_kwargs=with_invalid_call_positions(extra, invalid_at),
         response_metadata=whole.response_metadata,
         usage_metadata=whole.usage_metadata,
         id=whole.id,
@@ -77,36 +66,49 @@ def checked_message(raw: object) -> AIMessage:
         raise ReplyError(f"it gave a {type(raw).__name__}, which is no AIMessage")
     if not isinstance(cast("object", raw.tool_calls), list | None):
         raise ReplyError("its tool calls are no list")
-    calls: list[ToolCall] = []
-    broken: list[InvalidToolCall] = []
-    broken_at: list[int] = []
-    for position, call in enumerate(cast("list[object]", raw.tool_calls or [])):
-        name, call_id, given = _parts(call)
-        arguments, fault = _arguments(given)
-        if arguments is None:
-            broken_at.append(position)
-            broken.append(
-                invalid_tool_call(name=name, args=_as_text(given), id=call_id, error=fault)
-            )
-        else:
-            calls.append(tool_call(name=name, args=arguments, id=call_id))
+    given = cast("list[object]", raw.tool_calls or [])
+    calls, invalid, invalid_at = _parse_calls(map(_call_parts, given))
     fields = {name: getattr(raw, name) for name in _KEPT}
     try:
         # Those that were known before come last, as where nobody knows their places.
-        extra = with_places(raw.additional_kwargs, broken_at) if broken else raw.additional_kwargs
+        extra = raw.additional_kwargs
+        if invalid:
+            extra = with_invalid_call_positions(extra, invalid_at)
         return AIMessage(
             **fields,
             content=cast("Any", raw.content or ""),
             additional_kwargs=extra,
             tool_calls=calls,
-            invalid_tool_calls=[*broken, *raw.invalid_tool_calls],
+            invalid_tool_calls=[*invalid, *raw.invalid_tool_calls],
         )
     except (ValidationError, TypeError, AttributeError) as error:
-        raise ReplyError(malformed(error)) from error
+        raise ReplyError(malformed_reply(error)) from error
 
 
-def _parts(call: object) -> tuple[str, str | None, object]:
-    """Return the name, id and arguments of what should be a call."""
+_CallParts = tuple[str | None, str | None, object]
+"""Name, id and arguments of a call."""
+
+
+def _parse_calls(
+    made: Iterable[_CallParts],
+) -> tuple[list[ToolCall], list[InvalidToolCall], list[int]]:
+    """Return the valid calls, the invalid ones, and the positions of the latter among all."""
+    calls: list[ToolCall] = []
+    invalid: list[InvalidToolCall] = []
+    invalid_at: list[int] = []
+    for position, (name, call_id, given) in enumerate(made):
+        arguments, fault = parse_arguments(given)
+        if arguments is None:
+            invalid_at.append(position)
+            text = _as_text(given)
+            invalid.append(invalid_tool_call(name=name, args=text, id=call_id, error=fault))
+        else:
+            calls.append(tool_call(name=name or "", args=arguments, id=call_id))
+    return calls, invalid, invalid_at
+
+
+def _call_parts(call: object) -> _CallParts:
+    """Take apart what should be a call."""
     made = cast("dict[str, object]", call) if isinstance(call, dict) else {"args": call}
     name, call_id = made.get("name"), made.get("id")
     plain = name if isinstance(name, str) else ""
@@ -120,12 +122,8 @@ def _as_text(args: object) -> str:
         return repr(args)
 
 
-def is_readable(piece: ToolCallChunk) -> bool:
-    """Say whether the arguments of a whole call are a JSON object."""
-    return _arguments(piece["args"])[0] is not None
-
-
-def _arguments(args: object) -> tuple[dict[str, Any] | None, str]:
+def parse_arguments(args: object) -> tuple[dict[str, Any] | None, str]:
+    """Return the arguments of a call, or None and why they are no JSON object."""
     if isinstance(args, dict) and all(isinstance(key, str) for key in cast("Any", args)):
         return cast("dict[str, Any]", args), ""
     if args is not None and not isinstance(args, str):

@@ -33,87 +33,6 @@ FailureKind = Literal[
     "bad_request",
 ]
 
-_PATTERNS: tuple[tuple[FailureKind, str], ...] = (
-    ("quota", r"insufficient[_ ](quota|balance|credit|funds)|exceeded your current quota"
-              r"|credit balance is too low|billing_hard_limit|payment required"
-              r"|requires more credits"),
-    ("no_tools",
-     r"(does|do) not support (\w+ )?(tools?|functions?)\b"
-     r"|(tool|function)s?([ _-](calls?|calling|choice|use))? (is|are) (not|un) ?(supported|enabled)"
-     r"|tool choice requires --enable-auto-tool-choice|tools param requires --jinja"
-     r"|no endpoints found that support tool use"
-     r"|(`|'|\")?tools(`|'|\")? (is|are) not (supported|available|permitted)"),
-    ("no_stream_options", r"stream_options|include_usage"),
-    ("no_streaming", r"(does not|doesn't) support stream|'stream' does not support"
-                     r"|stream(ing)?['\"]? (is |are )?not supported|must be verified to stream"),
-    ("context_length",
-     r"context_length_exceeded|context[ _](length|window|size)|maximum context|prompt is too long"
-     r"|exceed_context_size|(input|prompt|request) (is )?too (long|large)|too many (input )?tokens"
-     r"|reduce the length|token count .{0,60}exceeds|tokens? exceeds? the|longer than the model"
-     r"|context .{0,20}overflow|max_seq_len|range of input length"
-     r"|maximum (input|prompt|number of) (length|tokens)"),
-    ("content_filter",
-     r"content[_ ](filter|policy|management)|responsibleai|data_?inspection_?failed|was flagged"
-     r"|flagged (as|for|by)|safety system|requires moderation|moderation_blocked"
-     r"|prohibited_content|blocked_reason"),
-    ("auth", r"invalid[_ ]api[_ ]key|incorrect api key|api key not valid|invalid x-api-key"
-             r"|no auth credentials|authentication_error"),
-    ("not_found", r"model_not_found|model .{0,80}(not found|does not exist|is not available)"
-                  r"|invalid model|no such model|unknown model|not a valid model"),
-)  # fmt: skip
-_COMPILED: tuple[tuple[FailureKind, re.Pattern[str]], ...] = tuple(
-    (kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _PATTERNS
-)
-
-_BY_STATUS: dict[int, FailureKind] = {
-    401: "auth", 402: "quota", 403: "auth", 404: "not_found", 405: "not_found",
-    413: "context_length", 408: "retry", 409: "retry", 425: "retry", 429: "retry",
-    501: "bad_request",
-}  # fmt: skip
-
-
-def kind_by_words(status: int | None, text: str) -> FailureKind | None:
-    """Read from a server's words what it means, where its status allows that."""
-    for kind, pattern in _COMPILED:
-        if pattern.search(text) and _plausible(kind, status, text):
-            return kind
-    return None
-
-
-def _plausible(kind: FailureKind, status: int | None, text: str) -> bool:
-    """Whether a status may mean what the words say."""
-    if status == 429:
-        # "Request too large ... tokens per minute" never fits, however long one waits.
-        return kind == "quota" or (kind == "context_length" and "too large" in text.lower())
-    if status == 401:
-        return kind in ("auth", "quota")
-    if status is not None and status >= 500:
-        return kind in ("no_tools", "context_length", "no_streaming")
-    return True
-
-
-def kind_by_status(status: int | None) -> FailureKind | None:
-    """Read from a status alone what it means."""
-    if status is None:
-        return None
-    if status in _BY_STATUS:
-        return _BY_STATUS[status]
-    if status >= 500:
-        return "retry"
-    return "bad_request" if status >= 400 else "retry"
-
-
-_SECRETS = re.compile(
-    r"(?i)\b(?:sk|pk|gsk|xai|key|nvapi|hf|lsv2|AIza)[-_][\w*.-]{6,}|\bAIza[\w-]{20,}"
-    r"|(?<=bearer )\S+|(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"
-    r"|(?<=api_key=)[^&\s\"']+|(?<=key=)[^&\s\"']{8,}|\b[0-9a-f]{32,}\b"
-)
-
-
-def redact(text: str) -> str:
-    """Blank out what looks like a key, a token or a password."""
-    return _SECRETS.sub("[redacted]", text)
-
 
 class ReplyError(Exception):
     """A success status that carried no reply: an error object, no choices, HTML, half a stream."""
@@ -173,62 +92,41 @@ def classify(error: BaseException, subject: str = "The model") -> Failure | None
     # LangChain's errors often wrap the client's own, which knows more.
     source = error.__cause__ if isinstance(error, core.ModelError) and error.__cause__ else error
     status = _status(error) or _status(source)
-    text = _text(source)
+    text = _server_text(source)
     kind = _kind(error, status, text)
     if kind is None:
         return None
-    wait = retry_after_s(_headers(source), text) if kind == "retry" else None
+    wait_s = None
+    if kind == "retry":
+        headers = getattr(getattr(source, "response", None), "headers", None)
+        headers = headers if isinstance(headers, Mapping) else {}
+        wait_s = retry_after_s(cast("Mapping[str, str]", headers), text)
     what = _what_failed(error, status, kind)
     said = redact(" ".join(text.split()))[:400].rstrip(". ")
     reason = f": {said}" if said and said.lower() not in what.lower() else ""
-    advice = next((text for words, text in _ADVICE_ON if words in what), _ADVICE[kind])
+    advice = next((text for words, text in _ADVICE_BY_EVENT if words in what), _ADVICE[kind])
     if kind == "bad_request" and _PICTURES.search(said):
         advice = "If it sees none, set [llm] sees_images = false or a vision_model, and resume."
-    return Failure(kind, f"{subject} {what}{reason}.", advice, wait)
+    return Failure(kind, f"{subject} {what}{reason}.", advice, wait_s)
 
 
-_ADVICE: dict[FailureKind, str] = {
-    "retry": "This often passes; try again later.",
-    "context_length": "The request is longer than the model takes; shorten the task, or choose a "
-    "model with a larger context.",
-    "no_tools": "An agent needs tool calls: choose another model, or start the server with tool "
-    "calling enabled (vLLM: --enable-auto-tool-choice --tool-call-parser, llama.cpp: --jinja).",
-    "no_stream_options": "Ask again without stream_options.",
-    "no_streaming": "Ask again without streaming.",
-    "content_filter": "The provider's filter refused the request; put the task in other words.",
-    "withheld": "The provider's filter refused the reply; put the task in other words.",
-    "page": "Check the base URL (most servers want it to end in /v1), and what stands before it.",
-    "quota": "The account has no credit left; top it up or use another key or model.",
-    "auth": "Check the key, and that it may use this model.",
-    "not_found": "Check the model's name and the base URL (most servers want it to end in /v1).",
-    "bad_request": "The server will not take this request as it is; check the model's options.",
-}
-
-_ADVICE_ON = (
-    ("reached safely", "Set SSL_CERT_FILE to the certificate of its authority if you trust it."),
-    ("could not be reached", "Check that it runs, its base URL, and the network."),
+_SECRETS = re.compile(
+    r"(?i)\b(?:sk|pk|gsk|xai|key|nvapi|hf|lsv2|AIza)[-_][\w*.-]{6,}|\bAIza[\w-]{20,}"
+    r"|(?<=bearer )\S+|(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"
+    r"|(?<=api_key=)[^&\s\"']+|(?<=key=)[^&\s\"']{8,}|\b[0-9a-f]{32,}\b"
 )
 
-_PICTURES = re.compile(r"image|vision|multi-?modal|picture", re.IGNORECASE)
 
-_BY_CORE_CLASS: tuple[tuple[type[BaseException], FailureKind], ...] = (
-    (core.ModelAuthenticationError, "auth"),
-    (core.ModelPermissionDeniedError, "auth"),
-    (core.ModelNotFoundError, "not_found"),
-    (core.ModelInvalidRequestError, "bad_request"),
-)
+def redact(text: str) -> str:
+    """Blank out what looks like a key, a token or a password."""
+    return _SECRETS.sub("[redacted]", text)
 
-_CLIENTS = frozenset({
-    "openai", "httpx", "httpx2", "httpcore", "httpcore2", "anyio", "aiohttp", "anthropic",
-    "google", "langchain_google_genai", "botocore", "ollama", "requests", "urllib3", "groq",
-    "mistralai", "cohere",
-})  # fmt: skip
-"""Packages whose exceptions are a provider's or the network's, never a bug of ours."""
-_LANGCHAINS = (
-    "langchain_core.messages",
-    "langchain_core.outputs",
-    "langchain_core.language_models",
-)
+
+def malformed_reply(error: Exception) -> str:
+    """Say what is wrong with a reply that no message could be made of; its content is left out."""
+    if isinstance(error, ValidationError):
+        return "; ".join(validation_problems(error))
+    return f"{type(error).__name__}: {error}"
 
 
 def _kind(error: BaseException, status: int | None, text: str) -> FailureKind | None:
@@ -236,16 +134,95 @@ def _kind(error: BaseException, status: int | None, text: str) -> FailureKind | 
         return error.kind
     if isinstance(error, core.ContextOverflowError):
         return "context_length"
-    if not _is_providers(error, status):
+    if not _is_provider_error(error, status):
         return None
     # Their texts list names and values of fields.
     if isinstance(error, KeyError | TypeError | AttributeError | ValidationError):
         return "retry"
-    return kind_by_words(status, text) or kind_by_status(status) or _kind_by_class(error)
+    return _kind_by_text(status, text) or _kind_by_status(status) or _kind_by_class(error)
+
+
+_TEXT_PATTERNS: tuple[tuple[FailureKind, str], ...] = (
+    ("quota", r"insufficient[_ ](quota|balance|credit|funds)|exceeded your current quota"
+              r"|credit balance is too low|billing_hard_limit|payment required"
+              r"|requires more credits"),
+    ("no_tools",
+     r"(does|do) not support (\w+ )?(tools?|functions?)\b"
+     r"|(tool|function)s?([ _-](calls?|calling|choice|use))? (is|are) (not|un) ?(supported|enabled)"
+     r"|tool choice requires --enable-auto-tool-choice|tools param requires --jinja"
+     r"|no endpoints found that support tool use"
+     r"|(`|'|\")?tools(`|'|\")? (is|are) not (supported|available|permitted)"),
+    ("no_stream_options", r"stream_options|include_usage"),
+    ("no_streaming", r"(does not|doesn't) support stream|'stream' does not support"
+                     r"|stream(ing)?['\"]? (is |are )?not supported|must be verified to stream"),
+    ("context_length",
+     r"context_length_exceeded|context[ _](length|window|size)|maximum context|prompt is too long"
+     r"|exceed_context_size|(input|prompt|request) (is )?too (long|large)|too many (input )?tokens"
+     r"|reduce the length|token count .{0,60}exceeds|tokens? exceeds? the|longer than the model"
+     r"|context .{0,20}overflow|max_seq_len|range of input length"
+     r"|maximum (input|prompt|number of) (length|tokens)"),
+    ("content_filter",
+     r"content[_ ](filter|policy|management)|responsibleai|data_?inspection_?failed|was flagged"
+     r"|flagged (as|for|by)|safety system|requires moderation|moderation_blocked"
+     r"|prohibited_content|blocked_reason"),
+    ("auth", r"invalid[_ ]api[_ ]key|incorrect api key|api key not valid|invalid x-api-key"
+             r"|no auth credentials|authentication_error"),
+    ("not_found", r"model_not_found|model .{0,80}(not found|does not exist|is not available)"
+                  r"|invalid model|no such model|unknown model|not a valid model"),
+)  # fmt: skip
+_KIND_BY_TEXT: tuple[tuple[FailureKind, re.Pattern[str]], ...] = tuple(
+    (kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _TEXT_PATTERNS
+)
+
+
+def _kind_by_text(status: int | None, text: str) -> FailureKind | None:
+    """Return what a server's text means, where its status allows that."""
+    for kind, pattern in _KIND_BY_TEXT:
+        if pattern.search(text) and _status_allows(kind, status, text):
+            return kind
+    return None
+
+
+def _status_allows(kind: FailureKind, status: int | None, text: str) -> bool:
+    """Whether a status may mean what the words say."""
+    if status == 429:
+        # "Request too large ... tokens per minute" never fits, however long one waits.
+        return kind == "quota" or (kind == "context_length" and "too large" in text.lower())
+    if status == 401:
+        return kind in ("auth", "quota")
+    if status is not None and status >= 500:
+        return kind in ("no_tools", "context_length", "no_streaming")
+    return True
+
+
+_KIND_BY_STATUS: dict[int, FailureKind] = {
+    401: "auth", 402: "quota", 403: "auth", 404: "not_found", 405: "not_found",
+    413: "context_length", 408: "retry", 409: "retry", 425: "retry", 429: "retry",
+    501: "bad_request",
+}  # fmt: skip
+
+
+def _kind_by_status(status: int | None) -> FailureKind | None:
+    """Return what a status alone means."""
+    if status is None:
+        return None
+    if status in _KIND_BY_STATUS:
+        return _KIND_BY_STATUS[status]
+    if status >= 500:
+        return "retry"
+    return "bad_request" if status >= 400 else "retry"
+
+
+_KIND_BY_CORE_CLASS: tuple[tuple[type[BaseException], FailureKind], ...] = (
+    (core.ModelAuthenticationError, "auth"),
+    (core.ModelPermissionDeniedError, "auth"),
+    (core.ModelNotFoundError, "not_found"),
+    (core.ModelInvalidRequestError, "bad_request"),
+)
 
 
 def _kind_by_class(error: BaseException) -> FailureKind:
-    for base, kind in _BY_CORE_CLASS:
+    for base, kind in _KIND_BY_CORE_CLASS:
         if isinstance(error, base):
             return kind
     names = set(_class_names(error))
@@ -256,7 +233,20 @@ def _kind_by_class(error: BaseException) -> FailureKind:
     return "retry"
 
 
-def _is_providers(error: BaseException, status: int | None) -> bool:
+_CLIENT_PACKAGES = frozenset({
+    "openai", "httpx", "httpx2", "httpcore", "httpcore2", "anyio", "aiohttp", "anthropic",
+    "google", "langchain_google_genai", "botocore", "ollama", "requests", "urllib3", "groq",
+    "mistralai", "cohere",
+})  # fmt: skip
+"""Packages whose exceptions are a provider's or the network's, never a bug of ours."""
+_LANGCHAIN_MODULES = (
+    "langchain_core.messages",
+    "langchain_core.outputs",
+    "langchain_core.language_models",
+)
+
+
+def _is_provider_error(error: BaseException, status: int | None) -> bool:
     known = (ReplyError, core.ModelError, TimeoutError, ConnectionError, ssl.SSLError, gaierror)
     if isinstance(error, known) or status is not None:
         return True
@@ -264,7 +254,7 @@ def _is_providers(error: BaseException, status: int | None) -> bool:
         return True
     if isinstance(error, ValidationError) or _is_malformed_reply(error):
         return True
-    return any(cls.__module__.partition(".")[0] in _CLIENTS for cls in type(error).__mro__)
+    return any(cls.__module__.partition(".")[0] in _CLIENT_PACKAGES for cls in type(error).__mro__)
 
 
 def _is_malformed_reply(error: BaseException) -> bool:
@@ -280,30 +270,9 @@ def _is_malformed_reply(error: BaseException) -> bool:
     if last is None:
         return False
     module = str(last.tb_frame.f_globals.get("__name__"))
-    return last.tb_frame.f_code.co_name == "_create_chat_result" or module.startswith(_LANGCHAINS)
-
-
-def malformed(error: Exception) -> str:
-    """Say what is wrong with a reply that no message could be made of; its content is left out."""
-    if isinstance(error, ValidationError):
-        return "; ".join(validation_problems(error))
-    return f"{type(error).__name__}: {error}"
-
-
-def _class_names(error: BaseException) -> Iterator[str]:
-    """Names of the classes of an error and of what caused it."""
-    for link in _chain(error):
-        yield from (cls.__name__ for cls in type(link).__mro__)
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and what caused it, outermost first."""
-    link: BaseException | None = error
-    for _ in range(8):
-        if link is None:
-            return
-        yield link
-        link = link.__cause__ or link.__context__
+    return last.tb_frame.f_code.co_name == "_create_chat_result" or module.startswith(
+        _LANGCHAIN_MODULES
+    )
 
 
 def _status(error: BaseException) -> int | None:
@@ -311,7 +280,8 @@ def _status(error: BaseException) -> int | None:
     response: object = getattr(error, "response", None)
     inner: list[object] = [getattr(error, "status_code", None)]
     if isinstance(body, Mapping):
-        inner += _codes(cast("Mapping[str, object]", body))
+        fields = cast("Mapping[str, object]", body)
+        inner += [fields.get("status_code"), fields.get("status"), fields.get("code")]
     if isinstance(response, Mapping):  # botocore
         metadata = cast("Mapping[str, Any]", response).get("ResponseMetadata")
         inner.append(cast("Mapping[str, object]", metadata or {}).get("HTTPStatusCode"))
@@ -326,28 +296,24 @@ def _status(error: BaseException) -> int | None:
     return None
 
 
-def _codes(body: Mapping[str, object]) -> list[object]:
-    return [body.get("status_code"), body.get("status"), body.get("code")]
-
-
-def _text(error: BaseException) -> str:
+def _server_text(error: BaseException) -> str:
     """What the server or the library said, with what only its body holds."""
     if isinstance(error, ValidationError):
-        return malformed(error)
+        return malformed_reply(error)
     said = str(getattr(error, "message", "") or error)
     if said == "Connection error.":  # OpenAI's SDK keeps the reason to itself
-        said = next((str(link) for link in reversed(list(_chain(error))) if str(link)), said)
+        said = next((str(link) for link in reversed(list(_causes(error))) if str(link)), said)
     body = getattr(error, "body", None)
     if isinstance(body, list) and body:  # Google wraps its errors in a list
         body = cast("list[object]", body)[0]
     if isinstance(body, Mapping):
-        said = _body_text(cast("Mapping[str, object]", body)) or said
+        said = _error_object_text(cast("Mapping[str, object]", body)) or said
     if not said and (cause := error.__cause__):
         said = str(cause)
     return said
 
 
-def _body_text(body: Mapping[str, object]) -> str:
+def _error_object_text(body: Mapping[str, object]) -> str:
     """Join the telling fields of an error object; where each server puts them differs."""
     inner = body.get("error")
     fields = cast("Mapping[str, object]", inner) if isinstance(inner, Mapping) else body
@@ -361,9 +327,27 @@ def _body_text(body: Mapping[str, object]) -> str:
     return " ".join(texts)
 
 
-def _headers(error: BaseException) -> Mapping[str, str]:
-    headers = getattr(getattr(error, "response", None), "headers", None)
-    return cast("Mapping[str, str]", headers) if isinstance(headers, Mapping) else {}
+def _class_names(error: BaseException) -> Iterator[str]:
+    """Names of the classes of an error and of what caused it."""
+    for link in _causes(error):
+        yield from (cls.__name__ for cls in type(link).__mro__)
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and what caused it, outermost first."""
+    link: BaseException | None = error
+    for _ in range(8):
+        if link is None:
+            return
+        yield link
+        link = link.__cause__ or link.__context__
+
+
+_STATUS_WORDS = {
+    401: " (key refused)", 403: " (not allowed)", 404: " (not found)", 429: " (too many requests)",
+    500: " (server error)", 502: " (bad gateway)", 503: " (overloaded)", 504: " (gateway timeout)",
+    529: " (overloaded)",
+}  # fmt: skip
 
 
 def _what_failed(error: BaseException, status: int | None, kind: FailureKind) -> str:
@@ -386,8 +370,24 @@ def _what_failed(error: BaseException, status: int | None, kind: FailureKind) ->
     return "failed"
 
 
-_STATUS_WORDS = {
-    401: " (key refused)", 403: " (not allowed)", 404: " (not found)", 429: " (too many requests)",
-    500: " (server error)", 502: " (bad gateway)", 503: " (overloaded)", 504: " (gateway timeout)",
-    529: " (overloaded)",
-}  # fmt: skip
+_PICTURES = re.compile(r"image|vision|multi-?modal|picture", re.IGNORECASE)
+_ADVICE: dict[FailureKind, str] = {
+    "retry": "This often passes; try again later.",
+    "context_length": "The request is longer than the model takes; shorten the task, or choose a "
+    "model with a larger context.",
+    "no_tools": "An agent needs tool calls: choose another model, or start the server with tool "
+    "calling enabled (vLLM: --enable-auto-tool-choice --tool-call-parser, llama.cpp: --jinja).",
+    "no_stream_options": "Ask again without stream_options.",
+    "no_streaming": "Ask again without streaming.",
+    "content_filter": "The provider's filter refused the request; put the task in other words.",
+    "withheld": "The provider's filter refused the reply; put the task in other words.",
+    "page": "Check the base URL (most servers want it to end in /v1), and what stands before it.",
+    "quota": "The account has no credit left; top it up or use another key or model.",
+    "auth": "Check the key, and that it may use this model.",
+    "not_found": "Check the model's name and the base URL (most servers want it to end in /v1).",
+    "bad_request": "The server will not take this request as it is; check the model's options.",
+}
+_ADVICE_BY_EVENT = (
+    ("reached safely", "Set SSL_CERT_FILE to the certificate of its authority if you trust it."),
+    ("could not be reached", "Check that it runs, its base URL, and the network."),
+)

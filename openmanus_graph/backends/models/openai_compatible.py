@@ -69,9 +69,6 @@ class _Compatible(BaseChatOpenAI):
         _fit_parameters(payload, self.dialect)
         return payload
 
-    def _wire_json(self, message: BaseMessage) -> bytes:
-        return json.dumps(self._wire_form(message), ensure_ascii=False).encode()
-
     def _wire_form(self, message: BaseMessage) -> WireMessage:
         payload = cast("Payload", super()._get_request_payload([message]))
         return adapt(payload["messages"][0], message, self.dialect)
@@ -121,7 +118,9 @@ class _Compatible(BaseChatOpenAI):
     ) -> AsyncIterator[ChatGenerationChunk]:
         """Ask, and yield the pieces of the reply; the last one carries usage and reason."""
         reader = ReplyReader()
-        wire = self._wire.get(messages, self._wire_json)
+        wire = self._wire.get(
+            messages, lambda one: json.dumps(self._wire_form(one), ensure_ascii=False).encode()
+        )
         async for event in read_events(await self._open(payload, wire)):
             chunk = reader.read(event)
             if chunk is not None:

@@ -1,4 +1,4 @@
-"""Chat completions, whole or in pieces, as LangChain's chunks: what servers really send."""
+"""Reads chat completions, whole or streamed, into LangChain's chunks: what servers really send."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -9,121 +9,18 @@ from langchain_core.messages.ai import InputTokenDetails, OutputTokenDetails, Us
 from langchain_core.messages.tool import ToolCallChunk, tool_call_chunk
 from langchain_core.outputs import ChatGenerationChunk
 
-from openmanus_graph.backends.models.chunks import WHOLE_CALLS, is_readable
+from openmanus_graph.backends.models.chunks import WHOLE_CALLS, parse_arguments
 from openmanus_graph.backends.models.failures import FailureKind, ReplyError
 from openmanus_graph.backends.models.openai_events import DONE, Event
-from openmanus_graph.backends.models.surrogates import PairHolder
+from openmanus_graph.backends.models.surrogates import SurrogateBuffer
 
 Fields = Mapping[str, Any]
-
-
-def fields(value: object) -> Fields:
-    """Return an object, or an empty one in place of anything else."""
-    return cast("Fields", value) if isinstance(value, Mapping) else {}
-
-
-def items(value: object) -> Sequence[object]:
-    """Return a list, or an empty one in place of anything else."""
-    return cast("list[object]", value) if isinstance(value, list) else ()
-
-
-def count(value: object) -> int:
-    """Return a number of tokens, 0 in place of what is none."""
-    return int(value) if isinstance(value, int | float) and 0 <= value < 1e15 else 0
-
-
-class _Slot:
-    """One tool call, as far as it was streamed."""
-
-    def __init__(self) -> None:
-        self.id = ""
-        self.name = ""
-        self.arguments: list[str] = []
-
-    def is_complete(self) -> bool:
-        """Whether the arguments are a whole object, to which nothing can be added."""
-        text = "".join(self.arguments).strip()
-        if not text.endswith("}"):
-            return False
-        try:
-            json.loads(text, strict=False)
-        except ValueError:
-            return False
-        return True
-
-
-class CallSlots:
-    """Puts the pieces of tool calls in their places.
-
-    Servers leave out the index, repeat id and name in every piece, number all calls 0, split a
-    name, or send arguments as an object.
-    """
-
-    def __init__(self) -> None:
-        self.extras: dict[str, dict[str, Any]] = {}
-        self._slots: list[_Slot] = []
-        self._slot_of: dict[int, int] = {}
-
-    def read(self, pieces: object) -> None:
-        """Take the pieces of one event."""
-        for position, piece in enumerate(items(pieces)):
-            if found := fields(piece):
-                self._take(found, position)
-
-    def calls(self) -> list[ToolCallChunk]:
-        """Return the calls, whole, as the model made them."""
-        return [
-            tool_call_chunk(
-                name=slot.name or None,
-                args="".join(slot.arguments),
-                id=slot.id or None,
-                index=index,
-            )
-            for index, slot in enumerate(self._slots)
-        ]
-
-    def _take(self, piece: Fields, position: int) -> None:
-        function = fields(piece.get("function"))
-        call_id, name = str(piece.get("id") or ""), str(function.get("name") or "")
-        arguments = _argument_text(function.get("arguments"))
-        given = piece.get("index")
-        number = given if isinstance(given, int) else position
-        slot = self._slots[self._place(number, call_id, name, arguments, given)]
-        slot.id = slot.id or call_id
-        if name != slot.name:
-            slot.name += name
-        if arguments:
-            slot.arguments.append(arguments)
-        if piece.get("extra_content") and slot.id:  # Gemini's thought signature
-            self.extras[slot.id] = {"extra_content": piece["extra_content"]}
-
-    def _place(self, number: int, call_id: str, name: str, arguments: str, given: object) -> int:
-        """Return the index of the call that a piece belongs to, a new one if need be."""
-        index = self._slot_of.get(number)
-        if index is None and given is None and self._slots and not (call_id or name):
-            return len(self._slots) - 1  # a piece without any mark continues the last call
-        if index is None or _is_another(self._slots[index], call_id, name, arguments):
-            index = len(self._slots)
-            self._slots.append(_Slot())
-            self._slot_of[number] = index
-        return index
-
-
-def _is_another(slot: _Slot, call_id: str, name: str, arguments: str) -> bool:
-    """Whether a piece with a slot's number begins another call."""
-    if not name:
-        return False
-    if call_id and slot.id and call_id != slot.id:
-        return True
-    if not slot.name or not slot.arguments:
-        return False  # the name itself comes in pieces, or again
-    return name != slot.name or (arguments.lstrip().startswith("{") and slot.is_complete())
-
-
-def _argument_text(arguments: object) -> str:
-    if arguments is None:
-        return ""
-    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+_KIND_BY_CODE: dict[str, FailureKind] = {
+    "invalid_api_key": "auth",
+    "rate_limit_exceeded": "retry",
+    "server_error": "retry",
+    "overloaded_error": "retry",
+}
 
 
 class ReplyReader:
@@ -141,8 +38,8 @@ class ReplyReader:
         self._about: dict[str, Any] = {}
         self._kwargs: dict[str, Any] = {}
         self._details: list[dict[str, Any]] = []
-        self._calls = CallSlots()
-        self._text = PairHolder()
+        self._calls = ToolCallAssembler()
+        self._text = SurrogateBuffer()
 
     def read(self, event: Event) -> ChatGenerationChunk | None:
         """Take one event; return what it adds to the reply.
@@ -156,7 +53,8 @@ class ReplyReader:
         if error := _error_in(event):
             raise reply_error(error)
         self._note(event)
-        choice = _first_choice(event)
+        choices = map(_fields, _items(event.get("choices")))
+        choice = next((one for one in choices if one and not one.get("index")), None)
         if choice is None:
             return None
         if choice.get("error"):
@@ -188,10 +86,15 @@ class ReplyReader:
         calls = self._calls.calls()
         if self._finish_reason == "content_filter" and not (self._seen_text or calls):
             raise ReplyError("the reply was withheld", kind="withheld")
+        extra = {
+            "reasoning_details": self._details,
+            "tool_call_extras": self._calls.extras,
+            WHOLE_CALLS: calls,
+        }
         message = AIMessageChunk(
             content=self._text.rest(),
-            additional_kwargs={**self._last_kwargs(), **({WHOLE_CALLS: calls} if calls else {})},
-            tool_call_chunks=[call for call in calls if is_readable(call)],
+            additional_kwargs=self._kwargs | {key: value for key, value in extra.items() if value},
+            tool_call_chunks=[c for c in calls if parse_arguments(c["args"])[0] is not None],
             usage_metadata=usage_metadata(self._usage) if self._usage else None,
             chunk_position="last",
         )
@@ -215,20 +118,12 @@ class ReplyReader:
             kwargs["reasoning_content"] = thought
             if not delta.get("reasoning_content") and isinstance(delta.get("reasoning"), str):
                 self._kwargs["reasoning_field"] = "reasoning"
-        for detail in items(delta.get("reasoning_details")):
+        for detail in _items(delta.get("reasoning_details")):
             _add_detail(self._details, detail)
         if not (text or kwargs):
             return None
         self._seen_text = self._seen_text or bool(text)
         return ChatGenerationChunk(message=AIMessageChunk(content=text, additional_kwargs=kwargs))
-
-    def _last_kwargs(self) -> dict[str, Any]:
-        kwargs = dict(self._kwargs)
-        if self._details:
-            kwargs["reasoning_details"] = self._details
-        if self._calls.extras:
-            kwargs["tool_call_extras"] = self._calls.extras
-        return kwargs
 
     def _generation_info(self) -> dict[str, Any]:
         about = self._about
@@ -254,19 +149,14 @@ def _error_in(event: Event) -> object:
     return event if bare else None
 
 
-def _first_choice(event: Event) -> Fields | None:
-    choices = map(fields, items(event.get("choices")))
-    return next((choice for choice in choices if choice and not choice.get("index")), None)
-
-
 def _text_and_thought(delta: Fields) -> tuple[str, str]:
     """Split what a model says from what it thinks; a refusal is something it says."""
     content = delta.get("content")
     thoughts: list[object] = [delta.get("reasoning_content") or delta.get("reasoning")]
     texts: list[object] = [content, None if content else delta.get("refusal")]
-    for part in items(content):  # Mistral's reasoning models
-        texts.append(part if isinstance(part, str) else fields(part).get("text"))
-        thoughts += [fields(piece).get("text") for piece in items(fields(part).get("thinking"))]
+    for part in _items(content):  # Mistral's reasoning models
+        texts.append(part if isinstance(part, str) else _fields(part).get("text"))
+        thoughts += [_fields(piece).get("text") for piece in _items(_fields(part).get("thinking"))]
     return _joined(texts), _joined(thoughts)
 
 
@@ -293,45 +183,141 @@ def _add_detail(details: list[dict[str, Any]], piece: object) -> None:
 
 def usage_metadata(usage: Fields) -> UsageMetadata:
     """Read token counts; servers put the cached ones in three places."""
-    details = fields(usage.get("prompt_tokens_details"))
-    spent = fields(usage.get("completion_tokens_details"))
+    details = _fields(usage.get("prompt_tokens_details"))
+    spent = _fields(usage.get("completion_tokens_details"))
     cached = (
-        count(details.get("cached_tokens"))
-        or count(usage.get("prompt_cache_hit_tokens"))  # DeepSeek
-        or count(usage.get("cached_tokens"))  # Moonshot
+        _count(details.get("cached_tokens"))
+        or _count(usage.get("prompt_cache_hit_tokens"))  # DeepSeek
+        or _count(usage.get("cached_tokens"))  # Moonshot
     )
     input_details = InputTokenDetails(cache_read=cached)
-    if written := count(details.get("cache_write_tokens")):
+    if written := _count(details.get("cache_write_tokens")):
         input_details["cache_creation"] = written
-    tokens_in = count(usage.get("prompt_tokens"))
-    tokens_out = count(usage.get("completion_tokens"))
+    tokens_in = _count(usage.get("prompt_tokens"))
+    tokens_out = _count(usage.get("completion_tokens"))
     return UsageMetadata(
         input_tokens=tokens_in,
         output_tokens=tokens_out,
-        total_tokens=count(usage.get("total_tokens")) or tokens_in + tokens_out,
+        total_tokens=_count(usage.get("total_tokens")) or tokens_in + tokens_out,
         input_token_details=input_details,
-        output_token_details=OutputTokenDetails(reasoning=count(spent.get("reasoning_tokens"))),
+        output_token_details=OutputTokenDetails(reasoning=_count(spent.get("reasoning_tokens"))),
     )
 
 
 def reply_error(error: object) -> ReplyError:
     """Make an exception of an error object that came inside a success."""
-    found = fields(error)
+    found = _fields(error)
     if not found:
         return ReplyError(str(error))
     parts = [found.get("message"), found.get("code"), found.get("type")]
-    parts.append(fields(found.get("metadata")).get("raw"))
-    told = " ".join(part for part in parts if part and isinstance(part, str))
+    parts.append(_fields(found.get("metadata")).get("raw"))
+    said = " ".join(part for part in parts if part and isinstance(part, str))
     code = found.get("code")
     status = code if isinstance(code, int) and 400 <= code <= 599 else None
-    return ReplyError(told or str(dict(found)), status_code=status, kind=_kind_of_type(found))
+    kind = _KIND_BY_CODE.get(str(code)) or _KIND_BY_CODE.get(str(found.get("type")))
+    return ReplyError(said or str(dict(found)), status_code=status, kind=kind)
 
 
-def _kind_of_type(found: Fields) -> FailureKind | None:
-    kinds: dict[str, FailureKind] = {
-        "invalid_api_key": "auth",
-        "rate_limit_exceeded": "retry",
-        "server_error": "retry",
-        "overloaded_error": "retry",
-    }
-    return kinds.get(str(found.get("code"))) or kinds.get(str(found.get("type")))
+class ToolCallAssembler:
+    """Puts tool calls together from the pieces in which they are streamed.
+
+    Servers leave out the index, repeat id and name in every piece, number all calls 0, split a
+    name, or send arguments as an object.
+    """
+
+    def __init__(self) -> None:
+        self.extras: dict[str, dict[str, Any]] = {}
+        self._partial_calls: list[_PartialCall] = []
+        self._index_of: dict[int, int] = {}
+
+    def read(self, pieces: object) -> None:
+        """Take the pieces of one event."""
+        for position, piece in enumerate(_items(pieces)):
+            if found := _fields(piece):
+                self._take(found, position)
+
+    def calls(self) -> list[ToolCallChunk]:
+        """Return the calls, whole, as the model made them."""
+        return [
+            tool_call_chunk(
+                name=partial.name or None,
+                args="".join(partial.arguments),
+                id=partial.id or None,
+                index=index,
+            )
+            for index, partial in enumerate(self._partial_calls)
+        ]
+
+    def _take(self, piece: Fields, position: int) -> None:
+        function = _fields(piece.get("function"))
+        call_id, name = str(piece.get("id") or ""), str(function.get("name") or "")
+        sent = function.get("arguments")
+        arguments = sent if isinstance(sent, str) else json.dumps(sent, ensure_ascii=False)
+        arguments = "" if sent is None else arguments
+        given = piece.get("index")
+        number = given if isinstance(given, int) else position
+        partial = self._partial_calls[self._place(number, call_id, name, arguments, given)]
+        partial.id = partial.id or call_id
+        if name != partial.name:
+            partial.name += name
+        if arguments:
+            partial.arguments.append(arguments)
+        if piece.get("extra_content") and partial.id:  # Gemini's thought signature
+            self.extras[partial.id] = {"extra_content": piece["extra_content"]}
+
+    def _place(self, number: int, call_id: str, name: str, arguments: str, given: object) -> int:
+        """Return the index of the call that a piece belongs to, a new one if need be."""
+        index = self._index_of.get(number)
+        if index is None and given is None and self._partial_calls and not (call_id or name):
+            return len(self._partial_calls) - 1  # a piece without any mark continues the last call
+        if index is None or _begins_call(self._partial_calls[index], call_id, name, arguments):
+            index = len(self._partial_calls)
+            self._partial_calls.append(_PartialCall())
+            self._index_of[number] = index
+        return index
+
+
+class _PartialCall:
+    """One tool call, as far as it was streamed."""
+
+    def __init__(self) -> None:
+        self.id = ""
+        self.name = ""
+        self.arguments: list[str] = []
+
+    def is_complete(self) -> bool:
+        """Whether the arguments are a whole object, to which nothing can be added."""
+        text = "".join(self.arguments).strip()
+        if not text.endswith("}"):
+            return False
+        try:
+            json.loads(text, strict=False)
+        except ValueError:
+            return False
+        return True
+
+
+def _begins_call(partial: _PartialCall, call_id: str, name: str, arguments: str) -> bool:
+    """Whether a piece with a call's number begins another call."""
+    if not name:
+        return False
+    if call_id and partial.id and call_id != partial.id:
+        return True
+    if not partial.name or not partial.arguments:
+        return False  # the name itself comes in pieces, or again
+    return name != partial.name or (arguments.lstrip().startswith("{") and partial.is_complete())
+
+
+def _fields(value: object) -> Fields:
+    """Return an object, or an empty one in place of anything else."""
+    return cast("Fields", value) if isinstance(value, Mapping) else {}
+
+
+def _items(value: object) -> Sequence[object]:
+    """Return a list, or an empty one in place of anything else."""
+    return cast("list[object]", value) if isinstance(value, list) else ()
+
+
+def _count(value: object) -> int:
+    """Return a number of tokens, 0 in place of what is none."""
+    return int(value) if isinstance(value, int | float) and 0 <= value < 1e15 else 0

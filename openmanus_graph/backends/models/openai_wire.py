@@ -25,7 +25,7 @@ class Dialect:
 
 
 def dialect_of(base_url: str | None, model: str) -> Dialect:
-    """Tell a server's dialect from its address and the model's name."""
+    """Return a server's dialect, by its address and the model's name."""
     host = (urlsplit(base_url).hostname or "") if base_url else "api.openai.com"
     official = host == "api.openai.com" or host.endswith(".api.openai.com")
     refuses = official or host.endswith(("api.groq.com", "api.mistral.ai"))
@@ -66,15 +66,14 @@ def _content(content: object, role: str) -> object:
         return _sendable(content) if isinstance(content, str) else content or ""
     blocks = cast("list[str | dict[str, Any]]", content)
     if role == "tool":  # pictures are refused there
-        blocks = [block if _is_text(block) else "(picture left out)" for block in blocks]
+        blocks = [
+            block if isinstance(block, str) or block.get("type") == "text" else "(picture left out)"
+            for block in blocks
+        ]
     texts = [_plain_text(block) for block in blocks]
     if all(text is not None for text in texts):
         return ("" if role == "assistant" else "\n\n").join(cast("list[str]", texts))
     return [{"type": "text", "text": part} if isinstance(part, str) else part for part in blocks]
-
-
-def _is_text(block: str | dict[str, Any]) -> bool:
-    return isinstance(block, str) or block.get("type") == "text"
 
 
 def _plain_text(block: str | dict[str, Any]) -> str | None:

@@ -1,7 +1,6 @@
 """Token usage and cost of model calls, from installed data that is never fetched."""
 
 import contextlib
-import ipaddress
 import re
 import threading
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,59 +11,12 @@ from urllib.parse import urlsplit
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.messages.utils import count_tokens_approximately
 
+from openmanus_graph.state.addresses import is_loopback
+
 if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, Provider
 
-
-class Query(NamedTuple):
-    """How a model is looked for: by provider, else by address, else by its name alone."""
-
-    model: str
-    provider: str | None = None
-    address: str | None = None
-
-
-class Entry(NamedTuple):
-    """What the list says of a model."""
-
-    provider: "Provider"
-    model: "ModelInfo"
-
-
-_found: dict[Query, Entry | None] = {}
-_lock = threading.Lock()
-
-
-def find(query: Query) -> Entry | None:
-    """Return a model's entry, or None. Reads the list if it was not looked for before: blocks."""
-    look_up([query])
-    return _found[query]
-
-
-def looked_up(queries: Iterable[Query]) -> bool:
-    """Whether `find` answers without reading the list."""
-    return all(query in _found for query in queries)
-
-
-def look_up(queries: Iterable[Query]) -> None:
-    """Find models; the first time takes half a second, for the list is then loaded."""
-    with _lock:
-        missing = [query for query in queries if query not in _found]
-        _found.update(zip(missing, map(_entry, missing), strict=True))
-
-
-def _entry(query: Query) -> Entry | None:
-    from genai_prices.data_snapshot import get_snapshot
-
-    try:
-        found = get_snapshot().find_provider_model(query.model, None, query.provider, query.address)
-    except (LookupError, ValueError):
-        return None
-    return Entry(*found)
-
-
 Prices = Mapping[str, Mapping[str, float]]
-
 _PROVIDER_IDS = {
     "bedrock": "aws",
     "mistralai": "mistral",
@@ -122,6 +74,11 @@ def usage_of(
     )
 
 
+def _sum_of(details: Mapping[str, object], ending: str) -> int:
+    values = (value for name, value in details.items() if name.endswith(ending))
+    return sum(value for value in values if isinstance(value, int))
+
+
 def tokens_of(
     history: Sequence[BaseMessage],
     system: str,
@@ -141,11 +98,6 @@ def fixed_tokens(system: str, request_suffix: str, tools: Sequence[Mapping[str, 
     """Estimate what stands in each request beside the conversation."""
     beside = [HumanMessage(system), HumanMessage(request_suffix)]
     return count_tokens_approximately(beside, tools=[dict(tool) for tool in tools])
-
-
-def _sum_of(details: Mapping[str, object], ending: str) -> int:
-    values = (value for name, value in details.items() if name.endswith(ending))
-    return sum(value for value in values if isinstance(value, int))
 
 
 def cost_usd(
@@ -169,56 +121,18 @@ def cost_usd(
     own = overrides or {}
     rates = own.get(f"{provider}:{model_name}") or own.get(model_name)
     if rates is not None:
-        return _by_rates(rates, usage)
+        fresh, rate_in = usage.input_tokens - usage.cached_tokens, rates.get("input", 0.0)
+        dollars = fresh * rate_in + usage.cached_tokens * rates.get("cached", rate_in)
+        return (dollars + usage.output_tokens * rates.get("output", 0.0)) / 1_000_000
     if usage.reported_cost_usd is not None:
         return usage.reported_cost_usd
-    priced = _by_data(model_name, provider, usage, base_url)
+    priced = _list_price(model_name, provider, usage, base_url)
     if priced is None and (provider == "ollama" or is_local(base_url)):
         return 0.0
     return priced
 
 
-def is_local(base_url: str | None) -> bool:
-    """Whether an address is of this machine."""
-    host = (urlsplit(base_url).hostname or "") if base_url else ""
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def needs_prices(model_name: str, base_url: str | None) -> bool:
-    """Whether the data can say what a model costs: an open one on this machine costs nothing."""
-    return not is_local(base_url) or _is_closed(model_name)
-
-
-def queries_of(model_name: str, provider: str, base_url: str | None) -> tuple[Query, Query]:
-    """Return how a model is looked for in the list: where it is asked, and then by its name."""
-    provider_id = None if base_url else _PROVIDER_IDS.get(provider, provider)
-    return Query(model_name, provider_id, base_url), name_query(model_name)
-
-
-def name_query(model_name: str) -> Query:
-    """Return how a model is looked for by its name, wherever it is asked."""
-    return Query(model_name.rpartition("/")[2].lower())
-
-
-def _by_rates(rates: Mapping[str, float], usage: CallUsage) -> float:
-    fresh = usage.input_tokens - usage.cached_tokens
-    rate_in = rates.get("input", 0.0)
-    dollars = fresh * rate_in + usage.cached_tokens * rates.get("cached", rate_in)
-    return (dollars + usage.output_tokens * rates.get("output", 0.0)) / 1_000_000
-
-
-def _is_closed(model: str) -> bool:
-    """Whether it costs the same behind a company's proxy; an open model may run anywhere."""
-    plain = model.rpartition("/")[2]
-    return re.match(r"gpt-[3-9]|chatgpt|o[1-9](-|$)|claude|gemini|grok", plain) is not None
-
-
-def _by_data(model: str, provider: str, usage: CallUsage, base_url: str | None) -> float | None:
+def _list_price(model: str, provider: str, usage: CallUsage, base_url: str | None) -> float | None:
     if not needs_prices(model, base_url):
         return None
     from genai_prices import Usage
@@ -229,11 +143,88 @@ def _by_data(model: str, provider: str, usage: CallUsage, base_url: str | None) 
         cache_write_tokens=min(usage.written_tokens, usage.input_tokens - usage.cached_tokens),
         output_tokens=usage.output_tokens,
     )
-    for query in queries_of(model, provider, base_url):
+    for query in price_queries(model, provider, base_url):
         if query == name_query(model) and not _is_closed(model):
             break
-        entry = find(query)
+        entry = find_price(query)
         if entry is not None:
             with contextlib.suppress(LookupError, ValueError):  # it has no price for such tokens
                 return float(entry.model.calc_price(tokens, entry.provider).total_price)
     return None
+
+
+def is_local(base_url: str | None) -> bool:
+    """Whether an address is of this machine."""
+    host = (urlsplit(base_url).hostname or "") if base_url else ""
+    return is_loopback(host) or host.endswith(".localhost")
+
+
+def needs_prices(model_name: str, base_url: str | None) -> bool:
+    """Whether the data can say what a model costs: an open one on this machine costs nothing."""
+    return not is_local(base_url) or _is_closed(model_name)
+
+
+def _is_closed(model: str) -> bool:
+    """Whether it costs the same behind a company's proxy; an open model may run anywhere."""
+    plain = model.rpartition("/")[2]
+    return re.match(r"gpt-[3-9]|chatgpt|o[1-9](-|$)|claude|gemini|grok", plain) is not None
+
+
+class PriceQuery(NamedTuple):
+    """How a model is looked for: by provider, else by address, else by its name alone."""
+
+    model: str
+    provider: str | None = None
+    address: str | None = None
+
+
+class PriceEntry(NamedTuple):
+    """What the list says of a model."""
+
+    provider: "Provider"
+    model: "ModelInfo"
+
+
+_entries: dict[PriceQuery, PriceEntry | None] = {}
+_lock = threading.Lock()
+
+
+def price_queries(
+    model_name: str, provider: str, base_url: str | None
+) -> tuple[PriceQuery, PriceQuery]:
+    """Return how a model is looked for in the list: where it is asked, and then by its name."""
+    provider_id = None if base_url else _PROVIDER_IDS.get(provider, provider)
+    return PriceQuery(model_name, provider_id, base_url), name_query(model_name)
+
+
+def name_query(model_name: str) -> PriceQuery:
+    """Return how a model is looked for by its name, wherever it is asked."""
+    return PriceQuery(model_name.rpartition("/")[2].lower())
+
+
+def find_price(query: PriceQuery) -> PriceEntry | None:
+    """Return a model's entry, or None. Reads the list if it was not looked for before: blocks."""
+    load_prices([query])
+    return _entries[query]
+
+
+def are_loaded(queries: Iterable[PriceQuery]) -> bool:
+    """Whether `find_price` answers without reading the list."""
+    return all(query in _entries for query in queries)
+
+
+def load_prices(queries: Iterable[PriceQuery]) -> None:
+    """Find models; the first time takes half a second, for the list is then loaded."""
+    with _lock:
+        missing = [query for query in queries if query not in _entries]
+        _entries.update(zip(missing, map(_search_list, missing), strict=True))
+
+
+def _search_list(query: PriceQuery) -> PriceEntry | None:
+    from genai_prices.data_snapshot import get_snapshot
+
+    try:
+        found = get_snapshot().find_provider_model(query.model, None, query.provider, query.address)
+    except (LookupError, ValueError):
+        return None
+    return PriceEntry(*found)

@@ -29,17 +29,12 @@ def retry_after_s(
         return seconds
     until = _moment(value)
     if until is not None:
-        return _until(until, _moment(headers.get("date")), now or datetime.now(UTC))
-    return None if value else _spoken(text)
-
-
-def _until(until: datetime, server: datetime | None, now: datetime) -> float | None:
-    """Return the seconds until then by the server's own clock, where it tells the time.
-
-    This machine's may be wrong: by it, a wait of days is no hint at all.
-    """
-    seconds = (until - (server or now)).total_seconds()
-    return None if server is None and seconds > DAY_S else max(0.0, seconds)
+        # By the server's own clock, if it sends one. By this machine's, which may be wrong, a wait
+        # of days is no hint at all.
+        server_now = _moment(headers.get("date"))
+        seconds = (until - (server_now or now or datetime.now(UTC))).total_seconds()
+        return None if server_now is None and seconds > DAY_S else max(0.0, seconds)
+    return None if value else _seconds_in(text)
 
 
 def _number(value: str | None) -> float | None:
@@ -58,7 +53,7 @@ def _moment(http_date: str | None) -> datetime | None:
     return moment.replace(tzinfo=UTC) if moment and moment.tzinfo is None else moment
 
 
-def _spoken(text: str) -> float | None:
+def _seconds_in(text: str) -> float | None:
     match = re.search(r"(?:try again|retry) in ((?:\d+(?:\.\d+)?(?:ms|s|m|h))+)", text)
     if match is None:
         return None

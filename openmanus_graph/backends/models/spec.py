@@ -12,6 +12,7 @@ class Provider:
     """How one provider is reached."""
 
     name: str
+    """Also the name of our extra that installs its package."""
     key_variables: tuple[str, ...] = ()
     """Environment variables that hold its key, the usual one first."""
     base_url: str | None = None
@@ -25,11 +26,6 @@ class Provider:
     url_argument: str = "base_url"
     takes_key: bool = True
     """False: it works without a key, or finds its credentials by itself."""
-
-    @property
-    def extra(self) -> str:
-        """The name of our extra that installs its package."""
-        return self.name
 
 
 PROVIDERS = {
@@ -89,7 +85,7 @@ ALIASES = {
 }
 """Other names people know the providers by, LangChain's among them."""
 
-_MAKERS = (
+_LIKELY_PROVIDERS = (
     (r"claude", "anthropic"),
     (r"gemini", "google"),
     (r"deepseek-(chat|reasoner)$", "deepseek"),
@@ -129,23 +125,22 @@ def parse_spec(text: str) -> ModelSpec:
         )
     if not prefix.strip():
         raise ConfigError(f"No model is named. Write PROVIDER:NAME; providers: {known}.")
+    name = text.strip()
+    likely = next(
+        (maker for pattern, maker in _LIKELY_PROVIDERS if re.match(pattern, name.lower())), "openai"
+    )
     fault = f"has the unknown provider {prefix!r}" if colon else "lacks its provider"
     raise ConfigError(
         f"The model {text!r} {fault}. Write PROVIDER:NAME, perhaps "
-        f"{_likely_provider(text.strip())}:{text.strip()}; providers: {known}. Any other server "
+        f"{likely}:{name}; providers: {known}. Any other server "
         "that speaks OpenAI's protocol is openai:NAME with its address as base URL."
     )
-
-
-def _likely_provider(name: str) -> str:
-    lowered = name.lower()
-    return next((maker for pattern, maker in _MAKERS if re.match(pattern, lowered)), "openai")
 
 
 _EXAMPLES = {"openai": "gpt-5-mini", "anthropic": "claude-sonnet-4-5", "google": "gemini-2.5-pro"}
 
 
-_BY_CLASS = {
+_PROVIDER_OF_CLIENT = {
     "AzureChatOpenAI": "azure",
     "ChatOpenAI": "openai",
     "ChatAnthropic": "anthropic",
@@ -167,5 +162,5 @@ def provider_of(settings: ModelSettings) -> str:
     """Return the provider's name in `spec.PROVIDERS`, aliases resolved, or "" when unknown."""
     if isinstance(settings.model, str):
         return parse_spec(settings.model).provider.name
-    names = (_BY_CLASS.get(cls.__name__) for cls in type(settings.model).__mro__)
+    names = (_PROVIDER_OF_CLIENT.get(cls.__name__) for cls in type(settings.model).__mro__)
     return next((name for name in names if name), "")

@@ -9,19 +9,20 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 UNREADABLE_CHARACTER = "\ufffd"
-_SURROGATES = re.compile("[\ud800-\udfff]+")
-_LONE = re.compile("[\ud800-\udfff]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def with_pairs_joined(text: str) -> str:
     """Join pairs of surrogates to the characters they stand for; lone ones stay."""
-    return _SURROGATES.sub(_joined, text) if _LONE.search(text) else text
+    if not _SURROGATE.search(text):
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 
 def without_surrogates(value: Any) -> Any:
     """Join pairs and mark what is left of lone surrogates, in all texts of plain data."""
     if isinstance(value, str):
-        return _LONE.sub(UNREADABLE_CHARACTER, with_pairs_joined(value))
+        return _SURROGATE.sub(UNREADABLE_CHARACTER, with_pairs_joined(value))
     if isinstance(value, dict):
         items = cast("dict[Any, Any]", value).items()
         return {without_surrogates(key): without_surrogates(item) for key, item in items}
@@ -33,7 +34,7 @@ def without_surrogates(value: Any) -> Any:
 def first_surrogate(value: object) -> str | None:
     r"""Return the first lone surrogate in plain data, escaped: \ud83d, or \xe9 for a byte."""
     if isinstance(value, str):
-        found = _LONE.search(value)
+        found = _SURROGATE.search(value)
         if found is None:
             return None
         number = ord(found.group())
@@ -46,7 +47,7 @@ def first_surrogate(value: object) -> str | None:
     return next(filter(None, map(first_surrogate, parts)), None)
 
 
-class PairHolder:
+class SurrogateBuffer:
     """Buffers the first half of a surrogate pair until the chunk with the second half arrives."""
 
     def __init__(self) -> None:
@@ -62,8 +63,3 @@ class PairHolder:
         """Return the rest of the buffer, at the end of the text."""
         buffered, self._buffer = self._buffer, ""
         return cast("str", without_surrogates(buffered))
-
-
-def _joined(run: re.Match[str]) -> str:
-    halves = run.group()
-    return halves.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")

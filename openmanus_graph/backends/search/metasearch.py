@@ -5,7 +5,7 @@ import time
 from http import HTTPStatus
 from typing import Any
 
-from openmanus_graph.backends.models.access import certificate_path
+from openmanus_graph.backends.models.endpoint import certificate_path
 from openmanus_graph.backends.search.api import paged
 from openmanus_graph.backends.search.search_engine import (
     EngineError,

@@ -13,6 +13,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 
 from openmanus_graph.errors import TrustedToolError
 from openmanus_graph.state.addresses import (
+    LOOPBACK_NAMES,
     IPAddress,
     WebAddress,
     bare_domain,
@@ -31,7 +32,6 @@ _PUBLIC_V6 = IPv6Network("2000::/3")
 _NAT64 = IPv6Network("64:ff9b::/96")
 _AZURE_METADATA = IPv4Network("168.63.129.16/32")  # public by its number, never by its use
 _INSIDE = ("localhost", "local", "localdomain", "internal", "intranet", "lan", "home.arpa")
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 async def system_resolver(host: str, port: int) -> Sequence[str]:
@@ -95,7 +95,7 @@ class Guard:
         host = normal_host(host)
         for entry in self.allow_hosts:
             name, allowed_port = parse_allowed(entry)
-            same = host == name or (host in _LOOPBACK and name in _LOOPBACK)
+            same = host == name or (host in LOOPBACK_NAMES and name in LOOPBACK_NAMES)
             if same and allowed_port in (None, port):
                 return True
         return False

@@ -23,11 +23,10 @@ from openmanus_graph.backends.web.guard import Guard
 from openmanus_graph.backends.web.routes import (
     Upstream,
     environment_upstream,
-    is_this_machine,
     tls_context,
 )
 from openmanus_graph.errors import ToolError
-from openmanus_graph.state.addresses import WebAddress, authority, parse_address
+from openmanus_graph.state.addresses import WebAddress, authority, is_loopback, parse_address
 
 CONNECT_S = 10.0
 IDLE_S = 600.0
@@ -92,7 +91,7 @@ class Route:
 async def connect(route: Route) -> ProxyConnection:
     """Connect to a server. ToolError: that is not allowed; OSError: it cannot be reached."""
     address = route.address
-    upstream = None if is_this_machine(address.host) else route.upstream
+    upstream = None if is_loopback(address.host) else route.upstream
     upstream = upstream or environment_upstream(address.scheme, address.host, address.port)
     if upstream is None:
         reader, writer = await _open_checked(address, route.guard)

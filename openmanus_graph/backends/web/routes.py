@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies_environment, proxy_bypass
 
-from openmanus_graph.backends.models.access import certificate_context, certificate_path
+from openmanus_graph.backends.models.endpoint import certificate_context, certificate_path
 from openmanus_graph.errors import TrustedToolError
-from openmanus_graph.state.addresses import PORTS, literal_ip
+from openmanus_graph.state.addresses import PORTS, is_loopback
 
 
 @dataclass(frozen=True)
@@ -46,18 +46,12 @@ def parse_upstream(server: str, username: str = "", password: str = "") -> Upstr
     )
 
 
-def is_this_machine(host: str) -> bool:
-    """Return whether a host is this machine."""
-    address = literal_ip(host)
-    return host == "localhost" or (address is not None and address.is_loopback)
-
-
 def environment_upstream(scheme: str, host: str, port: int) -> Upstream | None:
     """Return the environment's proxy for a host, if there is one and it is not exempt.
 
     This machine is never reached through a proxy elsewhere.
     """
-    if is_this_machine(host):
+    if is_loopback(host):
         return None
     proxies = getproxies_environment()
     server = proxies.get(scheme) or proxies.get("all")

@@ -26,7 +26,7 @@ async def call_once(
 ) -> ToolMessage:
     """Call a tool, by its own name or by ours, and return the message."""
     known = {tool.name: _without_untrusted_label(tool) for tool in tools}
-    own = {tool.announced.name: tool.name for tool in tools}
+    own = {tool.listed_tool.name: tool.name for tool in tools}
     view = TerminalView()
     call = PlannedCall(
         id="call", name=own.get(name, name), args=dict(args), occurrence=0, problem=None

@@ -143,9 +143,9 @@ def _row(one: Any, found: "ServerTools", seconds: float) -> dict[str, Any]:
         "tools": [
             {
                 "name": tool.name,
-                "own_name": tool.announced.name,
+                "own_name": tool.listed_tool.name,
                 "description": tool.description,
-                "effect": tool.announced.effect,
+                "effect": tool.listed_tool.effect,
                 "parameters": tool.parameters,
             }
             for tool in found.tools

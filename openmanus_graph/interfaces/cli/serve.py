@@ -90,7 +90,7 @@ def _free_port(host: str, port: int | None) -> int:
 
 def _prepare_environment(host: str, log_level: str) -> None:
     from openmanus_graph.interfaces.server.guard import HOSTS_VARIABLE
-    from openmanus_graph.interfaces.service.guard import is_loopback
+    from openmanus_graph.state.addresses import is_loopback
 
     os.environ.setdefault("LOG_LEVEL", log_level)
     os.environ["LANGGRAPH_NO_VERSION_CHECK"] = "true"  # nothing leaves the machine

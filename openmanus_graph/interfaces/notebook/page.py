@@ -1,12 +1,12 @@
 """Renders a run's events as HTML. Pure; everything is escaped, nothing is executed."""
 
-import base64
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
+from openmanus_graph.backends.files.file_kinds import data_url
 from openmanus_graph.planning.plan import MARKS
 from openmanus_graph.state.reducers import no_usage
 
@@ -123,7 +123,7 @@ def question_html(asked: Mapping[str, Any]) -> str:
 
 def picture_html(name: str, media_type: str, data: bytes) -> str:
     """Render a picture that the run made."""
-    source = f"data:{escape(media_type)};base64,{base64.b64encode(data).decode()}"
+    source = data_url(data, escape(media_type))
     return (
         f'<figure style="margin:6px 0"><img src="{source}" style="max-width:640px" '
         f'alt="{escape(name)}"><figcaption>{_small(escape(name))}</figcaption></figure>'

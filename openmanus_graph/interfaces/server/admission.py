@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, cast
 
-from openmanus_graph.backends.models.access import api_key
+from openmanus_graph.backends.models.endpoint import api_key
 from openmanus_graph.backends.models.spec import parse_spec
 from openmanus_graph.backends.persistence.threads import Thread
 from openmanus_graph.config import resolve_settings

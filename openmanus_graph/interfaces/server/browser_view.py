@@ -1,10 +1,10 @@
 """The route that returns a screenshot of a thread's browser."""
 
-import base64
 from typing import Any
 
 from fastapi import APIRouter
 
+from openmanus_graph.backends.files.file_kinds import data_url
 from openmanus_graph.interfaces.server.threads import require_thread
 from openmanus_graph.runtime.session_registry import find_session
 
@@ -33,7 +33,7 @@ async def show_browser(thread: str) -> dict[str, Any]:
         photo = await page.screenshot(
             type="jpeg", quality=70, scale="css", caret="initial", timeout=SCREENSHOT_TIMEOUT_MS
         )
-        image = f"data:image/jpeg;base64,{base64.b64encode(photo).decode()}"
+        image = data_url(photo, "image/jpeg")
         return {"open": True, "url": page.url, "title": await page.title(), "image": image}
 
     try:

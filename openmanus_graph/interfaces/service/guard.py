@@ -5,12 +5,13 @@ cannot forge `Host` or `Origin`, and does not know the token.
 """
 
 import hmac
-import ipaddress
 import json
 import socket
 from collections.abc import Awaitable, Callable, Collection, Iterator, MutableMapping
 from typing import Any
 from urllib.parse import urlsplit
+
+from openmanus_graph.state.addresses import LOOPBACK_NAMES, is_loopback, literal_ip
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -20,7 +21,6 @@ Refusal = tuple[int, str, dict[str, str]]
 """Status, reason and headers."""
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 WILDCARDS = frozenset({"0.0.0.0", "::", ""})  # recognised, not bound to
 _POLICY_VIOLATION = 1008
 
@@ -118,15 +118,14 @@ def is_own_host(host: str, bound_to: str) -> bool:
     except ValueError:
         return False
     if bound_to in WILDCARDS:
-        return name in LOOPBACK or name == socket.gethostname().lower() or _is_address(name)
+        return (
+            name in LOOPBACK_NAMES
+            or name == socket.gethostname().lower()
+            or literal_ip(name) is not None
+        )
     if is_loopback(bound_to):
-        return name in LOOPBACK or name == bound_to
+        return name in LOOPBACK_NAMES or name == bound_to
     return name == bound_to.lower()
-
-
-def is_loopback(host: str) -> bool:
-    """Say whether only this machine reaches a server that listens on an address."""
-    return host in LOOPBACK or (_is_address(host) and ipaddress.ip_address(host).is_loopback)
 
 
 def tokens_in(headers: Headers) -> Iterator[str]:
@@ -141,14 +140,6 @@ def tokens_in(headers: Headers) -> Iterator[str]:
 def is_same(given: str, secret: str) -> bool:
     """Compare in constant time, so that a token cannot be guessed letter by letter."""
     return hmac.compare_digest(given.encode("utf-8", "replace"), secret.encode())
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
 
 
 def _values(headers: Headers, name: bytes) -> list[str]:

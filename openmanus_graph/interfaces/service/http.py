@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.interfaces.service.guard import App, is_loopback
+from openmanus_graph.interfaces.service.guard import App
+from openmanus_graph.state.addresses import is_loopback
 
 SHUTDOWN_GRACE_S = 2
 """Seconds that open streams get to end at shutdown."""

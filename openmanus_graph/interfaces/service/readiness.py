@@ -29,7 +29,7 @@ def ready_for_tools(options: RunOptions) -> tuple[Context, Settings]:
     try:
         settings = resolve_settings(context, _NAME)
     except ConfigError as error:
-        from openmanus_graph.backends.models.missing import MissingModel
+        from openmanus_graph.backends.models.build import MissingModel
 
         context = replace(context, model=MissingModel(why=str(error)))
         settings = resolve_settings(context, _NAME)  # fails again unless it was for the model

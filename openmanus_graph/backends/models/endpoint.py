@@ -1,4 +1,4 @@
-"""How a model is reached: its key, its address, whom to trust on the way."""
+"""A model's endpoint: its key, its address, and the certificates that are trusted."""
 
 import os
 import ssl
@@ -29,7 +29,7 @@ def api_key(spec: ModelSpec, settings: ModelSettings) -> str | None:
         return key
     if not provider.takes_key:
         return None
-    if is_elsewhere(spec, settings):
+    if is_other_server(spec, settings):
         return "none"  # local servers want none, but the SDK insists on one
     names = " or ".join(provider.key_variables)
     raise ConfigError(
@@ -61,8 +61,8 @@ def base_url(spec: ModelSpec, settings: ModelSettings) -> str | None:
     return given.strip().rstrip("/").removesuffix("/chat/completions")
 
 
-def is_elsewhere(spec: ModelSpec, settings: ModelSettings) -> bool:
-    """Whether an OpenAI-compatible model is asked at an address that is not its provider's."""
+def is_other_server(spec: ModelSpec, settings: ModelSettings) -> bool:
+    """Say whether an OpenAI-compatible model is asked at another server than its provider's."""
     usual = spec.provider.base_url
     if usual is None or not settings.base_url:
         return False
