@@ -6,7 +6,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from langgraph.prebuilt import ToolRuntime
 
-from openmanus_graph.backends.browser.declared import ACTIONS, HANDLE, Arguments, check_needs
+from openmanus_graph.backends.browser.action_specs import (
+    ACTION_SPECS,
+    HANDLE,
+    ActionArguments,
+    check_required_arguments,
+)
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.tool_runtime import running_call
 from openmanus_graph.state.addresses import with_scheme
@@ -14,8 +19,8 @@ from openmanus_graph.state.tool_traits import Effect, Observation
 from openmanus_graph.tool_calls.declaration import MaybeNumber, MaybeText, manus_tool
 
 if TYPE_CHECKING:
-    from openmanus_graph.backends.browser.answering import AskModel
-    from openmanus_graph.backends.browser.observing import ActionResult
+    from openmanus_graph.backends.browser.extraction import AskModel
+    from openmanus_graph.backends.browser.run_action import ActionResult
 
 TIMEOUT_S = 180
 
@@ -29,8 +34,8 @@ Name = Literal[
 
 def effect_of(args: Mapping[str, Any]) -> Effect:
     """Say what a call may change: only a page that is acted on may do something in the world."""
-    action = ACTIONS.get(str(args.get("action")))
-    return "external" if action is not None and action.changes else "pure"
+    spec = ACTION_SPECS.get(str(args.get("action")))
+    return "external" if spec is not None and spec.has_effects else "pure"
 
 
 def addresses_of(args: Mapping[str, Any]) -> Sequence[str]:
@@ -84,17 +89,20 @@ async def browser_use(  # noqa: D417  # the model is not shown `runtime`
         y: Likewise.
         accept: handle_dialog: false cancels.
     """
-    given = Arguments(
+    given = ActionArguments(
         url, index, text, scroll_amount, tab_id, query, goal, keys, seconds, target_index, x, y,
         accept,
     )  # fmt: skip
-    check_needs(action, given)
-    use = await asyncio.to_thread(_use)  # imports much
-    seen = await use(running_call(runtime).session, action, given, running_call(runtime).ask_model)
+    check_required_arguments(action, given)
+    run_action = await asyncio.to_thread(_import_run_action)  # imports much
+    call = running_call(runtime)
+    seen = await run_action(call.session, action, given, call.ask_model)
     return Observation(seen.text, failed=seen.failed, bounded=action != "extract_content")
 
 
-def _use() -> "Callable[[Session, str, Arguments, AskModel | None], Awaitable[ActionResult]]":
-    from openmanus_graph.backends.browser.using import use
+def _import_run_action() -> (
+    "Callable[[Session, str, ActionArguments, AskModel | None], Awaitable[ActionResult]]"
+):
+    from openmanus_graph.backends.browser.run_action import run_action
 
-    return use
+    return run_action

@@ -40,12 +40,12 @@ async def crawl4ai(  # noqa: D417  # the model is not shown `runtime`
         bypass_cache: Read again what was read before.
         word_count_threshold: Leave out shorter lines of menus and footers.
     """
-    crawled = await asyncio.to_thread(_crawled)  # imports much
+    crawl_pages = await asyncio.to_thread(_import_crawl_pages)  # imports much
     session = running_call(runtime).session
-    return await crawled(session, urls, timeout, word_count_threshold, fresh=bypass_cache)
+    return await crawl_pages(session, urls, timeout, word_count_threshold, fresh=bypass_cache)
 
 
-def _crawled() -> "Callable[..., Awaitable[Observation]]":
-    from openmanus_graph.backends.browser.crawl import crawled
+def _import_crawl_pages() -> "Callable[..., Awaitable[Observation]]":
+    from openmanus_graph.backends.browser.crawl import crawl_pages
 
-    return crawled
+    return crawl_pages
