@@ -234,7 +234,7 @@ def browser_state(session: Session, state: ManusState) -> LiveState | None:
     recent = recently_called(state["messages"], BROWSER, RECENT_MESSAGES)
     if not recent or session.find(BROWSER_HANDLE) is None:
         return None
-    from openmanus_graph.backends.browser.request_state import state_for_request
+    from openmanus_graph.backends.browser.observation import state_for_request
 
     return partial(state_for_request, session)
 

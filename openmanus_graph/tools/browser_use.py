@@ -7,7 +7,12 @@ from typing import Any, Literal
 
 from langgraph.prebuilt import ToolRuntime
 
-from openmanus_graph.backends.browser.declared import ACTIONS, HANDLE, Arguments, check_needs
+from openmanus_graph.backends.browser.action_specs import (
+    ACTION_SPECS,
+    HANDLE,
+    ActionArguments,
+    check_required_arguments,
+)
 from openmanus_graph.runtime.tool_runtime import running_call
 from openmanus_graph.state.addresses import with_scheme
 from openmanus_graph.state.tool_traits import Effect, Observation
@@ -24,9 +29,9 @@ ActionName = Literal[
 
 
 def effect_of(args: Mapping[str, Any]) -> Effect:
-    """Return the effect of a call: only an action that changes a page may have an external one."""
-    action = ACTIONS.get(str(args.get("action")))
-    return "external" if action is not None and action.changes else "pure"
+    """Say what a call may change: only a page that is acted on may do something in the world."""
+    spec = ACTION_SPECS.get(str(args.get("action")))
+    return "external" if spec is not None and spec.has_effects else "pure"
 
 
 def addresses_of(args: Mapping[str, Any]) -> Sequence[str]:
@@ -80,13 +85,14 @@ async def browser_use(  # noqa: D417  # the model is not shown `runtime`
         y: Likewise.
         accept: handle_dialog: false cancels.
     """
-    given = Arguments(
+    given = ActionArguments(
         url, index, text, scroll_amount, tab_id, query, goal, keys, seconds, target_index, x, y,
         accept,
     )  # fmt: skip
-    check_needs(action, given)
-    await asyncio.to_thread(import_module, "openmanus_graph.backends.browser.using")  # slow
-    from openmanus_graph.backends.browser.using import use
+    check_required_arguments(action, given)
+    await asyncio.to_thread(import_module, "openmanus_graph.backends.browser.run_action")  # slow
+    from openmanus_graph.backends.browser.run_action import run_action
 
-    seen = await use(running_call(runtime).session, action, given, running_call(runtime).ask_model)
+    call = running_call(runtime)
+    seen = await run_action(call.session, action, given, call.ask_model)
     return Observation(seen.text, failed=seen.failed, bounded=action != "extract_content")

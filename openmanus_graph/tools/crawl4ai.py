@@ -42,7 +42,7 @@ async def crawl4ai(  # noqa: D417  # the model is not shown `runtime`
         word_count_threshold: Leave out shorter lines of menus and footers.
     """
     await asyncio.to_thread(import_module, "openmanus_graph.backends.browser.crawl")  # slow
-    from openmanus_graph.backends.browser.crawl import crawled
+    from openmanus_graph.backends.browser.crawl import crawl_pages
 
     session = running_call(runtime).session
-    return await crawled(session, urls, timeout, word_count_threshold, fresh=bypass_cache)
+    return await crawl_pages(session, urls, timeout, word_count_threshold, fresh=bypass_cache)

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 from playwright.async_api import Dialog, Request, async_playwright
 
-from openmanus_graph.backends.browser.launch import Launch, start_browser
+from openmanus_graph.backends.browser.launch import LaunchSettings, start_browser
 from tests.support.charts import ink, spec_in
 from tests.support.cli import Cli
 from tests.support.openai_script import Call, Reply
@@ -110,7 +110,7 @@ async def opened(page_file: Path) -> str:
     """Return the text of a page in a real browser; it may ask for nothing and run nothing else."""
     asked: list[str] = []
     async with async_playwright() as playwright:
-        browser = await start_browser(playwright, Launch(None, True, False, (), None, None))
+        browser = await start_browser(playwright, LaunchSettings(None, True, False, (), None, None))
         page = await browser.new_page()
 
         def note(request: Request) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 from langchain_core.tools import StructuredTool
 
+from openmanus_graph.backends.browser.action_specs import HANDLE
 from openmanus_graph.backends.browser.browser_session import BrowserSession
-from openmanus_graph.backends.browser.declared import HANDLE
 from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.state.settings import BrowserSettings

@@ -7,7 +7,12 @@ from pathlib import Path
 import pytest
 
 from openmanus_graph import build_manus_graph
-from openmanus_graph.backends.browser.answering import MAX_PARTS, PART_CHARS, checked, choose_parts
+from openmanus_graph.backends.browser.extraction import (
+    MAX_PARTS,
+    PART_CHARS,
+    check_quotes,
+    choose_parts,
+)
 from openmanus_graph.errors import ToolError
 from openmanus_graph.state.settings import BrowserSettings
 from openmanus_graph.tools.browser_use import browser_use
@@ -98,10 +103,10 @@ def test_long_page_is_asked_about_in_its_most_related_parts() -> None:
 
 def test_quotes_are_compared_without_markup() -> None:
     text = 'See the [**price list**](https://a.example/x) of "today".'
-    assert checked("x\n> See the price list of today.", text).endswith("of today.")
-    assert "Check the answer" in checked("x\n> never said", text)
-    assert "No passage" in checked("It is 5.", text)
-    assert checked("NOT FOUND. Nothing.", text) == "NOT FOUND. Nothing."
+    assert check_quotes("x\n> See the price list of today.", text).endswith("of today.")
+    assert "Check the answer" in check_quotes("x\n> never said", text)
+    assert "No passage" in check_quotes("It is 5.", text)
+    assert check_quotes("NOT FOUND. Nothing.", text) == "NOT FOUND. Nothing."
 
 
 async def test_question_counts_into_the_run(awkward: str) -> None:

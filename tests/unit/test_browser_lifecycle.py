@@ -20,7 +20,7 @@ from openmanus_graph.backends.browser import browsers as shared
 from openmanus_graph.backends.browser.browsers import browser_loop
 from openmanus_graph.backends.browser.launch import find_browser
 from openmanus_graph.backends.browser.page import frames
-from openmanus_graph.backends.browser.rendering import rendered
+from openmanus_graph.backends.browser.rendering import render_page
 from openmanus_graph.errors import ToolError
 from openmanus_graph.state.settings import BrowserSettings, ProxySettings
 from tests.support.awkward_site import awkward_site
@@ -316,16 +316,16 @@ async def proxy_answers(
 
 async def test_pages_are_rendered_beside_the_thread(use: Browsing, awkward: str) -> None:
     shown = await asyncio.gather(
-        *(rendered(use.session, f"{awkward}/article?{number}", 60) for number in range(6))
+        *(render_page(use.session, f"{awkward}/article?{number}", 60) for number in range(6))
     )
     assert {page.status for page in shown} == {200}
     assert all("Rendered by a script." in page.html for page in shown)
     assert all("In the shadow root." in page.html for page in shown)
     assert {(page.title, page.media_type) for page in shown} == {("Tower", "text/html")}
     with pytest.raises(ToolError, match="not reached"):
-        await rendered(use.session, "http://10.0.0.1/", 60)
+        await render_page(use.session, "http://10.0.0.1/", 60)
     with pytest.raises(ToolError, match="was not rendered within"):
-        await rendered(use.session, f"{awkward}/silent", 3)
+        await render_page(use.session, f"{awkward}/silent", 3)
 
 
 def test_no_browser_is_said_with_its_remedy(

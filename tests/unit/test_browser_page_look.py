@@ -4,7 +4,6 @@ import re
 
 import pytest
 
-from openmanus_graph.backends.browser.content import serialized
 from openmanus_graph.backends.browser.page import (
     click,
     full_text,
@@ -13,6 +12,7 @@ from openmanus_graph.backends.browser.page import (
     marked_screenshot,
 )
 from openmanus_graph.backends.browser.page.text import tokens
+from openmanus_graph.backends.browser.rendering import serialize
 from tests.support.tabs import Tab, Text
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -148,7 +148,7 @@ async def test_odd_pages_are_read_and_acted_on(tab: Tab) -> None:
     assert re.search(r'Jug · \[\d+\] button "Buy" only one left', text)
     assert "go" in await tab.do(click, '"Go"')
     assert "from below" in await tab.do(click, "Deep down")
-    assert [part["html"].count("Deep down") for part in await serialized(tab.page)] == [1]
+    assert [part["html"].count("Deep down") for part in await serialize(tab.page)] == [1]
     await tab.do(click, "Ask")
     assert "only one left" in await tab.do(click, "Yes")
 

@@ -9,7 +9,7 @@ import pytest
 from pydantic import SecretStr
 
 from openmanus_graph.backends.browser.browsers import browser_loop
-from openmanus_graph.backends.browser.request_state import state_for_request
+from openmanus_graph.backends.browser.observation import state_for_request
 from openmanus_graph.backends.browser.secrets import Secrets
 from openmanus_graph.config.files import read_layer
 from openmanus_graph.config.resolve import all_layers, section
@@ -164,10 +164,10 @@ def test_site_of_a_secret(domain: str, url: str, fits: bool) -> None:
     secrets = Secrets((secret("word", WORD, domain),))
     assert (secrets.names_for(url) == ["word"]) == fits
     if fits:
-        assert secrets.filled("a <secret>word</secret>", url) == f"a {WORD}"
+        assert secrets.fill_in("a <secret>word</secret>", url) == f"a {WORD}"
     else:
         with pytest.raises(ToolError):
-            secrets.filled("<secret>word</secret>", url)
+            secrets.fill_in("<secret>word</secret>", url)
 
 
 def test_redaction_knows_how_values_are_written() -> None:

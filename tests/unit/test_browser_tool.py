@@ -12,10 +12,10 @@ from langchain_core.messages import ToolMessage
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from openmanus_graph.backends.browser import dialogs
+from openmanus_graph.backends.browser.action_specs import ACTION_SPECS
 from openmanus_graph.backends.browser.actions import ACTION_HANDLERS
 from openmanus_graph.backends.browser.browser_session import MAX_TABS
-from openmanus_graph.backends.browser.declared import ACTIONS
-from openmanus_graph.backends.browser.request_state import state_for_request
+from openmanus_graph.backends.browser.observation import state_for_request
 from openmanus_graph.conversation.history import recently_called
 from openmanus_graph.interfaces.mcp_server.calling import shows_window, with_window
 from openmanus_graph.state.manus import PlannedCall
@@ -75,7 +75,7 @@ def test_schema_has_every_action_and_is_small() -> None:
     schema = convert_to_openai_tool(browser_use)
     actions = schema["function"]["parameters"]["properties"]["action"]["enum"]
     assert {*REFERENCE, *NEW} <= set(actions)
-    assert set(actions) == set(ACTIONS) == {*ACTION_HANDLERS, "extract_content", "web_search"}
+    assert set(actions) == set(ACTION_SPECS) == {*ACTION_HANDLERS, "extract_content", "web_search"}
     assert len(json.dumps(schema)) / 4 < 600
     names = set(schema["function"]["parameters"]["properties"])
     assert {"url", "index", "text", "scroll_amount", "tab_id", "query", "goal", "keys"} <= names
@@ -174,7 +174,7 @@ async def test_endless_redirect_ends(used: Browsing, awkward: str) -> None:
 async def test_page_that_never_finishes_is_shown_as_far_as_it_is(
     use: Browsing, awkward: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("openmanus_graph.backends.browser.observing.SETTLE_S", 1.0)
+    monkeypatch.setattr("openmanus_graph.backends.browser.observation.SETTLE_S", 1.0)
     seen = await use("go_to_url", url=f"{awkward}/unfinished")
     assert "First part" in seen
     assert "still loading" in seen
@@ -183,7 +183,7 @@ async def test_page_that_never_finishes_is_shown_as_far_as_it_is(
 async def test_page_that_is_too_large_is_not_loaded_to_its_end(
     use: Browsing, awkward: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("openmanus_graph.backends.browser.observing.SETTLE_S", 1.0)
+    monkeypatch.setattr("openmanus_graph.backends.browser.observation.SETTLE_S", 1.0)
     seen = await use("go_to_url", url=f"{awkward}/vast")
     assert "First part" in seen
     assert "too large (60.0 MB): its loading was stopped" in seen

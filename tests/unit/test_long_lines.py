@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from langchain_core.messages import AIMessage
 
-from openmanus_graph.backends.browser.answering import checked
+from openmanus_graph.backends.browser.extraction import check_quotes
 from openmanus_graph.backends.files.text_file import detect_encoding
 from openmanus_graph.backends.web.page_text import convert
 from openmanus_graph.planning.step_outcome import WrittenFiles
@@ -26,7 +26,7 @@ def test_a_line_of_a_megabyte_is_read_once(line: str, tmp_path: Path) -> None:
     assert plain(f"{line}\rdone") == "done"
     assert list(domains_in(f"{line} example.com"))[-1] == ("example.com", None)
     assert detect_encoding(line.encode() + b"\n\xe9t\xe9") is not None
-    assert checked(f"> {line}", line)
+    assert check_quotes(f"> {line}", line)
     page = BytesIO(f"<nav>{line}</nav><main><p>{line}</p></main>".encode())
     assert convert(page, {"url": "", "charset": "utf-8", "word_count_threshold": 5})
     call = {"name": "bash", "args": {"command": line}, "id": "1"}

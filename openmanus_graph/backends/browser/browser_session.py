@@ -1,4 +1,4 @@
-"""The browser session of one thread: its own context with tabs, behind a guarded proxy.
+"""The browser session of one thread: its tabs, in a browser context of its own.
 
 It is a handle of the thread's session. All but `close` runs on the browser's event loop.
 """
@@ -24,9 +24,16 @@ from openmanus_graph.runtime.event_loop_thread import BackgroundTasks
 from openmanus_graph.runtime.session import Session
 
 if TYPE_CHECKING:
-    from playwright.async_api import Download, Frame, Page
+    from playwright.async_api import Download, Page
 
 MAX_NOTICES = 30
+MAX_TABS = 20
+TAB_OPENS_S = 3.0
+"""How long to wait for a tab that a page has requested."""
+CLOSE_S = 15.0
+REOPEN_S = 15.0
+LOCK_S = 3.0
+"""How long closing waits for an action that is being cancelled."""
 
 
 class PendingNotices:
@@ -56,9 +63,6 @@ class PendingNotices:
         return self.take()
 
 
-WAIT_S = 3.0
-
-
 class PendingTabs:
     """Counts tabs that were requested and that Playwright has not reported yet."""
 
@@ -70,7 +74,7 @@ class PendingTabs:
     async def watch(self, page: "Page") -> None:
         """Subscribe to the tabs that a page requests."""
         session = await page.context.new_cdp_session(page)
-        session.on("Page.windowOpen", self._expect)
+        session.on("Page.windowOpen", self._on_requested)
         await session.send("Page.enable")
 
     def tab_opened(self) -> None:
@@ -82,21 +86,14 @@ class PendingTabs:
     async def wait(self) -> None:
         """Wait until all requested tabs are open, for a bounded time."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(WAIT_S):
+            async with asyncio.timeout(TAB_OPENS_S):
                 await self._none.wait()
         self._expected = 0
         self._none.set()
 
-    def _expect(self, _: object) -> None:
+    def _on_requested(self, _: object) -> None:
         self._expected += 1
         self._none.clear()
-
-
-MAX_TABS = 20
-CLOSE_S = 15.0
-REOPEN_S = 15.0
-LOCK_S = 3.0
-"""How long closing waits for an action that is being cancelled."""
 
 
 class BrowserSession:
@@ -112,7 +109,7 @@ class BrowserSession:
         self.dialogs = Dialogs(self.notices.add, self.background)
         self.downloads = Downloads(session, self.notices.add, lambda: self.secrets)
         self._connection: Connection | None = None
-        self._opened_with: tuple[object, ...] = ()
+        self._used_settings: tuple[object, ...] = ()
         """The settings that the browser was opened with."""
         self._current = 0
         self._last_id = 0
@@ -155,7 +152,7 @@ class BrowserSession:
         if self._connection is not None and not await self._connection.is_responsive():
             await self._reopen("The browser had ended and was opened again")
             replaced = True
-        if self._connection is not None and self._opened_with != self._launch_settings():
+        if self._connection is not None and self._used_settings != self._launch_settings():
             await self._reopen("The browser's settings changed, and it was opened again")
             replaced = True
         if self._connection is None:
@@ -189,8 +186,8 @@ class BrowserSession:
         from playwright.async_api import Error
 
         for tab in self.tabs.values():
-            if tab.place.startswith(("http://", "https://")):
-                tab.url = tab.place
+            if tab.current_url.startswith(("http://", "https://")):
+                tab.url = tab.current_url
         if not self.tabs:
             return
         # When a browser dies, its pages are reported closed first.
@@ -219,7 +216,7 @@ class BrowserSession:
 
     def handle_state(self) -> str:
         """Describe what closing would lose, to be stored with the checkpoint."""
-        urls = [tab.place for tab in self.tabs.values() if tab.place != BLANK]
+        urls = [tab.current_url for tab in self.tabs.values() if tab.current_url != BLANK]
         return self.secrets.redacted(f"browser tabs: {', '.join(urls)}") if urls else ""
 
     def close(self) -> None:
@@ -252,14 +249,14 @@ class BrowserSession:
             await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
 
     def _launch_settings(self) -> tuple[object, ...]:
-        settings, login = self.session.settings, self.secrets.login()
+        settings, login = self.session.settings, self.secrets.http_login()
         return replace(settings.browser, secrets=()), login, settings.allow_hosts, settings.web
 
     async def _open(self) -> None:
-        self._opened_with = self._launch_settings()
-        self._connection = await open_connection(self.session.settings, self.secrets.login())
+        self._used_settings = self._launch_settings()
+        self._connection = await open_connection(self.session.settings, self.secrets.http_login())
         context = self._connection.context
-        context.on("page", self._on_page)
+        context.on("page", self._on_page_opened)
         context.on("dialog", self.dialogs.on_dialog)
         for page in self._connection.pages:
             self._add(page)
@@ -289,7 +286,7 @@ class BrowserSession:
             del self.tabs[duplicate.id]
             duplicate.view.close()
         tab.page, tab.view, tab.crashed, tab.last_snapshot = page, PageView(page), False, None
-        self._listen(tab)
+        self._subscribe(tab)
         self._current = tab.id
         old_view.close()
         with contextlib.suppress(Error):
@@ -303,7 +300,7 @@ class BrowserSession:
         with contextlib.suppress(Error):  # the next snapshot shows whether it loaded
             await tab.page.goto(url, wait_until="commit", timeout=REOPEN_S * 1000)
 
-    def _on_page(self, page: "Page") -> None:
+    def _on_page_opened(self, page: "Page") -> None:
         """Add a tab that was opened, by an action or by a page."""
         self.pending_tabs.tab_opened()
         if len(self.tabs) >= MAX_TABS:
@@ -316,18 +313,18 @@ class BrowserSession:
         self._last_id += 1
         tab = Tab(self._last_id, page, PageView(page), opener=self._current)
         self.tabs[tab.id] = tab
-        self._listen(tab)
+        self._subscribe(tab)
         # A tab that opens while no action runs does not become the current one.
         if self.lock.locked() or len(self.tabs) == 1:
             self._current = tab.id
         return tab
 
-    def _listen(self, tab: Tab) -> None:
+    def _subscribe(self, tab: Tab) -> None:
         page = tab.page
         page.on("response", tab.on_response)
-        page.on("framenavigated", lambda frame: _on_frame_navigated(tab, page, frame))
+        page.on("framenavigated", tab.on_frame_navigated)
         page.on("download", lambda download: self._on_download(tab, download))
-        page.on("crash", lambda _: tab.on_crash())
+        page.on("crash", tab.on_crash)
         page.on("close", lambda _: self._on_page_closed(tab, page))
         page.on("filechooser", lambda chooser: self._on_file_chooser(tab, chooser))
         self.background.spawn(self.pending_tabs.watch(page))
@@ -357,8 +354,3 @@ class BrowserSession:
             "The page asks for a file. Give it with upload_file and text=PATH in the workspace; "
             "no index is needed."
         )
-
-
-def _on_frame_navigated(tab: Tab, page: "Page", frame: "Frame") -> None:
-    if frame == page.main_frame:
-        tab.navigation_committed()

@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from openmanus_graph.backends.browser.launch import (
-    Launch,
+    LaunchSettings,
     first_line,
     launch_options,
-    sandboxed,
     start_browser,
+    start_sandboxed,
     user_agent,
 )
 from openmanus_graph.errors import TrustedToolError
-from openmanus_graph.runtime.event_loop_thread import EventLoopThread
+from openmanus_graph.runtime.event_loop_thread import BackgroundTasks, EventLoopThread
 from openmanus_graph.runtime.shutdown import register_closer
 
 if TYPE_CHECKING:
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 IDLE_S = 2.0
 """How long a browser without users is kept."""
-RENDERED_AT_ONCE = 4
+PAGES_RENDERED_AT_ONCE = 4
 """Pages of all threads together."""
 CLOSE_S = 10.0
-LOGINS_S = 5.0
+STORAGE_S = 5.0
 
 log = logging.getLogger(__name__)
 browser_loop = EventLoopThread("openmanus-browser")
@@ -45,7 +45,7 @@ class SharedBrowser:
     """A browser and how many contexts use it."""
 
     browser: "Browser"
-    launch: Launch
+    launch: LaunchSettings
     users: int = 0
     idle: asyncio.TimerHandle | None = None
 
@@ -54,16 +54,16 @@ class Browsers:
     """Starts, shares and closes browsers and Playwright's driver process."""
 
     def __init__(self) -> None:
-        self.rendering = asyncio.Semaphore(RENDERED_AT_ONCE)
+        self.rendering = asyncio.Semaphore(PAGES_RENDERED_AT_ONCE)
         """Limits how many pages are rendered for other tools at once."""
         self._lock = asyncio.Lock()
         self._playwright: Playwright | None = None
-        self._open: dict[Launch, SharedBrowser] = {}
+        self._open: dict[LaunchSettings, SharedBrowser] = {}
         self._profiles = 0
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._background = BackgroundTasks()
 
     async def open_context(
-        self, launch: Launch, options: dict[str, Any], *, fresh: bool
+        self, launch: LaunchSettings, options: dict[str, Any], *, fresh: bool
     ) -> tuple["BrowserContext", SharedBrowser]:
         """Open a context in the browser of that launch; call `release` when it is closed.
 
@@ -85,7 +85,7 @@ class Browsers:
                 return await _new_context(shared, options, fresh), shared
             except Error as error:
                 self.release(shared)
-                await self._discard(shared)
+                await self._close_browser(shared, failed=True)
                 if last_try:
                     raise TrustedToolError(
                         f"The browser failed: {first_line(error)} Try again."
@@ -99,21 +99,22 @@ class Browsers:
         """Release a browser; once it has no users it is closed after `IDLE_S`."""
         shared.users -= 1
         if shared.users == 0:
-            loop = asyncio.get_running_loop()
-            shared.idle = loop.call_later(IDLE_S, self._schedule_close, shared)
+            shared.idle = asyncio.get_running_loop().call_later(
+                IDLE_S, lambda: self._background.spawn(self._close_browser(shared))
+            )
 
     async def open_profile(
-        self, folder: Path, launch: Launch, options: dict[str, Any]
+        self, folder: Path, launch: LaunchSettings, options: dict[str, Any]
     ) -> "BrowserContext":
         """Start a separate browser on a profile folder; `release_profile` when it is closed."""
         from playwright.async_api import Error
 
         async with self._lock:
-            playwright = await self._started_driver()
+            playwright = await self._running_driver()
         self._profiles += 1
         start = await asyncio.to_thread(launch_options, launch)
         try:
-            context: BrowserContext = await sandboxed(
+            context: BrowserContext = await start_sandboxed(
                 playwright.chromium.launch_persistent_context,
                 {**start, **options},
                 user_data_dir=folder,
@@ -143,18 +144,13 @@ class Browsers:
             self._profiles = 0
             await self._stop_driver_if_idle()
 
-    def _schedule_close(self, shared: SharedBrowser) -> None:
-        task = asyncio.ensure_future(self._close_if_idle(shared))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _acquire(self, launch: Launch) -> SharedBrowser:
+    async def _acquire(self, launch: LaunchSettings) -> SharedBrowser:
         async with self._lock:
             shared = self._open.get(launch)
             if shared is None or not shared.browser.is_connected():
                 try:
                     shared = SharedBrowser(
-                        await start_browser(await self._started_driver(), launch), launch
+                        await start_browser(await self._running_driver(), launch), launch
                     )
                 except BaseException:
                     await self._stop_driver_if_idle()
@@ -165,25 +161,21 @@ class Browsers:
                 shared.idle.cancel()
             return shared
 
-    async def _close_if_idle(self, shared: SharedBrowser) -> None:
+    async def _close_browser(self, shared: SharedBrowser, *, failed: bool = False) -> None:
+        """Close a browser that has no users, or one that failed and is started again."""
         async with self._lock:
-            if shared.users:
+            if shared.users and not failed:
                 return
             if self._open.get(shared.launch) is shared:
                 del self._open[shared.launch]
             await _close_quietly(shared.browser)
-            await self._stop_driver_if_idle()
+            if not failed:
+                await self._stop_driver_if_idle()
 
-    async def _discard(self, shared: SharedBrowser) -> None:
-        async with self._lock:
-            if self._open.get(shared.launch) is shared:
-                del self._open[shared.launch]
-            await _close_quietly(shared.browser)
-
-    async def _started_driver(self) -> "Playwright":
+    async def _running_driver(self) -> "Playwright":
         from playwright.async_api import async_playwright
 
-        if self._playwright is not None and not await _is_responsive(self._playwright):
+        if self._playwright is not None and not await _driver_responds(self._playwright):
             log.warning("the browser's driver had ended; it is started again")
             with contextlib.suppress(Exception):  # its process has ended
                 await self._playwright.stop()
@@ -214,21 +206,21 @@ async def _new_context(
     if launch.headless and not launch.remote:
         options = {**options, "user_agent": user_agent(browser.version)}
     if launch.remote and browser.contexts and not fresh:
-        options = {**options, "storage_state": await _logins(browser.contexts[0])}
+        options = {**options, "storage_state": await _storage_of(browser.contexts[0])}
     return await browser.new_context(**options)
 
 
-async def _logins(context: "BrowserContext") -> "StorageState":
+async def _storage_of(context: "BrowserContext") -> "StorageState":
     """Return a person's cookies, and the local storage of the sites in open tabs."""
     try:
-        async with asyncio.timeout(LOGINS_S):
+        async with asyncio.timeout(STORAGE_S):
             return await context.storage_state()
     except TimeoutError:  # a tab does not answer
         cookies = cast("Any", await context.cookies())  # same shape, different type names
         return {"cookies": cookies, "origins": []}
 
 
-async def _is_responsive(playwright: "Playwright") -> bool:
+async def _driver_responds(playwright: "Playwright") -> bool:
     """Check that the driver is alive, by a request that needs no browser."""
     from playwright.async_api import Error
 
@@ -253,7 +245,7 @@ def browsers() -> Browsers:
     return _browsers
 
 
-def _forget() -> None:
+def _reset_after_fork() -> None:
     """Start with no browsers in a forked child: those there are belong to the parent."""
     global _browsers  # there is one per process, by its very purpose
     _browsers = Browsers()
@@ -271,6 +263,6 @@ def _close_all() -> None:
             browser_loop.call(_browsers.close, CLOSE_S)
 
 
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_reset_after_fork)
 atexit.register(_close_all)
 register_closer(close_browsers)

@@ -1,4 +1,8 @@
-"""One browser context of a thread, and the guarded egress of all its traffic."""
+"""One browser context, and the guard that all its traffic passes on the way out (its egress).
+
+The egress is a local proxy, or the interception of requests for a remote browser that cannot reach
+the proxy.
+"""
 
 import asyncio
 import contextlib
@@ -11,7 +15,7 @@ from urllib.parse import urlsplit
 from filelock import FileLock, Timeout
 
 from openmanus_graph.backends.browser.browsers import CLOSE_S, SharedBrowser, browsers
-from openmanus_graph.backends.browser.launch import VIEWPORT, Launch
+from openmanus_graph.backends.browser.launch import VIEWPORT, LaunchSettings
 from openmanus_graph.backends.browser.page import prepare_context
 from openmanus_graph.backends.browser.secrets import origin_of
 from openmanus_graph.backends.web.guard import Guard
@@ -20,7 +24,7 @@ from openmanus_graph.backends.web.routes import parse_upstream
 from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.runtime.event_loop_thread import BackgroundTasks
 from openmanus_graph.state.addresses import LOOPBACK_NAMES
-from openmanus_graph.state.settings import BrowserSettings, Settings, SiteSecret
+from openmanus_graph.state.settings import Settings, SiteSecret
 
 if TYPE_CHECKING:
     from playwright.async_api import (
@@ -33,11 +37,12 @@ if TYPE_CHECKING:
         WebSocketRoute,
     )
 
-_CHECKED = ("http:", "https:", "ws:", "wss:")
+_GUARDED_SCHEMES = ("http:", "https:", "ws:", "wss:")
 MAX_REFUSALS = 100
+ALIVE_S = 5.0
 
 
-class Gate:
+class RequestInterceptor:
     """Allows or blocks the requests of one browser context."""
 
     def __init__(self, guard: Guard) -> None:
@@ -75,13 +80,13 @@ class Gate:
         with contextlib.suppress(Error):  # it is closed, or is rendered in its parent's process
             session = await page.context.new_cdp_session(target)
 
-            def paused(event: dict[str, Any]) -> None:
-                self._background.spawn(self._on_paused(session, event))
+            def on_paused(event: dict[str, Any]) -> None:
+                self._background.spawn(self._decide(session, event))
 
-            session.on("Fetch.requestPaused", paused)
+            session.on("Fetch.requestPaused", on_paused)
             await session.send("Fetch.enable", {"patterns": [{"urlPattern": "*"}]})
 
-    async def _on_paused(self, session: "CDPSession", event: dict[str, Any]) -> None:
+    async def _decide(self, session: "CDPSession", event: dict[str, Any]) -> None:
         from playwright.async_api import Error
 
         request_id = {"requestId": event["requestId"]}
@@ -106,7 +111,7 @@ class Gate:
             await socket.close()
 
     async def _allows(self, url: str) -> bool:
-        if not url.startswith(_CHECKED):
+        if not url.startswith(_GUARDED_SCHEMES):
             return True
         try:
             address = self._guard.check(url)
@@ -117,7 +122,7 @@ class Gate:
         return True
 
 
-ALIVE_S = 5.0
+Egress = GuardedProxy | RequestInterceptor
 
 
 @dataclass(eq=False)
@@ -126,8 +131,7 @@ class Connection:
 
     context: "BrowserContext"
     guard: Guard
-    egress: GuardedProxy | Gate
-    """A local proxy, or request interception for a remote browser that cannot reach the proxy."""
+    egress: Egress
     shared: SharedBrowser | None
     """The shared browser; None for a separate one on a profile."""
     lock: FileLock | None = None
@@ -155,7 +159,7 @@ class Connection:
     async def new_page(self) -> "Page":
         """Open a tab."""
         page = await self.context.new_page()
-        if isinstance(self.egress, Gate):
+        if isinstance(self.egress, RequestInterceptor):
             await self.egress.watch(page)
         return page
 
@@ -189,25 +193,28 @@ async def open_connection(
     """
     if fresh:
         settings = replace(settings, browser=replace(settings.browser, profile=None))
-    launch = Launch.of(settings.browser)
+    launch = LaunchSettings.of(settings.browser)
     egress = await _start_egress(settings, launch)
     try:
         connection = await _connect(
-            settings, launch, egress, context_options(settings, egress, login), fresh=fresh
+            settings, launch, egress, _context_options(settings, egress, login), fresh=fresh
         )
     except BaseException:
         await egress.close()
         raise
     try:
-        await _prepare(connection)
+        await connection.context.grant_permissions([])  # all are denied, without a prompt
+        await prepare_context(connection.context)
+        if isinstance(egress, RequestInterceptor):
+            await egress.attach(connection.context)
     except BaseException:
         await connection.close()
         raise
     return connection
 
 
-def context_options(
-    settings: Settings, egress: GuardedProxy | Gate, login: SiteSecret | None
+def _context_options(
+    settings: Settings, egress: Egress, login: SiteSecret | None
 ) -> dict[str, Any]:
     """Return the options for Playwright's `new_context`."""
     unprotected = settings.browser.disable_security
@@ -217,7 +224,7 @@ def context_options(
         "ignore_https_errors": unprotected,
         "bypass_csp": unprotected,
         # A proxy guards their requests as well; interception does not see them.
-        "service_workers": "block" if isinstance(egress, Gate) else "allow",
+        "service_workers": "block" if isinstance(egress, RequestInterceptor) else "allow",
     }
     if isinstance(egress, GuardedProxy):
         options["proxy"] = {
@@ -238,8 +245,8 @@ def context_options(
 
 async def _connect(
     settings: Settings,
-    launch: Launch,
-    egress: GuardedProxy | Gate,
+    launch: LaunchSettings,
+    egress: Egress,
     options: dict[str, Any],
     *,
     fresh: bool,
@@ -257,9 +264,11 @@ async def _connect(
     return Connection(context, guard, egress, shared)
 
 
-async def _start_egress(settings: Settings, launch: Launch) -> GuardedProxy | Gate:
-    if launch.remote and not _is_local(settings.browser):
-        return Gate(Guard.of(settings))
+async def _start_egress(settings: Settings, launch: LaunchSettings) -> Egress:
+    if launch.remote:
+        host = urlsplit(launch.cdp_url or launch.wss_url or "").hostname
+        if host not in LOOPBACK_NAMES:
+            return RequestInterceptor(Guard.of(settings))
     configured = settings.browser.proxy
     upstream = None
     if configured is not None:
@@ -268,19 +277,6 @@ async def _start_egress(settings: Settings, launch: Launch) -> GuardedProxy | Ga
     proxy = GuardedProxy(Guard.of(settings), upstream)
     await proxy.start()
     return proxy
-
-
-def _is_local(settings: BrowserSettings) -> bool:
-    url = settings.cdp_url or settings.wss_url or ""
-    return urlsplit(url).hostname in LOOPBACK_NAMES
-
-
-async def _prepare(connection: Connection) -> None:
-    context = connection.context
-    await context.grant_permissions([])  # every permission is denied, without a prompt
-    await prepare_context(context)
-    if isinstance(connection.egress, Gate):
-        await connection.egress.attach(context)
 
 
 def _lock_profile(profile: str) -> tuple[Path, FileLock]:

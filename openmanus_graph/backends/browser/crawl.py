@@ -1,4 +1,4 @@
-"""Several pages at once: rendered by the browser if there is one, else by plain HTTP."""
+"""Crawling several pages at once, rendered by the browser if there is one, else by plain HTTP."""
 
 import asyncio
 import logging
@@ -18,16 +18,16 @@ from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.tool_traits import Observation
 
 if TYPE_CHECKING:
-    from openmanus_graph.backends.browser.rendering import Rendered
+    from openmanus_graph.backends.browser.rendering import RenderedPage
 
-AT_ONCE = 5
-_HTML = ("text/html", "application/xhtml+xml")
+PAGES_AT_ONCE = 5
+_HTML_TYPES = ("text/html", "application/xhtml+xml")
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Crawled:
+class CrawledPage:
     """A page that was read."""
 
     requested: str
@@ -44,7 +44,7 @@ class Crawled:
 
 
 @dataclass(frozen=True)
-class Failed:
+class FailedPage:
     """A page that could not be read."""
 
     url: str
@@ -53,18 +53,18 @@ class Failed:
     """The reason contains no text from outside."""
 
 
-class Crawl:
+class Crawler:
     """Crawls pages for one run, and caches them until it ends."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._guard = Guard.of(session.settings)
         self._robots = Robots(self._guard)
-        self._pages: dict[tuple[str, int], Crawled] = {}
+        self._pages: dict[tuple[str, int], CrawledPage] = {}
 
     async def read(
         self, urls: Sequence[str], *, timeout_s: float, fresh: bool, word_count_threshold: int
-    ) -> list[Crawled | Failed]:
+    ) -> list[CrawledPage | FailedPage]:
         """Read pages, a few at a time; one that fails does not stop the others.
 
         Args:
@@ -73,77 +73,81 @@ class Crawl:
             fresh: Read pages again that are cached.
             word_count_threshold: As `page_text` takes it.
         """
-        limit = asyncio.Semaphore(AT_ONCE)
+        limit = asyncio.Semaphore(PAGES_AT_ONCE)
 
-        async def read_one(url: str) -> Crawled | Failed:
+        async def read_one(url: str) -> CrawledPage | FailedPage:
             cached = self._pages.get((url, word_count_threshold))
             if cached is not None and not fresh:
                 return replace(cached, cached=True)
             async with limit:
                 result = await self._within_limit(url, timeout_s, word_count_threshold)
-            if isinstance(result, Crawled) and result.status < 400:
+            if isinstance(result, CrawledPage) and result.status < 400:
                 self._pages[url, word_count_threshold] = result
             return result
 
         return await asyncio.gather(*map(read_one, urls))
 
-    async def _within_limit(self, url: str, timeout_s: float, threshold: int) -> Crawled | Failed:
+    async def _within_limit(
+        self, url: str, timeout_s: float, threshold: int
+    ) -> CrawledPage | FailedPage:
         started = time.monotonic()
         clock = asyncio.timeout(timeout_s)
         try:
             async with clock:
-                crawled = await self._one(url, timeout_s, threshold)
+                crawled = await self._read_page(url, timeout_s, threshold)
         except ToolError as error:
-            return Failed(url, str(error), isinstance(error, TrustedToolError))
+            return FailedPage(url, str(error), isinstance(error, TrustedToolError))
         except Exception as error:  # one page must not make the others fail
             if clock.expired():
-                return Failed(url, f"It was not read within {timeout_s:g} s.", trusted_text=True)
+                return FailedPage(
+                    url, f"It was not read within {timeout_s:g} s.", trusted_text=True
+                )
             log.info("crawling %s failed", url, exc_info=error)
-            return Failed(url, f"{type(error).__name__}: {error}")
+            return FailedPage(url, f"{type(error).__name__}: {error}")
         if crawled.status >= 400:
-            return Failed(url, f"HTTP {crawled.status}. {crawled.title}".strip())
+            return FailedPage(url, f"HTTP {crawled.status}. {crawled.title}".strip())
         return replace(crawled, seconds=time.monotonic() - started)
 
-    async def _one(self, url: str, timeout_s: float, threshold: int) -> Crawled:
+    async def _read_page(self, url: str, timeout_s: float, threshold: int) -> CrawledPage:
         self._guard.check(url)
         if not await self._robots.allow(url):
             raise TrustedToolError(
                 "The site's robots.txt asks programs not to read this page. Open it with "
                 "browser_use if the person wants this very page."
             )
-        crawled, note = await self._rendered(url, timeout_s, threshold)
+        crawled, note = await self._read_rendered(url, timeout_s, threshold)
         if crawled is not None:
             return crawled
         downloads = self._session.settings.browser.max_download_mb << 20
         page = await fetch(url, self._guard, timeout_s=timeout_s, download_limit_bytes=downloads)
         reading = await read_page(page, self._session.workspace, word_count_threshold=threshold)
         html = reading.kind == "page"
-        return _crawled(url, page.url, page.status, reading, note if html else "")
+        return _to_crawled_page(url, page.url, page.status, reading, note if html else "")
 
-    async def _rendered(
+    async def _read_rendered(
         self, url: str, timeout_s: float, threshold: int
-    ) -> tuple[Crawled | None, str]:
+    ) -> tuple[CrawledPage | None, str]:
         """Read a page in the browser, or say why that did not work."""
-        render = await asyncio.to_thread(_renderer)  # imports much
+        render = await asyncio.to_thread(_import_renderer)  # imports much
         try:
-            page_seen = await render(self._session, url, timeout_s)
+            rendered = await render(self._session, url, timeout_s)
         except ToolError as error:
             return None, f"Read without running its scripts: {error}"
-        if page_seen.media_type not in _HTML:
+        if rendered.media_type not in _HTML_TYPES:
             return None, ""
-        reading = await read_html(page_seen.html, page_seen.url, word_count_threshold=threshold)
-        return _crawled(url, page_seen.url, page_seen.status, reading, ""), ""
+        reading = await read_html(rendered.html, rendered.url, word_count_threshold=threshold)
+        return _to_crawled_page(url, rendered.url, rendered.status, reading, ""), ""
 
 
-def _renderer() -> "Callable[[Session, str, float], Awaitable[Rendered]]":
-    from openmanus_graph.backends.browser.rendering import rendered
+def _import_renderer() -> "Callable[[Session, str, float], Awaitable[RenderedPage]]":
+    from openmanus_graph.backends.browser.rendering import render_page
 
-    return rendered
+    return render_page
 
 
-def _crawled(url: str, at: str, status: int, reading: Reading, note: str) -> Crawled:
+def _to_crawled_page(url: str, at: str, status: int, reading: Reading, note: str) -> CrawledPage:
     found = reading.page
-    return Crawled(
+    return CrawledPage(
         requested=url,
         url=at,
         status=status,
@@ -156,11 +160,11 @@ def _crawled(url: str, at: str, status: int, reading: Reading, note: str) -> Cra
     )
 
 
-_BUDGET = LIMIT - 500
-_LEAST = 300
+_REPORT_CHARS = LIMIT - 500
+_LEAST_CHARS = 300
 
 
-async def crawled(
+async def crawl_pages(
     session: Session, urls: Sequence[str], timeout_s: int, threshold: int, *, fresh: bool
 ) -> Observation:
     """Crawl pages and report on each.
@@ -175,51 +179,51 @@ async def crawled(
     Raises:
         ToolError: No address is among them.
     """
-    crawl = session.cached(Crawl, lambda: Crawl(session))
+    crawler = session.cached(Crawler, lambda: Crawler(session))
     wanted = list(dict.fromkeys(url.strip() for url in urls if url.strip()))
     if not wanted:
         raise TrustedToolError(
             "urls names no address. Give whole addresses, such as https://example.com/"
         )
-    results = await crawl.read(
+    results = await crawler.read(
         wanted, timeout_s=timeout_s, fresh=fresh, word_count_threshold=threshold
     )
-    text = await asyncio.to_thread(_text, results, session.workspace)
-    failures = [result for result in results if isinstance(result, Failed)]
+    text = await asyncio.to_thread(_report, results, session.workspace)
+    failures = [result for result in results if isinstance(result, FailedPage)]
     failed = len(failures) == len(results)
     return Observation(
         text, failed=failed, trusted_text=failed and all(f.trusted_text for f in failures)
     )
 
 
-def _text(results: Sequence[Crawled | Failed], workspace: Workspace) -> str:
+def _report(results: Sequence[CrawledPage | FailedPage], workspace: Workspace) -> str:
     """Render the report. Blocks when a page is long."""
-    read = [result for result in results if isinstance(result, Crawled)]
+    read = [result for result in results if isinstance(result, CrawledPage)]
     failed = len(results) - len(read)
     rows = [f"{len(results)} address{'es' if len(results) > 1 else ''}: {len(read)} read, "
             f"{failed} failed."]  # fmt: skip
     heads = [_head(number, result) for number, result in enumerate(results, 1)]
-    budget = _BUDGET - sum(map(len, heads))
+    budget = _REPORT_CHARS - sum(map(len, heads))
     for result, share in zip(results, _shares(results, budget), strict=True):
         rows.append(heads.pop(0))
-        if isinstance(result, Crawled):
+        if isinstance(result, CrawledPage):
             rows.append(fitted(result.text, share, workspace))
     return "\n\n".join(rows)
 
 
-def _shares(results: Sequence[Crawled | Failed], budget: int) -> list[int]:
+def _shares(results: Sequence[CrawledPage | FailedPage], budget: int) -> list[int]:
     """Divide the budget: what short pages do not need goes to the long ones."""
-    sizes = [len(result.text) if isinstance(result, Crawled) else 0 for result in results]
+    sizes = [len(result.text) if isinstance(result, CrawledPage) else 0 for result in results]
     shares = [0] * len(sizes)
     for left, (size, index) in enumerate(sorted(zip(sizes, range(len(sizes)), strict=True))):
-        fair = max(_LEAST, budget // (len(sizes) - left))
+        fair = max(_LEAST_CHARS, budget // (len(sizes) - left))
         shares[index] = min(size, fair)
         budget -= shares[index]
     return shares
 
 
-def _head(number: int, result: Crawled | Failed) -> str:
-    if isinstance(result, Failed):
+def _head(number: int, result: CrawledPage | FailedPage) -> str:
+    if isinstance(result, FailedPage):
         return f"## {number}. {result.url}\nFAILED: {result.reason}"
     title = f"\nTitle: {result.title}" if result.title else ""
     moved = f" (from {result.requested})" if result.url != result.requested else ""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 UNANSWERED_S = 180.0
 """How long a dialog may block its page before it is dismissed."""
 GRACE_S = 0.5
-FINISH_S = 10.0
+UNBLOCKED_S = 10.0
 """How long to wait for blocked work once the dialog is answered."""
 _SHOWN_CHARS = 500
 
@@ -35,15 +35,15 @@ class Dialogs:
         """Handle a dialog that the page has opened."""
         if dialog.type == "alert":  # it leaves no choice
             self._notify(f"The page showed an alert: {_quoted(dialog.message)}")
-            self._background.spawn(_answer(dialog, accept=True, text=None))
+            self._background.spawn(answer_dialog(dialog, accept=True))
         elif self._open is not None:
             self._notify(f"A second {dialog.type} dialog was dismissed: {_quoted(dialog.message)}")
-            self._background.spawn(_answer(dialog, accept=False, text=None))
+            self._background.spawn(answer_dialog(dialog, accept=False))
         else:
             self._open = dialog
             self._opened.set()
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(UNANSWERED_S, self._dismiss_unanswered, dialog)
+            self._timer = loop.call_later(UNANSWERED_S, self._dismiss_if_unanswered, dialog)
 
     def on_page_closed(self, page: object) -> None:
         """Clear the open dialog if it belonged to this page."""
@@ -91,15 +91,15 @@ class Dialogs:
         if dialog is None:
             raise TrustedToolError("No dialog is open. Look at the page with get_state.")
         self.clear()
-        await _answer(dialog, accept=accept, text=text)
-        await self._background.wait(FINISH_S)
+        await answer_dialog(dialog, accept=accept, text=text)
+        await self._background.wait(UNBLOCKED_S)
         return f"{'Accepted' if accept else 'Dismissed'} the {dialog.type} dialog."
 
-    def _dismiss_unanswered(self, dialog: "Dialog") -> None:
+    def _dismiss_if_unanswered(self, dialog: "Dialog") -> None:
         if self._open is dialog:
             self.clear()
             self._notify(f"Nobody answered the {dialog.type} dialog; it was dismissed.")
-            self._background.spawn(_answer(dialog, accept=False, text=None))
+            self._background.spawn(answer_dialog(dialog, accept=False))
 
     def clear(self) -> None:
         """Drop the open dialog and its timer."""
@@ -109,7 +109,8 @@ class Dialogs:
             self._timer.cancel()
 
 
-async def _answer(dialog: "Dialog", *, accept: bool, text: str | None) -> None:
+async def answer_dialog(dialog: "Dialog", *, accept: bool, text: str | None = None) -> None:
+    """Accept or dismiss a dialog; a prompt is answered with the text."""
     from playwright.async_api import Error
 
     with contextlib.suppress(Error):  # closed meanwhile, with its page

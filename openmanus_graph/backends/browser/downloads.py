@@ -27,8 +27,8 @@ WAIT_S = 10.0
 _POLL_S = 0.2
 _NAME_BYTES = 120
 _MAX_AT_ONCE = 10
-_UNSAFE = re.compile(r"[^\w.,()+@=~ -]+")
-_COPY = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_UNSAFE_CHARS = re.compile(r"[^\w.,()+@=~ -]+")
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass
@@ -88,7 +88,7 @@ class Downloads:
     async def _save(self, download: "Download", running: _RunningDownload) -> None:
         from playwright.async_api import Error
 
-        watcher = asyncio.ensure_future(_watch(download, running))
+        watcher = asyncio.ensure_future(_stop_if_too_large(download, running))
         folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="openmanus-download-"))
         path = folder / "file"
         try:
@@ -112,11 +112,11 @@ class Downloads:
                 await download.delete()
 
 
-async def _watch(download: "Download", running: _RunningDownload) -> None:
+async def _stop_if_too_large(download: "Download", running: _RunningDownload) -> None:
     """Cancel a download that grows beyond its limit."""
     while not running.too_large:
         await asyncio.sleep(_POLL_S)
-        running.size = max(running.size, size_so_far(download))
+        running.size = max(running.size, _size_so_far(download))
     await download.cancel()
 
 
@@ -127,7 +127,7 @@ def _too_large(running: _RunningDownload) -> str:
     )
 
 
-def size_so_far(download: Any) -> int:
+def _size_so_far(download: Any) -> int:
     """Return how many bytes have arrived.
 
     Playwright has no public API for the path that they are written to.
@@ -143,18 +143,14 @@ def size_so_far(download: Any) -> int:
 
 def file_name(suggested: str, secrets: Secrets) -> str:
     """Turn the name that a page suggests into a safe file name without secrets."""
-    name = _safe_name(suggested)
-    return f"file{Path(name).suffix}" if secrets.shown_by_name(suggested) else name
-
-
-def _safe_name(suggested: str) -> str:
-    name = _UNSAFE.sub("_", suggested.replace("\\", "/").rpartition("/")[2]).strip(" ._")
+    name = _UNSAFE_CHARS.sub("_", suggested.replace("\\", "/").rpartition("/")[2]).strip(" ._")
     stem, dot, suffix = name.rpartition(".")
     if not dot or len(suffix) > 12:
         stem, dot, suffix = name, "", ""
     room = _NAME_BYTES - len(suffix.encode()) - 1
     stem = stem.encode()[:room].decode(errors="ignore").strip(" ._")
-    return f"{stem or 'download'}{dot}{suffix}"
+    name = f"{stem or 'download'}{dot}{suffix}"
+    return f"file{Path(name).suffix}" if secrets.in_file_name(suggested) else name
 
 
 def keep_file(workspace: Workspace, source: Path, name: str) -> str:
@@ -177,5 +173,5 @@ def _new_file(folder: int, name: str) -> tuple[str, int]:
     for number in count(1):
         unused = name if number == 1 else f"{stem} ({number}){dot}{suffix}"
         with contextlib.suppress(FileExistsError):
-            return unused, os.open(unused, _COPY, 0o666, dir_fd=folder)
+            return unused, os.open(unused, _NEW_FILE, 0o666, dir_fd=folder)
     raise AssertionError  # counting has no end

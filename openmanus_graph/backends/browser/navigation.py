@@ -2,7 +2,7 @@
 
 import contextlib
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
 from openmanus_graph.backends.browser.browser_session import BrowserSession
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 RESPONSE_S = 30.0
 """Timeout for the first bytes of a response."""
-_CODE = re.compile(r"net::(ERR_[A-Z0-9_]+)")
+_ERROR_CODE = re.compile(r"net::(ERR_[A-Z0-9_]+)")
 _ADDRESS = re.compile(
     r"(//)?(?P<host>[^\s/?#:@\[\]]+|\[[0-9a-fA-F:.]+\])(:(?P<port>\d{1,5}))?([/?#].*)?"
 )
 _INTERRUPTED = "interrupted by another navigation"
-_SHOWN_URL = 200
-_WITHOUT_PAGE = (204, 205)
-_REASONS = {
+_SHOWN_URL_CHARS = 200
+_STATUS_WITHOUT_PAGE = (204, 205)
+_ERROR_REASONS = {
     "ERR_NAME_NOT_RESOLVED": "there is no such host. Check the spelling, or search for the page",
     "ERR_TOO_MANY_REDIRECTS": "it redirects in a circle, or without end. Find another source",
     "ERR_INVALID_AUTH_CREDENTIALS": "the server asks for a user name and a password (HTTP 401). "
@@ -68,9 +68,9 @@ async def go_to(browser: BrowserSession, tab: Tab, url: str) -> str:
         if "Timeout" in error.message:
             await stop_loading(tab)
         tab.navigation_committed()
-        raise _error_for(browser, address, error) from error
+        raise _to_tool_error(browser, address, error) from error
     # The refused address may be one that the server redirected to.
-    if tab.refused and (refusal := _refusal_of(browser, address, tab.page.url)):
+    if tab.refused and (refusal := _take_refusal(browser, address, tab.page.url)):
         raise refusal
     return f"Went to {address}."
 
@@ -92,35 +92,29 @@ def complete_address(url: str, guard: Guard) -> str:
     if "." in host:
         return with_scheme(text)
     raise TrustedToolError(
-        f"{text[:_SHOWN_URL]!r} is no web address. Give a whole one, such as https://example.com/, "
-        "or find the page with web_search."
+        f"{text[:_SHOWN_URL_CHARS]!r} is no web address. Give a whole one, such as "
+        "https://example.com/, or find the page with web_search."
     )
 
 
-async def go_back(browser: BrowserSession, tab: Tab) -> str:
-    """Go one page back."""
-    return await _move_in_history(browser, tab, tab.page.go_back(wait_until="commit"), "back")
-
-
-async def refresh(browser: BrowserSession, tab: Tab) -> str:
-    """Load the page again."""
-    return await _move_in_history(browser, tab, tab.page.reload(wait_until="commit"), "again")
-
-
-async def _move_in_history(browser: BrowserSession, tab: Tab, navigation: Any, where: str) -> str:
+async def move_in_history(
+    browser: BrowserSession, tab: Tab, direction: Literal["back", "reload"]
+) -> str:
+    """Go one page back, or load the page again."""
     from playwright.async_api import Error
 
-    before = tab.page.url
+    page, before, back = tab.page, tab.page.url, direction == "back"
+    navigation = page.go_back if back else page.reload
     try:
-        response = await browser.dialogs.until(navigation)
+        response = await browser.dialogs.until(navigation(wait_until="commit"))
     except Error as error:
-        failure = _error_for(browser, before, error)
+        failure = _to_tool_error(browser, before, error)
         raise (ToolError(str(failure)) if isinstance(failure, ToolError) else failure) from error
-    if where == "back" and response is None and tab.page.url == before:
+    if back and response is None and tab.page.url == before:
         if browser.dialogs.describe():
             return "Going back."
         raise TrustedToolError("There is no page to go back to in this tab.")
-    return "Went back." if where == "back" else "Loaded the page again."
+    return "Went back." if back else "Loaded the page again."
 
 
 async def _goto(tab: Tab, address: str) -> None:
@@ -147,41 +141,42 @@ async def stop_loading(tab: Tab) -> None:
         session = await tab.page.context.new_cdp_session(tab.page)
         await session.send("Page.stopLoading")
         await session.detach()
-    tab.view.network.forget()
+    tab.view.network.clear()
 
 
-def _error_for(browser: BrowserSession, url: str, error: "Error") -> Exception:
+def _to_tool_error(browser: BrowserSession, url: str, error: "Error") -> Exception:
     """Turn Playwright's error into a ToolError; a crash of the browser is returned unchanged."""
     if "has been closed" in error.message or "crashed" in error.message:
         return error
-    at_gate = "ERR_BLOCKED_BY_CLIENT" in error.message
-    refused = _refusal_of(browser, url, anywhere=at_gate)
+    intercepted = "ERR_BLOCKED_BY_CLIENT" in error.message
+    refused = _take_refusal(browser, url, anywhere=intercepted)
     if refused:
         return refused
     if "Timeout" in error.message:
         return TrustedToolError(
             f"{url} did not answer within {RESPONSE_S:g} s. Try again later, or use another source."
         )
-    code = _CODE.search(error.message)
+    code = _ERROR_CODE.search(error.message)
     name = code[1] if code else ""
     if name.startswith("ERR_CERT"):
         return TrustedToolError(
             f"{url} was not opened: its certificate is not valid ({name}), so it may be an "
             "impostor. Use another source. A person can set [browser] disable_security."
         )
-    if name == "ERR_ABORTED" and browser.current.status in _WITHOUT_PAGE:
+    if name == "ERR_ABORTED" and browser.current.status in _STATUS_WITHOUT_PAGE:
         return TrustedToolError(
             f"{url} answered HTTP {browser.current.status}, which shows no page; the last one is "
             "still open."
         )
     reason = (
-        _REASONS.get(name) or f"{name or first_line(error)} Check the address, or another source"
+        _ERROR_REASONS.get(name)
+        or f"{name or first_line(error)} Check the address, or another source"
     )
     reason = reason.replace("@HOST", f"@{urlsplit(url).netloc}")  # with its port, if it has one
     return TrustedToolError(f"{url} was not opened: {reason}.")
 
 
-def _refusal_of(
+def _take_refusal(
     browser: BrowserSession, url: str, *further: str, anywhere: bool = False
 ) -> ToolError | None:
     """Return an error if the address, or one it redirected to, was refused by the guard."""

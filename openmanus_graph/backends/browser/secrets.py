@@ -10,12 +10,13 @@ from openmanus_graph.errors import ToolError
 from openmanus_graph.state.addresses import LOOPBACK_NAMES
 from openmanus_graph.state.settings import SiteSecret
 
-LOGIN = "http_auth"
+HTTP_LOGIN = "http_auth"
 """The secret of this name is `USER:PASSWORD` of a site that asks by HTTP."""
 _REFERENCE = re.compile(r"<secret>\s*([\w-]+)\s*</secret>")
-_PREFIX = 40
-_TELLING = 4
-"""Fewer letters and digits are found in any name."""
+_SHOWN_CHARS = 40
+"""A page may show only the beginning of a longer value."""
+_LEAST_CHARS = 4
+"""Fewer letters and digits are found in any file name."""
 
 
 class Secrets:
@@ -23,20 +24,20 @@ class Secrets:
 
     def __init__(self, known: Sequence[SiteSecret]) -> None:
         self._known = known
-        forms = ((form, secret.name) for secret in known for form in _forms(secret))
+        forms = ((form, secret.name) for secret in known for form in _written_forms(secret))
         # Longest first: a secret may be a piece of another one.
         self._forms = sorted(set(forms), key=lambda found: len(found[0]), reverse=True)
 
     def names_for(self, url: str) -> list[str]:
         """Return the names of the secrets that may be typed on a page."""
-        names = (secret.name for secret in self._known if _belongs(secret, url))
-        return [name for name in dict.fromkeys(names) if name != LOGIN]
+        names = (secret.name for secret in self._known if _may_use_on(secret, url))
+        return [name for name in dict.fromkeys(names) if name != HTTP_LOGIN]
 
     def mentioned(self, text: str) -> bool:
         """Say whether a text refers to a secret."""
         return _REFERENCE.search(text) is not None
 
-    def filled(self, text: str, url: str) -> str:
+    def fill_in(self, text: str, url: str) -> str:
         """Replace the names of secrets by their values.
 
         Args:
@@ -48,9 +49,9 @@ class Secrets:
         """
         return _REFERENCE.sub(lambda found: self._value(found[1], url), text)
 
-    def login(self) -> SiteSecret | None:
+    def http_login(self) -> SiteSecret | None:
         """Return the secret for sites that ask for name and password by HTTP."""
-        found = (each for each in self._known if each.name == LOGIN)
+        found = (each for each in self._known if each.name == HTTP_LOGIN)
         return next((each for each in found if ":" in each.value.get_secret_value()), None)
 
     def redacted(self, text: str) -> str:
@@ -60,16 +61,16 @@ class Secrets:
                 text = text.replace(form, f"<secret>{name}</secret>")
         return text
 
-    def shown_by_name(self, name: str) -> bool:
+    def in_file_name(self, name: str) -> bool:
         """Return whether a file name contains a secret, even without its special characters."""
-        plain = _plain(name)
-        forms = (_plain(form) for form, _ in self._forms)
-        return any(form in plain for form in forms if len(form) >= _TELLING)
+        plain = _alphanumeric(name)
+        forms = (_alphanumeric(form) for form, _ in self._forms)
+        return any(form in plain for form in forms if len(form) >= _LEAST_CHARS)
 
     def _value(self, name: str, url: str) -> str:
         named = [secret for secret in self._known if secret.name == name]
         for secret in named:
-            if _belongs(secret, url):
+            if _may_use_on(secret, url):
                 return secret.value.get_secret_value()
         host = urlsplit(url).netloc or url
         if named:
@@ -88,7 +89,7 @@ def origin_of(secret: SiteSecret) -> str:
     return f"{'http' if host in LOOPBACK_NAMES else 'https'}://{secret.domain}"
 
 
-def _belongs(secret: SiteSecret, url: str) -> bool:
+def _may_use_on(secret: SiteSecret, url: str) -> bool:
     """Return whether a page is on a secret's site, over a connection that is encrypted."""
     page, site = urlsplit(url), urlsplit(f"//{secret.domain}")
     try:
@@ -105,16 +106,15 @@ def _belongs(secret: SiteSecret, url: str) -> bool:
     return host == domain or (not local and host.endswith(f".{domain}"))
 
 
-def _plain(text: str) -> str:
+def _alphanumeric(text: str) -> str:
     return re.sub(r"[\W_]+", "", text)
 
 
-def _forms(secret: SiteSecret) -> list[str]:
+def _written_forms(secret: SiteSecret) -> list[str]:
     """Return how a value may be written in a page or an address."""
     value = secret.value.get_secret_value()
-    values = [value, value.partition(":")[2]] if secret.name == LOGIN else [value]
-    # A page may show only the beginning of a long one.
-    values += [each[:_PREFIX] for each in values if len(each) > _PREFIX]
+    values = [value, value.partition(":")[2]] if secret.name == HTTP_LOGIN else [value]
+    values += [each[:_SHOWN_CHARS] for each in values if len(each) > _SHOWN_CHARS]
     return [
         form
         for each in values

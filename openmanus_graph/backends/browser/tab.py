@@ -7,7 +7,7 @@ from openmanus_graph.backends.browser.page import PageView, Snapshot
 from openmanus_graph.backends.web.proxy import MARK
 
 if TYPE_CHECKING:
-    from playwright.async_api import FileChooser, Page, Response
+    from playwright.async_api import FileChooser, Frame, Page, Response
 
 BLANK = "about:blank"
 
@@ -72,21 +72,26 @@ class Tab:
             length = response.headers.get("content-length", "")
             self.size = int(length) if length.isdecimal() else 0
 
-    def on_crash(self) -> None:
+    def on_frame_navigated(self, frame: "Frame") -> None:
+        """Take note that the tab shows another document."""
+        if frame == self.page.main_frame:
+            self.navigation_committed()
+
+    def on_crash(self, _page: object) -> None:
         """Record that the page's process has crashed."""
         self.crashed = True
 
     @property
-    def is_document(self) -> bool:
+    def is_pdf(self) -> bool:
         """Whether the tab displays a PDF."""
         return self.media_type == "application/pdf"
 
     @property
     def has_content(self) -> bool:
         """Whether there is anything to act on."""
-        return self.last_snapshot is not None or self.place != BLANK
+        return self.last_snapshot is not None or self.current_url != BLANK
 
     @property
-    def place(self) -> str:
-        """Its address, as it is now."""
+    def current_url(self) -> str:
+        """The address that the tab shows now."""
         return self.url if self.crashed or self.page.is_closed() else self.page.url

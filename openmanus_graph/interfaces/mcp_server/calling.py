@@ -32,7 +32,7 @@ def shows_window(call: PlannedCall) -> bool:
 
 async def with_window(message: ToolMessage, session: Session) -> ToolMessage:
     """Return a result together with the window, unless there is none that may be shown."""
-    from openmanus_graph.backends.browser.request_state import (
+    from openmanus_graph.backends.browser.observation import (
         state_for_request,  # the call has loaded it
     )
 

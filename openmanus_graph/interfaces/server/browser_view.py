@@ -39,4 +39,4 @@ async def show_browser(thread: str) -> dict[str, Any]:
     try:
         return await browser_loop.run(take_screenshot)
     except (Error, TimeoutError):  # the tab is being closed, or a dialog blocks it
-        return {"open": True, "url": browser.current.place, "title": "", "image": None}
+        return {"open": True, "url": browser.current.current_url, "title": "", "image": None}

@@ -1,7 +1,7 @@
 """One page as the model knows it: what it shows, what changed, and how to act on it."""
 
 from openmanus_graph.backends.browser.page.dropdown import dropdown_options, select_dropdown_option
-from openmanus_graph.backends.browser.page.keyboard import input_text, send_keys
+from openmanus_graph.backends.browser.page.fields import input_text, send_keys, upload_file
 from openmanus_graph.backends.browser.page.pointer import (
     click,
     click_at,
@@ -15,7 +15,6 @@ from openmanus_graph.backends.browser.page.pointer import (
 from openmanus_graph.backends.browser.page.screenshot import marked_screenshot
 from openmanus_graph.backends.browser.page.snapshot import Element, Line, Snapshot
 from openmanus_graph.backends.browser.page.text import change_text, full_text
-from openmanus_graph.backends.browser.page.upload import upload_file
 from openmanus_graph.backends.browser.page.view import PageView, Target, prepare_context
 
 __all__ = [

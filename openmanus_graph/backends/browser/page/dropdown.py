@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from openmanus_graph.backends.browser.page.frames import FrameDetached, JsonObject
 from openmanus_graph.backends.browser.page.pointer import click
-from openmanus_graph.backends.browser.page.snapshot import Element, Snapshot
+from openmanus_graph.backends.browser.page.snapshot import Element
 from openmanus_graph.backends.browser.page.view import PageView, Target
 from openmanus_graph.errors import ToolError
 
@@ -38,40 +38,42 @@ class Option:
 
 async def dropdown_options(view: PageView, index: int) -> str:
     """List what can be chosen from a drop-down; a closed one that is not native is opened."""
-    target, found = await view.with_element(index, _native)
+    target, found = await view.with_element(index, _native_options)
     if found["kind"] != "custom":
-        return _listed(target, _options(found), "")
-    options = await _open(view, target)
-    return _listed(target, options, "The list is open now.")
+        return _list_text(target, _options(found), "")
+    options = await _open_list(view, target)
+    return _list_text(target, options, "The list is open now.")
 
 
 async def select_dropdown_option(view: PageView, index: int, text: str) -> str:
     """Choose an option by its label, its value or its place in the list (from 0)."""
-    target, found = await view.with_element(index, _native)
+    target, found = await view.with_element(index, _native_options)
     await view.begin(target)
     if found["kind"] == "select":
-        return await _select(target, found, text)
+        return await _select_native(target, found, text)
     if found["kind"] == "datalist":
         option = _match(_options(found), text, target)
         await target.call("assign", option.value or option.name)
         return f'Chose "{option.name}" in {target.label}.'
-    return await _choose(view, target, text)
+    options = await _open_list(view, target, wanted=text)
+    option = _match(options, text, target)
+    await click(view, await _index_of(view, target, option))
+    return f'Chose "{option.name}" in {target.label}.'
 
 
-async def _native(target: Target) -> tuple[Target, JsonObject]:
+async def _native_options(target: Target) -> tuple[Target, JsonObject]:
     return target, await target.call("nativeOptions")
 
 
 def _options(found: JsonObject) -> list[Option]:
     return [
         Option(one["name"], one["value"], one["n"], one["selected"], one["disabled"], one["group"])
-        for one in found["options"]
+        for one in found["options"] or ()
     ]
 
 
-async def _select(target: Target, found: JsonObject, text: str) -> str:
-    if found["disabled"]:
-        raise ToolError(f"{target.label} is disabled. Fill in or choose what it waits for first.")
+async def _select_native(target: Target, found: JsonObject, text: str) -> str:
+    target.require_enabled(found["disabled"])
     option = _match(_options(found), text, target)
     answer = await target.call("selectOption", option.number)
     chosen = answer["chosen"]
@@ -81,31 +83,23 @@ async def _select(target: Target, found: JsonObject, text: str) -> str:
     return f'Chose "{option.name}" in {target.label}.{also}'
 
 
-async def _choose(view: PageView, target: Target, text: str) -> str:
-    options = await _open(view, target, wanted=text)
-    option = _match(options, text, target)
-    place = await _shown(view, target, option)
-    await click(view, place)
-    return f'Chose "{option.name}" in {target.label}.'
-
-
-async def _open(view: PageView, target: Target, wanted: str = "") -> list[Option]:
+async def _open_list(view: PageView, target: Target, wanted: str = "") -> list[Option]:
     """Open a drop-down if it is closed, and read its list."""
-    options = await _read(view, target, wanted)
+    options = await _read_list(view, target, wanted)
     if options:
         return options
     before = await view.look()
     opened = view.lists.get(target.element.index, [])
     if still := [before.elements[one] for one in opened if one in before.elements]:
-        return _clickable(still)
+        return _named_options(still)
     await click(view, target.element.index)
     await view.settle(OPEN_LIMIT_S)
     after = await view.look()
-    options = await _read(view, target, wanted)
+    options = await _read_list(view, target, wanted)
     if not options:
         new = [one for index, one in after.elements.items() if index not in before.elements]
         view.lists[target.element.index] = [one.index for one in new]
-        options = _clickable(new)
+        options = _named_options(new)
     if not options:
         raise ToolError(
             f"{target.label} was clicked, but no list of options appeared. If it filters while "
@@ -114,21 +108,21 @@ async def _open(view: PageView, target: Target, wanted: str = "") -> list[Option
     return options
 
 
-async def _read(view: PageView, target: Target, wanted: str) -> list[Option]:
+async def _read_list(view: PageView, target: Target, wanted: str) -> list[Option]:
     """Read an open list, paging through one that draws only what is in view."""
     try:
         found = await target.call("customOptions")
         if not found.get("options"):
             return []
-        options = {_key(one): one for one in _options(found)}
+        options = {(one.name, one.value): one for one in _options(found)}
         turned = await view.frames.call(target.world, "pageList", found["list"], True)
         for _ in range(MAX_PAGES):
             enough = MAX_OPTIONS if wanted else MAX_LISTED
-            if len(options) > enough or (wanted and _exact(list(options.values()), wanted)):
+            if len(options) > enough or (wanted and _same(list(options.values()), wanted)):
                 break
             turned = await view.frames.call(target.world, "pageList", found["list"], False)
             found = await target.call("customOptions")
-            options |= {_key(one): one for one in _options(found) if found.get("options")}
+            options |= {(one.name, one.value): one for one in _options(found)}
             if not turned.get("moved"):
                 break
     except FrameDetached:
@@ -136,53 +130,41 @@ async def _read(view: PageView, target: Target, wanted: str) -> list[Option]:
     return list(options.values())
 
 
-def _key(option: Option) -> tuple[str, str]:
-    return option.name, option.value
-
-
-def _clickable(elements: Sequence[Element]) -> list[Option]:
-    """Take what can be clicked since the drop-down was clicked for its options."""
+def _named_options(elements: Sequence[Element]) -> list[Option]:
+    """Take the elements that appeared when the drop-down was clicked for its options."""
     return [Option(one.name, number=one.number) for one in elements if one.name]
 
 
-async def _shown(view: PageView, target: Target, option: Option) -> int:
-    """Return the index of an option's element."""
+async def _index_of(view: PageView, target: Target, option: Option) -> int:
+    """Return the index of an option's element: the one it was read from, else the last so named."""
     snapshot = await view.look()
-    element = _of_number(snapshot, target, option) or _of_name(snapshot, option)
-    if element is None:
-        raise ToolError(f'The option "{option.name}" is no longer shown. List the options again.')
-    return element.index
-
-
-def _of_number(snapshot: Snapshot, target: Target, option: Option) -> Element | None:
-    for element in snapshot.elements.values():
-        if (element.frame, element.number) == (target.world.key, option.number):
-            return element if element.name == option.name else None
-    return None
-
-
-def _of_name(snapshot: Snapshot, option: Option) -> Element | None:
     named = [one for one in snapshot.elements.values() if one.name == option.name]
-    return named[-1] if named else None
+    if not named:
+        raise ToolError(f'The option "{option.name}" is no longer shown. List the options again.')
+    read_from = (target.world.key, option.number)
+    same = (one for one in named if (one.frame, one.number) == read_from)
+    return next(same, named[-1]).index
 
 
 def _match(options: Sequence[Option], text: str, target: Target) -> Option:
     """Find the option that is meant; ToolError with the list if there is none or it is disabled."""
-    option = _exact(options, text) or _loose(options, text)
+    option = _same(options, text) or _only_similar(options, text)
     if option is None:
-        raise ToolError(f'There is no option "{text}". ' + _listed(target, options, ""))
+        raise ToolError(f'There is no option "{text}". ' + _list_text(target, options, ""))
     if option.disabled:
-        raise ToolError(f'The option "{option.name}" is disabled. ' + _listed(target, options, ""))
+        raise ToolError(
+            f'The option "{option.name}" is disabled. ' + _list_text(target, options, "")
+        )
     return option
 
 
-def _exact(options: Sequence[Option], text: str) -> Option | None:
+def _same(options: Sequence[Option], text: str) -> Option | None:
     wanted = " ".join(text.split())
     by_name = next((one for one in options if one.name == wanted), None)
     return by_name or next((one for one in options if one.value and one.value == wanted), None)
 
 
-def _loose(options: Sequence[Option], text: str) -> Option | None:
+def _only_similar(options: Sequence[Option], text: str) -> Option | None:
     """Take the only option whose name has the text in it, else the one at that place."""
     wanted = " ".join(text.lower().split())
     whole = [one for one in options if one.name.lower() == wanted]
@@ -192,7 +174,7 @@ def _loose(options: Sequence[Option], text: str) -> Option | None:
     return some[0] if len(some) == 1 else None
 
 
-def _listed(target: Target, options: Sequence[Option], note: str) -> str:
+def _list_text(target: Target, options: Sequence[Option], note: str) -> str:
     lines = [option.text(place) for place, option in enumerate(options[:MAX_LISTED])]
     more = len(options) - len(lines)
     rest = [f"({more} more; choose them by their labels)"] if more > 0 else []

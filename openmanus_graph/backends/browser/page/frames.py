@@ -57,7 +57,7 @@ UNRESPONSIVE = (
 CRASHED = "The page has crashed."
 
 
-class FrameDetached(Exception):  # an event, not a fault: the page has navigated
+class FrameDetached(Exception):  # no error: the page has navigated
     """The document of a call is no longer loaded."""
 
 
@@ -65,7 +65,7 @@ class ScriptError(RuntimeError):
     """A script raised an error."""
 
 
-class DialogOpen(Exception):  # an event, not a fault
+class DialogOpen(Exception):  # no error
     """A dialog of the page (alert, confirm, prompt) blocks it."""
 
 
@@ -122,33 +122,30 @@ class Frames:
     async def call(self, world: FrameWorld, function: str, *args: object) -> Any:
         """Call a function of our script in a frame and return what it returns, as JSON."""
         arguments = ", ".join(json.dumps(arg) for arg in args)
-        response = await self.send(
-            world.session,
-            "Runtime.evaluate",
-            {
-                "expression": f"openmanus.{function}({arguments})",
-                "uniqueContextId": world.key,
-                "awaitPromise": True,
-                "returnByValue": True,
-            },
+        result = await self.evaluate(
+            world, f"openmanus.{function}({arguments})", awaitPromise=True, returnByValue=True
         )
-        return response["result"].get("value")
+        return result.get("value")
 
-    async def object_id(self, world: FrameWorld, function: str, number: int) -> str | None:
-        """Return the protocol's id of the node that a function of our script returns."""
-        response = await self.send(
-            world.session,
-            "Runtime.evaluate",
-            {"expression": f"openmanus.{function}({number})", "uniqueContextId": world.key},
-        )
-        return cast(str | None, response["result"].get("objectId"))
+    async def evaluate(self, world: FrameWorld, expression: str, **options: bool) -> JsonObject:
+        """Evaluate an expression in a frame; return its `value`, or the `objectId` of a node."""
+        params = {"expression": expression, "uniqueContextId": world.key, **options}
+        response = await self.send(world.session, "Runtime.evaluate", params)
+        return cast(JsonObject, response["result"])
+
+    async def call_on(self, session: "CDPSession", object_id: str, function: str) -> JsonObject:
+        """Call a JavaScript function with an object as `this`; return its `value`."""
+        params = {"objectId": object_id, "functionDeclaration": function, "returnByValue": True}
+        response = await self.send(session, "Runtime.callFunctionOn", params)
+        return cast(JsonObject, response["result"])
 
     async def send(self, session: "CDPSession", method: str, params: JsonObject) -> JsonObject:
         """Send one request; raises FrameDetached or DialogOpen if there can be no response."""
         from playwright.async_api import Error
 
         try:
-            response = await self.unless_dialog(_send_raw(session, method, params))
+            sent: Awaitable[JsonObject] = session.send(method, params)
+            response = await self.unless_dialog(sent)
         except TimeoutError as error:
             raise TrustedToolError(UNRESPONSIVE) from error
         except Error as error:
@@ -203,10 +200,10 @@ class Frames:
     async def _refresh(self) -> None:
         self._stale = False
         session = await self._main_session()
-        found = await self._attach(session)
-        if len(found) < len(self.page.frames):
+        found = await self._load_script(session)
+        if len(found) < len(self.page.frames):  # some run in processes of their own
             for other in await self._other_sessions():
-                found += await self._attach(other)
+                found += await self._load_script(other)
         by_frame = {world.frame_id: world for world in found}
         resolved_owners = [
             self._with_owner(world, by_frame.get(world.parent_id)) for world in found
@@ -234,13 +231,13 @@ class Frames:
                     self._own_sessions[frame] = await self.page.context.new_cdp_session(frame)
         return list(self._own_sessions.values())
 
-    async def _attach(self, session: "CDPSession") -> list[FrameWorld]:
+    async def _load_script(self, session: "CDPSession") -> list[FrameWorld]:
         """Find the frames of one process and put our script into each."""
         try:
             tree = await self.send(session, "Page.getFrameTree", {})
-            frames = list(_flat(tree["frameTree"]))[:MAX_FRAMES]
+            frames = list(_flatten(tree["frameTree"]))[:MAX_FRAMES]
             contexts = await self._contexts(session, frames)
-            pending = [self._world(session, frame, contexts) for frame in frames]
+            pending = [self._world_of(session, frame, contexts) for frame in frames]
             return [world for world in await asyncio.gather(*pending) if world]
         except FrameDetached:
             self._own_sessions = {k: v for k, v in self._own_sessions.items() if v is not session}
@@ -268,7 +265,7 @@ class Frames:
             session.remove_listener("Runtime.executionContextCreated", on_context)
         return contexts
 
-    async def _world(
+    async def _world_of(
         self, session: "CDPSession", frame: JsonObject, contexts: Iterable[JsonObject]
     ) -> FrameWorld | None:
         of_frame = [one for one in contexts if one["auxData"]["frameId"] == frame["id"]]
@@ -300,26 +297,18 @@ class Frames:
         owner = await self.send(parent.session, "DOM.getFrameOwner", {"frameId": world.frame_id})
         node = {"backendNodeId": owner["backendNodeId"], "executionContextId": parent.context_id}
         resolved = await self.send(parent.session, "DOM.resolveNode", node)
-        number = await self.send(
+        number = await self.call_on(
             parent.session,
-            "Runtime.callFunctionOn",
-            {
-                "objectId": resolved["object"]["objectId"],
-                "functionDeclaration": "function () { return openmanus.numberOf(this); }",
-                "returnByValue": True,
-            },
+            resolved["object"]["objectId"],
+            "function () { return openmanus.numberOf(this); }",
         )
-        return replace(world, owner=(parent.key, number["result"]["value"]))
+        return replace(world, owner=(parent.key, number["value"]))
 
 
-async def _send_raw(session: "CDPSession", method: str, params: JsonObject) -> JsonObject:
-    return cast(JsonObject, await session.send(method, params))
-
-
-def _flat(tree: JsonObject) -> Iterator[JsonObject]:
+def _flatten(tree: JsonObject) -> Iterator[JsonObject]:
     yield tree["frame"]
     for child in tree.get("childFrames", []):
-        yield from _flat(child)
+        yield from _flatten(child)
 
 
 async def report_listeners(frames: Frames, world: FrameWorld) -> int:
@@ -331,16 +320,13 @@ async def report_listeners(frames: Frames, world: FrameWorld) -> int:
     Returns:
         The number of closed shadow roots that our script does not know yet.
     """
-    declared = {"functionDeclaration": "function () { return this(); }"}
     try:
-        response = await frames.send(
-            world.session,
-            "Runtime.callFunctionOn",
-            {"objectId": world.listeners, **declared, "returnByValue": True},
+        result = await frames.call_on(
+            world.session, world.listeners, "function () { return this(); }"
         )
     except ScriptError:
         return 0
-    unknown = response["result"].get("value")
+    unknown = result.get("value")
     return unknown if isinstance(unknown, int) else 0
 
 
@@ -371,11 +357,6 @@ async def _adopt(frames: Frames, world: FrameWorld, root: JsonObject) -> None:
         "executionContextId": world.context_id,
     }
     isolated = await frames.send(session, "DOM.resolveNode", same)
-    await frames.send(
-        session,
-        "Runtime.callFunctionOn",
-        {
-            "objectId": isolated["object"]["objectId"],
-            "functionDeclaration": "function () { openmanus.adopt(this); }",
-        },
+    await frames.call_on(
+        session, isolated["object"]["objectId"], "function () { openmanus.adopt(this); }"
     )

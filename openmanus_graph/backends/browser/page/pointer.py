@@ -1,4 +1,4 @@
-"""Click, hover and drag with pointer events, on elements that nothing covers."""
+"""Click, hover, drag and scroll, on elements that nothing covers."""
 
 import asyncio
 import contextlib
@@ -41,14 +41,14 @@ async def click(view: PageView, index: int) -> str:
     _refuse_click(place)
     place = await _move_pointer(view, place)
     text, options = _CLICKS[place.facts["click"]]
-    return await _press(view, place.x, place.y, f"{text} {place.target.label}.", **options)
+    return await _click_point(view, place.x, place.y, f"{text} {place.target.label}.", **options)
 
 
 async def click_at(view: PageView, x: float, y: float) -> str:
     """Click a point of the window, for canvas and drawings."""
     await _check_point(view, x, y)
     await view.begin()
-    return await _press(view, x, y, f"Clicked at x={x:g} y={y:g}.")
+    return await _click_point(view, x, y, f"Clicked at x={x:g} y={y:g}.")
 
 
 async def hover(view: PageView, index: int) -> str:
@@ -61,20 +61,15 @@ async def _move_pointer(view: PageView, place: Place) -> Place:
     """Move the pointer over an element, and follow it if it moves under the pointer."""
     for _ in range(_HOVERS):
         await view.act(view.page.mouse.move(place.x, place.y))
-        if await _under_pointer(place):
+        try:
+            response = await place.target.call("under", place.facts["x"], place.facts["y"])
+        except (FrameDetached, DialogOpen):
+            break  # the pointer has set something off
+        if response["under"]:
             break
         with contextlib.suppress(ToolError):  # what opened over it opened for the pointer
             place = await view.with_element(place.target.element.index, locate)
     return place
-
-
-async def _under_pointer(place: Place) -> bool:
-    """Return whether an element is still under the pointer."""
-    try:
-        response = await place.target.call("under", place.facts["x"], place.facts["y"])
-    except (FrameDetached, DialogOpen):
-        return True  # the pointer has set something off
-    return bool(response["under"])
 
 
 async def drag_and_drop(view: PageView, source: int, target: int) -> str:
@@ -101,7 +96,7 @@ async def drag_to_point(view: PageView, source: int, x: float, y: float) -> str:
 async def _drag_from(start: Place, end: tuple[float, float], where: str) -> str:
     now = await start.target.call("pointNow")
     x, y, _ = await _in_window(start.target, now["x"], now["y"])
-    await start.target.view.act(_drag(start.target.view, (x, y), end))
+    await start.target.view.act(_move_pressed(start.target.view, (x, y), end))
     return f"Dragged {start.target.label} {where}."
 
 
@@ -122,11 +117,11 @@ async def locate(target: Target) -> Place:
     if facts.get("cover"):
         cover = {**facts["cover"], "frame": target.world.key}
     if cover:
-        raise ToolError(_covered(target, cover))
+        raise ToolError(_describe_cover(target, cover))
     return Place(target, x, y, facts)
 
 
-async def _press(view: PageView, x: float, y: float, text: str, **options: Any) -> str:
+async def _click_point(view: PageView, x: float, y: float, text: str, **options: Any) -> str:
     await view.act(view.page.mouse.click(x, y, **options))
     return text + (DIALOG_OPENED if view.dialog_open else "")
 
@@ -149,7 +144,7 @@ async def _in_window(target: Target, x: float, y: float) -> tuple[float, float, 
     return x, y, covered
 
 
-def _covered(target: Target, cover: JsonObject) -> str:
+def _describe_cover(target: Target, cover: JsonObject) -> str:
     elements = target.view.snapshot.elements.values() if target.view.snapshot else ()
     covering = next(
         (one for one in elements if one.frame == cover["frame"] and one.number in cover["listed"]),
@@ -168,8 +163,7 @@ def _covered(target: Target, cover: JsonObject) -> str:
 
 def _refuse_click(place: Place) -> None:
     label, element = place.target.label, place.target.element
-    if place.facts["disabled"]:
-        raise ToolError(f"{label} is disabled. Fill in or choose what it waits for first.")
+    place.target.require_enabled(place.facts["disabled"])
     if place.facts["tag"] == "select":
         options = ", ".join(element.options)
         raise ToolError(
@@ -215,7 +209,9 @@ async def _text_target(view: PageView, text: str) -> Target:
     raise TrustedToolError(f'The page does not show "{text}", so that nothing was dragged there.')
 
 
-async def _drag(view: PageView, start: tuple[float, float], end: tuple[float, float]) -> None:
+async def _move_pressed(
+    view: PageView, start: tuple[float, float], end: tuple[float, float]
+) -> None:
     mouse = view.page.mouse
     await mouse.move(*start)
     await mouse.down()
@@ -236,11 +232,13 @@ async def scroll(view: PageView, pixels: int | None = None, index: int | None = 
     if index is None:
         await view.begin()
         worlds = await view.frames.worlds()
-        return _moved(await view.frames.call(worlds[0], "scrollPage", None, pixels), "the page")
+        return _describe_scroll(
+            await view.frames.call(worlds[0], "scrollPage", None, pixels), "the page"
+        )
 
     async def move(target: Target) -> str:
         await view.begin(target)
-        return _moved(await target.call("scrollPage", pixels), target.label)
+        return _describe_scroll(await target.call("scrollPage", pixels), target.label)
 
     return await view.with_element(index, move)
 
@@ -262,7 +260,7 @@ async def scroll_to_text(view: PageView, text: str) -> str:
     )
 
 
-def _moved(answer: JsonObject, what: str) -> str:
+def _describe_scroll(answer: JsonObject, what: str) -> str:
     if answer.get("into"):
         return f"Scrolled {what} into view."
     if not answer["moved"]:

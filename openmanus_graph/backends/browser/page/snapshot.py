@@ -1,4 +1,8 @@
-"""What a page looks like to the model: lines of text with numbered elements in them."""
+"""A snapshot of a page: lines of text with numbered elements, and how it is put together.
+
+`Assembler` writes the lines from what the script found; `Indices` numbers the elements, the same
+element alike in every snapshot.
+"""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -163,7 +167,7 @@ class Assembler:
     def _frame(self, key: str, offset: tuple[int, int], depth: int) -> None:
         walk = self._walks[key]
         for item in walk.found["items"]:
-            match item[0]:
+            match item[0]:  # the kinds of walk.js: text, element, heading, frame, boundary
                 case "t":
                     self._text(item[1])
                 case "e":
@@ -171,22 +175,26 @@ class Assembler:
                 case "h":
                     self._line.heading = item[1]
                 case "f":
-                    self._inner(walk, item[1], offset, depth)
+                    self._child_frame(walk, item[1], offset, depth)
                 case mark:
                     self._boundary(mark)
 
     def _boundary(self, mark: str) -> None:
         """End a line or a cell, begin or end a row."""
         if mark == "|":
-            return self._cell()
+            parts = self._line.parts
+            if parts and not (isinstance(parts[-1], str) and parts[-1].endswith("| ")):
+                self._text(" | ")
+            return
         self._break()
         if mark == "(":
             self._rows.append([])
         elif mark == ")":
             self._end_row()
-        return None
 
-    def _inner(self, walk: FrameWalk, facts: Facts, offset: tuple[int, int], depth: int) -> None:
+    def _child_frame(
+        self, walk: FrameWalk, facts: Facts, offset: tuple[int, int], depth: int
+    ) -> None:
         """Write a child frame where its element is."""
         self._break()
         key = walk.children.get(facts["n"], "")
@@ -210,11 +218,6 @@ class Assembler:
         elif text.strip() or parts:
             parts.append(text)
 
-    def _cell(self) -> None:
-        parts = self._line.parts
-        if parts and not (isinstance(parts[-1], str) and parts[-1].endswith("| ")):
-            self._text(" | ")
-
     def _break(self) -> None:
         line, self._line = self._line, RawLine()
         _trim(line)
@@ -226,11 +229,11 @@ class Assembler:
             return
         row = self._rows.pop()
         if len(row) > 1 and sum(line.length() + 3 for line in row) <= ROW_CHARS:
-            row = [_joined(row)]
+            row = [_join_row(row)]
         self._rows[-1].extend(row)
 
 
-def _joined(row: Iterable[RawLine]) -> RawLine:
+def _join_row(row: Iterable[RawLine]) -> RawLine:
     whole = RawLine()
     for line in row:
         last = whole.parts[-1] if whole.parts else ""
@@ -264,6 +267,7 @@ def _drop_label(parts: list[str | Entry], place: int, name: str) -> None:
 
 
 Key = tuple[str, int]
+"""A frame's key and an element's number in it."""
 Mark = tuple[str, ...]
 Marks = tuple[Mark, Mark]
 """Role, name and context; role, name and hint."""

@@ -1,10 +1,11 @@
-"""Renders a snapshot as text within a token budget."""
+"""Renders a snapshot, or the changes between two, as text within a token budget."""
 
 import math
 import re
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import TypeVar
 
 from openmanus_graph.backends.browser.page.snapshot import FIELDS, FOCUSED, Element, Line, Snapshot
@@ -12,9 +13,15 @@ from openmanus_graph.backends.browser.page.snapshot import FIELDS, FOCUSED, Elem
 SHOWN_OPTIONS = 8
 MAX_URL_CHARS = 300
 LEFT_OUT = "are left out: scroll"
-LEAST_PIECE = 50
-PIECES = 8
+MIN_PIECE_TOKENS = 50
+PIECES_PER_PAGE = 8
 """A line that is longer than such a part of the budget is broken."""
+NOTHING_CHANGED = "Nothing on the page changed."
+MAX_REMOVED_NAMES = 6
+MAX_REMOVED_TEXTS = 6
+REMOVED_TEXT_CHARS = 80
+
+T = TypeVar("T", int, str)
 
 
 def tokens(text: str) -> int:
@@ -31,26 +38,33 @@ def full_text(snapshot: Snapshot, budget_tokens: int) -> str:
     budget = budget_tokens - tokens(head) - 60
     if sum(costs) <= budget:
         return "\n".join([head, *(lines or ["(The page shows nothing.)"])])
-    longest = max(LEAST_PIECE, budget // PIECES)
+    longest = max(MIN_PIECE_TOKENS, budget // PIECES_PER_PAGE)
     if max(costs) > longest:
         pieces = (piece for line in snapshot.lines for piece in _pieces(line, snapshot, longest))
         snapshot = replace(snapshot, lines=tuple(pieces))
         lines = [line_text(line, snapshot) for line in snapshot.lines]
         costs = [tokens(line) + 1 for line in lines]
-    first, last = _window(snapshot, costs, budget)
+    first, last = _lines_to_show(snapshot, costs, budget)
     shown = [head]
     if first:
         shown.append(f"(… {first} lines above {LEFT_OUT} up to see them)")
     shown += lines[first:last]
     if last < len(lines):
-        shown.append(_left_out(snapshot, last))
+        rest = [part for line in snapshot.lines[last:] for part in _indices(line)]
+        some = f" with {len(rest)} elements ([{rest[0]}] to [{rest[-1]}])" if rest else ""
+        shown.append(
+            f"(… {len(lines) - last} more lines{some} {LEFT_OUT} down or use scroll_to_text to "
+            "see them; their indices can be used already)"
+        )
     return "\n".join(shown)
 
 
 def _pieces(line: Line, snapshot: Snapshot, longest: int) -> Iterator[Line]:
     """Split a line into parts of at most about so many tokens."""
     parts, spent = list[str | int](), 0
-    for part in (small for whole in line.parts for small in _cut(whole, longest)):
+    words = re.compile(rf"(?s:.{{1,{longest}}}(?:\s|$)|.{{1,{longest}}})")
+    cut = ([part] if isinstance(part, int) else words.findall(part) for part in line.parts)
+    for part in chain.from_iterable(cut):
         cost = tokens(part if isinstance(part, str) else element_text(snapshot.elements[part]))
         if parts and spent + cost > longest:
             yield replace(line, parts=tuple(parts))
@@ -58,13 +72,6 @@ def _pieces(line: Line, snapshot: Snapshot, longest: int) -> Iterator[Line]:
         parts.append(part)
         spent += cost
     yield replace(line, parts=tuple(parts))
-
-
-def _cut(part: str | int, longest: int) -> list[str] | list[int]:
-    """Cut a text between words where it has any."""
-    if isinstance(part, int):
-        return [part]
-    return re.findall(rf"(?s:.{{1,{longest}}}(?:\s|$)|.{{1,{longest}}})", part)
 
 
 def page_head(snapshot: Snapshot) -> str:
@@ -91,14 +98,13 @@ def page_notes(snapshot: Snapshot) -> list[str]:
 
 
 def line_text(line: Line, snapshot: Snapshot) -> str:
-    """Write one line with its elements."""
-    mark = "#" * line.heading + " " if line.heading else ""
-    return mark + _joined(
-        [
-            part if isinstance(part, str) else element_text(snapshot.elements[part])
-            for part in line.parts
-        ]
-    )
+    """Write one line with its elements, one blank between them."""
+    text = ""
+    for part in line.parts:
+        shown = part if isinstance(part, str) else element_text(snapshot.elements[part])
+        gap = text and not text.endswith(" ") and not shown.startswith(" ")
+        text += (" " if gap else "") + shown
+    return "#" * line.heading + (" " if line.heading else "") + text
 
 
 def element_text(element: Element) -> str:
@@ -107,55 +113,46 @@ def element_text(element: Element) -> str:
     if element.name and not element.open:
         words.append(f'"{element.name}"')
     elif not element.name:
-        words += _unnamed(element)
+        words += _description(element)
     if element.role == "canvas" and element.name:
-        words.append(_place(element))
+        words.append(_canvas_place(element))
     if element.value:
         words.append(f'value="{element.value}"')
     words += element.words
     if element.format:
         words.append(f"({element.format})")
     if element.option_count:
-        words.append(_options(element))
+        words.append(_options_text(element))
     if element.more_px:
         words.append(f"({element.more_px} px more)")
     return " ".join(words) + (":" if element.open else "")
 
 
-def _unnamed(element: Element) -> list[str]:
+def _description(element: Element) -> list[str]:
     """Describe what has no name by its hint, its colour and its size."""
     words = [element.hint] if element.hint else []
     if element.colour:
         words.append(element.colour)
     if element.role == "canvas":
-        words.append(_place(element))
+        words.append(_canvas_place(element))
     elif element.colour or (not words and element.role.startswith("clickable")):
         words.append(f"{element.box[2]}x{element.box[3]}")
     return words
 
 
-def _place(element: Element) -> str:
+def _canvas_place(element: Element) -> str:
     left, top, width, height = element.box
     return f"{width}x{height} at x={left} y={top}, click by coordinates"
 
 
-def _options(element: Element) -> str:
+def _options_text(element: Element) -> str:
     some = element.options[:SHOWN_OPTIONS]
     shown = (" | " if any("," in option for option in some) else ", ").join(some)
     more = element.option_count - min(len(element.options), SHOWN_OPTIONS)
     return f"options: {shown}" + (f" (+{more} more)" if more else "")
 
 
-def _joined(parts: list[str]) -> str:
-    """Put parts together with one blank between elements."""
-    line = ""
-    for part in parts:
-        gap = line and not line.endswith(" ") and not part.startswith(" ")
-        line += (" " if gap else "") + part
-    return line
-
-
-def _window(snapshot: Snapshot, costs: list[int], budget: int) -> tuple[int, int]:
+def _lines_to_show(snapshot: Snapshot, costs: list[int], budget: int) -> tuple[int, int]:
     """Choose the lines from the top of the window on; more above if the end is reached."""
     first = _first_in_view(snapshot)
     last, spent = first, 0
@@ -180,24 +177,6 @@ def _first_in_view(snapshot: Snapshot) -> int:
     return above if above < len(snapshot.lines) else 0
 
 
-def _left_out(snapshot: Snapshot, last: int) -> str:
-    rest = snapshot.lines[last:]
-    indices = [part for line in rest for part in line.parts if isinstance(part, int)]
-    some = f" with {len(indices)} elements ([{indices[0]}] to [{indices[-1]}])" if indices else ""
-    return (
-        f"(… {len(rest)} more lines{some} {LEFT_OUT} down or use scroll_to_text to "
-        "see them; their indices can be used already)"
-    )
-
-
-T = TypeVar("T", int, str)
-
-NOTHING = "Nothing on the page changed."
-MAX_REMOVED_NAMES = 6
-MAX_REMOVED_TEXTS = 6
-REMOVED_TEXT_CHARS = 80
-
-
 def change_text(before: Snapshot | None, after: Snapshot, budget_tokens: int) -> str:
     """Describe the diff of two snapshots; the whole page if that is shorter or it is another page.
 
@@ -213,15 +192,11 @@ def change_text(before: Snapshot | None, after: Snapshot, budget_tokens: int) ->
     whole = full_text(after, budget_tokens)
     if before.above_px != after.above_px and LEFT_OUT in whole:
         return whole
-    notes = _difference(before, after)
-    return notes if tokens(notes) < tokens(whole) else whole
-
-
-def _difference(before: Snapshot, after: Snapshot) -> str:
-    parts = _page_changes(before, after) + _message_changes(before, after)
+    parts = _page_changes(before, after)
     parts += _element_changes(before, after)
     parts += _line_changes(before, after)
-    return "\n".join(parts or [NOTHING])
+    notes = "\n".join(parts or [NOTHING_CHANGED])
+    return notes if tokens(notes) < tokens(whole) else whole
 
 
 def _page_changes(before: Snapshot, after: Snapshot) -> list[str]:
@@ -232,46 +207,40 @@ def _page_changes(before: Snapshot, after: Snapshot) -> list[str]:
         notes.append(f'Title: "{after.title}"')
     if before.above_px != after.above_px:
         notes.append(f"Scrolled: {after.above_px} px above, {after.below_px} px below the window")
-    return notes + [note for note in page_notes(after) if note not in page_notes(before)]
-
-
-def _message_changes(before: Snapshot, after: Snapshot) -> list[str]:
-    """Return the texts of alerts and toasts that have disappeared again."""
+    notes += [note for note in page_notes(after) if note not in page_notes(before)]
     shown = " ".join(_text_of(line) for line in after.lines)
+    # The texts of alerts and toasts that have disappeared again.
     closed = [text for text in after.messages if text not in shown and text not in before.messages]
-    return [f'Message (gone again): "{text}"' for text in closed]
+    return notes + [f'Message (gone again): "{text}"' for text in closed]
 
 
 def _element_changes(before: Snapshot, after: Snapshot) -> list[str]:
-    """List elements whose value or state has changed."""
-    changed = [
-        element
+    """List elements whose value or state has changed, and the field that has the focus now."""
+    both = [
+        (before.elements[index], element)
         for index, element in after.elements.items()
-        if index in before.elements and before.elements[index].state != element.state
+        if index in before.elements
     ]
-    notes = [_changed(before.elements[one.index], one) for one in changed]
-    listed = {one.index for one in changed}
-    focus = [one for one in after.elements.values() if FOCUSED in one.words and one.role in FIELDS]
-    return notes + [f"Focused: {one.label}" for one in focus if _new_focus(before, one, listed)]
+    changed = [_element_change(old, new) for old, new in both if old.state != new.state]
+    focused = [
+        f"Focused: {new.label}"
+        for old, new in both
+        if old.state == new.state
+        and new.role in FIELDS
+        and FOCUSED in new.words
+        and FOCUSED not in old.words
+    ]
+    return changed + focused
 
 
-def _changed(old: Element, new: Element) -> str:
+def _element_change(old: Element, new: Element) -> str:
     """Describe a changed element with its previous state; its options only if they changed."""
     same = old.options == new.options
-    text = element_text(replace(new, option_count=0) if same else new)
-    return f"Changed: {text}{_previous_state(old, new)}"
-
-
-def _new_focus(before: Snapshot, element: Element, listed: Container[int]) -> bool:
-    old = before.elements.get(element.index)
-    return element.index not in listed and old is not None and FOCUSED not in old.words
-
-
-def _previous_state(old: Element, new: Element) -> str:
+    text = "Changed: " + element_text(replace(new, option_count=0) if same else new)
     if old.value != new.value and old.value:
-        return f' (was "{old.value}")'
+        return f'{text} (was "{old.value}")'
     removed = [word for word in old.words if word not in new.words and word != FOCUSED]
-    return f" (no longer {', '.join(removed)})" if removed else ""
+    return text + (f" (no longer {', '.join(removed)})" if removed else "")
 
 
 def _line_changes(before: Snapshot, after: Snapshot) -> list[str]:
@@ -279,13 +248,9 @@ def _line_changes(before: Snapshot, after: Snapshot) -> list[str]:
     new = Counter(_line_key(line) for line in after.lines)
     added = [line for line in after.lines if old[_line_key(line)] < new[_line_key(line)]]
     removed = [line for line in before.lines if new[_line_key(line)] < old[_line_key(line)]]
-    notes = _added_lines(before, after, added) + _removed_lines(before, after, removed)
+    notes = ["New or changed:", *(line_text(line, after) for line in added)] if added else []
+    notes += _removed_lines(before, after, removed)
     return notes + (_reordered(before, after, old & new) or _moved_lines(before, after, old, new))
-
-
-def _added_lines(before: Snapshot, after: Snapshot, added: Sequence[Line]) -> list[str]:
-    """Show the lines that are new or have new content."""
-    return ["New or changed:", *(line_text(line, after) for line in added)] if added else []
 
 
 def _removed_lines(before: Snapshot, after: Snapshot, removed: Sequence[Line]) -> list[str]:
@@ -301,18 +266,15 @@ def _removed_lines(before: Snapshot, after: Snapshot, removed: Sequence[Line]) -
     texts = [text for text in texts if text and text not in shown]
     notes: list[str] = []
     if elements:
-        notes.append(f"Gone: {_labels(elements, before)}")
+        labels = ", ".join(before.elements[index].label for index in elements)
+        if len(elements) > MAX_REMOVED_NAMES:
+            labels = f"{len(elements)} elements: {_ranges(elements)}"
+        notes.append(f"Gone: {labels}")
     if texts:
         some = [f'"{text[:REMOVED_TEXT_CHARS]}"' for text in texts[:MAX_REMOVED_TEXTS]]
         more = f" and {len(texts) - len(some)} more texts" if len(texts) > len(some) else ""
         notes.append(f"Gone text: {', '.join(some)}{more}")
     return notes
-
-
-def _labels(indices: Sequence[int], snapshot: Snapshot) -> str:
-    if len(indices) <= MAX_REMOVED_NAMES:
-        return ", ".join(snapshot.elements[index].label for index in indices)
-    return f"{len(indices)} elements: {_ranges(indices)}"
 
 
 def _ranges(indices: Iterable[int]) -> str:
@@ -331,7 +293,7 @@ def _reordered(before: Snapshot, after: Snapshot, common: Counter[str]) -> list[
     kept = [index for index in after.elements if index in before.elements]
     if kept == [index for index in before.elements if index in after.elements] or not common:
         return []
-    moved = _moved(kept, [index for index in before.elements if index in after.elements])
+    moved = _out_of_order(kept, [index for index in before.elements if index in after.elements])
     firsts = [line for line in after.lines if set(_indices(line)) & moved]
     order = [str(_indices(line)[0]) for line in firsts]
     return [f"New order, by the first element of each line: {' '.join(order)}"]
@@ -346,11 +308,11 @@ def _moved_lines(
     marks = [_line_key(line) for line in now]
     if marks == [_line_key(line) for line in was]:
         return []
-    moved = _moved(marks, [_line_key(line) for line in was])
+    moved = _out_of_order(marks, [_line_key(line) for line in was])
     return ["New order:", *(line_text(line, after) for line in now if _line_key(line) in moved)]
 
 
-def _moved(now: Sequence[T], was: Sequence[T]) -> set[T]:
+def _out_of_order(now: Sequence[T], was: Sequence[T]) -> set[T]:
     """Return what differs between two orders, without their common start and end."""
     start = next(
         place for place, pair in enumerate(zip(now, was, strict=True)) if pair[0] != pair[1]

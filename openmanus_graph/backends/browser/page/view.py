@@ -26,7 +26,6 @@ from openmanus_graph.backends.browser.page.snapshot import (
     FrameWalk,
     Indices,
     Line,
-    RawLine,
     Snapshot,
 )
 from openmanus_graph.backends.browser.page.text import full_text
@@ -35,17 +34,26 @@ from openmanus_graph.errors import ToolError, TrustedToolError
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page, Request
 
-UNAWAITED = {"image", "media", "font", "ping", "eventsource", "websocket", "manifest", "texttrack"}
+_IGNORED = {
+    "image",
+    "media",
+    "font",
+    "ping",
+    "eventsource",
+    "websocket",
+    "manifest",
+    "texttrack",
+}
 """Kinds of requests that change nothing a model reads, or never end."""
-MAX_ROUNDS = 4
+MAX_REPEATS = 4
 """A page that requests the same address this often while we wait is polling."""
 IDLE_S = 10.0
 """A request this long after an action was not caused by it."""
-CAUSED_S = 0.15
+EFFECT_S = 0.15
 """A request this soon after an action is its effect, even to an address that is polled."""
-FOLLOWS_S = 0.2
+NEXT_POLL_S = 0.2
 SLOW_S = 1.0
-MAX_FOLLOWING = 2
+MAX_LATE_POLLS = 2
 """An address that responds late and is requested again at once, this often, is a long poll."""
 RENDER_S = 0.06
 """From the end of a response until the page has rendered it."""
@@ -58,11 +66,11 @@ class Network:
         self._page = page
         self._open: dict[Request, float] = {}
         self._polled: set[str] = set()
-        self._rounds: Counter[str] = Counter()
-        self._following: Counter[str] = Counter()
-        self._late: dict[str, float] = {}
+        self._repeats: Counter[str] = Counter()
+        self._late_polls: Counter[str] = Counter()
+        self._late_responses: dict[str, float] = {}
         """When an address last responded late."""
-        self._marked = time.monotonic()
+        self._action_began = time.monotonic()
         self._ended = 0.0
         self.started = 0
         page.on("request", self._on_request)
@@ -75,17 +83,17 @@ class Network:
         self._page.remove_listener("requestfinished", self._on_request_done)
         self._page.remove_listener("requestfailed", self._on_request_done)
 
-    def mark(self) -> None:
+    def begin_action(self) -> None:
         """Begin an action: requests that are still open were not caused by it."""
-        self._marked = time.monotonic()
-        self._rounds.clear()
+        self._action_began = time.monotonic()
+        self._repeats.clear()
         self._open = {
             request: started_at
             for request, started_at in self._open.items()
             if request.is_navigation_request()
         }
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Stop waiting for the open requests: loading was stopped."""
         self._open.clear()
 
@@ -99,39 +107,39 @@ class Network:
         return ", ".join(path.rsplit("/", 1)[-1][:60] or path for path in paths[:3])
 
     def _on_request(self, request: "Request") -> None:
-        if request.resource_type in UNAWAITED or request.url.startswith(("data:", "blob:")):
+        if request.resource_type in _IGNORED or request.url.startswith(("data:", "blob:")):
             return
         path = _path(request)
         if request.is_navigation_request() and request.frame == self._page.main_frame:
             self._open.clear()
-            self._marked = time.monotonic()
-        elif time.monotonic() - self._marked > IDLE_S:
+            self._action_began = time.monotonic()
+        elif time.monotonic() - self._action_began > IDLE_S:
             self._polled.add(path)
-        self._rounds[path] += 1
-        if self._follows(path, time.monotonic()):
-            self._following[path] += 1
-            if self._following[path] >= MAX_FOLLOWING:
+        self._repeats[path] += 1
+        if self._is_late_poll(path, time.monotonic()):
+            self._late_polls[path] += 1
+            if self._late_polls[path] >= MAX_LATE_POLLS:
                 self._polled.add(path)
-        if self._rounds[path] > MAX_ROUNDS and request.resource_type in ("fetch", "xhr"):
+        if self._repeats[path] > MAX_REPEATS and request.resource_type in ("fetch", "xhr"):
             self._polled.add(path)
-        if path not in self._polled or time.monotonic() - self._marked < CAUSED_S:
+        if path not in self._polled or time.monotonic() - self._action_began < EFFECT_S:
             self._open[request] = time.monotonic()
             self.started += 1
 
-    def _follows(self, path: str, now: float) -> bool:
+    def _is_late_poll(self, path: str, now: float) -> bool:
         """Return whether an address has just responded late, as a long poll does."""
         is_late = any(
             _path(request) == path and now - started_at > SLOW_S
             for request, started_at in self._open.items()
         )
-        return is_late or now - self._late.get(path, 0.0) < FOLLOWS_S
+        return is_late or now - self._late_responses.get(path, 0.0) < NEXT_POLL_S
 
     def _on_request_done(self, request: "Request") -> None:
         started_at, now = self._open.pop(request, None), time.monotonic()
         if started_at is not None:
             self._ended = now
             if now - started_at > SLOW_S:
-                self._late[_path(request)] = now
+                self._late_responses[_path(request)] = now
 
 
 def _path(request: "Request") -> str:
@@ -140,10 +148,10 @@ def _path(request: "Request") -> str:
 
 T = TypeVar("T")
 
-LIMITS = {"elements": 4000, "characters": 250_000, "milliseconds": 3000}
+WALK_LIMITS = {"elements": 4000, "characters": 250_000, "milliseconds": 3000}
 TITLE_CHARS = 200
 DIALOG_NOTE = "A dialog of the page is open and blocks it: answer it with handle_dialog."
-LIST_TOKENS = 3000
+ERROR_PAGE_TOKENS = 3000
 """How much of the page an error shows when an element was not found."""
 QUIET_MS = 1000
 
@@ -161,8 +169,13 @@ class Target:
         """Name it in a sentence."""
         return self.element.label
 
+    def require_enabled(self, disabled: bool) -> None:
+        """Raise ToolError if the element is disabled."""
+        if disabled:
+            raise ToolError(f"{self.label} is disabled. Fill in or choose what it waits for first.")
+
     async def call(self, function: str, *args: object) -> JsonObject:
-        """Call a function of our script with the element's number; ToolError if it is gone."""
+        """Call a function of our script with the element's number; FrameDetached if it is gone."""
         answer: JsonObject = await self.view.frames.call(
             self.world, function, self.element.number, *args
         )
@@ -186,7 +199,7 @@ class PageView:
         self.frames = Frames(page)
         self.network = Network(page)
         self._indices = Indices()
-        self._acted: FrameWorld | None = None
+        self._acted_world: FrameWorld | None = None
         self.lists: dict[int, list[int]] = {}
         """The options that appeared after a click on a custom drop-down, by indices."""
 
@@ -223,7 +236,8 @@ class PageView:
             except FrameDetached:
                 await asyncio.sleep(0.05)
             except DialogOpen:
-                return self._blocked()
+                empty = Snapshot(self.page.url, "", "", 0, 0, (0, 0), ())
+                return replace(self.snapshot or empty, note=DIALOG_NOTE)
         raise TrustedToolError(
             "The page could not be read: it keeps loading other pages. Wait, then retry."
         )
@@ -248,14 +262,15 @@ class PageView:
             for _ in range(2):
                 if self.dialog_open:
                     raise DialogOpen
-                target = self._target(index)
-                if target:
+                element = self.snapshot.elements.get(index) if self.snapshot else None
+                world = self.frames.known(element.frame) if element else None
+                if element and world:
                     with contextlib.suppress(FrameDetached):
-                        return await prepare(target)
+                        return await prepare(Target(self, world, element))
                 await self.look()
         except DialogOpen as error:
             raise TrustedToolError(DIALOG_NOTE) from error
-        now = full_text(self.snapshot, LIST_TOKENS) if self.snapshot else ""
+        now = full_text(self.snapshot, ERROR_PAGE_TOKENS) if self.snapshot else ""
         raise ToolError(
             f"There is no element [{index}] on the page any more. Choose from what is there now:\n"
             + now
@@ -263,9 +278,9 @@ class PageView:
 
     async def begin(self, target: Target | None = None) -> None:
         """Begin an action: what the page does from now on is its effect."""
-        self.network.mark()
+        self.network.begin_action()
         worlds = await self.frames.worlds()
-        self._acted = target.world if target else None
+        self._acted_world = target.world if target else None
         touched = worlds[:1] + ([target.world] if target and target.world != worlds[0] else [])
         await asyncio.gather(*(self.frames.call(world, "mark") for world in touched))
 
@@ -285,8 +300,8 @@ class PageView:
         try:
             worlds = await self.frames.worlds()
             watched = worlds[:1]
-            if self._acted and self._acted in worlds[1:]:
-                watched.append(self._acted)
+            if self._acted_world and self._acted_world in worlds[1:]:
+                watched.append(self._acted_world)
             quiet = [self.frames.call(world, "quiet", QUIET_MS) for world in watched]
             answers = [json.loads(answer) for answer in await asyncio.gather(*quiet)]
         except FrameDetached:
@@ -313,12 +328,13 @@ class PageView:
     async def _walk(self, world: FrameWorld) -> FrameWalk | None:
         try:
             unknown, found = await asyncio.gather(
-                report_listeners(self.frames, world), self.frames.call(world, "collect", LIMITS)
+                report_listeners(self.frames, world),
+                self.frames.call(world, "collect", WALK_LIMITS),
             )
             if unknown:
                 await adopt_roots(self.frames, world)
                 await report_listeners(self.frames, world)
-                found = await self.frames.call(world, "collect", LIMITS)
+                found = await self.frames.call(world, "collect", WALK_LIMITS)
         except FrameDetached:
             return None
         return FrameWalk(world.key, json.loads(found), {})
@@ -344,29 +360,18 @@ class PageView:
             above_px=page["top"],
             below_px=max(0, page["height"] - view[1] - page["top"]),
             view=view,
-            lines=tuple(_line(line, numbers) for line in raw),
+            lines=tuple(
+                Line(
+                    tuple(p if isinstance(p, str) else numbers[p.key] for p in line.parts),
+                    line.heading,
+                )
+                for line in raw
+            ),
             elements={index: _element(index, entry) for index, entry in entries.items()},
             messages=tuple(text for walk in walks.values() for text in walk.found["messages"]),
             left_out=sum(walk.found["rest"] for walk in walks.values()),
             covered=sum(walk.found["covered"] for walk in walks.values()),
         )
-
-    def _blocked(self) -> Snapshot:
-        """Return the last look, or an empty one, with the note that a dialog is open."""
-        last = self.snapshot
-        if last is None:
-            return Snapshot(self.page.url, "", "", 0, 0, (0, 0), (), note=DIALOG_NOTE)
-        return replace(last, note=DIALOG_NOTE)
-
-    def _target(self, index: int) -> Target | None:
-        element = self.snapshot.elements.get(index) if self.snapshot else None
-        world = self.frames.known(element.frame) if element else None
-        return Target(self, world, element) if element and world else None
-
-
-def _line(line: RawLine, numbers: dict[tuple[str, int], int]) -> Line:
-    parts = [part if isinstance(part, str) else numbers[part.key] for part in line.parts]
-    return Line(tuple(parts), line.heading)
 
 
 def _element(index: int, entry: Entry) -> Element:

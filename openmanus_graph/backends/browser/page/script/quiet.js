@@ -15,7 +15,7 @@ let markedAt = 0; // when the last action began
 let changes = 0; // since then
 let restless = new WeakMap();
 let messages = []; // of alerts and toasts since then
-let announced = -1; // remaining milliseconds of the page's timers, or -1 without timers.js
+let pageTimersMs = -1; // remaining milliseconds of the page's timers, or -1 without timers.js
 const observed = new WeakSet();
 
 const observer = new MutationObserver((records) => {
@@ -76,9 +76,9 @@ function mark() {
 
 // The page's own timers since the mark that end within `limit` ms: asked of timers.js by an event.
 function timersLeft(limit) {
-  announced = -1;
+  pageTimersMs = -1;
   window.dispatchEvent(new MouseEvent(ASK, { screenX: Math.floor(markedAt), screenY: limit }));
-  return announced;
+  return pageTimersMs;
 }
 
 function busy() {
@@ -140,7 +140,7 @@ watch(document);
 window.addEventListener(
   ANSWER,
   (event) => {
-    announced = event.screenX;
+    pageTimersMs = event.screenX;
   },
   true,
 );

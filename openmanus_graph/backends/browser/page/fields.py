@@ -1,6 +1,8 @@
-"""Type into fields and press keys, and check what the field holds then."""
+"""Fill in fields: type text, press keys, give files; a field is read back afterwards."""
 
 import re
+from collections.abc import Sequence
+from pathlib import Path
 
 from openmanus_graph.backends.browser.page.dropdown import select_dropdown_option
 from openmanus_graph.backends.browser.page.frames import FrameDetached, JsonObject
@@ -11,7 +13,8 @@ from openmanus_graph.errors import ToolError, TrustedToolError
 TYPED_CHARS = 120
 """Longer texts are put in at once, but for their end."""
 LAST_CHARS = 5
-_PRESSED = ("button", "link", "disclosure", "tab", "menuitem", "option", "switch")
+CHOOSER_MS = 4000
+_CLICKED_ROLES = ("button", "link", "disclosure", "tab", "menuitem", "option", "switch")
 SHOWN_CHARS = 200
 KEY_NAMES = {
     "ctrl": "Control", "control": "Control", "cmd": "Meta", "command": "Meta", "meta": "Meta",
@@ -37,21 +40,21 @@ async def input_text(view: PageView, index: int, text: str, *, secret: bool = Fa
         secret: Never show the text, neither here nor in later looks.
     """
 
-    async def known(target: Target) -> tuple[Target, JsonObject]:
+    async def begin(target: Target) -> tuple[Target, JsonObject]:
         await view.begin(target)
         return target, await target.call("field")
 
-    target, facts = await view.with_element(index, known)
-    _refuse(target, facts)
+    target, facts = await view.with_element(index, begin)
+    _require_text_field(target, facts)
     if facts["kind"] == "select":
         return await select_dropdown_option(view, index, text)
     if facts["kind"] == "set":
         return await _assign(target, text)
-    number = await _enter(target, facts, secret)
+    number = await _focus_field(target, facts, secret)
     await view.act(_type(view, text if facts["many"] else text.replace("\n", " "), facts))
     if view.dialog_open:
         return f"Typed into {target.label}.{DIALOG_OPENED}"
-    return await _verified(target, number, text, secret or facts["type"] == "password")
+    return await _verify(target, number, text, secret or facts["type"] == "password")
 
 
 async def send_keys(view: PageView, keys: str) -> str:
@@ -71,10 +74,37 @@ async def send_keys(view: PageView, keys: str) -> str:
         if view.dialog_open:
             return f"Pressed {press}.{DIALOG_OPENED}"
     said = f"Pressed {' '.join(str(press) for press in presses)}."
-    return said + await _focus(view) if presses[-1] in ("Tab", "Shift+Tab") else said
+    return said + await _focus_text(view) if presses[-1] in ("Tab", "Shift+Tab") else said
 
 
-async def _focus(view: PageView) -> str:
+async def upload_file(view: PageView, index: int, paths: Sequence[Path]) -> str:
+    """Put files into a file input, or into the chooser that a click on the element opens.
+
+    Args:
+        view: The tab's page.
+        index: The file input, its label, or the button that opens a file chooser.
+        paths: The files; they exist and may be read.
+    """
+
+    async def begin(target: Target) -> tuple[Target, JsonObject]:
+        await view.begin(target)
+        facts = await target.call("fileFacts")
+        target.require_enabled(facts.get("disabled", False))
+        _check_file_count(target, paths, many=facts.get("many", True))
+        return target, facts
+
+    target, facts = await view.with_element(index, begin)
+    if facts.get("none"):
+        await _give_to_chooser(view, target, paths)
+    else:
+        function = f"openmanus.fileInput({target.element.number})"
+        node = await view.frames.evaluate(target.world, function)
+        files = {"files": [str(path) for path in paths], "objectId": node.get("objectId")}
+        await view.frames.send(target.world.session, "DOM.setFileInputFiles", files)
+    return f"Gave {', '.join(path.name for path in paths)} to {target.label}."
+
+
+async def _focus_text(view: PageView) -> str:
     """Describe which element has the focus now."""
     worlds = await view.frames.worlds()
     answer = await view.frames.call(worlds[0], "focusedNumber")
@@ -94,16 +124,15 @@ def _press_name(token: str) -> str | None:
     return "+".join(names) if all(names) else None
 
 
-def _refuse(target: Target, facts: JsonObject) -> None:
-    if facts["disabled"]:
-        raise ToolError(f"{target.label} is disabled. Fill in or choose what it waits for first.")
+def _require_text_field(target: Target, facts: JsonObject) -> None:
+    target.require_enabled(facts["disabled"])
     if facts["readonly"]:
         raise ToolError(
             f"{target.label} is read-only. Click it: it may open a picker to choose from."
         )
     if facts["kind"] == "check":
         raise ToolError(f"{target.label} is not typed into: click it to change it.")
-    if facts["kind"] == "none" and target.element.role in _PRESSED:  # it may send or leave
+    if facts["kind"] == "none" and target.element.role in _CLICKED_ROLES:  # it may send or leave
         raise ToolError(
             f"{target.label} cannot be typed into, and nothing was done. Choose a textbox, or "
             "click it if that opens one."
@@ -125,7 +154,7 @@ async def _assign(target: Target, text: str) -> str:
     return f'Set {target.label} to "{text}".'
 
 
-async def _enter(target: Target, facts: JsonObject, secret: bool) -> int | None:
+async def _focus_field(target: Target, facts: JsonObject, secret: bool) -> int | None:
     """Put the cursor into the field, its text selected; return its number, None if elsewhere."""
     if facts["kind"] == "text":
         entered = await target.call("enter", secret)
@@ -160,7 +189,7 @@ async def _type(view: PageView, text: str, facts: JsonObject) -> None:
             await keyboard.type(line)
 
 
-async def _verified(target: Target, number: int | None, text: str, hidden: bool) -> str:
+async def _verify(target: Target, number: int | None, text: str, hidden: bool) -> str:
     """Read the field back; set it at once if typing was disturbed; say what it holds."""
     frames, world = target.view.frames, target.world
     shown = "the text" if hidden else f'"{text[:SHOWN_CHARS]}"'
@@ -173,7 +202,7 @@ async def _verified(target: Target, number: int | None, text: str, hidden: bool)
             facts = await frames.call(world, "assign", number, text)
     except FrameDetached:
         return said
-    if _same(facts["value"], text):
+    if facts["value"].split() == text.split():
         return said
     return _differs(target, facts, text, said, hidden)
 
@@ -192,10 +221,6 @@ def _differs(target: Target, facts: JsonObject, text: str, said: str, hidden: bo
     )
 
 
-def _same(value: str, text: str) -> bool:
-    return " ".join(value.split()) == " ".join(text.split())
-
-
 def _holds(facts: JsonObject, text: str) -> bool:
     """Return whether a field holds a text, as changed by its mask, limit or completion."""
     value, length = _letters(facts["value"]), facts["longest"]
@@ -205,3 +230,24 @@ def _holds(facts: JsonObject, text: str) -> bool:
 
 def _letters(text: str) -> str:
     return "".join(char for char in text.lower() if char.isalnum())
+
+
+def _check_file_count(target: Target, paths: Sequence[Path], *, many: bool) -> None:
+    if len(paths) > 1 and not many:
+        raise ToolError(f"{target.label} takes one file only, and {len(paths)} were given.")
+
+
+async def _give_to_chooser(view: PageView, target: Target, paths: Sequence[Path]) -> None:
+    from playwright.async_api import TimeoutError as NoChooser
+
+    try:
+        async with view.page.expect_file_chooser(timeout=CHOOSER_MS) as chooser:
+            await click(view, target.element.index)
+        opened = await chooser.value
+    except NoChooser as error:
+        raise ToolError(
+            f"{target.label} takes no files and opened no file chooser. Choose a file input or "
+            "the button that opens one."
+        ) from error
+    _check_file_count(target, paths, many=opened.is_multiple())
+    await opened.set_files(list(paths))

@@ -1,0 +1,101 @@
+"""The actions of `browser_use`: what each requires, what it may change, and its arguments.
+
+Light to import: the handlers of the actions are imported only when a page is opened.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from openmanus_graph.errors import TrustedToolError
+
+HANDLE = "browser"
+"""The key of the browser session among the session's handles."""
+
+
+@dataclass(frozen=True)
+class ActionArguments:
+    """The arguments of a call beside its action; the defaults are the tool's."""
+
+    url: str | None = None
+    index: int | None = None
+    text: str | None = None
+    scroll_amount: int | None = None
+    tab_id: int | None = None
+    query: str | None = None
+    goal: str | None = None
+    keys: str | None = None
+    seconds: int | None = None
+    target_index: int | None = None
+    x: float | None = None
+    y: float | None = None
+    accept: bool = True
+
+    @property
+    def required_index(self) -> int:
+        """The index, for an action that requires one."""
+        return -1 if self.index is None else self.index
+
+    @property
+    def required_text(self) -> str:
+        """The text, for an action that requires one."""
+        return self.text or ""
+
+
+@dataclass(frozen=True)
+class ActionSpec:
+    """What is known of an action before it runs."""
+
+    required: tuple[str, ...] = ()
+    """The arguments that it cannot do without."""
+    has_effects: bool = False
+    """Whether it may change something in the world, so that it must not be repeated unasked."""
+    shows_whole_page: bool = False
+    """Whether the whole page is shown afterwards, not only what changed."""
+    allowed_in_dialog: bool = False
+    """Whether it makes sense while a dialog blocks the page."""
+    takes_snapshot: bool = True
+    """Whether a snapshot of the page is taken afterwards."""
+
+
+ACTION_SPECS: Mapping[str, ActionSpec] = {
+    "go_to_url": ActionSpec(("url",), shows_whole_page=True),
+    "get_state": ActionSpec(shows_whole_page=True, allowed_in_dialog=True),
+    "click_element": ActionSpec(("index",), has_effects=True),
+    "input_text": ActionSpec(("index", "text"), has_effects=True),
+    "send_keys": ActionSpec(("keys",), has_effects=True),
+    "scroll_down": ActionSpec(),
+    "scroll_up": ActionSpec(),
+    "scroll_to_text": ActionSpec(("text",)),
+    "get_dropdown_options": ActionSpec(("index",)),
+    "select_dropdown_option": ActionSpec(("index", "text"), has_effects=True),
+    "go_back": ActionSpec(has_effects=True),
+    "refresh": ActionSpec(has_effects=True, shows_whole_page=True),
+    "open_tab": ActionSpec(("url",), shows_whole_page=True),
+    "switch_tab": ActionSpec(("tab_id",), shows_whole_page=True),
+    "close_tab": ActionSpec(shows_whole_page=True, allowed_in_dialog=True),
+    "wait": ActionSpec(),
+    "hover": ActionSpec(("index",)),
+    "click_at": ActionSpec(("x", "y"), has_effects=True),
+    "drag_and_drop": ActionSpec(("index",), has_effects=True),
+    "upload_file": ActionSpec(("text",), has_effects=True),
+    "handle_dialog": ActionSpec(has_effects=True, allowed_in_dialog=True),
+    "save_pdf": ActionSpec(takes_snapshot=False),
+    "web_search": ActionSpec(("query",)),
+    "extract_content": ActionSpec(),
+}
+
+
+def check_required_arguments(action: str, args: ActionArguments) -> None:
+    """Raise ToolError for the required arguments that a call leaves out.
+
+    An empty text is an argument, for it clears a field; so is a blank as a key.
+    """
+    missing: list[str] = []
+    for name in ACTION_SPECS[action].required:
+        value = getattr(args, name)
+        if name in ("url", "query") and value:
+            value = value.strip()
+        if value is None or (value == "" and name != "text"):
+            missing.append(name)
+    if missing:
+        raise TrustedToolError(f"{action} needs {' and '.join(missing)}. Call it again with that.")

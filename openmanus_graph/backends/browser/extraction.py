@@ -1,0 +1,184 @@
+"""`extract_content`: the text of the current page, and questions about it that a model answers.
+
+All frames, shadow roots and PDFs are read; quotes in an answer are checked against the text.
+"""
+
+import asyncio
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from openmanus_graph.backends.browser.browser_session import BrowserSession
+from openmanus_graph.backends.browser.browsers import browser_loop
+from openmanus_graph.backends.browser.launch import first_line
+from openmanus_graph.backends.browser.rendering import serialize
+from openmanus_graph.backends.web.client import fetch
+from openmanus_graph.backends.web.markdown import PageText, chunks, page_text, whole
+from openmanus_graph.backends.web.reading import fitted, read_page
+from openmanus_graph.errors import ToolError, TrustedToolError
+from openmanus_graph.prompts import render
+from openmanus_graph.runtime.output import LIMIT
+from openmanus_graph.runtime.session import Session
+from openmanus_graph.runtime.tool_runtime import AskModel
+
+READ_S = 30.0
+PART_CHARS = 30_000
+MAX_PARTS = 6
+"""Of a longer page, the parts that share the most words with the question."""
+NOT_FOUND = "NOT FOUND"
+_QUESTIONS_AT_ONCE = 3
+_WORD = re.compile(r"\w{3,}")
+_QUOTE = re.compile(r"^\s*>\s?(.*\S)\s*$")
+_MARKUP = re.compile(r"!?\[([^][]*)\]\([^()\s]*\)|[*_`#>|\\\s\"'“”‘’]+")
+
+
+@dataclass(frozen=True)
+class PageContent:
+    """The content of a page."""
+
+    url: str
+    title: str
+    text: str
+    """Markdown, the main content first."""
+
+
+async def extract_content(browser: BrowserSession, goal: str | None, ask: AskModel | None) -> str:
+    """Return the answer to a goal from the page, or the whole page as Markdown.
+
+    Raises:
+        ToolError: The page cannot be read.
+    """
+    content = await browser_loop.run(lambda: _read_content(browser))
+    redacted = browser.secrets.redacted
+    content = PageContent(redacted(content.url), redacted(content.title), redacted(content.text))
+    head = f"{content.title} {content.url}".strip()
+    if not goal or ask is None:
+        return f"{head}\n\n{await asyncio.to_thread(_fitted, content.text, browser.session)}"
+    try:
+        return f"From {head}:\n{await _answer(content, goal, ask)}"
+    except ToolError as error:
+        text = await asyncio.to_thread(_fitted, content.text, browser.session)
+        return f"{error} This is the page itself.\n{head}\n\n{text}"
+
+
+def _fitted(text: str, session: Session) -> str:
+    room = session.settings.browser.max_content_length or LIMIT - 500
+    return fitted(text, min(room, LIMIT - 500), session.workspace)
+
+
+async def _read_content(browser: BrowserSession) -> PageContent:
+    """Read the current page. On the browser's event loop.
+
+    Raises:
+        ToolError: It cannot be read.
+    """
+    from playwright.async_api import Error
+
+    async with browser.lock:
+        await browser.ensure()
+        if open_dialog := browser.dialogs.describe():
+            raise ToolError(f"Nothing was read. {open_dialog}")
+        tab = browser.current
+        await tab.view.settle()
+        if tab.is_pdf or tab.file:
+            return await _read_document(browser, tab.file or tab.page.url)
+        try:
+            async with asyncio.timeout(READ_S):
+                parts = await serialize(tab.page)
+        except TimeoutError as error:
+            raise TrustedToolError(
+                "The page is too busy to be read. Wait, or load it with refresh."
+            ) from error
+        except Error as error:
+            raise ToolError(
+                f"The page could not be read: {first_line(error)} Look at it with get_state."
+            ) from error
+    texts: list[PageText] = []
+    for part in parts:
+        text = await page_text(part["html"], part["base"])
+        texts.append(replace(text, read=text.read or len(part["html"])) if part["cut"] else text)
+    return PageContent(tab.page.url, parts[0]["title"], whole(texts))
+
+
+async def _read_document(browser: BrowserSession, url: str) -> PageContent:
+    """Read a document that the browser displays or keeps: it is fetched again, with the cookies."""
+    cookies = await browser.connection.context.cookies(url)
+    pairs = "; ".join(f"{cookie.get('name')}={cookie.get('value')}" for cookie in cookies)
+    headers = {"Cookie": pairs} if pairs else None
+    page = await fetch(url, browser.connection.guard, headers=headers)
+    reading = await read_page(page, browser.session.workspace)
+    return PageContent(url, reading.title, reading.text)
+
+
+async def _answer(content: PageContent, goal: str, ask: AskModel) -> str:
+    """Return the answer to a question, with the passages that support it.
+
+    Raises:
+        ToolError: The model could not be asked.
+    """
+    parts, left_out = choose_parts(content.text, goal)
+    replies = await _ask_parts(content, goal, parts, ask)
+    useful = [reply for reply in replies if not reply.startswith(NOT_FOUND)]
+    reply = useful[0] if useful else replies[0]
+    if len(useful) > 1:
+        merge = render("extract_merge", goal=goal, url=content.url, answers="\n\n".join(useful))
+        reply = await ask(render("extract_system"), merge)
+    note = (
+        f"\n({left_out} of the page's parts were not read: the least related.)" if left_out else ""
+    )
+    return check_quotes(reply, content.text) + note
+
+
+async def _ask_parts(
+    content: PageContent, goal: str, parts: Sequence[str], ask: AskModel
+) -> list[str]:
+    """Ask about each part, a few at once."""
+    limit = asyncio.Semaphore(_QUESTIONS_AT_ONCE)
+
+    async def ask_part(number: int, text: str) -> str:
+        part = f"part {number} of {len(parts)}" if len(parts) > 1 else "the whole page"
+        request = render("extract_request", goal=goal, url=content.url, part=part, text=text)
+        async with limit:
+            return await ask(render("extract_system"), request)
+
+    return list(await asyncio.gather(*(ask_part(n, text) for n, text in enumerate(parts, 1))))
+
+
+def choose_parts(text: str, goal: str) -> tuple[list[str], int]:
+    """Cut a text into parts for one question each; also say how many were left out."""
+    parts = [chunk.text for chunk in chunks(text, PART_CHARS)] or [""]
+    if len(parts) <= MAX_PARTS:
+        return parts, 0
+    wanted = {word.lower() for word in _WORD.findall(goal)}
+    scores = [len(wanted & {word.lower() for word in _WORD.findall(part)}) for part in parts]
+    best = sorted(range(len(parts)), key=lambda place: (-scores[place], place))[:MAX_PARTS]
+    return [parts[place] for place in sorted(best)], len(parts) - MAX_PARTS
+
+
+def check_quotes(reply: str, text: str) -> str:
+    """Remove quotes that are not in the text from a reply, and add a note on it."""
+    normalized = _normalized(text)
+    lines, missing, passages = list[str](), 0, 0
+    for line in reply.strip().splitlines():
+        quote = _QUOTE.match(line)
+        if quote is None:
+            lines.append(line)
+        elif _normalized(quote[1]) in normalized:
+            passages += 1
+            lines.append(line)
+        else:
+            missing += 1
+    if missing:
+        lines.append(
+            f"({missing} quoted {'passage does' if missing == 1 else 'passages do'} not stand on "
+            f"the page and {'was' if missing == 1 else 'were'} left out. Check the answer on the "
+            "page itself.)"
+        )
+    elif not passages and not reply.startswith(NOT_FOUND):
+        lines.append("(No passage was quoted. Check the answer on the page itself.)")
+    return "\n".join(lines)
+
+
+def _normalized(text: str) -> str:
+    """Normalize text for comparing quotes: no markup, white space or quotation marks."""
+    return _MARKUP.sub(lambda found: _MARKUP.sub("", found[1] or ""), text).lower()

@@ -1,0 +1,209 @@
+"""What the model reads of the browser: the page after an action, and its state in each request."""
+
+import asyncio
+import base64
+import time
+
+from openmanus_graph.backends.browser.action_specs import HANDLE
+from openmanus_graph.backends.browser.browser_session import BrowserSession
+from openmanus_graph.backends.browser.browsers import browser_loop
+from openmanus_graph.backends.browser.navigation import stop_loading
+from openmanus_graph.backends.browser.page import (
+    Snapshot,
+    change_text,
+    full_text,
+    marked_screenshot,
+)
+from openmanus_graph.backends.browser.page.pointer import DIALOG_OPENED
+from openmanus_graph.backends.browser.page.text import NOTHING_CHANGED, page_head
+from openmanus_graph.backends.browser.page.view import DIALOG_NOTE
+from openmanus_graph.backends.browser.tab import Tab
+from openmanus_graph.backends.files.text_file import size_text
+from openmanus_graph.errors import TrustedToolError
+from openmanus_graph.runtime.session import Session
+
+SETTLE_S = 8.0
+LARGE_BYTES = 20 << 20
+"""A document of this size keeps the browser busy for minutes, and is never shown whole."""
+ALERT_S = 3.0
+NOTICE_WAIT_S = 0.4
+STATE_S = 10.0
+STATE_TOKENS = 600
+_NO_LIMIT_TOKENS = 1_000_000
+_MAX_TAB_CHANGES = 5
+_SHOWN_URL_CHARS = 100
+_FEW_GARBLED = 5
+
+
+async def observe(
+    browser: BrowserSession, done: str, urls: dict[int, str], *, whole_page: bool
+) -> str:
+    """Wait until the page is quiet and describe it, or what changed on it.
+
+    Args:
+        browser: Its lock is held.
+        done: What the action did.
+        urls: The tabs before the action, from `tab_urls`.
+        whole_page: Whether to describe all of the page even if the model has seen it.
+    """
+    tab, snapshot = await _take_snapshot(browser)
+    parts = [done.replace(DIALOG_OPENED, ""), *browser.notices.take()]
+    if dialog := browser.dialogs.describe():
+        return "\n".join(filter(None, (*parts, dialog)))
+    parts += _tab_changes(browser, urls)
+    if tab is None or snapshot is None:
+        return "\n".join(filter(None, (*parts, "No tab is open any more.")))
+    parts += _document_notes(tab, snapshot)
+    budget = browser.session.settings.browser.observation_tokens
+    previous, tab.last_snapshot = tab.last_snapshot, snapshot
+    if whole_page or previous is None or previous.document != snapshot.document:
+        parts.append(full_text(snapshot, budget))
+        if names := browser.secrets.names_for(snapshot.url):
+            typed = ", ".join(f"<secret>{name}</secret>" for name in names)
+            parts.append(f"Secrets of this site, typed by name with input_text: {typed}")
+    else:
+        changed = change_text(previous, snapshot, budget)
+        if len(parts) == 1 and changed == NOTHING_CHANGED:  # the effect may only come as a notice
+            parts += await browser.notices.wait(NOTICE_WAIT_S)
+        parts.append(changed)
+    return "\n".join(filter(None, parts))
+
+
+def tab_urls(browser: BrowserSession) -> dict[int, str]:
+    """Return the open tabs' addresses by their ids."""
+    return {tab.id: tab.current_url for tab in browser.tabs.values()}
+
+
+async def state_for_request(session: Session, picture: bool) -> tuple[str, str | None]:
+    """Return the browser's state for the next request, which is never stored.
+
+    Never raises, and is bounded in time.
+
+    Args:
+        session: The thread's.
+        picture: Whether to return a screenshot too, for a model that reads images.
+
+    Returns:
+        The text, empty if there is nothing to say, and the picture as a data URL.
+    """
+    browser = session.find(HANDLE)
+    if not isinstance(browser, BrowserSession) or not browser.tabs:
+        return "", None
+    try:
+        async with asyncio.timeout(STATE_S):
+            return await browser_loop.run(lambda: _state(browser, picture))
+    except Exception:  # noqa: BLE001  # a page that cannot be shown must not end the run
+        return "", None
+
+
+async def _state(browser: BrowserSession, picture: bool) -> tuple[str, str | None]:
+    """Describe briefly where the browser is and what changed since the last snapshot."""
+    async with browser.lock:
+        if not browser.tabs:
+            return "", None
+        tab, redacted = browser.current, browser.secrets.redacted
+        tabs = [_tab_line(browser, each) for each in browser.tabs.values()]
+        parts = ["The browser now:", *(tabs if len(tabs) > 1 else [])]
+        if dialog := browser.dialogs.describe():
+            return redacted("\n".join([*parts, dialog])), None
+        snapshot = await tab.view.look()
+        parts.append(page_head(snapshot))
+        if tab.last_snapshot is not None and tab.last_snapshot.document != snapshot.document:
+            parts.append("Another page has loaded since; see it with get_state.")
+        elif tab.last_snapshot is not None:
+            changed = change_text(tab.last_snapshot, snapshot, STATE_TOKENS)
+            parts += [] if changed == NOTHING_CHANGED else ["Changed since:", changed]
+        text = redacted("\n".join(parts))
+        whole_page = full_text(snapshot, _NO_LIMIT_TOKENS) if picture else ""
+        # A secret that the page shows in its text could be read from the picture as well.
+        if not picture or redacted(whole_page) != whole_page:
+            return text, None
+        photo = await marked_screenshot(tab.view, snapshot)
+        return text, f"data:image/jpeg;base64,{base64.b64encode(photo).decode()}"
+
+
+async def _take_snapshot(browser: BrowserSession) -> tuple[Tab | None, Snapshot | None]:
+    """Wait until the current page is quiet and snapshot it; None while a dialog is open.
+
+    Another tab may become the current one meanwhile.
+    """
+    from playwright.async_api import Error
+
+    for _ in range(_MAX_TAB_CHANGES):
+        if not browser.tabs and not await browser.connection.is_responsive():
+            raise TrustedToolError("The browser has ended.")
+        if not browser.tabs or browser.dialogs.describe():
+            return None, None
+        tab = browser.current
+        try:
+            note = await _settle(browser, tab)
+            await browser.downloads.wait()
+            await browser.pending_tabs.wait()
+            snapshot = await tab.view.look()
+            await browser.remember()
+        except Error:
+            if tab.id in browser.tabs:
+                raise
+            continue  # it closed itself
+        if tab.id in browser.tabs and browser.current is tab:
+            if note and not tab.view.dialog_open and note != DIALOG_NOTE:
+                browser.notices.add(note)
+            return tab, snapshot
+    raise TrustedToolError("The page keeps opening or closing tabs. Look again with get_state.")
+
+
+async def _settle(browser: BrowserSession, tab: Tab) -> str:
+    """Wait until a page is quiet, and alerts, which are accepted automatically, are closed.
+
+    Returns:
+        A note if the page is not quiet; the loading of one that is too large is stopped.
+    """
+    note = await tab.view.settle(SETTLE_S)
+    if note and tab.size > LARGE_BYTES:
+        await stop_loading(tab)
+        note = f"The page is too large ({size_text(tab.size)}): its loading was stopped."
+        tab.size = 0
+    deadline = time.monotonic() + ALERT_S
+    # The view has no event for it.
+    while tab.view.dialog_open and not browser.dialogs.describe() and time.monotonic() < deadline:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    return note
+
+
+def _tab_changes(browser: BrowserSession, before: dict[int, str]) -> list[str]:
+    """List the tabs if any were opened or closed."""
+    now = tab_urls(browser)
+    if now.keys() == before.keys() or (len(now) == 1 and not before):
+        return []
+    lines: list[str] = []
+    if closed_tabs := [str(tab) for tab in before if tab not in now]:
+        lines.append(f"Closed: tab {', '.join(closed_tabs)}.")
+    if len(now) == 1:
+        lines.append(f"Now in {_tab_line(browser, browser.current).strip()}")
+    elif now:
+        lines += ["Tabs:", *(_tab_line(browser, tab) for tab in browser.tabs.values())]
+    return lines
+
+
+def _tab_line(browser: BrowserSession, tab: Tab) -> str:
+    mark = " (current)" if tab is browser.current else ""
+    return f"  tab {tab.id}{mark}: {tab.current_url[:_SHOWN_URL_CHARS]}"
+
+
+def _document_notes(tab: Tab, snapshot: Snapshot) -> list[str]:
+    """Return notes on a document that the model sees for the first time."""
+    if tab.last_snapshot is not None and tab.last_snapshot.document == snapshot.document:
+        return []
+    notes: list[str] = []
+    if tab.status >= 400:
+        notes.append(f"The server answered HTTP {tab.status}.")
+    if tab.is_pdf:
+        notes.append("This is a PDF: read it with extract_content.")
+    elif tab.media_type.startswith("image/"):
+        notes.append("This is a picture.")
+    text = "".join(part for line in snapshot.lines for part in line.parts if isinstance(part, str))
+    if text.count("\ufffd") > max(_FEW_GARBLED, len(text) // 50):
+        notes.append(
+            "Its text is garbled, for it declares a wrong charset: read it with fetch_page."
+        )
+    return notes
