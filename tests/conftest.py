@@ -1,9 +1,11 @@
 """What every test gets: an empty folder, no keys, and tools that are installed."""
 
+import asyncio
 import os
 import random
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -60,6 +62,27 @@ def no_blocking() -> Iterator[BlockBuster]:
     """Fail a test in which our code blocks an event loop."""
     with blockbuster_ctx("openmanus_graph") as detector:
         yield detector
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _loops_end_without_connections() -> Iterator[None]:
+    """Fail the test whose event loop ends while one of its connections is open.
+
+    Python warns of such a connection only when it is collected as garbage, in some later test.
+    """
+    close = asyncio.SelectorEventLoop.close
+
+    def close_and_check(loop: asyncio.SelectorEventLoop) -> None:
+        connections = vars(loop)["_transports"].values()  # by no public name
+        sockets = [one.get_extra_info("socket") for one in connections]
+        left = [str(one) for one in sockets if one.fileno() != -1]
+        close(loop)
+        if threading.current_thread() is threading.main_thread():
+            assert not left, "connections of an event loop that has ended"
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(asyncio.SelectorEventLoop, "close", close_and_check)
+        yield
 
 
 @pytest.fixture(autouse=True)

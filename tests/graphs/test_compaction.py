@@ -7,6 +7,7 @@ from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 
 from openmanus_graph import Context, build_manus_graph
+from openmanus_graph.backends.models.build import close_models
 from openmanus_graph.backends.models.failures import ModelError
 from tests.support.graphs import calls, run_graph, scripted
 from tests.support.openai_script import Call, Reply
@@ -141,6 +142,7 @@ async def test_a_reply_of_two_megabytes_is_cut_before_notes_are_made_of_it() -> 
         context = Context(model="openai:test-model", base_url=server.base_url, max_cost_usd=1000)
         given: Any = {"messages": [HumanMessage("Write a very long text.")]}
         ran = await build_manus_graph(tools=[note]).ainvoke(given, context=context)
+        await close_models()
         asked = [str(request.messages[-1]["content"]) for request in server.requests]
     assert ran["answer"] == "done"
     notes = [request for request in asked if "Write the notes now" in request]

@@ -1,6 +1,7 @@
 """Our server as a process of its own: `openmanus serve`, or `langgraph dev` on this repository."""
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -159,10 +160,11 @@ class Page:
 
     async def until(self, wanted: Callable[[Event], bool]) -> Event:
         """Follow the events from the last one seen up to one that is wanted."""
-        async for event in self.events(self.last):
-            self.seen.append(event)
-            if wanted(event):
-                return event
+        async with self.follow(self.last) as events:
+            async for event in events:
+                self.seen.append(event)
+                if wanted(event):
+                    return event
         raise AssertionError("the stream ended")
 
     async def final(self) -> Event:
@@ -171,24 +173,51 @@ class Page:
 
     async def past(self, after: int = 0) -> list[Event]:
         """Return the events so far, as a page that is just opened gets them."""
-        return [event async for event in self.events(after, live=False)]
+        async with self.follow(after, live=False) as events:
+            return [event async for event in events]
 
-    async def events(self, after: int = 0, *, live: bool = True) -> AsyncIterator[Event]:
-        """Read the stream."""
+    @asynccontextmanager
+    async def follow(
+        self, after: int = 0, *, live: bool = True
+    ) -> AsyncGenerator[AsyncIterator[Event]]:
+        """Open the stream of events: the server has answered, and sends them as they come.
+
+        Wherever the reader stops, the end of the block closes all that the stream is made of.
+
+        Args:
+            after: Number of the last event that is known.
+            live: Go on after the past.
+        """
         path = f"{self.base}/events?from={after}"
         async with self.http.stream("GET", path) as answer:
             assert answer.status_code == 200, await answer.aread()
+            lines = answer.aiter_lines()
+            events = _events(lines, live=live)
+            try:
+                yield events
+            finally:
+                # Closing a generator leaves those that it reads from to the event loop, which may
+                # end before it has closed them. A read that fails ends them all, here and now.
+                await events.aclose()
+                await answer.aclose()
+                with contextlib.suppress(httpx.TransportError):
+                    async for _ in lines:
+                        pass
+
+
+async def _events(lines: AsyncIterator[str], *, live: bool) -> AsyncGenerator[Event]:
+    """Read server-sent events, as far as the past or to the end."""
+    kind = ""
+    async for line in lines:
+        name, _, value = line.partition(": ")
+        if name == "event":
+            kind = value
+        elif name == "data" and kind == "live":
             kind = ""
-            async for line in answer.aiter_lines():
-                name, _, value = line.partition(": ")
-                if name == "event":
-                    kind = value
-                elif name == "data" and kind == "live":
-                    kind = ""
-                    if not live:
-                        return
-                elif name == "data":
-                    yield json.loads(value)
+            if not live:
+                return
+        elif name == "data":
+            yield json.loads(value)
 
 
 async def eventually(condition: Callable[[], Any], within_s: float = BACKSTOP_S) -> None:

@@ -8,7 +8,9 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import anyio
 import pytest
+from anyio.abc import ByteStream, SocketAttribute
 from playwright._impl._driver import compute_driver_executable
 from playwright.async_api import async_playwright
 
@@ -57,23 +59,31 @@ async def somebodys_chromium(folder: Path) -> AsyncGenerator[int]:
 async def reached_at(host: str, port: int) -> AsyncGenerator[str]:
     """Give the address of a port of this machine as seen from elsewhere."""
 
-    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError):
-            while data := await reader.read(65536):
-                writer.write(data)
-                await writer.drain()
-        writer.close()
+    async def pump(source: ByteStream, sink: ByteStream) -> None:
+        with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            async for data in source:
+                await sink.send(data)
+        await sink.aclose()
 
-    async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        inner_reader, inner_writer = await asyncio.open_connection("127.0.0.1", port)
-        await asyncio.gather(pump(reader, inner_writer), pump(inner_reader, writer))
+    async def forward(outer: ByteStream) -> None:
+        async with (
+            outer,
+            await anyio.connect_tcp("127.0.0.1", port) as inner,
+            anyio.create_task_group() as both,
+        ):
+            both.start_soon(pump, outer, inner)
+            both.start_soon(pump, inner, outer)
 
     if host == "127.0.0.1":
         yield f"http://{host}:{port}"
         return
-    server = await asyncio.start_server(forward, host, 0)
-    yield f"http://{host}:{server.sockets[0].getsockname()[1]}"
-    server.close()
+    async with (
+        await anyio.create_tcp_listener(local_host=host) as listener,
+        anyio.create_task_group() as connections,  # which end with it
+    ):
+        connections.start_soon(listener.serve, forward)
+        yield f"http://{host}:{listener.extra(SocketAttribute.local_port)}"
+        connections.cancel_scope.cancel()
 
 
 @asynccontextmanager

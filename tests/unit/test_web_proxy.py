@@ -229,8 +229,8 @@ async def test_a_silent_tunnel_ends(proxy: GuardedProxy, monkeypatch: pytest.Mon
         monkeypatch.setattr(hops, "IDLE_S", 0.3)
         port = server.sockets[0].getsockname()[1]
         _, reader, writer = await tunnel(proxy, f"shop.example:{port}")
-        assert await asyncio.wait_for(reader.read(), 20) == b""
-        await asyncio.wait_for(over.wait(), 20)
+        assert await asyncio.wait_for(reader.read(), BACKSTOP_S) == b""
+        await asyncio.wait_for(over.wait(), BACKSTOP_S)
         writer.close()
 
 
@@ -269,7 +269,7 @@ async def test_noise_and_long_heads_end_the_connection_only(
         with contextlib.suppress(ConnectionError):  # it may be gone while we still speak
             writer.write(noise)
             writer.write_eof()
-            assert await asyncio.wait_for(reader.read(), 20) == b""
+            assert await asyncio.wait_for(reader.read(), BACKSTOP_S) == b""
         writer.close()
     async with client(proxy) as browser:
         assert (await browser.get(site.url("/status/200"))).status_code == 200
@@ -304,7 +304,7 @@ async def test_the_second_request_of_a_connection_cannot_reach_the_first_ones_se
     writer.write(both.encode())
     text = b""
     while b"--allow-host" not in text:
-        piece = await asyncio.wait_for(reader.read(10_000), 20)
+        piece = await asyncio.wait_for(reader.read(10_000), BACKSTOP_S)
         assert piece
         text += piece
     writer.close()
@@ -340,6 +340,30 @@ async def test_it_goes_through_an_upstream_proxy(site: PageServer) -> None:
     await outer.close()
 
 
+async def test_closing_lets_go_of_an_upstream_that_does_not_answer() -> None:
+    asked, over = asyncio.Event(), asyncio.Event()
+
+    async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        asked.set()
+        await reader.read()
+        over.set()
+        writer.close()
+
+    async with await asyncio.start_server(hold, "127.0.0.1", 0) as upstream:
+        port = upstream.sockets[0].getsockname()[1]
+        running = GuardedProxy(Guard(), Upstream("http", "127.0.0.1", port))
+        await running.start()
+        reader, writer = await connected(running)
+        head = f"CONNECT far.example:443 HTTP/1.1\r\nHost: x\r\n{login(running)}\r\n"
+        writer.write(head.encode())
+        await asyncio.wait_for(asked.wait(), BACKSTOP_S)
+        await running.close()
+        await asyncio.wait_for(over.wait(), BACKSTOP_S)
+        assert await reader.read() == b""
+        writer.close()
+
+
 def test_an_upstream_is_read_from_its_address() -> None:
     read = parse_upstream("https://me:p%40ss@proxy.example:8443")
     assert (read.scheme, read.host, read.port) == ("https", "proxy.example", 8443)
@@ -353,8 +377,8 @@ async def test_closing_ends_open_connections(site: PageServer) -> None:
     await running.start()
     _, reader, writer = await tunnel(running, site.place)
     idle, port = await connected(running), port_of(running)
-    await asyncio.wait_for(running.close(), 20)
-    assert await asyncio.wait_for(reader.read(), 20) == b""
+    await asyncio.wait_for(running.close(), BACKSTOP_S)
+    assert await asyncio.wait_for(reader.read(), BACKSTOP_S) == b""
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection("127.0.0.1", port)
     writer.close()

@@ -141,11 +141,14 @@ async def _through(upstream: Upstream, route: Route) -> ProxyConnection:
         return hop
     target = authority(route.address.host, route.address.port, "").encode()
     headers = [(b"host", target), *([(b"proxy-authorization", login)] if login else [])]
-    await hop.send(h11.Request(method=b"CONNECT", target=target, headers=headers))
     try:
+        await hop.send(h11.Request(method=b"CONNECT", target=target, headers=headers))
         answer = await hop.next_event()
     except (h11.RemoteProtocolError, TimeoutError):
         answer = None
+    except BaseException:  # nobody else knows this connection yet
+        writer.close()
+        raise
     if isinstance(answer, h11.Response) and 200 <= answer.status_code < 300:
         return hop
     writer.close()
