@@ -134,23 +134,23 @@ async def _through(upstream: Upstream, route: Route) -> ProxyConnection:
         raise OSError(f"the proxy {upstream.host}:{upstream.port}: {error}") from error
     credentials = f"{upstream.username}:{upstream.password}".encode()
     login = b"Basic " + base64.b64encode(credentials) if upstream.username else b""
-    tunnel = ProxyConnection(
+    connection = ProxyConnection(
         h11.Connection(h11.CLIENT), reader, writer, through_proxy=True, login=login
     )
     if not route.tunnel:
-        return tunnel
+        return connection
     target = authority(route.address.host, route.address.port, "").encode()
     headers = [(b"host", target), *([(b"proxy-authorization", login)] if login else [])]
     try:
-        await tunnel.send(h11.Request(method=b"CONNECT", target=target, headers=headers))
-        answer = await tunnel.next_event()
+        await connection.send(h11.Request(method=b"CONNECT", target=target, headers=headers))
+        answer = await connection.next_event()
     except (h11.RemoteProtocolError, TimeoutError):
         answer = None
     except BaseException:  # nobody else knows this connection yet
         writer.close()
         raise
     if isinstance(answer, h11.Response) and 200 <= answer.status_code < 300:
-        return tunnel
+        return connection
     writer.close()
     said = answer.status_code if isinstance(answer, h11.Response) else "nothing"
     raise OSError(f"the proxy {upstream.host}:{upstream.port} answered {said}")
