@@ -1,11 +1,9 @@
 """Reads the conversation: pure functions of `messages`."""
 
 import json
-import operator
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 from langchain_core.messages import (
@@ -16,7 +14,7 @@ from langchain_core.messages import (
     ToolMessage,
 )
 
-from openmanus_graph.conversation.message_cache import MessageCache
+from openmanus_graph.conversation.message_cache import MessageCache, is_unchanged
 from openmanus_graph.state.manus import PlannedCall
 
 INTERJECTION_KEY = "openmanus_remark"
@@ -190,9 +188,7 @@ class ConversationIndex:
     def extend_to(self, messages: Sequence[AnyMessage]) -> None:
         """Add the new messages; rebuild if the known ones are not an unchanged prefix."""
         known = self._after_first
-        if self._length > len(messages) or not all(
-            map(operator.is_, known, islice(messages, 1, None))
-        ):
+        if not is_unchanged(known, messages, start=1):
             known.clear()
             self._reset()
         for position in range(self._length, len(messages)):

@@ -16,6 +16,18 @@ NEWEST = 8
 """Messages at the end that are looked up one by one."""
 
 
+def is_unchanged(
+    known: Sequence[BaseMessage], messages: Sequence[BaseMessage], start: int = 0
+) -> bool:
+    """Say whether a conversation still has the known messages, from a position on.
+
+    Compared by identity and as a whole: conversations have thousands of messages.
+    """
+    return start + len(known) <= len(messages) and all(
+        map(operator.is_, known, islice(messages, start, None))
+    )
+
+
 class ConversationCache(Generic[T]):
     """Caches a value per message, for conversations that come again with messages appended.
 
@@ -32,9 +44,7 @@ class ConversationCache(Generic[T]):
             return []
         first = self._single.get(messages[0], make)
         known = self._prefixes.get(messages[0], lambda _: _Prefix())
-        if len(known.messages) >= len(messages) or not all(
-            map(operator.is_, known.messages, islice(messages, 1, None))
-        ):
+        if not is_unchanged(known.messages, messages, start=1):
             known.messages.clear()
             known.made.clear()
         start = 1 + len(known.messages)

@@ -5,7 +5,6 @@ what changes (hints, the next-step prompt) stands at its end and is never stored
 is never parted from its call: strict servers refuse such conversations.
 """
 
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
@@ -20,6 +19,7 @@ from langchain_core.messages import (
 )
 
 from openmanus_graph.conversation.history import calls_in_order
+from openmanus_graph.conversation.message_cache import is_unchanged
 
 Block = dict[str, Any]
 
@@ -142,7 +142,7 @@ class Projector:
 
     def _learn(self, messages: Sequence[AnyMessage]) -> None:
         known = self._known
-        if len(known) > len(messages) or not all(map(operator.is_, known, messages)):
+        if not is_unchanged(known, messages):
             known, self._pictured, self._request = (), [], []
         end = len(messages) - 1
         while end > 0 and messages[end].type == "tool":

@@ -44,7 +44,7 @@ def take_baseline(workspace: Workspace, run: str, *, anew: bool) -> None:
         anew: Whether to replace a baseline of that run. A run that starts again, because a crash
             lost its first checkpoints, keeps the old one.
     """
-    path = _baseline(workspace, run)
+    path = _baseline_path(workspace, run)
     if path.exists() and not anew:
         return
     stamps = dict(itertools.islice(files_in(workspace), MAX_FILES + 1))
@@ -54,7 +54,7 @@ def take_baseline(workspace: Workspace, run: str, *, anew: bool) -> None:
 
 def changed_files(workspace: Workspace, run: str) -> list[Artifact]:
     """List what the run created or changed, by path. Blocks."""
-    path = _baseline(workspace, run)
+    path = _baseline_path(workspace, run)
     try:
         known: Any = json.loads(path.read_text("utf-8"))
         # A command in the sandbox may have written something else there.
@@ -78,7 +78,7 @@ def changed_files(workspace: Workspace, run: str) -> list[Artifact]:
     ]
 
 
-def _baseline(workspace: Workspace, run: str) -> Path:
+def _baseline_path(workspace: Workspace, run: str) -> Path:
     name = hashlib.sha256(run.encode("utf-8", "replace")).hexdigest()[:16]
     return workspace.own / f"baseline-{name}.json"
 

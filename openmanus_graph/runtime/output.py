@@ -7,6 +7,7 @@ import codecs
 import hashlib
 import re
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,12 +35,8 @@ def shorten(text: str, workspace: Workspace, limit: int = LIMIT) -> str:
     """
     if len(text) <= limit:
         return text
-    try:
-        kept = workspace.keep(text.encode("utf-8", "replace"), ".txt")
-        where = _saved_note(kept, workspace)
-    except OSError as error:
-        where = _unsaved_note(error)
-    return _cut(text[:limit], text[-limit:], len(text), where, limit)
+    note = _saved_note(lambda: workspace.keep(text.encode("utf-8", "replace"), ".txt"), workspace)
+    return _cut(text[:limit], text[-limit:], len(text), note, limit)
 
 
 def shorten_file(
@@ -55,11 +52,8 @@ def shorten_file(
             file.seek(start)
             return shorten(plain(file.read().decode("utf-8", "replace")), workspace, limit)
     whole = _scan(path, start, limit)
-    try:
-        where = _saved_note(_copy(path, start, whole, workspace), workspace)
-    except OSError as error:
-        where = _unsaved_note(error)
-    return _cut(plain(whole.head), plain(whole.tail), whole.characters, where, limit)
+    note = _saved_note(lambda: _copy(path, start, whole, workspace), workspace)
+    return _cut(plain(whole.head), plain(whole.tail), whole.characters, note, limit)
 
 
 def plain(text: str) -> str:
@@ -115,15 +109,15 @@ def _copy(path: Path, start: int, whole: _Stream, workspace: Workspace) -> Path:
         temporary.unlink(missing_ok=True)  # a full disk leaves half of it
 
 
-def _saved_note(path: Path, workspace: Workspace) -> str:
-    return f"the whole is in {workspace.relative(path)}"
+def _saved_note(save: Callable[[], Path], workspace: Workspace) -> str:
+    """Save the whole text, and return where it is or why it could not be saved."""
+    try:
+        return f"the whole is in {workspace.relative(save())}"
+    except OSError as error:
+        return f"the whole could not be saved: {error.strerror}"
 
 
-def _unsaved_note(error: OSError) -> str:
-    return f"the whole could not be saved: {error.strerror}"
-
-
-def _cut(head: str, tail: str, characters: int, where: str, limit: int) -> str:
+def _cut(head: str, tail: str, characters: int, note: str, limit: int) -> str:
     """Join the ends at line breaks where that costs little."""
     room = max(limit - _NOTE_CHARS, limit // 2)
     head, tail = head[: room * 2 // 3], tail[-(room // 3) :]
@@ -132,4 +126,4 @@ def _cut(head: str, tail: str, characters: int, where: str, limit: int) -> str:
     tail = tail[line_start:] if 0 < line_start < len(tail) // 4 else tail
     left_out = characters - len(head) - len(tail)
     gap = "" if head.endswith("\n") else "\n"
-    return f"{head}{gap}[... {left_out} characters left out; {where} ...]\n{tail}"
+    return f"{head}{gap}[... {left_out} characters left out; {note} ...]\n{tail}"

@@ -84,7 +84,8 @@ def replay_outcome(run: CallRun, entry: Entry) -> Observation:
     }
     raised = outcome.get("raised")  # JSON made lists of tuples
     found |= {"images": tuple(outcome["images"]), "raised": tuple(raised) if raised else None}
-    return Observation(**found | {"edited": entry.args != run.call["args"]})
+    found["edited"] = entry.args != run.call["args"]
+    return Observation(**found)
 
 
 async def resolve_unknown_outcome(run: CallRun, entry: Entry) -> Observation | None:

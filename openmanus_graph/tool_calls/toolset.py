@@ -109,7 +109,7 @@ class Toolset:
     def with_defaults(self, name: str, args: Mapping[str, Any]) -> dict[str, Any]:
         """Return a call's arguments together with the defaults of those that were left out."""
         properties: Mapping[str, Any] = self.schemas[name].get("properties", {})
-        defaults = {
+        defaults: dict[str, Any] = {
             key: described["default"]
             for key, described in properties.items()
             if isinstance(described, dict) and "default" in described  # a server's may be `true`
