@@ -15,8 +15,8 @@ from openmanus_graph.config.files import read_layer
 from openmanus_graph.config.resolve import all_layers, section
 from openmanus_graph.config.trust import risky_settings, without_risks
 from openmanus_graph.errors import ConfigError, ToolError
-from openmanus_graph.interfaces.service.launch import to_context
 from openmanus_graph.interfaces.service.options import RunOptions
+from openmanus_graph.interfaces.service.run_setup import to_context
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.settings import BrowserSettings, SiteSecret, parse_secret
 from tests.support.awkward_site import awkward_site

@@ -17,7 +17,7 @@ from openmanus_graph.backends.browser.actions import ACTION_HANDLERS
 from openmanus_graph.backends.browser.browser_session import MAX_TABS
 from openmanus_graph.backends.browser.observation import state_for_request
 from openmanus_graph.conversation.history import recently_called
-from openmanus_graph.interfaces.mcp_server.calling import shows_window, with_window
+from openmanus_graph.interfaces.mcp_server.calling import asks_for_screenshot, with_screenshot
 from openmanus_graph.state.manus import PlannedCall
 from openmanus_graph.state.settings import BrowserSettings
 from openmanus_graph.tool_calls.declaration import traits_of
@@ -428,8 +428,8 @@ async def test_state_for_the_request(use: Browsing, awkward: str) -> None:
     call = PlannedCall(
         id="1", name="browser_use", args={"action": "get_state"}, occurrence=0, problem=None
     )
-    assert shows_window(call)
-    seen = await with_window(ToolMessage("all", tool_call_id="1"), use.session)
+    assert asks_for_screenshot(call)
+    seen = await with_screenshot(ToolMessage("all", tool_call_id="1"), use.session)
     (photo,) = seen.artifact["images"]
     assert (use.session.workspace.root / photo).read_bytes().startswith(b"\xff\xd8")
     text, picture = await state_for_request(use.session, picture=True)

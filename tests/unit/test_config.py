@@ -15,8 +15,8 @@ from openmanus_graph.config.declared import declared, setting_of
 from openmanus_graph.config.files import read_layer
 from openmanus_graph.config.resolve import CONTEXT_TABLES, context_field
 from openmanus_graph.config.trust import risky_settings, without_risks
-from openmanus_graph.interfaces.service.launch import to_context
 from openmanus_graph.interfaces.service.options import RunOptions
+from openmanus_graph.interfaces.service.run_setup import to_context
 from openmanus_graph.state.search_engines import KEY_VARIABLES
 from openmanus_graph.state.settings import LlmKeys, ModelKeys, Settings
 

@@ -187,10 +187,10 @@ def test_only_the_answer_at_the_end_is_left_out() -> None:
     page = RunPage()
     for event in [*think("42"), *think("42", 2), *think("42", 3, plan_step="a")]:
         page.add(event)
-    page.leave_out("42")
+    page.remove_answer("42")
     assert page.html().count("42") == 3  # the last one is a step's
     page.blocks.pop()
-    page.leave_out("42")
+    page.remove_answer("42")
     assert page.html().count("42") == 1
 
 

@@ -10,7 +10,6 @@ from a2a.types import (
     SecurityScheme,
     StringList,
 )
-from langchain_core.tools import BaseTool
 
 from openmanus_graph.graphs.catalog import agent_tools, describe_agent
 from openmanus_graph.tools import closing_tools
@@ -40,7 +39,7 @@ def agent_card(agent: str, url: str, version: str, *, guarded: bool) -> AgentCar
         capabilities=AgentCapabilities(streaming=True, push_notifications=False),
         default_input_modes=[TEXT, "application/json", "image/png", "image/jpeg", ANY],
         default_output_modes=[TEXT, "application/json", ANY],
-        skills=[_whole(agent, purpose), *map(_skill, _tools_of(agent))],
+        skills=_skills(agent, purpose),
     )
     if guarded:
         scheme = HTTPAuthSecurityScheme(scheme="bearer", description="The server's token.")
@@ -49,8 +48,9 @@ def agent_card(agent: str, url: str, version: str, *, guarded: bool) -> AgentCar
     return card
 
 
-def _whole(agent: str, purpose: str) -> AgentSkill:
-    return AgentSkill(
+def _skills(agent: str, purpose: str) -> list[AgentSkill]:
+    """Return a skill for whole tasks, and one per tool of an agent of ours."""
+    whole_task = AgentSkill(
         id=agent,
         name="Do a task",
         description=f"Does a whole task, stated in plain words, and hands over an answer and "
@@ -58,14 +58,13 @@ def _whole(agent: str, purpose: str) -> AgentSkill:
         tags=[agent, "task"],
         examples=["Summarise sales.csv and draw the monthly totals"],
     )
-
-
-def _skill(tool: BaseTool) -> AgentSkill:
-    summary = tool.description.strip().partition("\n\n")[0]
-    return AgentSkill(id=tool.name, name=tool.name, description=summary, tags=["tool"])
-
-
-def _tools_of(agent: str) -> list[BaseTool]:
-    """Return the tools of one of our agents; none for foreign agents."""
     closing = {tool.name for tool in closing_tools()}
-    return [tool for tool in agent_tools(agent) if tool.name not in closing]
+    tools = [tool for tool in agent_tools(agent) if tool.name not in closing]
+    summaries = [tool.description.strip().partition("\n\n")[0] for tool in tools]
+    return [
+        whole_task,
+        *(
+            AgentSkill(id=tool.name, name=tool.name, description=summary, tags=["tool"])
+            for tool, summary in zip(tools, summaries, strict=True)
+        ),
+    ]

@@ -1,4 +1,4 @@
-"""What happens to a message: a run begins, is answered, goes on, or is cut off."""
+"""Runs the agent for A2A tasks: a message starts, answers, resumes or cancels a run."""
 
 import asyncio
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ _HINTS = {
 
 @dataclass
 class _RunningTask:
-    """A task under way."""
+    """A task with its run."""
 
     task: str
     run: RemoteRun
@@ -67,7 +67,7 @@ class Executor(AgentExecutor):
             return
         updater = TaskUpdater(event_queue, context.task_id, context_id)
         if context.current_task is None:
-            await event_queue.enqueue_event(_task(message))
+            await event_queue.enqueue_event(_new_task(message))
         if refusal := await self._refusal(context, context_id):
             await updater.reject(_agent_message(updater, refusal))
             return
@@ -169,8 +169,8 @@ class Executor(AgentExecutor):
         )
 
 
-def _task(message: Message) -> Task:
-    """Return the task that a message begins. InvalidParamsError: the SDK makes none of it."""
+def _new_task(message: Message) -> Task:
+    """Return the task that a message starts. InvalidParamsError if the SDK refuses it."""
     try:
         return new_task_from_user_message(message)
     except ValueError as error:
@@ -178,12 +178,12 @@ def _task(message: Message) -> Task:
 
 
 def thread_of(context_id: str) -> str:
-    """Return the thread that a context is."""
+    """Return the thread of a context."""
     return f"a2a-{context_id}"
 
 
 def _update_sender(updates: "asyncio.Queue[str | None]") -> Any:
-    """Return what puts a run's events into words for the client."""
+    """Return a function that queues texts about a run's events for the client."""
 
     def show(event: Mapping[str, Any]) -> None:
         match event["type"]:

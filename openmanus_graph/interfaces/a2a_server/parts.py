@@ -36,7 +36,9 @@ def read_message(message: Message) -> RunMessage:
             case "text":
                 texts.append(part.text)
             case "data":
-                texts.append(json.dumps(_whole(MessageToDict(part.data)), ensure_ascii=False))
+                texts.append(
+                    json.dumps(_with_integers(MessageToDict(part.data)), ensure_ascii=False)
+                )
             case "raw":
                 name = part.filename or f"file-{number}"
                 files.append(Upload(name, part.raw, part.media_type or _ANY))
@@ -98,12 +100,12 @@ def _sendable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def _whole(value: Any) -> Any:  # any JSON
+def _with_integers(value: Any) -> Any:  # any JSON
     """Turn whole numbers back into integers: protobuf knows only doubles."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, dict):
-        return {key: _whole(item) for key, item in cast("dict[str, Any]", value).items()}
+        return {key: _with_integers(item) for key, item in cast("dict[str, Any]", value).items()}
     if isinstance(value, list):
-        return [_whole(item) for item in cast("list[Any]", value)]
+        return [_with_integers(item) for item in cast("list[Any]", value)]
     return value

@@ -9,7 +9,7 @@ from langchain_core.messages import ToolMessage
 from openmanus_graph.backends.mcp.tool import ServerTool
 from openmanus_graph.backends.persistence.ledger import EffectKey
 from openmanus_graph.errors import ToolError
-from openmanus_graph.interfaces.cli.person import Lines
+from openmanus_graph.interfaces.cli.person import StdinLines
 from openmanus_graph.interfaces.cli.views import TerminalView
 from openmanus_graph.runtime.limits import Progress
 from openmanus_graph.runtime.session import Session
@@ -25,7 +25,11 @@ async def call_once(
     name: str, args: Mapping[str, Any], tools: Sequence[ServerTool], session: Session
 ) -> ToolMessage:
     """Call a tool, by its own name or by ours, and return the message."""
-    known = {tool.name: _without_untrusted_label(tool) for tool in tools}
+    # Without the label for untrusted output, which is for models.
+    known = {
+        tool.name: tool.model_copy(update={"traits": replace(tool.traits, untrusted=False)})
+        for tool in tools
+    }
     own = {tool.listed_tool.name: tool.name for tool in tools}
     view = TerminalView()
     call = PlannedCall(
@@ -50,17 +54,12 @@ async def call_once(
     return await run_call(call, context)
 
 
-def _without_untrusted_label(tool: ServerTool) -> ServerTool:
-    """Return the tool without the label for untrusted output, which is for models."""
-    return tool.model_copy(update={"traits": replace(tool.traits, untrusted=False)})
-
-
 class _TerminalQuestions(Questions):
     """Asks on the terminal at once: there is no run that could pause."""
 
     def __init__(self, view: TerminalView) -> None:
         super().__init__(None)
-        self._view, self._lines = view, Lines()
+        self._view, self._lines = view, StdinLines()
 
     async def ask(self, key: EffectKey, name: str, request: Mapping[str, Any]) -> Any:
         """Return the answer. ToolError: there is no terminal, or no answer."""

@@ -3,9 +3,9 @@
 import asyncio
 import sys
 
-from openmanus_graph.interfaces.cli.launch import log_file, require_stdout
-from openmanus_graph.interfaces.service.launch import new_run, take_thread
+from openmanus_graph.interfaces.cli.run import log_file, require_stdout
 from openmanus_graph.interfaces.service.options import InputOptions, OutputOptions, RunOptions
+from openmanus_graph.interfaces.service.run_setup import new_run, take_thread
 
 EXIT_WORDS = {"/exit", "/quit", "exit", "quit"}
 CANCELLED, SIGNALLED, WAITING = 130, (143, 129), 4
@@ -26,13 +26,13 @@ def chat_with(given: InputOptions, options: RunOptions, output: OutputOptions) -
 
 
 async def _turns(given: InputOptions, options: RunOptions, output: OutputOptions) -> int:
-    from openmanus_graph.interfaces.cli.person import Lines, TerminalPerson
+    from openmanus_graph.interfaces.cli.person import StdinLines, TerminalPerson
     from openmanus_graph.interfaces.cli.views import make_view
     from openmanus_graph.interfaces.service.runner import run_graph
     from openmanus_graph.runtime.session_registry import open_session
 
     taken = await asyncio.to_thread(take_thread, given, options)
-    lines = Lines()
+    lines = StdinLines()
     code = 0
     first = given
     with make_view(output) as view:

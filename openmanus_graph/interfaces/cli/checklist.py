@@ -47,7 +47,11 @@ class Checklist:
             return
         if not self._lines:
             yield f"[bold]{escape(printable(self._title))}[/]"
-        yield from self._changed()
+        for step in self._steps:
+            line = _line(step)
+            if self._lines.get(step["id"]) != line:
+                yield line
+            self._lines[step["id"]] = line
 
     def doing(self, step: str, what: str) -> None:
         """Note what a step is doing; an empty name means the plan itself."""
@@ -102,13 +106,6 @@ class Checklist:
     def _is_live_terminal(self) -> bool:
         return self._console.is_terminal and not self._console.is_dumb_terminal
 
-    def _changed(self) -> Iterator[str]:
-        for step in self._steps:
-            line = _line(step)
-            if self._lines.get(step["id"]) != line:
-                yield line
-            self._lines[step["id"]] = line
-
     def _rows(self, steps: Sequence[Mapping[str, Any]], width: int) -> Group:
         """Render each step in one line, cutting its text where it is too long."""
         names = _aligned([printable(str(step["id"])) for step in steps])
@@ -119,8 +116,14 @@ class Checklist:
             facts = _aligned(columns[1])
             room = width - 6 - cell_len(names[0]) - cell_len(facts[0])
         texts = [_cut(" ".join(printable(step["text"]).split()), max(1, room)) for step in steps]
-        rows = zip(steps, names, _aligned(texts, max(1, room)), facts, strict=True)
-        return Group(*(_row_of(*row) for row in rows))
+        rows: list[Text] = []
+        columns_of_row = zip(steps, names, _aligned(texts, max(1, room)), facts, strict=True)
+        for step, name, text, fact in columns_of_row:
+            row = Text(no_wrap=True, overflow="crop")
+            row.append(f"{MARKS[step['status']]} ", style=_COLOURS.get(step["status"], ""))
+            row.append(f"{name} ", style="bold").append(f"{text} ").append(fact, style="dim")
+            rows.append(row)
+        return Group(*rows)
 
     def _facts(self, step: Mapping[str, Any]) -> tuple[str, str, str, str]:
         """Return executor, time, cost, and what the step is doing or why it is not done."""
@@ -143,12 +146,6 @@ def _line(step: Mapping[str, Any]) -> str:
     shown = escape(printable(", ".join(facts)))
     mark, text = escape(MARKS[step["status"]]), escape(printable(step["text"]))
     return f"{mark} [bold]{escape(printable(step['id']))}[/] {text} [dim]({shown})[/]"
-
-
-def _row_of(step: Mapping[str, Any], name: str, text: str, facts: str) -> Text:
-    row = Text(no_wrap=True, overflow="crop")
-    row.append(f"{MARKS[step['status']]} ", style=_COLOURS.get(step["status"], ""))
-    return row.append(f"{name} ", style="bold").append(f"{text} ").append(facts, style="dim")
 
 
 def _row(text: str, *, style: str) -> Text:

@@ -1,11 +1,10 @@
-"""What can be typed after `openmanus`. Commands import what they need when they run."""
+"""The commands of `openmanus` and of `openmanus mcp`, which import what they need when they run."""
 
 from dataclasses import replace
 from typing import Annotated
 
 import typer
 
-from openmanus_graph.interfaces.cli.mcp_commands import mcp
 from openmanus_graph.interfaces.service.options import (
     InputOptions,
     McpOptions,
@@ -23,7 +22,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.add_typer(mcp, name="mcp")
+mcp_app = typer.Typer(
+    help="Servers of the Model Context Protocol, whose tools agents use.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(mcp_app, name="mcp")
 
 
 @app.command()
@@ -116,9 +120,9 @@ def show(
     plan: Annotated[bool, typer.Option("--plan", help="Its plan as JSON, to be edited.")] = False,
 ) -> None:
     """Show what was said and done in a thread."""
-    from openmanus_graph.interfaces.cli.threads import show_plan, show_thread
+    from openmanus_graph.interfaces.cli.threads import print_plan, show_thread
 
-    raise typer.Exit(show_plan(thread) if plan else show_thread(thread, as_json=as_json))
+    raise typer.Exit(print_plan(thread) if plan else show_thread(thread, as_json=as_json))
 
 
 @app.command()
@@ -221,3 +225,41 @@ def trust() -> None:
     from openmanus_graph.interfaces.cli.trust import trust_folder
 
     raise typer.Exit(trust_folder())
+
+
+_ConfigOption = Annotated[
+    str | None, typer.Option(help="Configuration file instead of ./openmanus.toml.")
+]
+_JsonOption = Annotated[bool, typer.Option("--json", help="As JSON.")]
+_ServerArgument = Annotated[str, typer.Argument(help="NAME of a configured one, URL or COMMAND.")]
+
+
+@mcp_app.command("list")
+def mcp_list(config: _ConfigOption = None, as_json: _JsonOption = False) -> None:
+    """Start the configured servers and list their tools."""
+    from openmanus_graph.interfaces.cli.mcp import list_servers
+
+    raise typer.Exit(list_servers(config, as_json=as_json))
+
+
+@mcp_app.command("test")
+def mcp_test(
+    server: _ServerArgument, config: _ConfigOption = None, as_json: _JsonOption = False
+) -> None:
+    """Start a server and show its tools, or why it does not work."""
+    from openmanus_graph.interfaces.cli.mcp import test_server
+
+    raise typer.Exit(test_server(server, config, as_json=as_json))
+
+
+@mcp_app.command("call")
+def mcp_call(
+    server: _ServerArgument,
+    tool: Annotated[str, typer.Argument(help="The tool's name.")],
+    arguments: Annotated[str, typer.Argument(help="Its arguments, a JSON object.")] = "{}",
+    config: _ConfigOption = None,
+) -> None:
+    """Call a tool once, as an agent would, and print its result."""
+    from openmanus_graph.interfaces.cli.mcp import call_tool
+
+    raise typer.Exit(call_tool(server, tool, arguments, config))

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.interfaces.cli.launch import launch
-from openmanus_graph.interfaces.service.launch import new_thread, prepare_input
+from openmanus_graph.interfaces.cli.run import execute_run
 from openmanus_graph.interfaces.service.options import InputOptions, OutputOptions
+from openmanus_graph.interfaces.service.run_setup import new_thread, prepare_input
 
 if TYPE_CHECKING:
+    from langchain_core.language_models import BaseChatModel
+
     from openmanus_graph.interfaces.service.runner import Run
     from openmanus_graph.state.context import Context
 
@@ -39,15 +41,17 @@ def run_demo(workspace: str | None, output: OutputOptions, *, plans: bool) -> in
             "DEMO: the model's replies come from a recording. Graph, tools, sandbox, limits and "
             "files are real.\n"
         )
-    return launch(lambda: _plan(workspace, plans=plans), output)
+    return execute_run(lambda: _make_run(workspace, plans=plans), output)
 
 
-def _plan(workspace: str | None, *, plans: bool) -> "Run":
+def _make_run(workspace: str | None, *, plans: bool) -> "Run":
     from openmanus_graph.interfaces.service.runner import Run
     from openmanus_graph.state.context import Context
 
     thread = f"demo-{new_thread()}"
-    agent, task, model = _planning() if plans else _single()
+    agent, task = ("planning", PLAN_TASK) if plans else ("manus", TASK)
+    with _demo_folder() as folder:
+        model = _recorded_model(folder, plans=plans)
     context = Context(model=model, workspace=workspace)
     return Run(
         thread=thread,
@@ -55,28 +59,26 @@ def _plan(workspace: str | None, *, plans: bool) -> "Run":
         task=task,
         context=context,
         options={},
-        make_input=lambda: _input(task, context, thread),
+        make_input=lambda: _make_input(task, context, thread),
     )
 
 
-def _single() -> tuple[str, str, Any]:
-    from openmanus_graph.testing import RecordedChatModel, load_recording
+def _recorded_model(folder: Path, *, plans: bool) -> "BaseChatModel":
+    from openmanus_graph.testing import (
+        RecordedChatModel,
+        RecordedPlanModel,
+        load_conversations,
+        load_recording,
+    )
 
-    with _demo_folder() as folder:
-        return "manus", TASK, RecordedChatModel(load_recording(folder / "penguins.json"))
-
-
-def _planning() -> tuple[str, str, Any]:
-    from openmanus_graph.testing import RecordedPlanModel, load_conversations
-
-    with _demo_folder() as folder:
-        conversations = load_conversations(folder / "penguins-plan.json")
+    if not plans:
+        return RecordedChatModel(load_recording(folder / "penguins.json"))
+    conversations = load_conversations(folder / "penguins-plan.json")
     # The charts go to the model as to one that sees them.
-    model = RecordedPlanModel(conversations, profile={"image_inputs": True})
-    return "planning", PLAN_TASK, model
+    return RecordedPlanModel(conversations, profile={"image_inputs": True})
 
 
-def _input(task: str, context: "Context", thread: str) -> dict[str, Any]:
+def _make_input(task: str, context: "Context", thread: str) -> dict[str, Any]:
     with _demo_folder() as folder:
         given = InputOptions(file=[str(folder / "penguins-raw.csv")])
         return prepare_input(task, given, context, thread)

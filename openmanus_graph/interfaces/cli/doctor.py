@@ -46,7 +46,9 @@ def examine(*, fix: bool) -> int:
         for finding in check():
             if fix and finding.fix and finding.state != "ok":
                 finding = _apply_fix(finding, check)
-            _show(finding)
+            sys.stdout.write(f"{MARKS[finding.state]} {finding.name}: {finding.detail}\n")
+            for command in () if finding.state == "ok" else finding.fix:
+                sys.stdout.write(f"    mend it with: {command}\n")
             missing += finding.state == "missing"
     return 1 if missing else 0
 
@@ -58,12 +60,6 @@ def _apply_fix(finding: Finding, check: "Callable[[], Iterator[Finding]]") -> Fi
         if subprocess.run(command, shell=True, check=False).returncode != 0:  # our own commands
             break
     return next((again for again in check() if again.name == finding.name), finding)
-
-
-def _show(finding: Finding) -> None:
-    sys.stdout.write(f"{MARKS[finding.state]} {finding.name}: {finding.detail}\n")
-    for command in () if finding.state == "ok" else finding.fix:
-        sys.stdout.write(f"    mend it with: {command}\n")
 
 
 def _python() -> Iterator[Finding]:

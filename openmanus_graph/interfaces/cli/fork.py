@@ -15,8 +15,8 @@ from openmanus_graph.backends.persistence.forks import Point, find_point, fork, 
 from openmanus_graph.backends.persistence.threads import Thread
 from openmanus_graph.config.resolve import openmanus_home, safe_name
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.interfaces.service.launch import new_thread
 from openmanus_graph.interfaces.service.lock import hold_thread
+from openmanus_graph.interfaces.service.run_setup import new_thread
 from openmanus_graph.interfaces.service.threads import find_thread, open_threads, whole_thread
 from openmanus_graph.runtime.output import printable
 

@@ -47,7 +47,7 @@ def list_servers(config: str | None, *, as_json: bool) -> int:
 
 def test_server(name: str, config: str | None, *, as_json: bool) -> int:
     """Start one server, and show how long that took and what each of its tools is for."""
-    server = _one(name, config)
+    server = _named_server(name, config)
     (row,) = asyncio.run(_inspect([server], config))
     if as_json:
         sys.stdout.write(json.dumps(row, ensure_ascii=False) + "\n")
@@ -61,17 +61,17 @@ def test_server(name: str, config: str | None, *, as_json: bool) -> int:
 
 def call_tool(name: str, tool: str, arguments: str, config: str | None) -> int:
     """Call one tool as an agent would, and write its result; 1 if it failed."""
-    server = _one(name, config)
+    server = _named_server(name, config)
     try:
         args: Any = json.loads(arguments)
     except ValueError as error:
         raise ConfigError(f"The arguments are not JSON: {error}.") from error
     if not isinstance(args, dict):
         raise ConfigError('The arguments must be a JSON object, {"name": "value"}.')
-    return asyncio.run(_called(server, tool, cast("dict[str, Any]", args), config))
+    return asyncio.run(_call_and_print(server, tool, cast("dict[str, Any]", args), config))
 
 
-def _one(name: str, config: str | None) -> "MCPServer":
+def _named_server(name: str, config: str | None) -> "MCPServer":
     (server,) = _settings(config, (name,)).mcp_servers
     return server
 
@@ -97,7 +97,9 @@ async def _inspect(servers: Sequence["MCPServer"], config: str | None) -> list[d
         await asyncio.to_thread(session.close)
 
 
-async def _called(server: "MCPServer", tool: str, args: dict[str, Any], config: str | None) -> int:
+async def _call_and_print(
+    server: "MCPServer", tool: str, args: dict[str, Any], config: str | None
+) -> int:
     from openmanus_graph.interfaces.cli.calling import call_once
 
     session = await asyncio.to_thread(_session, [server], config)
@@ -116,11 +118,7 @@ async def _called(server: "MCPServer", tool: str, args: dict[str, Any], config: 
 
 async def _resolve_tools(servers: Sequence["MCPServer"], session: "Session") -> "ServerTools":
     resolve_server_tools = await asyncio.to_thread(load_client)
-    return await resolve_server_tools(servers, session, _ignore)
-
-
-def _ignore(event: dict[str, Any]) -> None:
-    """Ignore events: the rows show the same."""
+    return await resolve_server_tools(servers, session, lambda _: None)  # the rows show the same
 
 
 def _session(servers: Sequence["MCPServer"], config: str | None) -> "Session":

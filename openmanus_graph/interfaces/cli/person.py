@@ -1,4 +1,4 @@
-"""Asks the person at the terminal; a pipe is never asked."""
+"""Reads stdin by line, and asks the person at the terminal; a pipe is never asked."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ from openmanus_graph.planning.plan_view import is_plan_request, plan_of_request
 from openmanus_graph.runtime.events import interrupt_event
 
 
-class Lines:
+class StdinLines:
     """Reads stdin, a terminal's or a pipe's, line by line."""
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class Lines:
             sys.stderr.write(prompt)
             sys.stderr.flush()
         while b"\n" not in self._buffer and not self._ended:
-            await self._readable()
+            await self._wait_until_readable()
             piece = os.read(self._descriptor, 65536)
             self._buffer += piece
             self._ended = not piece
@@ -40,7 +40,7 @@ class Lines:
             return None
         return line.decode("utf-8", "replace")
 
-    async def _readable(self) -> None:
+    async def _wait_until_readable(self) -> None:
         loop = asyncio.get_running_loop()
         ready = asyncio.Event()
         try:
@@ -74,12 +74,12 @@ class TerminalPerson:
 
     async def answer(self, interrupt: Any) -> Any | None:
         """Return the answer to a question, None if there is no terminal."""
-        lines = Lines()
+        lines = StdinLines()
         if isinstance(self.view, JsonView) or not lines.interactive:
             return None
         asked = interrupt_event(interrupt)
         if is_plan_request(asked):
-            return await _of_plan(lines, plan_of_request(asked))
+            return await _review_plan(lines, plan_of_request(asked))
         word = await lines.ask(PROMPTS.get(asked["kind"], PROMPTS["question"]))
         if word is None or asked["kind"] == "question":
             return word
@@ -96,7 +96,7 @@ def decision_of(typed: str) -> Any:
     return DECISIONS.get(typed.strip().lower(), typed)
 
 
-async def _of_plan(lines: Lines, plan: str) -> Any:
+async def _review_plan(lines: StdinLines, plan: str) -> Any:
     """Ask about a plan until there is an answer; an editor that changed nothing is none."""
     while True:
         word = await lines.ask(PLAN_PROMPT)
@@ -107,7 +107,7 @@ async def _of_plan(lines: Lines, plan: str) -> Any:
             return edited
 
 
-async def _edited_arguments(lines: Lines) -> Any:
+async def _edited_arguments(lines: StdinLines) -> Any:
     """Return an edit decision; one without valid JSON is asked about again."""
     typed = await lines.ask("New arguments, as JSON: ")
     if typed is None:

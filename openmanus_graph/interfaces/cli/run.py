@@ -1,19 +1,32 @@
-"""`openmanus run`."""
+"""`openmanus run` and `resume`, and how each command executes its run."""
 
+import asyncio
+import contextlib
+import logging
+import shlex
 import sys
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING
 
+from openmanus_graph.backends.models.failures import redact
 from openmanus_graph.backends.models.spec import parse_spec
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import check_agent
-from openmanus_graph.interfaces.cli.launch import launch
-from openmanus_graph.interfaces.service.launch import new_run, take_thread
+from openmanus_graph.interfaces.cli.streams import is_stdout_closed, stdout_failure
+from openmanus_graph.interfaces.service.failures import RunError
 from openmanus_graph.interfaces.service.options import InputOptions, OutputOptions, RunOptions
 from openmanus_graph.interfaces.service.resume import Reply, plan_resume
+from openmanus_graph.interfaces.service.run_setup import new_run, take_thread
+
+if TYPE_CHECKING:
+    from openmanus_graph.interfaces.service.runner import Run
 
 
 def run_task(task: str, given: InputOptions, options: RunOptions, output: OutputOptions) -> int:
     """Do one task and return the exit code."""
-    text = _standard_input() if task == "-" else _as_text(task)
+    # UTF-8 whatever the locale: what that could not decode of an argument are lone surrogates.
+    data = sys.stdin.buffer.read() if task == "-" else task.encode("utf-8", "surrogateescape")
+    text = data.decode("utf-8", "replace")
     if not text.strip():
         raise ConfigError(
             "The task is empty. Say what to do, or pipe it in: openmanus run - < FILE."
@@ -26,16 +39,7 @@ def run_task(task: str, given: InputOptions, options: RunOptions, output: Output
 
     ask_for_trust(options.config)
 
-    return launch(lambda: new_run(text, given, take_thread(given, options)), output)
-
-
-def _standard_input() -> str:
-    return sys.stdin.buffer.read().decode("utf-8", "replace")
-
-
-def _as_text(argument: str) -> str:
-    """Read an argument as UTF-8 whatever the locale: what it cannot read are lone surrogates."""
-    return argument.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    return execute_run(lambda: new_run(text, given, take_thread(given, options)), output)
 
 
 def resume_thread(thread: str, reply: Reply, options: RunOptions, output: OutputOptions) -> int:
@@ -44,4 +48,80 @@ def resume_thread(thread: str, reply: Reply, options: RunOptions, output: Output
     from openmanus_graph.interfaces.cli.trust import ask_for_trust
 
     ask_for_trust(options.config)
-    return launch(lambda: plan_resume(thread, reply, options), output)
+    return execute_run(lambda: plan_resume(thread, reply, options), output)
+
+
+def execute_run(make_run: "Callable[[], Run]", output: OutputOptions) -> int:
+    """Make a run and execute it.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        ConfigError: There is no stdout, or the run is wrong.
+        RunError: The answer could not be written.
+    """
+    require_stdout()
+    with log_file(output.log):
+        from openmanus_graph.backends.models.build import close_models
+        from openmanus_graph.interfaces.cli.person import TerminalPerson
+        from openmanus_graph.interfaces.cli.views import make_view
+        from openmanus_graph.interfaces.service.runner import run_graph
+        from openmanus_graph.interfaces.service.signals import exit_on_signal
+
+        run = make_run()
+
+        async def run_and_close_models() -> int:
+            try:
+                code = await run_graph(run, view, TerminalPerson(view))
+                exit_on_signal(code)
+                return code
+            finally:
+                await close_models()
+
+        with make_view(output) as view:
+            code = asyncio.run(run_and_close_models())
+    if failure := stdout_failure():
+        raise RunError(
+            f"stdout cannot be written: {failure}. Nothing is lost: the thread keeps the answer "
+            f"(openmanus show {shlex.quote(run.thread)})."
+        )
+    return code
+
+
+def require_stdout() -> None:
+    """Raise ConfigError if stdout is closed: the answer could not be written."""
+    if is_stdout_closed():
+        raise ConfigError(
+            "stdout is closed, and the answer goes there. Send it to a file (> answer.md), or to "
+            "/dev/null if nobody reads it."
+        )
+
+
+class _RedactingFormatter(logging.Formatter):
+    """Redacts log records: libraries log addresses with passwords, and servers' error texts."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Format a record without anything that looks like a secret."""
+        return redact(super().format(record))
+
+
+@contextlib.contextmanager
+def log_file(path: str | None) -> Generator[None]:
+    """Write the log to a file meanwhile. ConfigError when it cannot be written."""
+    if path is None:
+        yield
+        return
+    try:
+        handler = logging.FileHandler(path, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"The log file {path} cannot be written: {error.strerror}.") from error
+    handler.setFormatter(_RedactingFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    root = logging.getLogger()
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        handler.close()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import check_agent
-from openmanus_graph.interfaces.cli.launch import log_file
+from openmanus_graph.interfaces.cli.run import log_file
 from openmanus_graph.interfaces.service.http import (
     Token,
     announce,
@@ -40,13 +40,13 @@ def serve_mcp(what: McpOptions, options: RunOptions, where: ServerOptions) -> in
 
 
 def _mcp_on_stdio(what: McpOptions, options: RunOptions) -> int:
-    from openmanus_graph.interfaces.mcp_server.running import Wire
+    from openmanus_graph.interfaces.mcp_server.running import StdioPipes
 
-    wire = Wire()  # first, before other code can write to stdout
+    pipes = StdioPipes()  # first, before other code can write to stdout
     from openmanus_graph.interfaces.mcp_server.running import serve_stdio
 
     server = _mcp_server(what, options)
-    return _run_until_done(serve_stdio(server, wire))
+    return _run_until_done(serve_stdio(server, pipes))
 
 
 def _mcp_on_http(what: McpOptions, options: RunOptions, where: ServerOptions) -> int:

@@ -1,4 +1,4 @@
-"""`openmanus threads`, `show` and `export`."""
+"""`openmanus threads`, `show`, `export` and `tell`."""
 
 import asyncio
 import json
@@ -35,16 +35,14 @@ SHOWN_TASK_CHARS = 60
 PIPE_WIDTH = 1000
 
 
-def _with_live_status(thread: Thread) -> Thread:
-    """Return a thread whose status is `interrupted` where its run has died."""
-    if thread.status != "running" or is_running(openmanus_home(), thread.id):
-        return thread
-    return replace(thread, status="interrupted")
-
-
 def list_threads(*, as_json: bool) -> int:
     """List the threads, newest first."""
-    known = [_with_live_status(thread) for thread in open_threads().all()]
+    known = [
+        replace(thread, status="interrupted")  # its process has ended without an end of the run
+        if thread.status == "running" and not is_running(openmanus_home(), thread.id)
+        else thread
+        for thread in open_threads().all()
+    ]
     if as_json:
         for thread in known:
             sys.stdout.write(json.dumps(thread.__dict__, ensure_ascii=False) + "\n")
@@ -96,7 +94,7 @@ def show_thread(thread: str, *, as_json: bool) -> int:
     return 0
 
 
-def show_plan(thread: str) -> int:
+def print_plan(thread: str) -> int:
     """Print a thread's plan as JSON that a person may edit and answer with."""
     values, *_ = asyncio.run(_read_thread(known_thread(thread)))
     plan = plan_in(values)

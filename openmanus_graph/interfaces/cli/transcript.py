@@ -1,4 +1,4 @@
-"""A thread as Markdown."""
+"""Writes a thread as Markdown, with the conversations of its plan's steps."""
 
 import json
 import re
@@ -14,6 +14,7 @@ from openmanus_graph.planning.plan_view import plan_document
 from openmanus_graph.state.manus import Artifact
 from openmanus_graph.state.plan import Plan
 
+SHOWN_OUTPUT_CHARS = 2000
 Runs = Mapping[str, list[list[AnyMessage]]]
 """By step: the conversation of each of its runs, oldest first."""
 
@@ -32,29 +33,23 @@ async def runs_of_steps(
     found: dict[str, list[tuple[tuple[int, int], list[AnyMessage]]]] = {}
     if plan_in(values) is None:
         return {}
+    started_by = re.escape(values["run_message"])
+    pattern = rf"{started_by}(?:@[^/]*)*/(?P<replan>\d+)/(?P<step>.+)/(?P<attempt>\d+)"
     for namespace in await checkpointer.namespaces(thread):
         if namespace.count("|") != 1:
             continue  # the flow itself, a step around its executor, or a graph within that
         place = {"configurable": {"thread_id": thread, "checkpoint_ns": namespace}}
         state = await graph.aget_state(place)
         messages: list[AnyMessage] = state.values.get("messages") or []
-        run = _run_of(messages, values["run_message"])
-        if run is not None:
-            found.setdefault(run[0], []).append((run[1], messages))
+        # The id of the first message of a step's run holds replan, step and attempt.
+        message_id = (messages[0].id or "") if messages else ""
+        if match := re.fullmatch(pattern, message_id):
+            run = (int(match["replan"]), int(match["attempt"])), messages
+            found.setdefault(match["step"], []).append(run)
     return {
         step: [messages for _, messages in sorted(runs, key=lambda run: run[0])]
         for step, runs in found.items()
     }
-
-
-def _run_of(messages: list[AnyMessage], begun: str) -> tuple[str, tuple[int, int]] | None:
-    """Read step, replan and attempt from the id of the message that a step's run begins with."""
-    name = (messages[0].id or "") if messages else ""
-    match = re.fullmatch(rf"{re.escape(begun)}(?:@[^/]*)*/(\d+)/(.+)/(\d+)", name)
-    return match and (match[2], (int(match[1]), int(match[3])))
-
-
-SHOWN_OUTPUT_CHARS = 2000
 
 
 def transcript(
@@ -129,13 +124,6 @@ def _message(message: AnyMessage, *, cut: bool, level: str = "##") -> Iterator[s
 
 
 def _fenced(text: str, language: str = "") -> str:
-    fence = "`" * max(3, _longest_fence(text) + 1)
+    longest = max(map(len, re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
     return f"{fence}{language}\n{text}\n{fence}\n"
-
-
-def _longest_fence(text: str) -> int:
-    longest = run = 0
-    for character in text:
-        run = run + 1 if character == "`" else 0
-        longest = max(longest, run)
-    return longest

@@ -81,15 +81,14 @@ class TerminalView:
         kind = str(event["type"])
         if self.quiet and kind not in ("final", "interrupt"):
             return
-        getattr(self, f"_{kind}", self._ignore)(event)
+        show = getattr(self, f"_{kind}", None)
+        if show is not None:  # other events are for programs
+            show(event)
 
     def close(self) -> None:
         """Leave the terminal as it was."""
         self._stop_spinner()
         self.checklist.hide()
-
-    def _ignore(self, event: Mapping[str, Any]) -> None:
-        """Show nothing of this event."""
 
     def _run_start(self, event: Mapping[str, Any]) -> None:
         self.workspace = str(event["workspace"])

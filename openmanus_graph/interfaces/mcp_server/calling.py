@@ -1,4 +1,4 @@
-"""The graph that runs one tool call of a client through `run_call`."""
+"""The graph that runs one tool call of a client through `run_call`, with screenshots."""
 
 import asyncio
 import base64
@@ -24,14 +24,17 @@ from openmanus_graph.tool_calls.run_call import run_call
 from openmanus_graph.tool_calls.toolset import Toolset
 from openmanus_graph.tools.browser_use import browser_use
 
+QUESTIONS_KEY = "openmanus_questions"
+"""Key in `configurable` of the `Questions` that ask the client's person."""
 
-def shows_window(call: PlannedCall) -> bool:
-    """Say whether a call asks for all that the window shows."""
+
+def asks_for_screenshot(call: PlannedCall) -> bool:
+    """Say whether a call asks the browser for its state, which includes a screenshot."""
     return call["name"] == browser_use.name and call["args"].get("action") == "get_state"
 
 
-async def with_window(message: ToolMessage, session: Session) -> ToolMessage:
-    """Return a result together with the window, unless there is none that may be shown."""
+async def with_screenshot(message: ToolMessage, session: Session) -> ToolMessage:
+    """Add a screenshot of the browser to a result, unless there is none that may be shown."""
     from openmanus_graph.backends.browser.observation import (
         state_for_request,  # the call has loaded it
     )
@@ -44,10 +47,6 @@ async def with_window(message: ToolMessage, session: Session) -> ToolMessage:
     extra: dict[str, Any] = message.artifact or {}
     images = [*extra.get("images", ()), session.workspace.relative(kept)]
     return message.model_copy(update={"artifact": {**extra, "images": images}})
-
-
-QUESTIONS_KEY = "openmanus_questions"
-"""Key in `configurable` of the `Questions` that ask the client's person."""
 
 
 class CallState(TypedDict):
@@ -76,8 +75,8 @@ def build_call_graph(agent: Agent) -> Any:
         context.questions = cast("Questions", get_config().get("configurable", {})[QUESTIONS_KEY])
         call = state["call"]
         result = await run_call(call, context)
-        if shows_window(call):
-            result = await with_window(result, session)
+        if asks_for_screenshot(call):
+            result = await with_screenshot(result, session)
         return {"result": result, "plans": context.plans}
 
     builder = StateGraph(CallState, context_schema=Context)

@@ -56,7 +56,9 @@ class Client:
         call = PlannedCall(
             id=f"mcp-{number}", name=tool.name, args=args, occurrence=number, problem=None
         )
-        async with self._turn(_resource(tool, args)):
+        resource = _resource(tool, args)
+        turn = self._locks.setdefault(resource, asyncio.Lock()) if resource else asyncio.Lock()
+        async with turn:
             return await run_shielded(self._run(call, questions))
 
     async def _run(self, call: PlannedCall, questions: Questions) -> ToolMessage | None:
@@ -70,11 +72,6 @@ class Client:
         if done.get("plans", before) != before:  # other tools return them unchanged
             self.plans = done["plans"]
         return done.get("result")
-
-    def _turn(self, resource: str | None) -> contextlib.AbstractAsyncContextManager[Any]:
-        if resource is None:
-            return contextlib.nullcontext()
-        return self._locks.setdefault(resource, asyncio.Lock())
 
 
 @contextlib.asynccontextmanager

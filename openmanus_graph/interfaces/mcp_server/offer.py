@@ -1,6 +1,6 @@
 """The offered tools, and their descriptions for MCP, made from their declarations."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import mcp_types as types
@@ -30,7 +30,7 @@ def offered_tools(names: Sequence[str] | None, configured: Sequence[str] | None)
     closing = {tool.name for tool in closing_tools()}
     known = {
         tool.name: guard_tool_system_exit(tool)
-        for tool in _every_tool()
+        for tool in (*planner_tools(), *data_analysis_tools())
         if tool.name not in closing
     }
     for name in names or ():
@@ -78,7 +78,3 @@ def annotations(traits: Traits, *, remembers: bool = False) -> types.ToolAnnotat
         idempotent_hint=pure and not remembers,
         open_world_hint=outside or traits.effect == "external",
     )
-
-
-def _every_tool() -> Iterable[BaseTool]:
-    return [*planner_tools(), *data_analysis_tools()]

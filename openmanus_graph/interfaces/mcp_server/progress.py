@@ -62,7 +62,7 @@ class Progress:
             await self._session.report_progress(seconds, message=words)
 
 
-def words_of(event: Mapping[str, Any], max_steps: int) -> str | None:
+def progress_text(event: Mapping[str, Any], max_steps: int) -> str | None:
     """Return a line about an event of a run; None for events that get no line."""
     match event["type"]:
         case "think_start":

@@ -29,12 +29,15 @@ from openmanus_graph.interfaces.service.http import serve
 
 Incoming = MemoryObjectReceiveStream[SessionMessage | Exception]
 Outgoing = MemoryObjectSendStream[SessionMessage]
+PATH = "/mcp"
+VERSION_HEADER = b"mcp-protocol-version"
+MAX_BODY_BYTES = 16 << 20
 _PARSE_ERROR = b'{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"Parse error"}}\n'
 FLUSH_S = 2.0
 """Seconds that a client gets to read the last messages."""
 
 
-class Wire:
+class StdioPipes:
     """The process's stdin and stdout, reserved for the protocol."""
 
     def __init__(self) -> None:
@@ -88,13 +91,13 @@ class Wire:
 
 
 @contextlib.asynccontextmanager
-async def stdio_streams(wire: Wire) -> AsyncGenerator[tuple[Incoming, Outgoing]]:
-    """Connect a server's streams with the wire."""
+async def stdio_streams(pipes: StdioPipes) -> AsyncGenerator[tuple[Incoming, Outgoing]]:
+    """Connect a server's streams with the pipes."""
     incoming, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     write_stream, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
 
     async def receive() -> None:
-        lines = wire.listen(asyncio.get_running_loop())
+        lines = pipes.listen(asyncio.get_running_loop())
         async with incoming:
             while (line := await lines.get()) is not None:
                 if not line.strip():
@@ -102,7 +105,7 @@ async def stdio_streams(wire: Wire) -> AsyncGenerator[tuple[Incoming, Outgoing]]
                 try:
                     message = jsonrpc_message_adapter.validate_json(line, by_name=False)
                 except ValidationError:
-                    wire.send(_PARSE_ERROR)
+                    pipes.send(_PARSE_ERROR)
                     continue
                 with contextlib.suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
                     await incoming.send(SessionMessage(message))
@@ -111,7 +114,7 @@ async def stdio_streams(wire: Wire) -> AsyncGenerator[tuple[Incoming, Outgoing]]
         async with outgoing:
             async for sent in outgoing:
                 text = sent.message.model_dump_json(by_alias=True, exclude_unset=True)
-                wire.send(text.encode("utf-8", "replace") + b"\n")
+                pipes.send(text.encode("utf-8", "replace") + b"\n")
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(receive)
@@ -122,16 +125,11 @@ async def stdio_streams(wire: Wire) -> AsyncGenerator[tuple[Incoming, Outgoing]]
             tasks.cancel_scope.cancel()
 
 
-PATH = "/mcp"
-VERSION_HEADER = b"mcp-protocol-version"
-MAX_BODY_BYTES = 16 << 20
-
-
-async def serve_stdio(server: ToolServer, wire: Wire) -> None:
+async def serve_stdio(server: ToolServer, pipes: StdioPipes) -> None:
     """Serve one client over stdin and stdout."""
     loop = asyncio.get_running_loop()
     numbers = (signal.SIGINT, signal.SIGTERM)
-    async with stdio_streams(wire) as (incoming, outgoing):
+    async with stdio_streams(pipes) as (incoming, outgoing):
         with anyio.CancelScope() as serving:
             for number in numbers:
                 loop.add_signal_handler(number, serving.cancel)
@@ -142,7 +140,7 @@ async def serve_stdio(server: ToolServer, wire: Wire) -> None:
                 lifespan_state=None,
                 init_options=server.create_initialization_options(),
             )
-    await asyncio.to_thread(wire.flush)
+    await asyncio.to_thread(pipes.flush)
 
 
 async def serve_http(

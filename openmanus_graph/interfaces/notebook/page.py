@@ -31,7 +31,11 @@ class RunPage:
         place = str(event.get("plan_step", ""))
         match event["type"]:
             case "think_start":
-                self._drop_void(place, event["step"])
+                # Tokens of a model call that is made again do not count.
+                dropped = [
+                    id(b) for b in self._open_thoughts(place) if b.get("step") == event["step"]
+                ]
+                self.blocks = [block for block in self.blocks if id(block) not in dropped]
                 self._append("text", place, text="", step=event["step"])
             case "token":
                 self._thought(place)["text"] += event["text"]
@@ -42,11 +46,12 @@ class RunPage:
             case "notice" if event["level"] != "info":
                 self._append("notice", place, text=event["text"])
             case "plan":
-                self._plan(place).update(event)
+                plan = next(self._find("plan", place), None) or self._append("plan", place)
+                plan.update(event)
             case _:
                 pass
 
-    def leave_out(self, answer: str) -> None:
+    def remove_answer(self, answer: str) -> None:
         """Remove the last text block if it is the answer, which is shown separately."""
         last = self.blocks[-1] if self.blocks else {}
         if (last.get("kind"), last.get("plan_step"), last.get("text")) == ("text", "", answer):
@@ -73,11 +78,6 @@ class RunPage:
             if block["kind"] == kind and block["plan_step"] == place:
                 yield block
 
-    def _drop_void(self, place: str, step: int) -> None:
-        """Tokens of a step that is asked for again are void."""
-        void = [id(block) for block in self._open_thoughts(place) if block.get("step") == step]
-        self.blocks = [block for block in self.blocks if id(block) not in void]
-
     def _open_thoughts(self, place: str) -> Iterator[Block]:
         return (block for block in self._find("text", place) if not block.get("done"))
 
@@ -90,9 +90,6 @@ class RunPage:
             if block["call_id"] == call_id and "ok" not in block:
                 return block
         return self._append("call", place, call_id=call_id)
-
-    def _plan(self, place: str) -> Block:
-        return next(self._find("plan", place), None) or self._append("plan", place)
 
 
 def final_html(values: Mapping[str, Any]) -> str:
@@ -140,8 +137,11 @@ def _rendered(place: str, inside: dict[str, list[Block]]) -> Iterator[str]:
                 yield _call_html(block)
             case "notice":
                 yield f'<div style="color:#a60">{escape(block["text"])}</div>'
+            case _ if block["text"]:
+                style = "white-space:pre-wrap;margin:4px 0"
+                yield f'<div style="{style}">{escape(block["text"])}</div>'
             case _:
-                yield _text_html(block["text"])
+                pass
 
 
 def _plan_html(plan: Block, inside: dict[str, list[Block]]) -> Iterator[str]:
@@ -174,10 +174,6 @@ def _step_html(step: Mapping[str, Any], content: str) -> str:
         f'<div style="margin-left:12px;border-left:1px solid #8888;padding-left:12px">{content}'
         "</div></details>"
     )
-
-
-def _text_html(text: str) -> str:
-    return f'<div style="white-space:pre-wrap;margin:4px 0">{escape(text)}</div>' if text else ""
 
 
 def _call_html(call: Block) -> str:

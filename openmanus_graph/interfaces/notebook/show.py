@@ -19,6 +19,7 @@ from openmanus_graph.interfaces.notebook.page import (
     picture_html,
     question_html,
 )
+from openmanus_graph.interfaces.service.run_setup import RECURSION_LIMIT
 from openmanus_graph.interfaces.service.step_events import StepEventTagger
 from openmanus_graph.runtime.events import interrupt_event
 from openmanus_graph.runtime.workspace import Workspace
@@ -27,9 +28,9 @@ from openmanus_graph.state.manus import Artifact
 
 ipython: Any = importlib.import_module("IPython.display")  # its functions have no types
 
-EVERY_S = 0.2
+REFRESH_S = 0.2
 """A page is sent to the notebook no more often."""
-LARGEST_PICTURE = 2_000_000
+MAX_PICTURE_BYTES = 2_000_000
 """Bytes; a larger one is only named."""
 
 Event = dict[str, Any]
@@ -67,12 +68,12 @@ async def show_run(
     context = context or Context()
     thread = thread or f"notebook-{secrets.token_hex(3)}"
     where = {"thread_id": thread} | ({"checkpoint_id": checkpoint} if checkpoint else {})
-    config: RunnableConfig = {"configurable": where, "recursion_limit": 100_000}
+    config: RunnableConfig = {"configurable": where, "recursion_limit": RECURSION_LIMIT}
     task = {"messages": [HumanMessage(given)]} if isinstance(given, str) else given
     handle = ipython.DisplayHandle()
     handle.display(ipython.HTML(""))
     values = await _follow(graph, task, config, context, handle, on_event)
-    values = await _in_order(graph, thread, values)
+    values = await _sort_questions(graph, thread, values)
     asked = [interrupt_event(waiting) for waiting in values.get("__interrupt__", ())]
     for question in asked:
         _display(question_html(question))
@@ -103,7 +104,7 @@ async def _follow(
         version="v2",
         durability="sync" if graph.checkpointer else None,
     )
-    painter = asyncio.create_task(_paint(page, handle))
+    refresher = asyncio.create_task(_refresh(page, handle))
     try:
         async for part in parts:
             data: Any = part["data"]
@@ -116,13 +117,13 @@ async def _follow(
                 if on_event is not None:
                     on_event(event)
     finally:
-        painter.cancel()
-        page.leave_out(str(values.get("answer")))
+        refresher.cancel()
+        page.remove_answer(str(values.get("answer")))
         handle.update(ipython.HTML(page.html()))
     return values
 
 
-async def _in_order(graph: Graph, thread: str, values: dict[str, Any]) -> dict[str, Any]:
+async def _sort_questions(graph: Graph, thread: str, values: dict[str, Any]) -> dict[str, Any]:
     """Put questions in the order of their calls; they came as they were met."""
     came: list[Interrupt] = values.get("__interrupt__", [])
     if not came or not graph.checkpointer:
@@ -131,7 +132,7 @@ async def _in_order(graph: Graph, thread: str, values: dict[str, Any]) -> dict[s
     return {**values, "__interrupt__": list(state.interrupts)}
 
 
-async def _paint(page: RunPage, handle: Any) -> None:
+async def _refresh(page: RunPage, handle: Any) -> None:
     """Send the page to the notebook whenever it has changed."""
     shown = ""
     while True:
@@ -139,7 +140,7 @@ async def _paint(page: RunPage, handle: Any) -> None:
         if html != shown:
             handle.update(ipython.HTML(html))
         shown = html
-        await asyncio.sleep(EVERY_S)
+        await asyncio.sleep(REFRESH_S)
 
 
 def _pictures(values: dict[str, Any], context: Context, thread: str) -> Sequence[str]:
@@ -151,7 +152,7 @@ def _pictures(values: dict[str, Any], context: Context, thread: str) -> Sequence
     for artifact in artifacts:
         if artifact["media_type"] not in ("image/png", "image/jpeg", "image/gif", "image/webp"):
             continue
-        if artifact["size"] > LARGEST_PICTURE:
+        if artifact["size"] > MAX_PICTURE_BYTES:
             continue
         try:
             data = workspace.resolve(artifact["path"]).read_bytes()

@@ -17,13 +17,12 @@ OTHERS = "openmanus_graph.graphs.registered"
 def server_config() -> dict[str, Any]:
     """Return the parts of a langgraph.json."""
     return {
-        "graphs": {name: _address(name) for name in agent_names()},
+        "graphs": {
+            name: graph_address(name) if is_ours(name) else f"{OTHERS}:{name}"
+            for name in agent_names()
+        },
         "http": {"app": APP, "disable_mcp": True, "disable_a2a": True},
         "auth": {"path": AUTH, "disable_studio_auth": True},
         "checkpointer": {"path": CHECKPOINTER},
         "disable_persistence": True,
     }
-
-
-def _address(name: str) -> str:
-    return graph_address(name) if is_ours(name) else f"{OTHERS}:{name}"

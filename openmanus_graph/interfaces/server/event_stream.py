@@ -1,4 +1,7 @@
-"""The route that streams a thread's events: the past ones, then new ones as they happen."""
+"""The route that streams a thread's events: the past ones, then new ones as they happen.
+
+The past of a thread that ran in the terminal is rebuilt from its messages.
+"""
 
 import itertools
 import json
@@ -15,6 +18,9 @@ from openmanus_graph.conversation.history import is_interjection
 from openmanus_graph.interfaces.server.store import Store, read_final_event, state_of, store
 from openmanus_graph.interfaces.server.threads import open_questions, require_thread
 from openmanus_graph.state.reducers import no_usage
+
+PING_S = 15.0
+router = APIRouter(prefix="/app/api/threads/{thread}")
 
 
 async def replay_events(store: Store, thread: str, until: str | None = None) -> list[Numbered]:
@@ -56,7 +62,14 @@ def events_from_messages(
             yield {"type": "steer", "id": message.id, "text": message.text}
         elif isinstance(message, HumanMessage):
             step = 0
-            yield _start_event(thread, message)
+            yield {
+                "type": "run_start",
+                "kind": "start",
+                "task": message.text,
+                "agent": thread.agent,
+                "model": str(thread.options.get("model") or ""),
+                "workspace": str(thread.options.get("workspace") or ""),
+            }
         elif isinstance(message, AIMessage):
             step += 1
             yield from _reply_events(message, step)
@@ -69,17 +82,6 @@ def events_from_messages(
                 "seconds": 0.0,
                 "output": message.text,
             }
-
-
-def _start_event(thread: Thread, message: HumanMessage) -> dict[str, Any]:
-    return {
-        "type": "run_start",
-        "kind": "start",
-        "task": message.text,
-        "agent": thread.agent,
-        "model": str(thread.options.get("model") or ""),
-        "workspace": str(thread.options.get("workspace") or ""),
-    }
 
 
 def _reply_events(message: AIMessage, step: int) -> Iterator[dict[str, Any]]:
@@ -97,10 +99,6 @@ def _reply_events(message: AIMessage, step: int) -> Iterator[dict[str, Any]]:
     }
     for call in calls:
         yield {"type": "tool_start", **call}
-
-
-PING_S = 15.0
-router = APIRouter(prefix="/app/api/threads/{thread}")
 
 
 @router.get("/events")

@@ -108,8 +108,11 @@ async def send_file(
         "Cross-Origin-Resource-Policy": "same-origin",
         "Cache-Control": f"private, max-age={VALID_S // 144}",
     }
+    media_type = mimetypes.guess_type(path)[0] or "application/octet-stream"
+    if media_type.startswith("text/"):
+        media_type += "; charset=utf-8"
     return StreamingResponse(
-        _stream_file(opening, file, size), media_type=_content_type(path), headers=headers
+        _stream_file(opening, file, size), media_type=media_type, headers=headers
     )
 
 
@@ -137,11 +140,6 @@ def view_of(media_type: str) -> str:
     if media_type in VIEWS or family in VIEWED:
         return VIEWS.get(media_type, family)
     return "text" if family == "text" or media_type in TEXTS else "none"
-
-
-def _content_type(path: str) -> str:
-    media_type = mimetypes.guess_type(path)[0] or "application/octet-stream"
-    return f"{media_type}; charset=utf-8" if media_type.startswith("text/") else media_type
 
 
 async def _write_body(request: Request, file: BinaryIO) -> int:

@@ -42,7 +42,8 @@ class ServerGuard(RequestGuard):
 
     @override
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if _is_internal(scope):
+        root: str = scope.get("root_path", "")
+        if root == INTERNAL or root.startswith(f"{INTERNAL}/"):
             await self.app(scope, receive, send)
         else:
             await super().__call__(scope, receive, send)
@@ -59,11 +60,6 @@ class ServerGuard(RequestGuard):
         if path == LIVENESS:
             return not scope.get("query_string")
         return any(path == one or (one.endswith("/") and path.startswith(one)) for one in PUBLIC)
-
-
-def _is_internal(scope: Scope) -> bool:
-    root: str = scope.get("root_path", "")
-    return root == INTERNAL or root.startswith(f"{INTERNAL}/")
 
 
 def _list_variable(variable: str) -> tuple[str, ...]:

@@ -64,7 +64,7 @@ class Journal:
         self._table, self._loop = table, loop
         self._threads: dict[str, _ThreadEvents] = {}
         self._lock = threading.Lock()
-        self._worker = Worker("journal")
+        self._database_thread = Worker("journal")
         self._writing: asyncio.Task[None] | None = None
         self._released = asyncio.Event()
         self._closing = asyncio.Event()
@@ -75,7 +75,7 @@ class Journal:
     async def acquire(self, thread: str) -> None:
         """Accept the events of a run that starts; number them above what other processes wrote."""
         await self.save()
-        last = await self._worker.do(self._table.last, thread)
+        last = await self._database_thread.do(self._table.last, thread)
         with self._lock:
             buffer = self._threads.setdefault(thread, _ThreadEvents(floor=last, seq=last))
             buffer.runs += 1
@@ -85,16 +85,18 @@ class Journal:
 
     async def last(self, thread: str) -> int:
         """Return the number of a thread's newest saved event, 0 if there is none."""
-        return await self._worker.do(self._table.last, thread)
+        return await self._database_thread.do(self._table.last, thread)
 
     async def newest_event(self, thread: str) -> dict[str, Any] | None:
         """Return a thread's newest saved event."""
-        found = await self._worker.do(self._table.read, thread, await self.last(thread) - 1)
+        found = await self._database_thread.do(
+            self._table.read, thread, await self.last(thread) - 1
+        )
         return json.loads(found[-1][1]) if found else None
 
     async def write_past(self, thread: str, events: list[Numbered]) -> None:
         """Save events that were rebuilt from a thread's messages."""
-        await self._worker.do(self._table.write, thread, events)
+        await self._database_thread.do(self._table.write, thread, events)
 
     async def release(self, thread: str) -> None:
         """Stop accepting a run's events; those not saved yet stay in memory until they are."""
@@ -155,7 +157,7 @@ class Journal:
             if events:
                 rows = [(event.seq, event.text) for event in events]
                 try:
-                    await self._worker.do(self._table.write, thread, rows)
+                    await self._database_thread.do(self._table.write, thread, rows)
                 except sqlite3.Error as error:  # never a reason for a run to fail
                     if not self._failing:
                         log.warning("Events of %s wait to be saved: %s", thread, error)
@@ -254,7 +256,7 @@ class Journal:
             for thread, buffer in self._threads.items():
                 if left := sum(event.unsaved for event in buffer.events):
                     log.error("%d events of %s are lost: they could not be saved", left, thread)
-        await asyncio.to_thread(self._worker.close)
+        await asyncio.to_thread(self._database_thread.close)
 
     async def _next(self, thread: str, after: int) -> list[Numbered]:
         while True:
@@ -267,7 +269,7 @@ class Journal:
                     if recent or running:
                         return recent
                     floor = None  # another process may have written more
-            kept = await self._worker.do(self._table.read, thread, after, floor)
+            kept = await self._database_thread.do(self._table.read, thread, after, floor)
             if kept or floor is None:
                 return kept
             after = floor
@@ -283,18 +285,16 @@ class Journal:
             self._writing = self._loop.create_task(self._save_soon())
 
     async def _save_soon(self) -> None:
-        while self._has_unsaved():
+        while True:
+            with self._lock:
+                buffers = self._threads.values()
+                if not any(event.unsaved for buffer in buffers for event in buffer.events):
+                    return
             if not await self.save():
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._closing.wait(), RETRY_S)
                 if self._closing.is_set():
                     return
-
-    def _has_unsaved(self) -> bool:
-        with self._lock:
-            return any(
-                event.unsaved for buffer in self._threads.values() for event in buffer.events
-            )
 
     def _trim(self, thread: str) -> None:
         buffer = self._threads.get(thread)

@@ -25,6 +25,7 @@ from openmanus_graph.interfaces.server.threads import open_questions
 from openmanus_graph.interfaces.service.failures import RunError, describe_failure
 from openmanus_graph.interfaces.service.final_event import failed_event
 from openmanus_graph.interfaces.service.lock import hold_thread
+from openmanus_graph.interfaces.service.run_setup import model_label
 from openmanus_graph.runtime.run_observer import ObservedRun
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.settings import Settings
@@ -51,7 +52,7 @@ class Recorder:
     async def on_start(self, run: ObservedRun, settings: Settings, context: Context | None) -> None:
         """Lock the thread and record the run's input. RunError if another process has the lock."""
         await self._lock_thread(run)
-        message = _message(run.given)
+        message = _user_message(run.given)
         known = await asyncio.to_thread(self._store.threads.find, run.thread)
         agent = run.agent or (known.agent if known else "")
         task = message.text if message else (known.task if known else "")
@@ -123,7 +124,7 @@ class Recorder:
 
     async def _record_failed_start(self, run: ObservedRun) -> None:
         """Record the start of a run that failed before its settings were known."""
-        message = _message(run.given)
+        message = _user_message(run.given)
         if message is not None:
             begin = self._store.threads.begin
             await asyncio.to_thread(begin, run.thread, run.agent, message.text, {}, message)
@@ -204,9 +205,11 @@ async def _write_missing_end(store: Store, thread: Thread, newest_event: dict[st
     await asyncio.to_thread(store.threads.end, thread.id, final["status"])
 
 
-def _message(given: Any) -> HumanMessage | None:
+def _user_message(given: Any) -> HumanMessage | None:
     """Return the user message that starts a run; a resumed run has none."""
-    messages: Any = cast("dict[str, Any]", given).get("messages") if _is_input(given) else None
+    if not isinstance(given, dict):
+        return None
+    messages: Any = cast("dict[str, Any]", given).get("messages")
     if not messages:
         return None
     several = cast("list[Any]", messages if isinstance(messages, list) else [messages])
@@ -214,23 +217,24 @@ def _message(given: Any) -> HumanMessage | None:
     return next((one for one in reversed(found) if isinstance(one, HumanMessage)), None)
 
 
-def _is_input(given: Any) -> bool:
-    return isinstance(given, dict)
-
-
 async def _start_event(
     run: ObservedRun, agent: str, task: str, settings: Settings
 ) -> dict[str, Any]:
     """Return the `run_start` event, with the fields by which a page tells runs apart."""
-    model, message = settings.main.model, _message(run.given)
+    message = _user_message(run.given)
+    kind = "start" if message else "resume"
+    if isinstance(run.given, Command) and run.given.resume is not None:
+        kind = "answer"
+    if run.checkpoint:
+        kind = "again"
     event: dict[str, Any] = {
         "type": "run_start",
         "task": task,
         "agent": agent,
-        "model": model if isinstance(model, str) else type(model).__name__,
+        "model": model_label(settings),
         "workspace": str(settings.workspace),
         "options": {name: getattr(settings, name) for name in SHOWN_OPTIONS},
-        "kind": _kind(run, message),
+        "kind": kind,
     }
     if run.checkpoint:
         at = await saver().aget_tuple(
@@ -240,14 +244,6 @@ async def _start_event(
         event["checkpoint_at"] = at.checkpoint["ts"] if at else ""
         event["message"] = message.text if message else ""
     return event
-
-
-def _kind(run: ObservedRun, message: HumanMessage | None) -> str:
-    if run.checkpoint:
-        return "again"
-    if isinstance(run.given, Command) and run.given.resume is not None:
-        return "answer"
-    return "start" if message else "resume"
 
 
 async def _answers(run: ObservedRun, agent: str) -> dict[str, Any]:

@@ -8,11 +8,15 @@ code here. Our database holds the same, durably.
 import asyncio
 import datetime
 import uuid
-from typing import Any, cast
+from typing import Any
 
 from openmanus_graph.backends.persistence.threads import DAMAGED, Thread
 from openmanus_graph.interfaces.server.store import Store, state_of
 from openmanus_graph.interfaces.server.threads import is_startable
+
+READ_AT_START = 20
+Restored = list[tuple[Thread, dict[str, Any]]]
+"""Threads, each with its entry in the server's list."""
 
 
 def ignore_pickles() -> None:
@@ -20,12 +24,6 @@ def ignore_pickles() -> None:
     store = _global_store()
     if store is not None:
         store.flag = "n"  # what `PersistentDict` calls a new file: it loads none
-
-
-def known_threads() -> list[dict[str, Any]] | None:
-    """Return the server's own list of threads, to be added to; None if it has a database."""
-    store = _global_store()
-    return None if store is None else cast("list[dict[str, Any]]", store["threads"])
 
 
 def _global_store() -> Any:  # a dictionary with attributes, of a package without types
@@ -36,20 +34,16 @@ def _global_store() -> Any:  # a dictionary with attributes, of a package withou
     return GLOBAL_STORE
 
 
-READ_AT_START = 20
-Restored = list[tuple[Thread, dict[str, Any]]]
-"""Threads, each with its entry in the server's list."""
-
-
 async def restore_threads(store: Store) -> Restored:
     """Add every thread that the server can run to its list.
 
     Returns:
         Threads whose questions are not added yet: reading all of them would take long.
     """
-    known = known_threads()
-    if known is None:
+    server_store = _global_store()
+    if server_store is None:  # LangGraph's server has a database of its own
         return []
+    known: list[dict[str, Any]] = server_store["threads"]
     waiting: Restored = []
     known_ids = {str(thread["thread_id"]) for thread in known}
     for thread in await asyncio.to_thread(store.threads.all):
@@ -65,7 +59,12 @@ async def restore_threads(store: Store) -> Restored:
 async def add_questions(waiting: Restored) -> None:
     """Add the open questions of these threads to their entries."""
     for thread, entry in waiting:
-        entry["interrupts"] = await _interrupts(thread)
+        state = await state_of(thread.id, thread.agent)
+        entry["interrupts"] = {
+            task.id: [{"id": one.id, "value": one.value} for one in task.interrupts]
+            for task in (state.tasks if state else ())
+            if task.interrupts
+        }
 
 
 def _entry(thread: Thread) -> dict[str, Any]:
@@ -80,15 +79,6 @@ def _entry(thread: Thread) -> dict[str, Any]:
         "config": {},
         "values": None,
         "interrupts": {},
-    }
-
-
-async def _interrupts(thread: Thread) -> dict[str, Any]:
-    state = await state_of(thread.id, thread.agent)
-    return {
-        task.id: [{"id": one.id, "value": one.value} for one in task.interrupts]
-        for task in (state.tasks if state else ())
-        if task.interrupts
     }
 
 

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import uuid
-from collections.abc import Mapping
 from typing import Any
 
 import httpx
@@ -62,7 +61,10 @@ async def start_run(thread: str, request: RunRequest) -> dict[str, str]:
             multitask_strategy="reject",
         )
     except httpx.HTTPStatusError as error:
-        raise _as_refused(error) from error
+        status, sentence = error.response.status_code, f"The server refused the run: {error}"
+        if status == 409:
+            sentence = "A run works on this thread already, maybe begun in another tab."
+        raise Refused(status, sentence) from error
     return {"run_id": created["run_id"]}
 
 
@@ -120,7 +122,9 @@ async def _payload(thread: str, known: Thread | None, request: RunRequest) -> di
     if request.message is not None:
         if not request.message.strip():
             raise Refused(422, "The message is empty.")
-        return _message_input(request.message, request.images)
+        extra = {"additional_kwargs": {"images": request.images}} if request.images else {}
+        message = {"type": "human", "id": str(uuid.uuid4()), "content": request.message, **extra}
+        return {"input": {"messages": [message]}}
     if request.checkpoint_id is not None:
         return {"input": None}
     if not request.resume:
@@ -146,17 +150,3 @@ async def _resume_payload(thread: str, known: Thread) -> dict[str, Any]:
         raise Refused(409, "This thread is finished. Ask for more with a message.")
     restart = restart_node(await graph_of(known.agent))
     return {"command": {"goto": restart}} if restart else {"input": None}
-
-
-def _message_input(text: str, images: list[str]) -> dict[str, Any]:
-    extra: Mapping[str, Any] = {"additional_kwargs": {"images": images}} if images else {}
-    message = {"type": "human", "id": str(uuid.uuid4()), "content": text, **extra}
-    return {"input": {"messages": [message]}}
-
-
-def _as_refused(error: httpx.HTTPStatusError) -> Refused:
-    """Turn an HTTP error of LangGraph's API into `Refused`."""
-    status = error.response.status_code
-    if status == 409:
-        return Refused(409, "A run works on this thread already, maybe begun in another tab.")
-    return Refused(status, f"The server refused the run: {error}")

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from fastapi import APIRouter, Query, Response
-from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.checkpoint.serde.types import TASKS
 from langgraph.types import Send
 from langgraph_sdk import get_client
@@ -22,6 +21,9 @@ from openmanus_graph.runtime.events import interrupt_event
 TITLE_CHARS = 200
 LARGEST_PAGE = 500
 NAME = re.compile(r"[^\x00-\x1f/\\]{1,200}")
+_BRANCH_CHANNEL = "branch:to:"
+"""LangGraph's prefix of the channels that trigger nodes."""
+_NEW_THREAD: dict[str, Any] = {"options": {}, "interrupts": [], "held_by": None}
 router = APIRouter(prefix="/app/api/threads")
 
 
@@ -86,9 +88,14 @@ async def list_checkpoints(thread: str) -> dict[str, Any]:
     async for found in saver().alist(config):  # newest first
         if parent not in (None, found.checkpoint["id"]):
             continue  # on a branch that a fork from an earlier checkpoint has left
-        parent = _parent(found)
+        parent_config: Any = found.parent_config or {}
+        parent = str(parent_config.get("configurable", {}).get("checkpoint_id", ""))
         values, metadata = found.checkpoint["channel_values"], found.metadata
-        next_nodes = [name[len(_BRANCH) :] for name in values if name.startswith(_BRANCH)]
+        next_nodes = [
+            name.removeprefix(_BRANCH_CHANNEL)
+            for name in values
+            if name.startswith(_BRANCH_CHANNEL)
+        ]
         sends: list[Send] = values.get(TASKS) or []
         next_nodes += sorted({send.node for send in sends})
         places.append(
@@ -139,7 +146,8 @@ async def open_questions(thread: str, agent: str) -> list[dict[str, Any]]:
     state = await state_of(thread, agent)
     questions: list[dict[str, Any]] = []
     for waiting in () if state is None else state.interrupts:
-        reviews: Any = waiting.value.get("review_configs") if _is_mapping(waiting.value) else None
+        value: Any = waiting.value  # of a foreign graph it may be anything
+        reviews: Any = value.get("review_configs") if isinstance(value, Mapping) else None
         allowed = reviews[0].get("allowed_decisions", []) if reviews else ["respond"]
         questions.append({**interrupt_event(waiting), "allowed": allowed})
     return questions
@@ -158,11 +166,6 @@ def thread_json(thread: Thread) -> dict[str, Any]:
     }
 
 
-def _parent(found: CheckpointTuple) -> str:
-    parent = found.parent_config or {}
-    return str(parent.get("configurable", {}).get("checkpoint_id", ""))
-
-
 def _label(next_nodes: list[str], sends: list[Send], metadata: Mapping[str, Any]) -> str:
     calls = [call["name"] for send in sends if "calls" in send.arg for call in send.arg["calls"]]
     if calls:
@@ -172,14 +175,6 @@ def _label(next_nodes: list[str], sends: list[Send], metadata: Mapping[str, Any]
     return f"before {', '.join(next_nodes)}" if next_nodes else "the end"
 
 
-def _is_mapping(value: Any) -> bool:
-    return isinstance(value, Mapping)
-
-
 def _iso_time(sqlite_time: str) -> str:
     """Turn SQLite's time, which is UTC, into ISO 8601."""
     return f"{sqlite_time.replace(' ', 'T')}Z" if sqlite_time else ""
-
-
-_BRANCH = "branch:to:"
-_NEW_THREAD: dict[str, Any] = {"options": {}, "interrupts": [], "held_by": None}

@@ -1,4 +1,4 @@
-"""The server's token, which allows every request; without it, none is allowed."""
+"""The server's token, which every request needs, and tickets, which allow one file for a time."""
 
 import base64
 import hashlib
@@ -12,11 +12,14 @@ from pathlib import Path
 
 from openmanus_graph.config.resolve import openmanus_home
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.interfaces.service.guard import is_same
+from openmanus_graph.interfaces.service.guard import equals_secret
 
 TOKEN_VARIABLE = "OPENMANUS_TOKEN"
 TOKEN_FILE = "server-token"
 MIN_CHARS = 16
+VALID_S = 12 * 3600
+"""How long a ticket is valid."""
+_SIGNATURE_BYTES = 32
 
 
 @lru_cache(maxsize=1)
@@ -49,12 +52,7 @@ def token_file() -> Path:
 
 def is_token(given: str) -> bool:
     """Compare with the server's token, in constant time."""
-    return is_same(given, server_token())
-
-
-def signing_key() -> bytes:
-    """Return the key that tickets are signed with; it changes with the token."""
-    return hashlib.sha256(f"ticket {server_token()}".encode()).digest()
+    return equals_secret(given, server_token())
 
 
 def _write_new(path: Path) -> None:
@@ -84,10 +82,6 @@ def _checked(token: str, source: str) -> str:
     return token
 
 
-VALID_S = 12 * 3600
-_SIGNATURE_BYTES = 32
-
-
 def write_ticket(thread: str, path: str, now: float | None = None) -> str:
     """Return a ticket for one file of one thread."""
     until = int((time.time() if now is None else now) + VALID_S)
@@ -110,4 +104,5 @@ def read_ticket(ticket: str, path: str, now: float | None = None) -> str | None:
 
 def _signature(claim: bytes, path: str) -> bytes:
     given = claim + b"\0" + path.encode("utf-8", "surrogatepass")
-    return hmac.new(signing_key(), given, hashlib.sha256).digest()
+    key = hashlib.sha256(f"ticket {server_token()}".encode()).digest()  # changes with the token
+    return hmac.new(key, given, hashlib.sha256).digest()

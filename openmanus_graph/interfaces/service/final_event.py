@@ -1,10 +1,9 @@
 """Builds the `final` event of a run from its state, for the command line and the server."""
 
 from collections.abc import Mapping
-from functools import reduce
-from typing import Any, cast
+from typing import Any
 
-from langgraph.types import PregelTask, StateSnapshot
+from langgraph.types import StateSnapshot
 
 from openmanus_graph.backends.persistence.checkpoints import (
     EmbeddedAgents,
@@ -17,7 +16,7 @@ from openmanus_graph.runtime.events import interrupt_event
 from openmanus_graph.state.reducers import Usage, add_usage, no_usage
 
 
-async def read_bill(graph: Any, config: Mapping[str, Any], state: StateSnapshot) -> Usage:
+async def read_usage(graph: Any, config: Mapping[str, Any], state: StateSnapshot) -> Usage:
     """Return the usage of a run, with that of unfinished tasks and of the graphs inside them.
 
     Args:
@@ -27,26 +26,18 @@ async def read_bill(graph: Any, config: Mapping[str, Any], state: StateSnapshot)
     """
     if state.tasks:
         state = await graph.aget_state(config, subgraphs=True)
-    return _total(state)
+    return _total_usage(state)
 
 
-def _total(state: StateSnapshot) -> Usage:
-    own = _usage_in(state.values)
-    return reduce(add_usage, (_of_task(task) for task in state.tasks), own)
-
-
-def _of_task(task: PregelTask) -> Usage:
-    # The usage of a finished task, which waits for parallel ones, is in the state's values already.
-    if task.result is None and isinstance(task.state, StateSnapshot):
-        return _total(task.state)
-    return no_usage()
-
-
-def _usage_in(values: Any) -> Usage:
-    if not isinstance(values, Mapping):
-        return no_usage()
-    usage: Usage | None = cast("Mapping[str, Any]", values).get("usage")
-    return usage or no_usage()
+def _total_usage(state: StateSnapshot) -> Usage:
+    values: Any = state.values  # of a foreign graph it may be anything
+    total: Usage | None = values.get("usage") if isinstance(values, Mapping) else None
+    total = total or no_usage()
+    for task in state.tasks:
+        # The usage of a task that has ended, and waits for parallel ones, is in `values` already.
+        if task.result is None and isinstance(task.state, StateSnapshot):
+            total = add_usage(total, _total_usage(task.state))
+    return total
 
 
 async def agents_within(
@@ -60,7 +51,7 @@ async def agents_within(
 
 def final_event(
     state: StateSnapshot,
-    bill: Usage | None = None,
+    usage: Usage | None = None,
     agents: EmbeddedAgents | None = None,
     *,
     cancelled: bool,
@@ -69,7 +60,7 @@ def final_event(
 
     Args:
         state: The thread's state after the run.
-        bill: The run's usage, where the state does not hold all of it.
+        usage: The run's usage, where the state does not hold all of it.
         agents: Those inside a foreign graph, whose own state does not say how they ended.
         cancelled: Whether somebody stopped it.
     """
@@ -91,7 +82,7 @@ def final_event(
         "stop_reason": reason or "error",
         "answer": answer,
         "structured": values.get("structured"),
-        "usage": bill or values.get("usage") or no_usage(),
+        "usage": usage or values.get("usage") or no_usage(),
         "artifacts": values.get("artifacts") or [],
     }
 

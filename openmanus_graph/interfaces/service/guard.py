@@ -75,7 +75,7 @@ class RequestGuard:
 
     def is_token(self, given: str) -> bool:
         """Compare with the token, in constant time."""
-        return self._token is None or is_same(given, self._token)
+        return self._token is None or equals_secret(given, self._token)
 
     def is_public(self, scope: Scope) -> bool:
         """Say whether a request needs no token."""
@@ -137,7 +137,7 @@ def tokens_in(headers: Headers) -> Iterator[str]:
     yield from map(str.strip, _values(headers, b"x-api-key"))
 
 
-def is_same(given: str, secret: str) -> bool:
+def equals_secret(given: str, secret: str) -> bool:
     """Compare in constant time, so that a token cannot be guessed letter by letter."""
     return hmac.compare_digest(given.encode("utf-8", "replace"), secret.encode())
 

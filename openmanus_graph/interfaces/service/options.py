@@ -193,13 +193,10 @@ def takes(
             ]
             return command(*objects, **given)
 
-        run.__signature__ = inspect.Signature([*(_keyword(p) for p in own), *shared])  # type: ignore[attr-defined]  # what Typer reads
+        keywords = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
+        run.__signature__ = inspect.Signature([*keywords, *shared])  # type: ignore[attr-defined]  # what Typer reads
         run.__annotations__ = {p.name: p.annotation for p in (*own, *shared)}
         run.__name__, run.__doc__ = command.__name__, command.__doc__
         return run
 
     return decorate
-
-
-def _keyword(parameter: inspect.Parameter) -> inspect.Parameter:
-    return parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)

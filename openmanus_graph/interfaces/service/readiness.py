@@ -10,8 +10,8 @@ from openmanus_graph.config import resolve_settings
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import build_agent
 from openmanus_graph.interfaces.service.failures import prepare_home
-from openmanus_graph.interfaces.service.launch import to_context
 from openmanus_graph.interfaces.service.options import RunOptions
+from openmanus_graph.interfaces.service.run_setup import to_context
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.settings import Settings
 

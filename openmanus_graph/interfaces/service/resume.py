@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.interfaces.service.launch import to_context
 from openmanus_graph.interfaces.service.options import RunOptions
+from openmanus_graph.interfaces.service.run_setup import to_context
 
 if TYPE_CHECKING:
     from langgraph.types import StateSnapshot

@@ -7,7 +7,6 @@ import logging
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol, cast
 from urllib.parse import urlsplit
 
@@ -38,10 +37,11 @@ from openmanus_graph.interfaces.service.final_event import (
     agents_within,
     failed_event,
     final_event,
-    read_bill,
+    read_usage,
     recursion_event,
 )
 from openmanus_graph.interfaces.service.lock import hold_thread
+from openmanus_graph.interfaces.service.run_setup import RECURSION_LIMIT, model_label
 from openmanus_graph.interfaces.service.signals import Signals
 from openmanus_graph.interfaces.service.step_events import StepEventTagger
 from openmanus_graph.runtime.events import interrupt_event
@@ -54,8 +54,6 @@ EXIT_CODES = {"finished": 0, "failed": 1, "stopped": 3, "waiting": 4, "cancelled
 WRONG_USAGE_EXIT = 2
 SIGNAL_EXIT = 128
 """Added to the number of the signal that ended a run, as shells do."""
-RECURSION_LIMIT = 100_000
-"""Of a graph that sets none itself: our own have limits of their own, far below."""
 log = logging.getLogger(__name__)
 
 
@@ -130,10 +128,12 @@ async def run_graph(run: Run, view: View, person: Person, stop: Stop | None = No
     await asyncio.to_thread(choose_sandbox, settings.sandbox)
     with hold_thread(home, run.thread):
         given = await asyncio.to_thread(run.make_input)
-        threads = await asyncio.to_thread(_open_threads, home)
+        threads = Threads(await asyncio.to_thread(open_database, home))
         # Absolute, so that the thread can be resumed from another folder.
         options = {**without_password(run.options), "workspace": str(settings.workspace)}
-        message = _user_message_of(given)
+        message = None
+        if isinstance(given, dict):  # made by `user_message`; a resumed run has none
+            message = cast("dict[str, list[HumanMessage]]", given)["messages"][-1]
         await asyncio.to_thread(threads.begin, run.thread, run.agent, run.task, options, message)
         async with contextlib.AsyncExitStack() as opened:
             checkpointer = await opened.enter_async_context(open_checkpointer(home))
@@ -172,7 +172,7 @@ class _Driver:
             type="run_start",
             task=self.run.task,
             agent=self.run.agent,
-            model=_model_name(self.settings),
+            model=model_label(self.settings),
             workspace=str(self.settings.workspace),
         )
         for warning in self.settings.warnings:
@@ -184,7 +184,8 @@ class _Driver:
                 self.signals.over, self.stop.task = True, None
             final = await self._finish(cancelled=cancelled)
         except ConfigError as error:  # found during the run: a removed folder, a vision model
-            final = failed_event(str(error), await self._values())
+            state = await self.graph.aget_state(self.config)
+            final = failed_event(str(error), state.values)
             self._emit(**final)
             return final, WRONG_USAGE_EXIT
         except GraphRecursionError:
@@ -258,11 +259,11 @@ class _Driver:
 
     async def _finish(self, *, cancelled: bool) -> dict[str, Any]:
         state = await self.graph.aget_state(self.config)
-        bill = await read_bill(self.graph, self.config, state)
+        usage = await read_usage(self.graph, self.config, state)
         agents = await self._embedded_agents()
         if agents is not None:
-            bill = agents.usage
-        final = final_event(state, bill, agents, cancelled=cancelled)
+            usage = agents.usage
+        final = final_event(state, usage, agents, cancelled=cancelled)
         if agents is not None and final["status"] == "stopped":
             self._emit(type="limit", reason=final["stop_reason"])
         self._emit(**final)
@@ -283,10 +284,6 @@ class _Driver:
         state = await self.graph.aget_state(self.config)
         return await agents_within(self.run.agent, self.run.thread, state, saver)
 
-    async def _values(self) -> dict[str, Any]:
-        state = await self.graph.aget_state(self.config)
-        return dict(state.values)
-
     def _emit(self, **event: Any) -> None:
         now = datetime.datetime.now(tz=datetime.UTC).isoformat(timespec="milliseconds")
         self.view.show({**event, "thread": self.run.thread, "ts": now})
@@ -300,25 +297,8 @@ def without_password(options: dict[str, Any]) -> dict[str, Any]:
     return {**options, "base_url": url._replace(netloc=url.netloc.rpartition("@")[2]).geturl()}
 
 
-def _user_message_of(given: Any) -> HumanMessage | None:
-    """Return the user message of a graph input; a resumed run has none."""
-    if not isinstance(given, dict):
-        return None
-    messages = cast("dict[str, list[HumanMessage]]", given)["messages"]  # `user_message` made it
-    return messages[-1]
-
-
 def user_message(text: str, images: list[str]) -> dict[str, Any]:
     """Return the input of a run."""
     extra = {"images": images} if images else {}
     message = HumanMessage(text, id=str(uuid.uuid4()), additional_kwargs=extra)
     return {"messages": [message]}
-
-
-def _model_name(settings: Settings) -> str:
-    model = settings.main.model
-    return model if isinstance(model, str) else type(model).__name__
-
-
-def _open_threads(home: Path) -> Threads:
-    return Threads(open_database(home))

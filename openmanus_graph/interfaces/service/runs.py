@@ -1,4 +1,4 @@
-"""Whole runs of an agent for clients of a server: started, answered, resumed, cancelled."""
+"""Runs of an agent for clients of a server: start, answer, resume, cancel."""
 
 import asyncio
 import json
@@ -11,13 +11,13 @@ from openmanus_graph.config import resolve_settings
 from openmanus_graph.config.resolve import openmanus_home
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.service.failures import RunError, describe_failure
-from openmanus_graph.interfaces.service.launch import to_context
+from openmanus_graph.interfaces.service.final_event import failed_event
 from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.interfaces.service.resume import Reply, plan_resume, read_thread_state
+from openmanus_graph.interfaces.service.run_setup import to_context
 from openmanus_graph.interfaces.service.runner import Person, Run, Stop, run_graph, user_message
 from openmanus_graph.interfaces.service.threads import find_thread
 from openmanus_graph.runtime.workspace import Workspace
-from openmanus_graph.state.reducers import no_usage
 
 log = logging.getLogger(__name__)
 MAX_ARGS_CHARS = 2000
@@ -111,7 +111,7 @@ class RemoteRun:
             task=message.text,
             context=context,
             options=options.stored(),
-            make_input=lambda: _input(message, resolve_workspace(options, self.thread)),
+            make_input=lambda: _make_input(message, resolve_workspace(options, self.thread)),
         )
 
     async def _run_to_end(self, plan: Callable[[], Run]) -> Final:
@@ -126,12 +126,15 @@ class RemoteRun:
             task = asyncio.current_task()
             if task is not None:
                 task.uncancel()
-            return _final("cancelled", "cancelled", "The run was cancelled.")
+            cancelled = {"status": "cancelled", "stop_reason": "cancelled"}
+            return failed_event("The run was cancelled.", {}) | cancelled
         except Exception as error:  # the client gets every error
             log.exception("the run of thread %s failed", self.thread)
-            return view.final or _final("failed", "error", _error_text(error))
+            is_known = isinstance(error, ConfigError | RunError)
+            text = str(error) if is_known else describe_failure(error, openmanus_home())
+            return view.final or failed_event(text, {})
         if view.final is None:
-            return _final("failed", "error", "The run ended without a word.")
+            return failed_event("The run ended without a word.", {})
         if view.final["status"] == "waiting" and view.questions:
             return view.final | {"answer": question_text(view.questions[0])}
         return view.final
@@ -144,12 +147,6 @@ def question_text(question: Mapping[str, Any]) -> str:
         for call in question.get("calls", ())
     )
     return "\n".join([str(question["question"]), *calls])
-
-
-def _error_text(error: Exception) -> str:
-    if isinstance(error, ConfigError | RunError):
-        return str(error)
-    return describe_failure(error, openmanus_home())
 
 
 async def first_question(thread: str, agent: str) -> str | None:
@@ -170,7 +167,7 @@ def resolve_workspace(options: RunOptions, thread: str) -> Workspace:
     return Workspace(settings.workspace, settings.protected)
 
 
-def _input(message: Message, workspace: Workspace) -> dict[str, Any]:
+def _make_input(message: Message, workspace: Workspace) -> dict[str, Any]:
     """Put the message's files into the workspace and make the run's input."""
     workspace.prepare()
     names = [_save_upload(upload, workspace) for upload in message.files]
@@ -198,14 +195,3 @@ def _save_upload(upload: Upload, workspace: Workspace) -> str:
         target = workspace.resolve(f"{stem}-{number}{dot}{suffix}")
     put_file(workspace, target, upload.data)
     return workspace.relative(target)
-
-
-def _final(status: str, reason: str, answer: str) -> Final:
-    return {
-        "status": status,
-        "stop_reason": reason,
-        "answer": answer,
-        "structured": None,
-        "usage": no_usage(),
-        "artifacts": [],
-    }

@@ -26,19 +26,18 @@ class StepEventTagger:
         event = cast("Mapping[str, Any]", streamed)
         if event.get("type") not in GRAPH_EVENTS or (namespace and event["type"] == "limit"):
             return None  # a plan's step may end at a limit of its own
-        return {**event, **self._at(self._place(tuple(namespace), event))}
+        place = tuple(namespace)
+        if event["type"] == "step_start":
+            self._steps[place] = str(event["id"])
+        if event["type"] in ("step_start", "step_end"):  # these belong to the plan around the step
+            place = place[:-1]
+        return {**event, **self._step_at(place)}
 
     def of_task(self, task: PregelTask) -> dict[str, str]:
         """Return `plan_step` for a question of a task, if it is a step."""
-        return self._at((f"{task.name}:{task.id}",))
+        return self._step_at((f"{task.name}:{task.id}",))
 
-    def _place(self, namespace: tuple[str, ...], event: Mapping[str, Any]) -> tuple[str, ...]:
-        if event["type"] == "step_start":
-            self._steps[namespace] = str(event["id"])
-        # The start and the end of a step belong to the plan around it.
-        return namespace[:-1] if event["type"] in ("step_start", "step_end") else namespace
-
-    def _at(self, place: tuple[str, ...]) -> dict[str, str]:
+    def _step_at(self, place: tuple[str, ...]) -> dict[str, str]:
         around = (place[:length] for length in range(1, len(place) + 1))
         steps = [self._steps[outer] for outer in around if outer in self._steps]
         return {"plan_step": "/".join(steps)} if steps else {}

@@ -1,4 +1,4 @@
-"""Turns given options into a run's thread, context and input."""
+"""Sets up a run from the given options: its thread, context and input."""
 
 import datetime
 import secrets
@@ -14,6 +14,16 @@ from openmanus_graph.interfaces.service.options import InputOptions, RunOptions
 if TYPE_CHECKING:
     from openmanus_graph.interfaces.service.runner import Run
     from openmanus_graph.state.context import Context
+    from openmanus_graph.state.settings import Settings
+
+RECURSION_LIMIT = 100_000
+"""Of a graph that sets none itself: our own have limits of their own, far below."""
+
+
+def model_label(settings: "Settings") -> str:
+    """Return the name of a run's model for its `run_start` event: its spec, or its class."""
+    model = settings.main.model
+    return model if isinstance(model, str) else type(model).__name__
 
 
 def new_thread() -> str:
@@ -100,21 +110,21 @@ def prepare_input(
     settings = resolve_settings(context, thread)
     workspace = Workspace(settings.workspace, settings.protected)
     workspace.prepare()
-    names = [_copy(_existing(path), workspace.root) for path in given.file or ()]
-    images = [_keep_image(_existing(path), workspace) for path in given.image or ()]
+    names = [_copy_file(_existing_file(path), workspace.root) for path in given.file or ()]
+    images = [_save_image(_existing_file(path), workspace) for path in given.image or ()]
     if names:
         text = f"{text}\n\nFiles in the workspace: {', '.join(names)}"
     return user_message(text, images)
 
 
-def _existing(path: str) -> Path:
+def _existing_file(path: str) -> Path:
     found = Path(path).expanduser()
     if not found.is_file():
         raise ConfigError(f"There is no file {path}.")
     return found
 
 
-def _copy(source: Path, folder: Path) -> str:
+def _copy_file(source: Path, folder: Path) -> str:
     target = folder / source.name
     if target.exists() and target.samefile(source):
         return source.name
@@ -126,7 +136,7 @@ def _copy(source: Path, folder: Path) -> str:
     return source.name
 
 
-def _keep_image(source: Path, workspace: Any) -> str:
+def _save_image(source: Path, workspace: Any) -> str:
     from openmanus_graph.backends.files.file_kinds import read_image
 
     data = source.read_bytes()
