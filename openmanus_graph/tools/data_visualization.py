@@ -156,7 +156,7 @@ def _in_child(entry: str, file: BinaryIO, request: Json) -> Any:
 def _library() -> str:
     """Return what interactive pages are drawn by; packing it takes longer than a chart."""
     with tempfile.TemporaryFile() as nothing:
-        return str(_in_child("page:library", nothing, {}))
+        return str(_in_child("report:vega_script", nothing, {}))
 
 
 def _add_insights(workspace: Workspace, listed: str, html: bool, language: Language) -> Observation:

@@ -9,7 +9,7 @@ from langgraph.prebuilt import ToolRuntime
 
 from openmanus_graph.backends.files.file_edits import (
     create_file,
-    decoded,
+    decode_text,
     edit_file,
     insert_after,
     replace_once,
@@ -164,7 +164,7 @@ def _image(data: bytes, path: str, relative: str) -> Observation:
 def _text(data: bytes, path: str, view_range: list[int] | None) -> str:
     if not data:
         return f"{shown(path)} is empty."
-    encoding, content = decoded(data, path)
+    encoding, content = decode_text(data, path)
     lines = split_lines(content)
     first, last = checked_range(view_range, len(lines))
     return _notes(encoding, content, path) + numbered(lines, first, last)
