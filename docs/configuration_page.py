@@ -66,7 +66,7 @@ def _meaning(keys: list[Declared], text: str) -> str:
     accepted = setting.accepts or _choices(keys[0].kind)
     if accepted:
         said.append(f"{', '.join(f'`{value}`' for value in accepted)}.")
-    other = [f"`{each.key}`" for each in setting.spellings if not each.part]
+    other = [f"`{each.key}`" for each in setting.alternative_keys if not each.part]
     if other:
         said.append(f"Also read as {', '.join(other)}.")
     variables = [f"`{key.env[0]}`" for key in keys if key.env]

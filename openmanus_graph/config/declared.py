@@ -157,11 +157,17 @@ def _keys_of(setting: Setting, name: str, kind: Any, table: str) -> Iterator[Dec
         yield Declared(
             f"{prefix}{setting.key or name}", name, table, "", written, setting, setting.env
         )
-    for spelling in setting.spellings:
-        if spelling.part:
+    for alternative in setting.alternative_keys:
+        if alternative.part:
             entry = get_args(bare_type(written))[1]
             yield Declared(
-                f"{prefix}{spelling.key}", name, table, spelling.part, entry, setting, spelling.env
+                f"{prefix}{alternative.key}",
+                name,
+                table,
+                alternative.part,
+                entry,
+                setting,
+                alternative.env,
             )
 
 
@@ -173,13 +179,13 @@ def setting_of(kind: Any) -> Setting | None:
 
 @cache
 def _by_key() -> Mapping[str, Declared]:
-    """Return the keys by all of their spellings."""
+    """Return the keys, under their alternative names too."""
     found = dict(declared())
     for one in declared().values():
         prefix = f"{one.table}." if one.table else ""
-        for spelling in () if one.part else one.setting.spellings:
-            if not spelling.part:
-                found[f"{prefix}{spelling.key}"] = one
+        for alternative in () if one.part else one.setting.alternative_keys:
+            if not alternative.part:
+                found[f"{prefix}{alternative.key}"] = one
     return found
 
 
@@ -207,7 +213,7 @@ def moved_keys() -> Mapping[str, str]:
             continue
         prefix = f"{one.table}." if one.table else ""
         notes = [(one.name, one.setting.moved)]
-        notes += [(f"{prefix}{each.key}", each.moved) for each in one.setting.spellings]
+        notes += [(f"{prefix}{each.key}", each.moved) for each in one.setting.alternative_keys]
         found |= {key: words for key, words in notes if words}
     found["llm.vision"] = (
         "used where the main model cannot see; in openmanus.toml also vision_model"

@@ -78,7 +78,7 @@ def without_risks(layer: Layer) -> Layer:
         one = declared()[name]
         trust = one.setting.trust or ALWAYS
         values[name] = trust.harmless(values[name])
-        values |= {f"{one.table}.{key}".lstrip("."): None for key in trust.along}
+        values |= {f"{one.table}.{key}".lstrip("."): None for key in trust.also_left_out}
     return replace(layer, values={key: value for key, value in values.items() if value is not None})
 
 

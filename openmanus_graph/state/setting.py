@@ -27,7 +27,7 @@ class Trust:
     """Returns what of a risky value counts without trust. None: it is as if not set."""
     words: str = ""
     """Which values are risky, for the documentation. Empty: all."""
-    along: tuple[str, ...] = ()
+    also_left_out: tuple[str, ...] = ()
     """Keys that are left out together with this one."""
 
 
@@ -35,7 +35,7 @@ ALWAYS = Trust()
 
 
 @dataclass(frozen=True)
-class Spelling:
+class AlternativeKey:
     """Another key that sets the same field: OpenManus's name, or one part of a table."""
 
     key: str
@@ -51,10 +51,10 @@ class Setting:
     """How a person sets a field. Its default is the field's, its text the field's docstring."""
 
     key: str | None = ""
-    """In the table of the field's class. Empty: as the field; None: only by its spellings."""
+    """In the table of the field's class. Empty: as the field; None: only alternatives."""
     written: Any = None
     """The type in a file, where it is not the field's."""
-    spellings: tuple[Spelling, ...] = ()
+    alternative_keys: tuple[AlternativeKey, ...] = ()
     context: str | None = ""
     """The field of `Context`. Empty: of the same name; None: there is none that is written so."""
     option: str = ""

@@ -31,7 +31,7 @@ from openmanus_graph.state.search_engines import (
     usable_keys,
     web_addresses,
 )
-from openmanus_graph.state.setting import ALWAYS, Setting, Spelling, Trust
+from openmanus_graph.state.setting import ALWAYS, AlternativeKey, Setting, Trust
 
 MAX_COST_USD = 3.0
 SECRET_VARIABLE = "OPENMANUS_SECRET_"
@@ -137,7 +137,9 @@ class ModelKeys:
     """Asked with pictures where `model` cannot see."""
     base_url: Annotated[
         str | None,
-        Setting(option="--base-url", shown="the provider's", trust=Trust(along=("llm.api_key",))),
+        Setting(
+            option="--base-url", shown="the provider's", trust=Trust(also_left_out=("llm.api_key",))
+        ),
     ] = None
     """Address of an OpenAI-compatible server."""
     model_options: Annotated[
@@ -156,7 +158,7 @@ class LlmKeys:
         str | None, Setting(moved='used; in openmanus.toml write model = "PROVIDER:NAME"')
     ] = None
     """A plain name."""
-    base_url: Annotated[str | None, Setting(trust=Trust(along=("api_key",)))] = None
+    base_url: Annotated[str | None, Setting(trust=Trust(also_left_out=("api_key",)))] = None
     """Address of its server."""
     api_key: Annotated[
         SecretStr | None,
@@ -210,7 +212,7 @@ class SandboxSettings:
             context="network",
             option="--network",
             trust=ALWAYS,
-            spellings=(Spelling("network_enabled", moved="used; here it is network"),),
+            alternative_keys=(AlternativeKey("network_enabled", moved="used; here it is network"),),
         ),
     ] = False
     """Whether Python and shell reach the network."""
@@ -223,7 +225,9 @@ class SandboxSettings:
         BeforeValidator(_megabytes),
         _Positive,
         Setting(
-            spellings=(Spelling("memory_limit", moved="used; here it is memory_mb, a number"),)
+            alternative_keys=(
+                AlternativeKey("memory_limit", moved="used; here it is memory_mb, a number"),
+            )
         ),
     ] = 4096
     """Of each process, and of all together where a control group can be made."""
@@ -234,7 +238,7 @@ class SandboxSettings:
     timeout_s: Annotated[
         float,
         _Positive,
-        Setting(spellings=(Spelling("timeout", moved="used; here it is timeout_s"),)),
+        Setting(alternative_keys=(AlternativeKey("timeout", moved="used; here it is timeout_s"),)),
     ] = 120
     """Seconds of a call that names no limit."""
 
@@ -272,8 +276,8 @@ class SearchSettings:
         Mapping[str, SecretStr],
         Setting(
             key=None,
-            spellings=tuple(
-                Spelling(f"{engine}_api_key", part=engine, env=variables)
+            alternative_keys=tuple(
+                AlternativeKey(f"{engine}_api_key", part=engine, env=variables)
                 for engine, variables in KEY_VARIABLES.items()
             ),
             merged=True,
@@ -287,7 +291,9 @@ class SearchSettings:
         Mapping[str, str],
         Setting(
             written=dict[ServiceName, str],
-            spellings=(Spelling("searxng_url", part="searxng", env=(SEARXNG_VARIABLE,)),),
+            alternative_keys=(
+                AlternativeKey("searxng_url", part="searxng", env=(SEARXNG_VARIABLE,)),
+            ),
             merged=True,
             parse=web_addresses,
             trust=ALWAYS,
@@ -494,7 +500,7 @@ class Settings:
         Policy,
         Setting(
             option="--policy",
-            spellings=(Spelling("policy.mode"),),
+            alternative_keys=(AlternativeKey("policy.mode"),),
             trust=Trust(lambda mode: mode if mode == "auto" else None, words="it is `auto`"),
         ),
     ] = "ask"

@@ -162,7 +162,7 @@ def _in_child(entry: str, file: BinaryIO, request: Json) -> Any:
 def _chart_library() -> str:
     """Return the script that draws interactive pages; packing it takes longer than a chart."""
     with tempfile.TemporaryFile() as nothing:
-        return str(_in_child("report:library", nothing, {}))
+        return str(_in_child("report:vega_script", nothing, {}))
 
 
 def _add_insights(workspace: Workspace, listed: str, html: bool, language: Language) -> Observation:

@@ -9,7 +9,6 @@ from langgraph.prebuilt import ToolRuntime
 
 from openmanus_graph.backends.files.file_edits import (
     create_file,
-    decoded,
     edit_file,
     insert_after,
     replace_once,
@@ -139,7 +138,7 @@ def _view(workspace: Workspace, path: str, view_range: list[int] | None) -> Obse
         return _view_image(data, path, workspace.relative(real))
     if not data:
         return Observation(f"{shown(path)} is empty.")
-    encoding, content = decoded(data, path)
+    encoding, content = decode_text(data, path)
     lines = split_lines(content)
     first, last = checked_range(view_range, len(lines))
     return Observation(_file_notes(encoding, content, path) + numbered(lines, first, last))

@@ -226,7 +226,7 @@ async def use_all(database: Database) -> None:
 
 
 async def test_a_locked_database_keeps_nobody_else_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(database, "BUSY_TIMEOUT_S", 0.5)
     path = openmanus_home() / "openmanus.db"
     ours = Database(path)
     ours.run("CREATE TABLE t (x)")
@@ -249,7 +249,7 @@ async def test_a_locked_database_keeps_nobody_else_waiting(monkeypatch: pytest.M
 def test_another_process_that_opens_for_ever_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(database, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(database, "BUSY_TIMEOUT_S", 0.2)
     path = openmanus_home() / "openmanus.db"
     path.parent.mkdir()
     with (

@@ -29,7 +29,7 @@ CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
 @pytest.fixture
 async def store(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Store]:
     """A server's store, with a thread whose run has come to its end."""
-    monkeypatch.setattr(database, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(database, "BUSY_TIMEOUT_S", 0.01)
     monkeypatch.setattr(journal, "RETRY_S", 0.01)
     monkeypatch.setattr(recorder, "RETRY_S", 0.01)
     async with open_server_saver():

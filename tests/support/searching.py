@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from openmanus_graph.backends.search.choose import choose
+from openmanus_graph.backends.search.choose import choose_engines
 from openmanus_graph.backends.search.search_engine import SearchEngine
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.state.settings import SearchSettings
@@ -31,7 +31,7 @@ def local_settings(server: SearchServer, *engines: str, **changes: Any) -> Searc
 
 def local_engine(server: SearchServer, name: str, **changes: Any) -> SearchEngine:
     """Make one engine as a run has it."""
-    return choose(local_settings(server, name, **changes)).engines[0]
+    return choose_engines(local_settings(server, name, **changes)).engines[0]
 
 
 def search_session(folder: Path, settings: SearchSettings, **changes: Any) -> Session:

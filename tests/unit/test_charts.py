@@ -13,7 +13,7 @@ import vl_convert
 from scipy import stats
 
 from openmanus_graph import ToolError
-from openmanus_graph.backends.charts.draw import along, render
+from openmanus_graph.backends.charts.draw import plotted_columns, render
 from openmanus_graph.backends.charts.entries import ChartEntry, ChartType
 from openmanus_graph.backends.charts.insights import find_insights
 from openmanus_graph.backends.charts.report import chart_page
@@ -217,9 +217,9 @@ def test_every_kind_of_chart_is_described_and_understood(kind: ChartType) -> Non
     table = pd.DataFrame({"town": list("ABCDA"), "women's": [5, 3, 2, 1, 4]})
     entry = ChartEntry(csvFilePath="t.csv", chartTitle="T", chartType=kind, x="town", y="women's")
     spec = make_spec(table, entry)
-    assert along(spec) == {"histogram": ("women's", None)}.get(kind, ("town", "women's"))
+    assert plotted_columns(spec) == {"histogram": ("women's", None)}.get(kind, ("town", "women's"))
     layered = {"layer": [{"mark": spec["mark"], "encoding": spec["encoding"]}]}
-    assert along(layered) == along(spec)
+    assert plotted_columns(layered) == plotted_columns(spec)
 
 
 def test_nothing_is_said_of_parts_of_a_total_that_are_none() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from openmanus_graph import Context
-from openmanus_graph.backends.search.choose import choose
+from openmanus_graph.backends.search.choose import choose_engines
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.config.files import read_layer
 from openmanus_graph.config.resolve import all_layers, read_layers, section
@@ -74,7 +74,7 @@ def test_an_old_file_that_names_bing_works_with_a_warning(text: str) -> None:
     (warning,) = (each for each in settings.warnings if "search" in each)
     assert BING in warning
     assert "bing" not in {settings.search.engine, *(settings.search.fallback_engines or ())}
-    assert choose(settings.search).engines
+    assert choose_engines(settings.search).engines
 
 
 def test_a_key_of_bing_is_named_as_useless_and_never_shown() -> None:

@@ -8,11 +8,11 @@ from openmanus_graph.backends.search.search_engine import (
     EngineError,
     Hit,
     SearchQuery,
-    identity,
     is_web_address,
+    page_key,
     plain,
 )
-from openmanus_graph.backends.search.searching import Gathering
+from openmanus_graph.backends.search.searching import CollectedHits
 from openmanus_graph.state.places import COUNTRY_NAMES, Place, parse_place
 
 
@@ -28,7 +28,7 @@ from openmanus_graph.state.places import COUNTRY_NAMES, Place, parse_place
     ],
 )
 def test_addresses_of_one_page_have_one_identity(url: str) -> None:
-    assert identity(url) == identity("https://a.example/x")
+    assert page_key(url) == page_key("https://a.example/x")
 
 
 @pytest.mark.parametrize(
@@ -44,11 +44,11 @@ def test_addresses_of_one_page_have_one_identity(url: str) -> None:
     ],
 )
 def test_other_pages_have_another_identity(url: str) -> None:
-    assert identity(url) != identity("https://a.example/x")
+    assert page_key(url) != page_key("https://a.example/x")
 
 
 def test_the_order_of_parameters_does_not_matter() -> None:
-    assert identity("https://a.example/?b=2&a=1") == identity("https://a.example?a=1&b=2")
+    assert page_key("https://a.example/?b=2&a=1") == page_key("https://a.example?a=1&b=2")
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ async def test_a_later_page_that_fails_does_not_cost_the_first() -> None:
 
 
 def test_results_are_merged_without_duplicates_up_to_what_is_wanted() -> None:
-    found = Gathering(3)
+    found = CollectedHits(3)
     found.add("one", [*hits(1), Hit("again", "http://www.a.example/1/?utm_source=x")], ())
     found.add("two", hits(1, 2, 3, 4), ("lang",))
     assert [(hit.title, hit.engine) for hit in found.hits] == [

@@ -7,7 +7,7 @@ import pytest
 from ddgs.engines import ENGINES
 
 from openmanus_graph.backends.search import metasearch
-from openmanus_graph.backends.search.choose import choose
+from openmanus_graph.backends.search.choose import choose_engines
 from openmanus_graph.backends.search.metasearch import Metasearch
 from openmanus_graph.backends.search.search_engine import EngineError, SearchQuery
 from openmanus_graph.backends.search.searching import search_for
@@ -119,7 +119,7 @@ async def test_a_real_search_ends_with_results_or_a_clear_error(tmp_path: Path) 
         named = [attempt.engine for attempt in report.attempts]
     except ToolError as error:
         outcome = str(error)
-        named = [engine.name for engine in choose(SearchSettings()).engines]
+        named = [engine.name for engine in choose_engines(SearchSettings()).engines]
     if "http" not in outcome:  # no network, or every engine refuses this machine
         assert outcome.startswith("The web could not be searched.") or not outcome
         assert all(f"{name}: " in outcome for name in named) or not outcome

@@ -8,7 +8,7 @@ import pytest
 from pydantic import SecretStr
 
 from openmanus_graph.backends.search import searching
-from openmanus_graph.backends.search.choose import choose
+from openmanus_graph.backends.search.choose import choose_engines
 from openmanus_graph.backends.search.searching import search_for
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.session import Session
@@ -32,7 +32,7 @@ class Clock:
 
 
 def names(settings: SearchSettings) -> list[str]:
-    return [engine.name for engine in choose(settings).engines]
+    return [engine.name for engine in choose_engines(settings).engines]
 
 
 DDGS = ["ddgs:duckduckgo", "ddgs:brave", "ddgs:mojeek", "ddgs:startpage", "ddgs:yahoo",
@@ -42,7 +42,7 @@ TAVILY = {"tavily": SecretStr(KEY)}
 
 def test_without_settings_the_engines_without_a_key_are_asked() -> None:
     assert names(SearchSettings()) == DDGS
-    assert choose(SearchSettings()).notices == []
+    assert choose_engines(SearchSettings()).notices == []
 
 
 def test_what_is_set_up_comes_before_what_needs_nothing() -> None:
@@ -71,7 +71,9 @@ def test_fallbacks_without_an_engine_follow_what_is_set_up() -> None:
 
 
 def test_openmanus_engines_without_keys_are_served_as_near_as_can_be() -> None:
-    choice = choose(SearchSettings(engine="google", fallback_engines=("duckduckgo", "baidu")))
+    choice = choose_engines(
+        SearchSettings(engine="google", fallback_engines=("duckduckgo", "baidu"))
+    )
     assert [engine.name for engine in choice.engines] == ["ddgs:startpage", "ddgs:duckduckgo"]
     google, baidu = choice.notices
     assert "GOOGLE_API_KEY and GOOGLE_CSE_ID" in google
@@ -86,7 +88,7 @@ def test_openmanus_engines_with_keys_are_asked_themselves() -> None:
         engine="google", fallback_engines=("baidu", "brave"), keys=keys, google_cse_id="cx"
     )
     assert names(settings) == ["google", "baidu", "brave"]
-    assert choose(settings).notices == []
+    assert choose_engines(settings).notices == []
 
 
 def test_a_google_key_without_an_id_is_not_enough() -> None:

@@ -21,7 +21,7 @@ THREAD = "t"
 
 @pytest.fixture
 async def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JournalTable:
-    monkeypatch.setattr(database, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(database, "BUSY_TIMEOUT_S", 0.01)
     monkeypatch.setattr(journal_module, "RETRY_S", 0.01)
     return JournalTable(open_database(tmp_path / "home"))
 

@@ -13,7 +13,7 @@ from openmanus_graph.backends.charts.tables import read_table
 from openmanus_graph.errors import ToolError
 
 SCALE = 2
-_FONTS = "notojp_matplotlib"
+_FONT_PACKAGE = "notojp_matplotlib"
 
 
 def draw_table(file: BinaryIO, request: dict[str, Any]) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def draw_table(file: BinaryIO, request: dict[str, Any]) -> dict[str, Any]:
     entry = ChartEntry(**request["entry"])
     table, notes = read_table(file, request["name"])
     spec = make_spec(table, entry)
-    insights = find_insights(table, *along(spec), request["language"])
+    insights = find_insights(table, *plotted_columns(spec), request["language"])
     drawn = with_data(spec, table)
     return {**render(drawn), "insights": insights, "notes": notes}
 
@@ -52,7 +52,7 @@ def render(spec: dict[str, Any]) -> dict[str, Any]:
     """Return `png` in base64, and the `spec`."""
     import vl_convert
 
-    fonts = importlib.util.find_spec(_FONTS)
+    fonts = importlib.util.find_spec(_FONT_PACKAGE)
     if fonts is not None and fonts.origin is not None:
         vl_convert.register_font_directory(str(Path(fonts.origin).parent / "fonts"))
     try:
@@ -63,20 +63,14 @@ def render(spec: dict[str, Any]) -> dict[str, Any]:
     return {"png": base64.b64encode(png).decode(), "spec": spec}
 
 
-def along(spec: dict[str, Any]) -> tuple[str | None, str | None]:
-    """Name the columns of a chart: what its figures are of, and the figures."""
-    encoding = _first_encoding(spec)
-    channels = ("color", "theta") if "theta" in encoding else ("x", "y")
-    x, y = (_field(encoding.get(channel)) for channel in channels)
-    return x, y
-
-
-def _first_encoding(spec: dict[str, Any]) -> dict[str, Any]:
+def plotted_columns(spec: dict[str, Any]) -> tuple[str | None, str | None]:
+    """Return the columns that a chart plots: of its x axis or categories, and of its values."""
     layers: list[Any] = [spec, *(spec.get("layer") or ())]
     encodings: list[dict[str, Any]] = [layer.get("encoding") or {} for layer in layers]
-    return next(filter(None, encodings), encodings[0])
-
-
-def _field(channel: Any) -> str | None:
-    field = cast("dict[str, Any]", channel).get("field") if isinstance(channel, dict) else None
-    return re.sub(r"\\(.)", r"\1", field) if isinstance(field, str) else None
+    encoding = next(filter(None, encodings), encodings[0])
+    columns: list[str | None] = []
+    for name in ("color", "theta") if "theta" in encoding else ("x", "y"):
+        channel: Any = encoding.get(name)
+        field = cast("dict[str, Any]", channel).get("field") if isinstance(channel, dict) else None
+        columns.append(re.sub(r"\\(.)", r"\1", field) if isinstance(field, str) else None)
+    return columns[0], columns[1]

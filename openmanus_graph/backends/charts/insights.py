@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     Numbers = np.ndarray[Any, np.dtype[np.float64]]
 
 MAX_INSIGHTS = 6
-TOP = 3
-SURE = 0.01
+TOP_CATEGORIES = 3
+MAX_P_VALUE = 0.01
 """Largest probability of chance at which something is said at all."""
 
 _WORDS = {
@@ -42,7 +42,11 @@ def find_insights(
     table: "pd.DataFrame", x: str | None, y: str | None, language: str
 ) -> list[dict[str, Any]]:
     """Return what a table shows: each with id (from 1), kind, text, and the figures."""
-    found = [*_along(table, x, y), *_largest(table, x, y), *_correlations(table)]
+    found = [
+        *_axis_insights(table, x, y),
+        *_largest_insights(table, x, y),
+        *_correlation_insights(table),
+    ]
     words = _WORDS[language]
     return [
         {"id": number, "kind": kind, "text": _text(words, kind, facts), "facts": facts}
@@ -51,7 +55,10 @@ def find_insights(
 
 
 def _text(words: dict[str, str], kind: str, facts: dict[str, Any]) -> str:
-    shown = {name: _short(value) for name, value in facts.items()}
+    shown = {
+        name: f"{value:,.3g}" if isinstance(value, float) else str(value)
+        for name, value in facts.items()
+    }
     if facts.get("per") == "step":
         shown["per"] = words["step"]
     if kind == "correlation":
@@ -59,11 +66,7 @@ def _text(words: dict[str, str], kind: str, facts: dict[str, Any]) -> str:
     return words[kind].format(**shown)
 
 
-def _short(value: Any) -> str:
-    return f"{value:,.3g}" if isinstance(value, float) else str(value)
-
-
-def _along(
+def _axis_insights(
     table: "pd.DataFrame", x: str | None, y: str | None
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Look along an axis: a trend, a change of level, values that stand out."""
@@ -84,16 +87,16 @@ def _along(
         if change is not None and (trend is None or trend["r2"] < 0.9):
             place = means.index[change[0]]
             levels = {"before": change[1], "after": change[2]}
-            yield "change", {**named, "at": _place(place), **levels}
+            yield "change", {**named, "at": _axis_label(place), **levels}
             parts = [rows[rows[x] < place], rows[rows[x] >= place]]
     for part in parts:
         values = part[y].to_numpy(dtype=np.float64)
         for index, median in _outliers(values):
-            at = {"at": _place(part[x].iloc[index]), "value": float(values[index])}
+            at = {"at": _axis_label(part[x].iloc[index]), "value": float(values[index])}
             yield "outlier", {"x": x, "y": y, **at, "median": median}
 
 
-def _place(value: Any) -> str:
+def _axis_label(value: Any) -> str:
     return str(value).removesuffix(" 00:00:00")
 
 
@@ -104,7 +107,7 @@ def _trend(means: Any, *, by_value: bool) -> dict[str, Any] | None:
 
     at = means.index.to_numpy(dtype=np.float64) if by_value else np.arange(len(means))
     fit: Any = stats.linregress(at, means.to_numpy(dtype=np.float64))
-    if not fit.pvalue < SURE or fit.rvalue**2 < 0.3:
+    if not fit.pvalue < MAX_P_VALUE or fit.rvalue**2 < 0.3:
         return None
     per = 1 if by_value else "step"
     return {"slope": float(fit.slope), "per": per, "r2": float(fit.rvalue**2)}
@@ -122,7 +125,7 @@ def _change(values: "Numbers") -> tuple[int, float, float] | None:
         result: Any = stats.ttest_ind(values[:at], values[at:], equal_var=False)
         tests.append((float(result.pvalue), at))
     chance, at = min(tests)
-    if not chance * len(tests) < SURE:
+    if not chance * len(tests) < MAX_P_VALUE:
         return None
     return at, float(values[:at].mean()), float(values[at:].mean())
 
@@ -143,7 +146,7 @@ def _outliers(values: "Numbers") -> Iterator[tuple[int, float]]:
             yield int(index), median
 
 
-def _largest(
+def _largest_insights(
     table: "pd.DataFrame", x: str | None, y: str | None
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     if x is None or y is None or not _numeric(table, y) or _numeric(table, x):
@@ -154,15 +157,15 @@ def _largest(
     total = float(totals.sum())
     if len(totals) < 2 or totals.min() < 0 or total <= 0:
         return
-    top = totals.head(TOP)
+    top = totals.head(TOP_CATEGORIES)
     names = ", ".join(f"{name} ({value:,.6g})" for name, value in top.items())
-    if len(totals) <= TOP:  # together they are everything
+    if len(totals) <= TOP_CATEGORIES:  # together they are everything
         yield "order", {"y": y, "names": names}
         return
     yield "top", {"x": x, "y": y, "names": names, "share": f"{float(top.sum()) / total:.0%}"}
 
 
-def _correlations(table: "pd.DataFrame") -> Iterator[tuple[str, dict[str, Any]]]:
+def _correlation_insights(table: "pd.DataFrame") -> Iterator[tuple[str, dict[str, Any]]]:
     from itertools import combinations
 
     from scipy import stats
@@ -174,7 +177,7 @@ def _correlations(table: "pd.DataFrame") -> Iterator[tuple[str, dict[str, Any]]]
         if len(rows) < 5 or rows[a].nunique() < 3 or rows[b].nunique() < 3:
             continue
         result: Any = stats.pearsonr(rows[a], rows[b])
-        if result.pvalue < SURE and abs(result.statistic) > 0.5:
+        if result.pvalue < MAX_P_VALUE and abs(result.statistic) > 0.5:
             found.append({"a": a, "b": b, "r": float(result.statistic), "n": len(rows)})
     for facts in sorted(found, key=lambda f: -abs(f["r"]))[:2]:
         yield "correlation", facts

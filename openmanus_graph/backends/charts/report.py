@@ -1,4 +1,4 @@
-"""A report: Markdown as self-contained HTML, with the charts embedded."""
+"""Self-contained HTML pages: of one interactive chart, and of a Markdown report with its charts."""
 
 import html
 import json
@@ -12,6 +12,8 @@ from urllib.parse import unquote
 from openmanus_graph.backends.files.file_kinds import data_url
 from openmanus_graph.errors import ToolError
 
+MAX_PICTURE_BYTES = 20 * 1024**2
+_PICTURE = re.compile(r'<img src="([^"]+)"')
 _CHART_PAGE = """<!doctype html>
 <html lang="{language}"><head><meta charset="utf-8"><title>{title}</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
@@ -28,35 +30,6 @@ const actions = {{export: true, source: false, compiled: false, editor: false}};
 vegaEmbed("#chart", spec, {{renderer: "svg", actions}}).catch(console.error);
 </script></body></html>
 """
-
-
-def library(file: BinaryIO, request: dict[str, Any]) -> str:
-    """Return Vega with all that it needs, as one script; in a child, since V8 packs it."""
-    import vl_convert
-
-    untyped = cast("Any", vl_convert)  # its stub wants an argument that it does not need
-    return str(untyped.javascript_bundle())
-
-
-def chart_page(spec: dict[str, Any], title: str, packed: str, language: str) -> str:
-    """Make the page.
-
-    Args:
-        spec: The specification with its data, of which nothing is ever read as a script.
-        title: Of the page.
-        packed: What `library` returned.
-        language: `zh` or `en`.
-    """
-    shown = json.dumps(spec, ensure_ascii=False)
-    for sign in "<>&\u2028\u2029":
-        shown = shown.replace(sign, f"\\u{ord(sign):04x}")
-    return _CHART_PAGE.format(
-        language=language, title=html.escape(title), library=packed, spec=shown
-    )
-
-
-MAX_PICTURE_BYTES = 20 * 1024**2
-_PICTURE = re.compile(r'<img src="([^"]+)"')
 _REPORT_PAGE = """<!doctype html>
 <html lang="{language}"><head><meta charset="utf-8"><title>{title}</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
@@ -74,6 +47,31 @@ pre {{ background: #f4f5f7; padding: .8rem; overflow: auto; }}
 """
 
 
+def vega_script(file: BinaryIO, request: dict[str, Any]) -> str:
+    """Return Vega with all that it needs, as one script; in a child, since V8 packs it."""
+    import vl_convert
+
+    untyped = cast("Any", vl_convert)  # its stub wants an argument that it does not need
+    return str(untyped.javascript_bundle())
+
+
+def chart_page(spec: dict[str, Any], title: str, packed: str, language: str) -> str:
+    """Make the page.
+
+    Args:
+        spec: The specification with its data, of which nothing is ever read as a script.
+        title: Of the page.
+        packed: What `vega_script` returned.
+        language: `zh` or `en`.
+    """
+    shown = json.dumps(spec, ensure_ascii=False)
+    for sign in "<>&\u2028\u2029":
+        shown = shown.replace(sign, f"\\u{ord(sign):04x}")
+    return _CHART_PAGE.format(
+        language=language, title=html.escape(title), library=packed, spec=shown
+    )
+
+
 def report_page(markdown: str, find: Callable[[str], Path], language: str) -> str:
     """Make a page of a report. Blocks; reads the pictures.
 
@@ -88,13 +86,13 @@ def report_page(markdown: str, find: Callable[[str], Path], language: str) -> st
     from markdown_it import MarkdownIt
 
     body = MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown)
-    shown = _PICTURE.sub(lambda match: f'<img src="{_embedded(match[1], find)}"', body)
+    shown = _PICTURE.sub(lambda match: f'<img src="{_embedded_picture(match[1], find)}"', body)
     heading = re.search(r"^#+\s+(.+)$", markdown, re.MULTILINE)
     title = html.escape(heading[1].strip() if heading else "Report")
     return _REPORT_PAGE.format(language=language, title=title, body=shown)
 
 
-def _embedded(address: str, find: Callable[[str], Path]) -> str:
+def _embedded_picture(address: str, find: Callable[[str], Path]) -> str:
     address = html.unescape(address)
     if address.startswith("data:image/"):
         return html.escape(address)

@@ -12,91 +12,6 @@ from openmanus_graph.errors import ToolError
 if TYPE_CHECKING:
     import pandas as pd
 
-Fragment = Mapping[str, Any]
-
-
-def spec_faults(spec: Mapping[str, Any]) -> Iterator[str]:
-    """Yield each unknown field or word, with where it is and the nearest right one."""
-    import altair
-
-    schema: Any = altair.VegaLiteSchema
-    root: Fragment = schema._rootschema  # there is no public name
-    yield from _faults(spec, [root], root["definitions"], "")
-
-
-def _faults(
-    value: Any, fragments: Sequence[Fragment], definitions: Fragment, where: str
-) -> Iterator[str]:
-    allowed = list(_alternatives(fragments, definitions))
-    if not allowed or any(not _says_something(fragment) for fragment in allowed):
-        return  # anything may stand here
-    if isinstance(value, Mapping):
-        yield from _of_fields(cast("Fragment", value), allowed, definitions, where)
-    elif isinstance(value, list):
-        items = [
-            fragment["items"] for fragment in allowed if isinstance(fragment.get("items"), dict)
-        ]
-        for number, item in enumerate(cast("list[Any]", value) if items else ()):
-            yield from _faults(item, items, definitions, f"{where}[{number}]")
-    elif isinstance(value, str):
-        yield from _of_word(value, allowed, where)
-
-
-def _of_fields(
-    value: Fragment, allowed: Sequence[Fragment], definitions: Fragment, where: str
-) -> Iterator[str]:
-    objects = [fragment for fragment in allowed if fragment.get("type") == "object"]
-    if any(fragment.get("additionalProperties", True) is not False for fragment in objects):
-        return
-    known: dict[str, list[Fragment]] = {}
-    for fragment in objects:
-        for name, inner in fragment.get("properties", {}).items():
-            known.setdefault(name, []).append(inner)
-    for name, inner in value.items():
-        place = f"{where}.{name}" if where else name
-        if name in known:
-            yield from _faults(inner, known[name], definitions, place)
-        elif known:
-            yield f"there is no field {name!r} at {where or 'the top'}{_nearest(name, known)}"
-
-
-def _of_word(value: str, allowed: Sequence[Fragment], where: str) -> Iterator[str]:
-    words: list[str] = []
-    for fragment in allowed:
-        if "enum" in fragment or "const" in fragment:
-            words += [
-                w for w in fragment.get("enum", [fragment.get("const")]) if isinstance(w, str)
-            ]
-        elif "string" in (kind := fragment.get("type", ())) or kind == "string":
-            return  # free text
-    if words and value not in words:
-        yield f"{where} cannot be {value!r}{_nearest(value, words)}"
-
-
-def _alternatives(fragments: Sequence[Fragment], definitions: Fragment) -> Iterator[Fragment]:
-    """Yield what a place may hold, references and choices followed."""
-    for fragment in fragments:
-        if "$ref" in fragment:
-            name = str(fragment["$ref"]).removeprefix("#/definitions/")
-            yield from _alternatives([definitions[name]], definitions)
-        elif choices := fragment.get("anyOf") or fragment.get("oneOf") or fragment.get("allOf"):
-            yield from _alternatives(choices, definitions)
-        else:
-            yield fragment
-
-
-def _says_something(fragment: Fragment) -> bool:
-    return bool({"type", "enum", "const", "properties"} & fragment.keys())
-
-
-def _nearest(name: str, known: Mapping[str, Any] | Sequence[str]) -> str:
-    close = difflib.get_close_matches(name, list(known), 1, 0.5)
-    if close:
-        return f"; did you mean {close[0]!r}?"
-    shown = sorted(set(known))
-    return f"; known: {', '.join(shown[:30])}{' ...' if len(shown) > 30 else ''}"
-
-
 MAX_CATEGORIES = 40
 WIDTH, HEIGHT = 640, 400
 SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
@@ -105,7 +20,7 @@ _MARKS = {
     "bar": "bar", "line": "line", "area": "area", "scatter": "point", "pie": "arc",
     "histogram": "bar", "boxplot": "boxplot", "heatmap": "rect",
 }  # fmt: skip
-
+Fragment = Mapping[str, Any]
 Spec = dict[str, Any]
 
 
@@ -118,83 +33,23 @@ def make_spec(table: "pd.DataFrame", entry: ChartEntry) -> Spec:
     for column in (entry.x, entry.y, entry.color):
         if column is not None and column not in table.columns:
             raise ToolError(f"There is no column {column!r}. {_known_columns(column, table)}")
-    spec = dict(entry.spec) if entry.spec is not None else _suggested(table, entry)
+    spec = dict(entry.spec) if entry.spec is not None else _suggest_spec(table, entry)
     spec.setdefault("$schema", SCHEMA)
     spec.setdefault("title", entry.chartTitle)
     spec.setdefault("width", WIDTH)
     spec.setdefault("height", HEIGHT)
     spec["config"] = {"font": _FONT, "background": "white", **spec.get("config", {})}
     check_spec(spec)
-    check_columns(spec, table)
-    return spec
-
-
-def check_spec(spec: Spec) -> None:
-    """Validate a specification. ToolError names the field that is wrong, and the right one."""
-    import altair
-    from altair.utils.schemapi import SchemaValidationError
-    from jsonschema import ValidationError
-
-    if _reaches_out(spec):
-        raise ToolError("The specification loads something by `url`. Use csvFilePath for data.")
-    if faults := list(spec_faults(spec)):
-        raise ToolError(f"The chart's specification is not valid: {'; '.join(faults[:5])}")
-    try:
-        altair.Chart.from_dict({"data": {"values": []}, **spec})
-    except (SchemaValidationError, ValidationError) as error:
-        where = ".".join(str(part) for part in getattr(error, "absolute_path", ()))
-        words = str(getattr(error, "message", error)).partition("\n")[0]
-        raise ToolError(
-            f"The chart's specification is not valid at {where or 'the top'}: {words}."
-        ) from error
-
-
-def check_columns(spec: Spec, table: "pd.DataFrame") -> None:
-    """Refuse a field that the table does not have: the chart would be blank."""
-    for field in _fields(spec):
+    for field in _fields(spec):  # of an unknown field the chart would be blank
         name = field.replace("\\", "")
         if name not in table.columns:
             raise ToolError(f"There is no column {name!r}. {_known_columns(name, table)}")
+    return spec
 
 
-def _fields(value: Any) -> Iterator[str]:
-    """Yield the columns that a specification shows; what has transforms of its own is left out."""
-    if isinstance(value, dict):
-        inside = cast("dict[str, Any]", value)
-        if "transform" in inside:
-            return
-        for name, inner in inside.items():
-            if name == "field" and isinstance(inner, str):
-                yield inner
-            elif name != "data":
-                yield from _fields(inner)
-    elif isinstance(value, list):
-        for inner in cast("list[Any]", value):
-            yield from _fields(inner)
-
-
-def _known_columns(name: str, table: "pd.DataFrame") -> str:
-    close = difflib.get_close_matches(name, list(table.columns), 1, 0.5)
-    meant = f"Did you mean {close[0]!r}? " if close else ""
-    return f"{meant}There are: {', '.join(table.columns)}."
-
-
-def with_data(spec: Spec, table: "pd.DataFrame") -> Spec:
-    """Return a specification with the table in it."""
-    rows: Any = json.loads(table.to_json(orient="records", date_format="iso", force_ascii=False))
-    return {**spec, "data": {"values": rows}}
-
-
-def _reaches_out(value: Any) -> bool:
-    if isinstance(value, dict):
-        fields = cast("dict[str, Any]", value)
-        return "url" in fields or any(map(_reaches_out, fields.values()))
-    return isinstance(value, list) and any(map(_reaches_out, cast("list[Any]", value)))
-
-
-def _suggested(table: "pd.DataFrame", entry: ChartEntry) -> Spec:
-    x, y, color = _columns(table, entry)
-    kind = entry.chartType or _kind(table, x, y)
+def _suggest_spec(table: "pd.DataFrame", entry: ChartEntry) -> Spec:
+    x, y, color = _choose_columns(table, entry)
+    kind = entry.chartType or _chart_type(table, x, y)
     encoding: dict[str, Any] = {}
     if kind == "histogram":
         encoding["x"] = {**_channel(table, y or x, entry.xTitle, entry.unit), "bin": True}
@@ -225,7 +80,9 @@ def _suggested(table: "pd.DataFrame", entry: ChartEntry) -> Spec:
     return {"mark": mark, "encoding": encoding}
 
 
-def _columns(table: "pd.DataFrame", entry: ChartEntry) -> tuple[str | None, str | None, str | None]:
+def _choose_columns(
+    table: "pd.DataFrame", entry: ChartEntry
+) -> tuple[str | None, str | None, str | None]:
     """Choose the axes: time or category on x, the first number on y."""
     import pandas as pd
 
@@ -242,7 +99,7 @@ def _columns(table: "pd.DataFrame", entry: ChartEntry) -> tuple[str | None, str 
     return x, y, entry.color
 
 
-def _kind(table: "pd.DataFrame", x: str | None, y: str | None) -> ChartType:
+def _chart_type(table: "pd.DataFrame", x: str | None, y: str | None) -> ChartType:
     import pandas as pd
 
     if x is None:
@@ -274,3 +131,131 @@ def is_time(table: "pd.DataFrame", column: str) -> bool:
     import pandas as pd
 
     return bool(pd.api.types.is_datetime64_any_dtype(table[column]))
+
+
+def with_data(spec: Spec, table: "pd.DataFrame") -> Spec:
+    """Return a specification with the table in it."""
+    rows: Any = json.loads(table.to_json(orient="records", date_format="iso", force_ascii=False))
+    return {**spec, "data": {"values": rows}}
+
+
+def _fields(value: Any) -> Iterator[str]:
+    """Yield the columns that a specification shows; what has transforms of its own is left out."""
+    if isinstance(value, dict):
+        inside = cast("dict[str, Any]", value)
+        if "transform" in inside:
+            return
+        for name, inner in inside.items():
+            if name == "field" and isinstance(inner, str):
+                yield inner
+            elif name != "data":
+                yield from _fields(inner)
+    elif isinstance(value, list):
+        for inner in cast("list[Any]", value):
+            yield from _fields(inner)
+
+
+def _known_columns(name: str, table: "pd.DataFrame") -> str:
+    close = difflib.get_close_matches(name, list(table.columns), 1, 0.5)
+    meant = f"Did you mean {close[0]!r}? " if close else ""
+    return f"{meant}There are: {', '.join(table.columns)}."
+
+
+def check_spec(spec: Spec) -> None:
+    """Validate a specification. ToolError names the field that is wrong, and the right one."""
+    import altair
+    from altair.utils.schemapi import SchemaValidationError
+    from jsonschema import ValidationError
+
+    if _has_url(spec):
+        raise ToolError("The specification loads something by `url`. Use csvFilePath for data.")
+    schema: Any = altair.VegaLiteSchema
+    root: Fragment = schema._rootschema  # there is no public name
+    if faults := list(_unknown_names(spec, [root], root["definitions"], "")):
+        raise ToolError(f"The chart's specification is not valid: {'; '.join(faults[:5])}")
+    try:
+        altair.Chart.from_dict({"data": {"values": []}, **spec})
+    except (SchemaValidationError, ValidationError) as error:
+        where = ".".join(str(part) for part in getattr(error, "absolute_path", ()))
+        words = str(getattr(error, "message", error)).partition("\n")[0]
+        raise ToolError(
+            f"The chart's specification is not valid at {where or 'the top'}: {words}."
+        ) from error
+
+
+def _has_url(value: Any) -> bool:
+    if isinstance(value, dict):
+        fields = cast("dict[str, Any]", value)
+        return "url" in fields or any(map(_has_url, fields.values()))
+    return isinstance(value, list) and any(map(_has_url, cast("list[Any]", value)))
+
+
+def _unknown_names(
+    value: Any, fragments: Sequence[Fragment], definitions: Fragment, where: str
+) -> Iterator[str]:
+    """Yield each unknown field or word, with where it is and the nearest right one."""
+    allowed = list(_alternatives(fragments, definitions))
+    telling = {"type", "enum", "const", "properties"}
+    if not allowed or any(not telling & fragment.keys() for fragment in allowed):
+        return  # anything may stand here
+    if isinstance(value, Mapping):
+        yield from _unknown_fields(cast("Fragment", value), allowed, definitions, where)
+    elif isinstance(value, list):
+        items = [
+            fragment["items"] for fragment in allowed if isinstance(fragment.get("items"), dict)
+        ]
+        for number, item in enumerate(cast("list[Any]", value) if items else ()):
+            yield from _unknown_names(item, items, definitions, f"{where}[{number}]")
+    elif isinstance(value, str):
+        yield from _unknown_word(value, allowed, where)
+
+
+def _unknown_fields(
+    value: Fragment, allowed: Sequence[Fragment], definitions: Fragment, where: str
+) -> Iterator[str]:
+    objects = [fragment for fragment in allowed if fragment.get("type") == "object"]
+    if any(fragment.get("additionalProperties", True) is not False for fragment in objects):
+        return
+    known: dict[str, list[Fragment]] = {}
+    for fragment in objects:
+        for name, inner in fragment.get("properties", {}).items():
+            known.setdefault(name, []).append(inner)
+    for name, inner in value.items():
+        place = f"{where}.{name}" if where else name
+        if name in known:
+            yield from _unknown_names(inner, known[name], definitions, place)
+        elif known:
+            yield f"there is no field {name!r} at {where or 'the top'}{_nearest(name, known)}"
+
+
+def _unknown_word(value: str, allowed: Sequence[Fragment], where: str) -> Iterator[str]:
+    words: list[str] = []
+    for fragment in allowed:
+        if "enum" in fragment or "const" in fragment:
+            words += [
+                w for w in fragment.get("enum", [fragment.get("const")]) if isinstance(w, str)
+            ]
+        elif "string" in (kind := fragment.get("type", ())) or kind == "string":
+            return  # free text
+    if words and value not in words:
+        yield f"{where} cannot be {value!r}{_nearest(value, words)}"
+
+
+def _alternatives(fragments: Sequence[Fragment], definitions: Fragment) -> Iterator[Fragment]:
+    """Yield what a place may hold, references and choices followed."""
+    for fragment in fragments:
+        if "$ref" in fragment:
+            name = str(fragment["$ref"]).removeprefix("#/definitions/")
+            yield from _alternatives([definitions[name]], definitions)
+        elif choices := fragment.get("anyOf") or fragment.get("oneOf") or fragment.get("allOf"):
+            yield from _alternatives(choices, definitions)
+        else:
+            yield fragment
+
+
+def _nearest(name: str, known: Mapping[str, Any] | Sequence[str]) -> str:
+    close = difflib.get_close_matches(name, list(known), 1, 0.5)
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    shown = sorted(set(known))
+    return f"; known: {', '.join(shown[:30])}{' ...' if len(shown) > 30 else ''}"

@@ -1,10 +1,9 @@
-"""Reading a table that may be empty, huge, wrongly encoded or full of mixed types."""
+"""Reads a table that may be empty, huge, wrongly encoded or full of mixed types."""
 
 import io
 import json
 import re
 import warnings
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from openmanus_graph.backends.files.text_file import detect_encoding
@@ -13,7 +12,12 @@ from openmanus_graph.errors import ToolError
 if TYPE_CHECKING:
     import pandas as pd
 
-SHARE = 0.8
+MAX_BYTES = 200 * 1024**2
+SAMPLE_BYTES = 1024**2
+"""By which a table's encoding is told."""
+MAX_ROWS = 20_000
+"""Of a chart: more only make a picture that nobody can read."""
+MIN_SHARE = 0.8
 """Share of a column's values that must be of a kind for the rest to count as missing."""
 _DATE = re.compile(
     r"\d{4}[-/.年]\d{1,2}([-/.月]\d{1,2}日?)?"  # the year first
@@ -21,101 +25,12 @@ _DATE = re.compile(
     r"|\d{1,2}\.?\s+[A-Za-z]{3,9}\.?,?\s+\d{4}"  # a month's name
     r"|[A-Za-z]{3,9}\.?\s+(\d{1,2},?\s+)?\d{4}"
 )
-_COMMA_DECIMAL = r"[+-]?(\d{1,3}(\.\d{3})+|\d+),(\d{1,2}|\d{4,})|[+-]?\d{1,3}(\.\d{3})+,\d+"
+_DECIMAL_COMMA = r"[+-]?(\d{1,3}(\.\d{3})+|\d+),(\d{1,2}|\d{4,})|[+-]?\d{1,3}(\.\d{3})+,\d+"
 """Only a decimal comma can stand so: no group of thousands has other than three digits."""
 _THOUSANDS = r"[+-]?\d{1,3}(,\d{2,3})*,\d{3}(\.\d*)?"
 _SIGNS = r"\s*[%$€£¥]\s*|[\u00a0\u202f]"
 """Of currencies and shares, and the spaces that part thousands."""
 _DAY_FIRST = re.compile(r"^(\d{1,2})([/.-])(\d{1,2})\2\d{2,4}")
-
-
-def make_numeric(table: "pd.DataFrame") -> list[str]:
-    """Turn texts that are numbers into numbers, in place; say what is left out."""
-    import numpy as np
-    import pandas as pd
-
-    notes: list[str] = []
-    for column in table.columns:
-        values = table[column]
-        if _is_text(values):
-            cleaned = values.astype("string").str.strip().str.replace(_SIGNS, "", regex=True)
-            numbers = pd.to_numeric(_with_points(cleaned), errors="coerce").astype("float64")
-            if numbers.notna().sum() < max(1, SHARE * values.notna().sum()):
-                continue
-            notes += _left_out(column, values[numbers.isna() & values.notna()], "numbers")
-            table[column] = values = numbers
-        if pd.api.types.is_float_dtype(values) and np.isinf(values).any():
-            table[column] = values.replace([np.inf, -np.inf], np.nan)
-            notes.append(f"{column}: {int(np.isinf(values).sum())} infinite value(s) are left out.")
-    return notes
-
-
-def _with_points(values: "pd.Series[Any]") -> "pd.Series[Any]":
-    """Write numbers as Python does: `1,200.5`, and `1.200,5` where the comma parts the decimals."""
-    if values.str.fullmatch(_COMMA_DECIMAL).fillna(False).any():
-        values = values.str.replace(".", "").str.replace(",", ".")
-    return values.where(
-        ~values.str.fullmatch(_THOUSANDS).fillna(False), values.str.replace(",", "")
-    )
-
-
-def make_times(table: "pd.DataFrame") -> list[str]:
-    """Turn texts that are dates, in whatever forms, into dates, in place; say what is left out."""
-    notes: list[str] = []
-    for column in table.columns:
-        values = table[column]
-        if not _is_text(values):
-            continue
-        text = values.astype("string").str.strip()
-        dated = text.str.match(_DATE).fillna(False).astype(bool)
-        if dated.sum() < max(1, SHARE * text.notna().sum()):
-            continue
-        dates = _dates(text.where(dated))
-        if dates.notna().sum() < max(1, SHARE * text.notna().sum()):
-            continue
-        notes += _left_out(column, values[dates.isna() & values.notna()], "dates")
-        table[column] = dates
-    return notes
-
-
-def _dates(text: "pd.Series[Any]") -> "pd.Series[Any]":
-    """Read dates; days come first where a first number above 12, or a dot, says so."""
-    import pandas as pd
-
-    text = text.str.replace(r"[年月]", "-", regex=True).str.replace(r"-?日?$", "", regex=True)
-    parts = text.str.extract(_DAY_FIRST)
-    day_first = bool((pd.to_numeric(parts[0]) > 12).any() or (parts[1] == ".").any())
-    found = pd.to_datetime(text.mask(parts[0].notna()), errors="coerce", format="mixed", utc=True)
-    year_last = pd.to_datetime(
-        text.where(parts[0].notna()), errors="coerce", format="mixed", dayfirst=day_first, utc=True
-    )
-    return found.fillna(year_last).dt.tz_localize(None)
-
-
-def _left_out(column: str, wrong: "pd.Series[Any]", kind: str) -> list[str]:
-    if not len(wrong):
-        return []
-    return [
-        f"{column}: {len(wrong)} value(s) are no {kind} and left out, such as "
-        f"{_examples(list(wrong))}."
-    ]
-
-
-def _is_text(values: "pd.Series[Any]") -> bool:
-    import pandas as pd
-
-    return bool(values.dtype == object or pd.api.types.is_string_dtype(values))
-
-
-def _examples(values: Sequence[Any]) -> str:
-    return ", ".join(repr(str(value)[:30]) for value in values[:3])
-
-
-MAX_BYTES = 200 * 1024**2
-SAMPLE_BYTES = 1024**2
-"""By which a table's encoding is told."""
-MAX_ROWS = 20_000
-"""Of a chart: more only make a picture that nobody can read."""
 
 
 def read_table(file: BinaryIO, name: str) -> "tuple[pd.DataFrame, list[str]]":
@@ -148,7 +63,7 @@ def read_table(file: BinaryIO, name: str) -> "tuple[pd.DataFrame, list[str]]":
     table.columns = [str(column) for column in table.columns]
     if table.columns.has_duplicates:
         raise ToolError(f"{name} has two columns of one name. Rename one.")
-    return table, [*notes, *_renamed(table), *make_numeric(table), *make_times(table)]
+    return table, [*notes, *_renamed(table), *_make_numeric(table), *_make_times(table)]
 
 
 def _parse(file: BinaryIO, name: str) -> "tuple[pd.DataFrame, list[str]]":
@@ -170,28 +85,6 @@ def _parse(file: BinaryIO, name: str) -> "tuple[pd.DataFrame, list[str]]":
         text.detach()  # the file is not ours to close
 
 
-def _from_rows(text: io.TextIOWrapper, name: str) -> "tuple[pd.DataFrame, list[str]]":
-    """Read row by row: of a table of millions only those that a chart could show."""
-    import pandas as pd
-
-    separator = "\t" if name.endswith(".tsv") else _separator(text.readline())
-    text.seek(0)
-    with warnings.catch_warnings(record=True) as seen:
-        warnings.simplefilter("always")
-        table = pd.read_csv(
-            text, sep=separator, engine="python", nrows=MAX_ROWS + 1, index_col=False
-        )
-    if any("Length of header" in str(warning.message) for warning in seen):
-        return table, [f"{name} has rows longer than its header; what is beyond is left out."]
-    return table, []
-
-
-def _separator(header: str) -> str:
-    """Detect the delimiter; detection by all rows finds letters in a table of one column."""
-    names = re.sub(r'"[^"]*"', "", header)
-    return max(",;\t|", key=names.count)
-
-
 def _encoding(file: BinaryIO, name: str) -> tuple[str, list[str]]:
     """Detect a table's encoding by its beginning, and seek back to the start."""
     sample = file.read(SAMPLE_BYTES)
@@ -208,6 +101,25 @@ def _encoding(file: BinaryIO, name: str) -> tuple[str, list[str]]:
     # These read the mark at the beginning, and keep it out of the first column's name.
     encoding = found.name.removesuffix("-le").removesuffix("-be") if found.bom else found.name
     return encoding, [f"{name} is not UTF-8; read as {found.name}."]
+
+
+def _from_rows(text: io.TextIOWrapper, name: str) -> "tuple[pd.DataFrame, list[str]]":
+    """Read row by row: of a table of millions only those that a chart could show."""
+    import pandas as pd
+
+    separator = "\t"
+    if not name.endswith(".tsv"):  # by the header: all rows mislead in a table of one column
+        header = re.sub(r'"[^"]*"', "", text.readline())
+        separator = max(",;\t|", key=header.count)
+    text.seek(0)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        table = pd.read_csv(
+            text, sep=separator, engine="python", nrows=MAX_ROWS + 1, index_col=False
+        )
+    if any("Length of header" in str(warning.message) for warning in seen):
+        return table, [f"{name} has rows longer than its header; what is beyond is left out."]
+    return table, []
 
 
 def _json_in(text: str) -> Any:
@@ -251,3 +163,81 @@ def _renamed(table: "pd.DataFrame") -> list[str]:
         match[0] for name in names if (match := numbered.fullmatch(name)) and match[1] in names
     ]
     return [f"Columns of one name were numbered: {', '.join(twice)}."] if twice else []
+
+
+def _make_numeric(table: "pd.DataFrame") -> list[str]:
+    """Turn texts that are numbers into numbers, in place; say what is left out."""
+    import numpy as np
+    import pandas as pd
+
+    notes: list[str] = []
+    for column in table.columns:
+        values = table[column]
+        if _is_text(values):
+            cleaned = values.astype("string").str.strip().str.replace(_SIGNS, "", regex=True)
+            numbers = pd.to_numeric(_with_decimal_points(cleaned), errors="coerce").astype(
+                "float64"
+            )
+            if numbers.notna().sum() < max(1, MIN_SHARE * values.notna().sum()):
+                continue
+            notes += _left_out(column, values[numbers.isna() & values.notna()], "numbers")
+            table[column] = values = numbers
+        if pd.api.types.is_float_dtype(values) and np.isinf(values).any():
+            table[column] = values.replace([np.inf, -np.inf], np.nan)
+            notes.append(f"{column}: {int(np.isinf(values).sum())} infinite value(s) are left out.")
+    return notes
+
+
+def _with_decimal_points(values: "pd.Series[Any]") -> "pd.Series[Any]":
+    """Write numbers as Python does: `1,200.5`, and `1.200,5` where the comma parts the decimals."""
+    if values.str.fullmatch(_DECIMAL_COMMA).fillna(False).any():
+        values = values.str.replace(".", "").str.replace(",", ".")
+    return values.where(
+        ~values.str.fullmatch(_THOUSANDS).fillna(False), values.str.replace(",", "")
+    )
+
+
+def _make_times(table: "pd.DataFrame") -> list[str]:
+    """Turn texts that are dates, in whatever forms, into dates, in place; say what is left out."""
+    notes: list[str] = []
+    for column in table.columns:
+        values = table[column]
+        if not _is_text(values):
+            continue
+        text = values.astype("string").str.strip()
+        dated = text.str.match(_DATE).fillna(False).astype(bool)
+        if dated.sum() < max(1, MIN_SHARE * text.notna().sum()):
+            continue
+        dates = _dates(text.where(dated))
+        if dates.notna().sum() < max(1, MIN_SHARE * text.notna().sum()):
+            continue
+        notes += _left_out(column, values[dates.isna() & values.notna()], "dates")
+        table[column] = dates
+    return notes
+
+
+def _dates(text: "pd.Series[Any]") -> "pd.Series[Any]":
+    """Read dates; days come first where a first number above 12, or a dot, says so."""
+    import pandas as pd
+
+    text = text.str.replace(r"[年月]", "-", regex=True).str.replace(r"-?日?$", "", regex=True)
+    parts = text.str.extract(_DAY_FIRST)
+    day_first = bool((pd.to_numeric(parts[0]) > 12).any() or (parts[1] == ".").any())
+    found = pd.to_datetime(text.mask(parts[0].notna()), errors="coerce", format="mixed", utc=True)
+    year_last = pd.to_datetime(
+        text.where(parts[0].notna()), errors="coerce", format="mixed", dayfirst=day_first, utc=True
+    )
+    return found.fillna(year_last).dt.tz_localize(None)
+
+
+def _left_out(column: str, wrong: "pd.Series[Any]", kind: str) -> list[str]:
+    if not len(wrong):
+        return []
+    examples = ", ".join(repr(str(value)[:30]) for value in list(wrong)[:3])
+    return [f"{column}: {len(wrong)} value(s) are no {kind} and left out, such as {examples}."]
+
+
+def _is_text(values: "pd.Series[Any]") -> bool:
+    import pandas as pd
+
+    return bool(values.dtype == object or pd.api.types.is_string_dtype(values))

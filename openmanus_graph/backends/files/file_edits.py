@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from openmanus_graph.backends.files.edit_history import EditHistory, PastEdit, digest
-from openmanus_graph.backends.files.file_kinds import binary_kind, is_pdf
+from openmanus_graph.backends.files.file_kinds import binary_kind
 from openmanus_graph.backends.files.text_file import (
     Encoding,
     detect_encoding,
@@ -33,9 +33,10 @@ from openmanus_graph.runtime.workspace import (
     status,
 )
 
-_MANY = 20
+MAX_TEXT_BYTES = 20 * 1024 * 1024
+_MAX_POSITIONS = 20
 _SEARCHED_LINES = 20_000
-_NUMBERED = re.compile(r"\s*\d+\t")
+_LINE_NUMBER = re.compile(r"\s*\d+\t")
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,81 @@ class Edit:
     content: str
     first: int
     last: int
+
+
+def create_file(workspace: Workspace, path: str, text: str) -> str:
+    """Write a new file, and the folders on the way to it."""
+    real = workspace.resolve(path)
+    data = _encode_text(Encoding("utf-8"), text, "file_text")
+    require_text_size(len(data), path)
+    with as_tool_error("create", path):
+        if path.endswith("/") and not real.exists():
+            raise ToolError(f"{shown(path)} names a folder. Add the name of the file to create.")
+        if real.exists():
+            raise ToolError(
+                f"{shown(path)} exists already; it was not changed. Change it with str_replace or "
+                "insert, or create another path."
+            )
+        with opened_folder(workspace, real.parent, create=True) as folder:
+            require_writable(folder, real.name, path)
+            _write_with_history(EditHistory(workspace), real, folder, before=None, after=data)
+    return f"Created {shown(workspace.relative(real))} ({len(split_lines(text))} lines)."
+
+
+def edit_file(workspace: Workspace, path: str, change: Callable[[str], Edit]) -> str:
+    """Change a file's text; `change` gets it with the line ends it has."""
+    real = workspace.resolve(path)
+    with as_tool_error("edit", path), opened_folder(workspace, real.parent) as folder:
+        before = _read_file(folder, real.name, path)
+        if before is None:
+            raise ToolError(f"{shown(path)} does not exist. Use create for a new file.")
+        require_writable(folder, real.name, path)
+        encoding, text = decode_text(before, path)
+        edit = change(text)
+        after = _encode_text(encoding, edit.content, "new_str")
+        require_text_size(len(after), path)
+        _write_with_history(EditHistory(workspace), real, folder, before=before, after=after)
+    lines = split_lines(edit.content)
+    name = shown(workspace.relative(real))
+    return f"Edited {name}. Around the change:\n{snippet(lines, edit.first, edit.last)}"
+
+
+def undo_edit(workspace: Workspace, path: str) -> str:
+    """Take back the last edit, unless something else changed the file after it."""
+    real = workspace.resolve(path)
+    history = EditHistory(workspace)
+    name = shown(workspace.relative(real))
+    with as_tool_error("undo the edit of", path):
+        edit = history.last(real)
+        if edit is None:
+            raise ToolError(f"There is no edit history for {name}: nothing to undo.")
+        with opened_folder(workspace, real.parent) as folder:
+            now = _read_file(folder, real.name, path)
+            if digest(now) == digest(edit.before):  # a crash came between history and file
+                history.drop(edit)
+                return f"{name} already is as it was before the last edit."
+            if digest(now) != edit.after:
+                raise ToolError(_changed_since(workspace, name, edit, gone=now is None))
+            require_writable(folder, real.name, path)
+            if edit.before is None:
+                os.unlink(real.name, dir_fd=folder)
+            else:
+                entry = status(folder, real.name)
+                _write_file(workspace, folder, real.name, edit.before, entry)
+        history.drop(edit)
+    if edit.before is None:
+        return f"Undone: {name}, which that edit had created, is removed again."
+    return f"Undone: {name} is as it was before the last edit ({size_text(len(edit.before))})."
+
+
+def _changed_since(workspace: Workspace, name: str, edit: PastEdit, *, gone: bool) -> str:
+    what = "was deleted" if gone else "was changed by something else"
+    if edit.before is None:
+        return f"{name} {what} after it was created; it was left as it is. Use bash to remove it."
+    return (
+        f"{name} {what} after the last edit; it was left as it is. The version before that edit "
+        f"is in {workspace.relative(edit.place)}; copy from there what you need."
+    )
 
 
 def replace_once(content: str, old: str, new: str) -> Edit:
@@ -62,7 +138,7 @@ def replace_once(content: str, old: str, new: str) -> Edit:
     # Only what differs is written: in a file of mixed line ends the common lines keep theirs.
     head = len(os.path.commonprefix([old, new]))
     tail = len(os.path.commonprefix([old[head:][::-1], new[head:][::-1]]))
-    return _spliced(
+    return _splice(
         content, plain, found[0] + head, found[0] + len(old) - tail, new[head : len(new) - tail]
     )
 
@@ -85,7 +161,7 @@ def insert_after(content: str, line: int, text: str) -> Edit:
     return Edit("".join(pieces), line + 1, line + count)
 
 
-def _spliced(content: str, plain: str, begin: int, stop: int, text: str) -> Edit:
+def _splice(content: str, plain: str, begin: int, stop: int, text: str) -> Edit:
     lines = split_lines(content)
     first = plain.count("\n", 0, begin)
     text_as_there = text.replace("\n", _line_end(lines, first))
@@ -123,15 +199,17 @@ def _positions(plain: str, old: str) -> list[int]:
     """Find occurrences, overlapping ones too: they are just as ambiguous."""
     found: list[int] = []
     position = plain.find(old)
-    while position >= 0 and len(found) <= _MANY:
+    while position >= 0 and len(found) <= _MAX_POSITIONS:
         found.append(position)
         position = plain.find(old, position + 1)
     return found
 
 
 def _why_ambiguous(plain: str, found: list[int]) -> str:
-    numbers = ", ".join(str(plain.count("\n", 0, position) + 1) for position in found[:_MANY])
-    more = " and more" if len(found) > _MANY else ""
+    numbers = ", ".join(
+        str(plain.count("\n", 0, position) + 1) for position in found[:_MAX_POSITIONS]
+    )
+    more = " and more" if len(found) > _MAX_POSITIONS else ""
     return (
         f"old_str occurs more than once, at lines {numbers}{more}; the file was not changed. "
         "Add lines around it so that it occurs once."
@@ -141,22 +219,24 @@ def _why_ambiguous(plain: str, found: list[int]) -> str:
 def _why_missing(plain: str, old: str) -> str:
     start = "old_str was not found exactly; the file was not changed."
     wanted = old.strip("\n").split("\n")
-    if all(_NUMBERED.match(line) for line in wanted if line.strip()) and old.strip():
+    if all(_LINE_NUMBER.match(line) for line in wanted if line.strip()) and old.strip():
         return f"{start} It begins with the line numbers that view shows; leave them out."
     lines = plain.split("\n")[:_SEARCHED_LINES]
-    at = _block_but_for_whitespace(lines, wanted)
+    at = _find_ignoring_whitespace(lines, wanted)
     if at is not None:
-        return f"{start} With other whitespace it is there:\n{_listed(lines, at, len(wanted))}"
+        return (
+            f"{start} With other whitespace it is there:\n{_numbered_lines(lines, at, len(wanted))}"
+        )
     text = next((line.strip() for line in wanted if line.strip()), "")
     short = {line.strip(): number for number, line in enumerate(lines) if len(line) < 500}
     similar = difflib.get_close_matches(text[:500], short, n=3, cutoff=0.6)
     if not similar:
         return f"{start} No line resembles its first one. View the file and copy the text."
-    shown = "\n".join(_listed(lines, short[line], 1) for line in similar)
+    shown = "\n".join(_numbered_lines(lines, short[line], 1) for line in similar)
     return f"{start} The lines nearest to its first one:\n{shown}"
 
 
-def _block_but_for_whitespace(lines: list[str], wanted: list[str]) -> int | None:
+def _find_ignoring_whitespace(lines: list[str], wanted: list[str]) -> int | None:
     squeezed = [" ".join(line.split()) for line in lines]
     pattern = [" ".join(line.split()) for line in wanted]
     if not any(pattern):
@@ -165,17 +245,15 @@ def _block_but_for_whitespace(lines: list[str], wanted: list[str]) -> int | None
     return next((at for at in starts if squeezed[at : at + len(pattern)] == pattern), None)
 
 
-def _listed(lines: list[str], start: int, count: int) -> str:
+def _numbered_lines(lines: list[str], start: int, count: int) -> str:
     rows = range(start, min(start + min(count, 10), len(lines)))
     return "\n".join(f"{row + 1:6}\t{printable(lines[row])}" for row in rows)
 
 
-MAX_TEXT_BYTES = 20 * 1024 * 1024
-
-
-def decoded(data: bytes, path: str) -> tuple[Encoding, str]:
+def decode_text(data: bytes, path: str) -> tuple[Encoding, str]:
     """Turn a file's bytes into text; ToolError if they are none."""
-    encoding = None if is_pdf(data) else detect_encoding(data)
+    # A PDF may well decode as text.
+    encoding = None if data.startswith(b"%PDF-") else detect_encoding(data)
     if encoding is None:
         raise ToolError(
             f"{shown(path)} is no text but a {binary_kind(data)} of {size_text(len(data))}. Use "
@@ -193,68 +271,7 @@ def require_text_size(size: int, path: str) -> None:
         )
 
 
-def create_file(workspace: Workspace, path: str, text: str) -> str:
-    """Write a new file, and the folders on the way to it."""
-    real = workspace.resolve(path)
-    data = _encoded(Encoding("utf-8"), text, "file_text")
-    require_text_size(len(data), path)
-    with as_tool_error("create", path):
-        if path.endswith("/") and not real.exists():
-            raise ToolError(f"{shown(path)} names a folder. Add the name of the file to create.")
-        if real.exists():
-            raise ToolError(
-                f"{shown(path)} exists already; it was not changed. Change it with str_replace or "
-                "insert, or create another path."
-            )
-        with opened_folder(workspace, real.parent, create=True) as folder:
-            require_writable(folder, real.name, path)
-            _replace(EditHistory(workspace), real, folder, before=None, after=data)
-    return f"Created {shown(workspace.relative(real))} ({len(split_lines(text))} lines)."
-
-
-def edit_file(workspace: Workspace, path: str, change: Callable[[str], Edit]) -> str:
-    """Change a file's text; `change` gets it with the line ends it has."""
-    real = workspace.resolve(path)
-    with as_tool_error("edit", path), opened_folder(workspace, real.parent) as folder:
-        before = _content(folder, real.name, path)
-        if before is None:
-            raise ToolError(f"{shown(path)} does not exist. Use create for a new file.")
-        require_writable(folder, real.name, path)
-        encoding, text = decoded(before, path)
-        edit = change(text)
-        after = _encoded(encoding, edit.content, "new_str")
-        require_text_size(len(after), path)
-        _replace(EditHistory(workspace), real, folder, before=before, after=after)
-    lines = split_lines(edit.content)
-    name = shown(workspace.relative(real))
-    return f"Edited {name}. Around the change:\n{snippet(lines, edit.first, edit.last)}"
-
-
-def undo_edit(workspace: Workspace, path: str) -> str:
-    """Take back the last edit, unless something else changed the file after it."""
-    real = workspace.resolve(path)
-    history = EditHistory(workspace)
-    name = shown(workspace.relative(real))
-    with as_tool_error("undo the edit of", path):
-        edit = history.last(real)
-        if edit is None:
-            raise ToolError(f"There is no edit history for {name}: nothing to undo.")
-        with opened_folder(workspace, real.parent) as folder:
-            now = _content(folder, real.name, path)
-            if digest(now) == digest(edit.before):  # a crash came between history and file
-                history.drop(edit)
-                return f"{name} already is as it was before the last edit."
-            if digest(now) != edit.after:
-                raise ToolError(_changed_since(workspace, name, edit, gone=now is None))
-            require_writable(folder, real.name, path)
-            _restore(workspace, folder, real.name, edit.before)
-        history.drop(edit)
-    if edit.before is None:
-        return f"Undone: {name}, which that edit had created, is removed again."
-    return f"Undone: {name} is as it was before the last edit ({size_text(len(edit.before))})."
-
-
-def _content(folder: int, name: str, path: str) -> bytes | None:
+def _read_file(folder: int, name: str, path: str) -> bytes | None:
     """Read an existing file; None if there is none."""
     entry = status(folder, name)
     if entry is None:
@@ -267,7 +284,7 @@ def _content(folder: int, name: str, path: str) -> bytes | None:
     return data
 
 
-def _encoded(encoding: Encoding, text: str, parameter: str) -> bytes:
+def _encode_text(encoding: Encoding, text: str, parameter: str) -> bytes:
     try:
         data = encoding.encode(text)
         if encoding.errors != "strict" or encoding.decode(data) == text:
@@ -281,27 +298,20 @@ def _encoded(encoding: Encoding, text: str, parameter: str) -> bytes:
     )
 
 
-def _replace(
+def _write_with_history(
     history: EditHistory, real: Path, folder: int, *, before: bytes | None, after: bytes
 ) -> None:
     """Write history first: an edit that can be undone without having happened does no harm."""
     like = status(folder, real.name) if before is not None else None
     past = history.add(real, before, after)
     try:
-        _put(history.workspace, folder, real.name, after, like)
+        _write_file(history.workspace, folder, real.name, after, like)
     except OSError:
         history.drop(past)
         raise
 
 
-def _restore(workspace: Workspace, folder: int, name: str, content: bytes | None) -> None:
-    if content is None:
-        os.unlink(name, dir_fd=folder)
-    else:
-        _put(workspace, folder, name, content, status(folder, name))
-
-
-def _put(
+def _write_file(
     workspace: Workspace, folder: int, name: str, content: bytes, like: os.stat_result | None
 ) -> None:
     """Replace a file; what a crash leaves of that lies among our own files.
@@ -322,13 +332,3 @@ def _is_protected(workspace: Workspace, entry: os.stat_result) -> bool:
             if os.path.samestat(place.stat(), entry):
                 return True
     return False
-
-
-def _changed_since(workspace: Workspace, name: str, edit: PastEdit, *, gone: bool) -> str:
-    what = "was deleted" if gone else "was changed by something else"
-    if edit.before is None:
-        return f"{name} {what} after it was created; it was left as it is. Use bash to remove it."
-    return (
-        f"{name} {what} after the last edit; it was left as it is. The version before that edit "
-        f"is in {workspace.relative(edit.place)}; copy from there what you need."
-    )

@@ -1,4 +1,4 @@
-"""Detects the type of a file by its first bytes, because names can be wrong."""
+"""Detects what a file is by its content, because names can be wrong: documents and pictures."""
 
 import base64
 import struct
@@ -44,6 +44,8 @@ _OLE_STREAMS = (
     ("PowerPoint Document", "PowerPoint .ppt", ".pptx"),
 )
 _OLE_SEARCHED = 32 * 1024 * 1024
+_JPEG_SIZE_MARKERS = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
+_JPEG_BARE_MARKERS = {0x01, *range(0xD0, 0xD9)}
 
 
 def binary_kind(data: bytes) -> str:
@@ -53,11 +55,6 @@ def binary_kind(data: bytes) -> str:
     if data[4:8] == b"ftyp":
         return "MP4 video or HEIF picture"
     return next((kind for magic, kind in _MAGIC if data.startswith(magic)), "binary file")
-
-
-def is_pdf(data: bytes) -> bool:
-    """Say whether a file is a PDF, which may well decode as text."""
-    return data.startswith(b"%PDF-")
 
 
 def document_kind(file: BinaryIO, head: bytes, suffix: str) -> str | None:
@@ -105,10 +102,6 @@ def _legacy_advice(file: BinaryIO) -> str:
                 f"LibreOffice is there: soffice --headless --convert-to {new[1:]} FILE"
             )
     return "It is a legacy Office file (OLE). Ask for a copy in a current format."
-
-
-_JPEG_SIZES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
-_JPEG_BARE = {0x01, *range(0xD0, 0xD9)}
 
 
 @dataclass(frozen=True)
@@ -177,12 +170,12 @@ def _jpeg(data: bytes) -> tuple[int, int] | None:
     position = 2
     while data[position] == 0xFF:
         marker = data[position + 1]
-        if marker in _JPEG_SIZES:
+        if marker in _JPEG_SIZE_MARKERS:
             height, width = struct.unpack_from(">HH", data, position + 5)
             return width, height
         if marker == 0xFF:  # padding
             position += 1
-        elif marker in _JPEG_BARE:
+        elif marker in _JPEG_BARE_MARKERS:
             position += 2
         else:
             position += 2 + struct.unpack_from(">H", data, position + 2)[0]
@@ -194,7 +187,7 @@ def _webp(data: bytes) -> tuple[int, int] | None:
         return None
     kind = data[12:16]
     if kind == b"VP8X":
-        return _three(data, 24) + 1, _three(data, 27) + 1
+        return _three_bytes(data, 24) + 1, _three_bytes(data, 27) + 1
     if kind == b"VP8L" and data[20] == 0x2F:
         bits = struct.unpack_from("<I", data, 21)[0]
         return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
@@ -204,7 +197,7 @@ def _webp(data: bytes) -> tuple[int, int] | None:
     return None
 
 
-def _three(data: bytes, position: int) -> int:
+def _three_bytes(data: bytes, position: int) -> int:
     if len(data) < position + 3:
         raise IndexError
     return int.from_bytes(data[position : position + 3], "little")

@@ -29,7 +29,7 @@ def list_folder(workspace: Workspace, real: Path) -> str:
     for entry in entries:
         rows.append("  " + _row(entry))
         if stat.S_ISDIR(entry.status.st_mode):
-            below = _below(workspace, real / entry.name, min(room, _MAX_BELOW))
+            below = _folder_rows(workspace, real / entry.name, min(room, _MAX_BELOW))
             room -= min(len(below), room)
             rows += ["    " + row for row in below]
     if left_out:
@@ -37,7 +37,7 @@ def list_folder(workspace: Workspace, real: Path) -> str:
     return "\n".join(rows) if entries else f"{rows[0]}\n  (nothing)"
 
 
-def _below(workspace: Workspace, real: Path, limit: int) -> list[str]:
+def _folder_rows(workspace: Workspace, real: Path, limit: int) -> list[str]:
     try:
         entries, left_out = _entries(workspace, real, limit)
     except OSError as error:

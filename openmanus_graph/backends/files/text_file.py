@@ -1,4 +1,4 @@
-"""Text files as they are on disk: encoding, byte order mark and line ends."""
+"""Text files: encoding, byte order mark and line ends on disk, and numbered lines for the model."""
 
 import codecs
 import re
@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from openmanus_graph.errors import ToolError
 
+MAX_VIEW_CHARS = 16_000
+MAX_LINE_CHARS = 2_000
+_CONTEXT_LINES = 4
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16, whose mark it begins with
@@ -19,12 +22,12 @@ _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _HIGH = re.compile(rb"[\x80-\xff]+")
 _HIGH_LINE = re.compile(rb"^[^\n]*[\x80-\xff][^\n]*\n?", re.MULTILINE)
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
-_LEAST_WIDE = 16
+_MIN_UTF16_BYTES = 16
 """Bytes; less is no evidence of UTF-16."""
-_WIDE_CONTROL = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f-\x9f\ufffe\uffff]")
-_NO_CHARACTERS = frozenset({"Cn", "Co", "Cs"})
+_UTF16_CONTROL = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f-\x9f\ufffe\uffff]")
+_UNASSIGNED = frozenset({"Cn", "Co", "Cs"})
 _UNPRINTABLE = re.compile("[\ud800-\udfff\\0]")
-_OLD = ("mac_", "cp437", "cp7", "cp8")
+_LEGACY_ENCODINGS = ("mac_", "cp437", "cp7", "cp8")
 _EUC = re.compile(rb"(?:[\x00-\x7f]|[\xa1-\xf7][\xa1-\xfe])*")
 
 
@@ -62,13 +65,12 @@ def detect_encoding(data: bytes) -> Encoding | None:
         if data.startswith(bom):
             marked = Encoding(name, bom)
             return marked if marked.fits(data) else None
-    candidates = _wide(data) if b"\0" in data else _narrow(data)
+    if b"\0" in data:  # UTF-16 without a mark, where nothing speaks against it
+        names = [name for name in ("utf-16-le", "utf-16-be") if _reads_as_text(data, name)]
+        candidates = list(map(Encoding, names))
+    else:
+        candidates = _byte_encodings(data)
     return next((encoding for encoding in candidates if encoding.fits(data)), None)
-
-
-def _wide(data: bytes) -> list[Encoding]:
-    """UTF-16 without a mark, where nothing speaks against it."""
-    return [Encoding(name) for name in ("utf-16-le", "utf-16-be") if _reads_as_text(data, name)]
 
 
 def _reads_as_text(data: bytes, name: str) -> bool:
@@ -77,7 +79,7 @@ def _reads_as_text(data: bytes, name: str) -> bool:
     Numbers in a binary file hardly ever make up words with spaces between them, of characters
     that exist, without a single control character.
     """
-    if len(data) % 2 or len(data) < _LEAST_WIDE:
+    if len(data) % 2 or len(data) < _MIN_UTF16_BYTES:
         return False
     try:
         text = data.decode(name)
@@ -87,14 +89,14 @@ def _reads_as_text(data: bytes, name: str) -> bool:
     spaces = sum(char in " \n\r\t" for char in sample)
     words = sum(char.isalnum() or unicodedata.category(char)[0] == "M" for char in sample)
     return (
-        not _WIDE_CONTROL.search(text)
+        not _UTF16_CONTROL.search(text)
         and spaces >= max(2, len(sample) // 256)
         and (words + spaces) * 10 >= len(sample) * 6
-        and not any(unicodedata.category(char) in _NO_CHARACTERS for char in sample)
+        and not any(unicodedata.category(char) in _UNASSIGNED for char in sample)
     )
 
 
-def _narrow(data: bytes) -> list[Encoding]:
+def _byte_encodings(data: bytes) -> list[Encoding]:
     utf8 = Encoding("utf-8")
     if utf8.fits(data):
         return [utf8]
@@ -125,7 +127,7 @@ def _guesses(sample: bytes) -> list[str]:
 
     matches = from_bytes(sample)
     found = [name for match in matches for name in match.could_be_from_charset]
-    found.sort(key=lambda name: name.startswith(_OLD))  # those of old systems last
+    found.sort(key=lambda name: name.startswith(_LEGACY_ENCODINGS))  # those of old systems last
     runs = [len(run) for run in _HIGH.findall(sample)]
     accents = runs.count(1) * 2 > len(runs)  # between ASCII letters
     if accents and ("cp1252" in found or (len(runs) < 8 and found[:1] != ["big5"])):
@@ -170,11 +172,6 @@ def size_text(size: int) -> str:
     return f"{size / 1024**power:.1f} {('', 'KB', 'MB', 'GB', 'TB')[power]}"
 
 
-MAX_VIEW_CHARS = 16_000
-MAX_LINE_CHARS = 2_000
-_AROUND = 4
-
-
 def checked_range(view_range: list[int] | None, total: int) -> tuple[int, int]:
     """Read a `view_range`, 1-based, -1 for the last line; ToolError if it names no lines."""
     if view_range is None:
@@ -209,7 +206,7 @@ def numbered(lines: list[str], first: int, last: int) -> str:
 
 def snippet(lines: list[str], first: int, last: int) -> str:
     """Show changed lines and a few around them."""
-    first, last = max(1, first - _AROUND), min(len(lines), last + _AROUND)
+    first, last = max(1, first - _CONTEXT_LINES), min(len(lines), last + _CONTEXT_LINES)
     return numbered(lines, first, last) if lines else "(the file is empty now)"
 
 
@@ -218,7 +215,7 @@ def _fitting(lines: list[str], numbers: range, room: int) -> tuple[list[str], in
     taken: list[str] = []
     used = 0
     for number in numbers:
-        row = f"{number:6}\t{_cut(lines[number - 1])}"
+        row = f"{number:6}\t{_view_line(lines[number - 1])}"
         used += len(row) + 1
         if used > room and taken:
             return taken, used - len(row) - 1
@@ -226,7 +223,7 @@ def _fitting(lines: list[str], numbers: range, room: int) -> tuple[list[str], in
     return taken, used
 
 
-def _cut(line: str) -> str:
+def _view_line(line: str) -> str:
     text = printable(line.rstrip("\r\n"))
     if len(text) <= MAX_LINE_CHARS:
         return text

@@ -99,8 +99,8 @@ def classify(error: BaseException, subject: str = "The model") -> Failure | None
     wait_s = None
     if kind == "retry":
         headers = getattr(getattr(source, "response", None), "headers", None)
-        headers = headers if isinstance(headers, Mapping) else {}
-        wait_s = retry_after_s(cast("Mapping[str, str]", headers), text)
+        known = isinstance(headers, Mapping)
+        wait_s = retry_after_s(cast("Mapping[str, str]", headers) if known else {}, text)
     what = _what_failed(error, status, kind)
     said = redact(" ".join(text.split()))[:400].rstrip(". ")
     reason = f": {said}" if said and said.lower() not in what.lower() else ""

@@ -28,8 +28,11 @@ from openmanus_graph.backends.persistence.database import Connection
 from openmanus_graph.backends.persistence.worker import Worker
 from openmanus_graph.state.reducers import Usage, add_usage, no_usage
 
-_CHECKED = "+crc32"
-_DIGITS = 4
+CHECKPOINTS = "checkpoints.db"
+_CHECKED_KIND = "+crc32"
+_CHECKSUM_BYTES = 4
+T = TypeVar("T")
+Saver = TypeVar("Saver", bound="LeanSqliteSaver")
 
 
 class CheckedSerializer(JsonPlusSerializer):
@@ -38,26 +41,21 @@ class CheckedSerializer(JsonPlusSerializer):
     @override
     def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
         kind, content = super().dumps_typed(obj)
-        return kind + _CHECKED, content + _sum_of(content)
+        return kind + _CHECKED_KIND, content + _checksum(content)
 
     @override
     def loads_typed(self, data: tuple[str, bytes]) -> Any:
         kind, content = data
-        if not kind.endswith(_CHECKED):
+        if not kind.endswith(_CHECKED_KIND):
             return super().loads_typed(data)  # written by another saver
-        content, known = content[:-_DIGITS], content[-_DIGITS:]
-        if _sum_of(content) != known:
+        content, known = content[:-_CHECKSUM_BYTES], content[-_CHECKSUM_BYTES:]
+        if _checksum(content) != known:
             raise sqlite3.DatabaseError("a checkpoint is not as it was written")
-        return super().loads_typed((kind.removesuffix(_CHECKED), content))
+        return super().loads_typed((kind.removesuffix(_CHECKED_KIND), content))
 
 
-def _sum_of(content: bytes) -> bytes:
-    return zlib.crc32(content).to_bytes(_DIGITS, "big")
-
-
-CHECKPOINTS = "checkpoints.db"
-T = TypeVar("T")
-Saver = TypeVar("Saver", bound="LeanSqliteSaver")
+def _checksum(content: bytes) -> bytes:
+    return zlib.crc32(content).to_bytes(_CHECKSUM_BYTES, "big")
 
 
 class LeanSqliteSaver(SqliteSaver):
@@ -110,7 +108,11 @@ class LeanSqliteSaver(SqliteSaver):
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         found = await self._worker.do(_undamaged, partial(self.get_tuple, config))
         if found is not None:
-            go_on_after(found.checkpoint["id"])
+            # Checkpoint ids begin with the time, and the greatest counts as the newest: later ones
+            # must sort after this one, even if the clock was set back since another process.
+            ids = cast("Any", uuid6_module)  # the newest time has no public name
+            read = uuid6_module.UUID(found.checkpoint["id"]).time
+            ids._last_v6_timestamp = max(ids._last_v6_timestamp or 0, read)
         return found
 
     @override
@@ -190,16 +192,6 @@ def _undamaged(read: Callable[[], T]) -> T:
         raise sqlite3.DatabaseError(f"a checkpoint cannot be read ({error!r})") from error
 
 
-def go_on_after(checkpoint: str) -> None:
-    """Let later checkpoints sort after this one, even if the clock was set back since.
-
-    Their ids begin with the time, and the greatest counts as the newest. LangGraph takes care of
-    that within one process only.
-    """
-    ids = cast("Any", uuid6_module)  # the newest time has no public name
-    ids._last_v6_timestamp = max(ids._last_v6_timestamp or 0, uuid6_module.UUID(checkpoint).time)
-
-
 def open_checkpointer(
     home: Path,
 ) -> contextlib.AbstractAsyncContextManager[LeanSqliteSaver]:
@@ -235,41 +227,34 @@ class EmbeddedAgents:
 
 async def read_embedded_agents(saver: LeanSqliteSaver, thread: str) -> EmbeddedAgents:
     """Read the agents of a thread's newest run, those that ended and those that did not."""
-    began = await _beginning(saver, thread)
+    # The checkpoint that holds the newest input; a run that goes on has none.
+    inputs = saver.alist(_config(thread, ""), filter={"source": "input"}, limit=1)
+    began = next(iter([found.checkpoint["id"] async for found in inputs]), "")
     states: dict[str, tuple[str, Mapping[str, Any]]] = {}
     for namespace in sorted(await saver.namespaces(thread), key=len):
-        found = await saver.aget_tuple(_place(thread, namespace)) if namespace else None
+        found = await saver.aget_tuple(_config(thread, namespace)) if namespace else None
         if found is None or found.checkpoint["id"] < began:
             continue
         values = found.checkpoint["channel_values"]
-        if "usage" in values and not any(_is_around(outer, namespace) for outer in states):
+        if "usage" in values and not any(_contains(outer, namespace) for outer in states):
             states[namespace] = (found.checkpoint["id"], values)
-    newest = {_agent(namespace): state for namespace, state in sorted(states.items(), key=_age)}
+    by_age = sorted(states.items(), key=lambda item: item[1][0])
+    newest = {_place_in_graph(namespace): state for namespace, state in by_age}
     ended = [values for _, values in newest.values() if values.get("status")]
     unfinished = [values for values in ended if values["status"] != "finished"]
     usage = reduce(add_usage, (values["usage"] for _, values in states.values()), no_usage())
     return EmbeddedAgents(usage, unfinished[-1] if unfinished else None)
 
 
-async def _beginning(saver: LeanSqliteSaver, thread: str) -> str:
-    """Return the id of the checkpoint that holds the newest input; a run that goes on has none."""
-    inputs = saver.alist(_place(thread, ""), filter={"source": "input"}, limit=1)
-    return next(iter([found.checkpoint["id"] async for found in inputs]), "")
-
-
-def _place(thread: str, namespace: str) -> RunnableConfig:
+def _config(thread: str, namespace: str) -> RunnableConfig:
     return {"configurable": {"thread_id": thread, "checkpoint_ns": namespace}}
 
 
-def _is_around(outer: str, namespace: str) -> bool:
+def _contains(outer: str, namespace: str) -> bool:
     """Say whether a graph runs inside another one, whose usage counts it; `|1` is beside it."""
     return re.match(rf"{re.escape(outer)}\|(?!\d+(\||$))", namespace) is not None
 
 
-def _agent(namespace: str) -> str:
+def _place_in_graph(namespace: str) -> str:
     """Return where in the user's graph an agent stands, whichever of its runs it was."""
     return re.sub(r":[^|]*|\|\d+(?=\||$)", "", namespace)
-
-
-def _age(item: tuple[str, tuple[str, Mapping[str, Any]]]) -> str:
-    return item[1][0]

@@ -21,11 +21,11 @@ DATABASE = "openmanus.db"
 """Threads and ledger; checkpoints lie in a file of their own (`checkpoints.py`)."""
 
 
-LARGEST_LOG = 1_000_000
+MAX_LOG_BYTES = 1_000_000
 """Bytes that a write-ahead log keeps on disk when it is empty."""
 CACHE_KB = 512
 """Of pages in memory, for each connection: a run writes, and hardly reads."""
-PATIENCE_S = 10.0
+BUSY_TIMEOUT_S = 10.0
 """Seconds to wait while another process writes; ours write for milliseconds."""
 
 IsolationLevel = Literal["DEFERRED"] | None
@@ -94,23 +94,19 @@ class Connection:
 
 def _connect(path: Path, isolation_level: IsolationLevel) -> sqlite3.Connection:
     with _connecting:
-        if is_writable(path):
-            return _opened(path, _prepare, isolation_level)
+        # Its own folder, and the one that a link leads to.
+        folders = {path.parent, path.resolve().parent}
+        if all(os.access(folder, os.W_OK) or not folder.exists() for folder in folders):
+            return _opened(path, _configure, isolation_level)
         address = path.resolve().as_uri()
         try:
-            return _opened(f"{address}?mode=ro", _look, isolation_level)
+            return _opened(f"{address}?mode=ro", _check_readable, isolation_level)
         except sqlite3.OperationalError:
             # SQLite wants to write beside the file even to read it, unless a log is there already.
             log = path.resolve().with_name(f"{path.resolve().name}-wal")
             if log.exists() and log.stat().st_size:
                 raise
-        return _opened(f"{address}?immutable=1", _look, isolation_level)
-
-
-def is_writable(path: Path) -> bool:
-    """Say whether a database may be written: its own folder and the one that a link leads to."""
-    folders = {path.parent, path.resolve().parent}
-    return all(os.access(folder, os.W_OK) or not folder.exists() for folder in folders)
+        return _opened(f"{address}?immutable=1", _check_readable, isolation_level)
 
 
 def _opened(
@@ -121,14 +117,14 @@ def _opened(
     connection = sqlite3.connect(
         place,
         uri=isinstance(place, str),
-        timeout=PATIENCE_S,
+        timeout=BUSY_TIMEOUT_S,
         isolation_level=isolation_level,
         check_same_thread=False,
     )
-    connection.text_factory = _text
+    connection.text_factory = _text_or_bytes
     connection.create_function("crc32", -1, crc32, deterministic=True)
     try:
-        with legible():
+        with _schema_errors():
             prepare(connection, place)
     except BaseException:
         connection.close()
@@ -142,7 +138,7 @@ def crc32(*columns: Any) -> int:
     return zlib.crc32(b"\0".join(parts))
 
 
-def _text(stored: bytes) -> str | bytes:
+def _text_or_bytes(stored: bytes) -> str | bytes:
     try:
         return stored.decode()
     except UnicodeDecodeError:
@@ -150,7 +146,7 @@ def _text(stored: bytes) -> str | bytes:
 
 
 @contextlib.contextmanager
-def legible() -> Generator[None]:
+def _schema_errors() -> Generator[None]:
     """Raise sqlite3.DatabaseError where damaged names keep Python from reading SQLite's answer."""
     try:
         yield
@@ -158,20 +154,20 @@ def legible() -> Generator[None]:
         raise sqlite3.DatabaseError(f"its schema cannot be read ({error.reason})") from error
 
 
-def _look(connection: sqlite3.Connection, place: Path | str) -> None:
+def _check_readable(connection: sqlite3.Connection, place: Path | str) -> None:
     connection.execute("SELECT 1 FROM sqlite_master").fetchone()
 
 
-def _prepare(connection: sqlite3.Connection, path: Path | str) -> None:
+def _configure(connection: sqlite3.Connection, path: Path | str) -> None:
     # Two connections that switch a new file to WAL at once fail without waiting.
     try:
-        with FileLock(Path(path).with_suffix(".lock"), timeout=PATIENCE_S):
+        with FileLock(Path(path).with_suffix(".lock"), timeout=BUSY_TIMEOUT_S):
             connection.execute("PRAGMA journal_mode=WAL")
     except Timeout as error:
         raise sqlite3.OperationalError("database is locked") from error
     # Safe against a killed process; a full sync of each write would only add power failures.
     connection.execute("PRAGMA synchronous=NORMAL")
-    connection.execute(f"PRAGMA journal_size_limit={LARGEST_LOG}")
+    connection.execute(f"PRAGMA journal_size_limit={MAX_LOG_BYTES}")
     connection.execute(f"PRAGMA cache_size=-{CACHE_KB}")
 
 
@@ -197,7 +193,7 @@ class Database:
         self._connection.check_place()
         with (
             self._connection.lock,
-            legible(),
+            _schema_errors(),
             contextlib.closing(self._connection.get().execute(statement, values)) as cursor,
         ):
             return cursor.fetchall()
@@ -237,29 +233,29 @@ register_closer(close_databases, last=True)
 _connections = weakref.WeakSet[Connection]()
 _connecting = threading.Lock()
 _forking = threading.Lock()
-_held: list[threading.Lock] = []
+_locks_of_fork: list[threading.Lock] = []
 """What a fork under way holds, in the order in which everybody takes these locks."""
 
 
 def _suspend_all() -> None:
     """Close all files before a fork, when no statement is under way, and let nobody open one."""
-    _hold(_forking)
-    _hold(_opening)
+    _acquire(_forking)
+    _acquire(_opening)
     for connection in list(_connections):
-        _hold(connection.lock)
+        _acquire(connection.lock)
         with contextlib.suppress(sqlite3.Error):  # the disk may be missing; the next use reports it
             connection.suspend()
-    _hold(_connecting)
+    _acquire(_connecting)
 
 
-def _hold(lock: threading.Lock) -> None:
+def _acquire(lock: threading.Lock) -> None:
     lock.acquire()
-    _held.append(lock)
+    _locks_of_fork.append(lock)
 
 
-def _go_on() -> None:
-    while _held:
-        _held.pop().release()
+def _release_all() -> None:
+    while _locks_of_fork:
+        _locks_of_fork.pop().release()
 
 
-os.register_at_fork(before=_suspend_all, after_in_parent=_go_on, after_in_child=_go_on)
+os.register_at_fork(before=_suspend_all, after_in_parent=_release_all, after_in_child=_release_all)

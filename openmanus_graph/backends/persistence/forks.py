@@ -59,20 +59,20 @@ class Point:
 async def points_of(saver: LeanSqliteSaver, thread: str) -> list[Point]:
     """Return the points of a thread's current branch, oldest first."""
     config: RunnableConfig = {"configurable": {"thread_id": thread, "checkpoint_ns": ""}}
-    found = {_id(one.config): one async for one in saver.alist(config)}  # newest first
+    found = {_checkpoint_id(one.config): one async for one in saver.alist(config)}  # newest first
     line: list[CheckpointTuple] = []
     name = next(iter(found), None)
     while name in found:
         line.append(found[name])
         parent = found[name].parent_config
-        name = None if parent is None else _id(parent)
+        name = None if parent is None else _checkpoint_id(parent)
     line.reverse()
     return [
         Point(
             number=int(one.metadata.get("step", 0)),
-            checkpoint=_id(one.config),
+            checkpoint=_checkpoint_id(one.config),
             ts=one.checkpoint["ts"],
-            what="; ".join(_happened(before)),
+            what="; ".join(_written_after(before)),
             ended=_has_ended(one),
         )
         for before, one in zip(line, line[1:], strict=False)
@@ -88,7 +88,7 @@ async def fork(saver: LeanSqliteSaver, old: str, checkpoint: str, new: str) -> N
     await saver.run_together(_COPIES, {"old": old, "at": checkpoint, "new": new})
 
 
-def _id(config: RunnableConfig) -> str:
+def _checkpoint_id(config: RunnableConfig) -> str:
     return str(config.get("configurable", {})["checkpoint_id"])
 
 
@@ -99,7 +99,7 @@ def _has_ended(point: CheckpointTuple) -> bool:
     )
 
 
-def _happened(before: CheckpointTuple) -> Iterator[str]:
+def _written_after(before: CheckpointTuple) -> Iterator[str]:
     """Say what the steps after a checkpoint wrote."""
     for _, channel, value in before.pending_writes or ():
         if channel == "messages":
@@ -107,31 +107,31 @@ def _happened(before: CheckpointTuple) -> Iterator[str]:
                 yield "the conversation was compacted"
                 continue
             said = cast("list[AnyMessage]", value if isinstance(value, list) else [value])
-            yield from map(_said, said)
+            yield from map(_message_line, said)
         elif channel == "order":
             yield f"planned {len(value)} steps"
         elif channel == "steps" and isinstance(value, dict):
-            yield from _steps(cast("dict[str, Any]", value))
+            yield from _step_lines(cast("dict[str, Any]", value))
 
 
-def _said(message: AnyMessage) -> str:
-    text = _cut(message.text)
+def _message_line(message: AnyMessage) -> str:
+    text = _shorten(message.text)
     if isinstance(message, ToolMessage):
         return f"{message.name} {'failed' if message.status == 'error' else 'gave'}: {text}"
     if isinstance(message, AIMessage):
         made = [f"{call['name']}({json.dumps(call['args'])})" for call in message.tool_calls]
-        return " ".join(filter(None, (f"agent: {text}" if text else "", *map(_cut, made))))
+        return " ".join(filter(None, (f"agent: {text}" if text else "", *map(_shorten, made))))
     return f"you: {text}"
 
 
-def _steps(changed: dict[str, dict[str, Any] | None]) -> Iterator[str]:
+def _step_lines(changed: dict[str, dict[str, Any] | None]) -> Iterator[str]:
     for name, fields in changed.items():
         status = (fields or {}).get("status") or (fields or {}).get("outcome")
         if status:
             yield f"step {name}: {status}"
 
 
-def _cut(text: str) -> str:
+def _shorten(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= SHOWN_CHARS else f"{line[:SHOWN_CHARS]}…"
 

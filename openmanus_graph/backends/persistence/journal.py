@@ -49,7 +49,9 @@ class JournalTable:
             " AND typeof(seq) = 'integer' ORDER BY seq LIMIT ?",
             (thread, after, (1 << 62) if to is None else to, BATCH),
         )
-        return [(seq, event if _is_event(event) else _damaged(thread, seq)) for seq, event in rows]
+        return [
+            (seq, event if _is_event(event) else _damaged_event(thread, seq)) for seq, event in rows
+        ]
 
     def forget_thread(self, thread: str) -> None:
         """Delete a thread's events."""
@@ -63,7 +65,7 @@ def _is_event(stored: Any) -> bool:
         return False
 
 
-def _damaged(thread: str, seq: int) -> str:
+def _damaged_event(thread: str, seq: int) -> str:
     text = "An event is missing here: its row in the database is damaged."
     notice = {"type": "notice", "level": "warning", "text": text}
     return json.dumps({**notice, "seq": seq, "run": "", "ns": "", "thread": thread, "ts": ""})

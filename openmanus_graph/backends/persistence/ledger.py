@@ -2,8 +2,8 @@
 
 It lies beside the checkpoints and is written before and after each call, so that after a crash
 no call with an outcome runs again, even if its checkpoint was lost, and one without an outcome
-is never repeated unnoticed. Keys hold no step numbers: (thread, branch, tool, canonical_args
-arguments, occurrence).
+is never repeated unnoticed. Keys hold no step numbers: (thread, branch, tool, canonical arguments,
+occurrence).
 """
 
 import contextlib
@@ -85,13 +85,10 @@ class Ledger:
         self._run = database.arun
         for statement in _SCHEMA:
             database.run(statement)
-        if not self._has_checksums():
+        columns = database.run("SELECT name FROM pragma_table_info('ledger')")
+        if ("checksum",) not in columns:
             with contextlib.suppress(sqlite3.OperationalError):  # another process was faster
                 database.run("ALTER TABLE ledger ADD COLUMN checksum INTEGER")
-
-    def _has_checksums(self) -> bool:
-        columns = self._database.run("SELECT name FROM pragma_table_info('ledger')")
-        return ("checksum",) in columns
 
     async def find(self, key: EffectKey) -> Entry | None:
         """Return the recorded effect.

@@ -145,13 +145,13 @@ class Threads:
 
 
 def _thread(row: Sequence[Any]) -> Thread:
-    texts, options = list(map(_legible, row[:7])), _options(row[3])
-    if options is None or texts != list(row[:7]) or not all(map(_is_moment, row[5:7])):
+    texts, options = list(map(_readable, row[:7])), _options(row[3])
+    if options is None or texts != list(row[:7]) or not all(map(_is_time, row[5:7])):
         options, texts[4] = options or {}, DAMAGED
     return Thread(texts[0], texts[1], texts[2], options, texts[4], texts[5], texts[6])
 
 
-def _legible(value: Any) -> str:
+def _readable(value: Any) -> str:
     """Return a column as text; a damaged one may hold anything."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value or "")
 
@@ -164,7 +164,7 @@ def _options(stored: Any) -> dict[str, Any] | None:
     return cast("dict[str, Any]", found) if isinstance(found, dict) else None
 
 
-def _is_moment(text: str) -> bool:
+def _is_time(text: str) -> bool:
     try:
         datetime.datetime.fromisoformat(text)
     except ValueError:

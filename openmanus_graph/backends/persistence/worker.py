@@ -79,7 +79,8 @@ class Worker:
                 except Empty:
                     break
             for loop, answers in done.items():
-                _hand_over(loop, answers)
+                with contextlib.suppress(RuntimeError):  # the caller's event loop has ended
+                    loop.call_soon_threadsafe(_settle, answers)
             if job is None:
                 return
 
@@ -100,11 +101,6 @@ def _outcome(work: Callable[[], Any], answer: "asyncio.Future[Any]") -> _Done:
         return answer, work(), None
     except BaseException as error:  # noqa: BLE001  # any error is raised at the caller
         return answer, None, error
-
-
-def _hand_over(loop: asyncio.AbstractEventLoop, answers: list[_Done]) -> None:
-    with contextlib.suppress(RuntimeError):  # the caller's event loop has ended
-        loop.call_soon_threadsafe(_settle, answers)
 
 
 def _settle(answers: list[_Done]) -> None:

@@ -10,7 +10,7 @@ from openmanus_graph.state.settings import SandboxSettings
 
 
 @dataclass(frozen=True)
-class Choice:
+class SandboxChoice:
     """A sandbox backend that works here, with its warnings."""
 
     name: str
@@ -18,7 +18,7 @@ class Choice:
     warning: str = ""
 
 
-_KINDS: dict[str, BackendFactory] = {
+_BACKENDS: dict[str, BackendFactory] = {
     "bwrap": bwrap.Bwrap,
     "nono": nono.Nono,
     "docker": docker.Docker,
@@ -36,7 +36,7 @@ def probes(settings: SandboxSettings) -> dict[str, Callable[[], Probe]]:
     }
 
 
-def choose_sandbox(settings: SandboxSettings) -> Choice:
+def choose_sandbox(settings: SandboxSettings) -> SandboxChoice:
     """Take the mode the settings name, or the best that works. Blocks.
 
     Raises ConfigError when a named mode does not work here.
@@ -53,9 +53,9 @@ def choose_sandbox(settings: SandboxSettings) -> Choice:
                 f"sandbox = {name!r} does not work here: {found.detail}. Run {fix}"
                 "`openmanus doctor --fix`, or choose auto, bwrap, nono, docker or none."
             )
-    return Choice(name, _KINDS[name], unconfined.WARNING if name == "none" else "")
+    return SandboxChoice(name, _BACKENDS[name], unconfined.WARNING if name == "none" else "")
 
 
-def warning_of(choice: Choice, layout: Layout) -> str:
+def warning_of(choice: SandboxChoice, layout: Layout) -> str:
     """Return warnings for people before programs run."""
     return nono.warning(layout) if choice.name == "nono" else choice.warning

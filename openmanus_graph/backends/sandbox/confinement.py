@@ -20,14 +20,14 @@ from openmanus_graph.backends.sandbox.scratch import (
     python_prefixes,
     remove_folder,
 )
-from openmanus_graph.backends.sandbox.tree import MARKER, Tree, Watch
+from openmanus_graph.backends.sandbox.tree import MARKER, LimitMonitor, Tree
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.settings import SandboxSettings
 
-_LAUNCHER = Path(__file__).with_name("launch.py")
+_LAUNCHER = (sys.executable, "-I", "-S", str(Path(__file__).with_name("launch.py")))
 _serial = itertools.count(1)
 
 
@@ -46,7 +46,8 @@ class Sandbox:
         scratch = Path(self._lock.name).parent
         network, host = settings.network, os.environ
         pip = fill_scratch(scratch, network=network, host=host, prefix=Path(sys.prefix))
-        texts = (pip, *environment.network_values(host)) if network else ()
+        values = map(environment.without_credentials, environment.network_settings(host).values())
+        texts = (pip, *values) if network else ()
         self.layout = Layout(
             workspace=workspace,
             scratch=scratch,
@@ -58,7 +59,7 @@ class Sandbox:
         self.warning = warning_of(choice, self.layout)
         """Warnings for people before programs run here; often empty."""
         folders = (workspace.root, scratch)
-        self.watch = Watch(folders, settings, lambda: list(self._trees))
+        self.monitor = LimitMonitor(folders, settings, lambda: list(self._trees))
 
     def environment(self) -> dict[str, str]:
         """Make the environment of a program."""
@@ -101,7 +102,7 @@ class Sandbox:
         entries = group.entries if group else []
         spec = {"groups": entries, "limits": limits, "terminal": terminal is not None}
         process = subprocess.Popen(
-            [*_launcher(), json.dumps(spec | dict(launch.confine)), *launch.argv],
+            [*_LAUNCHER, json.dumps(spec | dict(launch.confine)), *launch.argv],
             stdin=given if terminal is None else terminal,
             stdout=output,
             stderr=output,
@@ -123,7 +124,7 @@ class Sandbox:
     def call(self, tree: Tree) -> Generator[None, None, None]:
         """Mark the tree as busy while a call runs in it."""
         tree.busy = True
-        self.watch.wake()
+        self.monitor.wake()
         try:
             yield
         finally:
@@ -141,7 +142,7 @@ class Sandbox:
 
     def close(self) -> None:
         """End all programs and remove the thread's own folder."""
-        self.watch.close()
+        self.monitor.close()
         for tree in list(self._trees):
             self.end(tree)
         remove_folder(self.layout.scratch)
@@ -149,7 +150,7 @@ class Sandbox:
 
 
 def warn_of_sandbox(session: Session, emit: Emit) -> None:
-    """Tell the person, once per run, what the session's sandbox does not keep programs from."""
+    """Notify the person, once per run, of what the session's sandbox does not prevent."""
     warning = sandbox_of(session).warning
     if warning:
         session.cached("sandbox warning", lambda: notice(emit, warning))
@@ -158,7 +159,3 @@ def warn_of_sandbox(session: Session, emit: Emit) -> None:
 def sandbox_of(session: Session) -> Sandbox:
     """Return the session's sandbox. Blocks."""
     return session.handle("sandbox", lambda: Sandbox(session.workspace, session.settings.sandbox))
-
-
-def _launcher() -> list[str]:
-    return [sys.executable, "-I", "-S", str(_LAUNCHER)]

@@ -76,11 +76,6 @@ def sandbox_environment(
     return environment
 
 
-def network_values(host: Mapping[str, str]) -> list[str]:
-    """List what the host's environment says about the network, without credentials."""
-    return [without_credentials(host[name]) for name in _NETWORK if name in host]
-
-
 def network_settings(host: Mapping[str, str]) -> dict[str, str]:
     """Return what the host's environment says about the network, as it is."""
     return {name: host[name] for name in _NETWORK if name in host}

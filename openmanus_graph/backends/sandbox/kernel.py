@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from openmanus_graph.backends.sandbox.confinement import Sandbox
-from openmanus_graph.backends.sandbox.kernel_state import kernel_holds
+from openmanus_graph.backends.sandbox.kernel_state import describe_kernel
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.output import shorten_file
 
@@ -20,28 +20,16 @@ if TYPE_CHECKING:
     import zmq
     from jupyter_client.session import Session
 
-_PARTS = ("header", "parent_header", "metadata", "content")
-_FAULTS = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
-"""Errors that the session raises for invalid frames and wrong signatures."""
-
-
-def read_message(session: "Session", frames: list[bytes]) -> dict[str, Any] | None:
-    """Return a message as a dict; None if it is invalid or its signature is wrong."""
-    try:
-        _, parts = session.feed_identities(frames)
-        message: dict[str, Any] = session.deserialize(parts)
-    except _FAULTS:
-        return None
-    return message if all(isinstance(message[name], dict) for name in _PARTS) else None
-
-
 _PROGRAM = Path(__file__).with_name("kernel_program.py")
 _PORTS = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
-_START_S = 60
-_GRACE_S = 2
+_MESSAGE_PARTS = ("header", "parent_header", "metadata", "content")
+_INVALID_MESSAGE = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
+"""Errors that the session raises for invalid frames and wrong signatures."""
+_START_TIMEOUT_S = 60
+_STOP_TIMEOUT_S = 2
 """Seconds an interrupted cell has to stop."""
-_SLICE_S = 0.05
-_MAX_SPOOL = 16 << 20
+_POLL_S = 0.05
+_MAX_SPOOL_BYTES = 16 << 20
 """Bytes of output kept before the file is emptied."""
 
 
@@ -95,7 +83,7 @@ class Kernel:
 
     def handle_state(self) -> str:
         """Describe what cells have left in the kernel's memory, for the model."""
-        return kernel_holds(self._memory)
+        return describe_kernel(self._memory)
 
     def close(self) -> None:
         """Kill the kernel and close the connection."""
@@ -160,7 +148,7 @@ class Kernel:
 
     def _wait_until_ready(self) -> None:
         message_id = self._send(self._shell, "kernel_info_request", {})
-        if self._reply(self._shell, message_id, time.monotonic() + _START_S) is None:
+        if self._reply(self._shell, message_id, time.monotonic() + _START_TIMEOUT_S) is None:
             self._sandbox.end(self._tree)
             self._disconnect()
             self.pool.shutdown(wait=False)
@@ -173,7 +161,7 @@ class Kernel:
         """Wait for the reply to a request; None on timeout or when the kernel has died."""
         while time.monotonic() < deadline and not self.stop.is_set():
             alive = self._tree.alive()
-            if channel.poll(int(1000 * _SLICE_S)):
+            if channel.poll(int(1000 * _POLL_S)):
                 message = read_message(self._session, channel.recv_multipart())
                 if message and message["parent_header"].get("msg_id") == message_id:
                     self._memory = message["content"].get("held", self._memory)
@@ -187,9 +175,11 @@ class Kernel:
         self.stop.clear()
         if self._tree.alive():
             interrupt_id = self._send(self._control, "interrupt_request", {})
-            stopped = self._reply(self._shell, message_id, time.monotonic() + _GRACE_S)
+            stopped = self._reply(self._shell, message_id, time.monotonic() + _STOP_TIMEOUT_S)
             # The cell may end by itself meanwhile; the interrupt must not hit the next one.
-            if stopped and self._reply(self._control, interrupt_id, time.monotonic() + _START_S):
+            if stopped and self._reply(
+                self._control, interrupt_id, time.monotonic() + _START_TIMEOUT_S
+            ):
                 return "interrupted"
             self._tree.kill("It did not stop when it was interrupted.")
         return "dead"
@@ -204,7 +194,7 @@ class Kernel:
         """Read the output since the last call, that of background threads too."""
         text = shorten_file(self._spool, self._sandbox.workspace, start=self._read_offset)
         self._read_offset = self._spool.stat().st_size
-        if self._read_offset > _MAX_SPOOL:
+        if self._read_offset > _MAX_SPOOL_BYTES:
             # The kernel writes at the file's end, wherever that is, so this is safe.
             os.truncate(self._spool, 0)
             self._read_offset = 0
@@ -222,9 +212,16 @@ class Kernel:
 
 def _outcome(reply: dict[str, Any]) -> Literal["ok", "error"]:
     """Read the kernel's answer; `exit()` and `sys.exit(0)` are no failures."""
-    exited_normally = reply.get("ename") == "SystemExit" and reply.get("evalue") in (
-        "",
-        "0",
-        "None",
-    )
+    normal = ("", "0", "None")
+    exited_normally = reply.get("ename") == "SystemExit" and reply.get("evalue") in normal
     return "ok" if reply["status"] == "ok" or exited_normally else "error"
+
+
+def read_message(session: "Session", frames: list[bytes]) -> dict[str, Any] | None:
+    """Return a message as a dict; None if it is invalid or its signature is wrong."""
+    try:
+        _, parts = session.feed_identities(frames)
+        message: dict[str, Any] = session.deserialize(parts)
+    except _INVALID_MESSAGE:
+        return None
+    return message if all(isinstance(message[name], dict) for name in _MESSAGE_PARTS) else None

@@ -10,12 +10,12 @@ from typing import Any, cast
 
 MOST_NAMES, LONGEST_NAME, LONGEST_FOLDER = 20, 60, 500
 _JOB = re.compile(r"^\[\d+\][ +-] +Running +(?P<command>.*?) ?&?$", re.MULTILINE)
-_OF_BASH = {"_", "OLDPWD", "BASH_REMATCH", "COLUMNS", "LINES", "PIPESTATUS", "OPTARG"}
+_BASH_VARIABLES = {"_", "OLDPWD", "BASH_REMATCH", "COLUMNS", "LINES", "PIPESTATUS", "OPTARG"}
 """Variables that bash sets by itself while commands run."""
-_SORTS = {"variables": "variables", "definitions": "functions and classes", "imports": "imports"}
+_LABELS = {"variables": "variables", "definitions": "functions and classes", "imports": "imports"}
 
 
-def kernel_holds(reply: Any) -> str:
+def describe_kernel(reply: Any) -> str:
     """Describe what a kernel's memory holds.
 
     Args:
@@ -24,7 +24,7 @@ def kernel_holds(reply: Any) -> str:
     """
     parts: list[str] = []
     told = cast("dict[str, Any]", reply) if isinstance(reply, dict) else {}
-    for sort, label in _SORTS.items():
+    for sort, label in _LABELS.items():
         match told.get(sort):
             case [int(count), [*names]]:
                 parts.append(f"{label} {_listed(names, count)}")
@@ -36,7 +36,7 @@ def kernel_holds(reply: Any) -> str:
 
 
 @dataclass(frozen=True)
-class ShellLook:
+class ShellState:
     """A snapshot of a shell's state after a command."""
 
     jobs: tuple[str, ...] = ()
@@ -48,27 +48,27 @@ class ShellLook:
     aliases: tuple[str, ...] = ()
 
 
-LOOK = (
+SHELL_STATE_COMMAND = (
     r"""{ jobs -r; builtin printf '\036%s' "$PWD" "$PATH" '';"""
     r" builtin compgen -v; builtin printf '\036'; builtin compgen -A function || :;"
     r" builtin printf '\036'; builtin compgen -a || :; }"
 )
-"""The command that prints what `read_look` reads; of builtins, so that it starts no program."""
+"""The command that prints what `read_shell_state` reads; of builtins only: it starts no program."""
 
 
-def read_look(text: str) -> ShellLook:
-    """Read what `LOOK` printed."""
+def read_shell_state(text: str) -> ShellState:
+    """Read what `SHELL_STATE_COMMAND` printed."""
     jobs, folder, path, *names = (text.split("\x1e") + [""] * 5)[:6]
     found = tuple(match["command"] for match in _JOB.finditer(jobs))
-    return ShellLook(found, folder, path, *(tuple(part.split()) for part in names))
+    return ShellState(found, folder, path, *(tuple(part.split()) for part in names))
 
 
-def shell_holds(now: ShellLook, fresh: ShellLook) -> str:
+def describe_shell(now: ShellState, fresh: ShellState) -> str:
     """Describe the diff of a shell's state to that of a new shell."""
     parts = (
         [f"its folder {_name(now.folder, LONGEST_FOLDER)}"] if now.folder != fresh.folder else []
     )
-    variables = [n for n in now.variables if n not in {*fresh.variables, *_OF_BASH}]
+    variables = [n for n in now.variables if n not in {*fresh.variables, *_BASH_VARIABLES}]
     variables += ["PATH"] if now.path != fresh.path else []
     for label, names in (
         ("variables", variables),

@@ -11,7 +11,7 @@ import psutil
 
 from openmanus_graph.state.settings import SandboxSettings
 
-_PREFIX = "openmanus-"
+_GROUP_PREFIX = "openmanus-"
 _serial = itertools.count(1)
 
 
@@ -57,7 +57,7 @@ def make_group(settings: SandboxSettings) -> Group | None:
     """Create a group with limits, or None where this account may not."""
     if not sys.platform.startswith("linux"):
         return None
-    name = f"{_PREFIX}{os.getpid()}-{next(_serial)}"
+    name = f"{_GROUP_PREFIX}{os.getpid()}-{next(_serial)}"
     memory = str(settings.memory_mb << 20)
     files = {"pids.max": str(settings.processes), "memory.max": memory, "memory.swap.max": "0"}
     files["memory.limit_in_bytes"] = memory
@@ -65,7 +65,7 @@ def make_group(settings: SandboxSettings) -> Group | None:
     for parent in _parents():
         folder = parent / name
         try:
-            _sweep(parent)
+            _remove_abandoned(parent)
             folder.mkdir()
         except OSError:
             continue
@@ -135,10 +135,10 @@ def _mounts() -> dict[str, Path]:
     return mounts
 
 
-def _sweep(parent: Path) -> None:
+def _remove_abandoned(parent: Path) -> None:
     """Remove the groups that processes which were killed have left."""
-    for folder in parent.glob(_PREFIX + "*"):
-        owner = folder.name.removeprefix(_PREFIX).split("-")[0]
+    for folder in parent.glob(_GROUP_PREFIX + "*"):
+        owner = folder.name.removeprefix(_GROUP_PREFIX).split("-")[0]
         if owner.isdigit() and not psutil.pid_exists(int(owner)):
             with contextlib.suppress(OSError):
                 folder.rmdir()

@@ -1,4 +1,4 @@
-"""A thread's own folder on the host: temporary files, home, sockets."""
+"""A thread's own folder on the host (temporary files, home, sockets), and its Python."""
 
 import contextlib
 import fcntl
@@ -17,11 +17,15 @@ from filelock import FileLock
 
 from openmanus_graph.backends.sandbox.environment import pip_configuration
 
-_PACKAGE = "notojp_matplotlib"
+_SCRATCH_PREFIX = "openmanus-"
+_MAX_TMP_CHARS = 40
+"""Characters of the temporary folder's path: a socket's path ends at 107."""
+_PIP_SCRIPT = '#!/bin/sh\nexec "$(dirname "$0")/python" -m pip "$@"\n'
+_FONT_PACKAGE = "notojp_matplotlib"
 """Of the `data` extra: Noto Sans CJK (OFL), with the glyphs of all these languages."""
-_PACKAGED = "Noto Sans CJK JP"
-_MAC = "PingFang SC, Hiragino Sans GB, Arial Unicode MS"
-_KNOWN = (
+_PACKAGED_FONT = "Noto Sans CJK JP"
+_MAC_FONTS = "PingFang SC, Hiragino Sans GB, Arial Unicode MS"
+_CHINESE_FONTS = (
     "Noto Sans CJK SC",
     "Noto Sans SC",
     "Source Han Sans SC",
@@ -33,64 +37,30 @@ _KNOWN = (
 )
 
 
-def chinese_font() -> str:
-    """Name the font charts will fall back to, or nothing. Blocks."""
-    if _packaged():
-        return _PACKAGED
-    if sys.platform == "darwin":
-        return _MAC
-    program = shutil.which("fc-list")
-    if program is None:
-        return ""
-    try:
-        done = subprocess.run(
-            [program, ":lang=zh", "family"], capture_output=True, text=True, timeout=10
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return next((name for name in _KNOWN if name in done.stdout), "")
-
-
-def make_chart_settings(home: Path) -> None:
-    """Write matplotlib's settings into a home, and link the packaged font there."""
-    mac = sys.platform == "darwin"
-    fonts = home / "Library" / "Fonts" if mac else home / ".local" / "share" / "fonts"
-    fonts.mkdir(parents=True, exist_ok=True)
-    for font in _packaged():
-        (fonts / font.name).symlink_to(font)
-    family = chinese_font()
-    # As a further family, not inside font.sans-serif: code that sets that list keeps the fallback.
-    families = f"sans-serif, {family}" if family else "sans-serif"
-    configuration = home / ".config" / "matplotlib"
-    configuration.mkdir(parents=True, exist_ok=True)
-    (configuration / "matplotlibrc").write_text(f"font.family: {families}\n")
-
-
-def _packaged() -> list[Path]:
-    """Find the files of the font of the `data` extra."""
-    spec = importlib.util.find_spec(_PACKAGE)
-    if spec is None or spec.origin is None:
-        return []
-    return list((Path(spec.origin).parent / "fonts").glob("*.otf"))
-
-
-_PREFIX = "openmanus-"
-_LONGEST = 40
-"""Characters of the temporary folder's path: a socket's path ends at 107."""
-
-
 def make_scratch() -> IO[bytes]:
     """Create the folder; return its lock, which lies in it and is held while it is used."""
     base = Path(tempfile.gettempdir())
-    base = base if len(str(base)) <= _LONGEST else Path("/tmp")
-    _sweep(base)
-    scratch = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
+    base = base if len(str(base)) <= _MAX_TMP_CHARS else Path("/tmp")
+    _remove_abandoned(base)
+    scratch = Path(tempfile.mkdtemp(prefix=_SCRATCH_PREFIX, dir=base))
     lock = (scratch / "lock").open("wb")
     fcntl.flock(lock, fcntl.LOCK_EX)
     for name in ("tmp", "home", "run", "etc"):
         (scratch / name).mkdir()
     (scratch / "tmp").chmod(0o1777)
     return lock
+
+
+def _remove_abandoned(base: Path) -> None:
+    """Remove the folders of processes that were killed: nobody holds their locks."""
+    for folder in base.glob(_SCRATCH_PREFIX + "*"):
+        with contextlib.suppress(OSError):
+            status = folder.stat()
+            if status.st_uid != os.getuid() or time.time() - status.st_mtime < 60:
+                continue  # somebody else's, or one whose maker has not locked it yet
+            with (folder / "lock").open("rb") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                remove_folder(folder)
 
 
 def fill_scratch(scratch: Path, *, network: bool, host: Mapping[str, str], prefix: Path) -> str:
@@ -121,25 +91,39 @@ def remove_folder(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _sweep(base: Path) -> None:
-    """Remove the folders of processes that were killed: nobody holds their locks."""
-    for folder in base.glob(_PREFIX + "*"):
-        with contextlib.suppress(OSError):
-            status = folder.stat()
-            if status.st_uid != os.getuid() or time.time() - status.st_mtime < 60:
-                continue  # somebody else's, or one whose maker has not locked it yet
-            with (folder / "lock").open("rb") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                remove_folder(folder)
+def make_python(folder: Path) -> Path:
+    """Create the environment unless it is there; return its interpreter.
 
-
-_PIP = '#!/bin/sh\nexec "$(dirname "$0")/python" -m pip "$@"\n'
-
-
-def package_folders() -> list[Path]:
-    """List the folders our own packages are in."""
-    names = ("site-packages", "dist-packages")
-    return [Path(path) for path in sys.path if Path(path).name in names and Path(path).is_dir()]
+    One at a time: the steps of a plan share a workspace, and begin together.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder.with_suffix(".lock")):
+        base, version = base_python(), f"{sys.version_info.major}.{sys.version_info.minor}"
+        packages = folder / "lib" / f"python{version}" / "site-packages"
+        python = folder / "bin" / "python"
+        lines = [f"home = {base.parent}", "include-system-site-packages = false"]
+        configuration = "\n".join([*lines, f"version = {sys.version.split()[0]}", ""])
+        parents = "".join(
+            f"import site; site.addsitedir({str(path)!r})\n" for path in package_folders()
+        )
+        marker, path = folder / "pyvenv.cfg", packages / "_parent.pth"
+        if marker.exists() and marker.read_text() != configuration:
+            shutil.rmtree(folder)  # made for another Python, whose packages would not load
+        if marker.exists() and path.exists() and path.read_text() == parents and python.exists():
+            return python
+        packages.mkdir(parents=True, exist_ok=True)
+        python.parent.mkdir(exist_ok=True)
+        for name in ("python", "python3", f"python{version}"):
+            link = python.with_name(name)
+            link.unlink(missing_ok=True)
+            link.symlink_to(base if name == "python" else "python")
+        for name in ("pip", "pip3"):
+            script = python.with_name(name)
+            script.write_text(_PIP_SCRIPT)
+            script.chmod(0o755)
+        path.write_text(parents)
+        marker.write_text(configuration)
+        return python
 
 
 def python_prefixes() -> tuple[Path, ...]:
@@ -150,45 +134,53 @@ def python_prefixes() -> tuple[Path, ...]:
     return tuple(p for p in found if not any(p != o and p.is_relative_to(o) for o in found))
 
 
+def package_folders() -> list[Path]:
+    """List the folders our own packages are in."""
+    names = ("site-packages", "dist-packages")
+    return [Path(path) for path in sys.path if Path(path).name in names and Path(path).is_dir()]
+
+
 def base_python() -> Path:
     """Name the interpreter below our own environment."""
     return Path(getattr(sys, "_base_executable", sys.executable) or sys.executable)
 
 
-def make_python(folder: Path) -> Path:
-    """Create the environment unless it is there; return its interpreter.
+def make_chart_settings(home: Path) -> None:
+    """Write matplotlib's settings into a home, and link the packaged font there."""
+    mac = sys.platform == "darwin"
+    fonts = home / "Library" / "Fonts" if mac else home / ".local" / "share" / "fonts"
+    fonts.mkdir(parents=True, exist_ok=True)
+    for font in _packaged_fonts():
+        (fonts / font.name).symlink_to(font)
+    family = chinese_font()
+    # As a further family, not inside font.sans-serif: code that sets that list keeps the fallback.
+    families = f"sans-serif, {family}" if family else "sans-serif"
+    configuration = home / ".config" / "matplotlib"
+    configuration.mkdir(parents=True, exist_ok=True)
+    (configuration / "matplotlibrc").write_text(f"font.family: {families}\n")
 
-    One at a time: the steps of a plan share a workspace, and begin together.
-    """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder.with_suffix(".lock")):
-        return _make_python(folder)
+
+def chinese_font() -> str:
+    """Name the font charts will fall back to, or nothing. Blocks."""
+    if _packaged_fonts():
+        return _PACKAGED_FONT
+    if sys.platform == "darwin":
+        return _MAC_FONTS
+    program = shutil.which("fc-list")
+    if program is None:
+        return ""
+    try:
+        done = subprocess.run(
+            [program, ":lang=zh", "family"], capture_output=True, text=True, timeout=10
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return next((name for name in _CHINESE_FONTS if name in done.stdout), "")
 
 
-def _make_python(folder: Path) -> Path:
-    base, version = base_python(), f"{sys.version_info.major}.{sys.version_info.minor}"
-    packages = folder / "lib" / f"python{version}" / "site-packages"
-    python = folder / "bin" / "python"
-    lines = [f"home = {base.parent}", "include-system-site-packages = false"]
-    configuration = "\n".join([*lines, f"version = {sys.version.split()[0]}", ""])
-    parents = "".join(
-        f"import site; site.addsitedir({str(path)!r})\n" for path in package_folders()
-    )
-    marker, path = folder / "pyvenv.cfg", packages / "_parent.pth"
-    if marker.exists() and marker.read_text() != configuration:
-        shutil.rmtree(folder)  # made for another Python, whose packages would not load
-    if marker.exists() and path.exists() and path.read_text() == parents and python.exists():
-        return python
-    packages.mkdir(parents=True, exist_ok=True)
-    python.parent.mkdir(exist_ok=True)
-    for name in ("python", "python3", f"python{version}"):
-        link = python.with_name(name)
-        link.unlink(missing_ok=True)
-        link.symlink_to(base if name == "python" else "python")
-    for name in ("pip", "pip3"):
-        script = python.with_name(name)
-        script.write_text(_PIP)
-        script.chmod(0o755)
-    path.write_text(parents)
-    marker.write_text(configuration)
-    return python
+def _packaged_fonts() -> list[Path]:
+    """Find the files of the font of the `data` extra."""
+    spec = importlib.util.find_spec(_FONT_PACKAGE)
+    if spec is None or spec.origin is None:
+        return []
+    return list((Path(spec.origin).parent / "fonts").glob("*.otf"))

@@ -22,13 +22,18 @@ from pathlib import Path
 from typing import Literal
 
 from openmanus_graph.backends.sandbox.confinement import Sandbox
-from openmanus_graph.backends.sandbox.kernel_state import LOOK, ShellLook, read_look, shell_holds
+from openmanus_graph.backends.sandbox.kernel_state import (
+    SHELL_STATE_COMMAND,
+    ShellState,
+    describe_shell,
+    read_shell_state,
+)
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.output import shorten_file
 
 _ARGV = ("bash", "--noediting", "--norc", "--noprofile", "-i")
 _SETUP = "stty -echo; set +H; unset HISTFILE MAILCHECK; PS1= PS2= PROMPT_COMMAND="
-_START_S, _GRACE_S, _SLICE_S = 20.0, 2.0, 0.1
+_START_TIMEOUT_S, _STOP_TIMEOUT_S, _POLL_S = 20.0, 2.0, 0.1
 _MIN_FREE_DISK = 4096
 _JOB_STARTED = re.compile(r"^\[\d+\] \d+\n", re.MULTILINE)
 """The line that bash prints for a new job; its process id differs from run to run."""
@@ -67,7 +72,7 @@ class Shell:
         self._outputs: list[Path] = []
         """Output files of commands with background jobs, and how much of each was shown."""
         self._shown: dict[Path, int] = {}
-        self._initial = self._current = ShellLook()
+        self._initial = self._current = ShellState()
         self.pool.submit(self._start).result()
 
     @property
@@ -112,13 +117,13 @@ class Shell:
                 break
             groups = "for job in $(jobs -rp); do builtin kill -{} -- -$job; done; wait"
             self._send(f"{groups.format(name)}; {self._marker('$?')}")
-            if self._wait(time.monotonic() + _GRACE_S) is None:
+            if self._wait(time.monotonic() + _STOP_TIMEOUT_S) is None:
                 self._type(b"\x03")
         return self.more()
 
     def handle_state(self) -> str:
         """Describe what commands have changed in the shell, for the model."""
-        return shell_holds(self._current, self._initial)
+        return describe_shell(self._current, self._initial)
 
     def close(self) -> None:
         """Kill the shell and all of its processes."""
@@ -135,13 +140,13 @@ class Shell:
         finally:
             os.close(slave)
         self._send(f"{_SETUP}; {self._marker('$?')}")
-        if self._wait(time.monotonic() + _START_S) is None:
+        if self._wait(time.monotonic() + _START_TIMEOUT_S) is None:
             printed = self._terminal_output[-1500:].decode("utf-8", "replace").strip()
             self._sandbox.end(self._tree)
             self.pool.shutdown(wait=False)
             raise ToolError(f"bash did not start in the sandbox. It said: {printed or 'nothing'}")
         self._shell_group = os.tcgetpgrp(self._terminal)
-        self._initial = self._inspect(_START_S)
+        self._initial = self._inspect(_START_TIMEOUT_S)
 
     def _output_file(self) -> Path:
         """Create a new output file; background jobs keep writing to it."""
@@ -171,7 +176,7 @@ class Shell:
         report = re.compile(rb"\x1e%d:(\d+)\x1e" % self._number)
         while not self.stop.is_set() and (left := deadline - time.monotonic()) > 0:
             alive = self._tree.alive()
-            if select.select([self._terminal], [], [], min(left, _SLICE_S))[0]:
+            if select.select([self._terminal], [], [], min(left, _POLL_S))[0]:
                 try:
                     self._terminal_output = (
                         self._terminal_output + os.read(self._terminal, 65536)
@@ -190,15 +195,15 @@ class Shell:
         self.stop.clear()
         if self._closed:  # it ends by itself
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._tree.process.wait(timeout=_GRACE_S)
-        deadline = time.monotonic() + _GRACE_S
+                self._tree.process.wait(timeout=_STOP_TIMEOUT_S)
+        deadline = time.monotonic() + _STOP_TIMEOUT_S
         kill = False
         while self._tree.alive() and time.monotonic() < deadline:
             self._type(b"\x03")
             if kill:
                 self._kill_foreground()
             self._send(self._marker("130"))
-            if self._wait(time.monotonic() + _GRACE_S / 4) is not None:
+            if self._wait(time.monotonic() + _STOP_TIMEOUT_S / 4) is not None:
                 return "interrupted"
             kill = True
         if self._tree.alive():
@@ -212,13 +217,14 @@ class Shell:
             if group > 0 and group != self._shell_group:
                 os.killpg(group, signal.SIGKILL)
 
-    def _inspect(self, limit_s: float = _GRACE_S) -> ShellLook:
+    def _inspect(self, limit_s: float = _STOP_TIMEOUT_S) -> ShellState:
         """Read the shell's state (folder, variables) and its background jobs."""
         listing = self._run / "look"
-        self._send(f"{LOOK} >|'{self._sandbox.backend.inside(listing)}'; {self._marker('$?')}")
+        target = self._sandbox.backend.inside(listing)
+        self._send(f"{SHELL_STATE_COMMAND} >|'{target}'; {self._marker('$?')}")
         if self._wait(time.monotonic() + limit_s) is None:
-            return ShellLook()
-        self._current = read_look(listing.read_text("utf-8", "replace"))
+            return ShellState()
+        self._current = read_shell_state(listing.read_text("utf-8", "replace"))
         return self._current
 
     def _result(

@@ -1,4 +1,4 @@
-"""A program that runs in a sandbox, with all of its child processes."""
+"""Programs that run in a sandbox, each with all of its child processes, and their limits."""
 
 import contextlib
 import os
@@ -15,6 +15,13 @@ from openmanus_graph.backends.sandbox.limits import Group
 from openmanus_graph.state.settings import SandboxSettings
 
 MARKER = "OPENMANUS_TREE"
+_BUSY_S, _IDLE_S = 0.1, 1.0
+_CHECKS_BEFORE_KILL = 3
+"""Checks at the process limit before a kill, because `make -j` may reach it for a moment."""
+_MIN_FREE_BYTES = 512 << 20
+"""Bytes of the host's disk that no call may take."""
+_MIN_GROWTH_BYTES = 16 << 20
+"""Growth in bytes below which no program is killed."""
 
 
 class Tree:
@@ -111,16 +118,7 @@ class Tree:
                 return
 
 
-_BUSY_S, _IDLE_S = 0.1, 1.0
-_FULL_LOOKS = 3
-"""Checks at the process limit before a kill, because `make -j` may reach it for a moment."""
-_MIN_FREE = 512 << 20
-"""Bytes of the host's disk that no call may take."""
-_MIN_GROWTH = 16 << 20
-"""Growth in bytes below which no program is killed."""
-
-
-class Watch:
+class LimitMonitor:
     """A monitoring thread of one sandbox; it checks more often while a call runs."""
 
     def __init__(
@@ -130,7 +128,7 @@ class Watch:
         self._settings = settings
         self._trees = trees
         self._wake, self._stopped = threading.Event(), threading.Event()
-        self._looks_full: dict[Tree, int] = {}
+        self._checks_at_limit: dict[Tree, int] = {}
         self._last_size, self._last_free = 0, 0
         self._thread = threading.Thread(target=self._run, name="openmanus-watch", daemon=True)
         self._thread.start()
@@ -146,12 +144,12 @@ class Watch:
         self._thread.join()
 
     def _run(self) -> None:
-        start = self._last_size = size_of(self._folders)
-        self._last_free = free_of(self._folders)
+        start = self._last_size = used_bytes(self._folders)
+        self._last_free = free_bytes(self._folders)
         while not self._stopped.is_set():
             trees = [tree for tree in self._trees() if tree.alive()]
-            self._looks_full = {
-                tree: looks for tree, looks in self._looks_full.items() if tree in trees
+            self._checks_at_limit = {
+                tree: looks for tree, looks in self._checks_at_limit.items() if tree in trees
             }
             busy = [tree for tree in trees if tree.busy]
             for tree in trees:
@@ -160,7 +158,7 @@ class Watch:
             if reason := self._over_disk_limit(start):
                 for tree in busy or trees:
                     tree.kill(reason)
-            self._wake.wait(_BUSY_S if busy or self._looks_full else _IDLE_S)
+            self._wake.wait(_BUSY_S if busy or self._checks_at_limit else _IDLE_S)
             self._wake.clear()
 
     def _over_process_limits(self, tree: Tree) -> str:
@@ -169,23 +167,25 @@ class Watch:
         if memory > self._settings.memory_mb << 20:
             return f"It was ended: it used more than {self._settings.memory_mb} MB of memory."
         if processes < self._settings.processes * 0.9:
-            self._looks_full.pop(tree, None)
+            self._checks_at_limit.pop(tree, None)
             return ""
-        self._looks_full[tree] = self._looks_full.get(tree, 0) + 1
-        if self._looks_full[tree] < _FULL_LOOKS:
+        self._checks_at_limit[tree] = self._checks_at_limit.get(tree, 0) + 1
+        if self._checks_at_limit[tree] < _CHECKS_BEFORE_KILL:
             return ""
         return f"It was ended: it started more than {self._settings.processes} processes."
 
     def _over_disk_limit(self, start: int) -> str:
         """Return why programs must be killed for disk space; checked when free space shrinks."""
-        limit, free = self._settings.disk_mb << 20, free_of(self._folders)
-        scarce = free < _MIN_FREE
-        if self._last_free - free < (_MIN_GROWTH if scarce else max(_MIN_GROWTH, limit // 4)):
+        limit, free = self._settings.disk_mb << 20, free_bytes(self._folders)
+        scarce = free < _MIN_FREE_BYTES
+        if self._last_free - free < (
+            _MIN_GROWTH_BYTES if scarce else max(_MIN_GROWTH_BYTES, limit // 4)
+        ):
             self._last_free = max(self._last_free, free)
             return ""
-        size, before = size_of(self._folders), self._last_size
+        size, before = used_bytes(self._folders), self._last_size
         self._last_size, self._last_free = size, free
-        if size - before < _MIN_GROWTH:
+        if size - before < _MIN_GROWTH_BYTES:
             return ""
         advice = "Delete what is not needed before going on."
         if scarce:
@@ -207,7 +207,7 @@ def _usage(tree: Tree) -> tuple[int, int]:
     return len(members), memory
 
 
-def free_of(folders: Sequence[Path]) -> int:
+def free_bytes(folders: Sequence[Path]) -> int:
     """Return the free bytes of the disks that the folders are on."""
     free: dict[int, int] = {}
     for folder in folders:
@@ -217,7 +217,7 @@ def free_of(folders: Sequence[Path]) -> int:
     return sum(free.values())
 
 
-def size_of(folders: Sequence[Path]) -> int:
+def used_bytes(folders: Sequence[Path]) -> int:
     """Return the bytes on disk below the folders; files deleted meanwhile count as 0."""
     total, waiting = 0, [str(folder) for folder in folders]
     while waiting:

@@ -1,4 +1,4 @@
-"""One question to an engine's HTTP interface, and every way in which it can go wrong.
+"""One request to an engine's HTTP interface, and every way in which it can go wrong.
 
 Keys travel in headers only: httpx2 logs addresses.
 """
@@ -22,6 +22,16 @@ MAX_ANSWER_BYTES = 5_000_000
 MAX_PAGES = 5
 _MAX_WORDS_CHARS = 160
 _LOCAL = ("all://localhost", "all://127.0.0.1", "all://[::1]")
+_CAUSES = {
+    "Name or service not known": "no such host",
+    "No address associated": "no such host",
+    "Temporary failure in name resolution": "names cannot be resolved: is there a network?",
+    "nodename nor servname": "no such host",
+    "CERTIFICATE_VERIFY_FAILED": "its certificate is not trusted here",
+    "All connection attempts failed": "connection refused",
+    "Connection refused": "connection refused",
+    "Network is unreachable": "no network",
+}
 
 
 @dataclass(frozen=True)
@@ -46,7 +56,9 @@ async def ask(question: Question) -> Mapping[str, Any]:
         raise EngineError("it did not answer in time", passing=True) from error
     except httpx2.HTTPError as error:
         host = urlsplit(question.url).hostname
-        raise EngineError(f"{host} cannot be reached ({_cause(error)})", passing=True) from error
+        known = (words for sign, words in _CAUSES.items() if sign in str(error))
+        cause = next(known, type(error).__name__)  # a few words, without addresses
+        raise EngineError(f"{host} cannot be reached ({cause})", passing=True) from error
     except httpx2.InvalidURL as error:
         raise EngineError("its address is no web address") from error
     if status != HTTPStatus.OK:
@@ -106,7 +118,9 @@ def _refusal(
     said = _said(body, question.headers.values())
     wait_s = retry_after_s(headers)
     if wait_s is None and status == HTTPStatus.TOO_MANY_REQUESTS:
-        wait_s = _window_s(headers.get("x-ratelimit-reset", ""))
+        # Brave's header: seconds until each window opens again, the shortest first.
+        first = headers.get("x-ratelimit-reset", "").split(",")[0].strip()
+        wait_s = float(first) if first.isdecimal() else None
     if status in question.refusals:
         reason = question.refusals[status]
     elif status == HTTPStatus.UNAUTHORIZED:
@@ -151,12 +165,6 @@ def _first_text(value: Any, depth: int = 0) -> str:
     return ""
 
 
-def _window_s(reset: str) -> float | None:
-    """Read Brave's header: seconds until each window opens again, the shortest first."""
-    first = reset.split(",")[0].strip()
-    return float(first) if first.isdecimal() else None
-
-
 def _object(body: bytes) -> Mapping[str, Any]:
     try:
         answer = json.loads(body)
@@ -169,24 +177,3 @@ def _object(body: bytes) -> Mapping[str, Any]:
     if not isinstance(answer, dict):
         raise EngineError("its answer is not in the documented form")
     return cast("dict[str, Any]", answer)
-
-
-def _cause(error: httpx2.HTTPError) -> str:
-    """Name what went wrong below HTTP, in a few words without addresses."""
-    text = str(error)
-    for sign, words in _CAUSES.items():
-        if sign in text:
-            return words
-    return type(error).__name__
-
-
-_CAUSES = {
-    "Name or service not known": "no such host",
-    "No address associated": "no such host",
-    "Temporary failure in name resolution": "names cannot be resolved: is there a network?",
-    "nodename nor servname": "no such host",
-    "CERTIFICATE_VERIFY_FAILED": "its certificate is not trusted here",
-    "All connection attempts failed": "connection refused",
-    "Connection refused": "connection refused",
-    "Network is unreachable": "no network",
-}

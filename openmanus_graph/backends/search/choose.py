@@ -18,7 +18,7 @@ from openmanus_graph.state.search_engines import (
 )
 from openmanus_graph.state.settings import SearchSettings
 
-_KEYED: Mapping[str, Callable[..., SearchEngine]] = {
+_ENGINES_WITH_KEY: Mapping[str, Callable[..., SearchEngine]] = {
     "tavily": Tavily,
     "brave": Brave,
     "baidu": Baidu,
@@ -26,35 +26,31 @@ _KEYED: Mapping[str, Callable[..., SearchEngine]] = {
 _PREFERRED = ("searxng", "tavily", "brave", "google", "baidu")
 """What the person has set up, before what needs nothing."""
 # Startpage shows Google's results.
-_WITHOUT_KEY = {"google": "startpage", "brave": "brave"}
+_BACKENDS_WITHOUT_KEY = {"google": "startpage", "brave": "brave"}
 
 
 @dataclass
-class Choice:
+class EngineChoice:
     """Engines in the order of asking, and what the person should know about it."""
 
     engines: list[SearchEngine] = field(default_factory=list[SearchEngine])
     notices: list[str] = field(default_factory=list[str])
 
-    def add(self, engine: SearchEngine) -> None:
-        """Append an engine that is not there yet."""
-        if all(engine.name != known.name for known in self.engines):
-            self.engines.append(engine)
 
-
-def choose(settings: SearchSettings) -> Choice:
+def choose_engines(settings: SearchSettings) -> EngineChoice:
     """Choose by the settings: the engine named, its fallbacks, or else all there are."""
-    choice = Choice()
+    choice = EngineChoice()
     for name in _order(settings):
         for engine in _engines(name, settings):
-            choice.add(engine)
-        if not has_what_it_needs(name, settings):
+            if all(engine.name != known.name for known in choice.engines):
+                choice.engines.append(engine)
+        if not is_configured(name, settings):
             choice.notices.append(_notice(name))
     return choice
 
 
 def _order(settings: SearchSettings) -> Iterator[str]:
-    set_up = [name for name in _PREFERRED if has_what_it_needs(name, settings)]
+    set_up = [name for name in _PREFERRED if is_configured(name, settings)]
     if settings.engine is not None:
         yield settings.engine
     elif settings.fallback_engines is not None:
@@ -65,7 +61,7 @@ def _order(settings: SearchSettings) -> Iterator[str]:
         yield from (*set_up, "ddgs")
 
 
-def has_what_it_needs(name: str, settings: SearchSettings) -> bool:
+def is_configured(name: str, settings: SearchSettings) -> bool:
     """Say whether the key, or the address, that an engine needs is set."""
     if name == "searxng":
         return name in settings.urls
@@ -77,29 +73,29 @@ def has_what_it_needs(name: str, settings: SearchSettings) -> bool:
 def _engines(name: str, settings: SearchSettings) -> Iterator[SearchEngine]:
     if name == "ddgs":
         yield from map(Metasearch, BACKENDS)
-    elif not has_what_it_needs(name, settings):
-        if name in _WITHOUT_KEY:
-            yield Metasearch(_WITHOUT_KEY[name])
+    elif not is_configured(name, settings):
+        if name in _BACKENDS_WITHOUT_KEY:
+            yield Metasearch(_BACKENDS_WITHOUT_KEY[name])
     elif name in KEY_VARIABLES or name == "searxng":
-        yield _own_service(name, settings)
+        yield _configured_engine(name, settings)
     else:
         yield Metasearch(name)
 
 
-def _own_service(name: str, settings: SearchSettings) -> SearchEngine:
+def _configured_engine(name: str, settings: SearchSettings) -> SearchEngine:
     if name == "searxng":
         return Searxng(settings.urls[name])
     key = settings.keys[name]
     address = {"url": settings.urls[name]} if name in settings.urls else {}
     if name == "google":
         return Google(key, settings.google_cse_id or "", **address)
-    return _KEYED[name](key, **address)
+    return _ENGINES_WITH_KEY[name](key, **address)
 
 
 def _notice(name: str) -> str:
     if name == "searxng":
         return f"Search: searxng is not asked; set searxng_url in [search], or {SEARXNG_VARIABLE}."
     needs = KEY_VARIABLES[name][0] + (f" and {GOOGLE_ID_VARIABLE}" if name == "google" else "")
-    instead = _WITHOUT_KEY.get(name)
+    instead = _BACKENDS_WITHOUT_KEY.get(name)
     served = f"is asked through ddgs:{instead}, without a key" if instead else "is not asked"
     return f"Search: {name} {served}; set {needs} to ask its own service."

@@ -24,6 +24,13 @@ _MAX_WORDS_CHARS = 160
 _NOTHING = "No results found"
 # Where DuckDuckGo's own codes are not those of ISO.
 _DUCK_LANGUAGES = {"ja": "jp", "ko": "kr", "nb": "no", "nn": "no"}
+_CAUSES = {
+    "error resolving DNS": "its name cannot be resolved: is there a network?",
+    "dns error": "its name cannot be resolved: is there a network?",
+    "ertificate": "its certificate is not trusted here",
+    "ConnectError": "it cannot be reached",
+    "timed out": "it did not answer in time",
+}
 
 
 class Metasearch:
@@ -68,9 +75,10 @@ class Metasearch:
                 raise EngineError(words, passing=True) from error
             if _NOTHING in str(error):
                 return []
-            words = _short(str(error))
-            quotes = words not in _CAUSES.values()
-            raise EngineError(words, passing=True, quotes=quotes) from error
+            # ddgs wraps several errors into one another.
+            cause = next((words for sign, words in _CAUSES.items() if sign in str(error)), None)
+            words = cause or plain(str(error), _MAX_WORDS_CHARS)
+            raise EngineError(words, passing=True, quotes=cause is None) from error
         return hits_of(found, title="title", url="href", snippet="body")
 
 
@@ -83,20 +91,3 @@ def region(place: Place, backend: str) -> str:
     if place.lang == "zh":
         language = "tzh" if place.traditional else "zh"
     return f"{country}-{language}"
-
-
-def _short(error: str) -> str:
-    """Say what went wrong in a few words; ddgs wraps several errors into one another."""
-    for sign, words in _CAUSES.items():
-        if sign in error:
-            return words
-    return plain(error, _MAX_WORDS_CHARS)
-
-
-_CAUSES = {
-    "error resolving DNS": "its name cannot be resolved: is there a network?",
-    "dns error": "its name cannot be resolved: is there a network?",
-    "ertificate": "its certificate is not trusted here",
-    "ConnectError": "it cannot be reached",
-    "timed out": "it did not answer in time",
-}

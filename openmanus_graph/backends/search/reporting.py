@@ -5,7 +5,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from openmanus_graph.backends.search.search_engine import Hit, SearchQuery
+from openmanus_graph.backends.search.search_engine import SearchQuery
 from openmanus_graph.backends.search.searching import SearchReport, search_for
 from openmanus_graph.backends.web.client import Page, fetch
 from openmanus_graph.backends.web.exchange import is_text
@@ -21,7 +21,9 @@ from openmanus_graph.state.tool_traits import Observation
 MAX_PAGES = 10
 PAGE_TIMEOUT_S = 20.0
 _HTML = ("text/html", "application/xhtml+xml", "")
-
+_PAGES_CHARS = 5500
+"""For the texts of all pages together, so that the observation is not cut in the middle."""
+_ADVICE = "Use fewer or other words, another lang or country, or open a page that you know."
 log = logging.getLogger(__name__)
 
 
@@ -33,12 +35,50 @@ class PageContent:
     problem: str = ""
 
 
-async def read_pages(hits: Sequence[Hit], guard: Guard) -> list[PageContent]:
-    """Read the first pages at once; one that fails or hangs does not hold up the others."""
-    return await asyncio.gather(*(_content(hit.url, guard) for hit in hits[:MAX_PAGES]))
+async def searched(
+    session: Session,
+    emit: Emit,
+    query: str,
+    num_results: int,
+    lang: str | None,
+    country: str | None,
+    *,
+    with_pages: bool,
+) -> Observation:
+    """Search the web, and read the pages found if they are wanted.
+
+    Raises:
+        ToolError: No engine answered, or the query cannot be asked.
+    """
+    report = await search_for(session, query, num_results=num_results, lang=lang, country=country)
+
+    def notify() -> None:
+        for text in report.notices:
+            notice(emit, text)
+
+    session.cached(SearchReport, notify)  # once per run: configured engines that are not set up
+    pages = await _pages(session, report) if with_pages else ()
+    text = await asyncio.to_thread(_report_text, report, pages, session.workspace)
+    return Observation(text, trusted_text=not report.quotes)
 
 
-async def _content(url: str, guard: Guard) -> PageContent:
+async def _pages(session: Session, report: SearchReport) -> Sequence[PageContent]:
+    """Read the pages of a report, once per run unless some of them failed."""
+    cached_pages: dict[SearchQuery, Sequence[PageContent]] = session.cached(
+        PageContent, dict[SearchQuery, Sequence[PageContent]]
+    )
+    pages = cached_pages.get(report.query)
+    if pages is None:
+        # At once: one that fails or hangs does not hold up the others.
+        guard = Guard.of(session.settings)
+        urls = [hit.url for hit in report.hits[:MAX_PAGES]]
+        pages = await asyncio.gather(*(_read_page(url, guard) for url in urls))
+        if not any(page.problem for page in pages):
+            cached_pages[report.query] = pages
+    return pages
+
+
+async def _read_page(url: str, guard: Guard) -> PageContent:
     clock = asyncio.timeout(PAGE_TIMEOUT_S)
     try:
         async with clock:
@@ -64,56 +104,7 @@ async def _readable_text(page: Page) -> str:
     raise ToolError(f"it is {page.media_type}; read it with fetch_page")
 
 
-_PAGES_CHARS = 5500
-"""For the texts of all pages together, so that the observation is not cut in the middle."""
-
-
-async def searched(
-    session: Session,
-    emit: Emit,
-    query: str,
-    num_results: int,
-    lang: str | None,
-    country: str | None,
-    *,
-    with_pages: bool,
-) -> Observation:
-    """Search the web, and read the pages found if they are wanted.
-
-    Raises:
-        ToolError: No engine answered, or the query cannot be asked.
-    """
-    report = await search_for(session, query, num_results=num_results, lang=lang, country=country)
-    _notify_missing_engines(session, report, emit)
-    pages = await _pages(session, report) if with_pages else ()
-    text = await asyncio.to_thread(_text, report, pages, session.workspace)
-    return Observation(text, trusted_text=not report.quotes)
-
-
-def _notify_missing_engines(session: Session, report: SearchReport, emit: Emit) -> None:
-    """Notify the person, once per run, of configured engines that are not set up."""
-
-    def notify() -> None:
-        for text in report.notices:
-            notice(emit, text)
-
-    session.cached(SearchReport, notify)
-
-
-async def _pages(session: Session, report: SearchReport) -> Sequence[PageContent]:
-    """Read the pages of a report, once per run unless some of them failed."""
-    cached_pages: dict[SearchQuery, Sequence[PageContent]] = session.cached(
-        PageContent, dict[SearchQuery, Sequence[PageContent]]
-    )
-    pages = cached_pages.get(report.query)
-    if pages is None:
-        pages = await read_pages(report.hits, Guard.of(session.settings))
-        if not any(page.problem for page in pages):
-            cached_pages[report.query] = pages
-    return pages
-
-
-def _text(report: SearchReport, pages: Sequence[PageContent], workspace: Workspace) -> str:
+def _report_text(report: SearchReport, pages: Sequence[PageContent], workspace: Workspace) -> str:
     """Render a report for the model. Blocks when a page is long."""
     found, query = len(report.hits), report.query
     head = f"{found or 'No'} result{'' if found == 1 else 's'} for {query.text!r}."
@@ -123,16 +114,13 @@ def _text(report: SearchReport, pages: Sequence[PageContent], workspace: Workspa
         rows += ["", f"{number}. {hit.title}", f"   {hit.url}"]
         rows += [f"   {hit.snippet}"] if hit.snippet else []
         if number <= len(pages):
-            rows += _page(pages[number - 1], workspace, chars_per_page)
+            rows += _page_lines(pages[number - 1], workspace, chars_per_page)
     if pages and len(pages) < found:
         rows += ["", f"(Only the first {len(pages)} pages were read.)"]
-    return "\n".join([*rows, "", *_sources(report)])
+    return "\n".join([*rows, "", *_source_lines(report)])
 
 
-_ADVICE = "Use fewer or other words, another lang or country, or open a page that you know."
-
-
-def _page(page: PageContent, workspace: Workspace, chars_per_page: int) -> Iterator[str]:
+def _page_lines(page: PageContent, workspace: Workspace, chars_per_page: int) -> Iterator[str]:
     if page.problem:
         yield f"   (The page was not read: {page.problem})"
     else:
@@ -140,7 +128,7 @@ def _page(page: PageContent, workspace: Workspace, chars_per_page: int) -> Itera
         yield shorten(page.text, workspace, chars_per_page)
 
 
-def _sources(report: SearchReport) -> Iterator[str]:
+def _source_lines(report: SearchReport) -> Iterator[str]:
     """Yield which engines answered, and which failed and why."""
     answered = [attempt for attempt in report.attempts if not attempt.problem]
     yield f"Asked: {', '.join(f'{item.engine} ({item.hits})' for item in answered)}."

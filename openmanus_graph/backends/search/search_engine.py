@@ -2,12 +2,22 @@
 
 import html
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from openmanus_graph.state.places import Place
+
+MAX_TITLE_CHARS = 200
+MAX_SNIPPET_CHARS = 400
+MAX_URL_CHARS = 2000
+_TAG = re.compile(r"</?[a-zA-Z][^>]{0,200}>")
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+_TRACKING = re.compile(
+    r"utm_\w+|gclid|gbraid|wbraid|dclid|fbclid|msclkid|yclid|twclid|igshid|mc_[ce]id|_hs\w+|srsltid"
+)
+_USUAL_PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True)
@@ -82,18 +92,6 @@ class SearchEngine(Protocol):
         ...
 
 
-MAX_TITLE_CHARS = 200
-MAX_SNIPPET_CHARS = 400
-MAX_URL_CHARS = 2000
-
-_TAG = re.compile(r"</?[a-zA-Z][^>]{0,200}>")
-_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
-_TRACKING = re.compile(
-    r"utm_\w+|gclid|gbraid|wbraid|dclid|fbclid|msclkid|yclid|twclid|igshid|mc_[ce]id|_hs\w+|srsltid"
-)
-_USUAL_PORTS = {"http": 80, "https": 443}
-
-
 def hits_of(entries: Any, title: str, url: str, snippet: str) -> list[Hit]:
     """Make hits of an engine's list, leaving out entries without a web address.
 
@@ -114,16 +112,12 @@ def hits_of(entries: Any, title: str, url: str, snippet: str) -> list[Hit]:
     for entry in cast("list[object]", entries):
         if isinstance(entry, dict):
             fields = cast("Mapping[str, object]", entry)
-            found += _hit(fields.get(title), fields.get(url), fields.get(snippet))
+            given = fields.get(url)
+            address = given.strip() if isinstance(given, str) else ""
+            if is_web_address(address) and len(address) <= MAX_URL_CHARS:
+                name = plain(fields.get(title), MAX_TITLE_CHARS) or address
+                found.append(Hit(name, address, plain(fields.get(snippet), MAX_SNIPPET_CHARS)))
     return found
-
-
-def _hit(title: object, url: object, snippet: object) -> Iterator[Hit]:
-    address = url.strip() if isinstance(url, str) else ""
-    if not is_web_address(address) or len(address) > MAX_URL_CHARS:
-        return
-    name = plain(title, MAX_TITLE_CHARS) or address
-    yield Hit(name, address, plain(snippet, MAX_SNIPPET_CHARS))
 
 
 def is_web_address(url: str) -> bool:
@@ -144,8 +138,8 @@ def plain(text: object, limit: int) -> str:
     return words if len(words) <= limit else f"{words[: limit - 1].rstrip()}…"
 
 
-def identity(url: str) -> str:
-    """Return what is the same for addresses of the same page."""
+def page_key(url: str) -> str:
+    """Return a key that addresses of the same page share."""
     parts = urlsplit(url)
     host = (parts.hostname or "").removeprefix("www.")
     port = f":{parts.port}" if parts.port not in (None, _USUAL_PORTS.get(parts.scheme)) else ""

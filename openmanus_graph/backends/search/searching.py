@@ -6,19 +6,24 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from openmanus_graph.backends.search.choose import choose
+from openmanus_graph.backends.search.choose import choose_engines
 from openmanus_graph.backends.search.search_engine import (
     EngineError,
     Hit,
     SearchEngine,
     SearchQuery,
-    identity,
+    page_key,
 )
 from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.state.places import Place, parse_place
 from openmanus_graph.state.search_engines import MAX_RESULTS
 from openmanus_graph.state.settings import SearchSettings
+
+MAX_QUERY_CHARS = 2000
+MAX_DELAY_S = 5.0
+MAX_RETRIES = 5
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -34,47 +39,6 @@ class Attempt:
     """Whether the problem quotes text from the engine."""
     ignores: tuple[str, ...] = ()
     """Which of `lang` and `country` it does not support."""
-
-
-@dataclass
-class Gathering:
-    """Hits without duplicates, best first, and what became of each engine."""
-
-    wanted: int
-    hits: list[Hit] = field(default_factory=list[Hit])
-    attempts: dict[str, Attempt] = field(default_factory=dict[str, Attempt])
-    _pages: set[str] = field(default_factory=set[str])
-
-    @property
-    def complete(self) -> bool:
-        """Whether there is as much as was wanted."""
-        return len(self.hits) >= self.wanted
-
-    def add(self, engine: str, hits: list[Hit], ignores: tuple[str, ...]) -> None:
-        """Add an engine's hits, without duplicates and up to the requested count."""
-        before = len(self.hits)
-        for hit in hits:
-            page = identity(hit.url)
-            if page not in self._pages and not self.complete:
-                self._pages.add(page)
-                self.hits.append(replace(hit, engine=engine))
-        self.attempts[engine] = Attempt(engine, len(self.hits) - before, ignores=ignores)
-
-    def fail(self, engine: str, problem: str, *, quotes: bool = False) -> None:
-        """Note why an engine gave no answer."""
-        self.attempts[engine] = Attempt(engine, problem=problem, quotes=quotes)
-
-    def skip(self, engine: str, reason: str) -> None:
-        """Note why an engine was not asked, unless it was asked before."""
-        if engine not in self.attempts:
-            self.fail(engine, reason)
-
-
-MAX_QUERY_CHARS = 2000
-MAX_DELAY_S = 5.0
-MAX_RETRIES = 5
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -96,7 +60,7 @@ class SearchReport:
 
 
 @dataclass
-class _RunCache:
+class _SearchCache:
     """Cached reports and rate limits, for the rest of the run."""
 
     reports: dict[SearchQuery, SearchReport] = field(
@@ -127,11 +91,15 @@ async def search_for(
         ToolError: A value is wrong, no engine is set up, or none answered; and what to do.
     """
     settings = session.settings.search
-    search_query = _query(query, num_results, _place(settings, lang, country))
-    cache = session.cached(_RunCache, _RunCache)
+    try:
+        place = parse_place(lang or settings.lang, country or "", settings.country)
+    except ValueError as error:
+        raise TrustedToolError(f"The web was not searched: {error}.") from error
+    search_query = _query(query, num_results, place)
+    cache = session.cached(_SearchCache, _SearchCache)
     if search_query in cache.reports:
         return cache.reports[search_query]
-    choice = choose(settings)
+    choice = choose_engines(settings)
     if not choice.engines:
         raise TrustedToolError(
             f"The web was not searched: no search engine is set up. {' '.join(choice.notices)} "
@@ -148,6 +116,65 @@ async def search_for(
     return report
 
 
+def _query(text: str, count: int, place: Place) -> SearchQuery:
+    words = " ".join(text.split())
+    if not words:
+        raise TrustedToolError(
+            "The web was not searched: the query is empty. Say what to look for."
+        )
+    if len(words) > MAX_QUERY_CHARS:
+        raise TrustedToolError(
+            f"The web was not searched: the query has {len(words)} characters. A search takes a "
+            "few words; shorten it."
+        )
+    if not 1 <= count <= MAX_RESULTS:
+        raise TrustedToolError(f"num_results is {count}; it must be 1 to {MAX_RESULTS}.")
+    return SearchQuery(words, count, place)
+
+
+def _all_failed(report: SearchReport) -> str:
+    reasons = "; ".join(f"{attempt.engine}: {attempt.problem}" for attempt in report.attempts)
+    advice = " ".join(report.notices)
+    return (
+        f"The web could not be searched. {reasons}. Try again later, open a page whose address "
+        f"you know, or go on without the web. {advice}"
+    ).rstrip()
+
+
+@dataclass
+class CollectedHits:
+    """Hits without duplicates, best first, and what became of each engine."""
+
+    wanted: int
+    hits: list[Hit] = field(default_factory=list[Hit])
+    attempts: dict[str, Attempt] = field(default_factory=dict[str, Attempt])
+    _pages: set[str] = field(default_factory=set[str])
+
+    @property
+    def complete(self) -> bool:
+        """Whether there is as much as was wanted."""
+        return len(self.hits) >= self.wanted
+
+    def add(self, engine: str, hits: list[Hit], ignores: tuple[str, ...]) -> None:
+        """Add an engine's hits, without duplicates and up to the requested count."""
+        before = len(self.hits)
+        for hit in hits:
+            page = page_key(hit.url)
+            if page not in self._pages and not self.complete:
+                self._pages.add(page)
+                self.hits.append(replace(hit, engine=engine))
+        self.attempts[engine] = Attempt(engine, len(self.hits) - before, ignores=ignores)
+
+    def fail(self, engine: str, problem: str, *, quotes: bool = False) -> None:
+        """Note why an engine gave no answer."""
+        self.attempts[engine] = Attempt(engine, problem=problem, quotes=quotes)
+
+    def skip(self, engine: str, reason: str) -> None:
+        """Note why an engine was not asked, unless it was asked before."""
+        if engine not in self.attempts:
+            self.fail(engine, reason)
+
+
 class _SearchRun:
     """One search: queries every engine in order, and retries those with passing errors."""
 
@@ -157,10 +184,10 @@ class _SearchRun:
         self._query = query
         self._settings = settings
         self._not_before = not_before
-        self._found = Gathering(query.count)
+        self._found = CollectedHits(query.count)
         self._deadline = time.monotonic() + settings.total_timeout_s
 
-    async def ask(self, engines: Sequence[SearchEngine]) -> Gathering:
+    async def ask(self, engines: Sequence[SearchEngine]) -> CollectedHits:
         pending = await self._round(engines)
         for _ in range(min(self._settings.max_retries, MAX_RETRIES)):
             if self._found.hits or not pending or not await self._pause(pending):
@@ -228,35 +255,3 @@ async def _search_with_timeout(
             raise EngineError(f"no answer within {limit_s:.0f} s", passing=True) from error
         log.info("search engine %s raised", engine.name, exc_info=error)
         raise EngineError(f"it failed with {type(error).__name__}") from error
-
-
-def _place(settings: SearchSettings, lang: str | None, country: str | None) -> Place:
-    try:
-        return parse_place(lang or settings.lang, country or "", settings.country)
-    except ValueError as error:
-        raise TrustedToolError(f"The web was not searched: {error}.") from error
-
-
-def _query(text: str, count: int, place: Place) -> SearchQuery:
-    words = " ".join(text.split())
-    if not words:
-        raise TrustedToolError(
-            "The web was not searched: the query is empty. Say what to look for."
-        )
-    if len(words) > MAX_QUERY_CHARS:
-        raise TrustedToolError(
-            f"The web was not searched: the query has {len(words)} characters. A search takes a "
-            "few words; shorten it."
-        )
-    if not 1 <= count <= MAX_RESULTS:
-        raise TrustedToolError(f"num_results is {count}; it must be 1 to {MAX_RESULTS}.")
-    return SearchQuery(words, count, place)
-
-
-def _all_failed(report: SearchReport) -> str:
-    reasons = "; ".join(f"{attempt.engine}: {attempt.problem}" for attempt in report.attempts)
-    advice = " ".join(report.notices)
-    return (
-        f"The web could not be searched. {reasons}. Try again later, open a page whose address "
-        f"you know, or go on without the web. {advice}"
-    ).rstrip()

@@ -49,17 +49,17 @@ class Searxng:
             headers = {"Authorization": login} if login else {}
             answer = await ask(Question("GET", self._url, shown, headers, refusals=_REFUSALS))
             hits = hits_of(answer.get("results"), title="title", url="url", snippet="content")
-            silent = _silent(answer)
-            if not hits and silent:
+            failed = _failed_engines(answer)
+            if not hits and failed:
                 raise EngineError(
-                    f"its own engines did not answer: {silent}", passing=True, quotes=True
+                    f"its own engines did not answer: {failed}", passing=True, quotes=True
                 )
             return hits
 
         return await paged(page, query.count, _PAGE)
 
 
-def _silent(answer: Mapping[str, Any]) -> str:
+def _failed_engines(answer: Mapping[str, Any]) -> str:
     """Name the engines behind it that failed: pairs of name and reason."""
     entries: Any = answer.get("unresponsive_engines")
     if not isinstance(entries, list):

@@ -84,7 +84,7 @@ async def fetch(
     )  # fmt: skip
     try:
         async with asyncio.timeout(timeout_s):
-            return await _followed(request, guard)
+            return await _follow_redirects(request, guard)
     except TimeoutError as error:
         raise TrustedToolError(
             f"{url} did not answer in full within {timeout_s:g} s. Try again later, or use "
@@ -92,17 +92,20 @@ async def fetch(
         ) from error
 
 
-async def _followed(request: Request, guard: Guard) -> Page:
+async def _follow_redirects(request: Request, guard: Guard) -> Page:
     requested, seen = request.address.url, {request.address.url}
     for _ in range(MAX_REDIRECTS + 1):
-        reply = await _exchanged(request, guard, requested)
+        reply = await _exchange_once(request, guard, requested)
         address = request.address
         if reply.status not in _REDIRECTS or not reply.location:
             return Page(
                 address.url, requested, reply.status, reply.media_type, reply.charset,
                 reply.body, reply.cut, reply.filename,
             )  # fmt: skip
-        request = _redirected(request, _next_address(address, reply.location, guard))
+        following = _next_address(address, reply.location, guard)
+        same = following.origin == address.origin
+        headers = request.headers if same else {"Accept": request.headers["Accept"]}
+        request = replace(request, address=following, headers=headers)
         if request.address.url in seen:
             raise ToolError(
                 f"{requested} redirects in a circle (to {request.address.url} again). It may want "
@@ -115,7 +118,7 @@ async def _followed(request: Request, guard: Guard) -> Page:
     )
 
 
-async def _exchanged(request: Request, guard: Guard, requested: str) -> Reply:
+async def _exchange_once(request: Request, guard: Guard, requested: str) -> Reply:
     try:
         return await exchange(request, guard)
     except TrustedToolError as error:
@@ -129,9 +132,3 @@ def _next_address(address: WebAddress, location: str, guard: Guard) -> WebAddres
         return guard.check(urljoin(address.url, location.strip()))
     except (ToolError, ValueError) as error:
         raise ToolError(f"{address.url} redirects, and that was not followed. {error}") from error
-
-
-def _redirected(request: Request, address: WebAddress) -> Request:
-    same = address.origin == request.address.origin
-    headers = request.headers if same else {"Accept": request.headers["Accept"]}
-    return replace(request, address=address, headers=headers)

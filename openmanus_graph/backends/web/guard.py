@@ -9,7 +9,7 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv4Network, IPv6Network, ip_address
 
 from openmanus_graph.errors import TrustedToolError
 from openmanus_graph.state.addresses import (
@@ -31,7 +31,7 @@ Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 _PUBLIC_V6 = IPv6Network("2000::/3")
 _NAT64 = IPv6Network("64:ff9b::/96")
 _AZURE_METADATA = IPv4Network("168.63.129.16/32")  # public by its number, never by its use
-_INSIDE = ("localhost", "local", "localdomain", "internal", "intranet", "lan", "home.arpa")
+_PRIVATE_DOMAINS = ("localhost", "local", "localdomain", "internal", "intranet", "lan", "home.arpa")
 
 
 async def system_resolver(host: str, port: int) -> Sequence[str]:
@@ -86,9 +86,9 @@ class Guard:
                 f"{', '.join(self.allowed_domains)}. Find what you need there."
             )
         address = literal_ip(host)
-        inside = "." not in host or any(within(host, name) for name in _INSIDE)
+        inside = "." not in host or any(within(host, name) for name in _PRIVATE_DOMAINS)
         if inside if address is None else not is_public(address):
-            raise _private(host, port, host)
+            raise _private_error(host, port, host)
 
     def allows(self, host: str, port: int) -> bool:
         """Return whether the person allowed exactly this host, or this port of it."""
@@ -116,7 +116,7 @@ class Guard:
             return found
         public = [address for address in found if is_public(address)]
         if not public:
-            raise _private(host, port, str(found[0]))
+            raise _private_error(host, port, str(found[0]))
         return public
 
     async def _look_up(self, host: str, port: int) -> list[IPAddress]:
@@ -138,20 +138,16 @@ def is_public(address: IPAddress) -> bool:
     if isinstance(address, IPv4Address):
         special = address.is_multicast or address.is_reserved or address in _AZURE_METADATA
         return address.is_global and not special
-    wrapped = _wrapped(address)
-    if wrapped is not None:
-        return is_public(wrapped)
+    # Translating and tunnelling addresses lead to the IPv4 address in them.
+    embedded = address.ipv4_mapped or address.sixtofour
+    if address in _NAT64:
+        embedded = IPv4Address(int(address) & 0xFFFFFFFF)
+    if embedded is not None:
+        return is_public(embedded)
     return address in _PUBLIC_V6 and address.is_global and address.scope_id is None
 
 
-def _wrapped(address: IPv6Address) -> IPv4Address | None:
-    """Return the IPv4 address that a translating or tunnelling IPv6 address leads to."""
-    if address in _NAT64:
-        return IPv4Address(int(address) & 0xFFFFFFFF)
-    return address.ipv4_mapped or address.sixtofour
-
-
-def _private(host: str, port: int, address: str) -> TrustedToolError:
+def _private_error(host: str, port: int, address: str) -> TrustedToolError:
     leads = "it is" if host == address else f"it leads to {address},"
     shown = f"[{host}]" if ":" in host else host
     return TrustedToolError(

@@ -10,7 +10,7 @@ from openmanus_graph.backends.files.child import run_in_child
 
 REST_HEADING = "## Menus and the rest of the page"
 CHUNK_CHARS = 6000
-_CONVERT = "openmanus_graph.backends.web.page_text:convert"
+_CONVERT_ENTRY = "openmanus_graph.backends.web.page_text:convert"
 _HEADING = re.compile(r"(#{1,6}) +(.+)")
 
 
@@ -77,15 +77,15 @@ async def page_text(
     """
     data = html if isinstance(html, bytes) else html.encode("utf-8", "replace")
     declared = charset if isinstance(html, bytes) else "utf-8"
-    return await asyncio.to_thread(_convert, data, url, declared, word_count_threshold)
+    return await asyncio.to_thread(_convert_in_child, data, url, declared, word_count_threshold)
 
 
-def _convert(data: bytes, url: str, charset: str | None, threshold: int) -> PageText:
+def _convert_in_child(data: bytes, url: str, charset: str | None, threshold: int) -> PageText:
     request = {"url": url, "charset": charset, "word_count_threshold": threshold}
     with tempfile.TemporaryFile() as file:
         file.write(data)
         file.flush()
-        return PageText(**run_in_child(_CONVERT, file, request, what="The HTML parser"))
+        return PageText(**run_in_child(_CONVERT_ENTRY, file, request, what="The HTML parser"))
 
 
 def chunks(text: str, max_chars: int = CHUNK_CHARS) -> list[Chunk]:
@@ -94,7 +94,7 @@ def chunks(text: str, max_chars: int = CHUNK_CHARS) -> list[Chunk]:
     Sections that fit together are one chunk. The chunks hold every line of the text, in order.
     """
     found: list[Chunk] = []
-    for part in _parts(text, max_chars):
+    for part in _pieces(text, max_chars):
         last = found[-1] if found else None
         if last is not None and len(last.text) + 1 + len(part.text) <= max_chars:
             found[-1] = Chunk(
@@ -105,7 +105,7 @@ def chunks(text: str, max_chars: int = CHUNK_CHARS) -> list[Chunk]:
     return found
 
 
-def _parts(text: str, max_chars: int) -> Iterator[Chunk]:
+def _pieces(text: str, max_chars: int) -> Iterator[Chunk]:
     """Yield pieces that begin at each heading, long ones cut at line ends."""
     path: list[tuple[int, str]] = []
     lines: list[str] = []

@@ -8,7 +8,6 @@ as the articles of a shop, or parts of code and headings, which an agent needs.
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import urljoin, urlsplit
@@ -17,31 +16,6 @@ from openmanus_graph.backends.files.page_encoding import decode_page
 
 if TYPE_CHECKING:
     from bs4 import BeautifulSoup, Tag
-
-_LINK = re.compile(r"!?\[([^][]*)\]\([^()\s]*\)")
-_SPECIAL = re.compile(r"^(?:#|>|\||`{3}|\s*(?:[-*+]|\d+[.)])\s|={3,}|-{3,})|\]\(|\d")
-
-
-def without_short_blocks(text: str, words: int) -> tuple[str, int]:
-    """Leave out paragraphs of fewer words; never headings, lists, tables, code, links, numbers."""
-    kept: list[str] = []
-    dropped, in_code = 0, False
-    for block in text.split("\n\n"):
-        fences = block.count("```")
-        if in_code or fences or _SPECIAL.search(block) or len(block.split()) >= words:
-            kept.append(block)
-        else:
-            dropped += 1
-        in_code ^= bool(fences % 2)
-    return "\n\n".join(kept), dropped
-
-
-def without_short_lines(text: str, words: int) -> tuple[str, int]:
-    """Remove lines of fewer words, as in menus."""
-    lines = text.split("\n")
-    kept = [line for line in lines if len(_LINK.sub(r"\1", line).split()) >= words]
-    return "\n\n".join(kept), sum(1 for line in lines if line.strip()) - len(kept)
-
 
 MAX_BYTES = 5 * 1024 * 1024
 MAX_TAGS = 100_000
@@ -67,45 +41,43 @@ _MENU = re.compile(
     r"|related|pagination|toolbar)(?:$|[\s_-])",
     re.IGNORECASE,
 )
-_MOSTLY = 0.6
+_MENU_LINK_SHARE = 0.6
 """Share of links in a text above which it is a menu, if id or class also suggest one."""
-_ENOUGH = 0.25
+_MAIN_TEXT_SHARE = 0.25
 """Minimum share of the page's text in the element marked as main content."""
 _LANGUAGE = re.compile(r"\b(?:lang(?:uage)?|highlight-source|brush:)[-:\s]*([\w+#-]+)")
 _USUAL_THRESHOLD = 10
-
-
-@dataclass(frozen=True)
-class Parts:
-    """The two parts of a page."""
-
-    main: str
-    rest: str
+_LINK = re.compile(r"!?\[([^][]*)\]\([^()\s]*\)")
+_KEPT_BLOCK = re.compile(r"^(?:#|>|\||`{3}|\s*(?:[-*+]|\d+[.)])\s|={3,}|-{3,})|\]\(|\d")
 
 
 def convert(file: BinaryIO, request: dict[str, Any]) -> dict[str, Any]:
     """Convert a page. Request: `url`, `charset`, `word_count_threshold`."""
+    from bs4 import BeautifulSoup
+
     data = file.read(MAX_BYTES + 1)
     html = decode_page(data[:MAX_BYTES], request["charset"])
-    read = _beginning(html)
-    soup = _parsed(read)
-    title, description = _title(soup), _description(soup)
+    beyond = next(islice(_TAG.finditer(html), MAX_TAGS, None), None)
+    read = html[: beyond.start()] if beyond else html  # as much as can be converted in time
+    soup = BeautifulSoup(read, "lxml")
+    heading = soup.title or soup.h1
+    title = heading.get_text(" ", strip=True) if heading else ""
+    description = _description(soup)
     _make_absolute(soup, str(request["url"]))
     links = {str(tag["href"]) for tag in soup.find_all("a", href=True)}
     images = len(soup.find_all("img", src=True))
-    _clean(soup)
-    parts = _split(soup)
-    main, rest, dropped = parts.main, parts.rest, 0
+    _remove_unwanted(soup)
+    (main, rest), dropped = _split(soup), 0
     threshold = int(request["word_count_threshold"])
     if threshold > 1:
-        rest, dropped = without_short_lines(rest, threshold)
+        rest, dropped = _without_short_lines(rest, threshold)
     if threshold > _USUAL_THRESHOLD:
-        main, more = without_short_blocks(main, threshold)
+        main, more = _without_short_blocks(main, threshold)
         dropped += more
     host = urlsplit(str(request["url"])).netloc
     internal = sum(urlsplit(link).netloc == host for link in links)
     return {
-        "title": title,
+        "title": " ".join(title.split())[:300],
         "description": description,
         "main": main,
         "rest": rest,
@@ -118,22 +90,25 @@ def convert(file: BinaryIO, request: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _beginning(html: str) -> str:
-    """Return as much of a page as can be converted in time."""
-    beyond = next(islice(_TAG.finditer(html), MAX_TAGS, None), None)
-    return html[: beyond.start()] if beyond else html
+def _without_short_blocks(text: str, words: int) -> tuple[str, int]:
+    """Leave out paragraphs of fewer words; never headings, lists, tables, code, links, numbers."""
+    kept: list[str] = []
+    dropped, in_code = 0, False
+    for block in text.split("\n\n"):
+        fences = block.count("```")
+        if in_code or fences or _KEPT_BLOCK.search(block) or len(block.split()) >= words:
+            kept.append(block)
+        else:
+            dropped += 1
+        in_code ^= bool(fences % 2)
+    return "\n\n".join(kept), dropped
 
 
-def _parsed(html: str) -> "BeautifulSoup":
-    from bs4 import BeautifulSoup
-
-    return BeautifulSoup(html, "lxml")
-
-
-def _title(soup: "BeautifulSoup") -> str:
-    heading = soup.title or soup.h1
-    text = heading.get_text(" ", strip=True) if heading else ""
-    return " ".join(text.split())[:300]
+def _without_short_lines(text: str, words: int) -> tuple[str, int]:
+    """Remove lines of fewer words, as in menus."""
+    lines = text.split("\n")
+    kept = [line for line in lines if len(_LINK.sub(r"\1", line).split()) >= words]
+    return "\n\n".join(kept), sum(1 for line in lines if line.strip()) - len(kept)
 
 
 def _description(soup: "BeautifulSoup") -> str:
@@ -148,19 +123,19 @@ def _make_absolute(soup: "BeautifulSoup", url: str) -> None:
     """Make links absolute; remove invalid ones."""
     base = soup.find("base", href=True)
     if base is not None:
-        url = _joined(url, str(base["href"])) or url
+        url = _absolute(url, str(base["href"])) or url
     for tag in soup.find_all(["a", "img", "iframe"]):
         name = "href" if tag.name == "a" else "src"
         if name not in tag.attrs:
             continue
-        address = _joined(url, str(tag[name]))
+        address = _absolute(url, str(tag[name]))
         if address:
             tag[name] = address
         else:
             del tag[name]
 
 
-def _joined(url: str, link: str) -> str:
+def _absolute(url: str, link: str) -> str:
     try:
         address = urljoin(url, link.strip())
         scheme = urlsplit(address).scheme
@@ -172,11 +147,11 @@ def _joined(url: str, link: str) -> str:
     return re.sub(r"[\s()<>]", lambda found: f"%{ord(found[0]):02X}", address)
 
 
-def _clean(soup: "BeautifulSoup") -> None:
+def _remove_unwanted(soup: "BeautifulSoup") -> None:
     """Remove what is no content: scripts, hidden elements, cookie banners."""
     from bs4 import Comment
 
-    for tag in _outermost(filter(_unwanted, soup.find_all(True))):
+    for tag in _outermost(filter(_is_unwanted, soup.find_all(True))):
         tag.decompose()
     for text in soup.find_all(string=lambda string: isinstance(string, Comment)):
         text.extract()
@@ -188,7 +163,7 @@ def _clean(soup: "BeautifulSoup") -> None:
         _make_inline(link, soup)
 
 
-def _unwanted(tag: "Tag") -> bool:
+def _is_unwanted(tag: "Tag") -> bool:
     given = tag.attrs
     if tag.name in _DROPPED or "hidden" in given:
         return True
@@ -196,11 +171,8 @@ def _unwanted(tag: "Tag") -> bool:
         return True
     if tag.name == "input":
         return str(given.get("type", "")).lower() == "hidden"
-    return tag.name in _COOKIE_BOXES and _about_cookies(tag)
-
-
-def _about_cookies(tag: "Tag") -> bool:
-    return bool(_COOKIES.search(_names(tag))) and len(tag.get_text()) < _COOKIE_TEXT_CHARS
+    about_cookies = tag.name in _COOKIE_BOXES and _COOKIES.search(_names(tag)) is not None
+    return about_cookies and len(tag.get_text()) < _COOKIE_TEXT_CHARS
 
 
 def _make_inline(link: "Tag", soup: "BeautifulSoup") -> None:
@@ -217,10 +189,10 @@ def _make_inline(link: "Tag", soup: "BeautifulSoup") -> None:
         link.wrap(soup.new_tag(heading.name))
 
 
-def _split(soup: "BeautifulSoup") -> Parts:
-    """Separate the main content from the rest of the page."""
+def _split(soup: "BeautifulSoup") -> tuple[str, str]:
+    """Return the main content and the rest of the page."""
     body: Tag = soup
-    main = _main(body)
+    main = _main_element(body)
     if main is not None:
         main.extract()
         asides = [tag for tag in main.find_all(_is_aside) if tag.name != "aside"]
@@ -228,25 +200,22 @@ def _split(soup: "BeautifulSoup") -> Parts:
         main = body
         asides = [*_outermost(main.find_all(_is_aside)), *_page_headers(main)]
         asides += [tag for tag in main.find_all(["div", "ul", "section"]) if _is_menu(tag)]
-    aside_texts = [markdown(tag.extract()) for tag in _outermost(asides)]
-    rest = [] if main is body else [markdown(body)]
-    return Parts(markdown(main), "\n\n".join(filter(None, [*rest, *aside_texts])))
+    aside_texts = [_markdown(tag.extract()) for tag in _outermost(asides)]
+    rest = [] if main is body else [_markdown(body)]
+    return _markdown(main), "\n\n".join(filter(None, [*rest, *aside_texts]))
 
 
-def _main(body: "Tag") -> "Tag | None":
+def _main_element(body: "Tag") -> "Tag | None":
     """Return the element that the page marks as its main content, unless it holds too little."""
-    candidates = body.find_all(_is_main) or body.find_all("article")
+    marked = body.find_all(lambda tag: tag.name == "main" or tag.get("role") == "main")
+    candidates = marked or body.find_all("article")
     whole = len(body.get_text(strip=True))
     best = max(candidates, key=lambda tag: len(tag.get_text(strip=True)), default=None)
-    if best is None or len(best.get_text(strip=True)) < whole * _ENOUGH:
+    if best is None or len(best.get_text(strip=True)) < whole * _MAIN_TEXT_SHARE:
         return None
     if best.name == "article" and len(candidates) > 1:
         return None  # one of many
     return best
-
-
-def _is_main(tag: "Tag") -> bool:
-    return tag.name == "main" or tag.get("role") == "main"
 
 
 def _is_aside(tag: "Tag") -> bool:
@@ -267,7 +236,7 @@ def _is_menu(tag: "Tag") -> bool:
         return False
     text = len(tag.get_text(strip=True))
     linked = sum(len(link.get_text(strip=True)) for link in tag.find_all("a"))
-    return text > 0 and linked / text > _MOSTLY
+    return text > 0 and linked / text > _MENU_LINK_SHARE
 
 
 def _names(tag: "Tag") -> str:
@@ -282,7 +251,7 @@ def _outermost(tags: Iterable["Tag"]) -> list["Tag"]:
     return [tag for tag in unique.values() if not any(id(above) in unique for above in tag.parents)]
 
 
-def markdown(tag: "Tag") -> str:
+def _markdown(tag: "Tag") -> str:
     """Convert an element."""
     from markdownify import MarkdownConverter
 

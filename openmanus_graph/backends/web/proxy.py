@@ -30,9 +30,30 @@ from openmanus_graph.state.addresses import WebAddress, authority, is_loopback, 
 
 CONNECT_S = 10.0
 IDLE_S = 600.0
-_PIECE = 64 * 1024
-
+BYPASS = "<-loopback>"
+"""Chromium's list of hosts that bypass the proxy: none, not even localhost."""
+MARK = "x-openmanus-proxy"
+"""Header of responses that the proxy itself made: `refused`, `failed`."""
+_READ_BYTES = 64 * 1024
+_MAX_REFUSALS = 100
+_MAX_HEAD_BYTES = 256 * 1024
+_HOP_BY_HOP = {
+    b"connection", b"keep-alive", b"proxy-authorization", b"proxy-connection", b"te", b"trailer",
+    b"transfer-encoding", b"upgrade", b"host",
+}  # fmt: skip
 Event = h11.Event | type[h11.PAUSED]
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A request that was refused or failed."""
+
+    url: str
+    """The address; of an encrypted connection only `https://HOST[:PORT]/` is known."""
+    reason: str
+    """For the model."""
+    by_guard: bool
+    """True: the guard refused it. False: the host could not be reached."""
 
 
 @dataclass
@@ -51,7 +72,7 @@ class ProxyConnection:
         """Return the next HTTP event from the peer."""
         while (event := self.connection.next_event()) is h11.NEED_DATA:
             async with asyncio.timeout(IDLE_S):
-                self.connection.receive_data(await self.reader.read(_PIECE))
+                self.connection.receive_data(await self.reader.read(_READ_BYTES))
         return event  # type: ignore[return-value]  # NEED_DATA is handled above
 
     async def send(self, event: h11.Event) -> None:
@@ -88,120 +109,6 @@ class Route:
     """A tunnel: the browser speaks TLS with the server."""
 
 
-async def connect(route: Route) -> ProxyConnection:
-    """Connect to a server. ToolError: that is not allowed; OSError: it cannot be reached."""
-    address = route.address
-    upstream = None if is_loopback(address.host) else route.upstream
-    upstream = upstream or environment_upstream(address.scheme, address.host, address.port)
-    if upstream is None:
-        reader, writer = await _open_checked(address, route.guard)
-        return ProxyConnection(h11.Connection(h11.CLIENT), reader, writer)
-    route.guard.check_host(address.host, address.port)
-    return await _through(upstream, route)
-
-
-async def _open_checked(
-    address: WebAddress, guard: Guard
-) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    failure = OSError("it has no address")
-    for number in await guard.resolve(address.host, address.port):
-        try:
-            return await _open(str(number), address.port)
-        except OSError as error:
-            failure = error
-    raise failure
-
-
-async def _open(
-    host: str, port: int, encrypted: bool = False
-) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    try:
-        async with asyncio.timeout(CONNECT_S):
-            tls = await asyncio.to_thread(tls_context) if encrypted else None
-            return await asyncio.open_connection(host, port, ssl=tls)
-    except TimeoutError as error:
-        raise OSError(f"no answer within {CONNECT_S:g} s") from error
-    except OSError as error:
-        if isinstance(error, ssl.SSLError | socket.gaierror) or not error.errno:
-            raise
-        raise OSError(os.strerror(error.errno).lower()) from error  # without asyncio's own words
-
-
-async def _through(upstream: Upstream, route: Route) -> ProxyConnection:
-    try:
-        reader, writer = await _open(upstream.host, upstream.port, upstream.scheme == "https")
-    except OSError as error:
-        raise OSError(f"the proxy {upstream.host}:{upstream.port}: {error}") from error
-    credentials = f"{upstream.username}:{upstream.password}".encode()
-    login = b"Basic " + base64.b64encode(credentials) if upstream.username else b""
-    connection = ProxyConnection(
-        h11.Connection(h11.CLIENT), reader, writer, through_proxy=True, login=login
-    )
-    if not route.tunnel:
-        return connection
-    target = authority(route.address.host, route.address.port, "").encode()
-    headers = [(b"host", target), *([(b"proxy-authorization", login)] if login else [])]
-    try:
-        await connection.send(h11.Request(method=b"CONNECT", target=target, headers=headers))
-        answer = await connection.next_event()
-    except (h11.RemoteProtocolError, TimeoutError):
-        answer = None
-    except BaseException:  # nobody else knows this connection yet
-        writer.close()
-        raise
-    if isinstance(answer, h11.Response) and 200 <= answer.status_code < 300:
-        return connection
-    writer.close()
-    said = answer.status_code if isinstance(answer, h11.Response) else "nothing"
-    raise OSError(f"the proxy {upstream.host}:{upstream.port} answered {said}")
-
-
-async def relay(one: ProxyConnection, other: ProxyConnection) -> None:
-    """Relay bytes both ways until both sides have closed, or a timeout without data."""
-    loop = asyncio.get_running_loop()
-    async with asyncio.timeout(IDLE_S) as clock:
-
-        async def pump(source: ProxyConnection, sink: ProxyConnection) -> None:
-            early = source.connection.trailing_data[0]
-            try:
-                data = early or await source.reader.read(_PIECE)
-                while data:
-                    sink.writer.write(data)
-                    await sink.writer.drain()
-                    clock.reschedule(loop.time() + IDLE_S)
-                    data = await source.reader.read(_PIECE)
-                sink.writer.write_eof()
-            except OSError:  # one side has disconnected: close the other
-                source.writer.transport.abort()
-                sink.writer.transport.abort()
-
-        await asyncio.gather(pump(one, other), pump(other, one))
-
-
-BYPASS = "<-loopback>"
-"""Chromium's list of hosts that bypass the proxy: none, not even localhost."""
-MARK = "x-openmanus-proxy"
-"""Header of responses that the proxy itself made: `refused`, `failed`."""
-_MAX_REFUSALS = 100
-_HEAD_BYTES = 256 * 1024
-_HOP_BY_HOP = {
-    b"connection", b"keep-alive", b"proxy-authorization", b"proxy-connection", b"te", b"trailer",
-    b"transfer-encoding", b"upgrade", b"host",
-}  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """A request that was refused or failed."""
-
-    url: str
-    """The address; of an encrypted connection only `https://HOST[:PORT]/` is known."""
-    reason: str
-    """For the model."""
-    by_guard: bool
-    """True: the guard refused it. False: the host could not be reached."""
-
-
 class GuardedProxy:
     """Runs in the event loop in which it is started, until it is closed.
 
@@ -215,6 +122,7 @@ class GuardedProxy:
         self.username = "openmanus"
         self.password = secrets.token_urlsafe(24)
         """Keeps other processes of this machine from using the proxy."""
+        self._authorization = _basic_authorization(self.username, self.password)
         self._guard = guard
         self._upstream = upstream
         self._refusals: deque[Refusal] = deque(maxlen=_MAX_REFUSALS)
@@ -254,7 +162,7 @@ class GuardedProxy:
             self._tasks.add(task)
         try:
             await self._serve(
-                ProxyConnection(h11.Connection(h11.SERVER, _HEAD_BYTES), reader, writer)
+                ProxyConnection(h11.Connection(h11.SERVER, _MAX_HEAD_BYTES), reader, writer)
             )
         except (OSError, h11.ProtocolError, TimeoutError):
             pass  # the browser or the server has disconnected
@@ -269,7 +177,8 @@ class GuardedProxy:
     async def _serve(self, browser: ProxyConnection) -> None:
         """Handle the requests of a connection, one after another."""
         while isinstance(request := await browser.next_event(), h11.Request):
-            if not self._is_authorized(request):
+            received = dict(request.headers).get(b"proxy-authorization", b"")
+            if not hmac.compare_digest(received, self._authorization):
                 login = ("Proxy-Authenticate", 'Basic realm="openmanus"')
                 await _respond(browser, request, 407, "Log in to the proxy.", login)
             elif request.method == b"CONNECT":
@@ -282,11 +191,6 @@ class GuardedProxy:
             if not await browser.finish_request():
                 return
             browser.connection.start_next_cycle()
-
-    def _is_authorized(self, request: h11.Request) -> bool:
-        login = base64.b64encode(f"{self.username}:{self.password}".encode())
-        received = dict(request.headers).get(b"proxy-authorization", b"")
-        return hmac.compare_digest(received, b"Basic " + login)
 
     async def _tunnel(self, browser: ProxyConnection, request: h11.Request) -> None:
         """Open a tunnel between browser and server; its content is not read."""
@@ -400,3 +304,93 @@ def _headers_without(
 ) -> list[tuple[bytes, bytes]]:
     """Return headers with their original capitalization, which some sites need."""
     return [pair for pair in message.headers.raw_items() if pair[0].lower() not in dropped]
+
+
+async def connect(route: Route) -> ProxyConnection:
+    """Connect to a server. ToolError: that is not allowed; OSError: it cannot be reached."""
+    address = route.address
+    upstream = None if is_loopback(address.host) else route.upstream
+    upstream = upstream or environment_upstream(address.scheme, address.host, address.port)
+    if upstream is not None:
+        route.guard.check_host(address.host, address.port)
+        return await _connect_through(upstream, route)
+    failure = OSError("it has no address")
+    for number in await route.guard.resolve(address.host, address.port):
+        try:
+            streams = await _open(str(number), address.port)
+        except OSError as error:
+            failure = error
+        else:
+            return ProxyConnection(h11.Connection(h11.CLIENT), *streams)
+    raise failure
+
+
+async def _connect_through(upstream: Upstream, route: Route) -> ProxyConnection:
+    try:
+        reader, writer = await _open(upstream.host, upstream.port, upstream.scheme == "https")
+    except OSError as error:
+        raise OSError(f"the proxy {upstream.host}:{upstream.port}: {error}") from error
+    login = b""
+    if upstream.username:
+        login = _basic_authorization(upstream.username, upstream.password)
+    proxy = ProxyConnection(
+        h11.Connection(h11.CLIENT), reader, writer, through_proxy=True, login=login
+    )
+    if not route.tunnel:
+        return proxy
+    target = authority(route.address.host, route.address.port, "").encode()
+    headers = [(b"host", target), *([(b"proxy-authorization", login)] if login else [])]
+    try:
+        await proxy.send(h11.Request(method=b"CONNECT", target=target, headers=headers))
+        answer = await proxy.next_event()
+    except (h11.RemoteProtocolError, TimeoutError):
+        answer = None
+    except BaseException:  # nobody else knows this connection yet
+        writer.close()
+        raise
+    if isinstance(answer, h11.Response) and 200 <= answer.status_code < 300:
+        return proxy
+    writer.close()
+    said = answer.status_code if isinstance(answer, h11.Response) else "nothing"
+    raise OSError(f"the proxy {upstream.host}:{upstream.port} answered {said}")
+
+
+async def _open(
+    host: str, port: int, encrypted: bool = False
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    try:
+        async with asyncio.timeout(CONNECT_S):
+            tls = await asyncio.to_thread(tls_context) if encrypted else None
+            return await asyncio.open_connection(host, port, ssl=tls)
+    except TimeoutError as error:
+        raise OSError(f"no answer within {CONNECT_S:g} s") from error
+    except OSError as error:
+        if isinstance(error, ssl.SSLError | socket.gaierror) or not error.errno:
+            raise
+        raise OSError(os.strerror(error.errno).lower()) from error  # without asyncio's own words
+
+
+def _basic_authorization(username: str, password: str) -> bytes:
+    return b"Basic " + base64.b64encode(f"{username}:{password}".encode())
+
+
+async def relay(one: ProxyConnection, other: ProxyConnection) -> None:
+    """Relay bytes both ways until both sides have closed, or a timeout without data."""
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(IDLE_S) as clock:
+
+        async def pump(source: ProxyConnection, sink: ProxyConnection) -> None:
+            early = source.connection.trailing_data[0]
+            try:
+                data = early or await source.reader.read(_READ_BYTES)
+                while data:
+                    sink.writer.write(data)
+                    await sink.writer.drain()
+                    clock.reschedule(loop.time() + IDLE_S)
+                    data = await source.reader.read(_READ_BYTES)
+                sink.writer.write_eof()
+            except OSError:  # one side has disconnected: close the other
+                source.writer.transport.abort()
+                sink.writer.transport.abort()
+
+        await asyncio.gather(pump(one, other), pump(other, one))

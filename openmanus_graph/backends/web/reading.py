@@ -26,6 +26,10 @@ _SUFFIXES = {"pdf": ".pdf", "docx": ".docx", "xlsx": ".xlsx", "pptx": ".pptx", "
 _OUTLINE_ROWS = 20
 _HEADING_CHARS = 60
 _SAMPLE_BYTES = 64 * 1024
+_PAGE_CHARS = LIMIT - 500
+_ERROR_PAGE_CHARS = 1500
+_FEW_WORDS = 20
+_FEW_CHARS = 200
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,36 @@ class Reading:
     """The converted page, if it is HTML."""
     kept: str = ""
     """The path of a document or file in the workspace."""
+
+
+async def fetched(session: Session, url: str) -> Observation:
+    """Fetch a page and return its text.
+
+    Raises:
+        ToolError: It could not be read, and why.
+    """
+    downloads = session.settings.browser.max_download_mb << 20
+    page = await fetch(url, Guard.of(session.settings), download_limit_bytes=downloads)
+    reading = await read_page(page, session.workspace)
+    room = _PAGE_CHARS if page.status < 400 else _ERROR_PAGE_CHARS
+    text = await asyncio.to_thread(fitted, reading.text, room, session.workspace)
+    return Observation(f"{_header(page, reading)}\n\n{text}", failed=page.status >= 400)
+
+
+def _header(page: Page, reading: Reading) -> str:
+    """Return a header on the page, with notes such as truncation."""
+    moved = f" (redirected from {page.requested})" if page.url != page.requested else ""
+    rows = [f"{page.url}{moved}"]
+    if page.status != 200:
+        rows.append(f"HTTP {page.reason}")
+    if reading.title:
+        rows.append(f"Title: {reading.title}")
+    # Some scripts write no blanks between words.
+    bare = len(reading.text.split()) < _FEW_WORDS and len(reading.text) < _FEW_CHARS
+    if reading.page is not None and page.status < 400 and bare:
+        rows.append("(There is hardly any text: scripts may make it. browser_use or crawl4ai "
+                    "show it then.)")  # fmt: skip
+    return "\n".join(rows)
 
 
 async def read_page(page: Page, workspace: Workspace, *, word_count_threshold: int = 0) -> Reading:
@@ -94,10 +128,10 @@ def _outline(parts: list[Chunk], room: int) -> str:
 def _document_kind(page: Page) -> str | None:
     head = page.body[:_SAMPLE_BYTES]
     with io.BytesIO(page.body) as file:
-        return document_kind(file, head, PurePosixPath(_name(page)).suffix.lower())
+        return document_kind(file, head, PurePosixPath(_file_name(page)).suffix.lower())
 
 
-def _name(page: Page) -> str:
+def _file_name(page: Page) -> str:
     return page.filename or PurePosixPath(unquote(urlsplit(page.url).path)).name
 
 
@@ -107,7 +141,7 @@ def _document(page: Page, kind: str, workspace: Workspace) -> Reading:
         text = read_document(file, kind, None, Lines())
     place = workspace.relative(kept)
     note = f"[{size_text(len(page.body))}; kept as {place}, for read_file or python_execute]"
-    return Reading("document", f"{note}\n{printable(text)}", _name(page), kept=place)
+    return Reading("document", f"{note}\n{printable(text)}", _file_name(page), kept=place)
 
 
 def _text_or_file(page: Page, workspace: Workspace) -> Reading:
@@ -118,7 +152,7 @@ def _text_or_file(page: Page, workspace: Workspace) -> Reading:
         return Reading("text", printable(page.text) + more or "(empty)")
     if page.cut:
         raise ToolError(f"{page.url} is a {binary_kind(sample)} that is too long to be kept.")
-    suffix = PurePosixPath(_name(page)).suffix.lower()
+    suffix = PurePosixPath(_file_name(page)).suffix.lower()
     suffix = suffix if suffix[1:].isalnum() and len(suffix) <= 8 else ".bin"
     place = workspace.relative(workspace.keep(page.body, suffix))
     named = page.media_type or "of no declared type"
@@ -126,43 +160,4 @@ def _text_or_file(page: Page, workspace: Workspace) -> Reading:
         f"It is no text but a {binary_kind(sample)} ({named}, {size_text(len(page.body))}), kept "
         f"as {place}. Use python_execute or bash to look into it or to copy it elsewhere."
     )
-    return Reading("file", text, _name(page), kept=place)
-
-
-_ROOM = LIMIT - 500
-_ERROR_ROOM = 1500
-_FEW_WORDS = 20
-_FEW_CHARS = 200
-
-
-async def fetched(session: Session, url: str) -> Observation:
-    """Fetch a page and return its text.
-
-    Raises:
-        ToolError: It could not be read, and why.
-    """
-    downloads = session.settings.browser.max_download_mb << 20
-    page = await fetch(url, Guard.of(session.settings), download_limit_bytes=downloads)
-    reading = await read_page(page, session.workspace)
-    room = _ROOM if page.status < 400 else _ERROR_ROOM
-    text = await asyncio.to_thread(fitted, reading.text, room, session.workspace)
-    return Observation(f"{_head(page, reading)}\n\n{text}", failed=page.status >= 400)
-
-
-def _is_bare(reading: Reading) -> bool:
-    """Whether there is hardly any text; some scripts write no blanks between words."""
-    return len(reading.text.split()) < _FEW_WORDS and len(reading.text) < _FEW_CHARS
-
-
-def _head(page: Page, reading: Reading) -> str:
-    """Return a header on the page, with notes such as truncation."""
-    moved = f" (redirected from {page.requested})" if page.url != page.requested else ""
-    rows = [f"{page.url}{moved}"]
-    if page.status != 200:
-        rows.append(f"HTTP {page.reason}")
-    if reading.title:
-        rows.append(f"Title: {reading.title}")
-    if reading.page is not None and page.status < 400 and _is_bare(reading):
-        rows.append("(There is hardly any text: scripts may make it. browser_use or crawl4ai "
-                    "show it then.)")  # fmt: skip
-    return "\n".join(rows)
+    return Reading("file", text, _file_name(page), kept=place)

@@ -110,7 +110,7 @@ def _listed(keys: Sequence[str]) -> str:
 
 
 def _search() -> Iterator[Finding]:
-    from openmanus_graph.backends.search.choose import choose
+    from openmanus_graph.backends.search.choose import choose_engines
     from openmanus_graph.config.resolve import all_layers, section
     from openmanus_graph.state.context import Context
     from openmanus_graph.state.settings import SearchSettings
@@ -120,7 +120,7 @@ def _search() -> Iterator[Finding]:
     except ConfigError as error:
         yield Finding("search", "missing", str(error))
         return
-    choice = choose(settings)
+    choice = choose_engines(settings)
     names = ", ".join(engine.name for engine in choice.engines)
     state: State = "ok" if names else "missing"
     yield Finding("search", state, names or "no engine is set up; ddgs needs no key")
