@@ -20,6 +20,7 @@ from openmanus_graph.backends.files.folder_listing import list_folder
 from openmanus_graph.backends.files.text_file import (
     Encoding,
     checked_range,
+    decode_text,
     numbered,
     size_text,
     split_lines,

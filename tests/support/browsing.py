@@ -69,15 +69,15 @@ class Browsing:
         return seen
 
     @property
-    def window(self) -> BrowserSession:
-        """The thread's window."""
-        window = self.session.find(HANDLE)
-        assert isinstance(window, BrowserSession)
-        return window
+    def browser(self) -> BrowserSession:
+        """The thread's browser session."""
+        browser = self.session.find(HANDLE)
+        assert isinstance(browser, BrowserSession)
+        return browser
 
     def index(self, words: str) -> int:
         """Return the index of the only element that matches a pattern."""
-        snapshot = self.window.current.view.snapshot
+        snapshot = self.browser.current.view.snapshot
         assert snapshot is not None
         labels = {index: element.label for index, element in snapshot.elements.items()}
         found = [index for index, label in labels.items() if re.search(words, label)]

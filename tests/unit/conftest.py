@@ -61,7 +61,7 @@ async def tab(context: BrowserContext, pages: list[Page], site: str) -> AsyncIte
     """Look at a tab as if it were new; one that was closed or shows a dialog is not used again."""
     opened = Tab(pages.pop() if pages else await context.new_page(), site)
     yield opened
-    if opened.view.dialog_open:
+    if opened.view.frames.dialog_open:
         await opened.page.close()
     opened.view.close()
     if not opened.page.is_closed():

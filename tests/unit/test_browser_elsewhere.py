@@ -144,7 +144,7 @@ async def other_playwright() -> AsyncGenerator[str]:
         yield f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
 
 
-async def test_unreachable_remote_browser_is_said(tmp_path: Path) -> None:
+async def test_unreachable_remote_browser_is_reported(tmp_path: Path) -> None:
     async with other_playwright() as address:
         for settings, said in (
             (BrowserSettings(cdp_url="http://127.0.0.1:9"), "cdp_url names cannot be reached"),

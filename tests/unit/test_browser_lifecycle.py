@@ -113,7 +113,7 @@ async def test_browser_stays_open_between_runs_and_closes_with_its_thread(
     await use("go_to_url", url=f"{awkward}/setcookie")
     use.configure(max_steps=7)  # another run begins
     assert "as you wished" in await use("get_state")
-    assert "/setcookie" in use.window.handle_state()
+    assert "/setcookie" in use.browser.handle_state()
     use.session.close()
     await asyncio.to_thread(wait_until, lambda: not chromiums())
     await asyncio.to_thread(wait_until, lambda: not drivers())
@@ -147,7 +147,7 @@ async def test_browser_that_dies_during_an_action(use: Browsing, awkward: str) -
     await use("go_to_url", url=f"{awkward}/plain")
     (root,) = chromiums()
     waiting = asyncio.create_task(use.observe("go_to_url", url=f"{awkward}/silent"))
-    await asyncio.to_thread(wait_until, use.window.lock.locked)
+    await asyncio.to_thread(wait_until, use.browser.lock.locked)
     root.kill()
     seen = await waiting
     assert seen.failed
@@ -169,7 +169,7 @@ async def test_crashed_page_is_loaded_again(use: Browsing, awkward: str) -> None
     await use("go_to_url", url=f"{awkward}/form")
 
     async def crash() -> None:
-        page = use.window.current.page
+        page = use.browser.current.page
         session: Any = await page.context.new_cdp_session(page)  # its answer is partly unknown
         crashed = asyncio.Event()
         page.on("crash", lambda _: crashed.set())
@@ -181,7 +181,7 @@ async def test_crashed_page_is_loaded_again(use: Browsing, awkward: str) -> None
     seen = await use("get_state")
     assert "had crashed and was loaded again" in seen
     assert "Greet" in seen
-    assert list(use.window.tabs) == [1]
+    assert list(use.browser.tabs) == [1]
 
 
 async def test_page_or_browser_that_dies_while_nothing_is_done_is_noticed(
@@ -193,7 +193,7 @@ async def test_page_or_browser_that_dies_while_nothing_is_done_is_noticed(
     (browser,) = chromiums()
     for doomed, said in ((renderers(browser), "had crashed"), ([browser], "had ended")):
         waiting = asyncio.ensure_future(use("wait", seconds=2))
-        await asyncio.to_thread(wait_until, use.window.lock.locked)
+        await asyncio.to_thread(wait_until, use.browser.lock.locked)
         for process in doomed:
             process.kill()
         async with asyncio.timeout(BACKSTOP_S):
@@ -328,7 +328,7 @@ async def test_pages_are_rendered_beside_the_thread(use: Browsing, awkward: str)
         await render_page(use.session, f"{awkward}/silent", 3)
 
 
-def test_no_browser_is_said_with_its_remedy(
+def test_missing_browser_is_reported_with_its_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -343,7 +343,7 @@ def test_no_browser_is_said_with_its_remedy(
     assert find_browser(None) == own
 
 
-async def test_browser_that_does_not_start_is_said(tmp_path: Path) -> None:
+async def test_browser_that_does_not_start_is_reported(tmp_path: Path) -> None:
     broken = tmp_path / "chrome"
     broken.write_text("#!/bin/sh\nexit 1\n")
     broken.chmod(0o755)
@@ -376,7 +376,7 @@ def test_doctor_finds_the_browser_or_says_how_to_get_one(
     assert "-m playwright install" in said
 
 
-def test_engine_passes_results_errors_and_cancellation_on() -> None:
+def test_event_loop_thread_passes_on_results_errors_and_cancellation() -> None:
     async def work() -> str:
         return threading.current_thread().name
 

@@ -26,7 +26,7 @@ def page(*lines: tuple[str | Element, ...], **more: object) -> Snapshot:
 FILLER = tuple((f"Paragraph {number} of the page.",) for number in range(40))
 
 
-def test_what_appeared_vanished_and_changed_is_said() -> None:
+def test_what_appeared_vanished_and_changed_is_reported() -> None:
     old, new = element(1, "textbox", "Name", value=""), element(1, "textbox", "Name", value="Ada")
     before = page((old,), (element(2, name="Save"),), ("Old words",), *FILLER)
     after = page((new,), (element(3, name="Edit"),), ("New words",), *FILLER)
@@ -37,7 +37,7 @@ def test_what_appeared_vanished_and_changed_is_said() -> None:
     )
 
 
-def test_states_that_went_away_are_said() -> None:
+def test_states_that_went_away_are_reported() -> None:
     before = page((element(1, name="A", words=("disabled",)),), *FILLER)
     after = page((element(1, name="A"),), *FILLER)
     assert change_text(before, after, 1000) == 'Changed: [1] button "A" (no longer disabled)'
@@ -49,7 +49,7 @@ def test_another_document_is_shown_whole() -> None:
     assert change_text(None, after, 500) == full_text(after, 500)
 
 
-def test_a_new_address_in_the_same_document_is_said() -> None:
+def test_a_new_address_in_the_same_document_is_reported() -> None:
     after = page(*FILLER, url="http://a.test/#two", title="B")
     assert change_text(page(*FILLER), after, 500) == ('Address: http://a.test/#two\nTitle: "B"')
 

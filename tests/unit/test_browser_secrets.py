@@ -45,7 +45,7 @@ def use(tmp_path: Path, awkward: str) -> Iterator[Browsing]:
 
 
 async def value_of(use: Browsing, field: str) -> str:
-    page = use.window.current.page
+    page = use.browser.current.page
     return await browser_loop.run(lambda: page.input_value(f"[name={field}]"))
 
 
@@ -68,7 +68,7 @@ async def test_secret_is_typed_and_never_shown(
 async def test_plain_field_is_masked_in_pictures(use: Browsing, awkward: str) -> None:
     await use("go_to_url", url=f"{awkward}/form")
     await use("input_text", index=use.index("Plain"), text="<secret>word</secret>")
-    page = use.window.current.page
+    page = use.browser.current.page
     style = "getComputedStyle(document.querySelector('[name=plain]')).webkitTextSecurity"
     assert await browser_loop.run(lambda: page.evaluate(style)) == "disc"
 
@@ -77,10 +77,10 @@ async def test_echoed_secret_is_redacted_and_not_photographed(use: Browsing, awk
     seen = await use("go_to_url", url=f"{awkward}/echoed")
     assert "Your word is <secret>word</secret>." in seen
     assert WORD not in await use("extract_content")
-    page = use.window.current.page
+    page = use.browser.current.page
     await browser_loop.run(lambda: page.evaluate("document.title = 'Of hunter2/secret'"))
     await browser_loop.run(lambda: page.evaluate("word => { location.hash = word }", WORD))
-    assert use.window.handle_state().endswith("/echoed#<secret>word</secret>")
+    assert use.browser.handle_state().endswith("/echoed#<secret>word</secret>")
     assert "Saved the page as downloads/file.pdf" in await use("save_pdf")
     asked: list[str] = []
 
@@ -111,7 +111,7 @@ async def test_secret_in_a_frame_of_another_site_is_refused(use: Browsing, awkwa
     # The outer page is on the secret's site, the field's frame is not.
     other = awkward.replace("127.0.0.1", "localhost")
     await use("go_to_url", url=f"{awkward}/plain")
-    page = use.window.current.page
+    page = use.browser.current.page
     frame = (
         f"document.body.insertAdjacentHTML('beforeend', '<iframe src=\"{other}/form\"></iframe>')"
     )

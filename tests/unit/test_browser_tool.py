@@ -272,7 +272,7 @@ async def test_page_that_closes_itself(use: Browsing, awkward: str) -> None:
     await use("switch_tab", tab_id=1)
     assert "Close me" in await use.click("Open")
     await use.until("Flood", await use.click("Close me"))
-    assert (list(use.window.tabs), use.window.current.id) == ([1, 2], 1)  # where it was opened
+    assert (list(use.browser.tabs), use.browser.current.id) == ([1, 2], 1)  # where it was opened
 
 
 async def test_closing_the_last_tab(use: Browsing, awkward: str) -> None:
@@ -285,7 +285,7 @@ async def test_flood_of_windows_is_bounded(use: Browsing, awkward: str) -> None:
     await use("go_to_url", url=f"{awkward}/tabs")
     seen = await use.click("Flood")
     seen = await use.until("closed at once", seen)
-    assert len(use.window.tabs) <= MAX_TABS
+    assert len(use.browser.tabs) <= MAX_TABS
 
 
 async def test_download_lands_in_the_workspace(use: Browsing, awkward: str) -> None:
@@ -368,7 +368,7 @@ async def test_permissions_are_denied(used: Browsing, awkward: str) -> None:
 
 async def test_page_cannot_reach_private_addresses(use: Browsing, awkward: str) -> None:
     assert "inward" in await use("go_to_url", url=f"{awkward}/inward")
-    proxy = use.window.connection.egress
+    proxy = use.browser.connection.egress
     refused: list[str] = []
 
     def seen() -> bool:
@@ -456,7 +456,7 @@ async def test_calls_from_different_event_loops(use: Browsing, awkward: str) -> 
 async def test_cancelling_stops_the_action(use: Browsing, awkward: str) -> None:
     await use("go_to_url", url=f"{awkward}/plain")
     task = asyncio.create_task(use("wait", seconds=60))
-    await asyncio.to_thread(wait_until, use.window.lock.locked)
+    await asyncio.to_thread(wait_until, use.browser.lock.locked)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

@@ -114,7 +114,7 @@ class Browsers:
         self._profiles += 1
         start = await asyncio.to_thread(launch_options, launch)
         try:
-            context: BrowserContext = await start_sandboxed(
+            context = await start_sandboxed(
                 playwright.chromium.launch_persistent_context,
                 {**start, **options},
                 user_data_dir=folder,

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from openmanus_graph.backends.browser.rendering import RenderedPage
 
 PAGES_AT_ONCE = 5
+_REPORT_CHARS = LIMIT - 500
+_LEAST_CHARS = 300
+"""Of each page in the report, however many there are."""
 _HTML_TYPES = ("text/html", "application/xhtml+xml")
 
 log = logging.getLogger(__name__)
@@ -109,34 +112,29 @@ class Crawler:
         return replace(crawled, seconds=time.monotonic() - started)
 
     async def _read_page(self, url: str, timeout_s: float, threshold: int) -> CrawledPage:
+        """Read a page in the browser, or without it, with a note that says why."""
         self._guard.check(url)
         if not await self._robots.allow(url):
             raise TrustedToolError(
                 "The site's robots.txt asks programs not to read this page. Open it with "
                 "browser_use if the person wants this very page."
             )
-        crawled, note = await self._read_rendered(url, timeout_s, threshold)
-        if crawled is not None:
-            return crawled
+        render, note = await asyncio.to_thread(_import_renderer), ""  # imports much
+        try:
+            rendered = await render(self._session, url, timeout_s)
+        except ToolError as error:
+            note = f"Read without running its scripts: {error}"
+        else:
+            if rendered.media_type in _HTML_TYPES:
+                reading = await read_html(
+                    rendered.html, rendered.url, word_count_threshold=threshold
+                )
+                return _to_crawled_page(url, rendered.url, rendered.status, reading, note)
         downloads = self._session.settings.browser.max_download_mb << 20
         page = await fetch(url, self._guard, timeout_s=timeout_s, download_limit_bytes=downloads)
         reading = await read_page(page, self._session.workspace, word_count_threshold=threshold)
         html = reading.kind == "page"
         return _to_crawled_page(url, page.url, page.status, reading, note if html else "")
-
-    async def _read_rendered(
-        self, url: str, timeout_s: float, threshold: int
-    ) -> tuple[CrawledPage | None, str]:
-        """Read a page in the browser, or say why that did not work."""
-        render = await asyncio.to_thread(_import_renderer)  # imports much
-        try:
-            rendered = await render(self._session, url, timeout_s)
-        except ToolError as error:
-            return None, f"Read without running its scripts: {error}"
-        if rendered.media_type not in _HTML_TYPES:
-            return None, ""
-        reading = await read_html(rendered.html, rendered.url, word_count_threshold=threshold)
-        return _to_crawled_page(url, rendered.url, rendered.status, reading, ""), ""
 
 
 def _import_renderer() -> "Callable[[Session, str, float], Awaitable[RenderedPage]]":
@@ -158,10 +156,6 @@ def _to_crawled_page(url: str, at: str, status: int, reading: Reading, note: str
         images=found.images if found else 0,
         note=note,
     )
-
-
-_REPORT_CHARS = LIMIT - 500
-_LEAST_CHARS = 300
 
 
 async def crawl_pages(

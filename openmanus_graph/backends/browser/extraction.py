@@ -5,7 +5,6 @@ All frames, shadow roots and PDFs are read; quotes in an answer are checked agai
 
 import asyncio
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from openmanus_graph.backends.browser.browser_session import BrowserSession
@@ -117,7 +116,15 @@ async def _answer(content: PageContent, goal: str, ask: AskModel) -> str:
         ToolError: The model could not be asked.
     """
     parts, left_out = choose_parts(content.text, goal)
-    replies = await _ask_parts(content, goal, parts, ask)
+    at_once = asyncio.Semaphore(_QUESTIONS_AT_ONCE)
+
+    async def ask_part(number: int, text: str) -> str:
+        part = f"part {number} of {len(parts)}" if len(parts) > 1 else "the whole page"
+        request = render("extract_request", goal=goal, url=content.url, part=part, text=text)
+        async with at_once:
+            return await ask(render("extract_system"), request)
+
+    replies = await asyncio.gather(*(ask_part(n, text) for n, text in enumerate(parts, 1)))
     useful = [reply for reply in replies if not reply.startswith(NOT_FOUND)]
     reply = useful[0] if useful else replies[0]
     if len(useful) > 1:
@@ -127,21 +134,6 @@ async def _answer(content: PageContent, goal: str, ask: AskModel) -> str:
         f"\n({left_out} of the page's parts were not read: the least related.)" if left_out else ""
     )
     return check_quotes(reply, content.text) + note
-
-
-async def _ask_parts(
-    content: PageContent, goal: str, parts: Sequence[str], ask: AskModel
-) -> list[str]:
-    """Ask about each part, a few at once."""
-    limit = asyncio.Semaphore(_QUESTIONS_AT_ONCE)
-
-    async def ask_part(number: int, text: str) -> str:
-        part = f"part {number} of {len(parts)}" if len(parts) > 1 else "the whole page"
-        request = render("extract_request", goal=goal, url=content.url, part=part, text=text)
-        async with limit:
-            return await ask(render("extract_system"), request)
-
-    return list(await asyncio.gather(*(ask_part(n, text) for n, text in enumerate(parts, 1))))
 
 
 def choose_parts(text: str, goal: str) -> tuple[list[str], int]:

@@ -6,10 +6,10 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from openmanus_graph.errors import TrustedToolError
 from openmanus_graph.state.settings import BrowserSettings
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from playwright.async_api import Browser, Playwright
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 _COMMANDS = (
     "chromium",
@@ -34,8 +35,6 @@ _PLAYWRIGHT_BROWSERS = (
     "chromium-*/chrome-mac*/*.app/Contents/MacOS/*",
     "chromium_headless_shell-*/chrome-*/*headless*shell",
 )
-
-
 VIEWPORT = {"width": 1280, "height": 900}
 START_S = 60.0
 _CHROMIUM_ARGS = (
@@ -73,9 +72,10 @@ class LaunchSettings:
     @classmethod
     def of(cls, settings: BrowserSettings) -> "LaunchSettings":
         """Read it from the settings."""
+        displays = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
         return cls(
             settings.chrome_instance_path,
-            settings.headless or not _has_display(),
+            settings.headless or (sys.platform == "linux" and not displays),
             settings.disable_security,
             settings.extra_chromium_args,
             settings.cdp_url,
@@ -86,13 +86,6 @@ class LaunchSettings:
     def remote(self) -> bool:
         """Whether the browser was started by others, and perhaps cannot reach our proxy."""
         return bool(self.cdp_url or self.wss_url)
-
-
-def _has_display() -> bool:
-    """Say whether a window could be shown."""
-    if sys.platform != "linux":
-        return True
-    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
 async def start_browser(playwright: "Playwright", launch: LaunchSettings) -> "Browser":
@@ -108,8 +101,7 @@ async def start_browser(playwright: "Playwright", launch: LaunchSettings) -> "Br
         raise TrustedToolError(_explain_unreachable(launch, error)) from error
     options = await asyncio.to_thread(launch_options, launch)
     try:
-        browser: Browser = await start_sandboxed(playwright.chromium.launch, options)
-        return browser
+        return await start_sandboxed(playwright.chromium.launch, options)
     except Error as error:
         raise TrustedToolError(
             f"The browser {options['executable_path']} did not start: {first_line(error)} "
@@ -155,8 +147,8 @@ def launch_options(launch: LaunchSettings) -> dict[str, Any]:
 
 
 async def start_sandboxed(
-    start: Any, options: dict[str, Any], **more: Any
-) -> Any:  # Playwright's launch
+    start: Callable[..., Awaitable[T]], options: dict[str, Any], **more: Any
+) -> T:
     """Start a browser in its own sandbox, or without where the system does not allow one."""
     from playwright.async_api import Error
 

@@ -146,7 +146,7 @@ async def _take_snapshot(browser: BrowserSession) -> tuple[Tab | None, Snapshot 
                 raise
             continue  # it closed itself
         if tab.id in browser.tabs and browser.current is tab:
-            if note and not tab.view.dialog_open and note != DIALOG_NOTE:
+            if note and not tab.view.frames.dialog_open and note != DIALOG_NOTE:
                 browser.notices.add(note)
             return tab, snapshot
     raise TrustedToolError("The page keeps opening or closing tabs. Look again with get_state.")
@@ -163,9 +163,9 @@ async def _settle(browser: BrowserSession, tab: Tab) -> str:
         await stop_loading(tab)
         note = f"The page is too large ({size_text(tab.size)}): its loading was stopped."
         tab.size = 0
-    deadline = time.monotonic() + ALERT_S
+    frames, deadline = tab.view.frames, time.monotonic() + ALERT_S
     # The view has no event for it.
-    while tab.view.dialog_open and not browser.dialogs.describe() and time.monotonic() < deadline:  # noqa: ASYNC110
+    while frames.dialog_open and not browser.dialogs.describe() and time.monotonic() < deadline:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     return note
 

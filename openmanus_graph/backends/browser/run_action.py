@@ -10,6 +10,7 @@ from openmanus_graph.backends.browser.browsers import browser_loop
 from openmanus_graph.backends.browser.extraction import extract_content
 from openmanus_graph.backends.browser.launch import first_line
 from openmanus_graph.backends.browser.observation import observe, tab_urls
+from openmanus_graph.backends.browser.tab import BLANK
 from openmanus_graph.backends.search.searching import search_for
 from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.runtime.session import Session
@@ -99,7 +100,8 @@ async def _run_handler(
 ) -> ActionResult:
     """Run an action's handler on the current tab, unless no page or a dialog is shown."""
     spec = ACTION_SPECS[action]
-    if "index" in spec.required and not browser.current.has_content:
+    tab = browser.current if "index" in spec.required else None
+    if tab is not None and tab.last_snapshot is None and tab.current_url == BLANK:
         raise TrustedToolError("The browser shows no page yet. Open one with go_to_url.")
     open_dialog = browser.dialogs.describe()
     if open_dialog and not spec.allowed_in_dialog:

@@ -87,11 +87,6 @@ class Tab:
         return self.media_type == "application/pdf"
 
     @property
-    def has_content(self) -> bool:
-        """Whether there is anything to act on."""
-        return self.last_snapshot is not None or self.current_url != BLANK
-
-    @property
     def current_url(self) -> str:
         """The address that the tab shows now."""
         return self.url if self.crashed or self.page.is_closed() else self.page.url

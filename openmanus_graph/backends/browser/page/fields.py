@@ -52,7 +52,7 @@ async def input_text(view: PageView, index: int, text: str, *, secret: bool = Fa
         return await _assign(target, text)
     number = await _focus_field(target, facts, secret)
     await view.act(_type(view, text if facts["many"] else text.replace("\n", " "), facts))
-    if view.dialog_open:
+    if view.frames.dialog_open:
         return f"Typed into {target.label}.{DIALOG_OPENED}"
     return await _verify(target, number, text, secret or facts["type"] == "password")
 
@@ -71,7 +71,7 @@ async def send_keys(view: PageView, keys: str) -> str:
         return f'Typed "{keys}".'
     for press in presses:
         await view.act(view.page.keyboard.press(str(press)))
-        if view.dialog_open:
+        if view.frames.dialog_open:
             return f"Pressed {press}.{DIALOG_OPENED}"
     said = f"Pressed {' '.join(str(press) for press in presses)}."
     return said + await _focus_text(view) if presses[-1] in ("Tab", "Shift+Tab") else said

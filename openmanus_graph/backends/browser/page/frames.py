@@ -91,6 +91,7 @@ class Frames:
     def __init__(self, page: "Page") -> None:
         self.page = page
         self.dialog_open = False
+        """Whether an alert, confirm or prompt blocks the page."""
         self._crashed = False
         self._session: CDPSession | None = None
         self._own_sessions: dict[Frame, CDPSession] = {}
@@ -144,7 +145,7 @@ class Frames:
         from playwright.async_api import Error
 
         try:
-            sent: Awaitable[JsonObject] = session.send(method, params)
+            sent = cast("Awaitable[JsonObject]", session.send(method, params))
             response = await self.unless_dialog(sent)
         except TimeoutError as error:
             raise TrustedToolError(UNRESPONSIVE) from error
@@ -201,8 +202,8 @@ class Frames:
         self._stale = False
         session = await self._main_session()
         found = await self._load_script(session)
-        if len(found) < len(self.page.frames):  # some run in processes of their own
-            for other in await self._other_sessions():
+        if len(found) < len(self.page.frames):
+            for other in await self._sessions_of_other_processes():
                 found += await self._load_script(other)
         by_frame = {world.frame_id: world for world in found}
         resolved_owners = [
@@ -219,8 +220,8 @@ class Frames:
             await self.send(session, "Page.enable", {})
         return self._session
 
-    async def _other_sessions(self) -> list["CDPSession"]:
-        """Return the sessions of frames that run in separate processes."""
+    async def _sessions_of_other_processes(self) -> list["CDPSession"]:
+        """Return the sessions of frames that do not run in the page's own process."""
         from playwright.async_api import Error
 
         for gone in [frame for frame in self._own_sessions if frame.is_detached()]:

@@ -38,7 +38,15 @@ class Place:
 async def click(view: PageView, index: int) -> str:
     """Click an element."""
     place = await view.with_element(index, locate)
-    _refuse_click(place)
+    facts, label = place.facts, place.target.label
+    place.target.require_enabled(facts["disabled"])
+    if facts["tag"] == "select":
+        listed = ", ".join(place.target.element.options)
+        raise ToolError(
+            f"{label} is a drop-down: choose with select_dropdown_option. Options: {listed}"
+        )
+    if facts["type"] == "file":
+        raise ToolError(f"{label} takes files: use upload_file with their paths.")
     place = await _move_pointer(view, place)
     text, options = _CLICKS[place.facts["click"]]
     return await _click_point(view, place.x, place.y, f"{text} {place.target.label}.", **options)
@@ -123,7 +131,7 @@ async def locate(target: Target) -> Place:
 
 async def _click_point(view: PageView, x: float, y: float, text: str, **options: Any) -> str:
     await view.act(view.page.mouse.click(x, y, **options))
-    return text + (DIALOG_OPENED if view.dialog_open else "")
+    return text + (DIALOG_OPENED if view.frames.dialog_open else "")
 
 
 async def _in_window(target: Target, x: float, y: float) -> tuple[float, float, JsonObject | None]:
@@ -159,18 +167,6 @@ def _describe_cover(target: Target, cover: JsonObject) -> str:
         f"{target.label} is covered by {what}. Scrolling did not free it. Close or use what is in "
         "front first, then retry."
     )
-
-
-def _refuse_click(place: Place) -> None:
-    label, element = place.target.label, place.target.element
-    place.target.require_enabled(place.facts["disabled"])
-    if place.facts["tag"] == "select":
-        options = ", ".join(element.options)
-        raise ToolError(
-            f"{label} is a drop-down: choose with select_dropdown_option. Options: {options}"
-        )
-    if place.facts["type"] == "file":
-        raise ToolError(f"{label} takes files: use upload_file with their paths.")
 
 
 async def _check_point(view: PageView, x: float, y: float) -> None:

@@ -5,7 +5,7 @@ element alike in every snapshot.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -225,22 +225,18 @@ class Assembler:
             self._rows[-1].append(line)
 
     def _end_row(self) -> None:
+        """End a row: it is one line if it is short."""
         if len(self._rows) == 1:
             return
         row = self._rows.pop()
         if len(row) > 1 and sum(line.length() + 3 for line in row) <= ROW_CHARS:
-            row = [_join_row(row)]
+            parts: list[str | Entry] = []
+            for line in row:
+                if parts and not (isinstance(parts[-1], Entry) and parts[-1].facts.get("open")):
+                    parts.append(" · ")
+                parts.extend(line.parts)
+            row = [RawLine(parts)]
         self._rows[-1].extend(row)
-
-
-def _join_row(row: Iterable[RawLine]) -> RawLine:
-    whole = RawLine()
-    for line in row:
-        last = whole.parts[-1] if whole.parts else ""
-        if whole.parts and not (isinstance(last, Entry) and last.facts.get("open")):
-            whole.parts.append(" · ")
-        whole.parts.extend(line.parts)
-    return whole
 
 
 def _trim(line: RawLine) -> None:

@@ -203,11 +203,6 @@ class PageView:
         self.lists: dict[int, list[int]] = {}
         """The options that appeared after a click on a custom drop-down, by indices."""
 
-    @property
-    def dialog_open(self) -> bool:
-        """Whether an alert, confirm or prompt blocks the page."""
-        return self.frames.dialog_open
-
     def close(self) -> None:
         """Stop listening to the page."""
         self.frames.close()
@@ -218,7 +213,7 @@ class PageView:
         try:
             async with asyncio.timeout(limit_s):
                 while not await self._quiet():
-                    if self.dialog_open:
+                    if self.frames.dialog_open:
                         return DIALOG_NOTE
         except TimeoutError:
             waiting = self.network.waiting_for()
@@ -260,7 +255,7 @@ class PageView:
         """
         try:
             for _ in range(2):
-                if self.dialog_open:
+                if self.frames.dialog_open:
                     raise DialogOpen
                 element = self.snapshot.elements.get(index) if self.snapshot else None
                 world = self.frames.known(element.frame) if element else None
