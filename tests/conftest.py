@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +23,10 @@ KEYS = (
     SEARXNG_VARIABLE,
 )  # fmt: skip
 CRASH_SEED = "OPENMANUS_CRASH_SEED"
+CRASH_LIMIT = "OPENMANUS_CRASH_LIMIT_S"
+"""Seconds after which no further crash point is begun."""
+BEGUN = pytest.StashKey[float]()
+"""When the tests were collected."""
 
 
 def pytest_configure() -> None:
@@ -32,6 +37,39 @@ def pytest_configure() -> None:
 def pytest_report_header() -> str:
     """Tell how to draw the same crash points again."""
     return f"crash points: {CRASH_SEED}={os.environ[CRASH_SEED]}"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Order all crash points by the seed: runs that are cut short try different ones."""
+    config.stash[BEGUN] = time.monotonic()
+    points = [item for item in items if item.get_closest_marker("exhaustive")]
+    others = [item for item in items if not item.get_closest_marker("exhaustive")]
+    random.Random(os.environ[CRASH_SEED]).shuffle(points)
+    items[:] = [*others, *points]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Leave crash points out when the time for them is over."""
+    limit_s = float(os.environ.get(CRASH_LIMIT, "inf"))
+    late = time.monotonic() - item.config.stash[BEGUN] > limit_s
+    if late and item.get_closest_marker("exhaustive"):
+        pytest.skip("the time for crash points is over")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Tell how many crash points were tried."""
+    tried, left = (
+        sum(
+            "exhaustive" in report.keywords
+            for kind in kinds
+            for report in terminalreporter.getreports(kind)
+        )
+        for kinds in (("passed", "failed", "error"), ("skipped",))
+    )
+    if tried or left:
+        seed = f"{CRASH_SEED}={os.environ[CRASH_SEED]}"
+        terminalreporter.write_line(f"crash points: {tried} tried, {left} left; {seed}")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -9,6 +9,7 @@ import pytest
 
 from tests.e2e.test_cli_own_agents import bring
 from tests.support.cli import Cli, Result, Running, no_input, pipe, until
+from tests.support.limits import BACKSTOP_S
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
 
@@ -63,11 +64,11 @@ class Held:
 
     def _reply(self, body: dict[str, Any]) -> Reply:
         self._asked.set()
-        self._answer.wait(30)
+        self._answer.wait(BACKSTOP_S)
         return Reply(calls=(Call("bash", {"command": "echo once >> log"}),))
 
     def wait(self) -> None:
-        assert self._asked.wait(30)
+        assert self._asked.wait(BACKSTOP_S)
 
     def let_go(self) -> None:
         self._answer.set()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cli import OPENMANUS, Cli
+from tests.support.limits import BACKSTOP_S
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
 from tests.support.zygote import Zygote
@@ -32,7 +33,7 @@ def in_shell(cli: Cli, line: str) -> Written:
     done = subprocess.run(
         ["bash", "-c", f"set -o pipefail; {line.replace('openmanus', OPENMANUS)}"],
         cwd=cli.cwd, env=cli.env, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-        timeout=60, check=False,
+        timeout=BACKSTOP_S, check=False,
     )  # fmt: skip
     cli.note(done.stdout, done.stderr)
     assert "Exception ignored" not in done.stderr
@@ -40,7 +41,7 @@ def in_shell(cli: Cli, line: str) -> Written:
 
 
 def with_streams(zygote: Zygote, cli: Cli, line: str, out: int, err: int) -> int:
-    return zygote.start(line.split(), cwd=cli.cwd, env=cli.env, out=out, err=err).wait(60)
+    return zygote.start(line.split(), cwd=cli.cwd, env=cli.env, out=out, err=err).wait(BACKSTOP_S)
 
 
 @pytest.mark.parametrize("redirect", ["2>&-", "<&-", "2>&- <&-"])

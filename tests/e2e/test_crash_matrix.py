@@ -6,9 +6,11 @@ again, until it ends.
 
 The default run draws a sample by a seed, which stands in pytest's header and in each failure:
 an event of each kind, and a few random moments. `OPENMANUS_CRASH_SEED=N` draws that sample again.
-`pytest -m exhaustive` kills after every event, in each way.
+`pytest -m exhaustive` kills after every event, in each way, and at many moments: a test for each
+point, in an order by the seed. `OPENMANUS_CRASH_LIMIT_S=300` begins none after five minutes.
 """
 
+import itertools
 import os
 import random
 from collections import defaultdict
@@ -23,28 +25,40 @@ from tests.support.crash import Kill, Ordeal
 SEED = os.environ["OPENMANUS_CRASH_SEED"]
 FEW_MOMENTS, MANY_MOMENTS = 2, 40
 AT_ONCE = 3
+EVENTS = (23, 25)
+"""Of the two processes of the run that nobody disturbs."""
 
 Plan = tuple[Kill | None, ...]
-pytestmark = pytest.mark.timeout(3600)  # each test is many runs
+pytestmark = pytest.mark.timeout(3600)  # a sample is many runs
+
+
+def see_through(number: int, plan: Plan, root: Path, undisturbed: Ordeal) -> str:
+    """Run one case and return what went wrong."""
+    sandbox = "none" if number % 8 else "auto"
+    ordeal = Ordeal(root / str(number) / "cli", undisturbed.zygote, sandbox, number)
+    try:
+        ordeal.see_through(*plan)
+        ordeal.check(undisturbed)
+    except AssertionError as error:
+        killed = ", ".join(map(str, plan))
+        return f"Case {number}, killed at {killed}: {error}\n{ordeal.story()}"
+    return ""
 
 
 def see_through_all(plans: Sequence[Plan], root: Path, undisturbed: Ordeal) -> None:
     """Run every case, several at a time, and fail with all that went wrong."""
 
     def one(number: int) -> str:
-        sandbox = "none" if number % 8 else "auto"
-        ordeal = Ordeal(root / str(number) / "cli", undisturbed.zygote, sandbox, number)
-        try:
-            ordeal.see_through(*plans[number])
-            ordeal.check(undisturbed)
-        except AssertionError as error:
-            plan = ", ".join(map(str, plans[number]))
-            return f"Case {number}, killed at {plan}: {error}\n{ordeal.story()}"
-        return ""
+        return see_through(number, plans[number], root, undisturbed)
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         failures = list(filter(None, pool.map(one, range(len(plans)))))
-    if failures:
+    require_none(failures)
+
+
+def require_none(failures: Sequence[str]) -> None:
+    """Fail with what went wrong, and the seed."""
+    if any(failures):
         pytest.fail("\n\n".join([f"OPENMANUS_CRASH_SEED={SEED}", *failures]), pytrace=False)
 
 
@@ -66,31 +80,43 @@ def test_killed_after_an_event_of_each_kind(undisturbed: Ordeal, tmp_path: Path)
     see_through_all(plans, tmp_path, undisturbed)
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("again", [False, True], ids=["once", "twice"])
-@pytest.mark.parametrize("whole", [True, False], ids=["whole", "alone"])
-@pytest.mark.parametrize("life", [0, 1])
-def test_killed_after_every_event(
-    undisturbed: Ordeal, tmp_path: Path, life: int, whole: bool, again: bool
-) -> None:
-    chance = random.Random(f"{SEED} {life} {whole}")
-    numbers = range(1, len(undisturbed.lives[life].events) + 1)
-    kills = [
-        (Kill(number, whole=whole), second_kill(chance) if again else None) for number in numbers
-    ]
-    see_through_all([(*[None] * life, *pair) for pair in kills], tmp_path, undisturbed)
-
-
-@pytest.mark.parametrize(
-    "moments", [FEW_MOMENTS, pytest.param(MANY_MOMENTS, marks=pytest.mark.exhaustive)]
-)
-def test_killed_at_random_moments(undisturbed: Ordeal, tmp_path: Path, moments: int) -> None:
+def random_moments(count: int) -> list[Plan]:
+    """Draw moments at which a process is killed, and then the one that resumes."""
     chance = random.Random(f"{SEED} moments")
     plans: list[Plan] = []
-    for number in range(moments):
+    for number in range(count):
         pair = [
             Kill(chance.randint(0, 20), chance.uniform(0, 0.2), whole=chance.random() < 0.5)
             for _ in range(2)
         ]
         plans.append((*[None] * (number % 3 == 2), *pair))
-    see_through_all(plans, tmp_path, undisturbed)
+    return plans
+
+
+def every_event() -> list[Plan]:
+    """Kill after every event, with and without what was started, once and twice."""
+    chance = random.Random(f"{SEED} every event")
+    places = [(life, number) for life, last in enumerate(EVENTS) for number in range(1, last + 1)]
+    plans: list[Plan] = []
+    for again, whole, (life, number) in itertools.product((False, True), (True, False), places):
+        second = second_kill(chance) if again else None
+        plans.append((*[None] * life, Kill(number, whole=whole), second))
+    return plans
+
+
+def test_killed_at_random_moments(undisturbed: Ordeal, tmp_path: Path) -> None:
+    see_through_all(random_moments(FEW_MOMENTS), tmp_path, undisturbed)
+
+
+def test_every_event_is_among_the_points(undisturbed: Ordeal) -> None:
+    assert tuple(len(life.events) for life in undisturbed.lives) == EVENTS
+
+
+POINTS = [*every_event(), *random_moments(MANY_MOMENTS)]
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("number", range(len(POINTS)))
+def test_killed_at_a_point(undisturbed: Ordeal, tmp_path: Path, number: int) -> None:
+    require_none([see_through(number, POINTS[number], tmp_path, undisturbed)])

@@ -113,6 +113,7 @@ def events(response: httpx.Response) -> Iterator[tuple[str, dict[str, Any]]]:
 def service(model: OpenAIServer) -> Iterator[Service]:
     service = Service(model)
     yield service
+    service.client.close()
     if service.process.poll() is None:
         service.process.kill()
         service.process.wait()

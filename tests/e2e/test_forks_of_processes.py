@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.limits import BACKSTOP_S
 from tests.support.static_site import serving
 
 
@@ -21,7 +22,7 @@ def fork(scene: str, home: Path, **variables: str) -> dict[str, Any]:
         env={**os.environ, **variables},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=BACKSTOP_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -240,19 +240,22 @@ async def test_sessions_end_with_a_silent_client_and_with_the_server(
     bare_cli: Cli,
 ) -> None:
     with served(
-        bare_cli, "mcp-server", "--transport", "http", "--tools", "bash", "--idle", "1"
+        bare_cli, "mcp-server", "--transport", "http", "--tools", "bash", "--idle", "5"
     ) as server:
-        async with httpx2.AsyncClient(headers=server.headers) as client:
+        async with httpx2.AsyncClient(headers=server.headers, timeout=BACKSTOP_S) as client:
             # One that never says goodbye, and holds no stream open.
             opened = await client.post(server.url, json=_initialize(), headers=_ACCEPT)
             number = opened.headers["mcp-session-id"]
             headers = {**_ACCEPT, "mcp-session-id": number}
-            call = {"name": "bash", "arguments": {"command": "echo hi"}}
+            call = {"name": "bash", "arguments": {"command": "sleep 7653; echo woken"}}
             await client.post(server.url, json=_rpc("notifications/initialized"), headers=headers)
-            done = await client.post(server.url, json=_rpc("tools/call", call, 2), headers=headers)
-            assert "hi" in done.text
+            asked = _rpc("tools/call", call, 2)
+            calling = asyncio.create_task(client.post(server.url, json=asked, headers=headers))
+            await holds(lambda: bool(sleepers("7653")))
             left = server.family()
-            assert left
+            for sleeper in sleepers("7653"):
+                sleeper.kill()
+            assert "woken" in (await calling).text
             await holds(lambda: gone(left))
             again = await client.post(server.url, json=_rpc("tools/list", {}, 3), headers=headers)
             assert again.status_code == 404

@@ -15,6 +15,7 @@ from openmanus_graph.graphs import catalog as agents
 from openmanus_graph.graphs.catalog import register_agent
 from openmanus_graph.graphs.planning import build_planning_graph
 from tests.support.graphs import Ran, run_graph
+from tests.support.limits import BACKSTOP_S
 from tests.support.planning import PlanBrain, plan_call, use
 
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
@@ -119,7 +120,7 @@ def test_teams_built_in_two_threads_at_once_are_both_whole(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(agents, "_registered", {})
-    inside, leave = Barrier(2, timeout=60), Barrier(2, timeout=60)
+    inside, leave = Barrier(2, timeout=BACKSTOP_S), Barrier(2, timeout=BACKSTOP_S)
     built: dict[str, dict[str, Any]] = {}
 
     def build(**arguments: Any) -> Any:

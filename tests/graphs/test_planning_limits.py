@@ -14,6 +14,7 @@ from langgraph.types import Command
 from openmanus_graph import build_manus_graph
 from openmanus_graph.graphs.planning import build_planning_graph
 from tests.support.graphs import Ran, run_graph
+from tests.support.limits import BACKSTOP_S
 from tests.support.planning import PlanBrain, plan_call, use
 
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
@@ -91,7 +92,7 @@ async def test_the_time_of_the_whole_run_is_a_limit_and_no_failure_of_the_step()
     assert (stopped.values["status"], stopped.values["stop_reason"]) == ("stopped", "timeout")
     assert "limit of 2 seconds" in stopped.values["answer"]
     await asyncio.to_thread(Path("work/go").touch)
-    ran = await run(graph, brain, AGAIN, timeout_s=60)
+    ran = await run(graph, brain, AGAIN, timeout_s=BACKSTOP_S)
     assert ran.values["status"] == "finished"
     assert (await lines()).count("1") == 1  # the first may be what the limit met
 
@@ -116,7 +117,7 @@ async def test_somebody_elses_graph_goes_on_with_its_messages_after_the_time_lim
     stopped = await run(graph, brain, timeout_s=0.5)
     assert stopped.values["stop_reason"] == "timeout"
     release.set()
-    ran = await run(graph, brain, AGAIN, timeout_s=60)
+    ran = await run(graph, brain, AGAIN, timeout_s=BACKSTOP_S)
     assert ran.values["status"] == "finished"
     assert "whole after 2" in brain.requests("summary")[0][-1].text
 

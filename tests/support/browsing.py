@@ -2,7 +2,6 @@
 
 import re
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,15 +16,7 @@ from openmanus_graph.state.settings import BrowserSettings
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.testing.runtime import tool_runtime, tool_session
 from openmanus_graph.tools.browser_use import browser_use
-from tests.support.limits import BACKSTOP_S, POLL_S
-
-
-def wait_until(holds: Callable[[], object]) -> None:
-    """Wait until something holds."""
-    ends = time.monotonic() + BACKSTOP_S
-    while not holds():
-        assert time.monotonic() < ends
-        time.sleep(POLL_S)
+from tests.support.limits import BACKSTOP_S
 
 
 class Browsing:

@@ -306,7 +306,7 @@ def _reader(stream: IO[str], take: Callable[[str], object]) -> threading.Thread:
 
 
 def until(true: Callable[[], bool], timeout_s: float = BACKSTOP_S) -> None:
-    """Poll until something holds."""
+    """Poll until something holds that sets no event here: files and processes of others."""
     end = time.monotonic() + timeout_s
     pause = threading.Event()
     while not true():

@@ -1,7 +1,6 @@
 import asyncio
 import contextlib
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from openmanus_graph.state.settings import SandboxSettings
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.testing.runtime import tool_runtime, tool_session
 from openmanus_graph.tools.bash import bash
+from tests.support.cli import until
 
 
 @pytest.fixture(params=["bwrap", "none"])
@@ -34,11 +34,6 @@ async def run(
     )
     assert isinstance(observation, Observation)
     return observation
-
-
-def wait_for(path: Path) -> None:
-    while not path.exists():
-        time.sleep(0.005)
 
 
 async def text(session: Session, command: str = "", *, timeout_s: int = 120) -> str:
@@ -153,7 +148,7 @@ async def test_restart_gives_a_new_shell(session: Session) -> None:
 
 async def test_cancelling_interrupts_the_command(session: Session) -> None:
     task = asyncio.create_task(run(session, "echo $$ >started; z=1; sleep 1000"))
-    await asyncio.to_thread(wait_for, session.workspace.root / "started")
+    await asyncio.to_thread(until, (session.workspace.root / "started").exists)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

@@ -19,7 +19,8 @@ from openmanus_graph.backends.browser.browsers import browser_loop
 from openmanus_graph.backends.browser.launch import find_browser
 from openmanus_graph.state.settings import BrowserSettings
 from tests.support.awkward_site import awkward_site
-from tests.support.browsing import Browsing, wait_until
+from tests.support.browsing import Browsing
+from tests.support.cli import until
 from tests.support.limits import BACKSTOP_S
 from tests.support.pages import PageServer
 
@@ -47,7 +48,7 @@ async def somebodys_chromium(folder: Path) -> AsyncGenerator[int]:
     process = await asyncio.create_subprocess_exec(*program, stderr=subprocess.DEVNULL)
     try:
         place = folder / "DevToolsActivePort"
-        await asyncio.to_thread(wait_until, lambda: place.is_file() and place.read_text())
+        await asyncio.to_thread(until, lambda: place.is_file() and place.read_text() != "")
         yield int(place.read_text().splitlines()[0])
         assert process.returncode is None, "it is not ours to end"
     finally:

@@ -24,7 +24,8 @@ from openmanus_graph.backends.browser.rendering import render_page
 from openmanus_graph.errors import ToolError
 from openmanus_graph.state.settings import BrowserSettings, ProxySettings
 from tests.support.awkward_site import awkward_site
-from tests.support.browsing import Browsing, wait_until
+from tests.support.browsing import Browsing
+from tests.support.cli import until
 from tests.support.limits import BACKSTOP_S
 
 THREADS = 10
@@ -115,18 +116,18 @@ async def test_browser_stays_open_between_runs_and_closes_with_its_thread(
     assert "as you wished" in await use("get_state")
     assert "/setcookie" in use.browser.handle_state()
     use.session.close()
-    await asyncio.to_thread(wait_until, lambda: not chromiums())
-    await asyncio.to_thread(wait_until, lambda: not drivers())
+    await asyncio.to_thread(until, lambda: not chromiums())
+    await asyncio.to_thread(until, lambda: not drivers())
 
 
 async def test_a_start_that_is_cancelled_leaves_no_process(use: Browsing) -> None:
     starting = asyncio.ensure_future(use("get_state"))
-    await asyncio.to_thread(wait_until, lambda: bool(drivers()))
+    await asyncio.to_thread(until, lambda: bool(drivers()))
     starting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await starting
     use.session.close()
-    await asyncio.to_thread(wait_until, lambda: not chromiums() and not drivers())
+    await asyncio.to_thread(until, lambda: not chromiums() and not drivers())
 
 
 async def test_browser_that_is_killed_is_opened_again(use: Browsing, awkward: str) -> None:
@@ -147,7 +148,7 @@ async def test_browser_that_dies_during_an_action(use: Browsing, awkward: str) -
     await use("go_to_url", url=f"{awkward}/plain")
     (root,) = chromiums()
     waiting = asyncio.create_task(use.observe("go_to_url", url=f"{awkward}/silent"))
-    await asyncio.to_thread(wait_until, use.browser.lock.locked)
+    await asyncio.to_thread(until, use.browser.lock.locked)
     root.kill()
     seen = await waiting
     assert seen.failed
@@ -193,7 +194,7 @@ async def test_page_or_browser_that_dies_while_nothing_is_done_is_noticed(
     (browser,) = chromiums()
     for doomed, said in ((renderers(browser), "had crashed"), ([browser], "had ended")):
         waiting = asyncio.ensure_future(use("wait", seconds=2))
-        await asyncio.to_thread(wait_until, use.browser.lock.locked)
+        await asyncio.to_thread(until, use.browser.lock.locked)
         for process in doomed:
             process.kill()
         async with asyncio.timeout(BACKSTOP_S):
@@ -223,7 +224,7 @@ def test_nothing_is_left_when_our_process_is_killed(tmp_path: Path, awkward: str
     process.kill()
     process.wait()
     process.stdout.close()
-    wait_until(lambda: not [one for one in below if is_running(one)])
+    until(lambda: not [one for one in below if is_running(one)])
 
 
 @pytest.mark.parametrize("ending", ["pass", "raise SystemExit(3)", "1 / 0", "signal"])
@@ -251,7 +252,7 @@ def test_nothing_is_left_when_our_process_ends(tmp_path: Path, awkward: str, end
     )
     below = list(map(int, done.stdout.split()))
     assert len(below) > 3, done.stderr
-    wait_until(lambda: not any(map(psutil.pid_exists, below)))
+    until(lambda: not any(map(psutil.pid_exists, below)))
 
 
 async def test_ctrl_c_does_not_end_the_browser(use: Browsing, awkward: str) -> None:

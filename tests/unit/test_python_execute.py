@@ -4,7 +4,6 @@ import json
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from openmanus_graph.state.settings import SandboxSettings
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.testing.runtime import tool_runtime, tool_session
 from openmanus_graph.tools.python_execute import python_execute
+from tests.support.cli import until
 from tests.support.limits import BACKSTOP_S
 
 
@@ -37,11 +37,6 @@ async def run(session: Session, code: str, *, timeout_s: int = 120) -> Observati
     )
     assert isinstance(observation, Observation)
     return observation
-
-
-def wait_for(path: Path) -> None:
-    while not path.exists():
-        time.sleep(0.005)
 
 
 async def text(session: Session, code: str) -> str:
@@ -168,7 +163,7 @@ async def test_cancelling_interrupts_the_code(session: Session) -> None:
     started = session.workspace.root / "started"
     code = "import pathlib, time\npathlib.Path('started').touch()\ny = 6\ntime.sleep(1000)"
     task = asyncio.create_task(run(session, code))
-    await asyncio.to_thread(wait_for, started)
+    await asyncio.to_thread(until, started.exists)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

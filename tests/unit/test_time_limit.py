@@ -21,6 +21,7 @@ from openmanus_graph.tool_calls.toolset import Toolset
 from openmanus_graph.tools.bash import bash
 from openmanus_graph.tools.data_visualization import visualization_preparation
 from openmanus_graph.tools.python_execute import python_execute
+from tests.support.cli import until
 from tests.support.graphs import calls, run_graph
 
 
@@ -101,8 +102,17 @@ def test_a_tool_called_without_a_run_keeps_what_it_is_told(tmp_path: Path) -> No
 
 
 NAMED = [
-    ("bash", {"command": "echo before; sleep 1; echo after", "timeout_s": 120}),
-    ("python_execute", {"code": "print(1); import time; time.sleep(1)\n2", "timeout_s": 120}),
+    (
+        "bash",
+        {"command": "touch begun; until [ -e go ]; do sleep 0.02; done", "timeout_s": 120},
+    ),
+    (
+        "python_execute",
+        {
+            "code": "import os\nopen('begun', 'w').close()\nwhile not os.path.exists('go'): pass",
+            "timeout_s": 120,
+        },
+    ),
 ]
 
 
@@ -110,9 +120,16 @@ NAMED = [
 async def test_a_call_that_names_the_usual_limit_gets_it_under_a_shorter_setting(
     made: tuple[str, dict[str, Any]],
 ) -> None:
+    """It outlives one that began after it, named none, and was cut off at the setting."""
     await asyncio.to_thread(Path("openmanus.toml").write_text, "[sandbox]\ntimeout_s = 0.4\n")
-    ran = await run_graph(build_manus_graph(tools=[bash, python_execute]), calls(made), "done")
-    assert "nterrupted" not in ran.results()[0]
+    graph = build_manus_graph(tools=[bash, python_execute])
+    named = asyncio.ensure_future(run_graph(graph, calls(made), "done"))
+    await asyncio.to_thread(until, Path("work/begun").exists)
+    endless = calls(("bash", {"command": "while :; do :; done"}))
+    other = await run_graph(graph, endless, "done", workspace="other")
+    assert "Interrupted after 0.4 s" in other.results()[0]
+    await asyncio.to_thread(Path("work/go").touch)
+    assert "nterrupted" not in (await named).results()[0]
 
 
 PRINTING = [

@@ -82,7 +82,7 @@ def test_a_loop_that_has_ended_does_not_stop_the_worker() -> None:
     go = threading.Event()
 
     async def leave_early() -> None:
-        asking = asyncio.create_task(worker.do(go.wait, 60))
+        asking = asyncio.create_task(worker.do(go.wait, BACKSTOP_S))
         await asyncio.sleep(0)
         asking.cancel()
 
