@@ -9,6 +9,7 @@ from langgraph.prebuilt import ToolRuntime
 
 from openmanus_graph.backends.files.file_edits import (
     create_file,
+    decode_text,
     edit_file,
     insert_after,
     replace_once,
@@ -20,7 +21,6 @@ from openmanus_graph.backends.files.folder_listing import list_folder
 from openmanus_graph.backends.files.text_file import (
     Encoding,
     checked_range,
-    decode_text,
     numbered,
     size_text,
     split_lines,

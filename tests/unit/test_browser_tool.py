@@ -23,7 +23,8 @@ from openmanus_graph.state.settings import BrowserSettings
 from openmanus_graph.tool_calls.declaration import traits_of
 from openmanus_graph.tools.browser_use import addresses_of, browser_use, effect_of
 from tests.support.awkward_site import awkward_site
-from tests.support.browsing import Browsing, wait_until
+from tests.support.browsing import Browsing
+from tests.support.cli import until
 from tests.support.graphs import calls
 from tests.support.search_engines import Found, SearchServer
 from tests.support.searching import local_settings
@@ -375,7 +376,7 @@ async def test_page_cannot_reach_private_addresses(use: Browsing, awkward: str) 
         refused.extend(refusal.url for refusal in proxy.take_refusals() if refusal.by_guard)
         return any("169.254.169.254" in url for url in refused)
 
-    await asyncio.to_thread(wait_until, seen)
+    await asyncio.to_thread(until, seen)
 
 
 async def test_save_pdf(used: Browsing, awkward: str) -> None:
@@ -456,7 +457,7 @@ async def test_calls_from_different_event_loops(use: Browsing, awkward: str) -> 
 async def test_cancelling_stops_the_action(use: Browsing, awkward: str) -> None:
     await use("go_to_url", url=f"{awkward}/plain")
     task = asyncio.create_task(use("wait", seconds=60))
-    await asyncio.to_thread(wait_until, use.browser.lock.locked)
+    await asyncio.to_thread(until, use.browser.lock.locked)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
