@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from langchain_core.messages import ToolMessage
-from langgraph.errors import GraphBubbleUp
+from langgraph.errors import GraphBubbleUp, is_invalid_resume
 from langgraph.types import Command
 
 from openmanus_graph.errors import ConfigError, ToolError, TrustedToolError
@@ -65,15 +65,21 @@ async def _observed(run: CallRun, args: dict[str, Any], model: ToolModel) -> Obs
             raise
         return Observation(f"{run.name} cancelled itself.", failed=True)
     except Exception as error:  # one raising tool must not end the run
-        if clock.expired():
-            text = out_of_time(run.name, limit.seconds, run.traits)
-            run.raised = TimeoutError(text)
-            raised = exception_record(run.raised)
-            return Observation(text, failed=True, trusted_text=trusted, raised=raised)
+        if is_invalid_resume(error):
+            raise  # of an answer, which is asked for again
+        return _raised(run, error, limit if clock.expired() else None)
+
+
+def _raised(run: CallRun, error: Exception, expired: TimeLimit | None) -> Observation:
+    """Note what a tool raised, or that its time limit was over, and return the observation."""
+    if expired is not None:
+        text = out_of_time(run.name, expired.seconds, run.traits)
+        run.raised, trusted = TimeoutError(text), run.traits.resource is None
+    else:
         log.info("tool %s raised", run.name, exc_info=error)
-        run.raised = error
-        text = f"{type(error).__name__}: {error}"
-        return Observation(text, failed=True, raised=exception_record(error))
+        text, run.raised, trusted = f"{type(error).__name__}: {error}", error, False
+    raised = exception_record(run.raised)
+    return Observation(text, failed=True, trusted_text=trusted, raised=raised)
 
 
 def time_limit(run: CallRun, args: Mapping[str, Any]) -> TimeLimit:

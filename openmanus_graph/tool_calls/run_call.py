@@ -7,6 +7,7 @@ only interrupts, wrong configuration and cancellation pass.
 
 import time
 from dataclasses import replace
+from functools import partial
 
 from langchain_core.messages import ToolMessage
 from langgraph.errors import GraphBubbleUp
@@ -73,7 +74,8 @@ async def execute_once(run: CallRun) -> Observation:
         return Observation(permission.result, edited=True)
     await record_intent(run, permission)
     try:
-        observation = await execute(run, permission.args)
+        tool = partial(execute, run, permission.args)
+        observation = await run.chain.questions.answered(run.key, tool)
     except (GraphBubbleUp, ConfigError):
         await record_waiting(run)
         raise
