@@ -6,6 +6,7 @@ ledger, and an answer that was given without an id is given to the next question
 places of a task's questions are decided here.
 """
 
+import logging
 from collections.abc import Awaitable, Callable, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -21,6 +22,7 @@ from openmanus_graph.runtime.session_registry import is_answered_without_id
 from openmanus_graph.state.interrupts import asked_again
 from openmanus_graph.state.validation import validation_problems
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
@@ -92,6 +94,7 @@ class TaskAnswers:
                 if not answered or not refuses(error):
                     raise
                 left, problem = [one for one in left if one != answered[-1]], _words_of(error)
+                log.warning("An answer could not be used: %s.", problem)
             finally:
                 _asker.reset(token)
 

@@ -96,6 +96,8 @@ def as_approval(waiting: Interrupt, step: str = "") -> Interrupt:
 def asked_again(waiting: Interrupt, problem: str) -> Interrupt:
     """Return a question that is put again, since its answer could not be used.
 
+    It says so if it is a text or an object; other values stay as they are.
+
     Args:
         waiting: The question.
         problem: What was wrong with the answer.
@@ -103,6 +105,8 @@ def asked_again(waiting: Interrupt, problem: str) -> Interrupt:
     said = f"The answer could not be used: {problem}."
     if isinstance(waiting.value, str):
         return _with_value(waiting, f"{said} {waiting.value}")
+    if not isinstance(waiting.value, Mapping):
+        return waiting
     value = _fields(waiting.value)
     if value.get("type") == "tool_approval":
         said += ' Its form is {"type": "approve"}.'

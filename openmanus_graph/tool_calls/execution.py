@@ -11,10 +11,12 @@ from dataclasses import replace
 from typing import Any, cast
 
 from langchain_core.messages import ToolMessage
+from langchain_core.runnables.config import RunnableConfig, merge_configs
 from langgraph.errors import GraphBubbleUp, is_invalid_resume
 from langgraph.types import Command
 
 from openmanus_graph.errors import ConfigError, ToolError, TrustedToolError
+from openmanus_graph.model_calls.other_calls import counting_other_calls
 from openmanus_graph.model_calls.tool_model import ToolModel
 from openmanus_graph.runtime.middleware_updates import added_messages
 from openmanus_graph.runtime.output import LIMIT, shorten
@@ -23,6 +25,7 @@ from openmanus_graph.runtime.time_limit import TimeLimit, limit_call
 from openmanus_graph.runtime.tool_runtime import ForeignTool, RunningCall
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.manus import ManusState
+from openmanus_graph.state.reducers import add_usage
 from openmanus_graph.state.tool_traits import Observation, Traits
 from openmanus_graph.tool_calls.context import CallRun
 from openmanus_graph.tool_calls.recorded_values import exception_record, serialised
@@ -36,13 +39,18 @@ async def execute(run: CallRun, args: dict[str, Any]) -> Observation:
     Only interrupts, wrong configuration and the cancellation of the run pass as exceptions.
     """
     model = ToolModel(run.chain.session, run.chain.progress, run.chain.emit)
-    observation = await _observed(run, args, model)
-    if (spent := model.spent) is not None:
+    with counting_other_calls() as calls:  # of models that the tool brings along
+        config = merge_configs(run.chain.config, {"callbacks": [calls]})
+        observation = await _observed(run, args, model, config)
+    spent = add_usage(model.spent, await calls.spent(run.chain.session, run.chain.emit))
+    if spent["model_calls"]:
         observation = replace(observation, usage=spent)
     return await _shortened(run, observation)
 
 
-async def _observed(run: CallRun, args: dict[str, Any], model: ToolModel) -> Observation:
+async def _observed(
+    run: CallRun, args: dict[str, Any], model: ToolModel, config: RunnableConfig
+) -> Observation:
     limit = time_limit(run, args)
     clock = asyncio.timeout(limit.cut_off_at - time.monotonic())
     # What a tool holds open may show itself in the next request.
@@ -50,7 +58,7 @@ async def _observed(run: CallRun, args: dict[str, Any], model: ToolModel) -> Obs
     try:
         async with clock:
             pure = run.traits.effect == "pure"
-            return await unless_stopped(_invoke(run, args, model, limit), pure=pure)
+            return await unless_stopped(_invoke(run, args, model, limit, config), pure=pure)
     except (GraphBubbleUp, ConfigError):
         raise  # nothing the model could mend
     except RunStopping:
@@ -95,7 +103,11 @@ def time_limit(run: CallRun, args: Mapping[str, Any]) -> TimeLimit:
 
 
 async def _invoke(
-    run: CallRun, args: dict[str, Any], model: ToolModel, limit: TimeLimit
+    run: CallRun,
+    args: dict[str, Any],
+    model: ToolModel,
+    limit: TimeLimit,
+    config: RunnableConfig,
 ) -> Observation:
     chain = run.chain
 
@@ -116,7 +128,7 @@ async def _invoke(
     if isinstance(tool, ForeignTool):
         return await tool.observe(args, running)
     request = {"type": "tool_call", "id": run.call["id"], "name": run.name, "args": args}
-    message = await chain.toolset.invoke(request, running, chain.config)
+    message = await chain.toolset.invoke(request, running, config)
     update: str | None = None
     if isinstance(message, Command):
         message, update = divided(message, run)
