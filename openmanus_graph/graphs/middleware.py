@@ -32,7 +32,11 @@ from openmanus_graph.runtime.middleware_hooks import (
     call_node_hook,
     with_hook,
 )
-from openmanus_graph.runtime.middleware_updates import changed_messages, command_update
+from openmanus_graph.runtime.middleware_updates import (
+    changed_messages,
+    checked_update,
+    command_update,
+)
 from openmanus_graph.runtime.run_observer import observed, step_of
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.session_registry import enter_session
@@ -248,7 +252,7 @@ async def run_hook(
     given: dict[str, Any] = (
         command_update(cast("Command[Any]", result))
         if isinstance(result, Command)
-        else dict(result or {})
+        else checked_update(result or {})
     )
     update = changed_messages(given, state)
     usage = await calls.spent(session, runtime.stream_writer)

@@ -146,10 +146,10 @@ class WrapModelCall:
         return known[tool.name] if self._tools[tool.name] is tool else convert_to_openai_tool(tool)
 
 
-def _reply_of(response: ModelResponse[Any]) -> AIMessage:
+def _reply_of(response: Any) -> AIMessage:
     """Return the model's message. ConfigError: a hook returned something else."""
-    match response.result:
-        case [AIMessage() as reply] if response.structured_response is None:
+    match response:
+        case ModelResponse(result=[AIMessage() as reply], structured_response=None):
             return reply
         case _:
             raise ConfigError(

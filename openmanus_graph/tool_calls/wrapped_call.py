@@ -6,6 +6,7 @@ the handler is an execution of its own, which after a crash is not repeated once
 """
 
 import asyncio
+import copy
 import logging
 from collections.abc import Awaitable, Sequence
 from dataclasses import replace
@@ -88,7 +89,8 @@ class _WrappedCall:
 
     async def _request(self) -> ToolCallRequest:
         call, tools = self._call, self._chain.toolset.tools
-        made = {"type": "tool_call", "id": call["id"], "name": call["name"], "args": call["args"]}
+        args = copy.deepcopy(call["args"])  # which a hook may change in place
+        made = {"type": "tool_call", "id": call["id"], "name": call["name"], "args": args}
         request = await tool_call_request(made, self._chain.config)
         state = with_current_names(request.state)
         self._messages = state["messages"]

@@ -901,6 +901,61 @@ def test_what_cannot_work_is_refused_when_the_graph_is_built(
         build_manus_graph(tools=[add], middleware=middleware)
 
 
+class Wrong(Middleware):
+    """Returns what no hook may."""
+
+    def __init__(self, hook: str, result: Any) -> None:
+        self.hook, self.result = hook, result
+
+    async def abefore_model(self, state: Any, runtime: Any) -> Any:
+        return self.result if self.hook == "before_model" else None
+
+    async def awrap_model_call(self, request: Any, handler: Any) -> Any:
+        reply = await handler(request)
+        if self.hook == "extended":
+            return ExtendedModelResponse(reply, self.result)
+        return self.result if self.hook == "wrap_model_call" else reply
+
+    async def awrap_tool_call(self, request: Any, handler: Any) -> Any:
+        result = await handler(request)
+        if self.hook == "wrap_tool_call" and isinstance(self.result, Command):
+            update: dict[str, Any] = {**(self.result.update or {}), "messages": [result]}
+            return Command(update=update)
+        return self.result if self.hook == "wrap_tool_call" else result
+
+
+@pytest.mark.parametrize(
+    ("hook", "result", "said"),
+    [
+        ("before_model", "text", "'text', which is no update"),
+        ("before_model", {"stop_reason": "answer"}, "writes stop_reason"),
+        ("wrap_model_call", None, "something else than one AIMessage"),
+        ("extended", Command(update={"usage": {}}), "writes usage"),
+        ("extended", Command(update={"jump_to": "end"}), "jumps while a step is under way"),
+        ("extended", Command(goto="act"), "goes somewhere"),
+        ("wrap_tool_call", "text", "returned no ToolMessage"),
+        ("wrap_tool_call", Command(update={"step_count": 0}), "writes step_count"),
+    ],
+)
+async def test_what_a_hook_may_not_return_is_refused(hook: str, result: Any, said: str) -> None:
+    graph = build_manus_graph(tools=[add], middleware=[Wrong(hook, result)])
+    with pytest.raises(ConfigError, match=said):
+        await run_graph(graph, ADD, "done")
+
+
+async def test_arguments_that_a_hook_changes_in_place_are_run_and_the_reply_stays() -> None:
+    class InPlace(Middleware):
+        def wrap_tool_call(self, request: ToolCallRequest, handler: Any) -> Any:
+            request.tool_call["args"]["a"] = 40
+            return handler(request)
+
+    graph = build_manus_graph(tools=[add], middleware=[InPlace()], checkpointer=InMemorySaver())
+    ran = await run_graph(graph, ADD, "done", config=CONFIG)
+    assert ran.results() == ["42"]
+    (made,) = [one for one in ran.messages if isinstance(one, AIMessage) and one.tool_calls]
+    assert made.tool_calls[0]["args"] == {"a": 1, "b": 2}
+
+
 # LangChain's own, unchanged
 
 
