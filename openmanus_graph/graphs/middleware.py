@@ -5,15 +5,15 @@ The hooks around a step stand in `model_calls.model_middleware` and `tool_calls.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, NotRequired, Required, cast, get_args, get_origin, get_type_hints
 
-from langchain.agents.middleware import AgentMiddleware, AgentState
+from langchain.agents.middleware import AgentMiddleware, AgentState, HumanInTheLoopMiddleware
 from langchain.agents.middleware.types import OmitFromSchema
 from langchain_core.messages import AIMessage
 from langgraph.config import get_config
-from langgraph.errors import GraphInterrupt
+from langgraph.errors import GraphInterrupt, is_invalid_resume
 from langgraph.graph import StateGraph
 from langgraph.runtime import Runtime
 from langgraph.types import Command, Overwrite, Send
@@ -21,29 +21,38 @@ from typing_extensions import TypedDict
 
 from openmanus_graph.conversation.history import last_reply
 from openmanus_graph.conversation.outcome import answers
-from openmanus_graph.errors import ConfigError
+from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.graphs.loop import Ways
 from openmanus_graph.model_calls.other_calls import counting_other_calls
 from openmanus_graph.nodes.begin import begin
 from openmanus_graph.nodes.think import route_after_think
-from openmanus_graph.runtime.events import notice
+from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.middleware_hooks import (
     NodeHook,
     call_node_hook,
     with_hook,
 )
-from openmanus_graph.runtime.middleware_updates import changed_messages, command_update
+from openmanus_graph.runtime.middleware_updates import (
+    changed_messages,
+    checked_update,
+    command_update,
+)
 from openmanus_graph.runtime.run_observer import step_of
+from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.session_registry import enter_session, observed
+from openmanus_graph.runtime.task_answers import TaskAnswers
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.interrupts import as_approval
 from openmanus_graph.state.manus import ManusInput, ManusOutput, ManusState
 from openmanus_graph.state.settings import Settings
 from openmanus_graph.tool_calls.agent import Agent
+from openmanus_graph.tool_calls.toolset import resolve_tools
 
 Middleware = AgentMiddleware[Any, Any, Any]
 HOOKS: tuple[NodeHook, ...] = ("before_agent", "before_model", "after_model", "after_agent")
 JUMPS = ("end", "model", "tools")
+EDITED_CALLS_KEY = "hitl_edited_tool_calls"
+"""State key of `HumanInTheLoopMiddleware`: what a person edited, by the call's id."""
 Schemas = tuple[type[Any], type[Any], type[Any]]
 """Of the state, of what callers pass, of what they get."""
 
@@ -193,7 +202,7 @@ class _Wiring:
         """
         names = [f"{one.name}.{hook}" for one in middleware]
         for one, name, then in zip(middleware, names, [*names, last][1:], strict=True):
-            node = observed(partial(run_hook, middleware=one, hook=hook))
+            node = observed(partial(run_hook, middleware=one, hook=hook, agent=self._agent))
             self._builder.add_node(name, node, trace_policy=one.trace_policy)
             targets = self._targets(hook, jumps_of(one, hook), then)
             if list(targets) == ["next"]:
@@ -227,22 +236,23 @@ async def route_after_hook(state: Any, *, agent: Agent, decides: bool) -> list[S
 
 
 async def run_hook(
-    state: ManusState, runtime: Runtime[Context], *, middleware: Middleware, hook: NodeHook
+    state: ManusState,
+    runtime: Runtime[Context],
+    *,
+    middleware: Middleware,
+    hook: NodeHook,
+    agent: Agent,
 ) -> dict[str, Any]:
     """Call a hook, and return the update that it wants, with what it took and cost."""
     started = time.monotonic()
     session = await enter_session(runtime)
     with counting_other_calls() as calls:
-        try:
-            result = await call_node_hook(middleware, hook, state, runtime)
-        except GraphInterrupt as asked:
-            step = step_of(get_config())
-            questions = [as_approval(one, step) for one in asked.args[0]]
-            raise GraphInterrupt(questions) from None
+        check = partial(_check_edits, agent=agent, session=session, emit=runtime.stream_writer)
+        result = await _answered(middleware, hook, state, runtime, check)
     given: dict[str, Any] = (
         command_update(cast("Command[Any]", result))
         if isinstance(result, Command)
-        else dict(result or {})
+        else checked_update(result or {})
     )
     update = changed_messages(given, state)
     usage = await calls.spent(session, runtime.stream_writer)
@@ -254,6 +264,56 @@ async def run_hook(
     if hook == "after_model":
         return outcome_of_change(update, state, session.settings) | update
     return update
+
+
+async def _answered(
+    middleware: Middleware,
+    hook: NodeHook,
+    state: ManusState,
+    runtime: Runtime[Context],
+    check: Callable[[Any], Awaitable[None]],
+) -> Any:
+    """Call a hook, with the answers to its questions; one that it cannot use is asked for again.
+
+    Args:
+        middleware: Has the hook.
+        hook: Which.
+        state: The graph's.
+        runtime: LangGraph's.
+        check: Raises ToolError for an update that holds calls which cannot be run.
+    """
+    config = get_config()
+    # What LangChain's own raises behind its question is always about the answer.
+    reviews = isinstance(middleware, HumanInTheLoopMiddleware)
+
+    async def ask() -> Any:
+        try:
+            result = await call_node_hook(middleware, hook, state, runtime)
+        except GraphInterrupt as asked:
+            step = step_of(config)
+            raise GraphInterrupt([as_approval(one, step) for one in asked.args[0]]) from None
+        if reviews:
+            await check(result)
+        return result
+
+    answers = TaskAnswers(config)
+    known = range(len(answers.places) + 1)
+    return await answers.answered(ask, known, lambda error: reviews or is_invalid_resume(error))
+
+
+async def _check_edits(
+    update: Mapping[str, Any] | None, *, agent: Agent, session: Session, emit: Emit
+) -> None:
+    """Raise ToolError if a person edited calls into such as cannot be run."""
+    edits: dict[str, Any] = (update or {}).get(EDITED_CALLS_KEY, {})
+    if edits:
+        toolset = (await resolve_tools(agent, session, emit)).toolset
+        for edited in edits.values():
+            toolset.find(edited["name"])
+            if not isinstance(edited["args"], dict):
+                raise ToolError("the arguments of an edited call are no object")
+            if problems := toolset.problems(edited["name"], edited["args"]):
+                raise ToolError("; ".join(problems))
 
 
 def jump_of(

@@ -56,6 +56,16 @@ class SharedBudget:
             self._known.add(run)
             self._spent = self._spent.plus(progress)
 
+    def count(self, run: str, usage: Usage) -> None:
+        """Count what a run has spent without a reservation.
+
+        Args:
+            run: Names it. One that was not met yet brings what it spent along when it is.
+            usage: Of calls that were made past `call_model`.
+        """
+        if run in self._known:
+            self._spent = self._spent.plus(Progress(0, usage, 0))
+
     @contextlib.asynccontextmanager
     async def reserve(self, expected: Progress) -> AsyncGenerator[Reservation]:
         """Hold back what a call may cost. Waits while calls under way decide whether it may run.

@@ -115,7 +115,7 @@ async def call_model(call: ModelCall, session: Session, emit: Emit) -> tuple[AIM
     """
     asking = _Asking(call, session, emit)
     if call.middleware is None:
-        async with asking.reserved() as reservation:
+        async with asking.reserved(asking.spent) as reservation:
             reply = await asking.reply(partial(asking.ask, reservation=reservation))
         return reply, asking.spent
     check_limits(call.progress, session.settings)
@@ -145,10 +145,14 @@ class _Asking:
         self._attempts = 0
         self.spent = no_usage()
 
-    def reserved(self) -> AbstractAsyncContextManager[Reservation | None]:
-        """Hold back what the next request may cost."""
+    def reserved(self, spent: Usage) -> AbstractAsyncContextManager[Reservation | None]:
+        """Hold back what the next request may cost.
+
+        Args:
+            spent: What this model call has cost so far.
+        """
         progress = self._call.progress
-        progress = replace(progress, usage=add_usage(progress.usage, self.spent))
+        progress = replace(progress, usage=add_usage(progress.usage, spent))
         # A step is counted once, however often it asks.
         call = replace(self._call, counted=self._call.counted and not self._attempts)
         expected = partial(_expected, call, self._session)
@@ -170,7 +174,7 @@ class _Asking:
 
     async def ask_reserved(self, request: ModelRequest) -> AIMessage:
         """Ask within the limits, as each request of a middleware is."""
-        async with self.reserved() as reservation:
+        async with self.reserved(await self.total()) as reservation:
             return await self.ask(request, reservation)
 
     async def total(self) -> Usage:

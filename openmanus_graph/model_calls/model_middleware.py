@@ -22,9 +22,11 @@ from openmanus_graph.model_calls.other_calls import (
     counting_other_calls,
     not_counting,
 )
+from openmanus_graph.runtime.limits import LimitReached
 from openmanus_graph.runtime.middleware_hooks import Handler, wrapped
 from openmanus_graph.runtime.middleware_updates import command_update
 from openmanus_graph.runtime.session import Session
+from openmanus_graph.runtime.stopping import RunStopping
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ManusState
 from openmanus_graph.state.reducers import Usage
@@ -53,17 +55,29 @@ class WrapModelCall:
 
     async def ask(self, request: ModelRequest, handler: ModelCallHandler) -> AIMessage:
         """Return the reply that the hooks let through. They may ask several times, or never."""
+        passing: list[Exception] = []
 
         async def innermost(changed: LangChainRequest[Any]) -> ModelResponse[Any]:
             self.updates.clear()  # of an attempt that a hook repeats
-            with not_counting():
-                return ModelResponse([await handler(self._read(changed, request))])
+            try:
+                with not_counting():
+                    return ModelResponse([await handler(self._read(changed, request))])
+            except (LimitReached, RunStopping, ConfigError) as ends:
+                passing.append(ends)
+                raise
 
         layer: Handler = innermost
         for one in reversed(self._middleware):
             layer = partial(self._through, wrapped([one], "wrap_model_call", layer))
         with counting_other_calls() as self._calls:
-            response: ModelResponse[Any] = await layer(self._langchain_request(request))
+            try:
+                response: ModelResponse[Any] = await layer(self._langchain_request(request))
+            except Exception:
+                if passing:
+                    raise passing[0] from None
+                raise
+        if passing:  # also where a hook that catches everything has caught it
+            raise passing[0]
         return _reply_of(response)
 
     async def spent(self) -> Usage:
@@ -132,10 +146,10 @@ class WrapModelCall:
         return known[tool.name] if self._tools[tool.name] is tool else convert_to_openai_tool(tool)
 
 
-def _reply_of(response: ModelResponse[Any]) -> AIMessage:
+def _reply_of(response: Any) -> AIMessage:
     """Return the model's message. ConfigError: a hook returned something else."""
-    match response.result:
-        case [AIMessage() as reply] if response.structured_response is None:
+    match response:
+        case ModelResponse(result=[AIMessage() as reply], structured_response=None):
             return reply
         case _:
             raise ConfigError(

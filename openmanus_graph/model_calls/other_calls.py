@@ -1,35 +1,46 @@
-"""Counting model calls that are made past `call_model`: a middleware may ask a model by itself.
+"""Counting model calls that are made past `call_model`: a middleware or tool may ask one by itself.
 
 They are seen by a LangChain callback. Their cost is the run's, so the next call is refused where
-they have used up what it may cost.
+they have used up what it may cost. What asks a model without LangChain is not seen.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Generator
+import inspect
+from collections.abc import Callable, Generator
 from contextvars import ContextVar
-from functools import partial
-from typing import Any
+from functools import partial, wraps
+from typing import Any, cast
 from uuid import UUID
 
 from langchain_core.callbacks import BaseCallbackHandler
-from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.outputs import ChatGeneration, LLMResult
 from langchain_core.tracers.context import register_configure_hook
+from langgraph.config import get_stream_writer
+from langgraph.types import Command
 from typing_extensions import override
 
 from openmanus_graph.backends.models.prices import CallUsage, cost_usd, usage_of
 from openmanus_graph.backends.models.spec import ALIASES
+from openmanus_graph.model_calls.budget import shared_budget
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.session import Session
+from openmanus_graph.runtime.session_registry import running_session
 from openmanus_graph.state.reducers import Usage, add_usage, no_usage
 
 _counter: ContextVar["OtherCalls | None"] = ContextVar("openmanus_other_calls", default=None)
 register_configure_hook(_counter, inheritable=True)
+_counted_elsewhere: ContextVar[tuple["OtherCalls", ...]] = ContextVar(
+    "openmanus_counted_elsewhere", default=()
+)
+"""Counters that the code is not for which runs now, though they may have been inherited by it."""
 
 
 class OtherCalls(BaseCallbackHandler):
     """The model calls that were made meanwhile by others than us."""
+
+    run_inline = True  # else each token of a reply would go through a thread
 
     def __init__(self) -> None:
         self._requests: dict[UUID, tuple[str, str, list[BaseMessage]]] = {}
@@ -46,15 +57,37 @@ class OtherCalls(BaseCallbackHandler):
         metadata: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
+        self._begin(run_id, messages[0], metadata)
+
+    @override
+    def on_llm_start(
+        self,
+        serialized: dict[str, Any],
+        prompts: list[str],
+        *,
+        run_id: UUID,
+        metadata: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self._begin(run_id, [HumanMessage(prompts[0])], metadata)
+
+    def _begin(
+        self, run_id: UUID, request: list[BaseMessage], metadata: dict[str, Any] | None
+    ) -> None:
+        if self in _counted_elsewhere.get():
+            return
         told = metadata or {}
         provider, name = str(told.get("ls_provider", "")), str(told.get("ls_model_name", ""))
-        self._requests[run_id] = (ALIASES.get(provider, provider), name, messages[0])
+        self._requests[run_id] = (ALIASES.get(provider, provider), name, request)
 
     @override
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
-        provider, name, request = self._requests.pop(run_id, ("", "", []))
-        generation = response.generations[0][0] if response.generations else None
-        message = generation.message if isinstance(generation, ChatGeneration) else None
+        begun = self._requests.pop(run_id, None)
+        if begun is None or not response.generations:
+            return
+        provider, name, request = begun
+        made: Any = response.generations[0][0]
+        message = made.message if isinstance(made, ChatGeneration) else AIMessage(made.text)
         if isinstance(message, AIMessage):
             self._made.append((provider, name, usage_of(message, request)))
 
@@ -76,6 +109,8 @@ class OtherCalls(BaseCallbackHandler):
                 cost_usd=cost or 0.0,
             )
             self._spent = add_usage(self._spent, usage)
+            if (budget := shared_budget()) is not None:
+                budget.count(session.key, usage)
         return self._spent
 
 
@@ -90,11 +125,34 @@ def counting_other_calls() -> Generator[OtherCalls]:
         _counter.reset(token)
 
 
+def counted(node: Callable[..., Any]) -> Callable[..., Any]:
+    """Have the model calls of a caller's own node counted. It keeps its name and parameters."""
+
+    @wraps(node)
+    async def counted_node(*args: Any, **kwargs: Any) -> Any:
+        session, emit = running_session(), get_stream_writer()
+        with counting_other_calls() as calls:
+            if inspect.iscoroutinefunction(node):
+                update = await node(*args, **kwargs)
+            else:
+                update = await asyncio.to_thread(node, *args, **kwargs)
+        usage = await calls.spent(session, emit) if session else no_usage()
+        if not usage["model_calls"]:
+            return update
+        updates = cast("list[Any]", update) if isinstance(update, list) else [update]
+        return [*updates, Command(update={"usage": usage})]
+
+    return counted_node
+
+
 @contextlib.contextmanager
 def not_counting() -> Generator[None]:
     """Leave the calls that are made meanwhile out: they are counted elsewhere."""
-    token = _counter.set(None)
+    counter = _counter.get()
+    left_out = (*_counted_elsewhere.get(), *([counter] if counter else []))
+    token, around = _counter.set(None), _counted_elsewhere.set(left_out)
     try:
         yield
     finally:
         _counter.reset(token)
+        _counted_elsewhere.reset(around)

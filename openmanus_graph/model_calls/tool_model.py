@@ -9,6 +9,7 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.errors import ToolError
 from openmanus_graph.model_calls.call_model import ModelCall, call_model
+from openmanus_graph.model_calls.other_calls import not_counting
 from openmanus_graph.runtime.events import Emit
 from openmanus_graph.runtime.limits import LimitReached, Progress
 from openmanus_graph.runtime.session import Session
@@ -23,9 +24,9 @@ class ToolModel:
         self._usage = no_usage()
 
     @property
-    def spent(self) -> Usage | None:
-        """What the questions cost; None if there were none."""
-        return self._usage if self._usage["model_calls"] else None
+    def spent(self) -> Usage:
+        """What the questions cost."""
+        return self._usage
 
     async def ask(self, system: str, question: str) -> str:
         """Ask the run's model and return its text.
@@ -51,7 +52,8 @@ class ToolModel:
             step=0,
         )
         try:
-            reply, usage = await call_model(call, self._session, self._notices)
+            with not_counting():
+                reply, usage = await call_model(call, self._session, self._notices)
         except LimitReached as limit:
             raise ToolError(
                 f"The model was not asked: the run's limit ({limit.reason}) is reached."

@@ -27,6 +27,19 @@ from openmanus_graph.state.manus import ManusState
 Update = dict[str, Any]
 
 
+def checked_update(update: Any) -> Update:
+    """Return what a hook wants written. ConfigError: it is no update, or writes the graph's own."""
+    if not isinstance(update, Mapping):
+        raise ConfigError(f"A middleware returned {update!r}, which is no update of the state.")
+    given = dict(cast("Mapping[str, Any]", update))
+    if own := sorted(given.keys() & (ManusState.__annotations__.keys() - {"messages"})):
+        raise ConfigError(
+            f"A middleware writes {', '.join(own)}, which is the graph's own and only to be read. "
+            "Declare a key of another name in its state_schema."
+        )
+    return given
+
+
 def command_update(command: Command[Any]) -> Update:
     """Return the update of a command that only updates. ConfigError: it wants more than that."""
     if command.goto or command.graph is not None or command.resume is not None:
@@ -37,17 +50,20 @@ def command_update(command: Command[Any]) -> Update:
     update = command.update
     if update is None:
         return {}
-    if not isinstance(update, Mapping):
-        raise ConfigError("A middleware returned a Command whose update is no dict.")
-    return dict(cast("Mapping[str, Any]", update))
+    return checked_update(update)
 
 
 def added_messages(update: Mapping[str, Any]) -> Update:
     """Return an update from within a step: its messages are added, and get ids.
 
     Raises:
-        ConfigError: It removes messages, which only a hook between the steps can do.
+        ConfigError: It removes messages or jumps, which only a hook between the steps can do.
     """
+    if update.get("jump_to") is not None:
+        raise ConfigError(
+            "A middleware or tool jumps while a step is under way. Do it in a hook between the "
+            "steps: before_model or after_model."
+        )
     if "messages" not in update:
         return dict(update)
     messages = _with_ids(update["messages"])

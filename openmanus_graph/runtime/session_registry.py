@@ -30,6 +30,7 @@ from langchain_core.callbacks import AsyncCallbackHandler, BaseCallbackManager
 from langchain_core.runnables import RunnableConfig
 from langgraph.config import get_config
 from langgraph.runtime import Runtime
+from langgraph.types import Command
 
 from openmanus_graph.config import resolve_context
 from openmanus_graph.runtime.checkpoint_lineage import fork_id_of
@@ -74,6 +75,8 @@ class _Place(NamedTuple):
     """Of that graph's session."""
     worker: str
     """Which of several parallel runs this is; see `WORKER_KEY`."""
+    answered_without_id: bool
+    """Whether the run may have been resumed with an answer that names no question."""
 
 
 _entries: dict[str, _Entry] = {}
@@ -90,13 +93,13 @@ async def enter_session(runtime: Runtime[Any]) -> Session:
         ConfigError: The settings are wrong.
     """
     config = get_config()
-    run, key, _ = _place_of(config)
-    entry = _entries[key]
+    place = _place_of(config)
+    run, entry = place.run, _entries[place.key]
     if entry.session is not None and entry.configured_for == run:
         session = entry.session
     else:
         fork_id = await fork_id_of(config)
-        session = await asyncio.to_thread(_configure, entry, key, run, fork_id, runtime)
+        session = await asyncio.to_thread(_configure, entry, place.key, run, fork_id, runtime)
     if run in entry.observed and run not in entry.started:
         await _report_start(entry, run, session, runtime)
     return session
@@ -117,6 +120,14 @@ def running_session() -> Session | None:
     """Return the session of the current run; None outside of runs."""
     place = _find_place(get_config())
     return _entries[place.key].session if place else None
+
+
+def is_answered_without_id(config: RunnableConfig) -> bool:
+    """Say whether a node's run may have been resumed with an answer that names no question.
+
+    LangGraph keeps such an answer, and shows it to later runs on the same checkpoint too.
+    """
+    return _place_of(config).answered_without_id
 
 
 def thread_of(config: RunnableConfig) -> tuple[str, str] | None:
@@ -193,7 +204,8 @@ class SessionKeeper(AsyncCallbackHandler):
                     given=inputs,
                     checkpoint=str(run_metadata.get("checkpoint_id") or ""),
                 )
-        _places[run_id] = _Place(run_id, key, worker)
+        answered = around.answered_without_id if around else _has_answer(inputs, parent_run_id)
+        _places[run_id] = _Place(run_id, key, worker, answered)
         if entry.idle is not None:
             entry.idle.cancel()
             entry.idle = None
@@ -205,6 +217,13 @@ class SessionKeeper(AsyncCallbackHandler):
         self, error: BaseException, *, run_id: uuid.UUID, **kwargs: Any
     ) -> None:
         await _end_run(run_id, error)
+
+
+def _has_answer(inputs: Any, parent_run_id: uuid.UUID | None) -> bool:
+    """Say whether a run is resumed with an answer without an id; in others' graphs it may be."""
+    if parent_run_id is not None:
+        return True
+    return isinstance(inputs, Command) and cast("Command[Any]", inputs).resume is not None
 
 
 async def _end_run(run_id: uuid.UUID, error: BaseException | None) -> None:

@@ -90,14 +90,43 @@ def as_approval(waiting: Interrupt, step: str = "") -> Interrupt:
     question = "\n\n".join(filter(None, said)) or f"Allow {', '.join(names)}?"
     ours: dict[str, Any] = {"kind": "approval", "question": question, "calls": calls}
     ours |= {"plan_step": step} if step else {}
-    return Interrupt(value={**value, **ours, MIDDLEWARE_KEY: len(calls)}, id=waiting.id)
+    return _with_value(waiting, {**value, **ours, MIDDLEWARE_KEY: len(calls)})
+
+
+def asked_again(waiting: Interrupt, problem: str) -> Interrupt:
+    """Return a question that is put again, since its answer could not be used.
+
+    It says so if it is a text or an object; other values stay as they are.
+
+    Args:
+        waiting: The question.
+        problem: What was wrong with the answer.
+    """
+    said = f"The answer could not be used: {problem}."
+    if isinstance(waiting.value, str):
+        return _with_value(waiting, f"{said} {waiting.value}")
+    if not isinstance(waiting.value, Mapping):
+        return waiting
+    value = _fields(waiting.value)
+    if value.get("type") == "tool_approval":
+        said += ' Its form is {"type": "approve"}.'
+    elif count := value.get(MIDDLEWARE_KEY, 0):
+        form = '{"decisions": [{"type": "approve"}, ...]}'
+        said += f" Its form is {form}, with a decision for each call ({count}), in their order."
+    return _with_value(
+        waiting, {**value, "question": f"{said} {value.get('question', '')}".strip()}
+    )
+
+
+def _with_value(waiting: Interrupt, value: Any) -> Interrupt:
+    return Interrupt(value, waiting.id, response_schema=waiting.response_schema)
 
 
 def middleware_answer(asked: Any, answer: Any) -> Any:
     """Return an answer in the form that the asking middleware reads; others stay as they are.
 
     LangChain's middleware wants a decision for each call of a reply, in order. A single one counts
-    for all of them.
+    for all of them, but for an edit: several calls must not become the same one.
 
     Args:
         asked: What the interrupt showed.
@@ -105,7 +134,7 @@ def middleware_answer(asked: Any, answer: Any) -> Any:
     """
     count: int = _fields(asked).get(MIDDLEWARE_KEY, 0)
     decision = read_decision(answer) if count else None
-    if decision is None:
+    if decision is None or (decision.type == "edit" and count > 1):
         return answer
     made: dict[str, Any] = {"type": decision.type}
     if decision.type == "edit":

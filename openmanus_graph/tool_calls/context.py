@@ -131,7 +131,7 @@ async def open_call_context(
         branch=session.on_fork(branch),
         thread=thread,
         ledger=ledger,
-        questions=Questions(ledger),
+        questions=Questions(ledger, config),
         progress=progress,
         deadline=deadline(session.settings, time.monotonic(), progress.elapsed_s),
         plans=plans,

@@ -11,10 +11,12 @@ from dataclasses import replace
 from typing import Any, cast
 
 from langchain_core.messages import ToolMessage
-from langgraph.errors import GraphBubbleUp
+from langchain_core.runnables.config import RunnableConfig, merge_configs
+from langgraph.errors import GraphBubbleUp, is_invalid_resume
 from langgraph.types import Command
 
 from openmanus_graph.errors import ConfigError, ToolError, TrustedToolError
+from openmanus_graph.model_calls.other_calls import counting_other_calls
 from openmanus_graph.model_calls.tool_model import ToolModel
 from openmanus_graph.runtime.middleware_updates import added_messages
 from openmanus_graph.runtime.output import LIMIT, shorten
@@ -22,6 +24,7 @@ from openmanus_graph.runtime.stopping import RunStopping, TimeLimit, limit_call,
 from openmanus_graph.runtime.tool_runtime import ForeignTool, RunningCall
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.manus import ManusState
+from openmanus_graph.state.reducers import add_usage
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls.call_ledger import exception_record, serialised
 from openmanus_graph.tool_calls.context import CallRun
@@ -44,14 +47,21 @@ async def run_tool(run: CallRun, args: dict[str, Any]) -> Observation:
         context.deadline,
         stops_itself=run.name in context.toolset.stopping,
     )
-    observation = await _run_within(limit, run, args, model)
-    if (spent := model.spent) is not None:
+    with counting_other_calls() as calls:  # of models that the tool brings along
+        config = merge_configs(context.config, {"callbacks": [calls]})
+        observation = await _run_within(limit, run, args, model, config)
+    spent = add_usage(model.spent, await calls.spent(context.session, context.emit))
+    if spent["model_calls"]:
         observation = replace(observation, usage=spent)
     return await _for_model(run, observation)
 
 
 async def _run_within(
-    limit: TimeLimit, run: CallRun, args: dict[str, Any], model: ToolModel
+    limit: TimeLimit,
+    run: CallRun,
+    args: dict[str, Any],
+    model: ToolModel,
+    config: RunnableConfig,
 ) -> Observation:
     """Run the tool until its time limit, or the run's stop; errors become observations."""
     clock = asyncio.timeout(limit.cut_off_at - time.monotonic())
@@ -59,7 +69,7 @@ async def _run_within(
     trusted, pure = run.traits.resource is None, run.traits.effect == "pure"
     try:
         async with clock:
-            return await unless_stopped(_invoke(run, args, model, limit), pure=pure)
+            return await unless_stopped(_invoke(run, args, model, limit, config), pure=pure)
     except (GraphBubbleUp, ConfigError):
         raise  # nothing the model could repair
     except RunStopping:
@@ -74,24 +84,37 @@ async def _run_within(
             raise
         return Observation(f"{run.name} cancelled itself.", failed=True)
     except Exception as error:  # one raising tool must not end the run
-        if clock.expired():
-            text = f"{run.name} was cut off after {round(limit.seconds, 2):g} s, its time limit. "
-            text += (
-                "Try a smaller piece of the work."
-                if pure
-                else "It may have taken effect in part or in full: look before you repeat it."
-            )
-            run.raised = TimeoutError(text)
-            raised = exception_record(run.raised)
-            return Observation(text, failed=True, trusted_text=trusted, raised=raised)
+        if is_invalid_resume(error):
+            raise  # of an answer, which is asked for again
+        return _failure(run, error, limit.seconds if clock.expired() else None)
+
+
+def _failure(run: CallRun, error: Exception, expired_s: float | None) -> Observation:
+    """Return the observation of a call that raised, or whose time limit was over."""
+    trusted, run.raised = False, error
+    text = f"{type(error).__name__}: {error}"
+    if expired_s is None:
         log.info("tool %s raised", run.name, exc_info=error)
-        run.raised = error
-        text = f"{type(error).__name__}: {error}"
-        return Observation(text, failed=True, raised=exception_record(error))
+    else:
+        trusted = run.traits.resource is None
+        pure = run.traits.effect == "pure"
+        advice = (
+            "Try a smaller piece of the work."
+            if pure
+            else "It may have taken effect in part or in full: look before you repeat it."
+        )
+        text = f"{run.name} was cut off after {round(expired_s, 2):g} s, its time limit. {advice}"
+        run.raised = TimeoutError(text)
+    raised = exception_record(run.raised)
+    return Observation(text, failed=True, trusted_text=trusted, raised=raised)
 
 
 async def _invoke(
-    run: CallRun, args: dict[str, Any], model: ToolModel, limit: TimeLimit
+    run: CallRun,
+    args: dict[str, Any],
+    model: ToolModel,
+    limit: TimeLimit,
+    config: RunnableConfig,
 ) -> Observation:
     context = run.context
 
@@ -112,7 +135,7 @@ async def _invoke(
     if isinstance(tool, ForeignTool):
         return await tool.observe(args, running)
     request = {"type": "tool_call", "id": run.call["id"], "name": run.name, "args": args}
-    message = await context.toolset.invoke(request, running, context.config)
+    message = await context.toolset.invoke(request, running, config)
     update: str | None = None
     if isinstance(message, Command):
         message, update = split_command(message, run)

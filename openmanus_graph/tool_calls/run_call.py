@@ -7,6 +7,7 @@ only interrupts, wrong configuration and cancellation pass.
 
 import time
 from dataclasses import replace
+from functools import partial
 
 from langchain_core.messages import ToolMessage
 from langgraph.errors import GraphBubbleUp
@@ -49,7 +50,7 @@ async def run_to_message(run: CallRun) -> ToolMessage:
     beside the message.
     """
     try:
-        observation = await run_or_replay(run)
+        observation = await execute_once(run)
     except ToolError as error:
         run.announce(run.call["args"])
         observation = Observation(str(error), failed=True, trusted_text=True)
@@ -61,7 +62,7 @@ async def run_to_message(run: CallRun) -> ToolMessage:
     return tool_message(run, observation)
 
 
-async def run_or_replay(run: CallRun) -> Observation:
+async def execute_once(run: CallRun) -> Observation:
     """Return a call's observation: from the ledger, or by running it. ToolError: it may not run."""
     validate(run)
     entry = await find_entry(run)
@@ -79,7 +80,8 @@ async def run_or_replay(run: CallRun) -> Observation:
         return Observation(permission.result, edited=True)
     await record_intent(run, permission)
     try:
-        observation = await run_tool(run, permission.args)
+        tool = partial(run_tool, run, permission.args)
+        observation = await run.context.questions.answered(run.key, tool)
     except (GraphBubbleUp, ConfigError):
         await record_waiting(run)
         raise

@@ -6,13 +6,14 @@ the handler is an execution of its own, which after a crash is not repeated once
 """
 
 import asyncio
+import copy
 import logging
 from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from langchain_core.messages import AnyMessage, ToolMessage
-from langgraph.errors import GraphBubbleUp, GraphInterrupt
+from langgraph.errors import GraphBubbleUp, GraphInterrupt, is_invalid_resume
 from langgraph.prebuilt.tool_node import ToolCallRequest, ToolRuntime
 from langgraph.types import Command
 
@@ -50,7 +51,12 @@ async def run_wrapped_call(
     """
     if call["problem"] is not None:
         return await run_call(call, chain)  # no call: its arguments could not be read
-    return await _WrappedCall(call, chain).run(middleware)
+    key = CallRun(call, chain, execution="around").key
+
+    async def run() -> ToolMessage:
+        return await _WrappedCall(call, chain).run(middleware)
+
+    return await chain.questions.answered(key, run)
 
 
 class _WrappedCall:
@@ -83,7 +89,8 @@ class _WrappedCall:
 
     async def _request(self) -> ToolCallRequest:
         call, tools = self._call, self._chain.toolset.tools
-        made = {"type": "tool_call", "id": call["id"], "name": call["name"], "args": call["args"]}
+        args = copy.deepcopy(call["args"])  # which a hook may change in place
+        made = {"type": "tool_call", "id": call["id"], "name": call["name"], "args": args}
         request = await tool_call_request(made, self._chain.config)
         state = with_current_names(request.state)
         self._messages = state["messages"]
@@ -102,7 +109,7 @@ class _WrappedCall:
         try:
             with not_counting():
                 message = await run_to_message(run)
-        except (GraphBubbleUp, ConfigError) as passing:
+        except Exception as passing:  # a question, or a fault of ours: what tools raise is noted
             self._passing = passing
             raise
         noted: dict[str, Any] = message.artifact or {}
@@ -144,6 +151,10 @@ class _WrappedCall:
         except (GraphBubbleUp, ConfigError):
             raise
         except Exception as error:  # as a tool's, a hook's must not end the run
+            if self._passing is not None:
+                raise self._passing from None
+            if is_invalid_resume(error):
+                raise  # of an answer, which is asked for again
             answered = [message for raised, message in self._raised if raised is error]
             if answered:
                 return answered[-1]

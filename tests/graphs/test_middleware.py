@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated, Any, NotRequired
 
@@ -12,18 +13,25 @@ from langchain.agents.middleware import (
     AgentMiddleware,
     AgentState,
     ContextEditingMiddleware,
+    FilesystemFileSearchMiddleware,
     HumanInTheLoopMiddleware,
+    LLMToolEmulator,
     LLMToolSelectorMiddleware,
+    ModelCallLimitMiddleware,
     ModelFallbackMiddleware,
     ModelRequest,
     ModelResponse,
+    ModelRetryMiddleware,
     PIIMiddleware,
+    ShellToolMiddleware,
+    SummarizationMiddleware,
     TodoListMiddleware,
     ToolCallLimitMiddleware,
     ToolRetryMiddleware,
     hook_config,
 )
 from langchain.agents.middleware.context_editing import ClearToolUsesEdit
+from langchain.agents.middleware.model_call_limit import ModelCallLimitExceededError
 from langchain.agents.middleware.types import (
     ExtendedModelResponse,
     OmitFromInput,
@@ -42,14 +50,22 @@ from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.errors import InvalidUpdateError
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
+from langgraph.prebuilt import ToolRuntime
 from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.types import Command, interrupt
 from pydantic import BaseModel
 
-from openmanus_graph import ConfigError, build_manus_graph, manus_tool
+from openmanus_graph import (
+    ConfigError,
+    build_manus_graph,
+    build_planning_graph,
+    manus_tool,
+)
+from openmanus_graph.runtime.tool_runtime import running_call
 from openmanus_graph.state.interrupts import middleware_answer
 from openmanus_graph.testing import ScriptedChatModel
 from tests.support.graphs import Ran, add, calls, run_graph, scripted
+from tests.support.planning import PlanBrain, plan_call
 
 pytestmark = pytest.mark.usefixtures("no_blocking")
 
@@ -493,6 +509,115 @@ async def test_model_calls_past_the_handler_are_counted() -> None:
     }  # fmt: skip
 
 
+class Consulting:
+    """A model of somebody's own, and a tool, a middleware and a node that ask it."""
+
+    def __init__(self, *replies: Any) -> None:
+        self.model = scripted(*(replies or ["this"] * 9))
+
+        @tool
+        async def consult(question: str) -> str:
+            """Ask a model."""
+            return (await self.model.ainvoke(question)).text
+
+        @tool
+        def consult_in_thread(question: str, config: RunnableConfig) -> str:
+            """Ask a model in a thread that knows of no run."""
+            with ThreadPoolExecutor() as pool:
+                return pool.submit(self.model.invoke, question, config).result().text
+
+        @manus_tool(effect="pure")
+        async def consult_both(question: str, runtime: ToolRuntime[Any, Any]) -> str:
+            """Ask a model, and the run's.
+
+            Args:
+                question: What.
+            """
+            own, ask = await self.model.ainvoke(question), running_call(runtime).ask_model
+            assert ask is not None
+            return own.text + await ask("Answer.", question)
+
+        def node(state: dict[str, Any]) -> dict[str, Any]:
+            return {"hint": self.model.invoke("What now?").text}
+
+        self.tools, self.node = [consult, consult_in_thread, consult_both], node
+
+
+@pytest.mark.parametrize("name", ["consult", "consult_in_thread"])
+@pytest.mark.parametrize("middleware", [[], [ToolRetryMiddleware()]])
+async def test_the_models_that_tools_bring_along_are_counted(
+    name: str, middleware: list[Middleware]
+) -> None:
+    asking = Consulting()
+    graph = build_manus_graph(tools=asking.tools, middleware=middleware)
+    ran = await run_graph(graph, calls((name, {"question": "a"})), "done")
+    assert ran.values["usage"]["model_calls"] == 3
+    assert ran.values["usage"]["input_tokens"] == 300
+    ran = await run_graph(graph, calls((name, {"question": "a"})), max_total_tokens=200)
+    assert ran.values["stop_reason"] == "budget"
+    assert ran.values["usage"]["model_calls"] == 2
+
+
+async def test_what_a_tool_asks_the_runs_model_is_counted_once() -> None:
+    asking = Consulting()
+    graph = build_manus_graph(tools=asking.tools)
+    ran = await run_graph(graph, calls(("consult_both", {"question": "a"})), "that", "done")
+    assert ran.results() == ["thisthat"]
+    assert ran.values["usage"]["model_calls"] == 4
+
+
+async def test_an_agent_inside_a_tool_is_counted_whole() -> None:
+    asking = Consulting(ADD, "three")
+    around = Change(lambda request: request)
+    inner = build_manus_graph(tools=[add], middleware=[around], name="inner")
+
+    @tool
+    async def delegate(task: str) -> str:
+        """Have another agent do it."""
+        given: Any = {"messages": [HumanMessage(task)]}
+        done = await inner.ainvoke(given, context=context(asking.model))
+        return str(done["answer"])
+
+    ran = await run_graph(
+        build_manus_graph(tools=[delegate]), calls(("delegate", {"task": "a"})), "done"
+    )
+    assert ran.results() == ["three"]
+    assert ran.values["usage"]["model_calls"] == 4
+
+
+async def test_the_model_calls_of_a_node_of_the_callers_are_counted() -> None:
+    asking = Consulting()
+    graph = build_manus_graph(tools=[add], after_act=[asking.node])
+    ran = await run_graph(graph, ADD, "done")
+    assert ran.values["usage"]["model_calls"] == 3
+
+
+async def test_what_a_middleware_asks_by_itself_counts_before_the_next_request() -> None:
+    asking = Consulting()
+
+    class Ahead(Middleware):
+        async def awrap_model_call(self, request: Any, handler: Any) -> Any:
+            await asking.model.ainvoke("What now?")
+            return await handler(request)
+
+    graph = build_manus_graph(tools=[add], middleware=[Ahead()])
+    ran = await run_graph(graph, "done", max_total_tokens=100)
+    assert (ran.values["stop_reason"], len(ran.model.requests)) == ("budget", 0)
+    assert ran.values["usage"]["model_calls"] == 1
+
+
+async def test_steps_side_by_side_spend_one_budget_with_the_models_of_their_tools() -> None:
+    own = build_manus_graph(tools=Consulting(*["this"] * 99).tools, name="own")
+    steps: list[Any] = [{"id": name, "text": "ask", "depends_on": []} for name in "abc"]
+    ask = calls(("consult", {"question": "a"}))
+    brain = PlanBrain([plan_call(*steps)], lambda step, messages: ask)
+    graph = build_planning_graph(executors={"own": own}, checkpointer=InMemorySaver())
+    ran = await run_graph(graph, model=brain.model(), config=CONFIG, max_total_tokens=600)
+    assert ran.values["stop_reason"] == "budget"
+    # A plan, three requests, and what their tools ask before the next request is refused.
+    assert ran.values["usage"]["model_calls"] == 7
+
+
 # The tool call
 
 
@@ -764,7 +889,134 @@ def test_what_cannot_work_is_refused_when_the_graph_is_built(
         build_manus_graph(tools=[add], middleware=middleware)
 
 
+class Wrong(Middleware):
+    """Returns what no hook may."""
+
+    def __init__(self, hook: str, result: Any) -> None:
+        self.hook, self.result = hook, result
+
+    async def abefore_model(self, state: Any, runtime: Any) -> Any:
+        return self.result if self.hook == "before_model" else None
+
+    async def awrap_model_call(self, request: Any, handler: Any) -> Any:
+        reply = await handler(request)
+        if self.hook == "extended":
+            return ExtendedModelResponse(reply, self.result)
+        return self.result if self.hook == "wrap_model_call" else reply
+
+    async def awrap_tool_call(self, request: Any, handler: Any) -> Any:
+        result = await handler(request)
+        if self.hook == "wrap_tool_call" and isinstance(self.result, Command):
+            update: dict[str, Any] = {**(self.result.update or {}), "messages": [result]}
+            return Command(update=update)
+        return self.result if self.hook == "wrap_tool_call" else result
+
+
+@pytest.mark.parametrize(
+    ("hook", "result", "said"),
+    [
+        ("before_model", "text", "'text', which is no update"),
+        ("before_model", {"stop_reason": "answer"}, "writes stop_reason"),
+        ("wrap_model_call", None, "something else than one AIMessage"),
+        ("extended", Command(update={"usage": {}}), "writes usage"),
+        ("extended", Command(update={"jump_to": "end"}), "jumps while a step is under way"),
+        ("extended", Command(goto="act"), "goes somewhere"),
+        ("wrap_tool_call", "text", "returned no ToolMessage"),
+        ("wrap_tool_call", Command(update={"step_count": 0}), "writes step_count"),
+    ],
+)
+async def test_what_a_hook_may_not_return_is_refused(hook: str, result: Any, said: str) -> None:
+    graph = build_manus_graph(tools=[add], middleware=[Wrong(hook, result)])
+    with pytest.raises(ConfigError, match=said):
+        await run_graph(graph, ADD, "done")
+
+
+async def test_arguments_that_a_hook_changes_in_place_are_run_and_the_reply_stays() -> None:
+    class InPlace(Middleware):
+        def wrap_tool_call(self, request: ToolCallRequest, handler: Any) -> Any:
+            request.tool_call["args"]["a"] = 40
+            return handler(request)
+
+    graph = build_manus_graph(tools=[add], middleware=[InPlace()], checkpointer=InMemorySaver())
+    ran = await run_graph(graph, ADD, "done", config=CONFIG)
+    assert ran.results() == ["42"]
+    (made,) = [one for one in ran.messages if isinstance(one, AIMessage) and one.tool_calls]
+    assert made.tool_calls[0]["args"] == {"a": 1, "b": 2}
+
+
 # LangChain's own, unchanged
+
+
+async def test_model_retry_does_not_hide_a_limit() -> None:
+    again = ModelRetryMiddleware(initial_delay=0, backoff_factor=0, jitter=False)
+    graph = build_manus_graph(tools=[add], middleware=[Twice(), again])
+    ran = await run_graph(graph, "draft", "done", max_total_tokens=100)
+    assert ran.values["stop_reason"] == "budget"
+    assert len(ran.model.requests) == 1
+
+
+async def test_model_retry_repeats_a_final_failure() -> None:
+    again = ModelRetryMiddleware(max_retries=1, initial_delay=0, jitter=False)
+    graph = build_manus_graph(tools=[add], middleware=[again])
+    ran = await run_graph(graph, ValueError("bad request"), "done")
+    assert (ran.values["answer"], len(ran.model.requests)) == ("done", 2)
+    ran = await run_graph(graph, ValueError("bad request"), ValueError("bad request"))
+    assert "failed after 2 attempts" in ran.values["answer"]
+
+
+async def test_model_call_limit_ends_the_run() -> None:
+    limit = ModelCallLimitMiddleware(run_limit=1)
+    graph = build_manus_graph(tools=[add], middleware=[limit], checkpointer=InMemorySaver())
+    ran = await run_graph(graph, ADD, config=CONFIG)
+    assert (ran.values["status"], ran.values["stop_reason"]) == ("finished", "middleware")
+    assert "call limits exceeded" in ran.values["answer"]
+    assert ran.results() == ["3"]
+    ran = await run_graph(graph, "three", config=CONFIG, task="again")
+    assert ran.values["answer"] == "three"
+    strict = ModelCallLimitMiddleware(run_limit=1, exit_behavior="error")
+    with pytest.raises(ModelCallLimitExceededError):
+        await run_graph(build_manus_graph(tools=[add], middleware=[strict]), ADD)
+
+
+async def test_summaries_replace_the_conversation_and_are_counted() -> None:
+    summary = SummarizationMiddleware(
+        scripted(*["They added."] * 9), trigger=("messages", 4), keep=("messages", 1)
+    )
+    graph = build_manus_graph(tools=[add], middleware=[summary], checkpointer=InMemorySaver())
+    more = calls(("add", {"a": 2, "b": 2}), prefix="d")
+    ran = await run_graph(graph, ADD, more, "done", config=CONFIG)
+    assert ran.values["answer"] == "done"
+    assert ran.values["usage"]["model_calls"] == 4
+    sent = ran.model.requests[2]
+    assert "They added." in sent[1].text
+    assert [m.type for m in sent[1:]] == ["human", "ai", "tool"]
+    ran = await run_graph(graph, "again", config=CONFIG, task="another")
+    assert (ran.values["answer"], ran.values["step_count"]) == ("again", 1)
+
+
+async def test_an_emulated_tool_does_not_run_and_its_model_is_counted() -> None:
+    emulator = LLMToolEmulator(tools=["add"], model=scripted("about three"))
+    ran = await run_graph(build_manus_graph(tools=[add], middleware=[emulator]), ADD, "done")
+    assert ran.results() == ["about three"]
+    assert ran.values["usage"]["model_calls"] == 3
+
+
+async def test_the_shell_of_langchain_keeps_its_session(tmp_path: Path) -> None:
+    graph = build_manus_graph(
+        tools=[add], middleware=[ShellToolMiddleware(tmp_path)], checkpointer=InMemorySaver()
+    )
+    first = calls(("shell", {"command": "export CUPS=2; pwd"}))
+    second = calls(("shell", {"command": "echo $CUPS cups"}), prefix="d")
+    ran = await run_graph(graph, first, second, "done", config=CONFIG)
+    assert ran.results() == [f"{tmp_path}\n", "2 cups\n"]
+
+
+async def test_the_file_search_of_langchain_finds_files(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("needle", encoding="utf-8")
+    search = FilesystemFileSearchMiddleware(root_path=str(tmp_path), use_ripgrep=False)
+    find = calls(("glob_search", {"pattern": "*.txt"}), ("grep_search", {"pattern": "needle"}))
+    ran = await run_graph(build_manus_graph(tools=[add], middleware=[search]), find, "done")
+    assert ran.results() == ["/a.txt", "/a.txt"]
 
 
 async def test_model_fallback_asks_the_next_model() -> None:

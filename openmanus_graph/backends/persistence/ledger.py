@@ -136,12 +136,12 @@ class Ledger:
             ),
         )
 
-    async def asked_at(self, key: EffectKey, name: str) -> int | None:
-        """Return the position at which a call's question was asked, if it was."""
+    async def asked(self, key: EffectKey) -> dict[str, int]:
+        """Return the positions at which a call's questions were asked, by their names."""
         rows = await self._run(
-            "SELECT position FROM questions WHERE effect = ? AND name = ?", (key.digest, name)
+            "SELECT name, position FROM questions WHERE effect = ?", (key.digest,)
         )
-        return rows[0][0] if rows else None
+        return dict(rows)
 
     async def ask(self, key: EffectKey, name: str, position: int) -> None:
         """Write down that a call asks, and at which position of its task."""

@@ -16,6 +16,7 @@ from openmanus_graph.interfaces.server.options import context_of
 from openmanus_graph.interfaces.server.store import Store, state_of, store
 from openmanus_graph.interfaces.service.run_setup import RECURSION_LIMIT
 from openmanus_graph.state.context import Context
+from openmanus_graph.state.interrupts import middleware_answer
 
 INTERRUPT_ID = re.compile(r"[0-9a-f]{32}")
 
@@ -55,9 +56,9 @@ async def admit(thread: str | None, run: dict[str, Any]) -> None:
         return
     if await threads.is_held_elsewhere(known.id):
         raise Refused(409, f"Thread {thread} is in use by another process. Wait, or stop it first.")
-    command: Mapping[str, Any] = run.get("command") or {}
+    command: dict[str, Any] = run.get("command") or {}
     if command.get("resume") is not None:
-        await _check_answer(threads, known, command["resume"])
+        command["resume"] = await _checked_answer(threads, known, command["resume"])
 
 
 async def admit_deletion(thread: str) -> None:
@@ -77,21 +78,25 @@ def _check_context(context: Mapping[str, Any], thread: str) -> None:
         raise Refused(422, str(error)) from error
 
 
-async def _check_answer(threads: Store, known: Thread, answer: Any) -> None:
+async def _checked_answer(threads: Store, known: Thread, answer: Any) -> Any:
+    """Return an answer in the form that its question reads. Refused: its question is not open."""
     if threads.journal.is_running(known.id):
         raise Refused(409, "That was answered already: the run goes on.")
     state = await state_of(known.id, known.agent)
     if state is None:
-        return
-    waiting = [interrupt.id for interrupt in state.interrupts]
-    if not waiting:
+        return answer
+    asked = {interrupt.id: interrupt.value for interrupt in state.interrupts}
+    if not asked:
         raise Refused(409, "This thread asks nothing any more: that was answered already.")
     ids = answered_ids(answer)
-    if ids is None and len(waiting) > 1:
-        raise Refused(409, f"Several questions are open; answer by id: {', '.join(waiting)}.")
-    closed = [one for one in ids or () if one not in waiting]
+    if ids is None:
+        if len(asked) > 1:
+            raise Refused(409, f"Several questions are open; answer by id: {', '.join(asked)}.")
+        return middleware_answer(next(iter(asked.values())), answer)
+    closed = [one for one in ids if one not in asked]
     if closed:
-        raise Refused(409, f"Not open: {', '.join(closed)}. Open: {', '.join(waiting)}.")
+        raise Refused(409, f"Not open: {', '.join(closed)}. Open: {', '.join(asked)}.")
+    return {one: middleware_answer(asked[one], answer[one]) for one in ids}
 
 
 def answered_ids(answer: Any) -> list[str] | None:

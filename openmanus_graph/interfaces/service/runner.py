@@ -47,6 +47,7 @@ from openmanus_graph.interfaces.service.step_events import StepEventTagger
 from openmanus_graph.runtime.events import interrupt_event
 from openmanus_graph.runtime.session_registry import open_session
 from openmanus_graph.state.context import Context
+from openmanus_graph.state.interrupts import middleware_answer
 from openmanus_graph.state.reducers import no_usage
 from openmanus_graph.state.settings import Settings
 
@@ -254,7 +255,7 @@ class _Driver:
                 value = await self.person.answer(waiting)
             if value is None:
                 break
-            answers[waiting.id] = value
+            answers[waiting.id] = middleware_answer(waiting.value, value)
         return answers
 
     async def _finish(self, *, cancelled: bool) -> dict[str, Any]:
