@@ -57,7 +57,7 @@ async def test_a_page_that_never_rests_is_not_waited_for(tab: Tab) -> None:
 
 async def test_a_long_poll_is_not_waited_for(tab: Tab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(view, "SLOW_S", 0.2)
-    monkeypatch.setattr(view, "MAX_ROUNDS", 1000)
+    monkeypatch.setattr(view, "MAX_REPEATS", 1000)
     await tab.page.goto(f"{tab.site}/waits.html?polls")
     assert await tab.view.settle(20) == ""
 
