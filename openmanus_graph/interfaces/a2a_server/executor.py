@@ -85,7 +85,10 @@ class Executor(AgentExecutor):
             if not running.cancelled:
                 await self._publish(final, updater, run)
         except BadMessageError as error:
-            await self._refuse(str(error), context, updater)
+            if context.current_task is None:
+                await updater.reject(_agent_message(updater, str(error)))
+            else:  # it still waits for its answer
+                await updater.requires_input(_agent_message(updater, f"{error} Answer again."))
         finally:
             sender.cancel()
             del self._running[context_id]
@@ -135,13 +138,6 @@ class Executor(AgentExecutor):
             if question := await first_question(run.thread, self.agent):
                 return await run.answer(said.text, question)
         return await run.say(read_message(message))
-
-    async def _refuse(self, why: str, context: RequestContext, updater: TaskUpdater) -> None:
-        """Reject a new task; one that waits goes on waiting."""
-        if context.current_task is None:
-            await updater.reject(_agent_message(updater, why))
-        else:
-            await updater.requires_input(_agent_message(updater, f"{why} Answer again."))
 
     async def _publish(self, final: Final, updater: TaskUpdater, run: RemoteRun) -> None:
         """Say how a run ended, its files and its answer first."""

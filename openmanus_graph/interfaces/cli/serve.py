@@ -34,7 +34,11 @@ def serve(
             'Install it with: pip install "openmanus-graph[studio]"'
         )
     for module in modules:
-        _load(module)
+        sys.path.insert(0, "")
+        try:
+            import_module(module)
+        except ImportError as error:
+            raise ConfigError(f"--import {module} cannot be loaded: {error}.") from error
     port = _free_port(host, port)
     _prepare_environment(host, log_level)
     run_server: Any = import_module("langgraph_api.cli").run_server
@@ -62,14 +66,6 @@ def serve(
         timeout_graceful_shutdown=GRACE_S,
     )
     return 0
-
-
-def _load(module: str) -> None:
-    sys.path.insert(0, "")
-    try:
-        import_module(module)
-    except ImportError as error:
-        raise ConfigError(f"--import {module} cannot be loaded: {error}.") from error
 
 
 def _free_port(host: str, port: int | None) -> int:

@@ -65,17 +65,13 @@ def _mcp_on_http(what: McpOptions, options: RunOptions, where: ServerOptions) ->
 def _mcp_server(what: McpOptions, options: RunOptions) -> "ToolServer":
     from openmanus_graph.interfaces.mcp_server.server import Offer, build_server
 
-    offer = Offer(options, _names(what.tools), what.agent)
+    names = None
+    if what.tools is not None:
+        names = tuple(name.strip() for name in what.tools.split(",") if name.strip())
+        if not names:
+            raise ConfigError("--tools names no tool. Leave it out to offer all.")
+    offer = Offer(options, names, what.agent)
     return build_server(offer, version("openmanus-graph"))
-
-
-def _names(listed: str | None) -> tuple[str, ...] | None:
-    if listed is None:
-        return None
-    names = tuple(name.strip() for name in listed.split(",") if name.strip())
-    if not names:
-        raise ConfigError("--tools names no tool. Leave it out to offer all.")
-    return names
 
 
 def serve_a2a(agent: str, options: RunOptions, where: ServerOptions) -> int:

@@ -10,7 +10,7 @@ from openmanus_graph.config import resolve_settings
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import DEFAULT_AGENT, agent_names, describe_agent
 from openmanus_graph.interfaces.server.files import MAX_UPLOAD_BYTES
-from openmanus_graph.interfaces.service.run_setup import model_label
+from openmanus_graph.interfaces.service.step_events import model_label
 from openmanus_graph.state.context import Context, Policy, SandboxMode
 
 SHOWN = ("max_steps", "max_cost_usd", "max_total_tokens", "timeout_s", "policy", "review_plan")

@@ -43,10 +43,9 @@ async def list_files(thread: str) -> dict[str, Any]:
     await require_thread(thread)
     workspace = await store().workspace(thread)
 
-    def list_sorted() -> list[tuple[str, list[int]]]:
-        return sorted(itertools.islice(files_in(workspace), MAX_LISTED + 1))
-
-    files = await asyncio.to_thread(list_sorted)
+    files = await asyncio.to_thread(
+        lambda: sorted(itertools.islice(files_in(workspace), MAX_LISTED + 1))
+    )
     return {
         "workspace": str(workspace.root),
         "files": [file_json(thread, path, *stamp) for path, stamp in files[:MAX_LISTED]],

@@ -25,7 +25,7 @@ from openmanus_graph.interfaces.server.threads import open_questions
 from openmanus_graph.interfaces.service.failures import RunError, describe_failure
 from openmanus_graph.interfaces.service.final_event import failed_event
 from openmanus_graph.interfaces.service.lock import hold_thread
-from openmanus_graph.interfaces.service.run_setup import model_label
+from openmanus_graph.interfaces.service.step_events import model_label
 from openmanus_graph.runtime.run_observer import ObservedRun
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.settings import Settings

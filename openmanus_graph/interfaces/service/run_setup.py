@@ -14,16 +14,6 @@ from openmanus_graph.interfaces.service.options import InputOptions, RunOptions
 if TYPE_CHECKING:
     from openmanus_graph.interfaces.service.runner import Run
     from openmanus_graph.state.context import Context
-    from openmanus_graph.state.settings import Settings
-
-RECURSION_LIMIT = 100_000
-"""Of a graph that sets none itself: our own have limits of their own, far below."""
-
-
-def model_label(settings: "Settings") -> str:
-    """Return the name of a run's model for its `run_start` event: its spec, or its class."""
-    model = settings.main.model
-    return model if isinstance(model, str) else type(model).__name__
 
 
 def new_thread() -> str:

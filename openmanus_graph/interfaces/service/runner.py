@@ -41,9 +41,12 @@ from openmanus_graph.interfaces.service.final_event import (
     recursion_event,
 )
 from openmanus_graph.interfaces.service.lock import hold_thread
-from openmanus_graph.interfaces.service.run_setup import RECURSION_LIMIT, model_label
 from openmanus_graph.interfaces.service.signals import Signals
-from openmanus_graph.interfaces.service.step_events import StepEventTagger
+from openmanus_graph.interfaces.service.step_events import (
+    RECURSION_LIMIT,
+    StepEventTagger,
+    model_label,
+)
 from openmanus_graph.runtime.events import interrupt_event
 from openmanus_graph.runtime.session_registry import open_session
 from openmanus_graph.state.context import Context

@@ -1,4 +1,4 @@
-"""Reads events from a graph's stream, and adds the plan step that each comes from."""
+"""For all that stream a graph: its recursion limit, its events with their plan step, its model."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
@@ -6,7 +6,10 @@ from typing import Any, cast
 from langgraph.types import PregelTask
 
 from openmanus_graph.runtime.events import GRAPH_EVENTS
+from openmanus_graph.state.settings import Settings
 
+RECURSION_LIMIT = 100_000
+"""Of a graph that sets none itself: our own have limits of their own, far below."""
 Namespace = Sequence[str]
 
 
@@ -41,3 +44,9 @@ class StepEventTagger:
         around = (place[:length] for length in range(1, len(place) + 1))
         steps = [self._steps[outer] for outer in around if outer in self._steps]
         return {"plan_step": "/".join(steps)} if steps else {}
+
+
+def model_label(settings: Settings) -> str:
+    """Return the name of a run's model for its `run_start` event: its spec, or its class."""
+    model = settings.main.model
+    return model if isinstance(model, str) else type(model).__name__
