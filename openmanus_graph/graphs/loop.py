@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -31,19 +30,6 @@ if TYPE_CHECKING:
 AgentGraph = CompiledStateGraph[ManusState, Context, ManusInput, ManusOutput]
 
 
-@dataclass(frozen=True)
-class Ways:
-    """Where the loop's edges lead; without middleware to its own nodes."""
-
-    start: str = "think"
-    loop: str = "think"
-    """Before the next model call."""
-    end: str = "terminate"
-    """Where a run that ends goes."""
-    replied: str = ""
-    """Where a new reply goes before its calls are run, if a hook wants to see it."""
-
-
 Node = Callable[..., Any]
 """Takes the state, and LangGraph's `Runtime` if it wants; returns an update. Async or not."""
 
@@ -63,23 +49,25 @@ def compile_loop(
         store: LangGraph's long-term store, handed to tools that ask for it.
         after_act: Nodes between `act` and `stuck_check`, in this order.
     """
-    builder, ways = new_builder(agent), Ways()
+    builder = new_builder(agent)
     builder.add_node("think", observed(partial(think, agent=agent)))
     builder.add_node("act", observed(partial(act, agent=agent)))
     builder.add_node("stuck_check", observed(stuck_check))
     builder.add_node("terminate", observed(terminate))
+    start = before_model = "think"
+    end, after_model = "terminate", ""
     if agent.middleware:
         from openmanus_graph.graphs.middleware import add_hooks
 
-        ways = add_hooks(builder, agent)
-    builder.add_edge(START, ways.start)
-    route = route_after_reply if ways.replied else partial(route_after_think, agent=agent)
-    targets: dict[Hashable, str] = {"stuck_check": "stuck_check", "terminate": ways.end}
-    targets |= {"replied": ways.replied} if ways.replied else {"act": "act"}
+        start, before_model, after_model, end = add_hooks(builder, agent)
+    builder.add_edge(START, start)
+    route = route_after_reply if after_model else partial(route_after_think, agent=agent)
+    targets: dict[Hashable, str] = {"stuck_check": "stuck_check", "terminate": end}
+    targets |= {"replied": after_model} if after_model else {"act": "act"}
     builder.add_conditional_edges("think", route, targets)
     builder.add_edge(add_after_act(builder, after_act), "stuck_check")
     builder.add_conditional_edges(
-        "stuck_check", route_after_stuck_check, {"think": ways.loop, "terminate": ways.end}
+        "stuck_check", route_after_stuck_check, {"think": before_model, "terminate": end}
     )
     builder.add_edge("terminate", END)
 

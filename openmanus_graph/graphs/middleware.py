@@ -7,7 +7,17 @@ The hooks around a step stand in `model_calls.model_middleware` and `tool_calls.
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any, NotRequired, Required, cast, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    NamedTuple,
+    NotRequired,
+    Required,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from langchain.agents.middleware import AgentMiddleware, AgentState, HumanInTheLoopMiddleware
 from langchain.agents.middleware.types import OmitFromSchema
@@ -22,7 +32,6 @@ from typing_extensions import TypedDict
 from openmanus_graph.conversation.history import last_reply
 from openmanus_graph.conversation.outcome import answers
 from openmanus_graph.errors import ConfigError, ToolError
-from openmanus_graph.graphs.loop import Ways
 from openmanus_graph.model_calls.other_calls import counting_other_calls
 from openmanus_graph.nodes.begin import begin
 from openmanus_graph.nodes.think import route_after_think
@@ -153,7 +162,17 @@ def _plain(hint: Any) -> Any:
     return hint
 
 
-def add_hooks(builder: StateGraph[Any, Context, Any, Any], agent: Agent) -> Ways:
+class LoopEntries(NamedTuple):
+    """The nodes that the loop's own edges lead to: its own, or the hooks that come before them."""
+
+    start: str
+    before_model: str
+    after_model: str
+    """Where a new reply goes before its calls are run; empty without such a hook."""
+    end: str
+
+
+def add_hooks(builder: StateGraph[Any, Context, Any, Any], agent: Agent) -> LoopEntries:
     """Add a node for each hook that a middleware has, and the edges between them.
 
     Args:
@@ -163,7 +182,7 @@ def add_hooks(builder: StateGraph[Any, Context, Any, Any], agent: Agent) -> Ways
     Returns:
         Where the loop's own edges lead.
     """
-    return _Wiring(builder, agent).ways
+    return _Wiring(builder, agent).entries
 
 
 class _Wiring:
@@ -174,13 +193,13 @@ class _Wiring:
         )
         after_model, after_agent = after_model[::-1], after_agent[::-1]
         loop = _first("before_model", before_model) or "think"
-        self.ways = Ways(
+        self.entries = LoopEntries(
             start="begin" if before_agent or before_model else loop,
-            loop=loop,
+            before_model=loop,
+            after_model=_first("after_model", after_model),
             end=_first("after_agent", after_agent) or "terminate",
-            replied=_first("after_model", after_model),
         )
-        if self.ways.start == "begin":
+        if self.entries.start == "begin":
             self._add_begin(_first("before_agent", before_agent) or loop)
         self._add_chain("before_agent", before_agent, loop)
         self._add_chain("before_model", before_model, "think")
@@ -188,7 +207,7 @@ class _Wiring:
         self._add_chain("after_agent", after_agent, "terminate")
 
     def _add_begin(self, first: str) -> None:
-        loop = self.ways.loop
+        loop = self.entries.before_model
         node = observed(partial(begin, agent=self._agent, first=first, loop=loop))
         self._builder.add_node("begin", node, destinations=tuple(dict.fromkeys([first, loop])))
 
@@ -215,11 +234,11 @@ class _Wiring:
         """Return where a hook's node may lead, by what `route_after_hook` returns."""
         targets = {"next": then} if then else {}
         if "end" in jumps:
-            targets["end"] = "terminate" if hook == "after_agent" else self.ways.end
+            targets["end"] = "terminate" if hook == "after_agent" else self.entries.end
         if "model" in jumps:
-            targets["model"] = self.ways.loop
+            targets["model"] = self.entries.before_model
         if "tools" in jumps or not then:
-            targets |= {"act": "act", "stuck_check": "stuck_check", "terminate": self.ways.end}
+            targets |= {"act": "act", "stuck_check": "stuck_check", "terminate": self.entries.end}
         return targets
 
 
