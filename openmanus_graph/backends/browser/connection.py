@@ -18,7 +18,8 @@ from openmanus_graph.backends.web.guard import Guard
 from openmanus_graph.backends.web.proxy import BYPASS, GuardedProxy
 from openmanus_graph.backends.web.routes import parse_upstream
 from openmanus_graph.errors import TrustedToolError
-from openmanus_graph.state.settings import BrowserSettings, Settings, SiteSecret
+from openmanus_graph.state.setting_values import SiteSecret
+from openmanus_graph.state.settings import BrowserSettings, Settings
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from urllib.parse import quote, quote_plus, urlsplit
 
 from openmanus_graph.errors import ToolError
-from openmanus_graph.state.settings import SiteSecret
+from openmanus_graph.state.setting_values import SiteSecret
 
 LOGIN = "http_auth"
 """The secret of this name is `USER:PASSWORD` of a site that asks by HTTP."""
