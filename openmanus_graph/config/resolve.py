@@ -2,23 +2,22 @@
 
 Precedence: options (the `Context`) > environment > `./openmanus.toml` or `Context.config` >
 the person's `config.toml` > OpenManus's `config/config.toml` > defaults. Each source is read into a
-`Layer`, checked by the declarations in `state.settings`; pydantic-settings merges the layers.
+`Layer`, checked by the declarations in `state.settings`; `config.merge` merges the layers.
 """
 
 import dataclasses
 import hashlib
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from langgraph.runtime import Runtime
-from pydantic import TypeAdapter, ValidationError, create_model
+from pydantic import TypeAdapter, ValidationError
 
-from openmanus_graph.config.declared import Declared, Reading, declared, read, sections, setting_of
+from openmanus_graph.config.declared import Declared, Reading, declared, read, sections
 from openmanus_graph.config.files import OLD_CONFIG, Layer, is_foreign, read_layer
 from openmanus_graph.config.mcp import mcp_servers
 from openmanus_graph.config.model import first, main_model, vision_model
@@ -41,9 +40,6 @@ from openmanus_graph.state.settings import (
     Settings,
     WebSettings,
 )
-
-if TYPE_CHECKING:
-    from pydantic_settings import BaseSettings
 
 Section = TypeVar("Section", SandboxSettings, BrowserSettings, SearchSettings, WebSettings)
 
@@ -107,7 +103,9 @@ def resolve_settings(context: Context, thread: str, *, without_model: bool = Fal
 
 def section(kind: type[Section], layers: Sequence[Layer]) -> Section:
     """Return one section of the settings, of all layers. ConfigError says which value is wrong."""
-    return _section(kind, _merged(layers), layers)
+    from openmanus_graph.config.merge import merge_layers
+
+    return _section(kind, merge_layers(layers), layers)
 
 
 def openmanus_home() -> Path:
@@ -176,7 +174,9 @@ def context_field(one: Declared) -> str | None:
 
 def _declared_values(layers: Sequence[Layer]) -> dict[str, Any]:
     """Return the fields of `Settings` that are set, and all sections."""
-    merged = _merged(layers)
+    from openmanus_graph.config.merge import merge_layers
+
+    merged = merge_layers(layers)
     records = {name: _section(kind, merged, layers) for name, kind in sections().items()}
     limit = first(map(_token_limit, layers))
     return {**merged, **_parsed("", merged, layers), **records, "max_total_tokens": limit}
@@ -184,7 +184,7 @@ def _declared_values(layers: Sequence[Layer]) -> dict[str, Any]:
 
 def _section(kind: type[Section], merged: Mapping[str, Any], layers: Sequence[Layer]) -> Section:
     name = next(name for name, each in sections().items() if each is kind)
-    raw: Section = merged.get(name) or kind()
+    raw = kind(**merged.get(name, {}))
     values = {each.name: getattr(raw, each.name) for each in dataclasses.fields(kind)}
     parsed = dataclasses.replace(raw, **_parsed(name, values, layers))
     if isinstance(parsed, BrowserSettings):
@@ -227,60 +227,6 @@ def _environment_layer() -> Layer:
             entries = {name.removeprefix(prefix).lower(): os.environ[name] for name in named}
             reading.add(one, entries, one.name)
     return Layer(reading.values)
-
-
-def _merged(layers: Sequence[Layer]) -> dict[str, Any]:
-    """Return the fields of `Settings` that the layers set, sections as their records."""
-    from pydantic_settings import InitSettingsSource
-
-    kind = _configuration()
-    fields = kind.model_fields.keys()
-    sources = tuple(InitSettingsSource(kind, _nested(layer, fields)) for layer in layers)
-    merged = kind(_build_sources=(sources, {}))
-    return {name: getattr(merged, name) for name in merged.model_fields_set}
-
-
-@cache
-def _configuration() -> "type[BaseSettings]":
-    """Create the pydantic-settings model with the declared fields of `Settings`."""
-    from pydantic_settings import (
-        BaseSettings,
-        SettingsConfigDict,
-    )  # slow to import: not needed for `--help`
-
-    class Base(BaseSettings):
-        model_config = SettingsConfigDict(validate_default=False, hide_input_in_errors=True)
-
-    chosen: dict[str, Any] = {}
-    for each in dataclasses.fields(Settings):
-        setting = setting_of(each.type)
-        mergeable = setting is not None and setting.join is None and each.name not in _NOT_MERGED
-        if mergeable or each.name in sections():
-            chosen[each.name] = (each.type, None)
-    return create_model("Configuration", __base__=Base, **chosen)
-
-
-_NOT_MERGED = ("mcp_servers",)
-"""Settings that do not just come from the first layer that sets them: see `config.mcp`."""
-
-
-def _nested(layer: Layer, wanted: Collection[str]) -> dict[str, Any]:
-    """Return a layer's values, nested as the given fields of `Settings`."""
-    nested: dict[str, Any] = {}
-    for one in declared().values():
-        if one.name not in layer.values or one.setting.join:
-            continue
-        if (one.table or one.field) not in wanted:
-            continue
-        table = nested.setdefault(one.table, {}) if one.table else nested
-        value = layer.values[one.name]
-        if one.part:
-            table.setdefault(one.field, {})[one.part] = value
-        elif one.setting.merged or not isinstance(value, dict):
-            table[one.field] = value
-        else:  # pydantic-settings merges dicts, but here the first layer replaces the others
-            table[one.field] = MappingProxyType(cast("dict[str, Any]", value))
-    return nested
 
 
 def _parsed(table: str, values: Mapping[str, Any], layers: Sequence[Layer]) -> dict[str, Any]:
@@ -327,18 +273,31 @@ def _main_model(context: Context, layers: list[Layer], warnings: list[str]) -> M
 
 def _validated(context: Context) -> Context:
     # The server keeps wrong values (`max_steps="many"`), so a Context is checked here.
-    fields = {field.name: getattr(context, field.name) for field in dataclasses.fields(context)}
-    try:
-        return _CONTEXT.validate_python(fields)
-    except ValidationError as error:
-        problems = "; ".join(
-            f"{item['loc'][0]}: {item['msg']}"
-            for item in error.errors(include_url=False, include_input=False)
-        )
-        raise ConfigError(f"The run's settings are wrong: {problems}.") from error
+    checked: dict[str, Any] = {}
+    problems: list[str] = []
+    for name in _context_types():
+        value = getattr(context, name)
+        if value is None:
+            continue
+        try:
+            checked[name] = _context_adapter(name).validate_python(value)
+        except ValidationError as error:
+            found = error.errors(include_url=False, include_input=False)
+            problems += [f"{name}: {item['msg']}" for item in found]
+    if problems:
+        raise ConfigError(f"The run's settings are wrong: {'; '.join(problems)}.")
+    return dataclasses.replace(context, **checked)
 
 
-_CONTEXT = TypeAdapter(Context)
+@cache
+def _context_types() -> Mapping[str, Any]:
+    return {each.name: each.type for each in dataclasses.fields(Context)}
+
+
+@cache
+def _context_adapter(name: str) -> TypeAdapter[Any]:
+    """Return the validator of a field of `Context`. Most runs set few: none is built for all."""
+    return TypeAdapter(_context_types()[name])
 
 
 def _token_limit(layer: Layer) -> int | None:

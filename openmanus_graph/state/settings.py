@@ -6,9 +6,7 @@ it where it counts. A field of `Context` or an option of the command comes on to
 one: both are lists of names without defaults, and tests hold them against these declarations.
 """
 
-import json
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -16,11 +14,8 @@ from typing import Annotated, Any, Literal
 from langchain_core.language_models import BaseChatModel
 from pydantic import BaseModel, BeforeValidator, Field, SecretStr
 
-from openmanus_graph.errors import ConfigError
-from openmanus_graph.state.addresses import parse_allowed, parse_domain
-from openmanus_graph.state.context import Policy, PolicyRule, RuleDecision, SandboxMode
+from openmanus_graph.state.context import Policy, PolicyRule, SandboxMode
 from openmanus_graph.state.mcp_server import MCPServer, MCPServerKeys
-from openmanus_graph.state.places import parse_place
 from openmanus_graph.state.search_engines import (
     ENGINES,
     GOOGLE_ID_VARIABLE,
@@ -32,81 +27,29 @@ from openmanus_graph.state.search_engines import (
     web_addresses,
 )
 from openmanus_graph.state.setting import ALWAYS, AlternativeKey, Setting, Trust
+from openmanus_graph.state.setting_values import (
+    Rule,
+    SiteSecret,
+    all_domains,
+    allowing_rules,
+    checked_hosts,
+    domains,
+    megabytes,
+    other_rules,
+    outside_folder,
+    policy_rules,
+    rerouting_options,
+    search_country,
+    search_language,
+    site_secrets,
+)
 
 MAX_COST_USD = 3.0
 SECRET_VARIABLE = "OPENMANUS_SECRET_"
 """Followed by the secret's name; the value is `VALUE@DOMAIN`."""
-TUNING_OPTIONS = frozenset({
-    "temperature", "top_p", "top_k", "max_tokens", "max_completion_tokens", "seed", "stop",
-    "frequency_penalty", "presence_penalty", "reasoning", "reasoning_effort", "verbosity",
-})  # fmt: skip
-"""Anything else (`base_url`, `default_headers` ...) may send the key elsewhere."""
-
-_SECRET_NAME = re.compile(r"[A-Za-z][\w-]*")
-_SECRET_DOMAIN = re.compile(r"[\w.-]+(:\d{1,5})?|\[[0-9a-f:]+\](:\d{1,5})?")
 
 Price = dict[Literal["input", "cached", "output"], float]
 _Positive = Field(gt=0)
-
-
-def _megabytes(value: Any) -> Any:
-    """Read OpenManus's `512m` and `2g`."""
-    if not isinstance(value, str):
-        return value
-    match = re.fullmatch(r"(\d+)([mg])b?", value.strip().lower())
-    if match is None:
-        raise ValueError(f"{value!r} is no number of megabytes; write it like 512, 512m or 2g")
-    return int(match[1]) * (1024 if match[2] == "g" else 1)
-
-
-def _rerouting(options: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the client's options if they could do more than tune the model's replies."""
-    return options if set(options) - TUNING_OPTIONS else None
-
-
-def _outside(workspace: str) -> str | None:
-    """Return a workspace that is not below the working folder."""
-    leaves = Path(workspace).is_absolute() or ".." in Path(workspace).parts
-    return workspace if leaves else None
-
-
-def _allowing(rules: Sequence[PolicyRule]) -> list[PolicyRule]:
-    return [rule for rule in rules if rule["decision"] == "allow"]
-
-
-def _not_allowing(rules: Sequence[PolicyRule]) -> tuple[PolicyRule, ...]:
-    return tuple(rule for rule in rules if rule["decision"] != "allow")
-
-
-def _checked_hosts(entries: Sequence[str]) -> tuple[str, ...]:
-    for entry in entries:
-        parse_allowed(entry)
-    return tuple(entries)
-
-
-def _domains(entries: Sequence[str]) -> tuple[str, ...]:
-    return tuple(map(parse_domain, entries))
-
-
-def _all_domains(places: Sequence[tuple[str, Sequence[str]]]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(domain for _, entries in places for domain in _domains(entries)))
-
-
-def _language(lang: str) -> str:
-    _check_place(lang)
-    return lang
-
-
-def _country(country: str) -> str:
-    _check_place("en", country)
-    return country
-
-
-def _check_place(lang: str, country: str = "") -> None:
-    try:
-        parse_place(lang, country)
-    except ValueError as error:
-        raise ConfigError(f"[search] {error}.") from error
 
 
 @dataclass(frozen=True)
@@ -144,7 +87,9 @@ class ModelKeys:
     """Address of an OpenAI-compatible server."""
     model_options: Annotated[
         dict[str, Any] | None,
-        Setting(trust=Trust(_rerouting, words="it holds more than the usual ones for tuning")),
+        Setting(
+            trust=Trust(rerouting_options, words="it holds more than the usual ones for tuning")
+        ),
     ] = None
     """A table for the model's client: `temperature`, `max_tokens`, `timeout` (seconds a silent
     server is waited for, 300), `max_retries` (5) ..."""
@@ -222,7 +167,7 @@ class SandboxSettings:
     """Of the mode `docker`; it must have `ipykernel`."""
     memory_mb: Annotated[
         int,
-        BeforeValidator(_megabytes),
+        BeforeValidator(megabytes),
         _Positive,
         Setting(
             alternative_keys=(
@@ -260,9 +205,9 @@ class SearchSettings:
         ),
     ] = None
     """Those asked after it."""
-    lang: Annotated[str, Setting(parse=_language)] = "en"
+    lang: Annotated[str, Setting(parse=search_language)] = "en"
     """Language of results."""
-    country: Annotated[str, Setting(parse=_country)] = "us"
+    country: Annotated[str, Setting(parse=search_country)] = "us"
     """Country of results."""
     timeout_s: Annotated[float, _Positive, Setting()] = 10
     """Seconds of one engine."""
@@ -312,48 +257,6 @@ class ProxySettings:
 
 
 @dataclass(frozen=True)
-class SiteSecret:
-    """What the model types by its name only, and only on one site."""
-
-    name: str
-    value: SecretStr
-    domain: str
-    """A host, with a port where it matters; its subdomains count as well."""
-
-
-def parse_secret(text: SecretStr, name: str | None = None) -> SiteSecret:
-    """Read `NAME=VALUE@DOMAIN`, or `VALUE@DOMAIN` of a known name. ConfigError shows no value."""
-    given = text.get_secret_value()
-    if name is None:
-        name, _, given = given.partition("=")
-    value, _, domain = given.rpartition("@")
-    domain = domain.strip().lower()
-    # A wrong name or domain may be a piece of the value, and is not shown.
-    if not (_SECRET_NAME.fullmatch(name) and value and _SECRET_DOMAIN.fullmatch(domain)):
-        raise ConfigError(
-            "A secret of the browser is not written as NAME=VALUE@DOMAIN, for example "
-            "password=hunter2@example.com."
-        )
-    return SiteSecret(name, SecretStr(value), domain)
-
-
-def _secrets(places: Sequence[tuple[str, Any]]) -> tuple[SiteSecret, ...]:
-    """Collect secrets by name and site; what comes first wins."""
-    found: dict[tuple[str, str], SiteSecret] = {}
-    for _, given in places:
-        for secret in _secrets_in(given):
-            found.setdefault((secret.name, secret.domain), secret)
-    return tuple(found.values())
-
-
-def _secrets_in(given: Sequence[SecretStr] | Mapping[str, SecretStr]) -> Iterator[SiteSecret]:
-    if isinstance(given, Mapping):
-        yield from (parse_secret(text, name) for name, text in given.items())
-    else:
-        yield from map(parse_secret, given)
-
-
-@dataclass(frozen=True)
 class BrowserSettings:
     """Which browser `browser_use` drives, and how."""
 
@@ -394,7 +297,7 @@ class BrowserSettings:
             option="--secret",
             env_prefix=SECRET_VARIABLE,
             trust=ALWAYS,
-            join=_secrets,
+            join=site_secrets,
         ),
     ] = ()
     """`name = "VALUE@DOMAIN"`, or a list of `"NAME=VALUE@DOMAIN"`. Rather use
@@ -406,46 +309,10 @@ class BrowserSettings:
 class WebSettings:
     """Which domains web tools and browser may reach; `Guard` keeps to it."""
 
-    allowed_domains: Annotated[tuple[str, ...], Setting(trust=ALWAYS, parse=_domains)] = ()
+    allowed_domains: Annotated[tuple[str, ...], Setting(trust=ALWAYS, parse=domains)] = ()
     """If there are any, web tools and browser reach nothing else. Subdomains are included."""
-    denied_domains: Annotated[tuple[str, ...], Setting(join=_all_domains)] = ()
+    denied_domains: Annotated[tuple[str, ...], Setting(join=all_domains)] = ()
     """Never reached, whatever else is set. Subdomains are included."""
-
-
-@dataclass(frozen=True)
-class Rule:
-    """What happens with some calls of a tool; `evaluate_policy` says how rules combine."""
-
-    tool: str
-    """A name or pattern."""
-    args: Mapping[str, str]
-    """Patterns by argument."""
-    decision: RuleDecision
-    source: str = "Context"
-    """Where it was written."""
-
-    def __str__(self) -> str:
-        """Write the rule as it can be found again."""
-        patterns = "".join(f" {name}={pattern!r}" for name, pattern in self.args.items())
-        return f"{self.decision} {self.tool}{patterns}, {self.source}"
-
-
-def _rules(places: Sequence[tuple[str, Sequence[PolicyRule]]]) -> tuple[Rule, ...]:
-    """Return the rules of all places, the most important first. ConfigError names a wrong one."""
-    found: list[Rule] = []
-    for source, rules in places:
-        for number, rule in enumerate(rules, 1):
-            if not rule["tool"].strip():
-                raise ConfigError(
-                    f"{source}: rule {number} names no tool; write * for all of them."
-                )
-            args = {
-                name: pattern if isinstance(pattern, str) else json.dumps(pattern)
-                for name, pattern in rule.get("args", {}).items()
-            }
-            where = f"rule {number} of {source}"
-            found.append(Rule(rule["tool"].strip(), args, rule["decision"], where))
-    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -460,7 +327,7 @@ class Settings:
             written=str | None,
             option="--workspace",
             shown="`./workspace/THREAD`",
-            trust=Trust(_outside, words="it is outside the folder"),
+            trust=Trust(outside_folder, words="it is outside the folder"),
         ),
     ]
     """Folder of the run's files."""
@@ -511,13 +378,13 @@ class Settings:
             key="policy.rules",
             context="policy_rules",
             written=tuple[PolicyRule, ...],
-            trust=Trust(_allowing, _not_allowing, words="they `allow`"),
-            join=_rules,
+            trust=Trust(allowing_rules, other_rules, words="they `allow`"),
+            join=policy_rules,
         ),
     ] = ()
     """Each with `tool`, `args` and `decision`: [approvals.md](approvals.md)."""
     allow_hosts: Annotated[
-        tuple[str, ...], Setting(option="--allow-host", trust=ALWAYS, parse=_checked_hosts)
+        tuple[str, ...], Setting(option="--allow-host", trust=ALWAYS, parse=checked_hosts)
     ] = ()
     """`HOST[:PORT]`s that web tools may reach although they are private."""
     web: WebSettings = field(default_factory=WebSettings)

@@ -114,7 +114,7 @@ def test_tables_of_people_are_not_mixed() -> None:
         "config/openmanus/config.toml",
     )
     found = resolved(config="own.toml")
-    assert dict(found.prompts) == {"system": "S"}
+    assert found.prompts == {"system": "S"}
     assert found.browser.proxy is not None
     assert (found.browser.proxy.server, found.browser.proxy.username) == ("http://a.test", "")
 
@@ -142,6 +142,7 @@ def test_a_key_that_is_left_out_takes_its_companion_along() -> None:
         ({"timeout_s": -1.0}, "timeout_s"),
         ({"max_steps": "many"}, "max_steps"),
         ({"sandbox": "jail"}, "sandbox"),
+        ({"max_steps": "many", "sandbox": "jail"}, r"max_steps: .*; sandbox: "),
         ({"web": {"deny": ["a"]}}, r"There is no \[web\] key deny"),
         ({"browser": {"cdp_url": "http://a", "profile": "b"}}, "cdp_url and profile; set one"),
     ],
@@ -168,3 +169,27 @@ def test_help_goes_without_the_libraries_of_the_configuration() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
+
+
+def test_a_folder_is_found_without_the_library_that_merges_settings() -> None:
+    program = (
+        "import sys\nfrom openmanus_graph.config.resolve import openmanus_home\n"
+        "openmanus_home()\nprint('pydantic_settings' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "False\n"), done.stderr
+
+
+def test_no_validator_is_built_for_a_setting_that_nobody_set() -> None:
+    program = (
+        "from pydantic import TypeAdapter\nfrom openmanus_graph import Context\n"
+        "from openmanus_graph.config import resolve_settings\n"
+        "built, usual = [], TypeAdapter.__init__\n"
+        "def counting(self, kind, **more):\n    built.append(kind)\n    usual(self, kind, **more)\n"
+        "TypeAdapter.__init__ = counting\n"
+        "resolve_settings(Context(model='openai:x', base_url='http://m.test'), 't')\n"
+        "print(len(built))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) <= 4, "of the two fields, as a field of Context and as a key"
