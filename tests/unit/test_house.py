@@ -81,8 +81,8 @@ print(json.dumps([offered, sorted(set(globals()) & set(offered)), refusal]))
 @pytest.mark.parametrize(
     ("names", "home"),
     [
-        (("langgraph.channels", "_messages_delta_reducer"), "delta.py"),
-        (("langgraph_runtime_inmem",), "inmem.py"),
+        (("langgraph.channels", "_messages_delta_reducer"), "reducers.py"),
+        (("langgraph_runtime_inmem",), "restore.py"),
     ],
 )
 def test_what_is_beta_or_private_elsewhere_is_imported_by_one_module(
