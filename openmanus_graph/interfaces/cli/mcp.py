@@ -118,7 +118,11 @@ async def _call_and_print(
 
 async def _resolve_tools(servers: Sequence["MCPServer"], session: "Session") -> "ServerTools":
     resolve_server_tools = await asyncio.to_thread(load_client)
-    return await resolve_server_tools(servers, session, lambda _: None)  # the rows show the same
+    return await resolve_server_tools(servers, session, _ignore_event)
+
+
+def _ignore_event(event: dict[str, Any]) -> None:
+    """Show nothing: the printed rows hold the same."""
 
 
 def _session(servers: Sequence["MCPServer"], config: str | None) -> "Session":

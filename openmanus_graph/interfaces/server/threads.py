@@ -4,7 +4,7 @@ import asyncio
 import re
 import uuid
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from fastapi import APIRouter, Query, Response
 from langgraph.checkpoint.serde.types import TASKS
@@ -146,8 +146,9 @@ async def open_questions(thread: str, agent: str) -> list[dict[str, Any]]:
     state = await state_of(thread, agent)
     questions: list[dict[str, Any]] = []
     for waiting in () if state is None else state.interrupts:
-        value: Any = waiting.value  # of a foreign graph it may be anything
-        reviews: Any = value.get("review_configs") if isinstance(value, Mapping) else None
+        reviews: Any = None
+        if isinstance(waiting.value, Mapping):  # of a foreign graph it may be anything
+            reviews = cast("Mapping[str, Any]", waiting.value).get("review_configs")
         allowed = reviews[0].get("allowed_decisions", []) if reviews else ["respond"]
         questions.append({**interrupt_event(waiting), "allowed": allowed})
     return questions

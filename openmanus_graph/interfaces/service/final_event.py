@@ -1,7 +1,7 @@
 """Builds the `final` event of a run from its state, for the command line and the server."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from langgraph.types import StateSnapshot
 
@@ -30,9 +30,9 @@ async def read_usage(graph: Any, config: Mapping[str, Any], state: StateSnapshot
 
 
 def _total_usage(state: StateSnapshot) -> Usage:
-    values: Any = state.values  # of a foreign graph it may be anything
-    total: Usage | None = values.get("usage") if isinstance(values, Mapping) else None
-    total = total or no_usage()
+    total = no_usage()
+    if isinstance(state.values, Mapping):  # of a foreign graph it may be anything
+        total = cast("Mapping[str, Any]", state.values).get("usage") or total
     for task in state.tasks:
         # The usage of a task that has ended, and waits for parallel ones, is in `values` already.
         if task.result is None and isinstance(task.state, StateSnapshot):
