@@ -12,8 +12,7 @@ from typing import Literal
 
 from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 
-from openmanus_graph.conversation.history import canonical_args, newest_first
-from openmanus_graph.conversation.message_cache import MessageCache
+from openmanus_graph.conversation.history import MessageCache, canonical_args, newest_first
 
 MAX_PERIOD = 6
 HINT_AT, CHANGE_AT, STOP_AT = 3, 5, 8

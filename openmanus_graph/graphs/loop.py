@@ -25,7 +25,7 @@ from openmanus_graph.tool_calls.agent import Agent, ToolLike, define_agent
 from openmanus_graph.tools.create_chat_completion import structured_completion
 
 if TYPE_CHECKING:
-    from openmanus_graph.runtime.middleware_hooks import Middleware
+    from openmanus_graph.runtime.middleware import Middleware
 
 AgentGraph = CompiledStateGraph[ManusState, Context, ManusInput, ManusOutput]
 

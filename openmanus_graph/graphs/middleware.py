@@ -36,15 +36,13 @@ from openmanus_graph.model_calls.other_calls import counting_other_calls
 from openmanus_graph.nodes.begin import begin
 from openmanus_graph.nodes.think import route_after_think
 from openmanus_graph.runtime.events import Emit, notice
-from openmanus_graph.runtime.middleware_hooks import (
+from openmanus_graph.runtime.middleware import (
     NodeHook,
     call_node_hook,
-    with_hook,
-)
-from openmanus_graph.runtime.middleware_updates import (
     changed_messages,
     checked_update,
     command_update,
+    with_hook,
 )
 from openmanus_graph.runtime.run_observer import step_of
 from openmanus_graph.runtime.session import Session

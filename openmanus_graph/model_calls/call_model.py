@@ -24,8 +24,12 @@ from langchain_core.messages import (
 from langchain_core.prompt_values import ChatPromptValue
 
 from openmanus_graph.backends.files.file_kinds import data_url, read_image
-from openmanus_graph.backends.models.abilities import context_window, sees_images
-from openmanus_graph.backends.models.build import model_name, prepare_model
+from openmanus_graph.backends.models.build import (
+    context_window,
+    model_name,
+    prepare_model,
+    sees_images,
+)
 from openmanus_graph.backends.models.chunks import checked_message, merged_message
 from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.backends.models.prices import CallUsage, cost_usd, tokens_of, usage_of

@@ -27,9 +27,8 @@ from openmanus_graph.model_calls.condensed import (
 )
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.events import Emit, notice
-from openmanus_graph.runtime.limits import LimitReached
+from openmanus_graph.runtime.limits import LimitReached, RunStopping
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.runtime.stopping import RunStopping
 from openmanus_graph.state.reducers import Usage, add_usage, no_usage
 
 FULL_AT = 0.75

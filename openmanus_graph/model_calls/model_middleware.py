@@ -22,18 +22,16 @@ from openmanus_graph.model_calls.other_calls import (
     counting_other_calls,
     not_counting,
 )
-from openmanus_graph.runtime.limits import LimitReached
-from openmanus_graph.runtime.middleware_hooks import Handler, wrapped
-from openmanus_graph.runtime.middleware_updates import command_update
+from openmanus_graph.runtime.limits import LimitReached, RunStopping
+from openmanus_graph.runtime.middleware import Handler, command_update, wrapped
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.runtime.stopping import RunStopping
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ManusState
 from openmanus_graph.state.reducers import Usage
 from openmanus_graph.state.settings import ModelSettings
 
 if TYPE_CHECKING:
-    from openmanus_graph.runtime.middleware_hooks import Middleware
+    from openmanus_graph.runtime.middleware import Middleware
 
 
 class WrapModelCall:

@@ -18,8 +18,7 @@ from langchain_core.messages import (
     ToolMessage,
 )
 
-from openmanus_graph.conversation.history import calls_in_order
-from openmanus_graph.conversation.message_cache import is_unchanged
+from openmanus_graph.conversation.history import calls_in_order, is_unchanged
 
 Block = dict[str, Any]
 

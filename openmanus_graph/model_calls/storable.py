@@ -6,7 +6,7 @@ from collections.abc import Sequence, Set
 
 from langchain_core.messages import AIMessage, AnyMessage, InvalidToolCall, ToolCall
 
-from openmanus_graph.backends.models.surrogates import first_surrogate, without_surrogates
+from openmanus_graph.backends.models.chunks import first_surrogate, without_surrogates
 from openmanus_graph.conversation.history import (
     MadeCall,
     calls_in_order,

@@ -11,8 +11,7 @@ from langgraph.types import Command
 
 from openmanus_graph.planning.plan_view import plan_event
 from openmanus_graph.runtime.limits import Progress
-from openmanus_graph.runtime.middleware_hooks import with_hook
-from openmanus_graph.runtime.middleware_updates import with_updates
+from openmanus_graph.runtime.middleware import with_hook, with_updates
 from openmanus_graph.runtime.session import changed_state
 from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.state.context import Context

@@ -31,12 +31,10 @@ from openmanus_graph.prompts import render
 from openmanus_graph.runtime.artifacts import take_baseline
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.interjections import InterjectionReader, announce
-from openmanus_graph.runtime.limits import LimitReached, Progress
-from openmanus_graph.runtime.middleware_hooks import with_hook
-from openmanus_graph.runtime.middleware_updates import with_updates
+from openmanus_graph.runtime.limits import LimitReached, Progress, pause
+from openmanus_graph.runtime.middleware import with_hook, with_updates
 from openmanus_graph.runtime.session import Session, lost_state, open_state
 from openmanus_graph.runtime.session_registry import enter_session, running_session
-from openmanus_graph.runtime.stopping import pause
 from openmanus_graph.safety.policy import unknown_tools
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ActInput, ManusState

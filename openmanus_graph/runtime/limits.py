@@ -1,11 +1,22 @@
-"""The limits of a run: pure checks, made before each model call."""
+"""The limits of a run and of a tool call, and what ends when one is reached or the run is stopped.
 
+`limit_reached` is checked before each model call. `limit_call` decides how long one tool call may
+take. `unless_stopped` and `pause` abandon calls without effects, and waits, when the run is asked
+to stop.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, TypeVar
+
+from langgraph.runtime import Runtime, get_runtime
 
 from openmanus_graph.state.manus import ManusState
 from openmanus_graph.state.reducers import Usage, add_usage, no_usage
-from openmanus_graph.state.settings import Settings
+from openmanus_graph.state.settings import SandboxSettings, Settings
+from openmanus_graph.state.tool_traits import Traits
 
 LimitReason = Literal["max_steps", "budget", "timeout"]
 
@@ -88,3 +99,110 @@ def limit_text(reason: LimitReason, settings: Settings, usage: Usage, steps: str
             if usage["cost_usd"] < settings.max_cost_usd:
                 what, name = f"{settings.max_total_tokens} tokens", "max_total_tokens"
     return f"The run stopped at its limit of {what}. It goes on with a higher {name}."
+
+
+STOP_GRACE_S = 5.0
+"""Time that a call without effects still gets after the run was asked to stop."""
+CUT_OFF_GRACE_S = 15.0
+"""Time beyond a call's own limit, to open what it needs and to stop it."""
+STOPPING_S = 5.0
+"""Part of that: time to stop what a call runs and to read what it has printed. Shorter than the
+grace that a step of a plan gets, since it is also added to the time of the whole run."""
+_LEAST_LIMIT_S = 0.1
+_POLL_S = 0.25
+
+T = TypeVar("T")
+
+
+class RunStopping(Exception):  # an event, not an error
+    """The run was asked to stop, and the wait is abandoned."""
+
+
+async def unless_stopped(work: Awaitable[T], *, pure: bool) -> T:
+    """Wait for a call; one without effects is abandoned on a stop, since it can be repeated.
+
+    Raises:
+        RunStopping: It was abandoned.
+    """
+    runtime = _runtime()
+    if not pure or runtime is None:
+        return await work
+    call, ends = asyncio.ensure_future(work), None
+    try:
+        while not call.done():
+            await asyncio.wait({call}, timeout=_POLL_S)
+            if ends is None and runtime.drain_requested:
+                ends = time.monotonic() + STOP_GRACE_S
+            if ends is not None and time.monotonic() > ends and not call.done():
+                raise RunStopping
+    finally:
+        call.cancel()
+    return call.result()
+
+
+async def pause(seconds: float) -> None:
+    """Sleep, unless the run is asked to stop.
+
+    Raises:
+        RunStopping: The run was asked to stop.
+    """
+    runtime, ends = _runtime(), time.monotonic() + seconds
+    while (left_s := ends - time.monotonic()) > 0:
+        if runtime is not None and runtime.drain_requested:
+            raise RunStopping
+        await asyncio.sleep(min(left_s, _POLL_S))
+
+
+def _runtime() -> Runtime[Any] | None:
+    try:
+        return get_runtime()
+    except RuntimeError:
+        return None  # a call by itself, without a run
+
+
+@dataclass(frozen=True)
+class TimeLimit:
+    """How long one call may take."""
+
+    seconds: float
+    """Limit of the call's own work."""
+    cut_off_at: float
+    """When the harness cancels the call, on the monotonic clock; its output is then lost."""
+
+    def remaining_s(self) -> float:
+        """Return how long work that starts now may take, with time left to return its output."""
+        left_s = self.cut_off_at - STOPPING_S - time.monotonic()
+        return max(_LEAST_LIMIT_S, min(self.seconds, left_s))
+
+
+def limit_call(
+    own_s: float | None,
+    traits: Traits,
+    sandbox: SandboxSettings,
+    now: float,
+    deadline: float | None,
+    *,
+    stops_itself: bool,
+) -> TimeLimit:
+    """Decide how long a call may take.
+
+    Args:
+        own_s: The limit in the call's arguments, or its tool's default.
+        traits: Of the tool.
+        sandbox: Holds the limit of calls where neither they nor their tool set one.
+        now: When the call starts, on the monotonic clock.
+        deadline: When the run's time is over, on that clock.
+        stops_itself: Whether the tool keeps the limit itself, and needs time to return its output.
+    """
+    seconds = declared_limit_s(traits, sandbox) if own_s is None else own_s
+    cut_off_at = now + seconds + (CUT_OFF_GRACE_S if stops_itself else 0)
+    if deadline is None:
+        return TimeLimit(seconds, cut_off_at)
+    left_s = max(_LEAST_LIMIT_S, deadline - now)
+    over_at = now + left_s + (STOPPING_S if stops_itself else 0)
+    return TimeLimit(min(seconds, left_s), min(cut_off_at, over_at))
+
+
+def declared_limit_s(traits: Traits, sandbox: SandboxSettings) -> float:
+    """Return the limit of a call that sets none."""
+    return sandbox.timeout_s if traits.timeout_s is None else traits.timeout_s

@@ -11,8 +11,8 @@ from langchain_core.tools import BaseTool
 from langgraph.prebuilt import ToolRuntime
 
 from openmanus_graph.runtime.events import Emit
+from openmanus_graph.runtime.limits import TimeLimit, declared_limit_s
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.runtime.stopping import TimeLimit, declared_limit_s
 from openmanus_graph.state.plan import Plans, no_plans
 from openmanus_graph.state.tool_traits import Observation, Traits
 

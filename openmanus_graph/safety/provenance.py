@@ -15,8 +15,7 @@ from urllib.parse import unquote
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
-from openmanus_graph.conversation.history import NOTES_KEY, TASK_KEY
-from openmanus_graph.conversation.message_cache import MessageCache
+from openmanus_graph.conversation.history import NOTES_KEY, TASK_KEY, MessageCache
 from openmanus_graph.errors import ToolError
 from openmanus_graph.safety.urls import (
     canonical_url,

@@ -26,10 +26,13 @@ from openmanus_graph.state.search_engines import (
     usable_keys,
     web_addresses,
 )
-from openmanus_graph.state.setting import ALWAYS, AlternativeKey, Setting, Trust
-from openmanus_graph.state.setting_values import (
+from openmanus_graph.state.setting import (
+    ALWAYS,
+    AlternativeKey,
     Rule,
+    Setting,
     SiteSecret,
+    Trust,
     all_domains,
     allowing_rules,
     checked_hosts,

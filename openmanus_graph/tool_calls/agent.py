@@ -14,7 +14,7 @@ from openmanus_graph.runtime.system_exit import guard_tool_system_exit
 from openmanus_graph.state.mcp_server import MCPServer
 
 if TYPE_CHECKING:
-    from openmanus_graph.runtime.middleware_hooks import Middleware
+    from openmanus_graph.runtime.middleware import Middleware
 
 ToolLike = BaseTool | Callable[..., Any] | MCPServer
 PROMPTS = ("system", "next_step")

@@ -18,9 +18,9 @@ from langgraph.types import Command
 from openmanus_graph.errors import ConfigError, ToolError, TrustedToolError
 from openmanus_graph.model_calls.other_calls import counting_other_calls
 from openmanus_graph.model_calls.tool_model import ToolModel
-from openmanus_graph.runtime.middleware_updates import added_messages
+from openmanus_graph.runtime.limits import RunStopping, TimeLimit, limit_call, unless_stopped
+from openmanus_graph.runtime.middleware import added_messages
 from openmanus_graph.runtime.output import LIMIT, shorten
-from openmanus_graph.runtime.stopping import RunStopping, TimeLimit, limit_call, unless_stopped
 from openmanus_graph.runtime.tool_runtime import ForeignTool, RunningCall
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.manus import ManusState

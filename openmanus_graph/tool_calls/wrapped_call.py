@@ -20,8 +20,7 @@ from langgraph.types import Command
 from openmanus_graph.conversation.history import canonical_args
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.model_calls.other_calls import counting_other_calls, not_counting
-from openmanus_graph.runtime.middleware_hooks import wrapped
-from openmanus_graph.runtime.middleware_updates import added_messages, command_update
+from openmanus_graph.runtime.middleware import added_messages, command_update, wrapped
 from openmanus_graph.runtime.run_observer import step_of
 from openmanus_graph.safety.provenance import unverified_addresses
 from openmanus_graph.state.interrupts import as_approval
@@ -34,7 +33,7 @@ from openmanus_graph.tool_calls.run_call import announce_end, run_call, run_to_m
 from openmanus_graph.tool_calls.toolset import tool_call_request
 
 if TYPE_CHECKING:
-    from openmanus_graph.runtime.middleware_hooks import Middleware
+    from openmanus_graph.runtime.middleware import Middleware
 
 log = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ from langgraph.prebuilt import ToolRuntime
 
 from openmanus_graph.backends.sandbox.confinement import sandbox_of, warn_of_sandbox
 from openmanus_graph.backends.sandbox.kernel import CellResult, Kernel
+from openmanus_graph.runtime.limits import TimeLimit
 from openmanus_graph.runtime.session import Session, run_blocking
-from openmanus_graph.runtime.stopping import TimeLimit
 from openmanus_graph.runtime.tool_runtime import running_call, time_limit_of
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls.declaration import manus_tool, traits_of

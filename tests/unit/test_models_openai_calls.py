@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from openmanus_graph.backends.models.openai_replies import ReplyReader, ToolCallAssembler
-from openmanus_graph.backends.models.surrogates import (
+from openmanus_graph.backends.models.chunks import (
     SurrogateBuffer,
     first_surrogate,
     without_surrogates,
 )
+from openmanus_graph.backends.models.openai_replies import ReplyReader, ToolCallAssembler
 from tests.support.work import calls_in
 
 Piece = dict[str, Any]

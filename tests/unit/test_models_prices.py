@@ -8,8 +8,7 @@ from langchain_core.language_models.model_profile import ModelProfile
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.messages.ai import InputTokenDetails, UsageMetadata
 
-from openmanus_graph.backends.models.abilities import context_window, sees_images
-from openmanus_graph.backends.models.build import build_model
+from openmanus_graph.backends.models.build import build_model, context_window, sees_images
 from openmanus_graph.backends.models.prices import (
     CallUsage,
     PriceQuery,

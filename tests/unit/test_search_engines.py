@@ -8,7 +8,7 @@ import pytest
 from pydantic import SecretStr
 
 from openmanus_graph.backends.search.search_engine import EngineError, SearchQuery
-from openmanus_graph.state.places import Place, parse_place
+from openmanus_graph.state.search_engines import Place, parse_place
 from tests.support.search_engines import API_ENGINES, KEY, Behaviour, SearchServer, found
 from tests.support.search_protocols import Found
 from tests.support.searching import local_engine

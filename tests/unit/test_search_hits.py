@@ -13,7 +13,7 @@ from openmanus_graph.backends.search.search_engine import (
     plain,
 )
 from openmanus_graph.backends.search.searching import CollectedHits
-from openmanus_graph.state.places import COUNTRY_NAMES, Place, parse_place
+from openmanus_graph.state.search_engines import COUNTRY_NAMES, Place, parse_place
 
 
 @pytest.mark.parametrize(

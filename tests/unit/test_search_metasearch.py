@@ -12,8 +12,7 @@ from openmanus_graph.backends.search.metasearch import Metasearch
 from openmanus_graph.backends.search.search_engine import EngineError, SearchQuery
 from openmanus_graph.backends.search.searching import search_for
 from openmanus_graph.errors import ToolError
-from openmanus_graph.state.places import parse_place
-from openmanus_graph.state.search_engines import BACKENDS
+from openmanus_graph.state.search_engines import BACKENDS, parse_place
 from openmanus_graph.state.settings import SearchSettings
 from tests.support.limits import BACKSTOP_S, POLL_S
 from tests.support.search_engines import Behaviour, SearchServer, found

@@ -11,7 +11,7 @@ from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 
 from openmanus_graph import build_manus_graph
-from openmanus_graph.runtime.stopping import CUT_OFF_GRACE_S, STOPPING_S, limit_call
+from openmanus_graph.runtime.limits import CUT_OFF_GRACE_S, STOPPING_S, limit_call
 from openmanus_graph.runtime.tool_runtime import time_limit_of
 from openmanus_graph.state.settings import SandboxSettings
 from openmanus_graph.state.tool_traits import Traits

@@ -33,7 +33,7 @@ from openmanus_graph.backends.models.openai_wire import (
     is_reasoning_model,
     refuses_temperature,
 )
-from openmanus_graph.conversation.message_cache import ConversationCache
+from openmanus_graph.conversation.history import ConversationCache
 
 Payload = dict[str, Any]
 

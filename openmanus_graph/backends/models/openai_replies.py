@@ -9,10 +9,9 @@ from langchain_core.messages.ai import InputTokenDetails, OutputTokenDetails, Us
 from langchain_core.messages.tool import ToolCallChunk, tool_call_chunk
 from langchain_core.outputs import ChatGenerationChunk
 
-from openmanus_graph.backends.models.chunks import WHOLE_CALLS, parse_arguments
+from openmanus_graph.backends.models.chunks import WHOLE_CALLS, SurrogateBuffer, parse_arguments
 from openmanus_graph.backends.models.failures import FailureKind, ReplyError
 from openmanus_graph.backends.models.openai_events import DONE, Event
-from openmanus_graph.backends.models.surrogates import SurrogateBuffer
 
 Fields = Mapping[str, Any]
 _KIND_BY_CODE: dict[str, FailureKind] = {

@@ -6,7 +6,7 @@ from pydantic import SecretStr
 
 from openmanus_graph.backends.search.api import Question, ask, paged
 from openmanus_graph.backends.search.search_engine import EngineError, Hit, SearchQuery, hits_of
-from openmanus_graph.state.places import Place, codes
+from openmanus_graph.state.search_engines import Place, codes
 
 URL = "https://api.search.brave.com"
 _PAGE = 20

@@ -7,7 +7,7 @@ from pydantic import SecretStr
 
 from openmanus_graph.backends.search.api import Question, ask, paged
 from openmanus_graph.backends.search.search_engine import Hit, SearchQuery, hits_of
-from openmanus_graph.state.places import Place, codes
+from openmanus_graph.state.search_engines import Place, codes
 
 URL = "https://customsearch.googleapis.com"
 _PAGE = 10

@@ -14,7 +14,7 @@ from openmanus_graph.backends.search.search_engine import (
     hits_of,
     plain,
 )
-from openmanus_graph.state.places import Place
+from openmanus_graph.state.search_engines import Place
 
 REQUEST_TIMEOUT_S = 5
 """Of one request; a search takes one or two."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, cast
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
-from openmanus_graph.state.places import Place
+from openmanus_graph.state.search_engines import Place
 
 MAX_TITLE_CHARS = 200
 MAX_SNIPPET_CHARS = 400

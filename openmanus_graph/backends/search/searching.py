@@ -16,8 +16,7 @@ from openmanus_graph.backends.search.search_engine import (
 )
 from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.state.places import Place, parse_place
-from openmanus_graph.state.search_engines import MAX_RESULTS
+from openmanus_graph.state.search_engines import MAX_RESULTS, Place, parse_place
 from openmanus_graph.state.settings import SearchSettings
 
 MAX_QUERY_CHARS = 2000

@@ -4,7 +4,7 @@ from pydantic import SecretStr
 
 from openmanus_graph.backends.search.api import Question, ask
 from openmanus_graph.backends.search.search_engine import Hit, SearchQuery, hits_of
-from openmanus_graph.state.places import COUNTRY_NAMES
+from openmanus_graph.state.search_engines import COUNTRY_NAMES
 
 URL = "https://api.tavily.com"
 _MOST = 20
