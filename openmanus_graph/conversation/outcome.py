@@ -76,7 +76,7 @@ def failure(sentence: str) -> dict[str, Any]:
     return {"status": "failed", "stop_reason": "error", "answer": sentence}
 
 
-def answers(reply: AIMessage, response_format: ResponseFormat | None) -> tuple[bool, Any]:
+def read_answer(reply: AIMessage, response_format: ResponseFormat | None) -> tuple[bool, Any]:
     """Return whether a reply is the run's final answer, and its structured value.
 
     With a response format, plain text is an answer only if it parses and validates.

@@ -29,7 +29,7 @@ Step = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Verdict:
+class StuckLevel:
     """How stuck the agent is."""
 
     level: Level
@@ -39,7 +39,7 @@ class Verdict:
     """Steps of the cycle; 0 if there is no fixed cycle, but nothing new."""
 
 
-def detect_stuck(messages: Sequence[AnyMessage]) -> Verdict:
+def detect_stuck(messages: Sequence[AnyMessage]) -> StuckLevel:
     """Return how stuck the current run is."""
     steps = recent_steps(messages)
     period, repeats = max(
@@ -49,7 +49,7 @@ def detect_stuck(messages: Sequence[AnyMessage]) -> Verdict:
     stale = _nothing_new(steps)
     if stale > repeats:
         period, repeats = 0, stale
-    return Verdict(_level(repeats), repeats, period)
+    return StuckLevel(_level(repeats), repeats, period)
 
 
 def recent_steps(messages: Sequence[AnyMessage]) -> list[Step]:

@@ -30,7 +30,7 @@ from langgraph.types import Command, Overwrite, Send
 from typing_extensions import TypedDict
 
 from openmanus_graph.conversation.history import last_reply
-from openmanus_graph.conversation.outcome import answers
+from openmanus_graph.conversation.outcome import read_answer
 from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.model_calls.other_calls import counting_other_calls
 from openmanus_graph.nodes.begin import begin
@@ -367,7 +367,7 @@ def outcome_of_change(
     changed = [one for one in given if isinstance(one, AIMessage) and reply and one.id == reply.id]
     if not changed:
         return {}
-    ends, structured = answers(changed[-1], settings.response_format)
+    ends, structured = read_answer(changed[-1], settings.response_format)
     if ends:
         return {"status": "finished", "stop_reason": "answer", "structured": structured}
     answered = state.get("stop_reason") == "answer"

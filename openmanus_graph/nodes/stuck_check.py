@@ -9,7 +9,7 @@ from langgraph.runtime import Runtime
 from openmanus_graph.backends.persistence.interjections import interjection_reader
 from openmanus_graph.conversation.history import is_interjection, last_reply
 from openmanus_graph.conversation.outcome import ToolEnding, tool_ending, tool_outcome
-from openmanus_graph.conversation.stuck import Verdict, detect_stuck
+from openmanus_graph.conversation.stuck import StuckLevel, detect_stuck
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.events import notice
 from openmanus_graph.runtime.session_registry import enter_session
@@ -26,14 +26,14 @@ async def stuck_check(state: ManusState, runtime: Runtime[Context]) -> dict[str,
         # A person who has said something meanwhile does not want it to end without that.
         if not await interjections.unread(state.get("interjections", [])):
             return tool_outcome(messages, ending)
-    verdict = detect_stuck(messages)
-    if verdict.level == "stop":
+    stuck = detect_stuck(messages)
+    if stuck.level == "stop":
         runtime.stream_writer({"type": "limit", "reason": "stuck"})
         return {"status": "stopped", "stop_reason": "stuck"}
     if (reply := silent_reply(messages)) is not None:
         what = "is not in the form that was asked for" if reply.text.strip() else "was empty"
         notice(runtime.stream_writer, f"The reply {what}; the model is asked again.")
-    hint = "\n\n".join(hints_for(messages, ending, verdict))
+    hint = "\n\n".join(hints_for(messages, ending, stuck))
     return {} if hint == state.get("hint", "") else {"hint": hint}
 
 
@@ -45,7 +45,7 @@ def silent_reply(messages: Sequence[AnyMessage]) -> AIMessage | None:
 
 
 def hints_for(
-    messages: Sequence[AnyMessage], ending: ToolEnding | None, verdict: Verdict
+    messages: Sequence[AnyMessage], ending: ToolEnding | None, stuck: StuckLevel
 ) -> Iterator[str]:
     """Yield what the next request should say."""
     if (reply := silent_reply(messages)) is not None:
@@ -53,9 +53,9 @@ def hints_for(
         yield render("structured_answer" if reply.text.strip() else "empty_reply")
     if ending is not None and ending.failed:
         yield render("terminate_refused", failed=", ".join(ending.failed))
-    if verdict.level != "ok":
-        name = "stuck_hint" if verdict.level == "hint" else "stuck_change"
-        yield render(name, repeats=str(verdict.repeats))
+    if stuck.level != "ok":
+        name = "stuck_hint" if stuck.level == "hint" else "stuck_change"
+        yield render(name, repeats=str(stuck.repeats))
 
 
 async def route_after_stuck_check(state: ManusState) -> Literal["think", "terminate"]:

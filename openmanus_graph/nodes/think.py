@@ -22,7 +22,7 @@ from openmanus_graph.conversation.history import (
     last_user_message,
     recently_called,
 )
-from openmanus_graph.conversation.outcome import NO_TASK, answers, failure
+from openmanus_graph.conversation.outcome import NO_TASK, read_answer, failure
 from openmanus_graph.model_calls.call_model import LiveState, ModelCall
 from openmanus_graph.model_calls.compaction import ModelCallResult, call_with_compaction
 from openmanus_graph.model_calls.storable import cut_by
@@ -307,7 +307,7 @@ def outcome_of(turn: Turn, call: ModelCall, result: ModelCallResult) -> ManusUpd
         return failure(result.ended.sentence)
     if result.reply is None:
         return {}
-    ends, structured = answers(result.reply, turn.session.settings.response_format)
+    ends, structured = read_answer(result.reply, turn.session.settings.response_format)
     if not ends:
         return {"step_count": call.step}
     if cause := cut_by(result.reply):

@@ -12,7 +12,7 @@ from openmanus_graph.state.manus import PlannedCall
 from openmanus_graph.tool_calls.declaration import traits_of
 
 UNKNOWN = "unknown"
-"""What calls share of whose tool nothing is known: they might get in each other's way."""
+"""The resource of calls whose tools declare nothing: they share one chain, to be safe."""
 
 
 async def open_chains(

@@ -45,7 +45,7 @@ async def run_tool(run: CallRun, args: dict[str, Any]) -> Observation:
         context.session.settings.sandbox,
         time.monotonic(),
         context.deadline,
-        stops_itself=run.name in context.toolset.stopping,
+        stops_itself=run.name in context.toolset.self_stopping,
     )
     with counting_other_calls() as calls:  # of models that the tool brings along
         config = merge_configs(context.config, {"callbacks": [calls]})

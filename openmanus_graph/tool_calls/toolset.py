@@ -71,7 +71,7 @@ class Toolset:
             name for name in own if "timeout_s" in self.schemas[name].get("properties", {})
         }
         """Tools that take a time limit and keep it themselves."""
-        self.stopping = self._limited | {
+        self.self_stopping = self._limited | {
             n for n, tool in own.items() if traits_of(tool).stops_itself
         }
         """Tools that end their work at the time limit and return what there is."""

@@ -44,7 +44,7 @@ Stage = Literal["intent", "waiting", "done"]
 
 @dataclass(frozen=True)
 class EffectKey:
-    """Names one effect of one line of history."""
+    """Identifies one effect of a tool call on one branch of a thread."""
 
     thread: str
     branch: str
