@@ -47,12 +47,13 @@ from openmanus_graph.runtime.middleware import (
 from openmanus_graph.runtime.run_observer import step_of
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.session_registry import enter_session, observed
-from openmanus_graph.runtime.task_answers import TaskAnswers
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.interrupts import as_approval
 from openmanus_graph.state.manus import ManusInput, ManusOutput, ManusState
 from openmanus_graph.state.settings import Settings
 from openmanus_graph.tool_calls.agent import Agent
+from openmanus_graph.tool_calls.context import ledger_of
+from openmanus_graph.tool_calls.questions import Questions
 from openmanus_graph.tool_calls.toolset import resolve_tools
 
 Middleware = AgentMiddleware[Any, Any, Any]
@@ -265,7 +266,8 @@ async def run_hook(
     session = await enter_session(runtime)
     with counting_other_calls() as calls:
         check = partial(_check_edits, agent=agent, session=session, emit=runtime.stream_writer)
-        result = await _answered(middleware, hook, state, runtime, check)
+        questions = Questions(await ledger_of(session, get_config()), get_config())
+        result = await _answered(middleware, hook, state, runtime, check, questions)
     given: dict[str, Any] = (
         command_update(cast("Command[Any]", result))
         if isinstance(result, Command)
@@ -289,6 +291,7 @@ async def _answered(
     state: ManusState,
     runtime: Runtime[Context],
     check: Callable[[Any], Awaitable[None]],
+    questions: Questions,
 ) -> Any:
     """Call a hook, with the answers to its questions; one that it cannot use is asked for again.
 
@@ -298,8 +301,8 @@ async def _answered(
         state: The graph's.
         runtime: LangGraph's.
         check: Raises ToolError for an update that holds calls which cannot be run.
+        questions: Those of the node.
     """
-    config = get_config()
     # What LangChain's own raises behind its question is always about the answer.
     reviews = isinstance(middleware, HumanInTheLoopMiddleware)
 
@@ -307,15 +310,13 @@ async def _answered(
         try:
             result = await call_node_hook(middleware, hook, state, runtime)
         except GraphInterrupt as asked:
-            step = step_of(config)
+            step = step_of(get_config())
             raise GraphInterrupt([as_approval(one, step) for one in asked.args[0]]) from None
         if reviews:
             await check(result)
         return result
 
-    answers = TaskAnswers(config)
-    known = range(len(answers.places) + 1)
-    return await answers.answered(ask, known, lambda error: reviews or is_invalid_resume(error))
+    return await questions.answered(None, ask, lambda error: reviews or is_invalid_resume(error))
 
 
 async def _check_edits(

@@ -75,8 +75,8 @@ class _Place(NamedTuple):
     """Of that graph's session."""
     worker: str
     """Which of several parallel runs this is; see `WORKER_KEY`."""
-    answered_without_id: bool
-    """Whether the run may have been resumed with an answer that names no question."""
+    answered: bool
+    """Whether the run may have been resumed with an answer."""
 
 
 _entries: dict[str, _Entry] = {}
@@ -122,12 +122,9 @@ def running_session() -> Session | None:
     return _entries[place.key].session if place else None
 
 
-def is_answered_without_id(config: RunnableConfig) -> bool:
-    """Say whether a node's run may have been resumed with an answer that names no question.
-
-    LangGraph keeps such an answer, and shows it to later runs on the same checkpoint too.
-    """
-    return _place_of(config).answered_without_id
+def is_answered(config: RunnableConfig) -> bool:
+    """Say whether a node's run may have been resumed with an answer."""
+    return _place_of(config).answered
 
 
 def thread_of(config: RunnableConfig) -> tuple[str, str] | None:
@@ -204,7 +201,7 @@ class SessionKeeper(AsyncCallbackHandler):
                     given=inputs,
                     checkpoint=str(run_metadata.get("checkpoint_id") or ""),
                 )
-        answered = around.answered_without_id if around else _has_answer(inputs, parent_run_id)
+        answered = around.answered if around else _has_answer(inputs, parent_run_id)
         _places[run_id] = _Place(run_id, key, worker, answered)
         if entry.idle is not None:
             entry.idle.cancel()
@@ -220,7 +217,7 @@ class SessionKeeper(AsyncCallbackHandler):
 
 
 def _has_answer(inputs: Any, parent_run_id: uuid.UUID | None) -> bool:
-    """Say whether a run is resumed with an answer without an id; in others' graphs it may be."""
+    """Say whether a run is resumed with an answer; in others' graphs it may be."""
     if parent_run_id is not None:
         return True
     return isinstance(inputs, Command) and cast("Command[Any]", inputs).resume is not None

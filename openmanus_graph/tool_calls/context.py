@@ -93,6 +93,14 @@ class CallRun:
         )
 
 
+async def ledger_of(session: Session, config: RunnableConfig) -> Ledger | None:
+    """Return the ledger; None without a checkpointer: there is nothing to resume."""
+    if checkpointed_thread(config) is None:
+        return None
+    home = session.settings.home
+    return await session.cached_off_loop(Ledger, lambda: open_ledger(home))
+
+
 async def open_call_context(
     session: Session,
     toolset: Toolset,
@@ -117,12 +125,7 @@ async def open_call_context(
         standing_approvals: What a person approved for the rest of the run.
     """
     config = get_config()
-    # Without a checkpointer there is nothing to resume, and no ledger.
-    thread = checkpointed_thread(config)
-    ledger = None
-    if thread is not None:
-        home = session.settings.home
-        ledger = await session.cached_off_loop(Ledger, lambda: open_ledger(home))
+    thread, ledger = checkpointed_thread(config), await ledger_of(session, config)
     return ToolCallContext(
         session=session,
         toolset=toolset,

@@ -1,22 +1,39 @@
 """Asking people from within a task that may run again from its start.
 
-A call whose outcome stands in the ledger is skipped when its chain runs again, and with it its
-questions. So the ledger remembers the place of each question among the answers of its task.
+LangGraph gives the n-th answer of a task to its n-th `interrupt()`: each has a place. A call whose
+outcome stands in the ledger is skipped when its chain runs again, and with it its questions. So the
+ledger remembers the places of each call's questions, and those that nobody would take are taken
+here: an `interrupt()` whose answer is there returns at once.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.config import get_config
-from langgraph.types import interrupt
+from langgraph.errors import GraphInterrupt, is_invalid_resume
+from langgraph.types import Interrupt, interrupt
+from pydantic import ValidationError
 
 from openmanus_graph.backends.persistence.ledger import EffectKey, Ledger
+from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.run_observer import step_of
-from openmanus_graph.runtime.task_answers import TaskAnswers
-from openmanus_graph.state.interrupts import Decision, allowed_decisions, read_decision
+from openmanus_graph.runtime.session_registry import is_answered
+from openmanus_graph.state.interrupts import (
+    Decision,
+    allowed_decisions,
+    asked_again,
+    read_decision,
+)
+from openmanus_graph.state.validation import validation_problems
 
 T = TypeVar("T")
+_PAUSE = "interrupt "
+"""Begins the ledger's name of a question that a tool or a hook asks; its id follows."""
+_ELSEWHERE = -1
+"""Stands for the place of a question that a graph within a tool asks: it has none in the task."""
+_OPEN = "open"
+"""The ledger's name of a task's last question."""
 
 
 class Questions:
@@ -30,7 +47,17 @@ class Questions:
             config: Of the node, with a ledger.
         """
         self._ledger = ledger
-        self._answers = TaskAnswers(config) if ledger and config else None
+        if ledger is not None and config is not None:
+            self._resumed, given = is_answered(config), config.get("configurable", {})
+            self._task = EffectKey(str(given["thread_id"]), given["checkpoint_ns"], "task", "", 0)
+        self._place = 0
+        """The next one, as far as is known while a tool or a hook runs."""
+        self._active: set[int] = set()
+        """Places of what runs, which takes them by itself."""
+        self._exhausted = False
+        """Whether no answers are left."""
+        self._over = False
+        """Whether this execution has come to an open question."""
 
     async def ask(self, key: EffectKey, name: str, request: Mapping[str, Any]) -> Any:
         """Return the answer to a question, or pause the run until there is one.
@@ -42,36 +69,70 @@ class Questions:
         """
         if step := step_of(get_config()):
             request = {**request, "plan_step": step}
-
-        async def put() -> Any:
+        if self._ledger is None:
             return interrupt(request)
-
-        return await self.answered(key, put, name)
+        known = await self._known(key)
+        asked_at, done = known.get(name), f"{name} answered"
+        self._skip_to(max(self._active, default=-1) + 1 if asked_at is None else asked_at)
+        # LangGraph keeps an answer without an id, and gives it to later questions and runs too.
+        is_answered = asked_at is not None and (self._resumed or known.get(done) == asked_at)
+        while True:
+            try:
+                value = interrupt(request)
+            except GraphInterrupt:
+                self._exhausted = self._over = True
+                await self._record(key, name, self._place)
+                raise
+            self._place += 1
+            if is_answered and self._place - 1 == asked_at:
+                await self._ledger.ask(key, done, self._place - 1)
+                return value
 
     async def answered(
-        self, key: EffectKey, ask: Callable[[], Awaitable[T]], name: str = "interrupt"
+        self,
+        key: EffectKey | None,
+        ask: Callable[[], Awaitable[T]],
+        refuses: Callable[[Exception], bool] = is_invalid_resume,
     ) -> T:
-        """Run what may ask by `interrupt()`, with the answers to what it asked before.
+        """Run what may ask by `interrupt()`, again without an answer that it refuses.
 
         Args:
-            key: The call that it belongs to.
+            key: The call that it belongs to; None if it is all that the task runs.
             ask: A tool or a hook, which must be fit to run again up to its question.
-            name: Tells the call's questions apart, together with their number.
+            refuses: Says whether an exception means that the answer before was none.
         """
-        answers, ledger = self._answers, self._ledger
-        if answers is None or ledger is None:
+        if self._ledger is None:
             return await ask()
-        before = await ledger.asked(key) if answers.places else {}
-        known: list[int] = []
-        while (place := before.get(_numbered(name, len(known)))) is not None:
-            known.append(place)
+        known = await self._known(key or self._task)
+        ahead = [place for place in known.values() if place >= self._place]
+        self._skip_to(min(ahead, default=0))
+        if key and not known:
+            await self._drop_others()
+        pauses = {name: place for name, place in known.items() if name.startswith(_PAUSE)}
+        own = sorted(place for place in pauses.values() if place != _ELSEWHERE)
+        self._active |= set(own)
+        left, refused = len(own), cast("Exception | None", None)
+        while True:
+            try:
+                result = await ask()
+                break
+            except GraphInterrupt as waiting:
+                raise await self._paused(key or self._task, waiting, pauses, refused) from None
+            except Exception as error:
+                if not refuses(error) or not self._can_ask_again(error, left):
+                    raise
+                left, refused = left - 1, error
+        self._active -= set(own)
+        self._place = max([self._place, *(place + 1 for place in own)])
+        return result
 
-        async def asked(places: list[int]) -> None:
-            for number, place in enumerate(places):
-                if before.get(_numbered(name, number)) != place:
-                    await ledger.ask(key, _numbered(name, number), place)
-
-        return await answers.answered(ask, known, asked=asked)
+    async def skip(self, key: EffectKey) -> None:
+        """Take the answers to the questions of a call that does not run again."""
+        if self._ledger is not None:
+            known = await self._ledger.asked(key)
+            self._skip_to(max(known.values(), default=_ELSEWHERE) + 1)
+            if known and self._exhausted:  # they were lost: others will have their places
+                await self._ledger.unask(key, self._place)
 
     async def decide(
         self,
@@ -100,6 +161,91 @@ class Questions:
             tries += 1
             shown["question"] = f"{problem} {request['question']}"
 
+    async def _known(self, key: EffectKey) -> dict[str, int]:
+        """Return the places of what was asked and may be answered, by the names."""
+        return {} if self._exhausted or self._ledger is None else await self._ledger.asked(key)
 
-def _numbered(name: str, number: int) -> str:
-    return f"{name} ({number})" if number else name
+    async def _record(self, key: EffectKey, name: str, place: int) -> None:
+        """Write down that the task waits for an answer at this place."""
+        if self._ledger is not None:
+            if place != _ELSEWHERE:
+                await self._ledger.unask(key, place)  # nothing from there on has an answer
+            await self._ledger.ask(key, name, place)
+            await self._ledger.ask(self._task, _OPEN, place)
+
+    def _can_ask_again(self, error: Exception, left: int) -> bool:
+        """Say whether the refused question is what comes next when its asker runs again."""
+        if is_invalid_resume(error) and left != 1:  # else those before it, or around it
+            self._over = True
+        return left > 0 and not self._over
+
+    async def _paused(
+        self,
+        key: EffectKey,
+        waiting: GraphInterrupt,
+        pauses: Mapping[str, int],
+        refused: Exception | None,
+    ) -> GraphInterrupt:
+        """Return what leaves an asker whose question is open, and write the question down."""
+        if self._over:  # what runs inside has seen to it
+            return waiting
+        self._over = True
+        asked: list[Interrupt] = list(waiting.args[0])
+        if refused is not None and is_invalid_resume(refused):  # its place is free again
+            last = max(pauses, key=lambda name: pauses[name])
+            asked[0] = _with_id(asked[0], last.removeprefix(_PAUSE))
+        else:
+            await self._record_pause(key, asked[0].id, pauses)
+        if refused is None:
+            return waiting
+        return GraphInterrupt([asked_again(one, _words_of(refused)) for one in asked])
+
+    async def _record_pause(self, key: EffectKey, asked: str, pauses: Mapping[str, int]) -> None:
+        """Write down a question of a tool or hook, by its id."""
+        name, place = f"{_PAUSE}{asked}", _ELSEWHERE
+        try:
+            interrupt(None)
+        except GraphInterrupt as open_place:
+            if open_place.args[0][0].id == asked:
+                place = self._behind_active()
+        await self._record(key, name, pauses.get(name, place))
+
+    async def _drop_others(self) -> None:
+        """Take what is left when all questions of the task have their answers."""
+        if not self._exhausted and self._ledger is not None:
+            asked = await self._ledger.asked(self._task)
+            last = asked.get(_OPEN)
+            if last is None or _ELSEWHERE < last < self._behind_active():
+                self._place = self._behind_active()
+                while not self._exhausted:
+                    self._take()
+
+    def _behind_active(self) -> int:
+        return max([self._place, *(place + 1 for place in self._active)])
+
+    def _skip_to(self, place: int) -> None:
+        """Take the answers before a place, but for those that what runs has taken itself."""
+        while self._place < place and not self._exhausted:
+            if self._place in self._active:
+                self._place += 1
+            else:
+                self._take()
+
+    def _take(self) -> None:
+        try:
+            interrupt(None)
+            self._place += 1
+        except GraphInterrupt:
+            self._exhausted = True
+
+
+def _with_id(asked: Interrupt, given: str) -> Interrupt:
+    return Interrupt(asked.value, given, response_schema=asked.response_schema)
+
+
+def _words_of(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        return "; ".join(validation_problems(error, "it"))
+    # Others, of a missing key say, speak of the code that read it.
+    said = str(error) if isinstance(error, ValueError | ToolError) else "it has another form"
+    return said.rstrip(".")

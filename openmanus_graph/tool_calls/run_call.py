@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from langchain_core.messages import ToolMessage
-from langgraph.errors import GraphBubbleUp
+from langgraph.errors import GraphBubbleUp, is_invalid_resume
 
 from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.runtime.session import lost_state
@@ -67,6 +67,7 @@ async def execute_once(run: CallRun) -> Observation:
     validate(run)
     entry = await find_entry(run)
     if entry is not None and entry.outcome is not None:
+        await run.context.questions.skip(run.key)
         return replay_outcome(run, entry)
     if entry is not None and was_cut_off(run, entry):
         if (outcome := await resolve_unknown_outcome(run, entry)) is not None:
@@ -82,8 +83,9 @@ async def execute_once(run: CallRun) -> Observation:
     try:
         tool = partial(run_tool, run, permission.args)
         observation = await run.context.questions.answered(run.key, tool)
-    except (GraphBubbleUp, ConfigError):
-        await record_waiting(run)
+    except Exception as error:
+        if isinstance(error, GraphBubbleUp | ConfigError) or is_invalid_resume(error):
+            await record_waiting(run)
         raise
     await record_outcome(run, permission, observation)
     edited = permission.args != run.call["args"]

@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 from blockbuster import BlockBuster, blockbuster_ctx
-from langchain.agents.middleware import HumanInTheLoopMiddleware
+from langchain.agents.middleware import AgentMiddleware, HumanInTheLoopMiddleware
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import StateGraph
 from langgraph.types import Command, interrupt
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
+from typing_extensions import TypedDict
 
 from openmanus_graph import build_manus_graph, manus_tool
 from openmanus_graph.backends.persistence.ledger import Ledger
@@ -41,6 +43,12 @@ class Confirmed(BaseModel):
     """What `order` wants to hear."""
 
     cups: int
+
+
+class Inner(TypedDict):
+    """The state of a graph that a tool runs."""
+
+    said: str
 
 
 class Shop:
@@ -99,6 +107,10 @@ class Shop:
 
     async def go_on(self, task: Any = "the task") -> Ran:
         return await run_graph(self.graph, model=self.model, config=CONFIG, task=task)
+
+    async def results(self) -> list[str]:
+        messages = (await self.graph.aget_state(CONFIG)).values["messages"]
+        return [one.text for one in messages if one.type == "tool"]
 
     async def open(self) -> list[Any]:
         return list((await self.graph.aget_state(CONFIG)).interrupts)
@@ -181,14 +193,63 @@ async def test_each_tool_that_asks_by_itself_gets_its_own_answer() -> None:
     assert ran.results() == shop.done
 
 
-@pytest.mark.parametrize("effect", ["workspace", "external"])
-async def test_an_answer_counts_for_no_later_question(effect: Any) -> None:
+@pytest.mark.parametrize("by_id", [True, False])
+async def test_questions_before_and_behind_a_call_get_their_own_answers(by_id: bool) -> None:
+    class Around(AgentMiddleware):
+        async def awrap_tool_call(self, request: Any, handler: Any) -> Any:
+            before = interrupt("before")
+            message = await handler(request)
+            text = f"{before} {message.text} {interrupt('behind')}"
+            return message.model_copy(update={"content": text})
+
+    shop = Shop(*(("ask", {"question": name}) for name in "ab")).serve(Around())
+    await shop.go_on()
+    for number, asked in enumerate(("before", "a", "behind", "before", "b", "behind")):
+        (waiting,) = await shop.open()
+        assert waiting.value == asked
+        await shop.answer(str(number), by_id=by_id)
+    assert shop.done == ["a 1", "b 4"]
+    assert (await shop.results()) == ["0 a 1 2", "3 b 4 5"]
+
+
+@pytest.mark.parametrize("by_id", [True, False])
+async def test_a_graph_in_a_tool_gets_its_answers_beside_the_policys(by_id: bool) -> None:
+    async def node(state: Any) -> Any:
+        return {"said": interrupt("inside")}
+
+    inner = StateGraph(Inner).add_node("node", node).add_edge("__start__", "node").compile()
+
+    @manus_tool(effect="workspace", resource="till")
+    async def consult() -> str:
+        """Consult."""
+        return str((await inner.ainvoke({"said": ""}))["said"])
+
+    shop = Shop(("consult", {}), *TWO, effect="external")
+    shop.tools.append(consult)
+    shop.serve()
+    await shop.go_on()
+    await shop.answer("hello", by_id=by_id)
+    await shop.answer(APPROVE, by_id=by_id)
+    assert shop.done == ["1 anna"]
+    ran = await shop.answer(REJECT, by_id=by_id)
+    assert shop.done == ["1 anna"]
+    assert ran.results()[:2] == ["hello", "paid 1 to anna"]
+
+
+async def test_an_answer_without_an_id_counts_for_no_question_that_was_not_asked() -> None:
+    """LangGraph keeps it, beside those with ids too."""
+    shop = Shop(*THREE).asking("per_call")
+    await shop.go_on()
+    await shop.answer(APPROVE, by_id=False)
+    await shop.answer(APPROVE)
+    assert shop.done == ["1 anna", "2 anna"]
+    await shop.answer(REJECT)
+    assert shop.done == ["1 anna", "2 anna"]
+
+
+async def test_an_answer_counts_for_no_later_question() -> None:
     """LangGraph keeps an answer without an id, and gives it to the next question that comes."""
-    shop = Shop(*THREE, effect=effect)
-    if effect == "external":  # our policy asks
-        shop.serve()
-    else:
-        shop.asking("per_call")
+    shop = Shop(*THREE, effect="external").serve()
     await shop.go_on()
     await shop.answer(APPROVE, by_id=False)
     assert shop.done == ["1 anna"]
@@ -326,3 +387,25 @@ async def test_a_tool_that_says_what_it_wants_to_hear_asks_again(by_id: bool) ->
     assert len(await shop.open()) == 1
     ran = await shop.answer({"cups": 2}, by_id=by_id)
     assert (shop.done, ran.results()) == (["2 tea"], ["2 tea"])
+
+
+async def test_a_later_question_of_a_tool_stays_open_when_its_answer_does_not_fit() -> None:
+    @manus_tool(effect="workspace")
+    def order_for(what: str) -> str:
+        """Order for somebody.
+
+        Args:
+            what: What.
+        """
+        name = interrupt("Who?")
+        return f"{interrupt(what, response_schema=Confirmed).cups} {what} for {name}"
+
+    shop = Shop(("order_for", {"what": "tea"}))
+    shop.tools.append(order_for)
+    shop.serve()
+    await shop.go_on()
+    await shop.answer("anna")
+    with pytest.raises(ValidationError):
+        await shop.answer("two")
+    await shop.answer({"cups": 2})
+    assert await shop.results() == ["2 tea for anna"]

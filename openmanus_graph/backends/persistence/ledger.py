@@ -150,6 +150,12 @@ class Ledger:
             (key.digest, name, key.thread, position),
         )
 
+    async def unask(self, key: EffectKey, position: int) -> None:
+        """Forget a call's questions from a position on."""
+        await self._run(
+            "DELETE FROM questions WHERE effect = ? AND position >= ?", (key.digest, position)
+        )
+
     async def conclude(self, key: EffectKey, outcome: Mapping[str, Any]) -> None:
         """Write down what came of the call."""
         await self._update(key, "done", json.dumps(outcome, default=str))
