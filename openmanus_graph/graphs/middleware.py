@@ -316,7 +316,9 @@ async def _answered(
             await check(result)
         return result
 
-    return await questions.answered(None, ask, lambda error: reviews or is_invalid_resume(error))
+    return await questions.run_with_answers(
+        None, ask, lambda error: reviews or is_invalid_resume(error)
+    )
 
 
 async def _check_edits(

@@ -57,7 +57,7 @@ LiveState = Callable[[bool], Awaitable[tuple[str, str | None]]]
 
 
 @dataclass(frozen=True)
-class ModelRequest:
+class ProviderRequest:
     """What one model is sent."""
 
     messages: list[BaseMessage]
@@ -71,13 +71,13 @@ class ModelRequest:
     """Given to the model with this request: `tool_choice` and the like."""
 
 
-ModelCallHandler = Callable[[ModelRequest], Awaitable[AIMessage]]
+ModelCallHandler = Callable[[ProviderRequest], Awaitable[AIMessage]]
 
 
 class ModelMiddleware(Protocol):
     """What stands around the asking; `model_middleware` has it."""
 
-    async def ask(self, request: ModelRequest, handler: ModelCallHandler) -> AIMessage:
+    async def ask(self, request: ProviderRequest, handler: ModelCallHandler) -> AIMessage:
         """Return the reply. It may ask the handler several times, or not at all."""
         ...
 
@@ -162,7 +162,7 @@ class _Asking:
         expected = partial(_expected, call, self._session)
         return reserved(self._session.key, progress, self._session.settings, expected)
 
-    async def ask(self, request: ModelRequest, reservation: Reservation | None) -> AIMessage:
+    async def ask(self, request: ProviderRequest, reservation: Reservation | None) -> AIMessage:
         """Ask, with retries, and count what it cost."""
         raw = await self._ask(request)
         account = partial(_account, raw, request, self._session.settings)
@@ -176,7 +176,7 @@ class _Asking:
             _once(self._session, self._emit, text)
         return raw
 
-    async def ask_reserved(self, request: ModelRequest) -> AIMessage:
+    async def ask_reserved(self, request: ProviderRequest) -> AIMessage:
         """Ask within the limits, as each request of a middleware is."""
         async with self.reserved(await self.total()) as reservation:
             return await self.ask(request, reservation)
@@ -221,7 +221,7 @@ class _Asking:
         )
         return reply
 
-    async def _ask(self, request: ModelRequest) -> AIMessage:
+    async def _ask(self, request: ProviderRequest) -> AIMessage:
         options = dict(request.options)
         bound: Any = request.model
         if request.tools:
@@ -267,7 +267,7 @@ async def choose_model(
     return settings.vision, await prepare_model(settings.vision)
 
 
-async def _request(call: ModelCall, session: Session, emit: Emit) -> ModelRequest:
+async def _request(call: ModelCall, session: Session, emit: Emit) -> ProviderRequest:
     shown = _projector(session).pictured(call.history)
     chosen, model = await choose_model(shown, call, session.settings)
     pictures: Pictures | None = None
@@ -286,7 +286,7 @@ async def _request(call: ModelCall, session: Session, emit: Emit) -> ModelReques
     name = model_name(chosen)
     stable = None if request_suffix is None else len(messages) - 1
     marked = with_cache_marks(messages, provider_of(chosen), name, stable)
-    return ModelRequest(marked, call.tools, chosen, model)
+    return ProviderRequest(marked, call.tools, chosen, model)
 
 
 async def _request_suffix(call: ModelCall, *, sees: bool) -> HumanMessage | None:
@@ -309,7 +309,7 @@ async def _stream(model: BaseChatModel, request: list[BaseMessage], emit: Emit) 
 
 
 def _account(
-    reply: AIMessage, request: ModelRequest, settings: Settings
+    reply: AIMessage, request: ProviderRequest, settings: Settings
 ) -> tuple[Usage, list[str]]:
     """Return what a call cost, and what about that is not known."""
     return _priced(usage_of(reply, request.messages, request.tools), request.chosen, settings)

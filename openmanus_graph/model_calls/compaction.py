@@ -72,7 +72,7 @@ async def call_with_compaction(call: ModelCall, session: Session, emit: Emit) ->
             return result
         if len(call.history) < 2:  # a task alone cannot be shortened; a gateway's next server
             return await _call_once(call, session, emit)  # may take more
-        # The server's own window is smaller than we thought, and some report less than they were sent.
+        # Its window is smaller than we thought; some servers report less than they were sent.
         window = min(window, max(tokens_of(call), count_tokens_approximately(list(call.history))))
         least_notes, refused = LEAST_NOTES, result.usage
     writer = NotesWriter(call, session, emit)

@@ -8,15 +8,14 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from langchain.agents.middleware import ExtendedModelResponse, ModelResponse
-from langchain.agents.middleware import ModelRequest as LangChainRequest
+from langchain.agents.middleware import ExtendedModelResponse, ModelRequest, ModelResponse
 from langchain_core.messages import AIMessage, BaseMessage, SystemMessage
 from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.runtime import Runtime
 
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.model_calls.call_model import ModelCallHandler, ModelRequest
+from openmanus_graph.model_calls.call_model import ModelCallHandler, ProviderRequest
 from openmanus_graph.model_calls.other_calls import (
     OtherCalls,
     counting_other_calls,
@@ -51,11 +50,11 @@ class WrapModelCall:
         self._calls = OtherCalls()
         self.updates: list[dict[str, Any]] = []
 
-    async def ask(self, request: ModelRequest, handler: ModelCallHandler) -> AIMessage:
+    async def ask(self, request: ProviderRequest, handler: ModelCallHandler) -> AIMessage:
         """Return the reply that the hooks let through. They may ask several times, or never."""
         passing: list[Exception] = []
 
-        async def innermost(changed: LangChainRequest[Any]) -> ModelResponse[Any]:
+        async def innermost(changed: ModelRequest[Any]) -> ModelResponse[Any]:
             self.updates.clear()  # of an attempt that a hook repeats
             try:
                 with not_counting():
@@ -94,11 +93,11 @@ class WrapModelCall:
             return ModelResponse([result])
         return cast("ModelResponse[Any]", result)
 
-    def _langchain_request(self, request: ModelRequest) -> LangChainRequest[Any]:
+    def _langchain_request(self, request: ProviderRequest) -> ModelRequest[Any]:
         messages: list[Any] = request.messages
         system = messages[0] if messages and isinstance(messages[0], SystemMessage) else None
         state: Any = self._state  # LangChain's own has keys of its own
-        return LangChainRequest(
+        return ModelRequest(
             model=request.model,
             messages=messages[1:] if system else list(messages),
             system_message=system,
@@ -107,7 +106,7 @@ class WrapModelCall:
             runtime=self._runtime,
         )
 
-    def _read(self, changed: LangChainRequest[Any], request: ModelRequest) -> ModelRequest:
+    def _read(self, changed: ModelRequest[Any], request: ProviderRequest) -> ProviderRequest:
         """Return what is to be asked. ConfigError: a hook wants what there is not."""
         if changed.response_format is not None:
             raise ConfigError(
@@ -122,7 +121,7 @@ class WrapModelCall:
         if changed.model is not request.model:
             chosen = ModelSettings(changed.model)
         definitions = {one["function"]["name"]: one for one in request.tools}
-        return ModelRequest(
+        return ProviderRequest(
             messages=[*first, *changed.messages],
             tools=[self._definition(tool, definitions) for tool in changed.tools],
             chosen=chosen,

@@ -34,7 +34,7 @@ register_configure_hook(_counter, inheritable=True)
 _counted_elsewhere: ContextVar[tuple["OtherCalls", ...]] = ContextVar(
     "openmanus_counted_elsewhere", default=()
 )
-"""Counters that the code is not for which runs now, though they may have been inherited by it."""
+"""Counters that the running code has inherited, and whose calls something else counts."""
 
 
 class OtherCalls(BaseCallbackHandler):

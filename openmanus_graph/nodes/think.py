@@ -22,7 +22,7 @@ from openmanus_graph.conversation.history import (
     last_user_message,
     recently_called,
 )
-from openmanus_graph.conversation.outcome import NO_TASK, read_answer, failure
+from openmanus_graph.conversation.outcome import NO_TASK, failure, read_answer
 from openmanus_graph.model_calls.call_model import LiveState, ModelCall
 from openmanus_graph.model_calls.compaction import ModelCallResult, call_with_compaction
 from openmanus_graph.model_calls.storable import cut_by

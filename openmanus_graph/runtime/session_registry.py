@@ -66,7 +66,7 @@ class _Entry:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-class _Place(NamedTuple):
+class _RunLocation(NamedTuple):
     """Where a node, or a graph within it, runs."""
 
     run: uuid.UUID
@@ -80,7 +80,7 @@ class _Place(NamedTuple):
 
 
 _entries: dict[str, _Entry] = {}
-_places: dict[uuid.UUID, _Place] = {}
+_locations: dict[uuid.UUID, _RunLocation] = {}
 """By LangChain's run id of each running graph and node."""
 _lock = threading.Lock()
 """Guards `_entries`: sessions are closed in other OS threads than the event loop's."""
@@ -93,13 +93,13 @@ async def enter_session(runtime: Runtime[Any]) -> Session:
         ConfigError: The settings are wrong.
     """
     config = get_config()
-    place = _place_of(config)
-    run, entry = place.run, _entries[place.key]
+    location = _location_of(config)
+    run, entry = location.run, _entries[location.key]
     if entry.session is not None and entry.configured_for == run:
         session = entry.session
     else:
         fork_id = await fork_id_of(config)
-        session = await asyncio.to_thread(_configure, entry, place.key, run, fork_id, runtime)
+        session = await asyncio.to_thread(_configure, entry, location.key, run, fork_id, runtime)
     if run in entry.observed and run not in entry.started:
         await _report_start(entry, run, session, runtime)
     return session
@@ -118,19 +118,19 @@ async def _report_start(
 
 def running_session() -> Session | None:
     """Return the session of the current run; None outside of runs."""
-    place = _find_place(get_config())
-    return _entries[place.key].session if place else None
+    location = _find_location(get_config())
+    return _entries[location.key].session if location else None
 
 
 def is_answered(config: RunnableConfig) -> bool:
     """Say whether a node's run may have been resumed with an answer."""
-    return _place_of(config).answered
+    return _location_of(config).answered
 
 
 def thread_of(config: RunnableConfig) -> tuple[str, str] | None:
     """Return run and thread of a node, if the run is reported to the observer; else None."""
-    place = _place_of(config)
-    entry = _entries.get(place.key.partition(WORKER_SEPARATOR)[0])
+    location = _location_of(config)
+    entry = _entries.get(location.key.partition(WORKER_SEPARATOR)[0])
     known = next(iter(entry.observed.values()), None) if entry is not None else None
     return None if known is None else (known.id, known.thread)
 
@@ -173,12 +173,12 @@ class SessionKeeper(AsyncCallbackHandler):
         metadata: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        if run_id in _places:
+        if run_id in _locations:
             return  # registered already, by the keeper of an outer graph
-        around = _places.get(parent_run_id) if parent_run_id else None
+        around = _locations.get(parent_run_id) if parent_run_id else None
         worker = str((metadata or {}).get(WORKER_KEY, ""))
         if around is not None and around.worker == worker:
-            _places[run_id] = around
+            _locations[run_id] = around
             return
         thread = (metadata or {}).get("thread_id")
         with _lock:
@@ -202,7 +202,7 @@ class SessionKeeper(AsyncCallbackHandler):
                     checkpoint=str(run_metadata.get("checkpoint_id") or ""),
                 )
         answered = around.answered if around else _has_answer(inputs, parent_run_id)
-        _places[run_id] = _Place(run_id, key, worker, answered)
+        _locations[run_id] = _RunLocation(run_id, key, worker, answered)
         if entry.idle is not None:
             entry.idle.cancel()
             entry.idle = None
@@ -224,17 +224,17 @@ def _has_answer(inputs: Any, parent_run_id: uuid.UUID | None) -> bool:
 
 
 async def _end_run(run_id: uuid.UUID, error: BaseException | None) -> None:
-    place = _places.pop(run_id, None)
-    if place is None or place.run != run_id:
+    location = _locations.pop(run_id, None)
+    if location is None or location.run != run_id:
         return
-    key = place.key
+    key = location.key
     entry = _entries[key]
     entry.runs.discard(run_id)
     entry.started.discard(run_id)
     run, observer = entry.observed.pop(run_id, None), run_observer()
     if run is not None and observer is not None:
         await observer.on_end(run, error)
-    if entry.runs or entry.owners or place.worker:
+    if entry.runs or entry.owners or location.worker:
         return  # a worker's session ends with the outer run
     if entry.lasting and not isinstance(error, asyncio.CancelledError):
         # Not a timer of the event loop, which may end before the thread is used again.
@@ -245,17 +245,17 @@ async def _end_run(run_id: uuid.UUID, error: BaseException | None) -> None:
         await asyncio.shield(asyncio.to_thread(close_session, key))
 
 
-def _find_place(config: RunnableConfig) -> _Place | None:
+def _find_location(config: RunnableConfig) -> _RunLocation | None:
     callbacks = config.get("callbacks")
     parent = callbacks.parent_run_id if isinstance(callbacks, BaseCallbackManager) else None
-    return _places.get(parent) if parent else None
+    return _locations.get(parent) if parent else None
 
 
-def _place_of(config: RunnableConfig) -> _Place:
-    place = _find_place(config)
-    if place is None:
+def _location_of(config: RunnableConfig) -> _RunLocation:
+    location = _find_location(config)
+    if location is None:
         raise RuntimeError("This node runs outside of a graph that build_manus_graph() made.")
-    return place
+    return location
 
 
 def _configure(
@@ -317,7 +317,7 @@ def _reset_after_fork() -> None:
     global _lock  # another thread may hold it, which the child does not have
     _lock = threading.Lock()
     _entries.clear()
-    _places.clear()
+    _locations.clear()
 
 
 os.register_at_fork(after_in_child=_reset_after_fork)

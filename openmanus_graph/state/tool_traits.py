@@ -55,7 +55,7 @@ class Observation:
     images: tuple[str, ...] = ()
     """Paths of pictures a model that sees should look at, relative to the workspace."""
     failed: bool = False
-    """The call failed: refused, cut off, raised, or with a failure as its result (an exit code, say)."""
+    """The call was refused, cut off or raised, or its result is a failure (an exit code, say)."""
     trusted_text: bool = False
     """Nothing in it comes from outside, although the tool reads there."""
     bounded: bool = False

@@ -88,7 +88,7 @@ class Questions:
                 await self._ledger.ask(key, done, self._place - 1)
                 return value
 
-    async def answered(
+    async def run_with_answers(
         self,
         key: EffectKey | None,
         ask: Callable[[], Awaitable[T]],

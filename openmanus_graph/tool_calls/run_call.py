@@ -82,7 +82,7 @@ async def execute_once(run: CallRun) -> Observation:
     await record_intent(run, permission)
     try:
         tool = partial(run_tool, run, permission.args)
-        observation = await run.context.questions.answered(run.key, tool)
+        observation = await run.context.questions.run_with_answers(run.key, tool)
     except Exception as error:
         if isinstance(error, GraphBubbleUp | ConfigError) or is_invalid_resume(error):
             await record_waiting(run)

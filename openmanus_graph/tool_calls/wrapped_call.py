@@ -39,30 +39,30 @@ log = logging.getLogger(__name__)
 
 
 async def run_wrapped_call(
-    call: PlannedCall, chain: ToolCallContext, *, middleware: Sequence["Middleware"]
+    call: PlannedCall, context: ToolCallContext, *, middleware: Sequence["Middleware"]
 ) -> ToolMessage:
     """Run one tool call inside the hooks, and return the message that answers it.
 
     Args:
         call: As the model made it.
-        chain: Where it runs.
+        context: Where it runs.
         middleware: Those that have the hook, the outermost first.
     """
     if call["problem"] is not None:
-        return await run_call(call, chain)  # no call: its arguments could not be read
-    key = CallRun(call, chain, execution="around").key
+        return await run_call(call, context)  # no call: its arguments could not be read
+    key = CallRun(call, context, execution="around").key
 
     async def run() -> ToolMessage:
-        return await _WrappedCall(call, chain).run(middleware)
+        return await _WrappedCall(call, context).run(middleware)
 
-    return await chain.questions.answered(key, run)
+    return await context.questions.run_with_answers(key, run)
 
 
 class _WrappedCall:
     """One call on its way through the hooks, which may run it several times or not at all."""
 
-    def __init__(self, call: PlannedCall, chain: ToolCallContext) -> None:
-        self._call, self._chain = call, chain
+    def __init__(self, call: PlannedCall, context: ToolCallContext) -> None:
+        self._call, self._context = call, context
         self._messages: Sequence[AnyMessage] = ()
         self._executions = 0
         self._raised: list[tuple[Exception, ToolMessage]] = []
@@ -77,20 +77,20 @@ class _WrappedCall:
         through = wrapped(middleware, "wrap_tool_call", self._execute)
         with counting_other_calls() as calls:
             result = await self._result(through(request))
-        spent = await calls.spent(self._chain.session, self._chain.emit)
+        spent = await calls.spent(self._context.session, self._context.emit)
         self._usage = add_usage(self._usage, spent)
         message = self._message_of(result)
         if not self._executions:
-            run = CallRun(self._call, self._chain)
+            run = CallRun(self._call, self._context)
             run.announce(self._call["args"])
             announce_end(run, message.text, ok=message.status == "success")
         return self._accounted(message)
 
     async def _request(self) -> ToolCallRequest:
-        call, tools = self._call, self._chain.toolset.tools
+        call, tools = self._call, self._context.toolset.tools
         args = copy.deepcopy(call["args"])  # which a hook may change in place
         made = {"type": "tool_call", "id": call["id"], "name": call["name"], "args": args}
-        request = await tool_call_request(made, self._chain.config)
+        request = await tool_call_request(made, self._context.config)
         state = with_current_names(request.state)
         self._messages = state["messages"]
         found = cast("ToolRuntime[Any, Any]", request.runtime)  # its stub knows no context
@@ -104,7 +104,7 @@ class _WrappedCall:
         execution = str(number) if number else ""
         if call is not self._call:
             execution = f"{number} for {self._call['name']} {canonical_args(self._call['args'])}"
-        run = CallRun(call, self._chain, execution=execution)
+        run = CallRun(call, self._context, execution=execution)
         try:
             with not_counting():
                 message = await run_to_message(run)
@@ -134,7 +134,7 @@ class _WrappedCall:
             occurrence=self._call["occurrence"],
             problem=None,
         )
-        traits = {name: traits_of(tool) for name, tool in self._chain.toolset.tools.items()}
+        traits = {name: traits_of(tool) for name, tool in self._context.toolset.tools.items()}
         unverified = await asyncio.to_thread(unverified_addresses, call, self._messages, traits)
         if unverified:
             call["unverified"] = unverified
@@ -145,7 +145,7 @@ class _WrappedCall:
         try:
             result = await through
         except GraphInterrupt as asked:
-            step = step_of(self._chain.config)
+            step = step_of(self._context.config)
             raise GraphInterrupt([as_approval(one, step) for one in asked.args[0]]) from None
         except (GraphBubbleUp, ConfigError):
             raise
@@ -174,7 +174,7 @@ class _WrappedCall:
             if others:
                 update["messages"] = others
             if update:
-                self._chain.updates.append(update)
+                self._context.updates.append(update)
         answers = [one for one in given if self._is_answer(one)]
         if not answers:
             raise ConfigError(

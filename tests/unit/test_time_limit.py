@@ -84,7 +84,7 @@ def test_the_outer_limit_follows_from_the_calls_own(
     toolset = Toolset(TOOLS, None)
     filled = {"visualization_preparation": {"code": "1", "code_type": "insight"}}.get(name, {})
     own_s = toolset.own_limit_s(name, {**filled, **args})
-    stops = name in toolset.stopping
+    stops = name in toolset.self_stopping
     limit = limit_call(
         own_s, traits_of(TOOLS[name]), SandboxSettings(), 0, left_s, stops_itself=stops
     )

@@ -1,4 +1,4 @@
-"""Which engines a run may ask, in which order, and which of the configured ones are unavailable."""
+"""Which engines a run may ask, in which order, and which of those it names are unavailable."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
