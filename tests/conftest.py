@@ -30,8 +30,11 @@ BEGUN = pytest.StashKey[float]()
 
 
 def pytest_configure() -> None:
-    """Draw the seed of the crash points, before other processes that run tests inherit it."""
+    """Prepare the environment that other processes, those that run tests too, inherit."""
     os.environ.setdefault(CRASH_SEED, str(random.randrange(10**6)))
+    # Hundreds of processes are started, and each would compile what it imports anew.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
 
 
 def pytest_report_header() -> str:
