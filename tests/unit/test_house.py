@@ -47,7 +47,7 @@ print([name for name in late if name in sys.modules])
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
     first, answer, web, libraries = done.stdout.splitlines()
     assert (first, answer, libraries) == ("[]", "done", "[]")
-    light = ["browser.declared"]
+    light = ["browser.action_specs"]
     assert web == str([f"openmanus_graph.backends.{name}" for name in light])
 
 
