@@ -348,7 +348,7 @@ def test_a_chat_goes_on_with_the_turn_that_was_cut_off(cli: Cli, model: OpenAISe
 def test_killed_alone_nothing_it_started_stays(cli: Cli, model: OpenAIServer, sandbox: str) -> None:
     # Without namespaces nothing can hold a process that wants to get away.
     daemon = "(setsid sleep 1001 &); " if sandbox == "auto" else ""
-    job = Call("bash", {"command": f"{daemon}sleep 1000 & touch begun; sleep 1002"})
+    job = Call("bash", {"command": f"{daemon}sleep 1000 & sleep 1002 & touch begun; wait"})
     python = Call("python_execute", {"code": "import time; open('warm', 'w'); time.sleep(1003)"})
     model.add(Reply(calls=(job, python)))
     running = cli.start(
