@@ -15,6 +15,7 @@ from blockbuster import BlockBuster, blockbuster_ctx
 from filelock import FileLock
 
 from openmanus_graph.state.search_engines import GOOGLE_ID_VARIABLE, KEY_VARIABLES, SEARXNG_VARIABLE
+from tests.support.sampling import SEED_VARIABLE, chance
 from tests.support.search_engines import SearchServer
 
 KEYS = (
@@ -22,46 +23,45 @@ KEYS = (
     *(name for names in KEY_VARIABLES.values() for name in names), GOOGLE_ID_VARIABLE,
     SEARXNG_VARIABLE,
 )  # fmt: skip
-CRASH_SEED = "OPENMANUS_CRASH_SEED"
-CRASH_LIMIT = "OPENMANUS_CRASH_LIMIT_S"
-"""Seconds after which no further crash point is begun."""
+LIMIT_VARIABLE = "OPENMANUS_TEST_LIMIT_S"
+"""Seconds after which no further `exhaustive` test is begun."""
 BEGUN = pytest.StashKey[float]()
 """When the tests were collected."""
 
 
 def pytest_configure() -> None:
     """Prepare the environment that other processes, those that run tests too, inherit."""
-    os.environ.setdefault(CRASH_SEED, str(random.randrange(10**6)))
+    os.environ.setdefault(SEED_VARIABLE, str(random.randrange(10**6)))
     # Hundreds of processes are started, and each would compile what it imports anew.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
 
 
 def pytest_report_header() -> str:
-    """Tell how to draw the same crash points again."""
-    return f"crash points: {CRASH_SEED}={os.environ[CRASH_SEED]}"
+    """Tell how to draw the same samples again."""
+    return f"samples: {SEED_VARIABLE}={os.environ[SEED_VARIABLE]}"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Order all crash points by the seed: runs that are cut short try different ones."""
+    """Order what is `exhaustive` by the seed: runs that are cut short try different tests."""
     config.stash[BEGUN] = time.monotonic()
-    points = [item for item in items if item.get_closest_marker("exhaustive")]
+    rest = [item for item in items if item.get_closest_marker("exhaustive")]
     others = [item for item in items if not item.get_closest_marker("exhaustive")]
-    random.Random(os.environ[CRASH_SEED]).shuffle(points)
-    items[:] = [*others, *points]
+    chance("order").shuffle(rest)
+    items[:] = [*others, *rest]
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Leave crash points out when the time for them is over."""
-    limit_s = float(os.environ.get(CRASH_LIMIT, "inf"))
+    """Leave `exhaustive` tests out when the time for them is over."""
+    limit_s = float(os.environ.get(LIMIT_VARIABLE, "inf"))
     late = time.monotonic() - item.config.stash[BEGUN] > limit_s
     if late and item.get_closest_marker("exhaustive"):
-        pytest.skip("the time for crash points is over")
+        pytest.skip("the time for exhaustive tests is over")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Tell how many crash points were tried."""
+    """Tell how many `exhaustive` tests were run."""
     tried, left = (
         sum(
             "exhaustive" in report.keywords
@@ -71,8 +71,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         for kinds in (("passed", "failed", "error"), ("skipped",))
     )
     if tried or left:
-        seed = f"{CRASH_SEED}={os.environ[CRASH_SEED]}"
-        terminalreporter.write_line(f"crash points: {tried} tried, {left} left; {seed}")
+        seed = f"{SEED_VARIABLE}={os.environ[SEED_VARIABLE]}"
+        terminalreporter.write_line(f"exhaustive tests: {tried} run, {left} left; {seed}")
 
 
 @pytest.fixture(scope="session", autouse=True)

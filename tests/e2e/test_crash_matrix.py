@@ -5,9 +5,9 @@ process gets SIGKILL, with or without what it has started; the thread is resumed
 again, until it ends.
 
 The default run draws a sample by a seed, which stands in pytest's header and in each failure:
-an event of each kind, and a few random moments. `OPENMANUS_CRASH_SEED=N` draws that sample again.
+events of half of the kinds, and a few random moments. `OPENMANUS_TEST_SEED=N` draws it again.
 `pytest -m exhaustive` kills after every event, in each way, and at many moments: a test for each
-point, in an order by the seed. `OPENMANUS_CRASH_LIMIT_S=300` begins none after five minutes.
+point, in an order by the seed. `OPENMANUS_TEST_LIMIT_S=300` begins none after five minutes.
 """
 
 import itertools
@@ -21,8 +21,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.crash import Kill, Ordeal
+from tests.support.sampling import SEED_VARIABLE, chance
 
-SEED = os.environ["OPENMANUS_CRASH_SEED"]
 FEW_MOMENTS, MANY_MOMENTS = 2, 40
 AT_ONCE = 3
 EVENTS = (23, 25)
@@ -59,34 +59,37 @@ def see_through_all(plans: Sequence[Plan], root: Path, undisturbed: Ordeal) -> N
 def require_none(failures: Sequence[str]) -> None:
     """Fail with what went wrong, and the seed."""
     if any(failures):
-        pytest.fail("\n\n".join([f"OPENMANUS_CRASH_SEED={SEED}", *failures]), pytrace=False)
+        pytest.fail(
+            "\n\n".join([f"{SEED_VARIABLE}={os.environ[SEED_VARIABLE]}", *failures]), pytrace=False
+        )
 
 
-def second_kill(chance: random.Random) -> Kill:
+def second_kill(drawn: random.Random) -> Kill:
     """Draw when the process that resumes is killed."""
-    return Kill(chance.randint(1, 9), whole=chance.random() < 0.5)
+    return Kill(drawn.randint(1, 9), whole=drawn.random() < 0.5)
 
 
-def test_killed_after_an_event_of_each_kind(undisturbed: Ordeal, tmp_path: Path) -> None:
-    chance = random.Random(f"{SEED} events")
+def test_killed_after_events_of_different_kinds(undisturbed: Ordeal, tmp_path: Path) -> None:
+    drawn = chance("events")
     places: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for life, lived in enumerate(undisturbed.lives):
         for number, event in enumerate(lived.events, 1):
             places[event["type"]].append((life, number))
     plans: list[Plan] = []
-    for life, number in map(chance.choice, places.values()):
-        again = second_kill(chance) if chance.random() < 0.3 else None
-        plans.append((*[None] * life, Kill(number, whole=chance.random() < 0.5), again))
+    for kind in drawn.sample(sorted(places), len(places) // 2):
+        life, number = drawn.choice(places[kind])
+        again = second_kill(drawn) if drawn.random() < 0.3 else None
+        plans.append((*[None] * life, Kill(number, whole=drawn.random() < 0.5), again))
     see_through_all(plans, tmp_path, undisturbed)
 
 
 def random_moments(count: int) -> list[Plan]:
     """Draw moments at which a process is killed, and then the one that resumes."""
-    chance = random.Random(f"{SEED} moments")
+    drawn = chance("moments")
     plans: list[Plan] = []
     for number in range(count):
         pair = [
-            Kill(chance.randint(0, 20), chance.uniform(0, 0.2), whole=chance.random() < 0.5)
+            Kill(drawn.randint(0, 20), drawn.uniform(0, 0.2), whole=drawn.random() < 0.5)
             for _ in range(2)
         ]
         plans.append((*[None] * (number % 3 == 2), *pair))
@@ -95,11 +98,11 @@ def random_moments(count: int) -> list[Plan]:
 
 def every_event() -> list[Plan]:
     """Kill after every event, with and without what was started, once and twice."""
-    chance = random.Random(f"{SEED} every event")
+    drawn = chance("every event")
     places = [(life, number) for life, last in enumerate(EVENTS) for number in range(1, last + 1)]
     plans: list[Plan] = []
     for again, whole, (life, number) in itertools.product((False, True), (True, False), places):
-        second = second_kill(chance) if again else None
+        second = second_kill(drawn) if again else None
         plans.append((*[None] * life, Kill(number, whole=whole), second))
     return plans
 

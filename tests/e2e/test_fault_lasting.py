@@ -7,13 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.cli import KEY, Cli
-from tests.support.faults import MODES, Case, Mode, Played, append, play
+from tests.support.faults import Case, Mode, Played, append, in_a_drawn_mode, play
 from tests.support.openai_script import Answer, Call, Fault, Reply
 from tests.support.openai_server import OpenAIServer
 from tests.support.zygote import Zygote
 
-pytestmark = pytest.mark.timeout(1800)  # all cases of this file run before its first test
-MODE = pytest.mark.parametrize("mode", MODES)
 NOW = {"Retry-After": "0"}
 ONE, TWO = Reply(calls=(append("one"),)), Reply(calls=(append("two"),))
 TOO_LONG = {"message": "This model's maximum context length is 8192 tokens.", "code": "x"}
@@ -86,6 +84,8 @@ COMPACTED: dict[str, tuple[Answer, ...]] = {
     "empty while compacting": (TOO_LONG_ONCE["too long"], Reply()),
 }
 
+UNREACHABLE = {"nobody there": "could not be reached", "never connects": "did not answer in time"}
+
 
 def repeated(name: str) -> tuple[Answer, ...]:
     """Refuse what comes after the first step, the notes of a compaction excepted."""
@@ -116,9 +116,7 @@ def nobody() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def played(
-    tmp_path_factory: pytest.TempPathFactory, zygote: Zygote, blackhole: str, nobody: str
-) -> Played:
+def played(request: pytest.FixtureRequest, zygote: Zygote, blackhole: str, nobody: str) -> Played:
     once = {"timeout": "1", "max_retries": "1"}
     cases = {name: Case(repeated(name)) for name in REFUSALS}
     cases |= {
@@ -132,11 +130,10 @@ def played(
     cases["time runs out"] = Case(
         (ONE, Reply(status=503, headers={"Retry-After": "200"})), ("--timeout", "30")
     )
-    return play(cases, tmp_path_factory.mktemp("lasting"), zygote)
+    return play(cases, request, zygote)
 
 
-@MODE
-@pytest.mark.parametrize("name", REFUSALS)
+@in_a_drawn_mode(REFUSALS)
 def test_a_lasting_refusal_is_said_once_and_never_retried(
     played: Played, name: str, mode: Mode
 ) -> None:
@@ -151,8 +148,7 @@ def test_a_lasting_refusal_is_said_once_and_never_retried(
     assert ran.notices == []
 
 
-@MODE
-@pytest.mark.parametrize("name", ASKED_TWICE)
+@in_a_drawn_mode(ASKED_TWICE)
 def test_what_a_filter_or_a_proxy_says_is_believed_the_second_time(
     played: Played, name: str, mode: Mode
 ) -> None:
@@ -162,17 +158,16 @@ def test_what_a_filter_or_a_proxy_says_is_believed_the_second_time(
     assert re.search(ASKED_TWICE[name][1], ran.result.final["answer"])
 
 
-@MODE
+@in_a_drawn_mode(["too long at once"])
 def test_a_task_that_is_too_long_for_one_server_is_sent_once_more(
-    played: Played, mode: Mode
+    played: Played, name: str, mode: Mode
 ) -> None:
-    ran = played["too long at once", mode]
+    ran = played[name, mode]
     ran.ended(0, "finished", "answer", words="Done.")
     assert len(ran.requests) == 2
 
 
-@MODE
-@pytest.mark.parametrize("name", COMPACTED)
+@in_a_drawn_mode(COMPACTED)
 def test_a_conversation_that_is_too_long_is_compacted_and_asked_about_once_more(
     played: Played, name: str, mode: Mode
 ) -> None:
@@ -191,32 +186,28 @@ def test_a_conversation_that_is_too_long_is_compacted_and_asked_about_once_more(
     assert any("compacted" in text for text in said)
 
 
-@MODE
+@in_a_drawn_mode(["stays down"])
 def test_a_server_that_stays_down_ends_the_run_after_six_attempts(
-    played: Played, mode: Mode
+    played: Played, name: str, mode: Mode
 ) -> None:
-    ran = played["stays down", mode]
+    ran = played[name, mode]
     ran.ended(1, "failed", "error", words="6 attempts were made")
     assert (ran.appended, len(ran.requests), len(ran.notices)) == (["one"], 7, 5)
 
 
-@MODE
-def test_a_pause_longer_than_the_runs_time_ends_with_its_time(played: Played, mode: Mode) -> None:
-    ran = played["time runs out", mode]
+@in_a_drawn_mode(["time runs out"])
+def test_a_pause_longer_than_the_runs_time_ends_with_its_time(
+    played: Played, name: str, mode: Mode
+) -> None:
+    ran = played[name, mode]
     ran.ended(3, "stopped", "timeout", words="30 seconds")
     assert (ran.appended, len(ran.requests)) == (["one"], 2)
 
 
-@MODE
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [("nobody there", "could not be reached"), ("never connects", "did not answer in time")],
-)
-def test_a_server_that_cannot_be_reached_is_named(
-    played: Played, name: str, said: str, mode: Mode
-) -> None:
+@in_a_drawn_mode(UNREACHABLE)
+def test_a_server_that_cannot_be_reached_is_named(played: Played, name: str, mode: Mode) -> None:
     ran = played[name, mode]
-    ran.ended(1, "failed", "error", words=said)
+    ran.ended(1, "failed", "error", words=UNREACHABLE[name])
     assert "2 attempts were made" in ran.result.final["answer"]
     assert len(ran.notices) == 1
 

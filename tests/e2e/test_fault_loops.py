@@ -2,12 +2,10 @@
 
 import pytest
 
-from tests.support.faults import MODES, Case, Mode, Played, append, play
+from tests.support.faults import Case, Mode, Played, append, in_a_drawn_mode, play
 from tests.support.openai_script import Answer, Call, Reply
 from tests.support.zygote import Zygote
 
-pytestmark = pytest.mark.timeout(1800)  # all cases of this file run before its first test
-MODE = pytest.mark.parametrize("mode", MODES)
 LIMIT = ("--max-steps", "60")
 NOTHING = Reply(calls=(Call("bash", {"command": "cat nothing"}),))
 ELSEWHERE = Reply(calls=(Call("bash", {"command": "cat elsewhere"}),))
@@ -36,16 +34,15 @@ GETS_SOMEWHERE: dict[str, tuple[Answer, ...]] = {
 
 
 @pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory, zygote: Zygote) -> Played:
+def played(request: pytest.FixtureRequest, zygote: Zygote) -> Played:
     cases = {name: Case(script, LIMIT, loop=True) for name, (script, _) in STUCK.items()}
     cases |= {name: Case(script, LIMIT) for name, script in GETS_SOMEWHERE.items()}
     cases["the same text"] = Case((Reply("I am thinking."),), LIMIT, loop=True)
     cases["gets out"] = Case((*[NOTHING] * 6, Reply(calls=(append("a"),)), Reply("Done.")), LIMIT)
-    return play(cases, tmp_path_factory.mktemp("loops"), zygote)
+    return play(cases, request, zygote)
 
 
-@MODE
-@pytest.mark.parametrize("name", STUCK)
+@in_a_drawn_mode(STUCK)
 def test_a_model_that_repeats_itself_is_warned_twice_and_stopped(
     played: Played, name: str, mode: Mode
 ) -> None:
@@ -57,8 +54,7 @@ def test_a_model_that_repeats_itself_is_warned_twice_and_stopped(
     assert len(set(hints[1:])) >= 2, "a hint, then a demand for another way"
 
 
-@MODE
-@pytest.mark.parametrize("name", GETS_SOMEWHERE)
+@in_a_drawn_mode(GETS_SOMEWHERE)
 def test_a_model_that_gets_new_results_is_left_alone(played: Played, name: str, mode: Mode) -> None:
     ran = played[name, mode]
     ran.answered()
@@ -66,16 +62,18 @@ def test_a_model_that_gets_new_results_is_left_alone(played: Played, name: str, 
     assert all(request.messages[-1]["role"] == "tool" for request in ran.requests[1:])
 
 
-@MODE
-def test_a_text_that_a_model_would_say_for_ever_is_its_answer(played: Played, mode: Mode) -> None:
-    ran = played["the same text", mode]
+@in_a_drawn_mode(["the same text"])
+def test_a_text_that_a_model_would_say_for_ever_is_its_answer(
+    played: Played, name: str, mode: Mode
+) -> None:
+    ran = played[name, mode]
     ran.answered("I am thinking.")
     assert len(ran.requests) == 1
 
 
-@MODE
-def test_a_model_that_finds_another_way_goes_on(played: Played, mode: Mode) -> None:
-    ran = played["gets out", mode]
+@in_a_drawn_mode(["gets out"])
+def test_a_model_that_finds_another_way_goes_on(played: Played, name: str, mode: Mode) -> None:
+    ran = played[name, mode]
     ran.answered()
     assert (ran.appended, len(ran.requests)) == (["a"], 8)
     assert ran.requests[7].messages[-1]["role"] == "tool", "the hint is gone"

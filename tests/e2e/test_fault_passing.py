@@ -8,7 +8,15 @@ from email.utils import format_datetime
 import pytest
 
 from tests.support.cli import Cli
-from tests.support.faults import MODES, Case, Mode, Played, Ran, append, around, play
+from tests.support.faults import (
+    Case,
+    Mode,
+    Played,
+    append,
+    around,
+    in_a_drawn_mode,
+    play,
+)
 from tests.support.openai_script import Reply
 from tests.support.openai_server import OpenAIServer
 from tests.support.zygote import Zygote
@@ -71,6 +79,8 @@ TWICE: dict[str, tuple[Case, str]] = {
         "did not answer in time",
     ),
 }
+PAUSES = {"429 in seconds": 1, "429 by date": 0.9, "429": 0.5, "500": 0.5}
+"""The least seconds; a date has no fractions."""
 OTHERS = {
     "five in a row": Case(
         (
@@ -96,18 +106,15 @@ OTHERS = {
     ),
     "no wait": Case((Reply(status=500), Reply("Done.")), options={"max_retries": "0"}),
 }
-pytestmark = pytest.mark.timeout(1800)  # all cases of this file run before its first test
-MODE = pytest.mark.parametrize("mode", MODES)
 
 
 @pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory, zygote: Zygote) -> Played:
+def played(request: pytest.FixtureRequest, zygote: Zygote) -> Played:
     cases = {name: case for name, (case, _) in TWICE.items()} | OTHERS
-    return play(cases, tmp_path_factory.mktemp("passing"), zygote)
+    return play(cases, request, zygote)
 
 
-@MODE
-@pytest.mark.parametrize("name", TWICE)
+@in_a_drawn_mode(TWICE)
 def test_a_passing_failure_at_step_1_and_3_costs_a_pause_and_one_line(
     played: Played, name: str, mode: Mode
 ) -> None:
@@ -127,38 +134,31 @@ def test_a_passing_failure_at_step_1_and_3_costs_a_pause_and_one_line(
     assert [len(event["tool_calls"]) for event in ran.result.of("think_end")] == [1, 1, 0]
 
 
-def pauses(ran: Ran) -> list[float]:
-    return [ran.waits[0], ran.waits[3]]
+@in_a_drawn_mode(PAUSES)
+def test_the_pause_is_the_servers_or_our_own(played: Played, name: str, mode: Mode) -> None:
+    waits = played[name, mode].waits
+    assert min(waits[0], waits[3]) >= PAUSES[name]
 
 
-@MODE
-def test_the_pause_is_the_servers_or_our_own(played: Played, mode: Mode) -> None:
-    assert min(pauses(played["429 in seconds", mode])) >= 1
-    assert min(pauses(played["429 by date", mode])) >= 0.9  # the date has no fractions
-    assert min(pauses(played["429", mode])) >= 0.5
-    assert min(pauses(played["500", mode])) >= 0.5
-
-
-@MODE
-def test_five_failures_in_a_row_are_survived(played: Played, mode: Mode) -> None:
-    ran = played["five in a row", mode]
+@in_a_drawn_mode(["five in a row"])
+def test_five_failures_in_a_row_are_survived(played: Played, name: str, mode: Mode) -> None:
+    ran = played[name, mode]
     ran.answered()
     assert ran.appended == ["one"]
     assert len(ran.requests) == 7
     assert len(ran.notices) == 5
 
 
-@MODE
-@pytest.mark.parametrize("name", ["slow first byte", "gzip"])
+@in_a_drawn_mode(["slow first byte", "gzip"])
 def test_what_is_only_unusual_is_asked_once(played: Played, name: str, mode: Mode) -> None:
     ran = played[name, mode]
     ran.answered()
     assert (ran.appended, len(ran.requests), ran.notices) == (["one"], 2, [])
 
 
-@MODE
-def test_retries_can_be_switched_off(played: Played, mode: Mode) -> None:
-    ran = played["no wait", mode]
+@in_a_drawn_mode(["no wait"])
+def test_retries_can_be_switched_off(played: Played, name: str, mode: Mode) -> None:
+    ran = played[name, mode]
     ran.ended(1, "failed", "error", words="500")
     assert (len(ran.requests), ran.notices) == (1, [])
 

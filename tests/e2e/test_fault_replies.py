@@ -6,12 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.faults import MODES, Case, Mode, Played, append, play
+from tests.support.faults import Case, Mode, Played, append, in_a_drawn_mode, play
 from tests.support.openai_script import Answer, Call, Reply
 from tests.support.zygote import Zygote
 
-pytestmark = pytest.mark.timeout(1800)  # all cases of this file run before its first test
-MODE = pytest.mark.parametrize("mode", MODES)
 DONE = Reply("Done.")
 MEGABYTE = 1_000_000
 LONG = "é" * (MEGABYTE // 2)
@@ -182,17 +180,19 @@ OTHERS: dict[str, tuple[Answer, ...]] = {
     "no usage": (Reply(calls=(append("a"),), usage=None), replace(DONE, usage=None)),
 }
 
+CUT_BY = {"cut text": "length limit", "filtered text": "content filter"}
+
 
 @pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory, zygote: Zygote) -> Played:
+def played(request: pytest.FixtureRequest, zygote: Zygote) -> Played:
     scripts = {name: script for name, (script, _) in RUN.items()}
-    scripts |= {f"told {name}": script for name, (script, _, _) in TOLD.items()}
+    scripts |= {name: script for name, (script, _, _) in TOLD.items()}
     cases = {name: Case(script) for name, script in (scripts | ENDS | OTHERS).items()}
-    return play(cases, tmp_path_factory.mktemp("replies"), zygote)
+    assert len(cases) == sum(map(len, (RUN, TOLD, ENDS, OTHERS))), "names are unique"
+    return play(cases, request, zygote)
 
 
-@MODE
-@pytest.mark.parametrize("name", RUN)
+@in_a_drawn_mode(RUN)
 def test_calls_of_odd_replies_run_once_and_in_order(played: Played, name: str, mode: Mode) -> None:
     ran = played[name, mode]
     script, words = RUN[name]
@@ -205,12 +205,11 @@ def test_calls_of_odd_replies_run_once_and_in_order(played: Played, name: str, m
     assert "?" not in str(ran.requests[-1].messages[2]), "nothing is replaced silently"
 
 
-@MODE
-@pytest.mark.parametrize("name", TOLD)
+@in_a_drawn_mode(TOLD)
 def test_a_call_that_cannot_run_is_reported_to_the_model(
     played: Played, name: str, mode: Mode
 ) -> None:
-    ran = played[f"told {name}", mode]
+    ran = played[name, mode]
     script, words, said = TOLD[name]
     ran.answered()
     assert ran.appended == words
@@ -222,8 +221,7 @@ def test_a_call_that_cannot_run_is_reported_to_the_model(
     assert [event["ok"] for event in ran.result.of("tool_end")].count(False) == 1
 
 
-@MODE
-@pytest.mark.parametrize("name", ENDS)
+@in_a_drawn_mode(ENDS)
 def test_terminate_waits_for_its_siblings_and_for_their_success(
     played: Played, name: str, mode: Mode
 ) -> None:
@@ -235,8 +233,7 @@ def test_terminate_waits_for_its_siblings_and_for_their_success(
     assert len(ran.requests) == len(ENDS[name])
 
 
-@MODE
-@pytest.mark.parametrize("name", ["a megabyte", "a megabyte at once"])
+@in_a_drawn_mode(["a megabyte", "a megabyte at once"])
 def test_arguments_of_a_megabyte_are_run(played: Played, name: str, mode: Mode) -> None:
     ran = played[name, mode]
     ran.answered()
@@ -245,9 +242,9 @@ def test_arguments_of_a_megabyte_are_run(played: Played, name: str, mode: Mode) 
     assert len(ran.requests) == 2
 
 
-@MODE
-def test_a_wrong_call_is_answered_in_its_own_place(played: Played, mode: Mode) -> None:
-    ran = played["in its place", mode]
+@in_a_drawn_mode(["in its place"])
+def test_a_wrong_call_is_answered_in_its_own_place(played: Played, name: str, mode: Mode) -> None:
+    ran = played[name, mode]
     ran.answered()
     assert ran.appended == ["a", "b"]
     said = [message["content"].strip() for message in ran.told]
@@ -257,21 +254,18 @@ def test_a_wrong_call_is_answered_in_its_own_place(played: Played, mode: Mode) -
     assert [call["id"] for call in asked[0]["tool_calls"]][1] == "wrong"
 
 
-@MODE
-@pytest.mark.parametrize(
-    ("name", "said"), [("cut text", "length limit"), ("filtered text", "content filter")]
-)
-def test_an_answer_that_was_cut_off_says_so(
-    played: Played, name: str, said: str, mode: Mode
-) -> None:
+@in_a_drawn_mode(CUT_BY)
+def test_an_answer_that_was_cut_off_says_so(played: Played, name: str, mode: Mode) -> None:
     ran = played[name, mode]
     ran.answered("Half of")
-    assert [said in notice["text"] for notice in ran.notices] == [True]
+    assert [CUT_BY[name] in notice["text"] for notice in ran.notices] == [True]
 
 
-@MODE
-def test_an_empty_reply_is_pointed_out_and_never_sent_back(played: Played, mode: Mode) -> None:
-    ran = played["empty", mode]
+@in_a_drawn_mode(["empty"])
+def test_an_empty_reply_is_pointed_out_and_never_sent_back(
+    played: Played, name: str, mode: Mode
+) -> None:
+    ran = played[name, mode]
     ran.answered()
     assert len(ran.requests) == 4
     assert "empty" in ran.requests[2].messages[-1]["content"]
@@ -279,9 +273,9 @@ def test_an_empty_reply_is_pointed_out_and_never_sent_back(played: Played, mode:
     assert all(m.get("content") or m.get("tool_calls") for r in ran.requests for m in r.messages)
 
 
-@MODE
-def test_missing_usage_is_estimated_and_said_once(played: Played, mode: Mode) -> None:
-    ran = played["no usage", mode]
+@in_a_drawn_mode(["no usage"])
+def test_missing_usage_is_estimated_and_said_once(played: Played, name: str, mode: Mode) -> None:
+    ran = played[name, mode]
     ran.answered()
     said = [e["text"] for e in ran.result.of("notice") if "estimated" in e["text"]]
     assert len(said) == 1

@@ -1,22 +1,41 @@
-"""Runs of the command against a model server that misbehaves: what was sent, run and seen."""
+"""Runs of the command against a model server that misbehaves: what was sent, run and seen.
+
+Each case is played streaming or not, as the seed draws it; the other way is `exhaustive`.
+"""
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+import pytest
+
 from tests.support.cli import Cli, Event, Result
 from tests.support.limits import BACKSTOP_S
 from tests.support.openai_script import Answer, Call, Reply
 from tests.support.openai_server import OpenAIServer, Request
+from tests.support.sampling import chance
 from tests.support.strict_openai import complaint
 from tests.support.zygote import Zygote
 
 Mode = Literal["stream", "whole"]
 MODES: tuple[Mode, ...] = ("stream", "whole")
 AT_ONCE = 8
+
+
+def in_a_drawn_mode(names: Iterable[str]) -> pytest.MarkDecorator:
+    """Parametrise a test with the names of cases and with a mode for each."""
+    drawn = {name: chance(name).choice(MODES) for name in names}
+    return pytest.mark.parametrize(
+        ("name", "mode"),
+        [
+            pytest.param(name, mode, marks=() if mode == usual else pytest.mark.exhaustive)
+            for name, usual in drawn.items()
+            for mode in MODES
+        ],
+    )
 
 
 @dataclass(frozen=True)
@@ -92,7 +111,7 @@ class Ran:
 
 
 class Played:
-    """What came of all cases; one that could not be run fails where it is asked for."""
+    """What came of the cases; one that could not be run fails where it is asked for."""
 
     def __init__(self, runs: Mapping[tuple[str, Mode], "Future[Ran]"]) -> None:
         self._runs = runs
@@ -101,11 +120,24 @@ class Played:
         return self._runs[key].result()
 
 
-def play(cases: Mapping[str, Case], root: Path, zygote: Zygote) -> Played:
-    """Run every case, streaming and not, several at a time."""
-    keys: list[tuple[str, Mode]] = [(name, mode) for name in cases for mode in MODES]
+def play(cases: Mapping[str, Case], request: pytest.FixtureRequest, zygote: Zygote) -> Played:
+    """Run the cases that the module's chosen tests are about, several at a time.
+
+    Args:
+        cases: By their names.
+        request: Of a fixture of the module.
+        zygote: Starts the command.
+    """
+    root = request.getfixturevalue("tmp_path_factory").mktemp("played")
+    chosen = {
+        (item.callspec.params["name"], item.callspec.params["mode"])
+        for item in request.session.items
+        if isinstance(item, pytest.Function)
+        and item.module is request.module
+        and "played" in item.fixturenames
+    }
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        runs = {key: pool.submit(_run, cases[key[0]], key[1], root, zygote) for key in keys}
+        runs = {key: pool.submit(_run, cases[key[0]], key[1], root, zygote) for key in chosen}
     return Played(runs)
 
 
