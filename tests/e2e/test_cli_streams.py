@@ -97,7 +97,10 @@ def test_an_answer_that_cannot_be_written_is_said_and_kept(
 def test_progress_that_cannot_be_written_does_not_cost_the_answer(
     cli: Cli, model: OpenAIServer, zygote: Zygote, form: str
 ) -> None:
-    model.add(Reply("x" * 20_000, calls=(Call("bash", {"command": "true"}),)), Reply(ANSWER))
+    model.add(
+        Reply("x" * 20_000, piece_size=1000, calls=(Call("bash", {"command": "true"}),)),
+        Reply(ANSWER),
+    )
     with Path("/dev/full").open("w") as full, (cli.root / "out").open("w+") as out:
         code = with_streams(zygote, cli, f"{RUN} {form}", out.fileno(), full.fileno())
         out.seek(0)
@@ -130,7 +133,7 @@ def test_output_of_any_command_that_cannot_be_written_is_exit_1(
 def test_readers_that_went_away_are_no_fault(
     cli: Cli, model: OpenAIServer, zygote: Zygote, command: str
 ) -> None:
-    model.add(Reply("x" * 100_000), Reply("y" * 100_000))
+    model.add(Reply("x" * 100_000, piece_size=10_000), Reply("y" * 100_000, piece_size=10_000))
     cli.zygote = zygote
     assert cli.run(*RUN.split()).code == 0
     reading, writing = os.pipe()

@@ -6,12 +6,11 @@ The rest is marked `exhaustive`. The seed stands in pytest's header and draws th
 import os
 import random
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from _pytest.mark import ParameterSet
 
-T = TypeVar("T")
 SEED_VARIABLE = "OPENMANUS_TEST_SEED"
 
 
@@ -20,16 +19,16 @@ def chance(name: str) -> random.Random:
     return random.Random(f"{os.environ[SEED_VARIABLE]} {name}")
 
 
-def sampled(values: Sequence[Sequence[Any]], count: int, name: str) -> list[ParameterSet]:
-    """Return the parameters of a test; all but some, drawn by the seed, are `exhaustive`.
+def sampled(values: Sequence[Any], count: int, name: str) -> list[ParameterSet]:
+    """Return the values of a test's parameter; all but some, drawn by the seed, are `exhaustive`.
 
     Args:
-        values: The parameters of each case.
-        count: How many cases every run tries.
+        values: All of them.
+        count: How many every run tries.
         name: Of the test, so that each draws for itself.
     """
     drawn = set(chance(name).sample(range(len(values)), count))
     return [
-        pytest.param(*value, marks=() if number in drawn else pytest.mark.exhaustive)
+        pytest.param(value, marks=() if number in drawn else pytest.mark.exhaustive)
         for number, value in enumerate(values)
     ]
