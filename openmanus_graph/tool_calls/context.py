@@ -1,4 +1,4 @@
-"""The typed context of tool calls: what the calls of one chain share, and the state of one call."""
+"""The typed context of tool calls: what the calls of one chain share, and one call's execution."""
 
 import time
 from collections.abc import Sequence
@@ -57,8 +57,8 @@ class ToolCallContext:
 
 
 @dataclass
-class CallRun:
-    """One call on its way through `run_call`; the steps fill in what they find out."""
+class CallExecution:
+    """One execution of a call by `run_call`, whose steps fill in what they find out."""
 
     call: PlannedCall
     context: ToolCallContext
@@ -66,7 +66,7 @@ class CallRun:
     """On the monotonic clock."""
     traits: Traits = field(default_factory=Traits)
     """What is declared of the tool, for these arguments; set by validation."""
-    execution: str = ""
+    execution_id: str = ""
     """Identifies one of several executions, where a middleware repeats or changes the call."""
     raised: Exception | None = None
     """What the tool raised; set by executing it, or from the ledger."""
@@ -84,7 +84,9 @@ class CallRun:
         args = canonical_args(self.call["args"])
         thread = self.context.thread or ""
         occurrence = self.call["occurrence"]
-        return EffectKey(thread, self.context.branch, self.name, args, occurrence, self.execution)
+        return EffectKey(
+            thread, self.context.branch, self.name, args, occurrence, self.execution_id
+        )
 
     def announce(self, args: dict[str, Any]) -> None:
         """Send the event that the call begins, with these arguments."""

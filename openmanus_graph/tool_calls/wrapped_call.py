@@ -27,7 +27,7 @@ from openmanus_graph.state.interrupts import as_approval
 from openmanus_graph.state.manus import PlannedCall
 from openmanus_graph.state.reducers import add_usage, no_usage
 from openmanus_graph.state.renamed import with_current_names
-from openmanus_graph.tool_calls.context import CallRun, ToolCallContext
+from openmanus_graph.tool_calls.context import CallExecution, ToolCallContext
 from openmanus_graph.tool_calls.declaration import traits_of
 from openmanus_graph.tool_calls.run_call import announce_end, run_call, run_to_message
 from openmanus_graph.tool_calls.toolset import tool_call_request
@@ -50,7 +50,7 @@ async def run_wrapped_call(
     """
     if call["problem"] is not None:
         return await run_call(call, context)  # no call: its arguments could not be read
-    key = CallRun(call, context, execution="around").key
+    key = CallExecution(call, context, execution_id="around").key
 
     async def run() -> ToolMessage:
         return await _WrappedCall(call, context).run(middleware)
@@ -81,9 +81,9 @@ class _WrappedCall:
         self._usage = add_usage(self._usage, spent)
         message = self._message_of(result)
         if not self._executions:
-            run = CallRun(self._call, self._context)
-            run.announce(self._call["args"])
-            announce_end(run, message.text, ok=message.status == "success")
+            execution = CallExecution(self._call, self._context)
+            execution.announce(self._call["args"])
+            announce_end(execution, message.text, ok=message.status == "success")
         return self._accounted(message)
 
     async def _request(self) -> ToolCallRequest:
@@ -101,25 +101,25 @@ class _WrappedCall:
         """Run the call as the hooks pass it on. What the tool raised reaches them."""
         call, number = await self._planned(request), self._executions
         self._executions += 1
-        execution = str(number) if number else ""
+        execution_id = str(number) if number else ""
         if call is not self._call:
-            execution = f"{number} for {self._call['name']} {canonical_args(self._call['args'])}"
-        run = CallRun(call, self._context, execution=execution)
+            execution_id = f"{number} for {self._call['name']} {canonical_args(self._call['args'])}"
+        execution = CallExecution(call, self._context, execution_id=execution_id)
         try:
             with not_counting():
-                message = await run_to_message(run)
+                message = await run_to_message(execution)
         except Exception as passing:  # a question, or a fault of ours: what tools raise is noted
             self._passing = passing
             raise
         noted: dict[str, Any] = message.artifact or {}
         self._usage = add_usage(self._usage, noted.get("usage", no_usage()))
-        if run.raised is not None:
-            self._raised.append((run.raised, message))
-            raise run.raised
-        if run.update is None:
+        if execution.raised is not None:
+            self._raised.append((execution.raised, message))
+            raise execution.raised
+        if execution.update is None:
             return message
-        others: list[Any] = run.update.get("messages", [])
-        return Command(update={**run.update, "messages": [*others, message]})
+        others: list[Any] = execution.update.get("messages", [])
+        return Command(update={**execution.update, "messages": [*others, message]})
 
     async def _planned(self, request: ToolCallRequest) -> PlannedCall:
         """Return the call that a hook passes on: the model's own, or the one it was made into."""
