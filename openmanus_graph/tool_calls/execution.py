@@ -21,7 +21,7 @@ from openmanus_graph.model_calls.tool_model import ToolModel
 from openmanus_graph.runtime.limits import RunStopping, TimeLimit, limit_call, unless_stopped
 from openmanus_graph.runtime.middleware import added_messages
 from openmanus_graph.runtime.output import LIMIT, shorten
-from openmanus_graph.runtime.tool_runtime import ForeignTool, RunningCall
+from openmanus_graph.runtime.tool_runtime import CallRuntime, ForeignTool
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.manus import ManusState
 from openmanus_graph.state.reducers import add_usage
@@ -124,7 +124,7 @@ async def _invoke(
     async def ask_person(request: Mapping[str, Any], name: str = "question") -> Any:
         return await context.questions.ask(execution.key, name, request)
 
-    running = RunningCall(
+    runtime = CallRuntime(
         session=context.session,
         key=execution.key.digest,
         emit=context.emit,
@@ -136,14 +136,14 @@ async def _invoke(
     )
     tool = context.toolset.find(execution.name)
     if isinstance(tool, ForeignTool):
-        return await tool.observe(args, running)
+        return await tool.observe(args, runtime)
     request = {
         "type": "tool_call",
         "id": execution.call["id"],
         "name": execution.name,
         "args": args,
     }
-    message = await context.toolset.invoke(request, running, config)
+    message = await context.toolset.invoke(request, runtime, config)
     update: str | None = None
     if isinstance(message, Command):
         message, update = split_command(message, execution)

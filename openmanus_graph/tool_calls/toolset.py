@@ -23,7 +23,7 @@ from openmanus_graph.config.mcp import check_servers
 from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.runtime.events import Emit
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.runtime.tool_runtime import ForeignTool, ManusToolRuntime, RunningCall
+from openmanus_graph.runtime.tool_runtime import CallRuntime, ForeignTool, ManusToolRuntime
 from openmanus_graph.safety.policy import wrong_arguments
 from openmanus_graph.state.mcp_server import SERVER_TOOL_PREFIX, MCPServer
 from openmanus_graph.state.settings import Settings
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 _LONGEST_LIMIT_S = 1e9
 """More than any call takes, and no more than a clock can add."""
-_running_call: ContextVar[RunningCall] = ContextVar("running")
-"""From `Toolset.invoke` to `_add_running_call`; LangGraph's `ToolNode` stands between them."""
+_call_runtime: ContextVar[CallRuntime] = ContextVar("call_runtime")
+"""From `Toolset.invoke` to `_add_call_runtime`; LangGraph's `ToolNode` stands between them."""
 
 
 class Toolset:
@@ -64,7 +64,7 @@ class Toolset:
         """JSON schemas of the arguments, by tool."""
         own = {name: tool for name, tool in self.tools.items() if not isinstance(tool, ForeignTool)}
         self._node = ToolNode(
-            list(own.values()), handle_tool_errors=False, awrap_tool_call=_add_running_call
+            list(own.values()), handle_tool_errors=False, awrap_tool_call=_add_call_runtime
         )
         self._schemas = {name: tool.tool_call_schema for name, tool in own.items()}
         self._limited = {
@@ -85,23 +85,23 @@ class Toolset:
         raise ToolError(no_such_tool(name, self.tools))
 
     async def invoke(
-        self, call: Mapping[str, Any], running: RunningCall, config: RunnableConfig
+        self, call: Mapping[str, Any], runtime: CallRuntime, config: RunnableConfig
     ) -> ToolMessage | Command[Any]:
         """Run a tool by LangGraph's `ToolNode`, which fills in what the model is not shown.
 
         Args:
             call: In LangChain's form, with valid arguments.
-            running: What tools of ours may use.
+            runtime: What tools of ours may use.
             config: Of the node.
 
         Raises:
             Exception: Whatever the tool raises.
         """
-        token = _running_call.set(running)
+        token = _call_runtime.set(runtime)
         try:
             results: Any = await self._node.ainvoke([call], config)
         finally:
-            _running_call.reset(token)
+            _call_runtime.reset(token)
         if isinstance(results, dict):
             results = cast("dict[str, Any]", results)["messages"]
         return cast("ToolMessage | Command[Any]", results[0])  # one call, one result
@@ -149,12 +149,12 @@ class Toolset:
         return _pydantic_problems(schema, args)
 
 
-async def _add_running_call(
+async def _add_call_runtime(
     request: ToolCallRequest, execute: Callable[[ToolCallRequest], Awaitable[Any]]
 ) -> Any:
-    """Let our tools find the running call in their `ToolRuntime`."""
+    """Let our tools find the `CallRuntime` in their `ToolRuntime`."""
     found = cast("ToolRuntime[Any, Any]", request.runtime)  # its stub knows no context
-    runtime = ManusToolRuntime.of(found, _running_call.get())
+    runtime = ManusToolRuntime.of(found, _call_runtime.get())
     return await execute(replace(request, runtime=runtime))
 
 
