@@ -25,7 +25,7 @@ from openmanus_graph.safety.urls import (
     urls_in,
 )
 from openmanus_graph.state.addresses import PORTS, parse_address, within
-from openmanus_graph.state.manus import PlannedCall
+from openmanus_graph.state.manus import PendingCall
 from openmanus_graph.state.plan import Origin
 from openmanus_graph.state.renamed import with_current_names
 from openmanus_graph.state.tool_traits import Traits
@@ -60,9 +60,9 @@ def passed_on(text: str, messages: Sequence[AnyMessage], traits: Mapping[str, Tr
 
 
 def unverified_addresses(
-    call: PlannedCall, messages: Sequence[AnyMessage], traits: Mapping[str, Traits]
+    call: PendingCall, messages: Sequence[AnyMessage], traits: Mapping[str, Traits]
 ) -> list[str]:
-    """Return the addresses of a planned call that need a person's approval.
+    """Return the addresses of a pending call that need a person's approval.
 
     Args:
         call: A call of the newest reply.

@@ -41,8 +41,8 @@ class Artifact(TypedDict):
     media_type: str
 
 
-class PlannedCall(TypedDict):
-    """One tool call as the model's reply planned it."""
+class PendingCall(TypedDict):
+    """One tool call of a reply that has no result yet."""
 
     id: str
     name: str
@@ -58,7 +58,7 @@ class PlannedCall(TypedDict):
 class ActInput(TypedDict):
     """What one `Send` to `act` carries."""
 
-    calls: list[PlannedCall]
+    calls: list[PendingCall]
     """A chain: they share a resource and run in this order."""
     branch: str
     elapsed_s: float

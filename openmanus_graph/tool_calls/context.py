@@ -15,7 +15,7 @@ from openmanus_graph.runtime.checkpoint_lineage import checkpointed_thread
 from openmanus_graph.runtime.events import Emit
 from openmanus_graph.runtime.limits import Progress, deadline
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.state.manus import PlannedCall
+from openmanus_graph.state.manus import PendingCall
 from openmanus_graph.state.plan import Plans, no_plans
 from openmanus_graph.state.reducers import HandleState, HandleStates
 from openmanus_graph.state.tool_traits import Traits
@@ -60,7 +60,7 @@ class ToolCallContext:
 class CallExecution:
     """One execution of a call by `run_call`, whose steps fill in what they find out."""
 
-    call: PlannedCall
+    call: PendingCall
     context: ToolCallContext
     started: float = field(default_factory=time.monotonic)
     """On the monotonic clock."""

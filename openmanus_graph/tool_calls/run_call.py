@@ -14,7 +14,7 @@ from langgraph.errors import GraphBubbleUp, is_invalid_resume
 
 from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.runtime.session import lost_state
-from openmanus_graph.state.manus import PlannedCall
+from openmanus_graph.state.manus import PendingCall
 from openmanus_graph.state.plan import current_step
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls.call_ledger import (
@@ -34,7 +34,7 @@ from openmanus_graph.tool_calls.execution import run_tool
 from openmanus_graph.tool_calls.permission import Permission, request_permission
 
 
-async def run_call(call: PlannedCall, context: ToolCallContext) -> ToolMessage:
+async def run_call(call: PendingCall, context: ToolCallContext) -> ToolMessage:
     """Run one tool call and return the message that answers it."""
     execution = CallExecution(call, context)
     message = await run_to_message(execution)
@@ -103,7 +103,7 @@ def validate(execution: CallExecution) -> None:
 
 
 def refuse_if_process_ended(execution: CallExecution) -> None:
-    """Raise ToolError for a call whose process has ended since the model planned it.
+    """Raise ToolError for a call whose process has ended since the model requested it.
 
     In a new process it would not do what was meant: `rm *` after a `cd` that is forgotten. What
     changes nothing, opening another page say, may run all the same.

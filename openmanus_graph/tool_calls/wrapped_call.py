@@ -24,7 +24,7 @@ from openmanus_graph.runtime.middleware import added_messages, command_update, w
 from openmanus_graph.runtime.run_observer import step_of
 from openmanus_graph.safety.provenance import unverified_addresses
 from openmanus_graph.state.interrupts import as_approval
-from openmanus_graph.state.manus import PlannedCall
+from openmanus_graph.state.manus import PendingCall
 from openmanus_graph.state.reducers import add_usage, no_usage
 from openmanus_graph.state.renamed import with_current_names
 from openmanus_graph.tool_calls.context import CallExecution, ToolCallContext
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 
 async def run_wrapped_call(
-    call: PlannedCall, context: ToolCallContext, *, middleware: Sequence["Middleware"]
+    call: PendingCall, context: ToolCallContext, *, middleware: Sequence["Middleware"]
 ) -> ToolMessage:
     """Run one tool call inside the hooks, and return the message that answers it.
 
@@ -61,7 +61,7 @@ async def run_wrapped_call(
 class _WrappedCall:
     """One call on its way through the hooks, which may run it several times or not at all."""
 
-    def __init__(self, call: PlannedCall, context: ToolCallContext) -> None:
+    def __init__(self, call: PendingCall, context: ToolCallContext) -> None:
         self._call, self._context = call, context
         self._messages: Sequence[AnyMessage] = ()
         self._executions = 0
@@ -99,7 +99,7 @@ class _WrappedCall:
 
     async def _execute(self, request: ToolCallRequest) -> ToolMessage | Command[Any]:
         """Run the call as the hooks pass it on. What the tool raised reaches them."""
-        call, number = await self._planned(request), self._executions
+        call, number = await self._call_of(request), self._executions
         self._executions += 1
         execution_id = str(number) if number else ""
         if call is not self._call:
@@ -121,13 +121,13 @@ class _WrappedCall:
         others: list[Any] = execution.update.get("messages", [])
         return Command(update={**execution.update, "messages": [*others, message]})
 
-    async def _planned(self, request: ToolCallRequest) -> PlannedCall:
+    async def _call_of(self, request: ToolCallRequest) -> PendingCall:
         """Return the call that a hook passes on: the model's own, or the one it was made into."""
         name, args = request.tool_call["name"], request.tool_call["args"]
         if (name, args) == (self._call["name"], self._call["args"]):
             return self._call
         self._changed = True
-        call = PlannedCall(
+        call = PendingCall(
             id=self._call["id"],
             name=name,
             args=args,
