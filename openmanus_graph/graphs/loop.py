@@ -13,7 +13,7 @@ from langgraph.store.base import BaseStore
 from openmanus_graph.conversation.history import is_interjection
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import agent_tools
-from openmanus_graph.model_calls.other_calls import counted
+from openmanus_graph.model_calls.external_model_calls import with_external_usage
 from openmanus_graph.nodes.act import act
 from openmanus_graph.nodes.stuck_check import route_after_stuck_check, stuck_check
 from openmanus_graph.nodes.terminate import terminate
@@ -115,7 +115,7 @@ def add_after_act(builder: StateGraph[Any, Context, Any, Any], nodes: Sequence[N
                 f"after_act takes functions with names of their own, not {node!r}. Taken are: "
                 f"{', '.join(builder.nodes)}."
             )
-        builder.add_node(name, counted(node))
+        builder.add_node(name, with_external_usage(node))
         builder.add_edge(last, name)
         last = name
     return last

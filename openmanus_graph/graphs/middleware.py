@@ -32,7 +32,7 @@ from typing_extensions import TypedDict
 from openmanus_graph.conversation.history import last_reply
 from openmanus_graph.conversation.outcome import read_answer
 from openmanus_graph.errors import ConfigError, ToolError
-from openmanus_graph.model_calls.other_calls import counting_other_calls
+from openmanus_graph.model_calls.external_model_calls import counting_external_calls
 from openmanus_graph.nodes.begin import begin
 from openmanus_graph.nodes.think import route_after_think
 from openmanus_graph.runtime.events import Emit, notice
@@ -264,7 +264,7 @@ async def run_hook(
     """Call a hook, and return the update that it wants, with what it took and cost."""
     started = time.monotonic()
     session = await enter_session(runtime)
-    with counting_other_calls() as calls:
+    with counting_external_calls() as calls:
         check = partial(_check_edits, agent=agent, session=session, emit=runtime.stream_writer)
         questions = Questions(await ledger_of(session, get_config()), get_config())
         result = await _answered(middleware, hook, state, runtime, check, questions)

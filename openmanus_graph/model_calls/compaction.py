@@ -149,8 +149,16 @@ class NotesWriter:
 
     def __init__(self, call: ModelCall, session: Session, emit: Emit) -> None:
         self._session, self._emit = session, emit
-        alone = replace(call, request_suffix="", counted=False, live=None, pause=asyncio.sleep)
-        self._call = replace(alone, system=render("compaction_system"), tools=(), middleware=None)
+        self._call = replace(
+            call,
+            system=render("compaction_system"),
+            request_suffix="",
+            tools=(),
+            counts_as_step=False,
+            live_state=None,
+            pause=asyncio.sleep,
+            middleware=None,
+        )
         self.spent = no_usage()
 
     async def write(self, parts: DividedConversation, pieces: Sequence[str], max_chars: int) -> str:

@@ -46,7 +46,7 @@ from openmanus_graph.tool_calls.toolset import ResolvedTools, resolve_tools
 from openmanus_graph.tools import tool_names
 
 if TYPE_CHECKING:
-    from openmanus_graph.model_calls.model_middleware import WrapModelCall
+    from openmanus_graph.model_calls.model_middleware import ModelCallHooks
 
 BROWSER, BROWSER_HANDLE = "browser_use", "browser"
 RECENT_MESSAGES = 3
@@ -167,18 +167,18 @@ def fresh_counts(state: ManusState, fork_id: str) -> ManusUpdate:
     }
 
 
-def model_middleware(turn: Turn, tools: ResolvedTools) -> "WrapModelCall | None":
+def model_middleware(turn: Turn, tools: ResolvedTools) -> "ModelCallHooks | None":
     """Return the `wrap_model_call` hooks around this step's model call; None without any."""
     hooks = with_hook(turn.agent.middleware, "wrap_model_call")
     if not hooks:
         return None
-    from openmanus_graph.model_calls.model_middleware import WrapModelCall
+    from openmanus_graph.model_calls.model_middleware import ModelCallHooks
 
-    return WrapModelCall(hooks, tools.toolset.tools, turn.state, turn.runtime, turn.session)
+    return ModelCallHooks(hooks, tools.toolset.tools, turn.state, turn.runtime, turn.session)
 
 
-def build_call(turn: Turn, tools: ResolvedTools, middleware: "WrapModelCall | None") -> ModelCall:
-    """Return what the model is asked: a projection of the state, and a suffix of this step."""
+def build_call(turn: Turn, tools: ResolvedTools, middleware: "ModelCallHooks | None") -> ModelCall:
+    """Return the model call of this agent step: from the state, with a suffix of its own."""
     messages = turn.state["messages"]
     return ModelCall(
         system=system_prompt(turn),
@@ -187,8 +187,8 @@ def build_call(turn: Turn, tools: ResolvedTools, middleware: "WrapModelCall | No
         tools=tools.toolset.definitions,
         progress=turn.progress,
         step=turn.progress.steps + 1,
-        counted=True,
-        live=browser_state(turn.session, turn.state),
+        counts_as_step=True,
+        live_state=browser_state(turn.session, turn.state),
         pause=pause,
         middleware=middleware,
     )

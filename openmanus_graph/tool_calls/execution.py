@@ -16,7 +16,7 @@ from langgraph.errors import GraphBubbleUp, is_invalid_resume
 from langgraph.types import Command
 
 from openmanus_graph.errors import ConfigError, ToolError, TrustedToolError
-from openmanus_graph.model_calls.other_calls import counting_other_calls
+from openmanus_graph.model_calls.external_model_calls import counting_external_calls
 from openmanus_graph.model_calls.tool_model import ToolModel
 from openmanus_graph.runtime.limits import RunStopping, TimeLimit, limit_call, unless_stopped
 from openmanus_graph.runtime.middleware import added_messages
@@ -47,7 +47,7 @@ async def run_tool(execution: CallExecution, args: dict[str, Any]) -> Observatio
         context.deadline,
         stops_itself=execution.name in context.toolset.self_stopping,
     )
-    with counting_other_calls() as calls:  # of models that the tool brings along
+    with counting_external_calls() as calls:  # of models that the tool brings along
         config = merge_configs(context.config, {"callbacks": [calls]})
         observation = await _run_within(limit, execution, args, model, config)
     spent = add_usage(model.spent, await calls.spent(context.session, context.emit))

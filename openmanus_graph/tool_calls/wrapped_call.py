@@ -19,7 +19,10 @@ from langgraph.types import Command
 
 from openmanus_graph.conversation.history import canonical_args
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.model_calls.other_calls import counting_other_calls, not_counting
+from openmanus_graph.model_calls.external_model_calls import (
+    counting_external_calls,
+    exclude_from_external_calls,
+)
 from openmanus_graph.runtime.middleware import added_messages, command_update, wrapped
 from openmanus_graph.runtime.run_observer import step_of
 from openmanus_graph.safety.provenance import unverified_addresses
@@ -75,7 +78,7 @@ class _WrappedCall:
         """Have the hooks run the call."""
         request = await self._request()
         through = wrapped(middleware, "wrap_tool_call", self._execute)
-        with counting_other_calls() as calls:
+        with counting_external_calls() as calls:
             result = await self._result(through(request))
         spent = await calls.spent(self._context.session, self._context.emit)
         self._usage = add_usage(self._usage, spent)
@@ -106,7 +109,7 @@ class _WrappedCall:
             execution_id = f"{number} for {self._call['name']} {canonical_args(self._call['args'])}"
         execution = CallExecution(call, self._context, execution_id=execution_id)
         try:
-            with not_counting():
+            with exclude_from_external_calls():
                 message = await run_to_message(execution)
         except Exception as passing:  # a question, or a fault of ours: what tools raise is noted
             self._passing = passing
