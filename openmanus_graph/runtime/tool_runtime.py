@@ -95,8 +95,8 @@ def time_limit_of(
     return TimeLimit(declared_s if named_s is None else max(1.0, named_s), math.inf)
 
 
-class ForeignTool(BaseTool):
-    """A tool with a foreign schema, whose arguments may have any name.
+class JsonSchemaTool(BaseTool):
+    """A tool whose arguments are described by a JSON schema from elsewhere; they may have any name.
 
     LangChain does not parse the schema, and does not pass the arguments as keywords.
     """
@@ -111,7 +111,7 @@ class ForeignTool(BaseTool):
 
     @abstractmethod
     async def observe(self, args: Mapping[str, Any], runtime: CallRuntime) -> Observation:
-        """Do the call. ToolError says what the model should try instead."""
+        """Run the call. ToolError says what the model should try instead."""
 
     def _run(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError(f"{self.name} runs in a graph of openmanus_graph only")

@@ -21,7 +21,7 @@ from openmanus_graph.model_calls.tool_model import ToolModel
 from openmanus_graph.runtime.limits import RunStopping, TimeLimit, limit_call, unless_stopped
 from openmanus_graph.runtime.middleware import added_messages
 from openmanus_graph.runtime.output import LIMIT, shorten
-from openmanus_graph.runtime.tool_runtime import CallRuntime, ForeignTool
+from openmanus_graph.runtime.tool_runtime import CallRuntime, JsonSchemaTool
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.manus import ManusState
 from openmanus_graph.state.reducers import add_usage
@@ -135,7 +135,7 @@ async def _invoke(
         time_limit=limit,
     )
     tool = context.toolset.find(execution.name)
-    if isinstance(tool, ForeignTool):
+    if isinstance(tool, JsonSchemaTool):
         return await tool.observe(args, runtime)
     request = {
         "type": "tool_call",

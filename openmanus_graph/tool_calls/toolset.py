@@ -23,7 +23,7 @@ from openmanus_graph.config.mcp import check_servers
 from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.runtime.events import Emit
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.runtime.tool_runtime import CallRuntime, ForeignTool, ManusToolRuntime
+from openmanus_graph.runtime.tool_runtime import CallRuntime, JsonSchemaTool, ManusToolRuntime
 from openmanus_graph.safety.policy import wrong_arguments
 from openmanus_graph.state.mcp_server import SERVER_TOOL_PREFIX, MCPServer
 from openmanus_graph.state.settings import Settings
@@ -62,7 +62,9 @@ class Toolset:
             for tool in self.definitions
         }
         """JSON schemas of the arguments, by tool."""
-        own = {name: tool for name, tool in self.tools.items() if not isinstance(tool, ForeignTool)}
+        own = {
+            name: tool for name, tool in self.tools.items() if not isinstance(tool, JsonSchemaTool)
+        }
         self._node = ToolNode(
             list(own.values()), handle_tool_errors=False, awrap_tool_call=_add_call_runtime
         )
@@ -141,7 +143,7 @@ class Toolset:
 
     def problems(self, name: str, args: Mapping[str, Any]) -> list[str]:
         """Say what is wrong with a call's arguments, and what is expected."""
-        if isinstance(tool := self.tools[name], ForeignTool):
+        if isinstance(tool := self.tools[name], JsonSchemaTool):
             return list(tool.problems(args))
         schema: Any = self._schemas[name]
         if isinstance(schema, dict):
@@ -159,7 +161,7 @@ async def _add_call_runtime(
 
 
 def _definition(tool: BaseTool) -> dict[str, Any]:
-    if not isinstance(tool, ForeignTool):
+    if not isinstance(tool, JsonSchemaTool):
         return convert_to_openai_tool(tool)
     function = {
         "name": tool.name,

@@ -23,7 +23,7 @@ from openmanus_graph.backends.mcp.server_requests import (
 )
 from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.runtime.events import notice
-from openmanus_graph.runtime.tool_runtime import CallRuntime, ForeignTool
+from openmanus_graph.runtime.tool_runtime import CallRuntime, JsonSchemaTool
 from openmanus_graph.state.interrupts import question_request
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.state.validation import schema_checker
@@ -33,7 +33,7 @@ PROGRESS_INTERVAL_S = 0.5
 PROGRESS_CHARS = 200
 
 
-class ServerTool(ForeignTool):
+class ServerTool(JsonSchemaTool):
     """Calls one tool of one server."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
