@@ -18,7 +18,7 @@ from openmanus_graph.nodes.act import act
 from openmanus_graph.nodes.stuck_check import route_after_stuck_check, stuck_check
 from openmanus_graph.nodes.terminate import terminate
 from openmanus_graph.nodes.think import route_after_think, think
-from openmanus_graph.runtime.session_registry import SessionKeeper, observed
+from openmanus_graph.runtime.session_registry import SessionKeeper, graph_node
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ManusInput, ManusOutput, ManusState
 from openmanus_graph.tool_calls.agent import Agent, ToolLike, define_agent
@@ -50,10 +50,10 @@ def compile_loop(
         after_act: Nodes between `act` and `stuck_check`, in this order.
     """
     builder = new_builder(agent)
-    builder.add_node("think", observed(partial(think, agent=agent)))
-    builder.add_node("act", observed(partial(act, agent=agent)))
-    builder.add_node("stuck_check", observed(stuck_check))
-    builder.add_node("terminate", observed(terminate))
+    builder.add_node("think", graph_node(partial(think, agent=agent)))
+    builder.add_node("act", graph_node(partial(act, agent=agent)))
+    builder.add_node("stuck_check", graph_node(stuck_check))
+    builder.add_node("terminate", graph_node(terminate))
     start = before_model = "think"
     end, after_model = "terminate", ""
     if agent.middleware:

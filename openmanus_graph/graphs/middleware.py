@@ -46,7 +46,7 @@ from openmanus_graph.runtime.middleware import (
 )
 from openmanus_graph.runtime.run_observer import step_of
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.runtime.session_registry import enter_session, observed
+from openmanus_graph.runtime.session_registry import enter_session, graph_node
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.interrupts import as_approval
 from openmanus_graph.state.manus import ManusInput, ManusOutput, ManusState
@@ -207,7 +207,7 @@ class _Wiring:
 
     def _add_begin(self, first: str) -> None:
         loop = self.entries.before_model
-        node = observed(partial(begin, agent=self._agent, first=first, loop=loop))
+        node = graph_node(partial(begin, agent=self._agent, first=first, loop=loop))
         self._builder.add_node("begin", node, destinations=tuple(dict.fromkeys([first, loop])))
 
     def _add_chain(self, hook: NodeHook, middleware: Sequence[Middleware], last: str) -> None:
@@ -220,7 +220,7 @@ class _Wiring:
         """
         names = [f"{one.name}.{hook}" for one in middleware]
         for one, name, then in zip(middleware, names, [*names, last][1:], strict=True):
-            node = observed(partial(run_hook, middleware=one, hook=hook, agent=self._agent))
+            node = graph_node(partial(run_hook, middleware=one, hook=hook, agent=self._agent))
             self._builder.add_node(name, node, trace_policy=one.trace_policy)
             targets = self._targets(hook, jumps_of(one, hook), then)
             if list(targets) == ["next"]:

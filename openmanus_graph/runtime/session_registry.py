@@ -324,7 +324,7 @@ os.register_at_fork(after_in_child=_reset_after_fork)
 atexit.register(close_all)
 
 
-def observed(node: N) -> N:
+def graph_node(node: N) -> N:
     """Make a function a node of our graphs.
 
     The observer gets its events also where the stream is not read. A state that version 0.1
@@ -332,13 +332,13 @@ def observed(node: N) -> N:
     """
 
     @wraps(node)
-    async def observed_node(saved: Any, runtime: Runtime[Context]) -> Any:
+    async def wrapped_node(saved: Any, runtime: Runtime[Context]) -> Any:
         if run_observer() is not None:
             runtime = runtime.override(stream_writer=_observed_writer(runtime))
         update = await node(with_current_names(saved), runtime)
         return update if "messages" not in saved else moved(saved, update)  # else a `Send`'s own
 
-    return cast("N", observed_node)
+    return cast("N", wrapped_node)
 
 
 def _observed_writer(runtime: Runtime[Context]) -> Callable[[Any], None]:
