@@ -19,7 +19,7 @@ class Permission:
 
     args: dict[str, Any]
     """To run with; a person may have edited them."""
-    result: str | None = None
+    result_from_person: str | None = None
     """What a person gave as its result, instead of running it."""
     standing_approval: str = ""
     """What a person allowed for the rest of the run by this approval."""
@@ -46,7 +46,7 @@ async def request_permission(execution: CallExecution) -> Permission:
     if decision.type == "edit":
         return Permission(dict(decision.args or {}))
     if decision.type == "respond":
-        return Permission(args, result=decision.message)
+        return Permission(args, result_from_person=decision.message)
     if decision.type == "approve":
         return Permission(
             args, standing_approval=verdict.standing_approval if decision.remember else ""

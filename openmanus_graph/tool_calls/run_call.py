@@ -76,9 +76,10 @@ async def execute_once(execution: CallExecution) -> Observation:
     else:
         refuse_if_process_ended(execution)
         permission = await request_permission(execution)
-    execution.announce(execution.call["args"] if permission.result is not None else permission.args)
-    if permission.result is not None:  # a person gave it: nothing ran with these arguments
-        return Observation(permission.result, edited=True)
+    if permission.result_from_person is not None:  # nothing runs with these arguments
+        execution.announce(execution.call["args"])
+        return Observation(permission.result_from_person, edited=True)
+    execution.announce(permission.args)
     await record_intent(execution, permission)
     try:
         tool = partial(run_tool, execution, permission.args)
