@@ -32,7 +32,12 @@ from openmanus_graph.backends.models.build import (
 )
 from openmanus_graph.backends.models.chunks import checked_message, merged_message
 from openmanus_graph.backends.models.failures import ModelError
-from openmanus_graph.backends.models.prices import CallUsage, cost_usd, tokens_of, usage_of
+from openmanus_graph.backends.models.prices import (
+    CallUsage,
+    cost_usd,
+    estimate_request_tokens,
+    usage_of,
+)
 from openmanus_graph.backends.models.spec import provider_of
 from openmanus_graph.conversation.history import run_messages
 from openmanus_graph.model_calls.budget import Reservation, check_limits, reserved
@@ -140,7 +145,7 @@ async def _expected_cost(call: ModelCall, session: Session) -> Progress:
     """Estimate what a call will cost."""
     chosen = session.settings.main
     await prepare_model(chosen)
-    tokens = tokens_of(call.history, call.system, call.request_suffix, call.tools)
+    tokens = estimate_request_tokens(call.history, call.system, call.request_suffix, call.tools)
     used = CallUsage(input_tokens=tokens, cached_tokens=0, output_tokens=EXPECTED_OUTPUT_TOKENS)
     usage, _ = await asyncio.to_thread(_priced, used, chosen, session.settings)
     return Progress(int(call.counts_as_step), usage, 0)

@@ -102,7 +102,7 @@ def classify(error: BaseException, subject: str = "The model") -> Failure | None
         known = isinstance(headers, Mapping)
         wait_s = retry_after_s(cast("Mapping[str, str]", headers) if known else {}, text)
     what = _what_failed(error, status, kind)
-    said = redact(" ".join(text.split()))[:400].rstrip(". ")
+    said = redact_secrets(" ".join(text.split()))[:400].rstrip(". ")
     reason = f": {said}" if said and said.lower() not in what.lower() else ""
     advice = next((text for words, text in _ADVICE_BY_EVENT if words in what), _ADVICE[kind])
     if kind == "bad_request" and _PICTURES.search(said):
@@ -117,7 +117,7 @@ _SECRETS = re.compile(
 )
 
 
-def redact(text: str) -> str:
+def redact_secrets(text: str) -> str:
     """Blank out what looks like a key, a token or a password."""
     return _SECRETS.sub("[redacted]", text)
 
