@@ -1,7 +1,7 @@
 """LangChain's `AgentMiddleware` in our loop: further nodes, their edges, and keys of the state.
 
-Each hook between the steps is a node of its own, so that an interrupt in it repeats no model call.
-The hooks around a step stand in `model_calls.model_middleware` and `tool_calls.wrapped_call`.
+Each hook between the calls is a node of its own, so that an interrupt in it repeats no model call.
+The hooks around a call stand in `model_calls.model_middleware` and `tool_calls.wrapped_call`.
 """
 
 import time
@@ -44,7 +44,7 @@ from openmanus_graph.runtime.middleware import (
     command_update,
     with_hook,
 )
-from openmanus_graph.runtime.run_observer import step_of
+from openmanus_graph.runtime.run_observer import plan_step_of
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.session_registry import enter_session, graph_node
 from openmanus_graph.state.context import Context
@@ -191,24 +191,27 @@ class _Wiring:
             with_hook(agent.middleware, hook) for hook in HOOKS
         )
         after_model, after_agent = after_model[::-1], after_agent[::-1]
-        loop = _first("before_model", before_model) or "think"
+        loop_entry = _first("before_model", before_model) or "think"
         self.entries = LoopEntries(
-            start="begin" if before_agent or before_model else loop,
-            before_model=loop,
+            start="begin" if before_agent or before_model else loop_entry,
+            before_model=loop_entry,
             after_model=_first("after_model", after_model),
             end=_first("after_agent", after_agent) or "terminate",
         )
         if self.entries.start == "begin":
-            self._add_begin(_first("before_agent", before_agent) or loop)
-        self._add_chain("before_agent", before_agent, loop)
+            self._add_begin(_first("before_agent", before_agent) or loop_entry)
+        self._add_chain("before_agent", before_agent, loop_entry)
         self._add_chain("before_model", before_model, "think")
         self._add_chain("after_model", after_model, "")
         self._add_chain("after_agent", after_agent, "terminate")
 
-    def _add_begin(self, first: str) -> None:
-        loop = self.entries.before_model
-        node = graph_node(partial(begin, agent=self._agent, first=first, loop=loop))
-        self._builder.add_node("begin", node, destinations=tuple(dict.fromkeys([first, loop])))
+    def _add_begin(self, first_node: str) -> None:
+        loop_entry = self.entries.before_model
+        node = graph_node(
+            partial(begin, agent=self._agent, first_node=first_node, loop_entry=loop_entry)
+        )
+        destinations = tuple(dict.fromkeys([first_node, loop_entry]))
+        self._builder.add_node("begin", node, destinations=destinations)
 
     def _add_chain(self, hook: NodeHook, middleware: Sequence[Middleware], last: str) -> None:
         """Add the nodes of one kind of hook, in the order in which they run.
@@ -310,8 +313,8 @@ async def _answered(
         try:
             result = await call_node_hook(middleware, hook, state, runtime)
         except GraphInterrupt as asked:
-            step = step_of(get_config())
-            raise GraphInterrupt([as_approval(one, step) for one in asked.args[0]]) from None
+            plan_step = plan_step_of(get_config())
+            raise GraphInterrupt([as_approval(one, plan_step) for one in asked.args[0]]) from None
         if reviews:
             await check(result)
         return result

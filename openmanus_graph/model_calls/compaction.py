@@ -47,7 +47,7 @@ NOTES_WORDS, CHARS_PER_WORD = 800, 7
 
 @dataclass(frozen=True)
 class ModelCallResult:
-    """The result of a step's model call, and of those that compaction needed."""
+    """The result of an agent step's model call, and of those that compaction needed."""
 
     reply: AIMessage | None
     usage: Usage

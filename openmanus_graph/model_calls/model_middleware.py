@@ -1,4 +1,4 @@
-"""The `wrap_model_call` hooks of LangChain's `AgentMiddleware`, around one step's model call.
+"""The `wrap_model_call` hooks of LangChain's `AgentMiddleware`, around one agent step's call.
 
 LangChain's `ModelRequest` is made of ours and read back, so that a changed model, prompt, list of
 messages or selection of tools is what is sent.

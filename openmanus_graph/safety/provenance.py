@@ -50,8 +50,8 @@ def passed_on(text: str, messages: Sequence[AnyMessage], traits: Mapping[str, Tr
     """Return the links of a text that were seen in a conversation.
 
     Args:
-        text: A step's result.
-        messages: The step's conversation.
+        text: A plan step's result.
+        messages: The plan step's conversation.
         traits: The traits of the tools whose links count.
     """
     urls = list(dict.fromkeys(urls_in(text)))
@@ -217,11 +217,11 @@ def _origin(message: HumanMessage) -> Origin | None:
 
 
 def origin_of(message: HumanMessage | None, urls: Sequence[str], *, tainted: bool) -> Origin:
-    """Return the `Origin` of a step, made from a message of the person or of an outer flow.
+    """Return the `Origin` of a plan step, made from a message of the person or of an outer flow.
 
     Args:
         message: The user message.
-        urls: Links that the steps before it have seen.
+        urls: Links that the plan steps before it have seen.
         tainted: Whether there were such steps.
     """
     if message is None:

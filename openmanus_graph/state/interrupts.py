@@ -61,14 +61,14 @@ def unknown_outcome_request(name: str, args: Mapping[str, Any], call_id: str) ->
     return decision_request("unknown_outcome", question, name, args, call_id, allowed)
 
 
-def as_approval(waiting: Interrupt, step: str = "") -> Interrupt:
+def as_approval(waiting: Interrupt, plan_step: str = "") -> Interrupt:
     """Return the question of a LangChain middleware with our `kind`, `question` and `calls` too.
 
     Others, and those that have them, stay as they are.
 
     Args:
         waiting: The question.
-        step: The plan's step that asks, if it is one.
+        plan_step: The plan step that asks, if it is one.
     """
     value = _fields(waiting.value)
     actions: list[Any] = list(value.get("action_requests", ()))
@@ -89,7 +89,7 @@ def as_approval(waiting: Interrupt, step: str = "") -> Interrupt:
     said = [str(action.get("description", "")) for action in shown]
     question = "\n\n".join(filter(None, said)) or f"Allow {', '.join(names)}?"
     ours: dict[str, Any] = {"kind": "approval", "question": question, "calls": calls}
-    ours |= {"plan_step": step} if step else {}
+    ours |= {"plan_step": plan_step} if plan_step else {}
     return _with_value(waiting, {**value, **ours, MIDDLEWARE_KEY: len(calls)})
 
 

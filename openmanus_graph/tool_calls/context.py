@@ -38,7 +38,7 @@ class ToolCallContext:
     """None without a checkpointer."""
     questions: Questions
     progress: Progress
-    """How far the run had come before this step."""
+    """How far the run had come before this agent step."""
     deadline: float | None = None
     """When the run's time limit is over, on the monotonic clock."""
     plans: Plans = field(default_factory=no_plans)
@@ -123,7 +123,7 @@ async def open_call_context(
         branch: Of the run's history.
         progress: How far the run has come.
         plans: The thread's.
-        handle_state: What its live handles held before this step.
+        handle_state: What its live handles held before this agent step.
         standing_approvals: What a person approved for the rest of the run.
     """
     config = get_config()

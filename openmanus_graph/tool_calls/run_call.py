@@ -15,7 +15,7 @@ from langgraph.errors import GraphBubbleUp, is_invalid_resume
 from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.runtime.session import lost_state
 from openmanus_graph.state.manus import PendingCall
-from openmanus_graph.state.plan import current_step
+from openmanus_graph.state.plan import current_plan_step
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls.call_ledger import (
     deserialised,
@@ -142,8 +142,8 @@ def tool_message(execution: CallExecution, observation: Observation) -> ToolMess
         if (value := getattr(observation, key)) not in (None, ())
     }
     noted |= {key: True for key in ("edited", "trusted_text") if getattr(observation, key)}
-    if (step := current_step(execution.context.plans)) is not None:
-        noted["plan_step"] = step
+    if (plan_step := current_plan_step(execution.context.plans)) is not None:
+        noted["plan_step"] = plan_step
     if observation.plans is not None:
         execution.context.plans = observation.plans
     return ToolMessage(

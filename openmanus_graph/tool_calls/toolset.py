@@ -1,4 +1,4 @@
-"""The tools that a run offers, with their schemas made ready; each step resolves them.
+"""The tools that a run offers, with their schemas made ready; each agent step resolves them.
 
 An agent's own tools stay the same during a run; those of MCP servers may come and go.
 """
@@ -234,7 +234,7 @@ def _run_toolset(agent: Agent, session: Session, server_tools: Sequence[BaseTool
 
 @dataclass(frozen=True)
 class ResolvedTools:
-    """The tools of one step."""
+    """The tools of one agent step."""
 
     toolset: Toolset
     changes: tuple[str, ...] = ()
@@ -246,27 +246,27 @@ class ResolvedTools:
 
 
 async def resolve_tools(
-    agent: Agent, session: Session, emit: Emit, *, new_step: bool = False
+    agent: Agent, session: Session, emit: Emit, *, refresh: bool = False
 ) -> ResolvedTools:
-    """Return the tools that a step offers; within a step always the same.
+    """Return the tools that an agent step offers; within it always the same.
 
     Args:
         agent: Whose run it is.
         session: Of the run.
         emit: Takes notices about servers.
-        new_step: Look at the servers again.
+        refresh: Look at the servers again, as each agent step does at its start.
 
     Raises:
         ConfigError: An agent that needs servers has none, or what they need is not installed.
     """
-    known: ResolvedTools | None = None if new_step else session.resolved.get(agent)
+    known: ResolvedTools | None = None if refresh else session.resolved.get(agent)
     if known is not None:
         return known
     servers = servers_of(agent, session.settings)
     if servers:
         resolve_server_tools = await asyncio.to_thread(load_client)
         found = await resolve_server_tools(
-            servers, session, emit, fresh=new_step, needed=agent.needs_servers
+            servers, session, emit, fresh=refresh, needed=agent.needs_servers
         )
         resolved = ResolvedTools(
             toolset=_run_toolset(agent, session, found.tools),

@@ -24,7 +24,7 @@ from openmanus_graph.model_calls.external_model_calls import (
     exclude_from_external_calls,
 )
 from openmanus_graph.runtime.middleware import added_messages, command_update, wrapped
-from openmanus_graph.runtime.run_observer import step_of
+from openmanus_graph.runtime.run_observer import plan_step_of
 from openmanus_graph.safety.provenance import unverified_addresses
 from openmanus_graph.state.interrupts import as_approval
 from openmanus_graph.state.manus import PendingCall
@@ -148,8 +148,8 @@ class _WrappedCall:
         try:
             result = await through
         except GraphInterrupt as asked:
-            step = step_of(self._context.config)
-            raise GraphInterrupt([as_approval(one, step) for one in asked.args[0]]) from None
+            plan_step = plan_step_of(self._context.config)
+            raise GraphInterrupt([as_approval(one, plan_step) for one in asked.args[0]]) from None
         except (GraphBubbleUp, ConfigError):
             raise
         except Exception as error:  # as a tool's, a hook's must not end the run

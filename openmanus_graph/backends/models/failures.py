@@ -52,7 +52,8 @@ class ModelError(Exception):
     Attributes:
         kind: Why, in the classifier's words.
         sentence: What failed, why and what to do, for the person; holds no secrets.
-        spent: What other requests of the same step had cost, where a middleware makes several.
+        spent: What other requests of the same model call had cost, where a middleware sends
+            several.
     """
 
     def __init__(self, kind: FailureKind, sentence: str) -> None:

@@ -47,6 +47,7 @@ class Point:
     """A checkpoint that a thread can be taken up at."""
 
     number: int
+    """LangGraph's number of the superstep."""
     checkpoint: str
     ts: str
     """When it was saved: ISO 8601, UTC."""
@@ -100,7 +101,7 @@ def _has_ended(point: CheckpointTuple) -> bool:
 
 
 def _written_after(before: CheckpointTuple) -> Iterator[str]:
-    """Say what the steps after a checkpoint wrote."""
+    """Say what the superstep after a checkpoint wrote."""
     for _, channel, value in before.pending_writes or ():
         if channel == "messages":
             if isinstance(value, Overwrite):
