@@ -247,5 +247,5 @@ def _words_of(error: Exception) -> str:
     if isinstance(error, ValidationError):
         return "; ".join(validation_problems(error, "it"))
     # Others, of a missing key say, speak of the code that read it.
-    said = str(error) if isinstance(error, ValueError | ToolError) else "it has another form"
-    return said.rstrip(".")
+    text = str(error) if isinstance(error, ValueError | ToolError) else "it has another form"
+    return text.rstrip(".")

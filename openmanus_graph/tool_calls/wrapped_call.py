@@ -192,8 +192,8 @@ class _WrappedCall:
 
     def _accounted(self, message: ToolMessage) -> ToolMessage:
         """Note with the message what all executions cost, and that another call was made."""
-        held: Any = message.artifact
-        noted = dict(cast("dict[str, Any]", held)) if isinstance(held, dict) else {}
+        artifact: Any = message.artifact
+        noted = dict(cast("dict[str, Any]", artifact)) if isinstance(artifact, dict) else {}
         if self._usage["model_calls"]:
             noted["usage"] = self._usage
         if self._changed:

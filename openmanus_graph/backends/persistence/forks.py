@@ -94,9 +94,9 @@ def _checkpoint_id(config: RunnableConfig) -> str:
 
 
 def _has_ended(point: CheckpointTuple) -> bool:
-    held = point.checkpoint["channel_values"]
-    return not held.get(TASKS) and not any(
-        name == START or name.startswith("branch:to:") for name in held
+    values = point.checkpoint["channel_values"]
+    return not values.get(TASKS) and not any(
+        name == START or name.startswith("branch:to:") for name in values
     )
 
 
@@ -107,8 +107,8 @@ def _written_after(before: CheckpointTuple) -> Iterator[str]:
             if isinstance(value, Overwrite):
                 yield "the conversation was compacted"
                 continue
-            said = cast("list[AnyMessage]", value if isinstance(value, list) else [value])
-            yield from map(_message_line, said)
+            messages = cast("list[AnyMessage]", value if isinstance(value, list) else [value])
+            yield from map(_message_line, messages)
         elif channel == "order":
             yield f"planned {len(value)} steps"
         elif channel == "steps" and isinstance(value, dict):

@@ -44,7 +44,7 @@ def run_task(task: str, given: InputOptions, options: RunOptions, output: Output
 
 def resume_thread(thread: str, reply: Reply, options: RunOptions, output: OutputOptions) -> int:
     """Go on with a thread and return the exit code."""
-    reply.value()  # wrong usage is told before anything is opened
+    reply.value()  # wrong usage is reported before anything is opened
     from openmanus_graph.interfaces.cli.trust import ask_for_trust
 
     ask_for_trust(options.config)
