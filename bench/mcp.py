@@ -14,7 +14,7 @@ from mcp.client.stdio import stdio_client
 
 from openmanus_graph.backends.mcp.server_tools import resolve_server_tools
 from openmanus_graph.runtime.limits import Progress
-from openmanus_graph.state.manus import PlannedCall
+from openmanus_graph.state.manus import PendingCall
 from openmanus_graph.state.mcp_server import MCPServer
 from openmanus_graph.state.reducers import no_usage
 from openmanus_graph.testing import tool_session
@@ -122,10 +122,10 @@ async def _ours(command: list[str], calls: int) -> float:
             )
 
             async def call(text: str) -> Any:
-                planned = PlannedCall(
+                pending = PendingCall(
                     id="c", name="mcp_b_echo", args={"text": text}, occurrence=0, problem=None
                 )
-                return await run_call(planned, context)
+                return await run_call(pending, context)
 
             return await _timed(calls, call)
         finally:

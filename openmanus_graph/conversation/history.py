@@ -18,7 +18,7 @@ from langchain_core.messages import (
     ToolMessage,
 )
 
-from openmanus_graph.state.manus import PlannedCall
+from openmanus_graph.state.manus import PendingCall
 
 M = TypeVar("M", bound=BaseMessage)
 T = TypeVar("T")
@@ -121,8 +121,8 @@ _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=str)
 
 
 @dataclass(frozen=True)
-class MadeCall:
-    """A tool call as the model made it."""
+class RequestedCall:
+    """A tool call as the model requested it."""
 
     id: str
     name: str
@@ -190,17 +190,19 @@ def last_text(messages: Sequence[AnyMessage]) -> str:
     return next(filter(None, texts), "")
 
 
-def calls_in_order(reply: AIMessage) -> list[MadeCall]:
+def calls_in_order(reply: AIMessage) -> list[RequestedCall]:
     """Return all calls of a reply in the model's order, invalid ones included.
 
     LangChain stores valid and invalid calls apart; `with_invalid_call_positions` stores where the
     latter were.
     """
-    calls = [MadeCall(call["id"] or "", call["name"], call["args"]) for call in reply.tool_calls]
+    calls = [
+        RequestedCall(call["id"] or "", call["name"], call["args"]) for call in reply.tool_calls
+    ]
     places: Sequence[int] = reply.additional_kwargs.get(_INVALID_CALLS_KEY, ())
     for number, call in enumerate(reply.invalid_tool_calls):
         place = places[number] if number < len(places) else len(calls)
-        calls.insert(place, MadeCall(call["id"] or "", call["name"] or "", {}, call))
+        calls.insert(place, RequestedCall(call["id"] or "", call["name"] or "", {}, call))
     return calls
 
 
@@ -212,7 +214,7 @@ def with_invalid_call_positions(
     return {**others, _INVALID_CALLS_KEY: list(broken_at)} if broken_at else others
 
 
-def planned_calls(messages: Sequence[AnyMessage]) -> list[PlannedCall]:
+def pending_calls(messages: Sequence[AnyMessage]) -> list[PendingCall]:
     """Return the calls of the model's newest message that have no result yet, in call order.
 
     Invalid calls are included, with their problem.
@@ -224,7 +226,7 @@ def planned_calls(messages: Sequence[AnyMessage]) -> list[PlannedCall]:
     # The index counts the reply's own calls, too.
     own = Counter((call["name"], canonical_args(call["args"])) for call in reply.tool_calls)
     earlier = Counter({key: conversation_index(messages).calls[key] - own[key] for key in own})
-    planned: list[PlannedCall] = []
+    pending: list[PendingCall] = []
     for call in calls_in_order(reply):
         occurrence, problem = 0, None
         if call.broken is not None:
@@ -234,8 +236,8 @@ def planned_calls(messages: Sequence[AnyMessage]) -> list[PlannedCall]:
             occurrence = earlier[key]
             earlier[key] += 1
         if call.id not in answered:
-            planned.append(
-                PlannedCall(
+            pending.append(
+                PendingCall(
                     id=call.id,
                     name=call.name,
                     args=call.args,
@@ -243,7 +245,7 @@ def planned_calls(messages: Sequence[AnyMessage]) -> list[PlannedCall]:
                     problem=problem,
                 )
             )
-    return planned
+    return pending
 
 
 def canonical_args(args: Mapping[str, Any]) -> str:

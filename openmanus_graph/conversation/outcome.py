@@ -63,11 +63,11 @@ def tool_outcome(messages: Sequence[AnyMessage], ending: ToolEnding) -> dict[str
     succeeded = ending.ending == "success"
     default_text = "The task is done." if succeeded else "The task could not be done."
     reply = last_reply(messages)
-    said = reply.text.strip() if reply else ""
+    text = reply.text.strip() if reply else ""
     return {
         "status": "finished" if succeeded else "failed",
         "stop_reason": "terminate",
-        "answer": said or last_text(messages) or default_text,
+        "answer": text or last_text(messages) or default_text,
     }
 
 

@@ -17,14 +17,14 @@ from openmanus_graph.conversation.history import MessageCache, canonical_args, n
 MAX_PERIOD = 6
 HINT_AT, CHANGE_AT, STOP_AT = 3, 5, 8
 WINDOW = MAX_PERIOD * STOP_AT
-"""Number of steps to look at: the longest cycle, repeated until it is stopped."""
+"""Number of agent steps to look at: the longest cycle, repeated until it is stopped."""
 
 # Cached, because each step compares the earlier ones again.
 _calls = MessageCache[list[str]]()
 _outcomes = MessageCache[str]()
 
 Level = Literal["ok", "hint", "change", "stop"]
-Step = tuple[str, ...]
+AgentStep = tuple[str, ...]
 """Fingerprints of the triples of one model reply, or of its text if it has no calls."""
 
 
@@ -52,12 +52,12 @@ def detect_stuck(messages: Sequence[AnyMessage]) -> StuckLevel:
     return StuckLevel(_level(repeats), repeats, period)
 
 
-def recent_steps(messages: Sequence[AnyMessage]) -> list[Step]:
-    """Return the fingerprints of the run's last steps, oldest first.
+def recent_steps(messages: Sequence[AnyMessage]) -> list[AgentStep]:
+    """Return the fingerprints of the run's last agent steps, oldest first.
 
     Steps before an interjection do not count: it changes the situation.
     """
-    steps: list[Step] = []
+    steps: list[AgentStep] = []
     results: dict[str, ToolMessage] = {}
     for message in newest_first(messages):
         if isinstance(message, ToolMessage):
@@ -80,7 +80,7 @@ def _level(repeats: int) -> Level:
     return "hint" if repeats >= HINT_AT else "ok"
 
 
-def _repeats(steps: Sequence[Step], period: int) -> int:
+def _repeats(steps: Sequence[AgentStep], period: int) -> int:
     """Count how often the last `period` steps are repeated at the end."""
     block = steps[-period:]
     if len(block) < period:
@@ -91,7 +91,7 @@ def _repeats(steps: Sequence[Step], period: int) -> int:
     return count
 
 
-def _nothing_new(steps: Sequence[Step]) -> int:
+def _nothing_new(steps: Sequence[AgentStep]) -> int:
     """Count how often the steps at the end repeated earlier ones, in any order.
 
     A cycle in order gives the same figure as `_repeats`.
@@ -100,7 +100,7 @@ def _nothing_new(steps: Sequence[Step]) -> int:
     for index, step in enumerate(steps):
         for fingerprint in step:
             first.setdefault(fingerprint, index)
-    stale: list[Step] = []
+    stale: list[AgentStep] = []
     for index in range(len(steps) - 1, -1, -1):
         if any(first[fingerprint] == index for fingerprint in steps[index]):
             break
@@ -109,7 +109,7 @@ def _nothing_new(steps: Sequence[Step]) -> int:
     return 1 + len(stale) // max(2, len(set(stale)))
 
 
-def _step(reply: AIMessage, results: dict[str, ToolMessage]) -> Step:
+def _step(reply: AIMessage, results: dict[str, ToolMessage]) -> AgentStep:
     calls_with_results = [
         (fingerprint, results.get(call["id"] or ""))
         for call, fingerprint in zip(

@@ -13,12 +13,12 @@ from langgraph.store.base import BaseStore
 from openmanus_graph.conversation.history import is_interjection
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import agent_tools
-from openmanus_graph.model_calls.other_calls import counted
+from openmanus_graph.model_calls.external_model_calls import with_external_usage
 from openmanus_graph.nodes.act import act
 from openmanus_graph.nodes.stuck_check import route_after_stuck_check, stuck_check
 from openmanus_graph.nodes.terminate import terminate
 from openmanus_graph.nodes.think import route_after_think, think
-from openmanus_graph.runtime.session_registry import SessionKeeper, observed
+from openmanus_graph.runtime.session_registry import SessionKeeper, graph_node
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ManusInput, ManusOutput, ManusState
 from openmanus_graph.tool_calls.agent import Agent, ToolLike, define_agent
@@ -50,10 +50,10 @@ def compile_loop(
         after_act: Nodes between `act` and `stuck_check`, in this order.
     """
     builder = new_builder(agent)
-    builder.add_node("think", observed(partial(think, agent=agent)))
-    builder.add_node("act", observed(partial(act, agent=agent)))
-    builder.add_node("stuck_check", observed(stuck_check))
-    builder.add_node("terminate", observed(terminate))
+    builder.add_node("think", graph_node(partial(think, agent=agent)))
+    builder.add_node("act", graph_node(partial(act, agent=agent)))
+    builder.add_node("stuck_check", graph_node(stuck_check))
+    builder.add_node("terminate", graph_node(terminate))
     start = before_model = "think"
     end, after_model = "terminate", ""
     if agent.middleware:
@@ -115,7 +115,7 @@ def add_after_act(builder: StateGraph[Any, Context, Any, Any], nodes: Sequence[N
                 f"after_act takes functions with names of their own, not {node!r}. Taken are: "
                 f"{', '.join(builder.nodes)}."
             )
-        builder.add_node(name, counted(node))
+        builder.add_node(name, with_external_usage(node))
         builder.add_edge(last, name)
         last = name
     return last

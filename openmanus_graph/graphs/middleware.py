@@ -1,7 +1,7 @@
 """LangChain's `AgentMiddleware` in our loop: further nodes, their edges, and keys of the state.
 
-Each hook between the steps is a node of its own, so that an interrupt in it repeats no model call.
-The hooks around a step stand in `model_calls.model_middleware` and `tool_calls.wrapped_call`.
+Each hook between the calls is a node of its own, so that an interrupt in it repeats no model call.
+The hooks around a call stand in `model_calls.model_middleware` and `tool_calls.wrapped_call`.
 """
 
 import time
@@ -32,7 +32,7 @@ from typing_extensions import TypedDict
 from openmanus_graph.conversation.history import last_reply
 from openmanus_graph.conversation.outcome import read_answer
 from openmanus_graph.errors import ConfigError, ToolError
-from openmanus_graph.model_calls.other_calls import counting_other_calls
+from openmanus_graph.model_calls.external_model_calls import counting_external_calls
 from openmanus_graph.nodes.begin import begin
 from openmanus_graph.nodes.think import route_after_think
 from openmanus_graph.runtime.events import Emit, notice
@@ -44,9 +44,9 @@ from openmanus_graph.runtime.middleware import (
     command_update,
     with_hook,
 )
-from openmanus_graph.runtime.run_observer import step_of
+from openmanus_graph.runtime.run_observer import plan_step_of
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.runtime.session_registry import enter_session, observed
+from openmanus_graph.runtime.session_registry import enter_session, graph_node
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.interrupts import as_approval
 from openmanus_graph.state.manus import ManusInput, ManusOutput, ManusState
@@ -191,24 +191,27 @@ class _Wiring:
             with_hook(agent.middleware, hook) for hook in HOOKS
         )
         after_model, after_agent = after_model[::-1], after_agent[::-1]
-        loop = _first("before_model", before_model) or "think"
+        loop_entry = _first("before_model", before_model) or "think"
         self.entries = LoopEntries(
-            start="begin" if before_agent or before_model else loop,
-            before_model=loop,
+            start="begin" if before_agent or before_model else loop_entry,
+            before_model=loop_entry,
             after_model=_first("after_model", after_model),
             end=_first("after_agent", after_agent) or "terminate",
         )
         if self.entries.start == "begin":
-            self._add_begin(_first("before_agent", before_agent) or loop)
-        self._add_chain("before_agent", before_agent, loop)
+            self._add_begin(_first("before_agent", before_agent) or loop_entry)
+        self._add_chain("before_agent", before_agent, loop_entry)
         self._add_chain("before_model", before_model, "think")
         self._add_chain("after_model", after_model, "")
         self._add_chain("after_agent", after_agent, "terminate")
 
-    def _add_begin(self, first: str) -> None:
-        loop = self.entries.before_model
-        node = observed(partial(begin, agent=self._agent, first=first, loop=loop))
-        self._builder.add_node("begin", node, destinations=tuple(dict.fromkeys([first, loop])))
+    def _add_begin(self, first_node: str) -> None:
+        loop_entry = self.entries.before_model
+        node = graph_node(
+            partial(begin, agent=self._agent, first_node=first_node, loop_entry=loop_entry)
+        )
+        destinations = tuple(dict.fromkeys([first_node, loop_entry]))
+        self._builder.add_node("begin", node, destinations=destinations)
 
     def _add_chain(self, hook: NodeHook, middleware: Sequence[Middleware], last: str) -> None:
         """Add the nodes of one kind of hook, in the order in which they run.
@@ -220,7 +223,7 @@ class _Wiring:
         """
         names = [f"{one.name}.{hook}" for one in middleware]
         for one, name, then in zip(middleware, names, [*names, last][1:], strict=True):
-            node = observed(partial(run_hook, middleware=one, hook=hook, agent=self._agent))
+            node = graph_node(partial(run_hook, middleware=one, hook=hook, agent=self._agent))
             self._builder.add_node(name, node, trace_policy=one.trace_policy)
             targets = self._targets(hook, jumps_of(one, hook), then)
             if list(targets) == ["next"]:
@@ -264,7 +267,7 @@ async def run_hook(
     """Call a hook, and return the update that it wants, with what it took and cost."""
     started = time.monotonic()
     session = await enter_session(runtime)
-    with counting_other_calls() as calls:
+    with counting_external_calls() as calls:
         check = partial(_check_edits, agent=agent, session=session, emit=runtime.stream_writer)
         questions = Questions(await ledger_of(session, get_config()), get_config())
         result = await _answered(middleware, hook, state, runtime, check, questions)
@@ -310,8 +313,8 @@ async def _answered(
         try:
             result = await call_node_hook(middleware, hook, state, runtime)
         except GraphInterrupt as asked:
-            step = step_of(get_config())
-            raise GraphInterrupt([as_approval(one, step) for one in asked.args[0]]) from None
+            plan_step = plan_step_of(get_config())
+            raise GraphInterrupt([as_approval(one, plan_step) for one in asked.args[0]]) from None
         if reviews:
             await check(result)
         return result

@@ -18,7 +18,7 @@ from openmanus_graph.nodes.review_step import review_step, route_after_review_st
 from openmanus_graph.nodes.run_step import run_step
 from openmanus_graph.nodes.schedule import route_after_schedule, schedule
 from openmanus_graph.planning.executors import Executor, Executors, ExecutorSet, collect_executors
-from openmanus_graph.runtime.session_registry import SessionKeeper, observed
+from openmanus_graph.runtime.session_registry import SessionKeeper, graph_node
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ManusInput, ManusOutput
 from openmanus_graph.state.planning import PlanningState, StepInput, StepOutput, StepState
@@ -57,12 +57,12 @@ def build_planning_graph(
         input_schema=ManusInput,
         output_schema=ManusOutput,
     )
-    builder.add_node("create_plan", observed(partial(create_plan, executors=executor_set)))
-    builder.add_node("approve_plan", observed(partial(approve_plan, executors=executor_set)))
-    builder.add_node("schedule", observed(schedule))
+    builder.add_node("create_plan", graph_node(partial(create_plan, executors=executor_set)))
+    builder.add_node("approve_plan", graph_node(partial(approve_plan, executors=executor_set)))
+    builder.add_node("schedule", graph_node(schedule))
     builder.add_node("run_step", step_graph(executor_set))
-    builder.add_node("review_step", observed(review_step))
-    builder.add_node("finalize", observed(finalize))
+    builder.add_node("review_step", graph_node(review_step))
+    builder.add_node("finalize", graph_node(finalize))
 
     builder.add_edge(START, "create_plan")
     builder.add_conditional_edges(
@@ -94,7 +94,7 @@ def step_graph(executor_set: ExecutorSet) -> StepGraph:
         StepState, context_schema=Context, input_schema=StepInput, output_schema=StepOutput
     )
     for name, executor in executor_set.executors.items():
-        builder.add_node(name, observed(executor_node(executor)))
+        builder.add_node(name, graph_node(executor_node(executor)))
         builder.add_edge(name, END)
     builder.add_conditional_edges(START, executor_of, executor_set.names)
     return builder.compile(name="run_step")

@@ -1,7 +1,7 @@
 """The seam through which every model call runs.
 
-limits -> which model -> request (projection) -> ask, with retries and streaming -> reply -> usage.
-The `wrap_model_call` hooks of middlewares stand around the asking (`model_middleware`).
+limits -> which model -> request (projection) -> send, with retries and streaming -> reply -> usage.
+The `wrap_model_call` hooks of middlewares stand around the sending (`model_middleware`).
 """
 
 import asyncio
@@ -32,7 +32,12 @@ from openmanus_graph.backends.models.build import (
 )
 from openmanus_graph.backends.models.chunks import checked_message, merged_message
 from openmanus_graph.backends.models.failures import ModelError
-from openmanus_graph.backends.models.prices import CallUsage, cost_usd, tokens_of, usage_of
+from openmanus_graph.backends.models.prices import (
+    CallUsage,
+    cost_usd,
+    estimate_request_tokens,
+    usage_of,
+)
 from openmanus_graph.backends.models.spec import provider_of
 from openmanus_graph.conversation.history import run_messages
 from openmanus_graph.model_calls.budget import Reservation, check_limits, reserved
@@ -75,10 +80,12 @@ ModelCallHandler = Callable[[ProviderRequest], Awaitable[AIMessage]]
 
 
 class ModelMiddleware(Protocol):
-    """What stands around the asking; `model_middleware` has it."""
+    """Stands around the sending of a request; `model_middleware` implements it."""
 
-    async def ask(self, request: ProviderRequest, handler: ModelCallHandler) -> AIMessage:
-        """Return the reply. It may ask the handler several times, or not at all."""
+    async def wrap_model_call(
+        self, request: ProviderRequest, handler: ModelCallHandler
+    ) -> AIMessage:
+        """Return the reply. It may call the handler several times, or not at all."""
         ...
 
     async def spent(self) -> Usage:
@@ -88,7 +95,7 @@ class ModelMiddleware(Protocol):
 
 @dataclass(frozen=True)
 class ModelCall:
-    """What is asked, and on whose account."""
+    """What to send to the model, and how far the run has come that it is sent for."""
 
     system: str
     history: Sequence[AnyMessage]
@@ -98,15 +105,16 @@ class ModelCall:
     """Definitions, as providers are sent them."""
     progress: Progress
     step: int
-    counted: bool = False
-    """Whether it is a step of an agent, of which there may be a limited number."""
-    live: LiveState | None = None
+    """Number of the agent's step, for the events."""
+    counts_as_step: bool = False
+    """Whether it counts towards `max_steps`: an agent's step, or the planner's."""
+    live_state: LiveState | None = None
     """Returns what a tool shows now, as text and, if the model sees (the argument), as a data URL;
     it stands after the request suffix."""
     pause: Callable[[float], Awaitable[object]] = asyncio.sleep
     """Waits so many seconds before it is repeated; what it raises ends the call."""
     middleware: ModelMiddleware | None = None
-    """Stands around the asking; each request through it is reserved and counted by itself."""
+    """Stands around the sending; each request through it is reserved and counted by itself."""
 
 
 async def call_model(call: ModelCall, session: Session, emit: Emit) -> tuple[AIMessage, Usage]:
@@ -117,39 +125,41 @@ async def call_model(call: ModelCall, session: Session, emit: Emit) -> tuple[AIM
         ModelError: The call failed for good; holds a sentence for the person.
         ConfigError: The model's settings are wrong.
     """
-    asking = _Asking(call, session, emit)
+    requests = _Requests(call, session, emit)
     if call.middleware is None:
-        async with asking.reserved(asking.spent) as reservation:
-            reply = await asking.reply(partial(asking.ask, reservation=reservation))
-        return reply, asking.spent
+        async with requests.reserve(requests.spent) as reservation:
+            send = partial(requests.send_and_count, reservation=reservation)
+            reply = await requests.reply(send)
+        return reply, requests.spent
     check_limits(call.progress, session.settings)
     try:
-        reply = await asking.reply(partial(call.middleware.ask, handler=asking.ask_reserved))
+        wrap = call.middleware.wrap_model_call
+        reply = await requests.reply(partial(wrap, handler=requests.send_within_limits))
     except (LimitReached, ModelError) as ended:
-        ended.spent = await asking.total()
+        ended.spent = await requests.total_spent()
         raise
-    return reply, await asking.total()
+    return reply, await requests.total_spent()
 
 
-async def _expected(call: ModelCall, session: Session) -> Progress:
+async def _expected_cost(call: ModelCall, session: Session) -> Progress:
     """Estimate what a call will cost."""
     chosen = session.settings.main
     await prepare_model(chosen)
-    tokens = tokens_of(call.history, call.system, call.request_suffix, call.tools)
+    tokens = estimate_request_tokens(call.history, call.system, call.request_suffix, call.tools)
     used = CallUsage(input_tokens=tokens, cached_tokens=0, output_tokens=EXPECTED_OUTPUT_TOKENS)
     usage, _ = await asyncio.to_thread(_priced, used, chosen, session.settings)
-    return Progress(int(call.counted), usage, 0)
+    return Progress(int(call.counts_as_step), usage, 0)
 
 
-class _Asking:
-    """Makes the requests of one model call: one, unless a middleware makes more."""
+class _Requests:
+    """Sends the requests of one model call: one, unless a middleware sends more."""
 
     def __init__(self, call: ModelCall, session: Session, emit: Emit) -> None:
         self._call, self._session, self._emit = call, session, emit
         self._attempts = 0
         self.spent = no_usage()
 
-    def reserved(self, spent: Usage) -> AbstractAsyncContextManager[Reservation | None]:
+    def reserve(self, spent: Usage) -> AbstractAsyncContextManager[Reservation | None]:
         """Hold back what the next request may cost.
 
         Args:
@@ -157,37 +167,40 @@ class _Asking:
         """
         progress = self._call.progress
         progress = replace(progress, usage=add_usage(progress.usage, spent))
-        # A step is counted once, however often it asks.
-        call = replace(self._call, counted=self._call.counted and not self._attempts)
-        expected = partial(_expected, call, self._session)
+        # A step is counted once, however many requests it sends.
+        counts_as_step = self._call.counts_as_step and not self._attempts
+        call = replace(self._call, counts_as_step=counts_as_step)
+        expected = partial(_expected_cost, call, self._session)
         return reserved(self._session.key, progress, self._session.settings, expected)
 
-    async def ask(self, request: ProviderRequest, reservation: Reservation | None) -> AIMessage:
-        """Ask, with retries, and count what it cost."""
-        raw = await self._ask(request)
+    async def send_and_count(
+        self, request: ProviderRequest, reservation: Reservation | None
+    ) -> AIMessage:
+        """Send a request, with retries, and count what it cost."""
+        raw = await self._send_with_retries(request)
         account = partial(_account, raw, request, self._session.settings)
         # An estimate reads the whole request.
-        told = raw.usage_metadata and raw.usage_metadata["input_tokens"]
-        usage, unknown = account() if told else await asyncio.to_thread(account)
+        reported = raw.usage_metadata and raw.usage_metadata["input_tokens"]
+        usage, unknown = account() if reported else await asyncio.to_thread(account)
         self.spent = add_usage(self.spent, usage)
         if reservation is not None:
             reservation.spent = usage
         for text in unknown:
-            _once(self._session, self._emit, text)
+            _notice_once(self._session, self._emit, text)
         return raw
 
-    async def ask_reserved(self, request: ProviderRequest) -> AIMessage:
-        """Ask within the limits, as each request of a middleware is."""
-        async with self.reserved(await self.total()) as reservation:
-            return await self.ask(request, reservation)
+    async def send_within_limits(self, request: ProviderRequest) -> AIMessage:
+        """Send a request of a middleware, each of which is within the limits by itself."""
+        async with self.reserve(await self.total_spent()) as reservation:
+            return await self.send_and_count(request, reservation)
 
-    async def total(self) -> Usage:
-        """Return what all of it has cost, a middleware's own model calls included."""
+    async def total_spent(self) -> Usage:
+        """Return what all requests have cost, a middleware's own model calls included."""
         middleware = self._call.middleware
         return self.spent if middleware is None else add_usage(self.spent, await middleware.spent())
 
-    async def reply(self, ask: ModelCallHandler) -> AIMessage:
-        """Make the request, have it asked, and return the reply, fit to be stored."""
+    async def reply(self, send: ModelCallHandler) -> AIMessage:
+        """Build the request, have it sent, and return the reply, fit to be stored."""
         call, settings, emit = self._call, self._session.settings, self._emit
         request = await _request(call, self._session, emit)
         emit({"type": "think_start", "step": call.step})
@@ -198,7 +211,7 @@ class _Asking:
         clock = asyncio.timeout(left_s)
         try:
             async with clock:
-                raw = await ask(request)
+                raw = await send(request)
         except TimeoutError:
             if clock.expired():
                 raise LimitReached("timeout") from None
@@ -212,16 +225,16 @@ class _Asking:
                 "step": call.step,
                 "text": reply.text,
                 "tool_calls": [
-                    {"call_id": made["id"], "tool": made["name"], "args": made["args"]}
-                    for made in reply.tool_calls
+                    {"call_id": one["id"], "tool": one["name"], "args": one["args"]}
+                    for one in reply.tool_calls
                 ],
-                "usage": await self.total(),
+                "usage": await self.total_spent(),
                 "seconds": round(time.monotonic() - started, 3),
             }
         )
         return reply
 
-    async def _ask(self, request: ProviderRequest) -> AIMessage:
+    async def _send_with_retries(self, request: ProviderRequest) -> AIMessage:
         options = dict(request.options)
         bound: Any = request.model
         if request.tools:
@@ -256,7 +269,7 @@ async def choose_model(
 
     Args:
         shown: The conversation's messages with pictures.
-        call: What is asked.
+        call: To be made.
         settings: Name both models.
     """
     main = await prepare_model(settings.main)
@@ -278,7 +291,7 @@ async def _request(call: ModelCall, session: Session, emit: Emit) -> ProviderReq
             f"{model_name(chosen)} is not known to see pictures, so they are left out. Set "
             "vision_model to one that sees, or [llm] sees_images = true if this one does."
         )
-        _once(session, emit, text)
+        _notice_once(session, emit, text)
     request_suffix = await _request_suffix(call, sees=sees_images(model, chosen))
     messages = _projector(session).project(
         call.history, system=call.system, request_suffix=request_suffix, pictures=pictures
@@ -290,7 +303,7 @@ async def _request(call: ModelCall, session: Session, emit: Emit) -> ProviderReq
 
 
 async def _request_suffix(call: ModelCall, *, sees: bool) -> HumanMessage | None:
-    text, picture = ("", None) if call.live is None else await call.live(sees)
+    text, picture = ("", None) if call.live_state is None else await call.live_state(sees)
     return request_suffix_message("\n\n".join(filter(None, (call.request_suffix, text))), picture)
 
 
@@ -337,8 +350,8 @@ def _priced(used: CallUsage, chosen: ModelSettings, settings: Settings) -> tuple
     return usage, unknown
 
 
-def _once(session: Session, emit: Emit, text: str) -> None:
-    """Tell the person something, once per run."""
+def _notice_once(session: Session, emit: Emit, text: str) -> None:
+    """Send the person a notice, once per run."""
     session.cached(text, lambda: notice(emit, text, "info"))
 
 

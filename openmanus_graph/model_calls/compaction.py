@@ -47,7 +47,7 @@ NOTES_WORDS, CHARS_PER_WORD = 800, 7
 
 @dataclass(frozen=True)
 class ModelCallResult:
-    """The result of a step's model call, and of those that compaction needed."""
+    """The result of an agent step's model call, and of those that compaction needed."""
 
     reply: AIMessage | None
     usage: Usage
@@ -73,7 +73,9 @@ async def call_with_compaction(call: ModelCall, session: Session, emit: Emit) ->
         if len(call.history) < 2:  # a task alone cannot be shortened; a gateway's next server
             return await _call_once(call, session, emit)  # may take more
         # Its window is smaller than we thought; some servers report less than they were sent.
-        window = min(window, max(tokens_of(call), count_tokens_approximately(list(call.history))))
+        window = min(
+            window, max(request_tokens(call), count_tokens_approximately(list(call.history)))
+        )
         least_notes, refused = LEAST_NOTES, result.usage
     writer = NotesWriter(call, session, emit)
     try:
@@ -99,9 +101,11 @@ async def _call_once(call: ModelCall, session: Session, emit: Emit) -> ModelCall
         return ModelCallResult(None, no_usage())
 
 
-def tokens_of(call: ModelCall) -> int:
+def request_tokens(call: ModelCall) -> int:
     """Estimate a request's tokens."""
-    return prices.tokens_of(call.history, call.system, call.request_suffix, call.tools)
+    return prices.estimate_request_tokens(
+        call.history, call.system, call.request_suffix, call.tools
+    )
 
 
 def is_full(call: ModelCall, window: int) -> bool:
@@ -112,7 +116,7 @@ def is_full(call: ModelCall, window: int) -> bool:
     """
     limit = FULL_AT * window
     task = last_user_message(call.history)
-    if task is None or tokens_of(call) <= limit:
+    if task is None or request_tokens(call) <= limit:
         return False
     words = count_tokens_approximately([task])
     beside = count_tokens_approximately(list(call.history)) - words
@@ -129,9 +133,9 @@ async def compact(
     """
     # How much text a token is in this conversation: Chinese takes more tokens.
     chars = sum(map(size_of, call.history))
-    chars_per_token = min(float(CHARS_PER_TOKEN), max(1.0, chars / max(1, tokens_of(call))))
+    chars_per_token = min(float(CHARS_PER_TOKEN), max(1.0, chars / max(1, request_tokens(call))))
     limit, task = FULL_AT * window, last_user_message(call.history)
-    fixed = prices.fixed_tokens(call.system, call.request_suffix, call.tools)
+    fixed = prices.estimate_fixed_tokens(call.system, call.request_suffix, call.tools)
     beside_task = (limit - fixed) * chars_per_token - (len(task_text_of(task)) if task else 0)
     room = int(max(beside_task, limit / 4))  # characters
     parts = divide(call.history, int(PAST_SHARE * room), int(KEPT_SHARE * room))
@@ -149,8 +153,16 @@ class NotesWriter:
 
     def __init__(self, call: ModelCall, session: Session, emit: Emit) -> None:
         self._session, self._emit = session, emit
-        alone = replace(call, request_suffix="", counted=False, live=None, pause=asyncio.sleep)
-        self._call = replace(alone, system=render("compaction_system"), tools=(), middleware=None)
+        self._call = replace(
+            call,
+            system=render("compaction_system"),
+            request_suffix="",
+            tools=(),
+            counts_as_step=False,
+            live_state=None,
+            pause=asyncio.sleep,
+            middleware=None,
+        )
         self.spent = no_usage()
 
     async def write(self, parts: DividedConversation, pieces: Sequence[str], max_chars: int) -> str:

@@ -1,7 +1,7 @@
-"""The `wrap_model_call` hooks of LangChain's `AgentMiddleware`, around one step's model call.
+"""The `wrap_model_call` hooks of LangChain's `AgentMiddleware`, around one agent step's call.
 
 LangChain's `ModelRequest` is made of ours and read back, so that a changed model, prompt, list of
-messages or selection of tools is what is asked.
+messages or selection of tools is what is sent.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,10 +16,10 @@ from langgraph.runtime import Runtime
 
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.model_calls.call_model import ModelCallHandler, ProviderRequest
-from openmanus_graph.model_calls.other_calls import (
-    OtherCalls,
-    counting_other_calls,
-    not_counting,
+from openmanus_graph.model_calls.external_model_calls import (
+    ExternalModelCalls,
+    counting_external_calls,
+    exclude_from_external_calls,
 )
 from openmanus_graph.runtime.limits import LimitReached, RunStopping
 from openmanus_graph.runtime.middleware import Handler, command_update, wrapped
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from openmanus_graph.runtime.middleware import Middleware
 
 
-class WrapModelCall:
-    """The hooks of one step. `updates` is what they want the state to hold beside the reply."""
+class ModelCallHooks:
+    """The hooks of one agent step; `updates` is what they write to the state beside the reply."""
 
     def __init__(
         self,
@@ -47,17 +47,19 @@ class WrapModelCall:
         self._middleware, self._tools = middleware, tools
         self._state, self._runtime = state, runtime
         self._session = session
-        self._calls = OtherCalls()
+        self._calls = ExternalModelCalls()
         self.updates: list[dict[str, Any]] = []
 
-    async def ask(self, request: ProviderRequest, handler: ModelCallHandler) -> AIMessage:
-        """Return the reply that the hooks let through. They may ask several times, or never."""
+    async def wrap_model_call(
+        self, request: ProviderRequest, handler: ModelCallHandler
+    ) -> AIMessage:
+        """Return the reply that the hooks let through. They may call it several times, or never."""
         passing: list[Exception] = []
 
         async def innermost(changed: ModelRequest[Any]) -> ModelResponse[Any]:
             self.updates.clear()  # of an attempt that a hook repeats
             try:
-                with not_counting():
+                with exclude_from_external_calls():
                     return ModelResponse([await handler(self._read(changed, request))])
             except (LimitReached, RunStopping, ConfigError) as ends:
                 passing.append(ends)
@@ -66,7 +68,7 @@ class WrapModelCall:
         layer: Handler = innermost
         for one in reversed(self._middleware):
             layer = partial(self._through, wrapped([one], "wrap_model_call", layer))
-        with counting_other_calls() as self._calls:
+        with counting_external_calls() as self._calls:
             try:
                 response: ModelResponse[Any] = await layer(self._langchain_request(request))
             except Exception:
@@ -107,7 +109,7 @@ class WrapModelCall:
         )
 
     def _read(self, changed: ModelRequest[Any], request: ProviderRequest) -> ProviderRequest:
-        """Return what is to be asked. ConfigError: a hook wants what there is not."""
+        """Return the request to send. ConfigError: a hook wants what there is not."""
         if changed.response_format is not None:
             raise ConfigError(
                 "A middleware set response_format, which this graph does not take from a request. "

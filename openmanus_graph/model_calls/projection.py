@@ -193,10 +193,10 @@ def pictured(messages: Sequence[AnyMessage]) -> list[AnyMessage]:
 
 def picture_paths(message: BaseMessage) -> Sequence[str]:
     """Return the workspace pictures that belong to a message."""
-    held: Any = getattr(message, "artifact", None) or message.additional_kwargs
-    if not held or not isinstance(held, dict):
+    noted: Any = getattr(message, "artifact", None) or message.additional_kwargs
+    if not noted or not isinstance(noted, dict):
         return ()
-    return tuple(cast("dict[str, Sequence[str]]", held).get("images", ()))
+    return tuple(cast("dict[str, Sequence[str]]", noted).get("images", ()))
 
 
 def _turn(

@@ -8,7 +8,7 @@ from langchain_core.messages import AIMessage, AnyMessage, InvalidToolCall, Tool
 
 from openmanus_graph.backends.models.chunks import first_surrogate, without_surrogates
 from openmanus_graph.conversation.history import (
-    MadeCall,
+    RequestedCall,
     calls_in_order,
     conversation_index,
     with_invalid_call_positions,
@@ -88,7 +88,7 @@ def cut_by(reply: AIMessage) -> str | None:
     return next((words for reason, words in _CUT_BY.items() if reason in reasons), None)
 
 
-def _problem(call: MadeCall) -> str | None:
+def _problem(call: RequestedCall) -> str | None:
     """Say for the model why a call cannot be run, or None."""
     if call.broken is not None:
         return UNREADABLE.format(shown=repr(str(call.broken["args"])[:200]))

@@ -15,14 +15,14 @@ from openmanus_graph.runtime.middleware import with_hook, with_updates
 from openmanus_graph.runtime.session import changed_state
 from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.state.context import Context
-from openmanus_graph.state.manus import ActInput, PlannedCall
+from openmanus_graph.state.manus import ActInput, PendingCall
 from openmanus_graph.state.reducers import add_usage, no_usage
 from openmanus_graph.tool_calls.agent import Agent
 from openmanus_graph.tool_calls.context import ToolCallContext, open_call_context
 from openmanus_graph.tool_calls.run_call import run_call
 from openmanus_graph.tool_calls.toolset import resolve_tools
 
-RunCall = Callable[[PlannedCall, ToolCallContext], Awaitable[ToolMessage]]
+RunCall = Callable[[PendingCall, ToolCallContext], Awaitable[ToolMessage]]
 
 
 async def act(

@@ -14,7 +14,7 @@ from openmanus_graph.tool_calls.agent import Agent
 
 
 async def begin(
-    state: ManusState, runtime: Runtime[Context], *, agent: Agent, first: str, loop: str
+    state: ManusState, runtime: Runtime[Context], *, agent: Agent, first_node: str, loop_entry: str
 ) -> Command[Any]:
     """Reset the counts as `think` does, so that hooks see a run that has begun.
 
@@ -22,8 +22,8 @@ async def begin(
         state: Before the run.
         runtime: LangGraph's.
         agent: Whose run it is.
-        first: The node to go to when a run begins.
-        loop: The node to go to when a run goes on, behind a limit say.
+        first_node: The node to go to when a run begins.
+        loop_entry: The first node of the loop, to go to when a run goes on after a limit, say.
     """
     session = await enter_session(runtime)
     begun = await begin_run(state, session, agent, runtime.stream_writer)
@@ -37,4 +37,4 @@ async def begin(
             "elapsed_s": Overwrite(begun["elapsed_s"]),
             "branch": session.on_fork(begun["branch"]),
         }
-    return Command(update=update, goto=first if begun else loop)
+    return Command(update=update, goto=first_node if begun else loop_entry)

@@ -75,7 +75,7 @@ async def create_plan(
         tools=PLANNING.definitions,
         progress=progress_of(now, session.settings),
         step=now["step_count"] + 1,
-        counted=True,
+        counts_as_step=True,
     )
     update: Update = {"status": None, "stop_reason": None, "answer": ""}
     update |= _begun(begun, session, now) if begun else {"branch": session.on_fork(now["branch"])}

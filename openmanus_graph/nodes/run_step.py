@@ -31,7 +31,7 @@ from openmanus_graph.planning.step_outcome import (
 from openmanus_graph.runtime.artifacts import changed_files, take_baseline
 from openmanus_graph.runtime.checkpoint_lineage import spent_by_siblings
 from openmanus_graph.runtime.limits import Progress
-from openmanus_graph.runtime.run_observer import STEP_KEY, step_of
+from openmanus_graph.runtime.run_observer import PLAN_STEP_KEY, plan_step_of
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.session_registry import WORKER_KEY, enter_session
 from openmanus_graph.safety.provenance import ORIGIN_KEY, passed_on
@@ -152,8 +152,8 @@ class ExecutorRun:
     async def _stream(self) -> None:
         around, step_run = get_config(), self._step["step_run"]
         worker = f"{(around.get('metadata') or {}).get(WORKER_KEY, '')}/{step_run['worker']}"
-        step = f"{step_of(around)}/{step_run['id']}".lstrip("/")
-        config: RunnableConfig = {"metadata": {WORKER_KEY: worker, STEP_KEY: step}}
+        plan_step = f"{plan_step_of(around)}/{step_run['id']}".lstrip("/")
+        config: RunnableConfig = {"metadata": {WORKER_KEY: worker, PLAN_STEP_KEY: plan_step}}
         states = self._executor.astream(
             {"messages": self._messages},
             config,

@@ -28,12 +28,12 @@ async def terminate(state: ManusState, runtime: Runtime[Context]) -> dict[str, A
 
 def final_answer(state: ManusState, settings: Settings) -> str:
     """Return the answer of a run to which nothing gave one."""
-    said = last_text(state["messages"])
+    text = last_text(state["messages"])
     match state.get("stop_reason"):
         case "max_steps" | "budget" | "timeout" as reason:
-            return "\n\n".join(filter(None, (said, limit_text(reason, settings, state["usage"]))))
+            return "\n\n".join(filter(None, (text, limit_text(reason, settings, state["usage"]))))
         case "stuck":
             why = "The run stopped because its last steps repeated themselves without any result."
-            return "\n\n".join(filter(None, (said, why)))
+            return "\n\n".join(filter(None, (text, why)))
         case _:
-            return said
+            return text

@@ -46,7 +46,7 @@ from openmanus_graph.tool_calls.toolset import ResolvedTools, resolve_tools
 from openmanus_graph.tools import tool_names
 
 if TYPE_CHECKING:
-    from openmanus_graph.model_calls.model_middleware import WrapModelCall
+    from openmanus_graph.model_calls.model_middleware import ModelCallHooks
 
 BROWSER, BROWSER_HANDLE = "browser_use", "browser"
 RECENT_MESSAGES = 3
@@ -72,7 +72,7 @@ class Turn:
     state: ManusState
     """Both together: what this step works with."""
     progress: Progress
-    """How far the run had come before this step."""
+    """How far the run had come before this agent step."""
     live_handles: frozenset[str]
     """Identities of the handles that this process has as the step begins."""
     interjections: InterjectionReader
@@ -87,7 +87,7 @@ async def think(
 ) -> ManusUpdate | list[ManusUpdate | Command[Any]]:
     """Ask the model for the next step. A new user message begins a run and resets its counts."""
     turn = await begin_turn(state, runtime, agent)
-    tools = await resolve_tools(agent, turn.session, turn.emit, new_step=True)
+    tools = await resolve_tools(agent, turn.session, turn.emit, refresh=True)
     if reason := tools.fatal_reason if has_task(turn.state["messages"]) else NO_TASK:
         return {**turn.begun, **failure(reason)}
     middleware = model_middleware(turn, tools)
@@ -144,7 +144,7 @@ def fresh_counts(state: ManusState, fork_id: str) -> ManusUpdate:
     """Return the fresh counts of a run that a new or edited user message begins, else nothing.
 
     Args:
-        state: Before this step.
+        state: Before this agent step.
         fork_id: Names the fork that this is, if it is one.
     """
     messages = state["messages"]
@@ -167,18 +167,18 @@ def fresh_counts(state: ManusState, fork_id: str) -> ManusUpdate:
     }
 
 
-def model_middleware(turn: Turn, tools: ResolvedTools) -> "WrapModelCall | None":
-    """Return the `wrap_model_call` hooks around this step's model call; None without any."""
+def model_middleware(turn: Turn, tools: ResolvedTools) -> "ModelCallHooks | None":
+    """Return the `wrap_model_call` hooks around this agent step's model call; None without any."""
     hooks = with_hook(turn.agent.middleware, "wrap_model_call")
     if not hooks:
         return None
-    from openmanus_graph.model_calls.model_middleware import WrapModelCall
+    from openmanus_graph.model_calls.model_middleware import ModelCallHooks
 
-    return WrapModelCall(hooks, tools.toolset.tools, turn.state, turn.runtime, turn.session)
+    return ModelCallHooks(hooks, tools.toolset.tools, turn.state, turn.runtime, turn.session)
 
 
-def build_call(turn: Turn, tools: ResolvedTools, middleware: "WrapModelCall | None") -> ModelCall:
-    """Return what the model is asked: a projection of the state, and a suffix of this step."""
+def build_call(turn: Turn, tools: ResolvedTools, middleware: "ModelCallHooks | None") -> ModelCall:
+    """Return the model call of this agent step: from the state, with a suffix of its own."""
     messages = turn.state["messages"]
     return ModelCall(
         system=system_prompt(turn),
@@ -187,8 +187,8 @@ def build_call(turn: Turn, tools: ResolvedTools, middleware: "WrapModelCall | No
         tools=tools.toolset.definitions,
         progress=turn.progress,
         step=turn.progress.steps + 1,
-        counted=True,
-        live=browser_state(turn.session, turn.state),
+        counts_as_step=True,
+        live_state=browser_state(turn.session, turn.state),
         pause=pause,
         middleware=middleware,
     )
@@ -271,10 +271,10 @@ def reset_state(begun: ManusUpdate, saved: ManusState) -> ManusUpdate:
 
 
 async def new_messages(turn: Turn, result: ModelCallResult, *, answered: bool) -> ManusUpdate:
-    """Return what a step adds to the conversation: interjections that were read, and the reply.
+    """Return what the agent step adds to the conversation: interjections it read, and the reply.
 
     Args:
-        turn: The step.
+        turn: The agent step.
         result: Of the model call.
         answered: Whether the reply is the answer. An interjection that came while it was written
             takes it back: the person has the last word.
@@ -299,7 +299,7 @@ def ids_of(messages: Sequence[AnyMessage]) -> list[str]:
 
 
 def outcome_of(turn: Turn, call: ModelCall, result: ModelCallResult) -> ManusUpdate:
-    """Return what a model call means for the run: how it ends, or that a step was taken."""
+    """Return what a model call means for the run: how it ends, or that an agent step was taken."""
     if isinstance(result.ended, LimitReached):
         turn.emit({"type": "limit", "reason": result.ended.reason})
         return {"status": "stopped", "stop_reason": result.ended.reason}

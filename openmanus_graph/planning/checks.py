@@ -17,7 +17,7 @@ from openmanus_graph.runtime.events import Emit
 from openmanus_graph.runtime.limits import Progress
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import Workspace
-from openmanus_graph.state.manus import PlannedCall
+from openmanus_graph.state.manus import PendingCall
 from openmanus_graph.state.plan import no_plans
 from openmanus_graph.state.planning import PlanningState, StepRun
 from openmanus_graph.state.reducers import Usage, no_usage
@@ -149,7 +149,7 @@ async def _command_problem(
     # A check has no effects to record: it runs again after a crash, without the ledger.
     context.ledger, context.questions = None, Questions(None)
     # Each check gets a new shell, so that it cannot change the next one.
-    call = PlannedCall(
+    call = PendingCall(
         id=f"check-{step_run['id']}-{step_run['attempt']}",
         name=shell.name,
         args={"command": command, "restart": True},

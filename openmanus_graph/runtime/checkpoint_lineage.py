@@ -31,9 +31,9 @@ def checkpointed_thread(config: RunnableConfig) -> str | None:
 
 
 async def spent_by_siblings(config: RunnableConfig) -> Progress:
-    """Return the usage of parallel steps that ended before this one started.
+    """Return the usage of parallel plan steps that ended before this one started.
 
-    After a crash or a question only unfinished steps run again; the updates of the others are
+    After a crash or a question only unfinished plan steps run again; the updates of the others are
     pending writes, merged into the state when all have ended.
     """
     spent = Progress(0, no_usage(), 0.0)

@@ -49,7 +49,7 @@ class InterjectionReader:
     """None without a checkpointer, which remembers what was read."""
     thread: str
     shared: bool
-    """Whether the run is a step of a plan: each step reads all interjections of the plan."""
+    """Whether the run is a step of a plan: each plan step reads all interjections of the plan."""
 
     async def unread(self, known: Sequence[str]) -> list[HumanMessage]:
         """Return the interjections that the run has not read yet, oldest first.

@@ -28,7 +28,7 @@ class LimitReached(Exception):  # not an error: a regular end of a run
         super().__init__(reason)
         self.reason = reason
         self.spent = no_usage()
-        """What other requests of the same step had cost, where a middleware makes several."""
+        """What other requests of the same model call had cost, where a middleware sends several."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ class Progress:
     """How far a run has come."""
 
     steps: int
+    """Agent steps; in plans, those of the planner too."""
     usage: Usage
     elapsed_s: float
 
@@ -74,8 +75,8 @@ def deadline(settings: Settings, started: float, elapsed_s: float) -> float | No
 
     Args:
         settings: Hold the limit.
-        started: When the current step started, on the monotonic clock.
-        elapsed_s: The run's time before that step.
+        started: When the current agent step started, on the monotonic clock.
+        elapsed_s: The run's time before that agent step.
     """
     return None if settings.timeout_s is None else started + settings.timeout_s - elapsed_s
 

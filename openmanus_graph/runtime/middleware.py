@@ -227,8 +227,8 @@ def _marked(message: AnyMessage) -> AnyMessage:
 
 
 def _with(message: AnyMessage, more: Mapping[str, Any]) -> AnyMessage:
-    told = {**message.additional_kwargs, **more}
-    return message.model_copy(update={"additional_kwargs": told})
+    additional_kwargs = {**message.additional_kwargs, **more}
+    return message.model_copy(update={"additional_kwargs": additional_kwargs})
 
 
 def _changes_calls(message: BaseMessage, before: BaseMessage | None) -> bool:

@@ -13,7 +13,7 @@ from langchain_core.runnables import RunnableConfig
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.settings import Settings
 
-STEP_KEY = "openmanus_step"
+PLAN_STEP_KEY = "openmanus_step"
 """Metadata of a run inside a plan's step: the step's id, `outer/inner` in a plan within a step."""
 
 N = TypeVar("N", bound=Callable[..., Awaitable[Any]])
@@ -40,8 +40,15 @@ class RunObserver(Protocol):
         """Called when a run's settings are known, before its first node works."""
         ...
 
-    def on_event(self, run: str, thread: str, step: str, event: dict[str, Any]) -> None:
-        """Called with each event, on the event loop or on a tool's thread."""
+    def on_event(self, run: str, thread: str, plan_step: str, event: dict[str, Any]) -> None:
+        """Called with each event, on the event loop or on a tool's thread.
+
+        Args:
+            run: The run's id.
+            thread: Its thread.
+            plan_step: Id of the plan step that the event comes from; empty outside of plans.
+            event: The event.
+        """
         ...
 
     async def on_end(self, run: ObservedRun, error: BaseException | None) -> None:
@@ -62,6 +69,6 @@ def run_observer() -> RunObserver | None:
     return _observers[0] if _observers else None
 
 
-def step_of(config: RunnableConfig) -> str:
+def plan_step_of(config: RunnableConfig) -> str:
     """Return the id of the plan step that a node runs in; empty outside of plans."""
-    return str((config.get("metadata") or {}).get(STEP_KEY, ""))
+    return str((config.get("metadata") or {}).get(PLAN_STEP_KEY, ""))

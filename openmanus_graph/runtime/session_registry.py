@@ -8,7 +8,7 @@ and end, also by an error, a cancellation or a drain, and under every server.
 2. A run without a thread has a session of its own, which is closed when it ends.
 3. A graph run inside a node shares the session of the run around it, unless its metadata name a
    worker (`WORKER_KEY`): runs side by side must not share a kernel, a shell or a page. A worker's
-   session lives as long as the one around it, so the next step of the same worker reuses it.
+   session lives as long as the one around it, so the next plan step of the same worker reuses it.
 4. A session gets a run's settings once, at the run's first node (`enter_session`): the
    configuration is resolved, the workspace prepared, and the run's start reported to the observer.
 5. A thread's session is closed by its owner (`open_session`). Without one it is closed when its run
@@ -35,7 +35,7 @@ from langgraph.types import Command
 from openmanus_graph.config import resolve_context
 from openmanus_graph.runtime.checkpoint_lineage import fork_id_of
 from openmanus_graph.runtime.events import GRAPH_EVENTS
-from openmanus_graph.runtime.run_observer import ObservedRun, run_observer, step_of
+from openmanus_graph.runtime.run_observer import ObservedRun, plan_step_of, run_observer
 from openmanus_graph.runtime.session import WORKER_SEPARATOR, Session
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.renamed import moved, with_current_names
@@ -263,7 +263,7 @@ def _configure(
 ) -> Session:
     with entry.lock:
         if entry.session is not None and entry.configured_for == run:
-            return entry.session  # configured by another task of the same step
+            return entry.session  # configured by another task of the same superstep
         settings = resolve_context(runtime, entry.thread)
         if entry.session is None:
             entry.session = Session(key, settings)
@@ -324,7 +324,7 @@ os.register_at_fork(after_in_child=_reset_after_fork)
 atexit.register(close_all)
 
 
-def observed(node: N) -> N:
+def graph_node(node: N) -> N:
     """Make a function a node of our graphs.
 
     The observer gets its events also where the stream is not read. A state that version 0.1
@@ -332,19 +332,19 @@ def observed(node: N) -> N:
     """
 
     @wraps(node)
-    async def observed_node(saved: Any, runtime: Runtime[Context]) -> Any:
+    async def wrapped_node(saved: Any, runtime: Runtime[Context]) -> Any:
         if run_observer() is not None:
             runtime = runtime.override(stream_writer=_observed_writer(runtime))
         update = await node(with_current_names(saved), runtime)
         return update if "messages" not in saved else moved(saved, update)  # else a `Send`'s own
 
-    return cast("N", observed_node)
+    return cast("N", wrapped_node)
 
 
 def _observed_writer(runtime: Runtime[Context]) -> Callable[[Any], None]:
     """Return a stream writer that also passes the graph's events to the observer."""
     config, observer = get_config(), run_observer()
-    run_and_thread, step = thread_of(config), step_of(config)
+    run_and_thread, plan_step = thread_of(config), plan_step_of(config)
 
     def write(event: Any) -> None:
         runtime.stream_writer(event)
@@ -353,8 +353,8 @@ def _observed_writer(runtime: Runtime[Context]) -> Callable[[Any], None]:
             return
         graph_event = cast("dict[str, Any]", event)
         if graph_event.get("type") in GRAPH_EVENTS and not (
-            step and graph_event["type"] == "limit"
+            plan_step and graph_event["type"] == "limit"
         ):
-            observer.on_event(*run_and_thread, step, graph_event)
+            observer.on_event(*run_and_thread, plan_step, graph_event)
 
     return write

@@ -44,8 +44,8 @@ async def _no_model(system: str, messages: Sequence[AnyMessage]) -> AIMessage:
 
 
 @dataclass(frozen=True)
-class RunningCall:
-    """One tool call while it runs. Without a run, as in a test, there is only the session."""
+class CallRuntime:
+    """What a tool of ours may use during one call. In a test, without a run, only the session."""
 
     session: Session
     key: str = ""
@@ -63,21 +63,21 @@ class RunningCall:
 
 @dataclass
 class ManusToolRuntime(ToolRuntime[Any, Any]):
-    """LangGraph's runtime of a tool call, with the `RunningCall` for our own tools."""
+    """LangGraph's runtime of a tool call, with the `CallRuntime` for our own tools."""
 
-    running: RunningCall | None = None
+    call: CallRuntime | None = None
 
     @classmethod
-    def of(cls, runtime: ToolRuntime[Any, Any], running: RunningCall) -> "ManusToolRuntime":
-        """Return LangGraph's runtime with the running call."""
+    def of(cls, runtime: ToolRuntime[Any, Any], call: CallRuntime) -> "ManusToolRuntime":
+        """Return LangGraph's runtime with that of the call."""
         known: dict[str, Any] = {one.name: getattr(runtime, one.name) for one in fields(runtime)}
-        return cls(**known, running=running)
+        return cls(**known, call=call)
 
 
-def running_call(runtime: ToolRuntime[Any, Any]) -> RunningCall:
-    """Return the running call. RuntimeError outside of our graphs."""
-    if isinstance(runtime, ManusToolRuntime) and runtime.running is not None:
-        return runtime.running
+def call_runtime(runtime: ToolRuntime[Any, Any]) -> CallRuntime:
+    """Return what a tool may use during its call. RuntimeError outside of our graphs."""
+    if isinstance(runtime, ManusToolRuntime) and runtime.call is not None:
+        return runtime.call
     raise RuntimeError(
         "This tool was called outside of a graph of openmanus_graph. In a test, pass "
         "`runtime=tool_runtime(session)` of openmanus_graph.testing."
@@ -88,15 +88,15 @@ def time_limit_of(
     runtime: ToolRuntime[Any, Any], traits: Traits, named_s: float | None = None
 ) -> TimeLimit:
     """Return the limit that the harness enforces; without one, the call's or the tool's."""
-    running = running_call(runtime)
-    if running.time_limit is not None:
-        return running.time_limit
-    declared_s = declared_limit_s(traits, running.session.settings.sandbox)
+    call = call_runtime(runtime)
+    if call.time_limit is not None:
+        return call.time_limit
+    declared_s = declared_limit_s(traits, call.session.settings.sandbox)
     return TimeLimit(declared_s if named_s is None else max(1.0, named_s), math.inf)
 
 
-class ForeignTool(BaseTool):
-    """A tool with a foreign schema, whose arguments may have any name.
+class JsonSchemaTool(BaseTool):
+    """A tool whose arguments are described by a JSON schema from elsewhere; they may have any name.
 
     LangChain does not parse the schema, and does not pass the arguments as keywords.
     """
@@ -110,8 +110,8 @@ class ForeignTool(BaseTool):
         """Return the problems of a call's arguments."""
 
     @abstractmethod
-    async def observe(self, args: Mapping[str, Any], running: RunningCall) -> Observation:
-        """Do the call. ToolError says what the model should try instead."""
+    async def observe(self, args: Mapping[str, Any], runtime: CallRuntime) -> Observation:
+        """Run the call. ToolError says what the model should try instead."""
 
     def _run(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError(f"{self.name} runs in a graph of openmanus_graph only")

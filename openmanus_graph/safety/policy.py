@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_never
 
 from openmanus_graph.conversation.history import canonical_args
 from openmanus_graph.safety.shell_commands import one_line, read_shell_text
@@ -61,9 +61,18 @@ def evaluate_policy(
         standing_approvals: Keys of approvals for the rest of the run.
     """
     rule = _applying_rule(call, settings)
-    if rule is not None and rule.decision == "deny":
-        return PolicyDecision("deny", f"A rule of the policy forbids it ({rule}).")
-    asks = rule.decision == "ask" if rule else call.traits.approval
+    decision = rule.decision if rule else None
+    match decision:
+        case "deny":
+            return PolicyDecision("deny", f"A rule of the policy forbids it ({rule}).")
+        case "ask":
+            asks = True
+        case "allow":
+            asks = False
+        case None:
+            asks = call.traits.approval
+        case _:
+            assert_never(decision)
     if settings.policy == "auto" or not (asks or call.unverified):
         return PolicyDecision("allow", "")
     standing_approval = canonical_args({"tool": call.name, "args": dict(rule.args) if rule else {}})

@@ -25,7 +25,7 @@ from openmanus_graph.safety.urls import (
     urls_in,
 )
 from openmanus_graph.state.addresses import PORTS, parse_address, within
-from openmanus_graph.state.manus import PlannedCall
+from openmanus_graph.state.manus import PendingCall
 from openmanus_graph.state.plan import Origin
 from openmanus_graph.state.renamed import with_current_names
 from openmanus_graph.state.tool_traits import Traits
@@ -50,8 +50,8 @@ def passed_on(text: str, messages: Sequence[AnyMessage], traits: Mapping[str, Tr
     """Return the links of a text that were seen in a conversation.
 
     Args:
-        text: A step's result.
-        messages: The step's conversation.
+        text: A plan step's result.
+        messages: The plan step's conversation.
         traits: The traits of the tools whose links count.
     """
     urls = list(dict.fromkeys(urls_in(text)))
@@ -60,9 +60,9 @@ def passed_on(text: str, messages: Sequence[AnyMessage], traits: Mapping[str, Tr
 
 
 def unverified_addresses(
-    call: PlannedCall, messages: Sequence[AnyMessage], traits: Mapping[str, Traits]
+    call: PendingCall, messages: Sequence[AnyMessage], traits: Mapping[str, Traits]
 ) -> list[str]:
-    """Return the addresses of a planned call that need a person's approval.
+    """Return the addresses of a pending call that need a person's approval.
 
     Args:
         call: A call of the newest reply.
@@ -217,11 +217,11 @@ def _origin(message: HumanMessage) -> Origin | None:
 
 
 def origin_of(message: HumanMessage | None, urls: Sequence[str], *, tainted: bool) -> Origin:
-    """Return the `Origin` of a step, made from a message of the person or of an outer flow.
+    """Return the `Origin` of a plan step, made from a message of the person or of an outer flow.
 
     Args:
         message: The user message.
-        urls: Links that the steps before it have seen.
+        urls: Links that the plan steps before it have seen.
         tainted: Whether there were such steps.
     """
     if message is None:

@@ -61,14 +61,14 @@ def unknown_outcome_request(name: str, args: Mapping[str, Any], call_id: str) ->
     return decision_request("unknown_outcome", question, name, args, call_id, allowed)
 
 
-def as_approval(waiting: Interrupt, step: str = "") -> Interrupt:
+def as_approval(waiting: Interrupt, plan_step: str = "") -> Interrupt:
     """Return the question of a LangChain middleware with our `kind`, `question` and `calls` too.
 
     Others, and those that have them, stay as they are.
 
     Args:
         waiting: The question.
-        step: The plan's step that asks, if it is one.
+        plan_step: The plan step that asks, if it is one.
     """
     value = _fields(waiting.value)
     actions: list[Any] = list(value.get("action_requests", ()))
@@ -86,10 +86,10 @@ def as_approval(waiting: Interrupt, step: str = "") -> Interrupt:
         }
         for name, action in zip(names, shown, strict=True)
     ]
-    said = [str(action.get("description", "")) for action in shown]
-    question = "\n\n".join(filter(None, said)) or f"Allow {', '.join(names)}?"
+    descriptions = [str(action.get("description", "")) for action in shown]
+    question = "\n\n".join(filter(None, descriptions)) or f"Allow {', '.join(names)}?"
     ours: dict[str, Any] = {"kind": "approval", "question": question, "calls": calls}
-    ours |= {"plan_step": step} if step else {}
+    ours |= {"plan_step": plan_step} if plan_step else {}
     return _with_value(waiting, {**value, **ours, MIDDLEWARE_KEY: len(calls)})
 
 
@@ -102,19 +102,19 @@ def asked_again(waiting: Interrupt, problem: str) -> Interrupt:
         waiting: The question.
         problem: What was wrong with the answer.
     """
-    said = f"The answer could not be used: {problem}."
+    preface = f"The answer could not be used: {problem}."
     if isinstance(waiting.value, str):
-        return _with_value(waiting, f"{said} {waiting.value}")
+        return _with_value(waiting, f"{preface} {waiting.value}")
     if not isinstance(waiting.value, Mapping):
         return waiting
     value = _fields(waiting.value)
     if value.get("type") == "tool_approval":
-        said += ' Its form is {"type": "approve"}.'
+        preface += ' Its form is {"type": "approve"}.'
     elif count := value.get(MIDDLEWARE_KEY, 0):
         form = '{"decisions": [{"type": "approve"}, ...]}'
-        said += f" Its form is {form}, with a decision for each call ({count}), in their order."
+        preface += f" Its form is {form}, with a decision for each call ({count}), in their order."
     return _with_value(
-        waiting, {**value, "question": f"{said} {value.get('question', '')}".strip()}
+        waiting, {**value, "question": f"{preface} {value.get('question', '')}".strip()}
     )
 
 

@@ -41,8 +41,8 @@ class Artifact(TypedDict):
     media_type: str
 
 
-class PlannedCall(TypedDict):
-    """One tool call as the model's reply planned it."""
+class PendingCall(TypedDict):
+    """One tool call of a reply that has no result yet."""
 
     id: str
     name: str
@@ -58,19 +58,19 @@ class PlannedCall(TypedDict):
 class ActInput(TypedDict):
     """What one `Send` to `act` carries."""
 
-    calls: list[PlannedCall]
+    calls: list[PendingCall]
     """A chain: they share a resource and run in this order."""
     branch: str
     elapsed_s: float
-    """The run's time before this step."""
+    """The run's time before this agent step."""
     handle_state: HandleStates
-    """What live handles held before this step."""
+    """What live handles held before this agent step."""
     usage: Usage
-    """What the run has cost before this step."""
+    """What the run has cost before this agent step."""
     plans: Plans
-    """The thread's plans before this step."""
+    """The thread's plans before this agent step."""
     standing_approvals: list[str]
-    """What a person approved for the rest of the run, before this step."""
+    """What a person approved for the rest of the run, before this agent step."""
 
 
 class ManusInput(TypedDict):
@@ -113,8 +113,8 @@ class ManusState(ManusOutput, ManusNames01):
     run_date: str
     """ISO date on which the run began, for the system prompt; written by `think`."""
     elapsed_s: Annotated[float, furthest]
-    """Seconds that the run's steps took, over all its processes; waiting for people not counted.
-    Each step writes the time before it plus its own, so that parallel calls count once."""
+    """Seconds that the run's agent steps took, over all its processes; waiting for people not
+    counted. Each writes the time before it plus its own, so that parallel calls count once."""
     hint: str
     """What `stuck_check` wants the next request to say; never stored in `messages`."""
     handle_state: Annotated[HandleStates, merge_handle_states]

@@ -57,7 +57,7 @@ def no_plans() -> Plans:
     return Plans(plans={}, active=None)
 
 
-def current_step(plans: Plans) -> str | None:
+def current_plan_step(plans: Plans) -> str | None:
     """Name the step of the active plan that is under way, as PLAN/INDEX."""
     plan = plans["plans"].get(plans["active"] or "")
     if plan is None:

@@ -121,9 +121,9 @@ class HandleState(TypedDict):
     """What one live handle (kernel, shell, browser) holds beside the files."""
 
     what: str
-    """In words; empty when nothing would be lost with it."""
+    """Description of what it holds; empty when nothing would be lost with it."""
     at: int
-    """Counts the looks at the handle: the highest is the newest."""
+    """Counts the observations of the handle: the highest is the newest."""
 
 
 HandleStates = dict[str, HandleState]

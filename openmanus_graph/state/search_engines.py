@@ -89,7 +89,7 @@ _TRADITIONAL = {"tw", "hk", "mo"}
 
 
 @dataclass(frozen=True)
-class Place:
+class SearchLocale:
     """A language and a country, as ISO codes in lower case."""
 
     lang: str = "en"
@@ -103,7 +103,7 @@ class Place:
         return f"{self.lang}-{self.country.upper()}"
 
 
-def parse_place(lang: str, country: str = "", usual_country: str = "us") -> Place:
+def parse_search_locale(lang: str, country: str = "", usual_country: str = "us") -> SearchLocale:
     """Read codes as people write them: `en`, `en-GB`, `zh-Hant`, `UK`. ValueError says what fits.
 
     Args:
@@ -122,7 +122,7 @@ def parse_place(lang: str, country: str = "", usual_country: str = "us") -> Plac
     traditional = language == "zh" and (
         script == "hant" or (not script and (region or found) in _TRADITIONAL)
     )
-    return Place(language, found, traditional)
+    return SearchLocale(language, found, traditional)
 
 
 def codes(text: str) -> frozenset[str]:

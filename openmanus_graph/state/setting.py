@@ -16,7 +16,7 @@ from pydantic import SecretStr
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.addresses import parse_allowed, parse_domain
 from openmanus_graph.state.context import PolicyRule, RuleDecision
-from openmanus_graph.state.search_engines import parse_place
+from openmanus_graph.state.search_engines import parse_search_locale
 
 
 def _whole(value: Any) -> Any:
@@ -149,19 +149,19 @@ def all_domains(places: Sequence[tuple[str, Sequence[str]]]) -> tuple[str, ...]:
 
 def search_language(lang: str) -> str:
     """Return the code as it is written. ConfigError: it is no language's."""
-    _check_place(lang)
+    _check_locale(lang)
     return lang
 
 
 def search_country(country: str) -> str:
     """Return the code as it is written. ConfigError: it is no country's."""
-    _check_place("en", country)
+    _check_locale("en", country)
     return country
 
 
-def _check_place(lang: str, country: str = "") -> None:
+def _check_locale(lang: str, country: str = "") -> None:
     try:
-        parse_place(lang, country)
+        parse_search_locale(lang, country)
     except ValueError as error:
         raise ConfigError(f"[search] {error}.") from error
 

@@ -7,7 +7,7 @@ from langchain_core.language_models import FakeListChatModel
 from langgraph.prebuilt import ToolRuntime
 
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.runtime.tool_runtime import AskModel, ManusToolRuntime, RunningCall
+from openmanus_graph.runtime.tool_runtime import AskModel, CallRuntime, ManusToolRuntime
 from openmanus_graph.state.settings import ModelSettings, SandboxSettings, Settings
 
 
@@ -44,5 +44,5 @@ def tool_runtime(
         stream_writer=lambda _: None,
         tool_call_id=call_id,
         store=None,
-        running=RunningCall(session, ask_model=ask_model),
+        call=CallRuntime(session, ask_model=ask_model),
     )

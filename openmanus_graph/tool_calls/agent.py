@@ -39,7 +39,7 @@ class Agent:
     structured_tool: Callable[[ResponseFormat], BaseTool] | None = None
     """Makes the tool that delivers an answer in the format a caller wants."""
     middleware: tuple["Middleware", ...] = ()
-    """LangChain's `AgentMiddleware`s around the steps, the outermost first."""
+    """LangChain's `AgentMiddleware`s around and between the agent steps, the outermost first."""
 
 
 def define_agent(

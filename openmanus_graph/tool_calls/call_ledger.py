@@ -16,7 +16,7 @@ from openmanus_graph.runtime.session import changed_state
 from openmanus_graph.state.interrupts import unknown_outcome_request
 from openmanus_graph.state.renamed import with_current_names
 from openmanus_graph.state.tool_traits import Observation
-from openmanus_graph.tool_calls.context import CallRun
+from openmanus_graph.tool_calls.context import CallExecution
 from openmanus_graph.tool_calls.permission import Permission
 
 EXCEPTION_CHARS = 4000
@@ -61,77 +61,81 @@ def exception_of(record: tuple[str, str]) -> Exception:
     return RuntimeError(f"{name}: {text}")
 
 
-async def find_entry(run: CallRun) -> Entry | None:
+async def find_entry(execution: CallExecution) -> Entry | None:
     """Return what the ledger knows of the call; None for a new one, or without a checkpointer."""
-    ledger = run.context.ledger
-    return None if ledger is None else await ledger.find(run.key)
+    ledger = execution.context.ledger
+    return None if ledger is None else await ledger.find(execution.key)
 
 
-def was_cut_off(run: CallRun, entry: Entry) -> bool:
+def was_cut_off(execution: CallExecution, entry: Entry) -> bool:
     """Say whether a crash ended the call and it must not simply run again."""
-    waits = run.context.session.has_open_call(run.key.digest)
-    return entry.stage == "intent" and not waits and run.traits.effect != "pure"
+    waits = execution.context.session.has_open_call(execution.key.digest)
+    return entry.stage == "intent" and not waits and execution.traits.effect != "pure"
 
 
-def replay_outcome(run: CallRun, entry: Entry) -> Observation:
+def replay_outcome(execution: CallExecution, entry: Entry) -> Observation:
     """Return the observation of a call that has run, with what it changed in the chain."""
     outcome = with_current_names(entry.outcome or {})
-    run.announce(entry.args)
-    run.context.handle_state.update(outcome.get("handle_state", {}))
-    run.context.add_standing_approval(outcome.get("standing_approval", ""))
+    execution.announce(entry.args)
+    execution.context.handle_state.update(outcome.get("handle_state", {}))
+    execution.context.add_standing_approval(outcome.get("standing_approval", ""))
     found: dict[str, Any] = {
         key: value for key, value in outcome.items() if key in _OBSERVATION_FIELDS
     }
     raised = outcome.get("raised")  # JSON made lists of tuples
     found |= {"images": tuple(outcome["images"]), "raised": tuple(raised) if raised else None}
-    found["edited"] = entry.args != run.call["args"]
+    found["edited"] = entry.args != execution.call["args"]
     return Observation(**found)
 
 
-async def resolve_unknown_outcome(run: CallRun, entry: Entry) -> Observation | None:
+async def resolve_unknown_outcome(execution: CallExecution, entry: Entry) -> Observation | None:
     """Decide on a call that a crash cut off; None means: run it again."""
     outcome = Observation(
-        f"{run.name} was cut off while it ran, and may have run in part or in full. "
+        f"{execution.name} was cut off while it ran, and may have run in part or in full. "
         "Look at what is there before you repeat it.",
         failed=True,
     )
-    if run.traits.effect == "external":
-        request = unknown_outcome_request(run.name, entry.args, run.call["id"])
+    if execution.traits.effect == "external":
+        request = unknown_outcome_request(execution.name, entry.args, execution.call["id"])
         name = f"unknown outcome {entry.attempts}"
-        decision = await run.context.questions.decide(run.key, name, request)
+        decision = await execution.context.questions.decide(execution.key, name, request)
         if decision.type == "approve":
             return None
         if decision.type == "respond":
             outcome = Observation(decision.message)
         else:
-            left = f"{run.name} was cut off while it ran; a person decided not to repeat it."
+            left = f"{execution.name} was cut off while it ran; a person decided not to repeat it."
             outcome = Observation(f"{left} {decision.message}".rstrip(), failed=True)
-    run.announce(entry.args)
-    if run.context.ledger is not None:
-        await run.context.ledger.conclude(run.key, asdict(outcome))
+    execution.announce(entry.args)
+    if execution.context.ledger is not None:
+        await execution.context.ledger.conclude(execution.key, asdict(outcome))
     return outcome
 
 
-async def record_intent(run: CallRun, permission: Permission) -> None:
+async def record_intent(execution: CallExecution, permission: Permission) -> None:
     """Write down durably what is about to happen."""
-    run.context.add_standing_approval(permission.standing_approval)
-    if run.context.ledger is not None:
-        await run.context.ledger.intend(run.key, permission.args, run.call["id"])
+    execution.context.add_standing_approval(permission.standing_approval)
+    if execution.context.ledger is not None:
+        await execution.context.ledger.intend(execution.key, permission.args, execution.call["id"])
 
 
-async def record_waiting(run: CallRun) -> None:
+async def record_waiting(execution: CallExecution) -> None:
     """Write down that the call asks a person, or was never started: its outcome is not unknown."""
+    ledger, session = execution.context.ledger, execution.context.session
     # An open call has begun, and is lost with us.
-    if run.context.ledger is not None and not run.context.session.has_open_call(run.key.digest):
-        await run.context.ledger.wait(run.key)
+    if ledger is not None and not session.has_open_call(execution.key.digest):
+        await ledger.wait(execution.key)
 
 
-async def record_outcome(run: CallRun, permission: Permission, observation: Observation) -> None:
+async def record_outcome(
+    execution: CallExecution, permission: Permission, observation: Observation
+) -> None:
     """Write down what came of the call, and what its handles hold since."""
-    if run.context.ledger is None:
+    context = execution.context
+    if context.ledger is None:
         return
-    changed = changed_state(run.context.handle_state, run.context.session.handle_states())
-    run.context.handle_state.update(changed)
+    changed = changed_state(context.handle_state, context.session.handle_states())
+    context.handle_state.update(changed)
     beside = {"handle_state": changed, "standing_approval": permission.standing_approval}
     outcome = asdict(observation) | {name: value for name, value in beside.items() if value}
-    await run.context.ledger.conclude(run.key, outcome)
+    await context.ledger.conclude(execution.key, outcome)

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from langchain_core.messages import AnyMessage
 from langchain_core.tools import BaseTool
 
-from openmanus_graph.conversation.history import last_reply, planned_calls
+from openmanus_graph.conversation.history import last_reply, pending_calls
 from openmanus_graph.safety.provenance import unverified_addresses
-from openmanus_graph.state.manus import PlannedCall
+from openmanus_graph.state.manus import PendingCall
 from openmanus_graph.tool_calls.declaration import traits_of
 
 UNKNOWN = "unknown"
@@ -17,7 +17,7 @@ UNKNOWN = "unknown"
 
 async def open_chains(
     tools: Mapping[str, BaseTool], messages: Sequence[AnyMessage]
-) -> list[list[PlannedCall]]:
+) -> list[list[PendingCall]]:
     """Group the calls; where some open addresses, off the loop: all that was read is looked at."""
     reply = last_reply(messages)
     names = {call["name"] for call in reply.tool_calls} if reply else set[str]()
@@ -28,11 +28,11 @@ async def open_chains(
 
 def call_chains(
     tools: Mapping[str, BaseTool], messages: Sequence[AnyMessage]
-) -> list[list[PlannedCall]]:
+) -> list[list[PendingCall]]:
     """Group the open calls: those that share a resource form a chain, in call order."""
-    chains: dict[str, list[PlannedCall]] = {}
+    chains: dict[str, list[PendingCall]] = {}
     traits = {name: traits_of(tool) for name, tool in tools.items()}
-    for index, call in enumerate(planned_calls(messages)):
+    for index, call in enumerate(pending_calls(messages)):
         declared = traits.get(call["name"])
         resource = declared.resource_of(call["args"]) if declared else UNKNOWN
         unverified = unverified_addresses(call, messages, traits)

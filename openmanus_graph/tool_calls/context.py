@@ -1,4 +1,4 @@
-"""The typed context of tool calls: what the calls of one chain share, and the state of one call."""
+"""The typed context of tool calls: what the calls of one chain share, and one call's execution."""
 
 import time
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from openmanus_graph.runtime.checkpoint_lineage import checkpointed_thread
 from openmanus_graph.runtime.events import Emit
 from openmanus_graph.runtime.limits import Progress, deadline
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.state.manus import PlannedCall
+from openmanus_graph.state.manus import PendingCall
 from openmanus_graph.state.plan import Plans, no_plans
 from openmanus_graph.state.reducers import HandleState, HandleStates
 from openmanus_graph.state.tool_traits import Traits
@@ -38,7 +38,7 @@ class ToolCallContext:
     """None without a checkpointer."""
     questions: Questions
     progress: Progress
-    """How far the run had come before this step."""
+    """How far the run had come before this agent step."""
     deadline: float | None = None
     """When the run's time limit is over, on the monotonic clock."""
     plans: Plans = field(default_factory=no_plans)
@@ -57,16 +57,16 @@ class ToolCallContext:
 
 
 @dataclass
-class CallRun:
-    """One call on its way through `run_call`; the steps fill in what they find out."""
+class CallExecution:
+    """One execution of a call by `run_call`, whose steps fill in what they find out."""
 
-    call: PlannedCall
+    call: PendingCall
     context: ToolCallContext
     started: float = field(default_factory=time.monotonic)
     """On the monotonic clock."""
     traits: Traits = field(default_factory=Traits)
     """What is declared of the tool, for these arguments; set by validation."""
-    execution: str = ""
+    execution_id: str = ""
     """Identifies one of several executions, where a middleware repeats or changes the call."""
     raised: Exception | None = None
     """What the tool raised; set by executing it, or from the ledger."""
@@ -84,7 +84,9 @@ class CallRun:
         args = canonical_args(self.call["args"])
         thread = self.context.thread or ""
         occurrence = self.call["occurrence"]
-        return EffectKey(thread, self.context.branch, self.name, args, occurrence, self.execution)
+        return EffectKey(
+            thread, self.context.branch, self.name, args, occurrence, self.execution_id
+        )
 
     def announce(self, args: dict[str, Any]) -> None:
         """Send the event that the call begins, with these arguments."""
@@ -121,7 +123,7 @@ async def open_call_context(
         branch: Of the run's history.
         progress: How far the run has come.
         plans: The thread's.
-        handle_state: What its live handles held before this step.
+        handle_state: What its live handles held before this agent step.
         standing_approvals: What a person approved for the rest of the run.
     """
     config = get_config()

@@ -15,7 +15,7 @@ from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.prebuilt import ToolRuntime
 from pydantic import WithJsonSchema
 
-from openmanus_graph.runtime.tool_runtime import ForeignTool
+from openmanus_graph.runtime.tool_runtime import JsonSchemaTool
 from openmanus_graph.state.tool_traits import Effect, Observation, Traits
 
 ToolFunction = Callable[..., Any]
@@ -115,7 +115,7 @@ def traits_of(tool: BaseTool) -> Traits:
     It needs no approval, though: who passed it to the builder has decided. Its author may declare
     more by `metadata={"effect": "pure", "resource": ..., "timeout_s": ...}`.
     """
-    if isinstance(tool, ForeignTool):
+    if isinstance(tool, JsonSchemaTool):
         return tool.traits
     metadata = tool.metadata or {}
     declared = metadata.get(_TRAITS_KEY)

@@ -16,49 +16,49 @@ from langgraph.errors import GraphBubbleUp, is_invalid_resume
 from langgraph.types import Command
 
 from openmanus_graph.errors import ConfigError, ToolError, TrustedToolError
-from openmanus_graph.model_calls.other_calls import counting_other_calls
+from openmanus_graph.model_calls.external_model_calls import counting_external_calls
 from openmanus_graph.model_calls.tool_model import ToolModel
 from openmanus_graph.runtime.limits import RunStopping, TimeLimit, limit_call, unless_stopped
 from openmanus_graph.runtime.middleware import added_messages
 from openmanus_graph.runtime.output import LIMIT, shorten
-from openmanus_graph.runtime.tool_runtime import ForeignTool, RunningCall
+from openmanus_graph.runtime.tool_runtime import CallRuntime, JsonSchemaTool
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.manus import ManusState
 from openmanus_graph.state.reducers import add_usage
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls.call_ledger import exception_record, serialised
-from openmanus_graph.tool_calls.context import CallRun
+from openmanus_graph.tool_calls.context import CallExecution
 
 log = logging.getLogger(__name__)
 
 
-async def run_tool(run: CallRun, args: dict[str, Any]) -> Observation:
+async def run_tool(execution: CallExecution, args: dict[str, Any]) -> Observation:
     """Run the tool with these arguments and return an observation of bearable length.
 
     Only interrupts, wrong configuration and the cancellation of the run pass as exceptions.
     """
-    context = run.context
+    context = execution.context
     model = ToolModel(context.session, context.progress, context.emit)
     limit = limit_call(
-        context.toolset.own_limit_s(run.name, args),
-        run.traits,
+        context.toolset.own_limit_s(execution.name, args),
+        execution.traits,
         context.session.settings.sandbox,
         time.monotonic(),
         context.deadline,
-        stops_itself=run.name in context.toolset.self_stopping,
+        stops_itself=execution.name in context.toolset.self_stopping,
     )
-    with counting_other_calls() as calls:  # of models that the tool brings along
+    with counting_external_calls() as calls:  # of models that the tool brings along
         config = merge_configs(context.config, {"callbacks": [calls]})
-        observation = await _run_within(limit, run, args, model, config)
+        observation = await _run_within(limit, execution, args, model, config)
     spent = add_usage(model.spent, await calls.spent(context.session, context.emit))
     if spent["model_calls"]:
         observation = replace(observation, usage=spent)
-    return await _for_model(run, observation)
+    return await _for_model(execution, observation)
 
 
 async def _run_within(
     limit: TimeLimit,
-    run: CallRun,
+    execution: CallExecution,
     args: dict[str, Any],
     model: ToolModel,
     config: RunnableConfig,
@@ -66,14 +66,16 @@ async def _run_within(
     """Run the tool until its time limit, or the run's stop; errors become observations."""
     clock = asyncio.timeout(limit.cut_off_at - time.monotonic())
     # What a tool holds open may show itself in the next request.
-    trusted, pure = run.traits.resource is None, run.traits.effect == "pure"
+    trusted, pure = execution.traits.resource is None, execution.traits.effect == "pure"
     try:
         async with clock:
-            return await unless_stopped(_invoke(run, args, model, limit, config), pure=pure)
+            return await unless_stopped(_invoke(execution, args, model, limit, config), pure=pure)
     except (GraphBubbleUp, ConfigError):
         raise  # nothing the model could repair
     except RunStopping:
-        text = f"{run.name} was given up: the run was stopped. Repeat it if it is still needed."
+        text = (
+            f"{execution.name} was given up: the run was stopped. Repeat it if it is still needed."
+        )
         return Observation(text, failed=True, trusted_text=trusted)
     except ToolError as error:
         ours = isinstance(error, TrustedToolError)
@@ -82,48 +84,49 @@ async def _run_within(
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise
-        return Observation(f"{run.name} cancelled itself.", failed=True)
+        return Observation(f"{execution.name} cancelled itself.", failed=True)
     except Exception as error:  # one raising tool must not end the run
         if is_invalid_resume(error):
             raise  # of an answer, which is asked for again
-        return _failure(run, error, limit.seconds if clock.expired() else None)
+        return _failure(execution, error, limit.seconds if clock.expired() else None)
 
 
-def _failure(run: CallRun, error: Exception, expired_s: float | None) -> Observation:
+def _failure(execution: CallExecution, error: Exception, expired_s: float | None) -> Observation:
     """Return the observation of a call that raised, or whose time limit was over."""
-    trusted, run.raised = False, error
+    trusted, execution.raised = False, error
     text = f"{type(error).__name__}: {error}"
     if expired_s is None:
-        log.info("tool %s raised", run.name, exc_info=error)
+        log.info("tool %s raised", execution.name, exc_info=error)
     else:
-        trusted = run.traits.resource is None
-        pure = run.traits.effect == "pure"
+        trusted = execution.traits.resource is None
+        pure = execution.traits.effect == "pure"
         advice = (
             "Try a smaller piece of the work."
             if pure
             else "It may have taken effect in part or in full: look before you repeat it."
         )
-        text = f"{run.name} was cut off after {round(expired_s, 2):g} s, its time limit. {advice}"
-        run.raised = TimeoutError(text)
-    raised = exception_record(run.raised)
+        after = f"{round(expired_s, 2):g} s, its time limit"
+        text = f"{execution.name} was cut off after {after}. {advice}"
+        execution.raised = TimeoutError(text)
+    raised = exception_record(execution.raised)
     return Observation(text, failed=True, trusted_text=trusted, raised=raised)
 
 
 async def _invoke(
-    run: CallRun,
+    execution: CallExecution,
     args: dict[str, Any],
     model: ToolModel,
     limit: TimeLimit,
     config: RunnableConfig,
 ) -> Observation:
-    context = run.context
+    context = execution.context
 
     async def ask_person(request: Mapping[str, Any], name: str = "question") -> Any:
-        return await context.questions.ask(run.key, name, request)
+        return await context.questions.ask(execution.key, name, request)
 
-    running = RunningCall(
+    runtime = CallRuntime(
         session=context.session,
-        key=run.key.digest,
+        key=execution.key.digest,
         emit=context.emit,
         plans=context.plans,
         ask_person=ask_person,
@@ -131,14 +134,19 @@ async def _invoke(
         converse=model.converse,
         time_limit=limit,
     )
-    tool = context.toolset.find(run.name)
-    if isinstance(tool, ForeignTool):
-        return await tool.observe(args, running)
-    request = {"type": "tool_call", "id": run.call["id"], "name": run.name, "args": args}
-    message = await context.toolset.invoke(request, running, config)
+    tool = context.toolset.find(execution.name)
+    if isinstance(tool, JsonSchemaTool):
+        return await tool.observe(args, runtime)
+    request = {
+        "type": "tool_call",
+        "id": execution.call["id"],
+        "name": execution.name,
+        "args": args,
+    }
+    message = await context.toolset.invoke(request, runtime, config)
     update: str | None = None
     if isinstance(message, Command):
-        message, update = split_command(message, run)
+        message, update = split_command(message, execution)
     if isinstance(message.artifact, Observation):
         return message.artifact
     failed = message.status == "error"
@@ -148,15 +156,15 @@ async def _invoke(
     return replace(found, update=update)
 
 
-async def _for_model(run: CallRun, observation: Observation) -> Observation:
+async def _for_model(execution: CallExecution, observation: Observation) -> Observation:
     """Shorten an observation's text, and label it where it comes from outside."""
     if observation.ends_run is not None:
         return observation  # the answer itself, which is never cut
     text = observation.text
     if len(text) > LIMIT and not observation.bounded:
-        text = await asyncio.to_thread(shorten, text, run.context.session.workspace)
-    if run.traits.untrusted and not observation.trusted_text:
-        text = labelled(text, run.name)
+        text = await asyncio.to_thread(shorten, text, execution.context.session.workspace)
+    if execution.traits.untrusted and not observation.trusted_text:
+        text = labelled(text, execution.name)
     return observation if text is observation.text else replace(observation, text=text)
 
 
@@ -172,7 +180,7 @@ def read_blocks(message: ToolMessage, failed: bool, workspace: Workspace) -> Obs
     return Observation(str(message.text) or shown, images=tuple(images), failed=failed)
 
 
-def split_command(command: Command[Any], run: CallRun) -> tuple[ToolMessage, str]:
+def split_command(command: Command[Any], execution: CallExecution) -> tuple[ToolMessage, str]:
     """Return a command's message for the call, and what else it writes to the state, serialised.
 
     Raises:
@@ -181,21 +189,25 @@ def split_command(command: Command[Any], run: CallRun) -> tuple[ToolMessage, str
     update = command.update
     if command.goto or command.graph is not None or not isinstance(update, Mapping):
         raise ToolError(
-            f"{run.name} returned a Command that is more than an update of the state, which this "
-            "graph does not carry out. Return Command(update={...})."
+            f"{execution.name} returned a Command that is more than an update of the state, which "
+            "this graph does not carry out. Return Command(update={...})."
         )
     given: dict[str, Any] = dict(cast("Mapping[str, Any]", update))
     if own := sorted(given.keys() & (ManusState.__annotations__.keys() - {"messages"})):
-        raise ToolError(f"{run.name} may not write {', '.join(own)}, which is the graph's own.")
+        raise ToolError(
+            f"{execution.name} may not write {', '.join(own)}, which is the graph's own."
+        )
     try:
         added = added_messages(given)
     except ConfigError as error:
         raise ToolError(str(error)) from error
     messages: list[Any] = added.pop("messages", [])
-    own_result = [one for one in messages if getattr(one, "tool_call_id", "") == run.call["id"]]
+    own_result = [
+        one for one in messages if getattr(one, "tool_call_id", "") == execution.call["id"]
+    ]
     others = [one for one in messages if one not in own_result]
     if not own_result:
-        raise ToolError(f"{run.name} returned a Command without a ToolMessage for its call.")
+        raise ToolError(f"{execution.name} returned a Command without a ToolMessage for its call.")
     return own_result[-1], serialised({**added, "messages": others} if others else added)
 
 

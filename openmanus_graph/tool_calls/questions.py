@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from openmanus_graph.backends.persistence.ledger import EffectKey, Ledger
 from openmanus_graph.errors import ToolError
-from openmanus_graph.runtime.run_observer import step_of
+from openmanus_graph.runtime.run_observer import plan_step_of
 from openmanus_graph.runtime.session_registry import is_answered
 from openmanus_graph.state.interrupts import (
     Decision,
@@ -67,8 +67,8 @@ class Questions:
             name: Tells the call's questions apart.
             request: What the person is shown.
         """
-        if step := step_of(get_config()):
-            request = {**request, "plan_step": step}
+        if plan_step := plan_step_of(get_config()):
+            request = {**request, "plan_step": plan_step}
         if self._ledger is None:
             return interrupt(request)
         known = await self._known(key)
@@ -247,5 +247,5 @@ def _words_of(error: Exception) -> str:
     if isinstance(error, ValidationError):
         return "; ".join(validation_problems(error, "it"))
     # Others, of a missing key say, speak of the code that read it.
-    said = str(error) if isinstance(error, ValueError | ToolError) else "it has another form"
-    return said.rstrip(".")
+    text = str(error) if isinstance(error, ValueError | ToolError) else "it has another form"
+    return text.rstrip(".")

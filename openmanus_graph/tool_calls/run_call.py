@@ -14,8 +14,8 @@ from langgraph.errors import GraphBubbleUp, is_invalid_resume
 
 from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.runtime.session import lost_state
-from openmanus_graph.state.manus import PlannedCall
-from openmanus_graph.state.plan import current_step
+from openmanus_graph.state.manus import PendingCall
+from openmanus_graph.state.plan import current_plan_step
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls.call_ledger import (
     deserialised,
@@ -28,110 +28,113 @@ from openmanus_graph.tool_calls.call_ledger import (
     resolve_unknown_outcome,
     was_cut_off,
 )
-from openmanus_graph.tool_calls.context import CallRun, ToolCallContext
+from openmanus_graph.tool_calls.context import CallExecution, ToolCallContext
 from openmanus_graph.tool_calls.declaration import traits_of
 from openmanus_graph.tool_calls.execution import run_tool
 from openmanus_graph.tool_calls.permission import Permission, request_permission
 
 
-async def run_call(call: PlannedCall, context: ToolCallContext) -> ToolMessage:
+async def run_call(call: PendingCall, context: ToolCallContext) -> ToolMessage:
     """Run one tool call and return the message that answers it."""
-    run = CallRun(call, context)
-    message = await run_to_message(run)
-    if run.update:
-        context.updates.append(run.update)
+    execution = CallExecution(call, context)
+    message = await run_to_message(execution)
+    if execution.update:
+        context.updates.append(execution.update)
     return message
 
 
-async def run_to_message(run: CallRun) -> ToolMessage:
+async def run_to_message(execution: CallExecution) -> ToolMessage:
     """Run a call, or replay its outcome, and return the message that answers it.
 
-    Sets `run.raised` to what the tool raised, and `run.update` to what it writes to the state
-    beside the message.
+    Sets `execution.raised` to what the tool raised, and `execution.update` to what it writes to the
+    state beside the message.
     """
     try:
-        observation = await execute_once(run)
+        observation = await execute_once(execution)
     except ToolError as error:
-        run.announce(run.call["args"])
+        execution.announce(execution.call["args"])
         observation = Observation(str(error), failed=True, trusted_text=True)
-    if observation.raised is not None and run.raised is None:  # it stood in the ledger
-        run.raised = exception_of(observation.raised)
+    if observation.raised is not None and execution.raised is None:  # it stood in the ledger
+        execution.raised = exception_of(observation.raised)
     if observation.update is not None:
-        run.update = deserialised(observation.update)
-    announce_end(run, observation.text, ok=not observation.failed)
-    return tool_message(run, observation)
+        execution.update = deserialised(observation.update)
+    announce_end(execution, observation.text, ok=not observation.failed)
+    return tool_message(execution, observation)
 
 
-async def execute_once(run: CallRun) -> Observation:
+async def execute_once(execution: CallExecution) -> Observation:
     """Return a call's observation: from the ledger, or by running it. ToolError: it may not run."""
-    validate(run)
-    entry = await find_entry(run)
+    validate(execution)
+    entry = await find_entry(execution)
     if entry is not None and entry.outcome is not None:
-        await run.context.questions.skip(run.key)
-        return replay_outcome(run, entry)
-    if entry is not None and was_cut_off(run, entry):
-        if (outcome := await resolve_unknown_outcome(run, entry)) is not None:
+        await execution.context.questions.skip(execution.key)
+        return replay_outcome(execution, entry)
+    if entry is not None and was_cut_off(execution, entry):
+        if (outcome := await resolve_unknown_outcome(execution, entry)) is not None:
             return outcome
         permission = Permission(entry.args)
     else:
-        refuse_if_process_ended(run)
-        permission = await request_permission(run)
-    run.announce(run.call["args"] if permission.result is not None else permission.args)
-    if permission.result is not None:  # a person gave it: nothing ran with these arguments
-        return Observation(permission.result, edited=True)
-    await record_intent(run, permission)
+        refuse_if_process_ended(execution)
+        permission = await request_permission(execution)
+    if permission.result_from_person is not None:  # nothing runs with these arguments
+        execution.announce(execution.call["args"])
+        return Observation(permission.result_from_person, edited=True)
+    execution.announce(permission.args)
+    await record_intent(execution, permission)
     try:
-        tool = partial(run_tool, run, permission.args)
-        observation = await run.context.questions.run_with_answers(run.key, tool)
+        tool = partial(run_tool, execution, permission.args)
+        observation = await execution.context.questions.run_with_answers(execution.key, tool)
     except Exception as error:
         if isinstance(error, GraphBubbleUp | ConfigError) or is_invalid_resume(error):
-            await record_waiting(run)
+            await record_waiting(execution)
         raise
-    await record_outcome(run, permission, observation)
-    edited = permission.args != run.call["args"]
+    await record_outcome(execution, permission, observation)
+    edited = permission.args != execution.call["args"]
     return replace(observation, edited=True) if edited else observation
 
 
-def validate(run: CallRun) -> None:
+def validate(execution: CallExecution) -> None:
     """Check the call against the tool's schema. ToolError says what is wrong with it."""
-    call, toolset = run.call, run.context.toolset
+    call, toolset = execution.call, execution.context.toolset
     if call["problem"] is not None:
         raise ToolError(call["problem"])
     traits = traits_of(toolset.find(call["name"]))
     toolset.check(call["name"], call["args"])
-    run.traits = replace(traits, effect=traits.effect_of(call["args"]))
+    execution.traits = replace(traits, effect=traits.effect_of(call["args"]))
 
 
-def refuse_if_process_ended(run: CallRun) -> None:
-    """Raise ToolError for a call whose process has ended since the model planned it.
+def refuse_if_process_ended(execution: CallExecution) -> None:
+    """Raise ToolError for a call whose process has ended since the model requested it.
 
     In a new process it would not do what was meant: `rm *` after a `cd` that is forgotten. What
     changes nothing, opening another page say, may run all the same.
     """
-    resource = None if run.traits.effect == "pure" else run.traits.resource_of(run.call["args"])
-    live = run.context.session.identities()
-    if resource and lost_state(run.context.handle_state, live, f"{resource}:"):
+    traits, context = execution.traits, execution.context
+    resource = None if traits.effect == "pure" else traits.resource_of(execution.call["args"])
+    live = context.session.identities()
+    if resource and lost_state(context.handle_state, live, f"{resource}:"):
         raise ToolError(
-            f"{run.name} was not run: the process it was meant for has ended, and with it what "
-            "earlier calls had left there. Make that again if this call needs it, then repeat it."
+            f"{execution.name} was not run: the process it was meant for has ended, and with it "
+            "what earlier calls had left there. Make that again if this call needs it, then repeat "
+            "it."
         )
 
 
-def announce_end(run: CallRun, text: str, *, ok: bool) -> None:
+def announce_end(execution: CallExecution, text: str, *, ok: bool) -> None:
     """Send the event that the call is over."""
-    run.context.emit(
+    execution.context.emit(
         {
             "type": "tool_end",
-            "call_id": run.call["id"],
-            "tool": run.name,
+            "call_id": execution.call["id"],
+            "tool": execution.name,
             "ok": ok,
-            "seconds": round(time.monotonic() - run.started, 3),
+            "seconds": round(time.monotonic() - execution.started, 3),
             "output": text,
         }
     )
 
 
-def tool_message(run: CallRun, observation: Observation) -> ToolMessage:
+def tool_message(execution: CallExecution, observation: Observation) -> ToolMessage:
     """Return the message for the model, and keep the plans that the call changed."""
     noted = {
         key: value
@@ -139,14 +142,14 @@ def tool_message(run: CallRun, observation: Observation) -> ToolMessage:
         if (value := getattr(observation, key)) not in (None, ())
     }
     noted |= {key: True for key in ("edited", "trusted_text") if getattr(observation, key)}
-    if (step := current_step(run.context.plans)) is not None:
-        noted["plan_step"] = step
+    if (plan_step := current_plan_step(execution.context.plans)) is not None:
+        noted["plan_step"] = plan_step
     if observation.plans is not None:
-        run.context.plans = observation.plans
+        execution.context.plans = observation.plans
     return ToolMessage(
         content=observation.text,
-        name=run.name,
-        tool_call_id=run.call["id"],
+        name=execution.name,
+        tool_call_id=execution.call["id"],
         status="error" if observation.failed else "success",
         artifact=noted or None,
     )

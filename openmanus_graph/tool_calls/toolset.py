@@ -1,4 +1,4 @@
-"""The tools that a run offers, with their schemas made ready; each step resolves them.
+"""The tools that a run offers, with their schemas made ready; each agent step resolves them.
 
 An agent's own tools stay the same during a run; those of MCP servers may come and go.
 """
@@ -23,7 +23,7 @@ from openmanus_graph.config.mcp import check_servers
 from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.runtime.events import Emit
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.runtime.tool_runtime import ForeignTool, ManusToolRuntime, RunningCall
+from openmanus_graph.runtime.tool_runtime import CallRuntime, JsonSchemaTool, ManusToolRuntime
 from openmanus_graph.safety.policy import wrong_arguments
 from openmanus_graph.state.mcp_server import SERVER_TOOL_PREFIX, MCPServer
 from openmanus_graph.state.settings import Settings
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 _LONGEST_LIMIT_S = 1e9
 """More than any call takes, and no more than a clock can add."""
-_running_call: ContextVar[RunningCall] = ContextVar("running")
-"""From `Toolset.invoke` to `_add_running_call`; LangGraph's `ToolNode` stands between them."""
+_call_runtime: ContextVar[CallRuntime] = ContextVar("call_runtime")
+"""From `Toolset.invoke` to `_add_call_runtime`; LangGraph's `ToolNode` stands between them."""
 
 
 class Toolset:
@@ -62,9 +62,11 @@ class Toolset:
             for tool in self.definitions
         }
         """JSON schemas of the arguments, by tool."""
-        own = {name: tool for name, tool in self.tools.items() if not isinstance(tool, ForeignTool)}
+        own = {
+            name: tool for name, tool in self.tools.items() if not isinstance(tool, JsonSchemaTool)
+        }
         self._node = ToolNode(
-            list(own.values()), handle_tool_errors=False, awrap_tool_call=_add_running_call
+            list(own.values()), handle_tool_errors=False, awrap_tool_call=_add_call_runtime
         )
         self._schemas = {name: tool.tool_call_schema for name, tool in own.items()}
         self._limited = {
@@ -85,23 +87,23 @@ class Toolset:
         raise ToolError(no_such_tool(name, self.tools))
 
     async def invoke(
-        self, call: Mapping[str, Any], running: RunningCall, config: RunnableConfig
+        self, call: Mapping[str, Any], runtime: CallRuntime, config: RunnableConfig
     ) -> ToolMessage | Command[Any]:
         """Run a tool by LangGraph's `ToolNode`, which fills in what the model is not shown.
 
         Args:
             call: In LangChain's form, with valid arguments.
-            running: What tools of ours may use.
+            runtime: What tools of ours may use.
             config: Of the node.
 
         Raises:
             Exception: Whatever the tool raises.
         """
-        token = _running_call.set(running)
+        token = _call_runtime.set(runtime)
         try:
             results: Any = await self._node.ainvoke([call], config)
         finally:
-            _running_call.reset(token)
+            _call_runtime.reset(token)
         if isinstance(results, dict):
             results = cast("dict[str, Any]", results)["messages"]
         return cast("ToolMessage | Command[Any]", results[0])  # one call, one result
@@ -141,7 +143,7 @@ class Toolset:
 
     def problems(self, name: str, args: Mapping[str, Any]) -> list[str]:
         """Say what is wrong with a call's arguments, and what is expected."""
-        if isinstance(tool := self.tools[name], ForeignTool):
+        if isinstance(tool := self.tools[name], JsonSchemaTool):
             return list(tool.problems(args))
         schema: Any = self._schemas[name]
         if isinstance(schema, dict):
@@ -149,17 +151,17 @@ class Toolset:
         return _pydantic_problems(schema, args)
 
 
-async def _add_running_call(
+async def _add_call_runtime(
     request: ToolCallRequest, execute: Callable[[ToolCallRequest], Awaitable[Any]]
 ) -> Any:
-    """Let our tools find the running call in their `ToolRuntime`."""
+    """Let our tools find the `CallRuntime` in their `ToolRuntime`."""
     found = cast("ToolRuntime[Any, Any]", request.runtime)  # its stub knows no context
-    runtime = ManusToolRuntime.of(found, _running_call.get())
+    runtime = ManusToolRuntime.of(found, _call_runtime.get())
     return await execute(replace(request, runtime=runtime))
 
 
 def _definition(tool: BaseTool) -> dict[str, Any]:
-    if not isinstance(tool, ForeignTool):
+    if not isinstance(tool, JsonSchemaTool):
         return convert_to_openai_tool(tool)
     function = {
         "name": tool.name,
@@ -232,7 +234,7 @@ def _run_toolset(agent: Agent, session: Session, server_tools: Sequence[BaseTool
 
 @dataclass(frozen=True)
 class ResolvedTools:
-    """The tools of one step."""
+    """The tools of one agent step."""
 
     toolset: Toolset
     changes: tuple[str, ...] = ()
@@ -244,27 +246,27 @@ class ResolvedTools:
 
 
 async def resolve_tools(
-    agent: Agent, session: Session, emit: Emit, *, new_step: bool = False
+    agent: Agent, session: Session, emit: Emit, *, refresh: bool = False
 ) -> ResolvedTools:
-    """Return the tools that a step offers; within a step always the same.
+    """Return the tools that an agent step offers; within it always the same.
 
     Args:
         agent: Whose run it is.
         session: Of the run.
         emit: Takes notices about servers.
-        new_step: Look at the servers again.
+        refresh: Look at the servers again, as each agent step does at its start.
 
     Raises:
         ConfigError: An agent that needs servers has none, or what they need is not installed.
     """
-    known: ResolvedTools | None = None if new_step else session.resolved.get(agent)
+    known: ResolvedTools | None = None if refresh else session.resolved.get(agent)
     if known is not None:
         return known
     servers = servers_of(agent, session.settings)
     if servers:
         resolve_server_tools = await asyncio.to_thread(load_client)
         found = await resolve_server_tools(
-            servers, session, emit, fresh=new_step, needed=agent.needs_servers
+            servers, session, emit, fresh=refresh, needed=agent.needs_servers
         )
         resolved = ResolvedTools(
             toolset=_run_toolset(agent, session, found.tools),

@@ -19,15 +19,18 @@ from langgraph.types import Command
 
 from openmanus_graph.conversation.history import canonical_args
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.model_calls.other_calls import counting_other_calls, not_counting
+from openmanus_graph.model_calls.external_model_calls import (
+    counting_external_calls,
+    exclude_from_external_calls,
+)
 from openmanus_graph.runtime.middleware import added_messages, command_update, wrapped
-from openmanus_graph.runtime.run_observer import step_of
+from openmanus_graph.runtime.run_observer import plan_step_of
 from openmanus_graph.safety.provenance import unverified_addresses
 from openmanus_graph.state.interrupts import as_approval
-from openmanus_graph.state.manus import PlannedCall
+from openmanus_graph.state.manus import PendingCall
 from openmanus_graph.state.reducers import add_usage, no_usage
 from openmanus_graph.state.renamed import with_current_names
-from openmanus_graph.tool_calls.context import CallRun, ToolCallContext
+from openmanus_graph.tool_calls.context import CallExecution, ToolCallContext
 from openmanus_graph.tool_calls.declaration import traits_of
 from openmanus_graph.tool_calls.run_call import announce_end, run_call, run_to_message
 from openmanus_graph.tool_calls.toolset import tool_call_request
@@ -39,7 +42,7 @@ log = logging.getLogger(__name__)
 
 
 async def run_wrapped_call(
-    call: PlannedCall, context: ToolCallContext, *, middleware: Sequence["Middleware"]
+    call: PendingCall, context: ToolCallContext, *, middleware: Sequence["Middleware"]
 ) -> ToolMessage:
     """Run one tool call inside the hooks, and return the message that answers it.
 
@@ -50,7 +53,7 @@ async def run_wrapped_call(
     """
     if call["problem"] is not None:
         return await run_call(call, context)  # no call: its arguments could not be read
-    key = CallRun(call, context, execution="around").key
+    key = CallExecution(call, context, execution_id="around").key
 
     async def run() -> ToolMessage:
         return await _WrappedCall(call, context).run(middleware)
@@ -61,7 +64,7 @@ async def run_wrapped_call(
 class _WrappedCall:
     """One call on its way through the hooks, which may run it several times or not at all."""
 
-    def __init__(self, call: PlannedCall, context: ToolCallContext) -> None:
+    def __init__(self, call: PendingCall, context: ToolCallContext) -> None:
         self._call, self._context = call, context
         self._messages: Sequence[AnyMessage] = ()
         self._executions = 0
@@ -75,15 +78,15 @@ class _WrappedCall:
         """Have the hooks run the call."""
         request = await self._request()
         through = wrapped(middleware, "wrap_tool_call", self._execute)
-        with counting_other_calls() as calls:
+        with counting_external_calls() as calls:
             result = await self._result(through(request))
         spent = await calls.spent(self._context.session, self._context.emit)
         self._usage = add_usage(self._usage, spent)
         message = self._message_of(result)
         if not self._executions:
-            run = CallRun(self._call, self._context)
-            run.announce(self._call["args"])
-            announce_end(run, message.text, ok=message.status == "success")
+            execution = CallExecution(self._call, self._context)
+            execution.announce(self._call["args"])
+            announce_end(execution, message.text, ok=message.status == "success")
         return self._accounted(message)
 
     async def _request(self) -> ToolCallRequest:
@@ -99,35 +102,35 @@ class _WrappedCall:
 
     async def _execute(self, request: ToolCallRequest) -> ToolMessage | Command[Any]:
         """Run the call as the hooks pass it on. What the tool raised reaches them."""
-        call, number = await self._planned(request), self._executions
+        call, number = await self._call_of(request), self._executions
         self._executions += 1
-        execution = str(number) if number else ""
+        execution_id = str(number) if number else ""
         if call is not self._call:
-            execution = f"{number} for {self._call['name']} {canonical_args(self._call['args'])}"
-        run = CallRun(call, self._context, execution=execution)
+            execution_id = f"{number} for {self._call['name']} {canonical_args(self._call['args'])}"
+        execution = CallExecution(call, self._context, execution_id=execution_id)
         try:
-            with not_counting():
-                message = await run_to_message(run)
+            with exclude_from_external_calls():
+                message = await run_to_message(execution)
         except Exception as passing:  # a question, or a fault of ours: what tools raise is noted
             self._passing = passing
             raise
         noted: dict[str, Any] = message.artifact or {}
         self._usage = add_usage(self._usage, noted.get("usage", no_usage()))
-        if run.raised is not None:
-            self._raised.append((run.raised, message))
-            raise run.raised
-        if run.update is None:
+        if execution.raised is not None:
+            self._raised.append((execution.raised, message))
+            raise execution.raised
+        if execution.update is None:
             return message
-        others: list[Any] = run.update.get("messages", [])
-        return Command(update={**run.update, "messages": [*others, message]})
+        others: list[Any] = execution.update.get("messages", [])
+        return Command(update={**execution.update, "messages": [*others, message]})
 
-    async def _planned(self, request: ToolCallRequest) -> PlannedCall:
+    async def _call_of(self, request: ToolCallRequest) -> PendingCall:
         """Return the call that a hook passes on: the model's own, or the one it was made into."""
         name, args = request.tool_call["name"], request.tool_call["args"]
         if (name, args) == (self._call["name"], self._call["args"]):
             return self._call
         self._changed = True
-        call = PlannedCall(
+        call = PendingCall(
             id=self._call["id"],
             name=name,
             args=args,
@@ -145,8 +148,8 @@ class _WrappedCall:
         try:
             result = await through
         except GraphInterrupt as asked:
-            step = step_of(self._context.config)
-            raise GraphInterrupt([as_approval(one, step) for one in asked.args[0]]) from None
+            plan_step = plan_step_of(self._context.config)
+            raise GraphInterrupt([as_approval(one, plan_step) for one in asked.args[0]]) from None
         except (GraphBubbleUp, ConfigError):
             raise
         except Exception as error:  # as a tool's, a hook's must not end the run
@@ -189,8 +192,8 @@ class _WrappedCall:
 
     def _accounted(self, message: ToolMessage) -> ToolMessage:
         """Note with the message what all executions cost, and that another call was made."""
-        held: Any = message.artifact
-        noted = dict(cast("dict[str, Any]", held)) if isinstance(held, dict) else {}
+        artifact: Any = message.artifact
+        noted = dict(cast("dict[str, Any]", artifact)) if isinstance(artifact, dict) else {}
         if self._usage["model_calls"]:
             noted["usage"] = self._usage
         if self._changed:

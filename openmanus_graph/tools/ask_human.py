@@ -4,7 +4,7 @@ from typing import Any
 
 from langgraph.prebuilt import ToolRuntime
 
-from openmanus_graph.runtime.tool_runtime import running_call
+from openmanus_graph.runtime.tool_runtime import call_runtime
 from openmanus_graph.state.interrupts import question_request, read_text
 from openmanus_graph.tool_calls.declaration import manus_tool
 
@@ -18,7 +18,7 @@ async def ask_human(  # noqa: D417  # the runtime is not the model's to fill
     Args:
         inquire: The question, complete in itself.
     """
-    ask, request = running_call(runtime).ask_person, question_request(inquire)
+    ask, request = call_runtime(runtime).ask_person, question_request(inquire)
     while (answer := read_text(await ask(request))) is None:
         request = {**request, "question": f"That was no answer. {inquire}"}
     return answer

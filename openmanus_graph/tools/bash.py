@@ -9,7 +9,7 @@ from langgraph.prebuilt import ToolRuntime
 from openmanus_graph.backends.sandbox.confinement import sandbox_of, warn_of_sandbox
 from openmanus_graph.backends.sandbox.shell import CommandResult, Shell
 from openmanus_graph.runtime.session import Session, run_blocking
-from openmanus_graph.runtime.tool_runtime import running_call, time_limit_of
+from openmanus_graph.runtime.tool_runtime import call_runtime, time_limit_of
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls.declaration import manus_tool, traits_of
 
@@ -32,7 +32,7 @@ async def bash(  # noqa: D417  # the model never sees `runtime`
         restart: Start a new shell first.
         timeout_s: Seconds until the command is interrupted; left out, as configured.
     """
-    session = running_call(runtime).session
+    session = call_runtime(runtime).session
     shell, note = await asyncio.to_thread(_open_shell, session, restart)
     if restart and not command.strip():
         return Observation("A new shell was started.")

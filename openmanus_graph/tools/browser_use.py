@@ -13,7 +13,7 @@ from openmanus_graph.backends.browser.action_specs import (
     ActionArguments,
     check_required_arguments,
 )
-from openmanus_graph.runtime.tool_runtime import running_call
+from openmanus_graph.runtime.tool_runtime import call_runtime
 from openmanus_graph.state.addresses import with_scheme
 from openmanus_graph.state.tool_traits import Effect, Observation
 from openmanus_graph.tool_calls.declaration import MaybeNumber, MaybeText, manus_tool
@@ -93,6 +93,6 @@ async def browser_use(  # noqa: D417  # the model is not shown `runtime`
     await asyncio.to_thread(import_module, "openmanus_graph.backends.browser.run_action")  # slow
     from openmanus_graph.backends.browser.run_action import run_action
 
-    call = running_call(runtime)
+    call = call_runtime(runtime)
     seen = await run_action(call.session, action, given, call.ask_model)
     return Observation(seen.text, failed=seen.failed, bounded=action != "extract_content")

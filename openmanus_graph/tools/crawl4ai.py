@@ -8,7 +8,7 @@ from typing import Annotated, Any, cast
 from langgraph.prebuilt import ToolRuntime
 from pydantic import BeforeValidator, Field
 
-from openmanus_graph.runtime.tool_runtime import running_call
+from openmanus_graph.runtime.tool_runtime import call_runtime
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls.declaration import manus_tool
 
@@ -44,5 +44,5 @@ async def crawl4ai(  # noqa: D417  # the model is not shown `runtime`
     await asyncio.to_thread(import_module, "openmanus_graph.backends.browser.crawl")  # slow
     from openmanus_graph.backends.browser.crawl import crawl_pages
 
-    session = running_call(runtime).session
+    session = call_runtime(runtime).session
     return await crawl_pages(session, urls, timeout, word_count_threshold, fresh=bypass_cache)

@@ -16,7 +16,7 @@ from openmanus_graph.backends.charts.entries import ChartEntry, InsightEntry, La
 from openmanus_graph.backends.charts.report import chart_page
 from openmanus_graph.backends.files.child import run_in_child
 from openmanus_graph.errors import ToolError
-from openmanus_graph.runtime.tool_runtime import running_call, time_limit_of
+from openmanus_graph.runtime.tool_runtime import call_runtime, time_limit_of
 from openmanus_graph.runtime.workspace import Workspace, as_tool_error, put_file
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls.declaration import manus_tool, traits_of
@@ -54,7 +54,7 @@ async def visualization_preparation(  # noqa: D417  # the model never sees `runt
     observation = await run_code(code, runtime, limit)
     if observation.failed:
         return observation
-    workspace = running_call(runtime).session.workspace
+    workspace = call_runtime(runtime).session.workspace
     kind = ChartEntry if code_type == "visualization" else InsightEntry
     text = await asyncio.to_thread(_check_entries, workspace, observation.text, kind)
     return Observation(f"{observation.text}\n{text}", images=observation.images)
@@ -100,7 +100,7 @@ async def data_visualization(  # noqa: D417  # the model never sees `runtime`
             the chosen ones into a chart; report makes one HTML page with the pictures in it.
         language: Of insights.
     """
-    workspace = running_call(runtime).session.workspace
+    workspace = call_runtime(runtime).session.workspace
     work = {"visualization": _draw_all, "insight": _add_insights, "report": _write_report}[
         tool_type
     ]

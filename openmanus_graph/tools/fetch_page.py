@@ -6,7 +6,7 @@ from typing import Any
 
 from langgraph.prebuilt import ToolRuntime
 
-from openmanus_graph.runtime.tool_runtime import running_call
+from openmanus_graph.runtime.tool_runtime import call_runtime
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls.declaration import manus_tool
 
@@ -30,4 +30,4 @@ async def fetch_page(  # noqa: D417  # the model is not shown `runtime`
     await asyncio.to_thread(import_module, "openmanus_graph.backends.web.reading")  # slow
     from openmanus_graph.backends.web.reading import fetched
 
-    return await fetched(running_call(runtime).session, url)
+    return await fetched(call_runtime(runtime).session, url)

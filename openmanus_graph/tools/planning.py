@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from openmanus_graph.errors import ToolError
 from openmanus_graph.planning.plan import PlanError, make_steps, plan_text
-from openmanus_graph.runtime.tool_runtime import running_call
+from openmanus_graph.runtime.tool_runtime import call_runtime
 from openmanus_graph.state.plan import Plan, Plans, Step, StepStatus
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls.declaration import manus_tool
@@ -70,7 +70,7 @@ def planning(  # noqa: D417  # the model never sees `runtime`
     _refuse_unused_arguments(
         command, title=title, steps=steps, step_status=step_status, step_notes=step_notes
     )
-    plans = running_call(runtime).plans
+    plans = call_runtime(runtime).plans
     rows = [s if isinstance(s, str) else s.model_dump(exclude_none=True) for s in steps or ()]
     match command:
         case "create":

@@ -9,7 +9,7 @@ from openmanus_graph.backends.sandbox.confinement import sandbox_of, warn_of_san
 from openmanus_graph.backends.sandbox.kernel import CellResult, Kernel
 from openmanus_graph.runtime.limits import TimeLimit
 from openmanus_graph.runtime.session import Session, run_blocking
-from openmanus_graph.runtime.tool_runtime import running_call, time_limit_of
+from openmanus_graph.runtime.tool_runtime import call_runtime, time_limit_of
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls.declaration import manus_tool, traits_of
 
@@ -43,7 +43,7 @@ async def run_code(code: str, runtime: ToolRuntime[Any, Any], limit: TimeLimit) 
         runtime: Of the tool call.
         limit: When it is interrupted.
     """
-    session = running_call(runtime).session
+    session = call_runtime(runtime).session
     kernel, note = await asyncio.to_thread(_open_kernel, session)
     warn_of_sandbox(session, runtime.stream_writer)
     limit_s = limit.remaining_s()

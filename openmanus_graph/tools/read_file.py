@@ -15,7 +15,7 @@ from openmanus_graph.backends.files.excerpt import MAX_LINE_CHARS, Lines, parse_
 from openmanus_graph.backends.files.file_kinds import binary_kind, document_kind, image_type
 from openmanus_graph.backends.files.text_file import Encoding, detect_encoding, printable, size_text
 from openmanus_graph.errors import ToolError
-from openmanus_graph.runtime.tool_runtime import running_call
+from openmanus_graph.runtime.tool_runtime import call_runtime
 from openmanus_graph.runtime.workspace import opened_file, shown
 from openmanus_graph.tool_calls.declaration import MaybeText, file_resource, manus_tool
 
@@ -38,7 +38,7 @@ def read_file(  # noqa: D417  # the model is not shown `runtime`
         pages: PDF pages, slides, sheets or notebook cells, such as "1-3,7".
         lines: Lines of the resulting text, such as "120-400" or "120-".
     """
-    workspace = running_call(runtime).session.workspace
+    workspace = call_runtime(runtime).session.workspace
     wanted = parse_lines(lines)
     with opened_file(workspace, path) as file:
         head = file.read(_SAMPLE_BYTES)

@@ -26,7 +26,7 @@ from openmanus_graph.backends.files.text_file import (
     split_lines,
 )
 from openmanus_graph.errors import ToolError
-from openmanus_graph.runtime.tool_runtime import running_call
+from openmanus_graph.runtime.tool_runtime import call_runtime
 from openmanus_graph.runtime.workspace import Workspace, as_tool_error, opened_file, shown
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls.declaration import (
@@ -79,7 +79,7 @@ def str_replace_editor(  # noqa: D417  # the model is not shown `runtime`
         insert_line: Insert after this line; 0 = top.
         view_range: [first, last] line; -1 = end.
     """
-    session = running_call(runtime).session
+    session = call_runtime(runtime).session
     workspace = session.workspace
     if command == "view":
         return _view(workspace, path, view_range)

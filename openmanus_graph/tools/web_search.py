@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from langgraph.prebuilt import ToolRuntime
 from pydantic import Field
 
-from openmanus_graph.runtime.tool_runtime import running_call
+from openmanus_graph.runtime.tool_runtime import call_runtime
 from openmanus_graph.state.search_engines import MAX_RESULTS
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls.declaration import MaybeText, manus_tool
@@ -34,7 +34,7 @@ async def web_search(  # noqa: D417  # the model is not shown `runtime`
     await asyncio.to_thread(import_module, "openmanus_graph.backends.search.reporting")  # slow
     from openmanus_graph.backends.search.reporting import searched
 
-    session, emit = running_call(runtime).session, runtime.stream_writer
+    session, emit = call_runtime(runtime).session, runtime.stream_writer
     return await searched(
         session, emit, query, num_results, lang, country, with_pages=fetch_content
     )

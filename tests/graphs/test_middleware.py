@@ -61,7 +61,7 @@ from openmanus_graph import (
     build_planning_graph,
     manus_tool,
 )
-from openmanus_graph.runtime.tool_runtime import running_call
+from openmanus_graph.runtime.tool_runtime import call_runtime
 from openmanus_graph.state.interrupts import middleware_answer
 from openmanus_graph.testing import ScriptedChatModel
 from tests.support.graphs import Ran, add, calls, run_graph, scripted
@@ -533,7 +533,7 @@ class Consulting:
             Args:
                 question: What.
             """
-            own, ask = await self.model.ainvoke(question), running_call(runtime).ask_model
+            own, ask = await self.model.ainvoke(question), call_runtime(runtime).ask_model
             assert ask is not None
             return own.text + await ask("Answer.", question)
 

@@ -19,7 +19,7 @@ from openmanus_graph.safety.provenance import (
     unverified_addresses,
 )
 from openmanus_graph.safety.urls import domains_in
-from openmanus_graph.state.manus import PlannedCall
+from openmanus_graph.state.manus import PendingCall
 from openmanus_graph.tool_calls.declaration import traits_of
 from openmanus_graph.tool_calls.execution import labelled
 from openmanus_graph.tools.ask_human import ask_human
@@ -51,7 +51,7 @@ def asked(*messages: AnyMessage | list[AnyMessage], url: str = EVIL, task: str =
     for message in messages:
         history += message if isinstance(message, list) else [message]
     history.append(calls(("fetch_page", {"url": url}), prefix="new"))
-    call = PlannedCall(id="new1", name="fetch_page", args={"url": url}, occurrence=0, problem=None)
+    call = PendingCall(id="new1", name="fetch_page", args={"url": url}, occurrence=0, problem=None)
     return unverified_addresses(call, history, TRAITS) == [url]
 
 
@@ -94,7 +94,7 @@ def test_a_call_that_came_to_nothing_has_read_nothing() -> None:
 def test_an_address_that_the_browser_completes_is_looked_at(url: str) -> None:
     history = [HumanMessage("Do it."), *READ, calls(("browser_use", {"url": url}))]
     args = {"action": "go_to_url", "url": url}
-    call = PlannedCall(id="c1", name="browser_use", args=args, occurrence=0, problem=None)
+    call = PendingCall(id="c1", name="browser_use", args=args, occurrence=0, problem=None)
     assert unverified_addresses(call, history, TRAITS | {"browser_use": traits_of(browser_use)})
 
 
@@ -243,7 +243,7 @@ def test_after_compaction_only_the_persons_own_words_count() -> None:
         additional_kwargs={TASK_KEY: "Look at shop.example", NOTES_KEY: f"go to {EVIL}"},
     )
     history: list[AnyMessage] = [compacted, calls(("fetch_page", {"url": EVIL}))]
-    call = PlannedCall(id="c1", name="fetch_page", args={"url": EVIL}, occurrence=0, problem=None)
+    call = PendingCall(id="c1", name="fetch_page", args={"url": EVIL}, occurrence=0, problem=None)
     assert unverified_addresses(call, history, TRAITS) == [EVIL]
     call["args"] = {"url": "https://shop.example/x"}
     assert unverified_addresses(call, history, TRAITS) == []
@@ -253,7 +253,7 @@ def test_after_compaction_only_the_persons_own_words_count() -> None:
 def test_every_address_of_a_call_is_looked_at(urls: Any) -> None:
     history = [HumanMessage("a.example"), *READ, calls(("crawl4ai", {"urls": urls}))]
     args = {"urls": urls}
-    call = PlannedCall(id="c1", name="crawl4ai", args=args, occurrence=0, problem=None)
+    call = PendingCall(id="c1", name="crawl4ai", args=args, occurrence=0, problem=None)
     assert unverified_addresses(call, history, TRAITS) == [EVIL]
 
 
@@ -445,7 +445,7 @@ def step_asks(url: str, *, tainted: bool, urls: tuple[str, ...] = ()) -> bool:
     origin = origin_of(HumanMessage("Compare prices on shop.example."), urls, tainted=tainted)
     written = HumanMessage(f"Open {EVIL} and {url}", additional_kwargs={ORIGIN_KEY: origin})
     history: list[AnyMessage] = [written, calls(("fetch_page", {"url": url}), prefix="new")]
-    call = PlannedCall(id="new1", name="fetch_page", args={"url": url}, occurrence=0, problem=None)
+    call = PendingCall(id="new1", name="fetch_page", args={"url": url}, occurrence=0, problem=None)
     return unverified_addresses(call, history, TRAITS) == [url]
 
 

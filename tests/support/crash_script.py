@@ -31,7 +31,7 @@ from typing import Any
 from langgraph.prebuilt import ToolRuntime
 
 from openmanus_graph import manus_tool
-from openmanus_graph.runtime.tool_runtime import running_call
+from openmanus_graph.runtime.tool_runtime import call_runtime
 
 
 @manus_tool(effect="external", resource="bell")
@@ -41,7 +41,7 @@ async def ring(line: str, runtime: ToolRuntime[Any, Any]) -> str:
     Args:
         line: What to ring.
     """
-    root = running_call(runtime).session.workspace.root
+    root = call_runtime(runtime).session.workspace.root
     with (root / "ring.log").open("a") as file:
         file.write(line + "\\n")
     await asyncio.sleep({WORK_S})

@@ -18,7 +18,7 @@ from openmanus_graph.backends.browser.browser_session import MAX_TABS
 from openmanus_graph.backends.browser.observation import state_for_request
 from openmanus_graph.conversation.history import recently_called
 from openmanus_graph.interfaces.mcp_server.calling import asks_for_screenshot, with_screenshot
-from openmanus_graph.state.manus import PlannedCall
+from openmanus_graph.state.manus import PendingCall
 from openmanus_graph.state.settings import BrowserSettings
 from openmanus_graph.tool_calls.declaration import traits_of
 from openmanus_graph.tools.browser_use import addresses_of, browser_use, effect_of
@@ -426,7 +426,7 @@ async def test_search_opens_the_first_result(
 async def test_state_for_the_request(use: Browsing, awkward: str) -> None:
     assert await state_for_request(use.session, picture=True) == ("", None)
     await use("go_to_url", url=f"{awkward}/form")
-    call = PlannedCall(
+    call = PendingCall(
         id="1", name="browser_use", args={"action": "get_state"}, occurrence=0, problem=None
     )
     assert asks_for_screenshot(call)

@@ -49,6 +49,20 @@ async def test_a_write_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
         assert found.config == stored
 
 
+async def test_ids_go_on_after_a_checkpoint_from_the_future(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a clock was set back; fails if LangGraph makes ids in another way (ADR 0005)."""
+    monkeypatch.setattr("langgraph.checkpoint.base.id._last_v6_timestamp", None)  # a new process
+    async with open_checkpointer(tmp_path) as saver:
+        future = empty_checkpoint()
+        future["id"] = f"2{future['id'][1:]}"  # its time, centuries later
+        await saver.aput(CONFIG, future, {"step": 1}, {})
+        assert empty_checkpoint()["id"] < future["id"]
+        assert await saver.aget_tuple(CONFIG) is not None
+        assert empty_checkpoint()["id"] > future["id"]
+
+
 async def test_history_and_deletion(tmp_path: Path) -> None:
     async with open_checkpointer(tmp_path) as saver:
         ids = [(await put(saver))["configurable"]["checkpoint_id"] for _ in range(3)]

@@ -83,6 +83,10 @@ print(json.dumps([offered, sorted(set(globals()) & set(offered)), refusal]))
     [
         (("langgraph.channels", "_messages_delta_reducer"), "reducers.py"),
         (("langgraph_runtime_inmem",), "restore.py"),
+        (
+            ("langgraph.checkpoint.base import id", "langgraph.checkpoint.base.id"),
+            "checkpoint_ids.py",
+        ),
     ],
 )
 def test_what_is_beta_or_private_elsewhere_is_imported_by_one_module(

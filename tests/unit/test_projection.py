@@ -14,7 +14,7 @@ from langchain_core.messages import (
 from langchain_core.messages.tool import invalid_tool_call, tool_call, tool_call_chunk
 
 from openmanus_graph.backends.models.chunks import merged_message
-from openmanus_graph.conversation.history import planned_calls, with_invalid_call_positions
+from openmanus_graph.conversation.history import pending_calls, with_invalid_call_positions
 from openmanus_graph.model_calls.projection import project, request_suffix_message
 from openmanus_graph.model_calls.storable import storable
 
@@ -133,9 +133,9 @@ def test_broken_calls_keep_their_places_in_the_order_of_running_and_of_the_reque
     ]
     kept = storable(merged_message(chunks), [])
     assert [call["id"] for call in kept.tool_calls] == ["0", "2"]
-    planned = planned_calls([HumanMessage("a"), kept])
-    assert [call["id"] for call in planned] == ["0", "1", "2", "3"]
-    assert [call["problem"] is None for call in planned] == [True, False, True, False]
+    pending = pending_calls([HumanMessage("a"), kept])
+    assert [call["id"] for call in pending] == ["0", "1", "2", "3"]
+    assert [call["problem"] is None for call in pending] == [True, False, True, False]
     request = project([kept], system="s", request_suffix=None, pictures=None)
     assert [m.tool_call_id for m in request if isinstance(m, ToolMessage)] == ["0", "1", "2", "3"]
     assert isinstance(request[1], AIMessage)
@@ -150,8 +150,8 @@ def test_a_broken_call_does_not_count_as_an_occurrence() -> None:
         invalid_tool_calls=[broken],
         additional_kwargs=with_invalid_call_positions({}, [0]),
     )
-    planned = planned_calls([HumanMessage("a"), made])
-    assert [(call["id"], call["occurrence"]) for call in planned] == [("0", 0), ("1", 0)]
+    pending = pending_calls([HumanMessage("a"), made])
+    assert [(call["id"], call["occurrence"]) for call in pending] == [("0", 0), ("1", 0)]
 
 
 def test_a_reply_with_the_id_of_an_earlier_message_does_not_replace_it() -> None:

@@ -8,7 +8,7 @@ import pytest
 from pydantic import SecretStr
 
 from openmanus_graph.backends.search.search_engine import EngineError, SearchQuery
-from openmanus_graph.state.search_engines import Place, parse_place
+from openmanus_graph.state.search_engines import SearchLocale, parse_search_locale
 from tests.support.search_engines import API_ENGINES, KEY, Behaviour, SearchServer, found
 from tests.support.search_protocols import Found
 from tests.support.searching import local_engine
@@ -53,32 +53,34 @@ async def test_an_engine_delivers_many_within_what_it_documents(
 
 @every_engine
 @pytest.mark.parametrize(
-    "place",
+    "locale",
     [
-        Place("de", "at"),
-        Place("ja", "jp"),
-        Place("zh", "tw", traditional=True),
-        Place("zh", "cn"),
-        Place("pt", "br"),
-        Place("en", "gb"),
-        Place("no", "no"),
-        Place("he", "il"),
-        Place("sw", "ke"),
-        Place("en", "zz"),
+        SearchLocale("de", "at"),
+        SearchLocale("ja", "jp"),
+        SearchLocale("zh", "tw", traditional=True),
+        SearchLocale("zh", "cn"),
+        SearchLocale("pt", "br"),
+        SearchLocale("en", "gb"),
+        SearchLocale("no", "no"),
+        SearchLocale("he", "il"),
+        SearchLocale("sw", "ke"),
+        SearchLocale("en", "zz"),
     ],
 )
-async def test_every_place_is_sent_in_a_form_the_engine_takes(
-    search_server: SearchServer, name: str, place: Place
+async def test_every_locale_is_sent_in_a_form_the_engine_takes(
+    search_server: SearchServer, name: str, locale: SearchLocale
 ) -> None:
     search_server.results[name] = found(1)
-    assert await local_engine(search_server, name).search(SearchQuery("cats", 1, place))
+    assert await local_engine(search_server, name).search(SearchQuery("cats", 1, locale))
 
 
 async def test_language_and_country_reach_every_engine_in_its_own_form(
     search_server: SearchServer,
 ) -> None:
     for name in API_ENGINES:
-        await local_engine(search_server, name).search(SearchQuery("x", 1, parse_place("de", "at")))
+        await local_engine(search_server, name).search(
+            SearchQuery("x", 1, parse_search_locale("de", "at"))
+        )
     params = {name: search_server.asked(name)[0].params for name in API_ENGINES}
     assert search_server.asked("tavily")[0].body["country"] == "austria"
     assert params["searxng"]["language"] == "de-AT"

@@ -1,4 +1,4 @@
-"""Addresses, texts, places and pages of results as pure functions."""
+"""Addresses, texts, locales and pages of results as pure functions."""
 
 import pytest
 
@@ -13,7 +13,7 @@ from openmanus_graph.backends.search.search_engine import (
     plain,
 )
 from openmanus_graph.backends.search.searching import CollectedHits
-from openmanus_graph.state.search_engines import COUNTRY_NAMES, Place, parse_place
+from openmanus_graph.state.search_engines import COUNTRY_NAMES, SearchLocale, parse_search_locale
 
 
 @pytest.mark.parametrize(
@@ -81,32 +81,32 @@ def test_a_long_text_is_cut_with_a_mark() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lang", "country", "place"),
+    ("lang", "country", "locale"),
     [
-        ("en", "", Place("en", "us")),
-        ("EN", "UK", Place("en", "gb")),
-        (" de ", "AT", Place("de", "at")),
-        ("de-CH", "", Place("de", "ch")),
-        ("en_GB", "us", Place("en", "us")),
-        ("zh-TW", "", Place("zh", "tw", traditional=True)),
-        ("zh-Hant", "us", Place("zh", "us", traditional=True)),
-        ("zh-Hans-TW", "", Place("zh", "tw")),
-        ("zh", "cn", Place("zh", "cn")),
+        ("en", "", SearchLocale("en", "us")),
+        ("EN", "UK", SearchLocale("en", "gb")),
+        (" de ", "AT", SearchLocale("de", "at")),
+        ("de-CH", "", SearchLocale("de", "ch")),
+        ("en_GB", "us", SearchLocale("en", "us")),
+        ("zh-TW", "", SearchLocale("zh", "tw", traditional=True)),
+        ("zh-Hant", "us", SearchLocale("zh", "us", traditional=True)),
+        ("zh-Hans-TW", "", SearchLocale("zh", "tw")),
+        ("zh", "cn", SearchLocale("zh", "cn")),
     ],
 )
-def test_codes_are_read_as_people_write_them(lang: str, country: str, place: Place) -> None:
-    assert parse_place(lang, country) == place
+def test_codes_are_read_as_people_write_them(lang: str, country: str, locale: SearchLocale) -> None:
+    assert parse_search_locale(lang, country) == locale
 
 
 def test_the_usual_country_counts_when_nothing_else_says_one() -> None:
-    assert parse_place("de", "", "at").country == "at"
-    assert parse_place("de-CH", "", "at").country == "ch"
+    assert parse_search_locale("de", "", "at").country == "at"
+    assert parse_search_locale("de-CH", "", "at").country == "ch"
 
 
 @pytest.mark.parametrize(("lang", "country"), [("English", ""), ("", ""), ("en", "usa"), ("e", "")])
 def test_what_is_no_code_is_refused(lang: str, country: str) -> None:
     with pytest.raises(ValueError, match="code such as"):
-        parse_place(lang, country)
+        parse_search_locale(lang, country)
 
 
 def test_countries_have_english_names() -> None:
@@ -116,21 +116,21 @@ def test_countries_have_english_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "backend", "code"),
+    ("locale", "backend", "code"),
     [
-        (Place("en", "gb"), "duckduckgo", "uk-en"),
-        (Place("ja", "jp"), "duckduckgo", "jp-jp"),
-        (Place("zh", "tw", traditional=True), "duckduckgo", "tw-tzh"),
-        (Place("zh", "cn"), "duckduckgo", "cn-zh"),
-        (Place("de", "at"), "duckduckgo", "at-de"),
-        (Place("ja", "jp"), "wikipedia", "jp-ja"),
-        (Place("en", "gb"), "mojeek", "gb-en"),
+        (SearchLocale("en", "gb"), "duckduckgo", "uk-en"),
+        (SearchLocale("ja", "jp"), "duckduckgo", "jp-jp"),
+        (SearchLocale("zh", "tw", traditional=True), "duckduckgo", "tw-tzh"),
+        (SearchLocale("zh", "cn"), "duckduckgo", "cn-zh"),
+        (SearchLocale("de", "at"), "duckduckgo", "at-de"),
+        (SearchLocale("ja", "jp"), "wikipedia", "jp-ja"),
+        (SearchLocale("en", "gb"), "mojeek", "gb-en"),
     ],
 )
-def test_ddgs_is_given_the_place_as_each_backend_reads_it(
-    place: Place, backend: str, code: str
+def test_ddgs_is_given_the_locale_as_each_backend_reads_it(
+    locale: SearchLocale, backend: str, code: str
 ) -> None:
-    assert region(place, backend) == code
+    assert region(locale, backend) == code
 
 
 def test_a_query_is_cut_at_a_word() -> None:

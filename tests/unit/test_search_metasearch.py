@@ -12,7 +12,7 @@ from openmanus_graph.backends.search.metasearch import Metasearch
 from openmanus_graph.backends.search.search_engine import EngineError, SearchQuery
 from openmanus_graph.backends.search.searching import search_for
 from openmanus_graph.errors import ToolError
-from openmanus_graph.state.search_engines import BACKENDS, parse_place
+from openmanus_graph.state.search_engines import BACKENDS, parse_search_locale
 from openmanus_graph.state.settings import SearchSettings
 from tests.support.limits import BACKSTOP_S, POLL_S
 from tests.support.search_engines import Behaviour, SearchServer, found
@@ -43,8 +43,8 @@ async def test_ddgs_returns_what_a_page_lists(local: SearchServer, backend: str)
 
 
 async def test_ddgs_is_given_language_and_country(local: SearchServer) -> None:
-    place = parse_place("ja", "jp")
-    await Metasearch("duckduckgo").search(SearchQuery("cats", 5, place))
+    locale = parse_search_locale("ja", "jp")
+    await Metasearch("duckduckgo").search(SearchQuery("cats", 5, locale))
     assert local.asked("duckduckgo")[0].form["l"] == "jp-jp"
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 200 * 1024**2
 SAMPLE_BYTES = 1024**2
-"""By which a table's encoding is told."""
+"""By which a table's encoding is detected."""
 MAX_ROWS = 20_000
 """Of a chart: more only make a picture that nobody can read."""
 MIN_SHARE = 0.8

@@ -11,7 +11,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
 from openmanus_graph.backends.mcp.http import Client
-from openmanus_graph.backends.models.failures import redact
+from openmanus_graph.backends.models.failures import redact_secrets
 from openmanus_graph.state.mcp_server import MCPServer
 from openmanus_graph.state.validation import validation_problems
 
@@ -76,7 +76,7 @@ class Diagnostics:
             if command is not None and isinstance(cause, OSError) and not network:
                 return _start_error(command, self.server.cwd, cause)
         if command is not None:
-            return ServerError(redact(self._process_problem(error)), lasting=False)
+            return ServerError(redact_secrets(self._process_problem(error)), lasting=False)
         return self._address_error(error)
 
     def refusal(self, error: MCPError) -> Refusal | None:
@@ -85,7 +85,7 @@ class Diagnostics:
         if not isinstance(fault, httpx2.Response):
             return None
         status, words = fault.status_code, str(error).rstrip(".")
-        message = "" if words.startswith(_PLACEHOLDERS) else f" ({redact(words)})"
+        message = "" if words.startswith(_PLACEHOLDERS) else f" ({redact_secrets(words)})"
         text = f"answered {status} {fault.reason_phrase}{message}."
         if status >= 500:
             return Refusal(f"{text} {UNSURE}")
@@ -126,12 +126,14 @@ class Diagnostics:
             return ServerError(text, lasting=status in _LASTING, status=status)
         if isinstance(fault, httpx2.TransportError):
             text = f"at {where} cannot be reached: {_first_line(fault)}. {_network_hint(fault)}"
-            return ServerError(redact(text), lasting="SSL" in str(fault))
+            return ServerError(redact_secrets(text), lasting="SSL" in str(fault))
         if isinstance(error, TimeoutError):
             limit = self.server.start_timeout_s
             text = f"at {where} did not answer within {limit:g} s (start_timeout_s)"
             return ServerError(text, lasting=False)
-        return ServerError(redact(f"at {where} failed: {_first_line(error)}"), lasting=False)
+        return ServerError(
+            redact_secrets(f"at {where} failed: {_first_line(error)}"), lasting=False
+        )
 
 
 def _network_hint(fault: httpx2.TransportError) -> str:

@@ -1,4 +1,4 @@
-"""The tools of a session's servers at one step, and the changes to report."""
+"""The tools of a session's servers at one agent step, and the changes to report."""
 
 import asyncio
 import hashlib
@@ -26,7 +26,7 @@ MANY_TOOLS = 120
 
 @dataclass(frozen=True)
 class ServerTools:
-    """The servers at one step."""
+    """The servers at one agent step."""
 
     servers: Sequence[ManagedServer]
     tools: tuple[ServerTool, ...]

@@ -23,7 +23,7 @@ from openmanus_graph.backends.mcp.server_requests import (
 )
 from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.runtime.events import notice
-from openmanus_graph.runtime.tool_runtime import ForeignTool, RunningCall
+from openmanus_graph.runtime.tool_runtime import CallRuntime, JsonSchemaTool
 from openmanus_graph.state.interrupts import question_request
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.state.validation import schema_checker
@@ -33,7 +33,7 @@ PROGRESS_INTERVAL_S = 0.5
 PROGRESS_CHARS = 200
 
 
-class ServerTool(ForeignTool):
+class ServerTool(JsonSchemaTool):
     """Calls one tool of one server."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -51,16 +51,16 @@ class ServerTool(ForeignTool):
             self._checker = schema_checker(dict(schema))
         return problems_of(self._checker, args)
 
-    async def observe(self, args: Mapping[str, Any], running: RunningCall) -> Observation:
+    async def observe(self, args: Mapping[str, Any], runtime: CallRuntime) -> Observation:
         """Call the tool, or resume a call that was left open while a person was asked."""
-        session = running.session
-        call: OpenCall = session.pop_open_call(running.key) or self.managed_server.begin_call(
+        session = runtime.session
+        call: OpenCall = session.pop_open_call(runtime.key) or self.managed_server.begin_call(
             self.listed_tool.name, dict(args)
         )
         try:
-            result, linked = await _Follower(self, call, running).result()
+            result, linked = await _Follower(self, call, runtime).result()
         except GraphBubbleUp:
-            session.keep_open_call(running.key, call)
+            session.keep_open_call(runtime.key, call)
             raise
         except BaseException:
             call.abandon()
@@ -73,8 +73,8 @@ class ServerTool(ForeignTool):
 class _Follower:
     """Follows one call: shows its progress, and answers its server's requests."""
 
-    def __init__(self, tool: ServerTool, call: OpenCall, running: RunningCall) -> None:
-        self._tool, self._call, self._running = tool, call, running
+    def __init__(self, tool: ServerTool, call: OpenCall, runtime: CallRuntime) -> None:
+        self._tool, self._call, self._runtime = tool, call, runtime
         self._shown_at = 0.0
 
     async def result(self) -> Any:
@@ -98,7 +98,7 @@ class _Follower:
         if now - self._shown_at >= PROGRESS_INTERVAL_S:
             self._shown_at = now
             notice(
-                self._running.emit,
+                self._runtime.emit,
                 f"{self._tool.name}: {sanitize_text(text, PROGRESS_CHARS)}",
                 "info",
             )
@@ -110,7 +110,7 @@ class _Follower:
             text = question_text(server, tool, event.payload, event.problem)
             name = f"elicitation {hashlib.sha256(text.encode()).hexdigest()[:16]}"
             try:
-                value = await self._running.ask_person(question_request(text), name)
+                value = await self._runtime.ask_person(question_request(text), name)
             except GraphBubbleUp:
                 raise
             except (RuntimeError, ToolError):  # without a checkpointer nobody can be asked
@@ -125,16 +125,16 @@ class _Follower:
     async def _sample(self, event: Event) -> None:
         params: types.CreateMessageRequestParams = event.payload
         server = self._tool.managed_server.server.name
-        notice(self._running.emit, f"The MCP server {server} asks the model.", "info")
+        notice(self._runtime.emit, f"The MCP server {server} asks the model.", "info")
         try:
             messages = await asyncio.to_thread(
-                sampling_messages, params, self._running.session.workspace
+                sampling_messages, params, self._runtime.session.workspace
             )
-            reply = await self._running.converse(params.system_prompt or "", messages)
+            reply = await self._runtime.converse(params.system_prompt or "", messages)
         except (ToolError, ConfigError, OSError) as error:
             _respond(event, types.ErrorData(code=types.INTERNAL_ERROR, message=str(error)))
             return
-        model = self._running.session.settings.main.model
+        model = self._runtime.session.settings.main.model
         _respond(event, sampling_result(reply, model if isinstance(model, str) else ""))
 
 

@@ -23,7 +23,7 @@ from openmanus_graph.backends.models.endpoint import (
     certificate_context,
     is_other_server,
 )
-from openmanus_graph.backends.models.failures import redact
+from openmanus_graph.backends.models.failures import redact_secrets
 from openmanus_graph.backends.models.prices import (
     PriceQuery,
     are_loaded,
@@ -156,7 +156,7 @@ def _build(spec: ModelSpec, settings: ModelSettings, key: str | None) -> BaseCha
         reasons = str(error)
         if isinstance(error, ValidationError):
             reasons = "; ".join(validation_problems(error, whole=""))
-        raise ConfigError(f"The model {spec} cannot be set up: {redact(reasons)}") from None
+        raise ConfigError(f"The model {spec} cannot be set up: {redact_secrets(reasons)}") from None
 
 
 def _build_openai_compatible(

@@ -52,7 +52,8 @@ class ModelError(Exception):
     Attributes:
         kind: Why, in the classifier's words.
         sentence: What failed, why and what to do, for the person; holds no secrets.
-        spent: What other requests of the same step had cost, where a middleware makes several.
+        spent: What other requests of the same model call had cost, where a middleware sends
+            several.
     """
 
     def __init__(self, kind: FailureKind, sentence: str) -> None:
@@ -102,10 +103,10 @@ def classify(error: BaseException, subject: str = "The model") -> Failure | None
         known = isinstance(headers, Mapping)
         wait_s = retry_after_s(cast("Mapping[str, str]", headers) if known else {}, text)
     what = _what_failed(error, status, kind)
-    said = redact(" ".join(text.split()))[:400].rstrip(". ")
-    reason = f": {said}" if said and said.lower() not in what.lower() else ""
+    detail = redact_secrets(" ".join(text.split()))[:400].rstrip(". ")
+    reason = f": {detail}" if detail and detail.lower() not in what.lower() else ""
     advice = next((text for words, text in _ADVICE_BY_EVENT if words in what), _ADVICE[kind])
-    if kind == "bad_request" and _PICTURES.search(said):
+    if kind == "bad_request" and _PICTURES.search(detail):
         advice = "If it sees none, set [llm] sees_images = false or a vision_model, and resume."
     return Failure(kind, f"{subject} {what}{reason}.", advice, wait_s)
 
@@ -117,7 +118,7 @@ _SECRETS = re.compile(
 )
 
 
-def redact(text: str) -> str:
+def redact_secrets(text: str) -> str:
     """Blank out what looks like a key, a token or a password."""
     return _SECRETS.sub("[redacted]", text)
 
@@ -300,28 +301,28 @@ def _server_text(error: BaseException) -> str:
     """What the server or the library said, with what only its body holds."""
     if isinstance(error, ValidationError):
         return malformed_reply(error)
-    said = str(getattr(error, "message", "") or error)
-    if said == "Connection error.":  # OpenAI's SDK keeps the reason to itself
-        said = next((str(link) for link in reversed(list(_causes(error))) if str(link)), said)
+    text = str(getattr(error, "message", "") or error)
+    if text == "Connection error.":  # OpenAI's SDK keeps the reason to itself
+        text = next((str(link) for link in reversed(list(_causes(error))) if str(link)), text)
     body = getattr(error, "body", None)
     if isinstance(body, list) and body:  # Google wraps its errors in a list
         body = cast("list[object]", body)[0]
     if isinstance(body, Mapping):
-        said = _error_object_text(cast("Mapping[str, object]", body)) or said
-    if not said and (cause := error.__cause__):
-        said = str(cause)
-    return said
+        text = _error_object_text(cast("Mapping[str, object]", body)) or text
+    if not text and (cause := error.__cause__):
+        text = str(cause)
+    return text
 
 
 def _error_object_text(body: Mapping[str, object]) -> str:
     """Join the telling fields of an error object; where each server puts them differs."""
     inner = body.get("error")
     fields = cast("Mapping[str, object]", inner) if isinstance(inner, Mapping) else body
-    said: list[object] = [fields.get("message") or fields.get("detail") or inner]
+    parts: list[object] = [fields.get("message") or fields.get("detail") or inner]
     metadata = fields.get("metadata")
     if isinstance(metadata, Mapping):  # OpenRouter: what the provider behind it said
-        said.append(cast("Mapping[str, object]", metadata).get("raw"))
-    texts = [str(part) for part in said if part]
+        parts.append(cast("Mapping[str, object]", metadata).get("raw"))
+    texts = [str(part) for part in parts if part]
     marks = [fields.get(name) for name in ("code", "type")]
     texts += [f"({mark})" for mark in marks if isinstance(mark, str) and mark not in str(texts)]
     return " ".join(texts)

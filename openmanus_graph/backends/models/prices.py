@@ -79,7 +79,7 @@ def _sum_of(details: Mapping[str, object], ending: str) -> int:
     return sum(value for value in values if isinstance(value, int))
 
 
-def tokens_of(
+def estimate_request_tokens(
     history: Sequence[BaseMessage],
     system: str,
     request_suffix: str,
@@ -91,10 +91,14 @@ def tokens_of(
         if isinstance(message, AIMessage) and message.usage_metadata:
             later = list(history[position + 1 :])
             return message.usage_metadata["total_tokens"] + count_tokens_approximately(later)
-    return count_tokens_approximately(list(history)) + fixed_tokens(system, request_suffix, tools)
+    return count_tokens_approximately(list(history)) + estimate_fixed_tokens(
+        system, request_suffix, tools
+    )
 
 
-def fixed_tokens(system: str, request_suffix: str, tools: Sequence[Mapping[str, Any]]) -> int:
+def estimate_fixed_tokens(
+    system: str, request_suffix: str, tools: Sequence[Mapping[str, Any]]
+) -> int:
     """Estimate what stands in each request beside the conversation."""
     beside = [HumanMessage(system), HumanMessage(request_suffix)]
     return count_tokens_approximately(beside, tools=[dict(tool) for tool in tools])

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, 
 from dataclasses import dataclass
 from functools import partial, reduce
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -19,11 +19,11 @@ from langgraph.checkpoint.base import (
     CheckpointTuple,
     DeltaChannelHistory,
 )
-from langgraph.checkpoint.base import id as uuid6_module
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite import SqliteSaver
 from typing_extensions import override
 
+from openmanus_graph.backends.persistence.checkpoint_ids import continue_after
 from openmanus_graph.backends.persistence.database import Connection
 from openmanus_graph.backends.persistence.worker import Worker
 from openmanus_graph.state.reducers import Usage, add_usage, no_usage
@@ -108,11 +108,7 @@ class LeanSqliteSaver(SqliteSaver):
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         found = await self._worker.do(_undamaged, partial(self.get_tuple, config))
         if found is not None:
-            # Checkpoint ids begin with the time, and the greatest counts as the newest: later ones
-            # must sort after this one, even if the clock was set back since another process.
-            ids = cast("Any", uuid6_module)  # the newest time has no public name
-            read = uuid6_module.UUID(found.checkpoint["id"]).time
-            ids._last_v6_timestamp = max(ids._last_v6_timestamp or 0, read)
+            continue_after(found.checkpoint["id"])
         return found
 
     @override

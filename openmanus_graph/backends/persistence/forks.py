@@ -47,6 +47,7 @@ class Point:
     """A checkpoint that a thread can be taken up at."""
 
     number: int
+    """LangGraph's number of the superstep."""
     checkpoint: str
     ts: str
     """When it was saved: ISO 8601, UTC."""
@@ -93,21 +94,21 @@ def _checkpoint_id(config: RunnableConfig) -> str:
 
 
 def _has_ended(point: CheckpointTuple) -> bool:
-    held = point.checkpoint["channel_values"]
-    return not held.get(TASKS) and not any(
-        name == START or name.startswith("branch:to:") for name in held
+    values = point.checkpoint["channel_values"]
+    return not values.get(TASKS) and not any(
+        name == START or name.startswith("branch:to:") for name in values
     )
 
 
 def _written_after(before: CheckpointTuple) -> Iterator[str]:
-    """Say what the steps after a checkpoint wrote."""
+    """Say what the superstep after a checkpoint wrote."""
     for _, channel, value in before.pending_writes or ():
         if channel == "messages":
             if isinstance(value, Overwrite):
                 yield "the conversation was compacted"
                 continue
-            said = cast("list[AnyMessage]", value if isinstance(value, list) else [value])
-            yield from map(_message_line, said)
+            messages = cast("list[AnyMessage]", value if isinstance(value, list) else [value])
+            yield from map(_message_line, messages)
         elif channel == "order":
             yield f"planned {len(value)} steps"
         elif channel == "steps" and isinstance(value, dict):

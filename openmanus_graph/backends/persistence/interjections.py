@@ -1,7 +1,7 @@
 """Interjections that wait for an agent. They lie beside the threads: any process can add one.
 
-An interjection counts as read when a checkpoint holds it: its reader says so with the next step.
-Until then a crash only means that it is read again.
+An interjection counts as read when a checkpoint holds it: its reader says so with the next agent
+step. Until then a crash only means that it is read again.
 """
 
 import asyncio
@@ -76,10 +76,10 @@ class Interjections:
 
 
 async def tell(thread: str, text: str) -> str:
-    """Tell an agent something while it works; it reads that at its next step.
+    """Tell an agent something while it works; it reads that at its next agent step.
 
     From any process with the same `OPENMANUS_HOME`. The agent needs a checkpointer. What comes
-    after its last step is read first when the thread goes on.
+    after its last agent step is read first when the thread goes on.
 
     Args:
         thread: The run's `thread_id`.

@@ -164,7 +164,7 @@ class Kernel:
             if channel.poll(int(1000 * _POLL_S)):
                 message = read_message(self._session, channel.recv_multipart())
                 if message and message["parent_header"].get("msg_id") == message_id:
-                    self._memory = message["content"].get("held", self._memory)
+                    self._memory = message["content"].get("memory", self._memory)
                     return dict(message["content"])
             elif not alive:
                 return None

@@ -143,10 +143,10 @@ class Kernel(IPythonKernel):
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         shell: Any = self.shell
-        return reply | {"held": _held(shell.user_ns, shell.user_ns_hidden)}
+        return reply | {"memory": _memory(shell.user_ns, shell.user_ns_hidden)}
 
 
-def _held(names: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+def _memory(names: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     """Sort the names that cells have set, and tell the folder if they left the workspace.
 
     Looks at types only: asking values anything may run their code.
@@ -155,10 +155,10 @@ def _held(names: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     for name, value in list(names.items()):
         if type(name) is str and not name.startswith("_") and value is not own.get(name, own):
             found.setdefault(_sort(value), []).append(name)
-    held: dict[str, Any] = {sort: [len(all_), all_[:MOST_NAMES]] for sort, all_ in found.items()}
+    memory: dict[str, Any] = {sort: [len(all_), all_[:MOST_NAMES]] for sort, all_ in found.items()}
     with contextlib.suppress(OSError):  # the folder is gone
-        held["folder"] = "" if Path.cwd() == _workspace else str(Path.cwd())
-    return held
+        memory["folder"] = "" if Path.cwd() == _workspace else str(Path.cwd())
+    return memory
 
 
 def _sort(value: Any) -> str:

@@ -23,14 +23,14 @@ def describe_kernel(reply: Any) -> str:
             `folder` if it left the workspace. Code in the kernel may have changed it.
     """
     parts: list[str] = []
-    told = cast("dict[str, Any]", reply) if isinstance(reply, dict) else {}
+    reported = cast("dict[str, Any]", reply) if isinstance(reply, dict) else {}
     for sort, label in _LABELS.items():
-        match told.get(sort):
+        match reported.get(sort):
             case [int(count), [*names]]:
                 parts.append(f"{label} {_listed(names, count)}")
             case _:
                 pass
-    if folder := told.get("folder"):
+    if folder := reported.get("folder"):
         parts.append(f"its folder {_name(folder, LONGEST_FOLDER)}")
     return f"Python: {'; '.join(parts)}." if parts else ""
 

@@ -6,7 +6,7 @@ from pydantic import SecretStr
 
 from openmanus_graph.backends.search.api import Question, ask, paged
 from openmanus_graph.backends.search.search_engine import EngineError, Hit, SearchQuery, hits_of
-from openmanus_graph.state.search_engines import Place, codes
+from openmanus_graph.state.search_engines import SearchLocale, codes
 
 URL = "https://api.search.brave.com"
 _PAGE = 20
@@ -41,7 +41,7 @@ class Brave:
             "count": str(size),
             "text_decorations": "false",
             "result_filter": "web",
-            **_place(query.place),
+            **_locale(query.locale),
         }
         headers = {"X-Subscription-Token": self._key.get_secret_value()}
 
@@ -57,14 +57,14 @@ class Brave:
         return await paged(page, query.count, size)
 
 
-def _place(place: Place) -> dict[str, str]:
-    country = place.country.upper() if place.country in _COUNTRIES else "ALL"
-    language = _OWN_CODES.get(place.lang, place.lang)
-    if place.lang == "zh":
-        language = "zh-hant" if place.traditional else "zh-hans"
-    elif place.lang == "pt":
-        language = "pt-br" if place.country == "br" else "pt-pt"
-    elif place.lang == "en" and place.country == "gb":
+def _locale(locale: SearchLocale) -> dict[str, str]:
+    country = locale.country.upper() if locale.country in _COUNTRIES else "ALL"
+    language = _OWN_CODES.get(locale.lang, locale.lang)
+    if locale.lang == "zh":
+        language = "zh-hant" if locale.traditional else "zh-hans"
+    elif locale.lang == "pt":
+        language = "pt-br" if locale.country == "br" else "pt-pt"
+    elif locale.lang == "en" and locale.country == "gb":
         language = "en-gb"
     elif language not in _LANGUAGES and language != "jp":
         return {"country": country}

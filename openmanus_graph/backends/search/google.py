@@ -7,7 +7,7 @@ from pydantic import SecretStr
 
 from openmanus_graph.backends.search.api import Question, ask, paged
 from openmanus_graph.backends.search.search_engine import Hit, SearchQuery, hits_of
-from openmanus_graph.state.search_engines import Place, codes
+from openmanus_graph.state.search_engines import SearchLocale, codes
 
 URL = "https://customsearch.googleapis.com"
 _PAGE = 10
@@ -38,7 +38,7 @@ class Google:
             "q": query.text_up_to(_QUERY_CHARS),
             "cx": self._cx,
             "num": str(size),
-            **_place(query.place),
+            **_locale(query.locale),
         }
         headers = {"X-Goog-Api-Key": self._key.get_secret_value()}
 
@@ -50,12 +50,12 @@ class Google:
         return await paged(page, query.count, size)
 
 
-def _place(place: Place) -> dict[str, str]:
+def _locale(locale: SearchLocale) -> dict[str, str]:
     """Tell where the person is (gl), in which language to speak (hl) and to search (lr)."""
-    country = "uk" if place.country == "gb" else place.country
-    language = _OWN_CODES.get(place.lang, place.lang)
-    if place.lang == "zh":
-        language = "zh-TW" if place.traditional else "zh-CN"
+    country = "uk" if locale.country == "gb" else locale.country
+    language = _OWN_CODES.get(locale.lang, locale.lang)
+    if locale.lang == "zh":
+        language = "zh-TW" if locale.traditional else "zh-CN"
     elif language not in _RESTRICTABLE:
         return {"gl": country, "hl": language}
     return {"gl": country, "hl": language, "lr": f"lang_{language}"}

@@ -14,7 +14,7 @@ from openmanus_graph.backends.search.search_engine import (
     hits_of,
     plain,
 )
-from openmanus_graph.state.search_engines import Place
+from openmanus_graph.state.search_engines import SearchLocale
 
 REQUEST_TIMEOUT_S = 5
 """Of one request; a search takes one or two."""
@@ -61,7 +61,7 @@ class Metasearch:
         try:
             found: list[dict[str, Any]] = client.text(
                 query.text,
-                region=region(query.place, self._backend),
+                region=region(query.locale, self._backend),
                 max_results=query.count,
                 page=page,
                 backend=self._backend,
@@ -82,12 +82,12 @@ class Metasearch:
         return hits_of(found, title="title", url="href", snippet="body")
 
 
-def region(place: Place, backend: str) -> str:
+def region(locale: SearchLocale, backend: str) -> str:
     """Return ddgs's `country-language`, which each backend reads in its own way."""
     if backend != "duckduckgo":
-        return f"{place.country}-{place.lang}"
-    country = "uk" if place.country == "gb" else place.country
-    language = _DUCK_LANGUAGES.get(place.lang, place.lang)
-    if place.lang == "zh":
-        language = "tzh" if place.traditional else "zh"
+        return f"{locale.country}-{locale.lang}"
+    country = "uk" if locale.country == "gb" else locale.country
+    language = _DUCK_LANGUAGES.get(locale.lang, locale.lang)
+    if locale.lang == "zh":
+        language = "tzh" if locale.traditional else "zh"
     return f"{country}-{language}"

@@ -138,7 +138,7 @@ def _source_lines(report: SearchReport) -> Iterator[str]:
     requested = {
         name
         for name, default in (("lang", "en"), ("country", "us"))
-        if getattr(report.query.place, name) != default
+        if getattr(report.query.locale, name) != default
     }
     for item in answered:
         unsupported = [name for name in item.ignores if name in requested]

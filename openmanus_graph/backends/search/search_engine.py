@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, cast
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
-from openmanus_graph.state.search_engines import Place
+from openmanus_graph.state.search_engines import SearchLocale
 
 MAX_TITLE_CHARS = 200
 MAX_SNIPPET_CHARS = 400
@@ -27,7 +27,7 @@ class SearchQuery:
     text: str
     count: int = 5
     """How many results are wanted."""
-    place: Place = Place()
+    locale: SearchLocale = SearchLocale()
 
     def text_up_to(self, characters: int, words: int | None = None) -> str:
         """Return the text, cut at a word to what an engine takes."""

@@ -16,7 +16,7 @@ from openmanus_graph.backends.search.search_engine import (
 )
 from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.state.search_engines import MAX_RESULTS, Place, parse_place
+from openmanus_graph.state.search_engines import MAX_RESULTS, SearchLocale, parse_search_locale
 from openmanus_graph.state.settings import SearchSettings
 
 MAX_QUERY_CHARS = 2000
@@ -91,10 +91,10 @@ async def search_for(
     """
     settings = session.settings.search
     try:
-        place = parse_place(lang or settings.lang, country or "", settings.country)
+        locale = parse_search_locale(lang or settings.lang, country or "", settings.country)
     except ValueError as error:
         raise TrustedToolError(f"The web was not searched: {error}.") from error
-    search_query = _query(query, num_results, place)
+    search_query = _query(query, num_results, locale)
     cache = session.cached(_SearchCache, _SearchCache)
     if search_query in cache.reports:
         return cache.reports[search_query]
@@ -115,7 +115,7 @@ async def search_for(
     return report
 
 
-def _query(text: str, count: int, place: Place) -> SearchQuery:
+def _query(text: str, count: int, locale: SearchLocale) -> SearchQuery:
     words = " ".join(text.split())
     if not words:
         raise TrustedToolError(
@@ -128,7 +128,7 @@ def _query(text: str, count: int, place: Place) -> SearchQuery:
         )
     if not 1 <= count <= MAX_RESULTS:
         raise TrustedToolError(f"num_results is {count}; it must be 1 to {MAX_RESULTS}.")
-    return SearchQuery(words, count, place)
+    return SearchQuery(words, count, locale)
 
 
 def _all_failed(report: SearchReport) -> str:

@@ -40,7 +40,7 @@ class Searxng:
             "q": query.text,
             "format": "json",
             "categories": "general",
-            "language": query.place.tag,
+            "language": query.locale.tag,
         }
 
         async def page(number: int) -> list[Hit]:

@@ -33,7 +33,7 @@ class Tavily:
             "topic": "general",  # the only one that takes a country
             "search_depth": "basic",
         }
-        country = COUNTRY_NAMES.get(query.place.country)
+        country = COUNTRY_NAMES.get(query.locale.country)
         if country:
             body["country"] = country
         headers = {"Authorization": f"Bearer {self._key.get_secret_value()}"}

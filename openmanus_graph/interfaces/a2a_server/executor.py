@@ -134,9 +134,9 @@ class Executor(AgentExecutor):
                 return await run.go_on()
             message = task.history[0]  # the server ended before the run began
         elif task is not None:
-            said = read_message(message)
+            answer = read_message(message)
             if question := await first_question(run.thread, self.agent):
-                return await run.answer(said.text, question)
+                return await run.answer(answer.text, question)
         return await run.say(read_message(message))
 
     async def _publish(self, final: Final, updater: TaskUpdater, run: RemoteRun) -> None:

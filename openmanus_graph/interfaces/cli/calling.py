@@ -13,7 +13,7 @@ from openmanus_graph.interfaces.cli.person import StdinLines
 from openmanus_graph.interfaces.cli.views import TerminalView
 from openmanus_graph.runtime.limits import Progress
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.state.manus import PlannedCall
+from openmanus_graph.state.manus import PendingCall
 from openmanus_graph.state.reducers import no_usage
 from openmanus_graph.tool_calls.context import ToolCallContext
 from openmanus_graph.tool_calls.questions import Questions
@@ -32,7 +32,7 @@ async def call_once(
     }
     own = {tool.listed_tool.name: tool.name for tool in tools}
     view = TerminalView()
-    call = PlannedCall(
+    call = PendingCall(
         id="call", name=own.get(name, name), args=dict(args), occurrence=0, problem=None
     )
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING
 
-from openmanus_graph.backends.models.failures import redact
+from openmanus_graph.backends.models.failures import redact_secrets
 from openmanus_graph.backends.models.spec import parse_spec
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import check_agent
@@ -44,7 +44,7 @@ def run_task(task: str, given: InputOptions, options: RunOptions, output: Output
 
 def resume_thread(thread: str, reply: Reply, options: RunOptions, output: OutputOptions) -> int:
     """Go on with a thread and return the exit code."""
-    reply.value()  # wrong usage is told before anything is opened
+    reply.value()  # wrong usage is reported before anything is opened
     from openmanus_graph.interfaces.cli.trust import ask_for_trust
 
     ask_for_trust(options.config)
@@ -103,7 +103,7 @@ class _RedactingFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Format a record without anything that looks like a secret."""
-        return redact(super().format(record))
+        return redact_secrets(super().format(record))
 
 
 @contextlib.contextmanager

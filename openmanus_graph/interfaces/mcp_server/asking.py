@@ -92,14 +92,14 @@ def read_answer(kind: str, result: types.ElicitResult) -> Any:
     if result.action == "cancel":
         return None
     if kind == "question":
-        said = str(content.get("answer") or "")
-        return said if result.action == "accept" else "The person declined to answer."
+        text = str(content.get("answer") or "")
+        return text if result.action == "accept" else "The person declined to answer."
     decision = content.get("decision") if result.action == "accept" else "reject"
-    said = str(content.get("reason") or content.get("answer") or "")
+    text = str(content.get("reason") or content.get("answer") or "")
     match decision:
         case "approve" | "reject":
-            return {"type": decision, "message": said}
+            return {"type": decision, "message": text}
         case "answer":
-            return {"type": "respond", "message": said}
+            return {"type": "respond", "message": text}
         case _:
             return None

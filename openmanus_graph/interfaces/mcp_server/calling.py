@@ -14,7 +14,7 @@ from openmanus_graph.runtime.limits import Progress
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.session_registry import SessionKeeper, enter_session
 from openmanus_graph.state.context import Context
-from openmanus_graph.state.manus import PlannedCall
+from openmanus_graph.state.manus import PendingCall
 from openmanus_graph.state.plan import Plans
 from openmanus_graph.state.reducers import no_usage
 from openmanus_graph.tool_calls.agent import Agent
@@ -28,7 +28,7 @@ QUESTIONS_KEY = "openmanus_questions"
 """Key in `configurable` of the `Questions` that ask the client's person."""
 
 
-def asks_for_screenshot(call: PlannedCall) -> bool:
+def asks_for_screenshot(call: PendingCall) -> bool:
     """Say whether a call asks the browser for its state, which includes a screenshot."""
     return call["name"] == browser_use.name and call["args"].get("action") == "get_state"
 
@@ -52,7 +52,7 @@ async def with_screenshot(message: ToolMessage, session: Session) -> ToolMessage
 class CallState(TypedDict):
     """One call and its result."""
 
-    call: PlannedCall
+    call: PendingCall
     plans: Plans
     """The client's."""
     result: NotRequired[ToolMessage]

@@ -19,7 +19,7 @@ from openmanus_graph.interfaces.service.session_leases import SessionLeases
 from openmanus_graph.runtime.session_registry import open_session
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.context import Context
-from openmanus_graph.state.manus import Artifact, PlannedCall
+from openmanus_graph.state.manus import Artifact, PendingCall
 from openmanus_graph.state.plan import Plans, no_plans
 from openmanus_graph.tool_calls.declaration import traits_of
 from openmanus_graph.tool_calls.questions import Questions
@@ -53,7 +53,7 @@ class Client:
     ) -> ToolMessage | None:
         """Run a tool; calls that share a resource (one shell, say) run in the order they came."""
         number = next(self._numbers)
-        call = PlannedCall(
+        call = PendingCall(
             id=f"mcp-{number}", name=tool.name, args=args, occurrence=number, problem=None
         )
         resource = _resource(tool, args)
@@ -61,7 +61,7 @@ class Client:
         async with turn:
             return await run_shielded(self._run(call, questions))
 
-    async def _run(self, call: PlannedCall, questions: Questions) -> ToolMessage | None:
+    async def _run(self, call: PendingCall, questions: Questions) -> ToolMessage | None:
         configurable = {"thread_id": self.thread, QUESTIONS_KEY: questions}
         before = self.plans
         done: Mapping[str, Any] = await self.graph.ainvoke(

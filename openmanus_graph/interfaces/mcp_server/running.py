@@ -74,14 +74,14 @@ class StdioPipes:
         return lines
 
     def _lines(self) -> Iterator[bytes]:
-        held: list[bytes] = []
+        pieces: list[bytes] = []
         while piece := os.read(self._reading, 1 << 16):
             first, *others = piece.split(b"\n")
-            held.append(first)
+            pieces.append(first)
             for other in others:
-                yield b"".join(held)
-                held = [other]
-        yield b"".join(held)
+                yield b"".join(pieces)
+                pieces = [other]
+        yield b"".join(pieces)
 
     def _write(self) -> None:
         with contextlib.suppress(OSError):  # the client has hung up

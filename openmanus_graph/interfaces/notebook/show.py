@@ -93,7 +93,7 @@ async def _follow(
 ) -> dict[str, Any]:
     page, tagger = RunPage(), StepEventTagger()
     values: dict[str, Any] = {}
-    waiting: dict[str, Any] = {}  # calls that wait at the same time are told one by one
+    waiting: dict[str, Any] = {}  # calls that wait at the same time are shown one by one
     parts: Any = graph.astream(
         task,
         config,

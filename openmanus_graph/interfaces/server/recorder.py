@@ -69,9 +69,9 @@ class Recorder:
         for warning in settings.warnings:
             self._add_event(run, {"type": "notice", "level": "warning", "text": warning})
 
-    def on_event(self, run: str, thread: str, step: str, event: dict[str, Any]) -> None:
+    def on_event(self, run: str, thread: str, plan_step: str, event: dict[str, Any]) -> None:
         """Add an event to the journal."""
-        self._journal.add(thread, run, step, event)
+        self._journal.add(thread, run, plan_step, event)
 
     async def on_end(self, run: ObservedRun, error: BaseException | None) -> None:
         """Record how a run ended, and release the thread.

@@ -26,7 +26,7 @@ DIALOG_OPENED = " A dialog of the page opened and waits: answer it with handle_d
 
 
 @dataclass(frozen=True)
-class Place:
+class ElementPoint:
     """A point of the viewport at which an element can be clicked."""
 
     target: Target
@@ -37,19 +37,19 @@ class Place:
 
 async def click(view: PageView, index: int) -> str:
     """Click an element."""
-    place = await view.with_element(index, locate)
-    facts, label = place.facts, place.target.label
-    place.target.require_enabled(facts["disabled"])
+    point = await view.with_element(index, locate)
+    facts, label = point.facts, point.target.label
+    point.target.require_enabled(facts["disabled"])
     if facts["tag"] == "select":
-        listed = ", ".join(place.target.element.options)
+        listed = ", ".join(point.target.element.options)
         raise ToolError(
             f"{label} is a drop-down: choose with select_dropdown_option. Options: {listed}"
         )
     if facts["type"] == "file":
         raise ToolError(f"{label} takes files: use upload_file with their paths.")
-    place = await _move_pointer(view, place)
-    text, options = _CLICKS[place.facts["click"]]
-    return await _click_point(view, place.x, place.y, f"{text} {place.target.label}.", **options)
+    point = await _move_pointer(view, point)
+    text, options = _CLICKS[point.facts["click"]]
+    return await _click_point(view, point.x, point.y, f"{text} {point.target.label}.", **options)
 
 
 async def click_at(view: PageView, x: float, y: float) -> str:
@@ -61,23 +61,23 @@ async def click_at(view: PageView, x: float, y: float) -> str:
 
 async def hover(view: PageView, index: int) -> str:
     """Move the pointer over an element."""
-    place = await _move_pointer(view, await view.with_element(index, locate))
-    return f"The pointer is over {place.target.label}."
+    point = await _move_pointer(view, await view.with_element(index, locate))
+    return f"The pointer is over {point.target.label}."
 
 
-async def _move_pointer(view: PageView, place: Place) -> Place:
+async def _move_pointer(view: PageView, point: ElementPoint) -> ElementPoint:
     """Move the pointer over an element, and follow it if it moves under the pointer."""
     for _ in range(_HOVERS):
-        await view.act(view.page.mouse.move(place.x, place.y))
+        await view.act(view.page.mouse.move(point.x, point.y))
         try:
-            response = await place.target.call("under", place.facts["x"], place.facts["y"])
+            response = await point.target.call("under", point.facts["x"], point.facts["y"])
         except (FrameDetached, DialogOpen):
             break  # the pointer has set something off
         if response["under"]:
             break
         with contextlib.suppress(ToolError):  # what opened over it opened for the pointer
-            place = await view.with_element(place.target.element.index, locate)
-    return place
+            point = await view.with_element(point.target.element.index, locate)
+    return point
 
 
 async def drag_and_drop(view: PageView, source: int, target: int) -> str:
@@ -101,14 +101,14 @@ async def drag_to_point(view: PageView, source: int, x: float, y: float) -> str:
     return await _drag_from(start, (x, y), f"to x={x:g} y={y:g}")
 
 
-async def _drag_from(start: Place, end: tuple[float, float], where: str) -> str:
+async def _drag_from(start: ElementPoint, end: tuple[float, float], where: str) -> str:
     now = await start.target.call("pointNow")
     x, y, _ = await _in_window(start.target, now["x"], now["y"])
     await start.target.view.act(_move_pressed(start.target.view, (x, y), end))
     return f"Dragged {start.target.label} {where}."
 
 
-async def locate(target: Target) -> Place:
+async def locate(target: Target) -> ElementPoint:
     """Scroll an element into view and find a point of it that nothing covers.
 
     Raises:
@@ -126,7 +126,7 @@ async def locate(target: Target) -> Place:
         cover = {**facts["cover"], "frame": target.world.key}
     if cover:
         raise ToolError(_describe_cover(target, cover))
-    return Place(target, x, y, facts)
+    return ElementPoint(target, x, y, facts)
 
 
 async def _click_point(view: PageView, x: float, y: float, text: str, **options: Any) -> str:
@@ -179,7 +179,7 @@ async def _check_point(view: PageView, x: float, y: float) -> None:
         )
 
 
-async def _locate_drop(source: Target, target: Target) -> Place:
+async def _locate_drop(source: Target, target: Target) -> ElementPoint:
     """Find where to drop, with the source still in the window."""
     facts = await target.call("pointNow")
     if not facts["visible"] and target.world == source.world:
@@ -193,7 +193,7 @@ async def _locate_drop(source: Target, target: Target) -> Place:
             "together. Drag in two steps over something between them."
         )
     x, y, _ = await _in_window(target, facts["x"], facts["y"])
-    return Place(target, x, y, facts)
+    return ElementPoint(target, x, y, facts)
 
 
 async def _text_target(view: PageView, text: str) -> Target:

@@ -1,7 +1,7 @@
-"""Counting model calls that are made past `call_model`: a middleware or tool may ask one by itself.
+"""Counts external model calls: those that a middleware, tool or node makes past `call_model`.
 
 They are seen by a LangChain callback. Their cost is the run's, so the next call is refused where
-they have used up what it may cost. What asks a model without LangChain is not seen.
+they have used up what it may cost. Calls without LangChain are not seen.
 """
 
 import asyncio
@@ -29,22 +29,24 @@ from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.session_registry import running_session
 from openmanus_graph.state.reducers import Usage, add_usage, no_usage
 
-_counter: ContextVar["OtherCalls | None"] = ContextVar("openmanus_other_calls", default=None)
+_counter: ContextVar["ExternalModelCalls | None"] = ContextVar(
+    "openmanus_external_model_calls", default=None
+)
 register_configure_hook(_counter, inheritable=True)
-_counted_elsewhere: ContextVar[tuple["OtherCalls", ...]] = ContextVar(
+_counted_elsewhere: ContextVar[tuple["ExternalModelCalls", ...]] = ContextVar(
     "openmanus_counted_elsewhere", default=()
 )
 """Counters that the running code has inherited, and whose calls something else counts."""
 
 
-class OtherCalls(BaseCallbackHandler):
-    """The model calls that were made meanwhile by others than us."""
+class ExternalModelCalls(BaseCallbackHandler):
+    """The external model calls of some code, as a LangChain callback."""
 
     run_inline = True  # else each token of a reply would go through a thread
 
     def __init__(self) -> None:
         self._requests: dict[UUID, tuple[str, str, list[BaseMessage]]] = {}
-        self._made: list[tuple[str, str, CallUsage]] = []
+        self._uncounted: list[tuple[str, str, CallUsage]] = []
         self._spent = no_usage()
 
     @override
@@ -76,25 +78,25 @@ class OtherCalls(BaseCallbackHandler):
     ) -> None:
         if self in _counted_elsewhere.get():
             return
-        told = metadata or {}
-        provider, name = str(told.get("ls_provider", "")), str(told.get("ls_model_name", ""))
+        known = metadata or {}
+        provider, name = str(known.get("ls_provider", "")), str(known.get("ls_model_name", ""))
         self._requests[run_id] = (ALIASES.get(provider, provider), name, request)
 
     @override
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
-        begun = self._requests.pop(run_id, None)
-        if begun is None or not response.generations:
+        started = self._requests.pop(run_id, None)
+        if started is None or not response.generations:
             return
-        provider, name, request = begun
-        made: Any = response.generations[0][0]
-        message = made.message if isinstance(made, ChatGeneration) else AIMessage(made.text)
+        provider, name, request = started
+        found: Any = response.generations[0][0]
+        message = found.message if isinstance(found, ChatGeneration) else AIMessage(found.text)
         if isinstance(message, AIMessage):
-            self._made.append((provider, name, usage_of(message, request)))
+            self._uncounted.append((provider, name, usage_of(message, request)))
 
     async def spent(self, session: Session, emit: Emit) -> Usage:
-        """Return what the calls so far cost. An unknown price is told to the person, once a run."""
-        while self._made:
-            provider, name, used = self._made.pop(0)
+        """Return what the calls so far cost. An unknown price is a notice, once a run."""
+        while self._uncounted:
+            provider, name, used = self._uncounted.pop(0)
             # The list of prices is read when it is first needed.
             prices = session.settings.prices
             cost = await asyncio.to_thread(cost_usd, name, provider, used, prices)
@@ -115,9 +117,9 @@ class OtherCalls(BaseCallbackHandler):
 
 
 @contextlib.contextmanager
-def counting_other_calls() -> Generator[OtherCalls]:
-    """Count the model calls that are made meanwhile, in other threads too."""
-    calls = OtherCalls()
+def counting_external_calls() -> Generator[ExternalModelCalls]:
+    """Count the external model calls inside the block, in other threads too."""
+    calls = ExternalModelCalls()
     token = _counter.set(calls)
     try:
         yield calls
@@ -125,13 +127,13 @@ def counting_other_calls() -> Generator[OtherCalls]:
         _counter.reset(token)
 
 
-def counted(node: Callable[..., Any]) -> Callable[..., Any]:
-    """Have the model calls of a caller's own node counted. It keeps its name and parameters."""
+def with_external_usage(node: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the usage of a caller's own node to its update. It keeps its name and parameters."""
 
     @wraps(node)
-    async def counted_node(*args: Any, **kwargs: Any) -> Any:
+    async def counting_node(*args: Any, **kwargs: Any) -> Any:
         session, emit = running_session(), get_stream_writer()
-        with counting_other_calls() as calls:
+        with counting_external_calls() as calls:
             if inspect.iscoroutinefunction(node):
                 update = await node(*args, **kwargs)
             else:
@@ -142,12 +144,12 @@ def counted(node: Callable[..., Any]) -> Callable[..., Any]:
         updates = cast("list[Any]", update) if isinstance(update, list) else [update]
         return [*updates, Command(update={"usage": usage})]
 
-    return counted_node
+    return counting_node
 
 
 @contextlib.contextmanager
-def not_counting() -> Generator[None]:
-    """Leave the calls that are made meanwhile out: they are counted elsewhere."""
+def exclude_from_external_calls() -> Generator[None]:
+    """Leave out the calls inside the block, which are counted elsewhere."""
     counter = _counter.get()
     left_out = (*_counted_elsewhere.get(), *([counter] if counter else []))
     token, around = _counter.set(None), _counted_elsewhere.set(left_out)
