@@ -7,6 +7,7 @@ import logging
 import mimetypes
 import time
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, cast
 
@@ -39,21 +40,35 @@ async def run_tool(execution: CallExecution, args: dict[str, Any]) -> Observatio
     """
     context = execution.context
     model = ToolModel(context.session, context.progress, context.emit)
-    limit = limit_call(
-        context.toolset.own_limit_s(execution.name, args),
-        execution.traits,
-        context.session.settings.sandbox,
-        time.monotonic(),
-        context.deadline,
-        stops_itself=execution.name in context.toolset.self_stopping,
-    )
     with counting_external_calls() as calls:  # of models that the tool brings along
         config = merge_configs(context.config, {"callbacks": [calls]})
-        observation = await _run_within(limit, execution, args, model, config)
+        async with _alone_at_its_resource(execution, args):
+            limit = limit_call(
+                context.toolset.own_limit_s(execution.name, args),
+                execution.traits,
+                context.session.settings.sandbox,
+                time.monotonic(),
+                context.deadline,
+                stops_itself=execution.name in context.toolset.self_stopping,
+            )
+            observation = await _run_within(limit, execution, args, model, config)
     spent = add_usage(model.spent, await calls.spent(context.session, context.emit))
     if spent["model_calls"]:
         observation = replace(observation, usage=spent)
     return await _for_model(execution, observation)
+
+
+def _alone_at_its_resource(
+    execution: CallExecution, args: dict[str, Any]
+) -> AbstractAsyncContextManager[Any]:
+    """Keep calls of one resource apart, as chains do by what the model asked for.
+
+    A person's edit or a middleware may have moved the call to the resource of another chain.
+    """
+    resource = execution.traits.resource_of(args)
+    if resource is None:
+        return nullcontext()
+    return execution.context.session.cached(("at work", resource), asyncio.Lock)
 
 
 async def _run_within(

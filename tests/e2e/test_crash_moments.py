@@ -20,6 +20,7 @@ from tests.support.crash_script import ANSWER, TASK, THREAD, bring_tool, call_fo
 from tests.support.limits import BACKSTOP_S
 from tests.support.openai_script import Answer, Call, Reply
 from tests.support.openai_server import OpenAIServer, Request
+from tests.support.sampling import sampled
 from tests.support.zygote import Zygote
 
 Make = Callable[..., Ordeal]
@@ -101,10 +102,13 @@ class SlowReader(OpenAIServer):
         return super().next_reply(request)
 
 
-@pytest.mark.parametrize(("spared", "step", "again"), [(0, 2, None), (1, 1, Kill(5, whole=False))])
+@pytest.mark.parametrize(
+    "place", sampled(((0, 2, None), (1, 1, Kill(5, whole=False))), 1, "requests")
+)
 def test_while_a_request_is_on_its_way(
-    make: Make, undisturbed: Ordeal, spared: int, step: int, again: Kill | None
+    make: Make, undisturbed: Ordeal, place: tuple[int, int, Kill | None]
 ) -> None:
+    spared, step, again = place
     ordeal = make(make_server=SlowReader)
     server = ordeal.server
     assert isinstance(server, SlowReader)
@@ -121,7 +125,7 @@ def test_while_a_request_is_on_its_way(
     ordeal.check(undisturbed)
 
 
-@pytest.mark.parametrize("moment", ["in flight", "after"])
+@pytest.mark.parametrize("moment", sampled(("in flight", "after"), 1, "compaction"))
 def test_while_the_conversation_is_compacted(make: Make, undisturbed: Ordeal, moment: str) -> None:
     asked, stopping = threading.Event(), threading.Event()
     notes_made = threading.Event()
@@ -240,7 +244,7 @@ def test_between_the_results_and_the_checkpoint_of_their_step(
     ordeal.check(undisturbed)
 
 
-@pytest.mark.parametrize("event", ["tool_start", "tool_end"])
+@pytest.mark.parametrize("event", sampled(("tool_start", "tool_end"), 1, "terminate"))
 def test_while_terminate_ends_the_run(make: Make, event: str) -> None:
     terminate = Call("terminate", {"status": "success"})
     ordeal = make(one_step("b1", ending=Reply("All done.", calls=(terminate,))))

@@ -1,5 +1,6 @@
 """Approvals: who is asked about what, and that each decision counts exactly once."""
 
+import asyncio
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -160,6 +161,35 @@ async def test_an_edit_that_cannot_be_carried_out_stays_answerable(
     again = {"type": "edit", "edited_action": {"name": "pay", "args": {"amount": 1}}}
     ran = await shop.answer({"decisions": [again]})
     assert (shop.done, ran.results()) == (["1 anna"], ["paid 1"])
+
+
+async def test_calls_that_a_person_moved_to_one_resource_do_not_run_at_once() -> None:
+    at_work: list[str] = []
+    most: list[int] = []
+
+    @manus_tool(effect="external", resource=lambda args: f"file:{args['path']}")
+    async def edit(path: str) -> str:
+        """Edit.
+
+        Args:
+            path: What.
+        """
+        at_work.append(path)
+        for _ in range(20):  # others get their turns
+            await asyncio.sleep(0)
+            most.append(at_work.count(path))
+        at_work.remove(path)
+        return "edited"
+
+    graph = build_manus_graph(tools=[edit], checkpointer=InMemorySaver())
+    model = scripted(calls(("edit", {"path": "a"}), ("edit", {"path": "b"})), "done")
+    await run_graph(graph, model=model, config=CONFIG)
+    to_one = {"type": "edit", "edited_action": {"name": "edit", "args": {"path": "c"}}}
+    state = await graph.aget_state(CONFIG)
+    decisions = {one.id: {"decisions": [to_one]} for one in state.interrupts}
+    ran = await run_graph(graph, model=model, config=CONFIG, task=Command(resume=decisions))
+    assert len(decisions) == 2
+    assert (ran.results(), max(most)) == (["edited", "edited"], 1)
 
 
 @pytest.mark.parametrize("wrong", [{}, {"decisions": []}, {"type": "perhaps"}, 7, [{"type": 3}]])

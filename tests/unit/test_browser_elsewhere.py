@@ -23,6 +23,7 @@ from tests.support.browsing import Browsing
 from tests.support.cli import until
 from tests.support.limits import BACKSTOP_S
 from tests.support.pages import PageServer
+from tests.support.sampling import sampled
 
 ELSEWHERE = "127.0.0.2"
 """Not among the names of this machine, so that our proxy counts as out of reach."""
@@ -96,7 +97,7 @@ async def closed_later(use: Browsing) -> AsyncGenerator[None]:
         await asyncio.to_thread(use.session.close)
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", ELSEWHERE])
+@pytest.mark.parametrize("host", sampled(("127.0.0.1", ELSEWHERE), 1, "cdp"))
 async def test_a_browser_reached_by_cdp_is_guarded_and_logged_in(
     tmp_path: Path, site: PageServer, host: str
 ) -> None:
