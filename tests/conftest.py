@@ -25,6 +25,8 @@ KEYS = (
 )  # fmt: skip
 LIMIT_VARIABLE = "OPENMANUS_TEST_LIMIT_S"
 """Seconds after which no further `exhaustive` test is begun."""
+LONG = ("test_browser_lifecycle.py", "test_browser_tool.py", "test_web_tools.py")
+"""Files of a minute and more, begun first: no worker is left alone with one at the end."""
 BEGUN = pytest.StashKey[float]()
 """When the tests were collected."""
 
@@ -48,7 +50,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     rest = [item for item in items if item.get_closest_marker("exhaustive")]
     others = [item for item in items if not item.get_closest_marker("exhaustive")]
     chance("order").shuffle(rest)
-    items[:] = [*others, *rest]
+    items[:] = [*sorted(others, key=lambda item: item.path.name not in LONG), *rest]
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,5 +1,6 @@
 """Signals at every moment of a run: what is done is saved, and `final` is the last event."""
 
+import select
 import signal
 import threading
 from collections.abc import Callable
@@ -9,7 +10,7 @@ import pytest
 
 from tests.e2e.test_cli_own_agents import bring
 from tests.support.cli import Cli, Result, Running, no_input, pipe, until
-from tests.support.limits import BACKSTOP_S
+from tests.support.limits import BACKSTOP_S, POLL_S
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
 
@@ -95,6 +96,21 @@ def twice(running: Running, number: signal.Signals) -> None:
 def often(running: Running, number: signal.Signals) -> None:
     for _ in range(20):
         running.signal(number)
+
+
+@pytest.mark.parametrize("number", EXITS)
+def test_signals_that_never_stop_change_nothing(
+    cli: Cli, model: OpenAIServer, number: signal.Signals
+) -> None:
+    held = Held(model)
+    running = cli.start(*RUN)
+    held.wait()
+    while running.process.poll() is None:
+        running.signal(number)
+        held.let_go()
+        select.select([], [], [], POLL_S)
+    done = running.finish()
+    ended_well(done, number)
 
 
 @pytest.mark.parametrize("number", EXITS)

@@ -188,7 +188,7 @@ def played(request: pytest.FixtureRequest, zygote: Zygote) -> Played:
     scripts = {name: script for name, (script, _) in RUN.items()}
     scripts |= {name: script for name, (script, _, _) in TOLD.items()}
     cases = {name: Case(script) for name, script in (scripts | ENDS | OTHERS).items()}
-    assert len(cases) == sum(map(len, (RUN, TOLD, ENDS, OTHERS))), "names are unique"
+    assert len(cases) == len(RUN) + len(TOLD) + len(ENDS) + len(OTHERS), "names are unique"
     return play(cases, request, zygote)
 
 

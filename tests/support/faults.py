@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -129,13 +129,11 @@ def play(cases: Mapping[str, Case], request: pytest.FixtureRequest, zygote: Zygo
         zygote: Starts the command.
     """
     root = request.getfixturevalue("tmp_path_factory").mktemp("played")
-    chosen = {
-        (item.callspec.params["name"], item.callspec.params["mode"])
-        for item in request.session.items
-        if isinstance(item, pytest.Function)
-        and item.module is request.module
-        and "played" in item.fixturenames
-    }
+    chosen: set[tuple[str, Mode]] = set()
+    for item in request.session.items:
+        if item.path == request.path and "played" in getattr(item, "fixturenames", ()):
+            given: Any = vars(item)["callspec"]
+            chosen.add((given.params["name"], given.params["mode"]))
     with ThreadPoolExecutor(AT_ONCE) as pool:
         runs = {key: pool.submit(_run, cases[key[0]], key[1], root, zygote) for key in chosen}
     return Played(runs)

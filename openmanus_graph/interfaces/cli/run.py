@@ -67,15 +67,12 @@ def execute_run(make_run: "Callable[[], Run]", output: OutputOptions) -> int:
         from openmanus_graph.interfaces.cli.person import TerminalPerson
         from openmanus_graph.interfaces.cli.views import make_view
         from openmanus_graph.interfaces.service.runner import run_graph
-        from openmanus_graph.interfaces.service.signals import exit_on_signal
 
         run = make_run()
 
         async def run_and_close_models() -> int:
             try:
-                code = await run_graph(run, view, TerminalPerson(view))
-                exit_on_signal(code)
-                return code
+                return await run_graph(run, view, TerminalPerson(view), ends_process=True)
             finally:
                 await close_models()
 

@@ -108,7 +108,9 @@ class Stop:
             self.task.cancel()
 
 
-async def run_graph(run: Run, view: View, person: Person, stop: Stop | None = None) -> int:
+async def run_graph(
+    run: Run, view: View, person: Person, stop: Stop | None = None, *, ends_process: bool = False
+) -> int:
     """Run a graph on its thread to its end, or to a question that is not answered.
 
     Args:
@@ -116,6 +118,7 @@ async def run_graph(run: Run, view: View, person: Person, stop: Stop | None = No
         view: Shows the events.
         person: Answers the questions.
         stop: Ends the run. Without one, SIGINT, SIGTERM and SIGHUP do.
+        ends_process: The process ends with the run: a later signal ends it with the run's code.
 
     Returns:
         The exit code.
@@ -149,6 +152,7 @@ async def run_graph(run: Run, view: View, person: Person, stop: Stop | None = No
                 # The signal handlers are still set: a late Ctrl-C does not change the reported end.
                 await asyncio.to_thread(threads.end, run.thread, final["status"])
                 await opened.aclose()
+                driver.signals.exit_code = code if ends_process else None
     return code
 
 

@@ -5,10 +5,11 @@ The first signal lets the step finish, the second cuts it off; after that there 
 """
 
 import asyncio
+import atexit
 import contextlib
 import os
 import signal
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 
 from langgraph.runtime import RunControl
 
@@ -23,6 +24,8 @@ class Signals:
         """The first signal, which ends the run."""
         self.over = False
         """The run has ended: further signals are ignored."""
+        self.exit_code: int | None = None
+        """With what later signals end the process; None leaves them to who handled them before."""
         self._control, self._emit = control, emit
         self._asking = False
 
@@ -40,6 +43,9 @@ class Signals:
         """Handle signals meanwhile; the second one cancels the current task."""
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
 
+        def receive(number: int, frame: object) -> None:
+            loop.call_soon_threadsafe(handle, signal.Signals(number))
+
         def handle(number: signal.Signals) -> None:
             if self.over:
                 return
@@ -51,24 +57,24 @@ class Signals:
             elif task is not None:
                 task.cancel()
 
-        handled = _handled_signals()
-        for number in handled:
-            loop.add_signal_handler(number, handle, number)
+        # Not the loop's own handlers: to remove one is to let the next signal kill the process.
+        before = {number: signal.signal(number, receive) for number in _handled_signals()}
         try:
             yield
         finally:
-            for number in handled:
-                loop.remove_signal_handler(number)
+            for number, handler in before.items():
+                signal.signal(number, handler if self.exit_code is None else self._exit)
+            if self.exit_code is not None:
+                atexit.register(_ignore, before)
+
+    def _exit(self, number: int, frame: object) -> None:
+        os._exit(self.exit_code or 0)
 
 
-def exit_on_signal(code: int) -> None:
-    """Let a signal end the process at once with this code: everything is saved and closed."""
-
-    def exit_now(number: int, frame: object) -> None:
-        os._exit(code)
-
-    for number in _handled_signals():
-        signal.signal(number, exit_now)
+def _ignore(numbers: Iterable[signal.Signals]) -> None:
+    """Ignore signals while the interpreter ends, which resets all other handlers."""
+    for number in numbers:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _handled_signals() -> list[signal.Signals]:
