@@ -2,6 +2,10 @@
 
 Importing this package pulls in no heavy library: the public names, all of which stand in
 `__init__.pyi`, are loaded when they are used.
+
+Its folders import downwards only (`lint-imports`, by the contract in `pyproject.toml`):
+interfaces, demo, graphs | testing, nodes, tools, planning, tool_calls, model_calls, backends,
+runtime, config, safety, conversation, prompts, state, errors.
 """
 
 import lazy_loader

@@ -50,6 +50,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     rest = [item for item in items if item.get_closest_marker("exhaustive")]
     others = [item for item in items if not item.get_closest_marker("exhaustive")]
     chance("order").shuffle(rest)
+    for item in rest:
+        if "played" in getattr(item, "fixturenames", ()):  # a worker plays all cases of a file
+            item.add_marker(pytest.mark.xdist_group(item.path.name))
     items[:] = [*sorted(others, key=lambda item: item.path.name not in LONG), *rest]
 
 

@@ -1,5 +1,8 @@
-"""The only reader of environment variables and configuration files."""
+"""The only reader of environment variables and configuration files: it merges them into `Settings`.
 
-from openmanus_graph.config.resolve import resolve_context, resolve_settings
+What a setting is stands in `state.settings`. `runtime` and everything above may import it.
+"""
 
-__all__ = ["resolve_context", "resolve_settings"]
+from openmanus_graph.config.resolve import resolve_run_settings, resolve_settings
+
+__all__ = ["resolve_run_settings", "resolve_settings"]

@@ -7,7 +7,7 @@ from typing import Any, cast, get_args
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from openmanus_graph.state.setting import Setting
+from openmanus_graph.state.setting_declaration import Setting
 from openmanus_graph.state.settings import LlmKeys, ModelKeys, Settings
 
 LEFT_OUT = {

@@ -52,7 +52,7 @@ CONTEXT_TABLES = ("browser", "search", "web")
 """Fields of `Context` that take a whole table of the configuration file."""
 
 
-def resolve_context(runtime: Runtime[Any], thread: str) -> Settings:
+def resolve_run_settings(runtime: Runtime[Any], thread: str) -> Settings:
     """Merge a run's context into settings. Blocks: call it off the event loop.
 
     Inside another app's graph the runtime carries that app's context; ours then counts as unset.
@@ -69,7 +69,7 @@ def resolve_context(runtime: Runtime[Any], thread: str) -> Settings:
 
 
 def resolve_settings(context: Context, thread: str, *, without_model: bool = False) -> Settings:
-    """Merge a context into settings. Blocks. ConfigError as `resolve_context`.
+    """Merge a context into settings. Blocks. ConfigError as `resolve_run_settings`.
 
     Args:
         context: What the caller passed.

@@ -16,7 +16,7 @@ from pydantic import SecretStr
 
 from openmanus_graph.config.declared import declared
 from openmanus_graph.config.files import Layer
-from openmanus_graph.state.setting import ALWAYS
+from openmanus_graph.state.setting_declaration import ALWAYS
 from openmanus_graph.state.settings import ProxySettings
 
 

@@ -1,5 +1,5 @@
 """One model call, from state to reply: limits, budget, request, retries, usage, compaction.
 
-`call_model` is the seam through which every model call runs. `tool_calls` and what is above may
-import it.
+`call_model` is the seam through which every model call runs. `tool_calls` and everything above
+may import it.
 """

@@ -1,4 +1,7 @@
-"""The texts that models read: one Markdown file each, rendered by name."""
+"""The texts that models read: one Markdown file each, rendered by name.
+
+`conversation` and everything above may import it.
+"""
 
 from importlib import resources
 from string import Template

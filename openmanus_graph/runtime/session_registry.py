@@ -32,7 +32,7 @@ from langgraph.config import get_config
 from langgraph.runtime import Runtime
 from langgraph.types import Command
 
-from openmanus_graph.config import resolve_context
+from openmanus_graph.config import resolve_run_settings
 from openmanus_graph.runtime.checkpoint_lineage import fork_id_of
 from openmanus_graph.runtime.events import GRAPH_EVENTS
 from openmanus_graph.runtime.run_observer import ObservedRun, plan_step_of, run_observer
@@ -264,7 +264,7 @@ def _configure(
     with entry.lock:
         if entry.session is not None and entry.configured_for == run:
             return entry.session  # configured by another task of the same superstep
-        settings = resolve_context(runtime, entry.thread)
+        settings = resolve_run_settings(runtime, entry.thread)
         if entry.session is None:
             entry.session = Session(key, settings)
         else:

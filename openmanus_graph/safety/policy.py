@@ -20,7 +20,7 @@ from typing import Any, assert_never
 from openmanus_graph.conversation.history import canonical_args
 from openmanus_graph.safety.shell_commands import one_line, read_shell_text
 from openmanus_graph.state.context import RuleDecision
-from openmanus_graph.state.setting import Rule
+from openmanus_graph.state.setting_declaration import Rule
 from openmanus_graph.state.settings import Settings
 from openmanus_graph.state.tool_traits import Traits
 

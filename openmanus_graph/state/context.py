@@ -34,7 +34,7 @@ class PolicyRule(TypedDict):
 class Context:
     """Settings of one run; LangGraph's `context_schema`.
 
-    Every field may be left unset: `resolve_context` then takes the value from the
+    Every field may be left unset: `resolve_run_settings` then takes the value from the
     environment, the configuration files and the defaults, in that order. Defaults and limits of
     values are declared in `state.settings`, not here: a test holds the two lists together.
     """

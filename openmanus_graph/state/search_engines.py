@@ -22,10 +22,10 @@ KEY_VARIABLES = {
 GOOGLE_ID_VARIABLE = "GOOGLE_CSE_ID"
 SEARXNG_VARIABLE = "SEARXNG_URL"
 
-BACKENDS = ("duckduckgo", "brave", "mojeek", "startpage", "yahoo", "wikipedia")
+DDGS_BACKENDS = ("duckduckgo", "brave", "mojeek", "startpage", "yahoo", "wikipedia")
 """What ddgs asks, in this order; Grokipedia is left out, because machines write it."""
 
-ENGINES = ("ddgs", "searxng", *KEY_VARIABLES, *(name for name in BACKENDS if name != "brave"))
+ENGINES = ("ddgs", "searxng", *KEY_VARIABLES, *(name for name in DDGS_BACKENDS if name != "brave"))
 """What may stand as `engine` and in `fallback_engines`; case does not matter."""
 
 RETIRED = {"bing": "duckduckgo"}

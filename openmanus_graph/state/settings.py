@@ -26,7 +26,7 @@ from openmanus_graph.state.search_engines import (
     usable_keys,
     web_addresses,
 )
-from openmanus_graph.state.setting import (
+from openmanus_graph.state.setting_declaration import (
     ALWAYS,
     AlternativeKey,
     Rule,

@@ -1,4 +1,7 @@
-"""Tools for users' tests of graphs and tools, without a model, a key or a network."""
+"""Tools for users' tests of graphs and tools, without a model, a key or a network.
+
+Apps import it, and what plays without a model: the demo and the notebooks.
+"""
 
 from openmanus_graph.testing.recorded import (
     RecordedChatModel,

@@ -1,4 +1,7 @@
-"""The tools, one family per file, and those that manus has by default."""
+"""The tools, one family per file, and those that each agent has by default.
+
+Nodes and graphs may import it; how a call is run stands in `tool_calls`.
+"""
 
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING

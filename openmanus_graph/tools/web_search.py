@@ -32,9 +32,9 @@ async def web_search(  # noqa: D417  # the model is not shown `runtime`
         fetch_content: Whether to read the pages found as well.
     """
     await asyncio.to_thread(import_module, "openmanus_graph.backends.search.reporting")  # slow
-    from openmanus_graph.backends.search.reporting import searched
+    from openmanus_graph.backends.search.reporting import search_and_report
 
     session, emit = call_runtime(runtime).session, runtime.stream_writer
-    return await searched(
+    return await search_and_report(
         session, emit, query, num_results, lang, country, with_pages=fetch_content
     )

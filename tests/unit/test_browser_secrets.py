@@ -18,7 +18,7 @@ from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.interfaces.service.run_setup import to_context
 from openmanus_graph.state.context import Context
-from openmanus_graph.state.setting import SiteSecret, parse_secret
+from openmanus_graph.state.setting_declaration import SiteSecret, parse_secret
 from openmanus_graph.state.settings import BrowserSettings
 from tests.support.awkward_site import awkward_site
 from tests.support.browsing import Browsing

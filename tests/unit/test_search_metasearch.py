@@ -12,7 +12,7 @@ from openmanus_graph.backends.search.metasearch import Metasearch
 from openmanus_graph.backends.search.search_engine import EngineError, SearchQuery
 from openmanus_graph.backends.search.searching import search_for
 from openmanus_graph.errors import ToolError
-from openmanus_graph.state.search_engines import BACKENDS, parse_search_locale
+from openmanus_graph.state.search_engines import DDGS_BACKENDS, parse_search_locale
 from openmanus_graph.state.settings import SearchSettings
 from tests.support.limits import BACKSTOP_S, POLL_S
 from tests.support.search_engines import Behaviour, SearchServer, found
@@ -107,7 +107,7 @@ async def test_one_backend_hands_over_to_the_next(local: SearchServer, tmp_path:
 
 
 def test_every_backend_is_one_that_ddgs_has() -> None:
-    assert set(BACKENDS) <= set(ENGINES["text"])
+    assert set(DDGS_BACKENDS) <= set(ENGINES["text"])
 
 
 async def test_a_real_search_ends_with_results_or_a_clear_error(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from openmanus_graph.backends.web.routes import parse_upstream
 from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.runtime.event_loop_thread import BackgroundTasks
 from openmanus_graph.state.addresses import LOOPBACK_NAMES
-from openmanus_graph.state.setting import SiteSecret
+from openmanus_graph.state.setting_declaration import SiteSecret
 from openmanus_graph.state.settings import Settings
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from urllib.parse import quote, quote_plus, urlsplit
 
 from openmanus_graph.errors import ToolError
 from openmanus_graph.state.addresses import LOOPBACK_NAMES
-from openmanus_graph.state.setting import SiteSecret
+from openmanus_graph.state.setting_declaration import SiteSecret
 
 HTTP_LOGIN = "http_auth"
 """The secret of this name is `USER:PASSWORD` of a site that asks by HTTP."""

@@ -13,6 +13,7 @@ from openmanus_graph.backends.sandbox import environment
 from openmanus_graph.backends.sandbox.backend import Layout
 from openmanus_graph.backends.sandbox.choose import choose_sandbox, warning_of
 from openmanus_graph.backends.sandbox.limits import make_group, rlimits
+from openmanus_graph.backends.sandbox.process_tree import MARKER, LimitMonitor, Tree
 from openmanus_graph.backends.sandbox.scratch import (
     fill_scratch,
     make_python,
@@ -20,7 +21,6 @@ from openmanus_graph.backends.sandbox.scratch import (
     python_prefixes,
     remove_folder,
 )
-from openmanus_graph.backends.sandbox.tree import MARKER, LimitMonitor, Tree
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.session import Session

@@ -11,7 +11,7 @@ from openmanus_graph.backends.search.search_engine import SearchEngine
 from openmanus_graph.backends.search.searxng import Searxng
 from openmanus_graph.backends.search.tavily import Tavily
 from openmanus_graph.state.search_engines import (
-    BACKENDS,
+    DDGS_BACKENDS,
     GOOGLE_ID_VARIABLE,
     KEY_VARIABLES,
     SEARXNG_VARIABLE,
@@ -72,7 +72,7 @@ def is_configured(name: str, settings: SearchSettings) -> bool:
 
 def _engines(name: str, settings: SearchSettings) -> Iterator[SearchEngine]:
     if name == "ddgs":
-        yield from map(Metasearch, BACKENDS)
+        yield from map(Metasearch, DDGS_BACKENDS)
     elif not is_configured(name, settings):
         if name in _BACKENDS_WITHOUT_KEY:
             yield Metasearch(_BACKENDS_WITHOUT_KEY[name])

@@ -35,7 +35,7 @@ class PageContent:
     problem: str = ""
 
 
-async def searched(
+async def search_and_report(
     session: Session,
     emit: Emit,
     query: str,

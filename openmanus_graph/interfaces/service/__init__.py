@@ -1,1 +1,4 @@
-"""Shared by the interfaces: launching and resuming runs, threads, locks, serving with a token."""
+"""Shared by the interfaces: launching and resuming runs, threads, locks, serving with a token.
+
+Interfaces import it, and it imports none of them.
+"""
