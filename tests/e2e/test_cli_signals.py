@@ -1,6 +1,5 @@
 """Signals at every moment of a run: what is done is saved, and `final` is the last event."""
 
-import select
 import signal
 import threading
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from tests.support.cli import Cli, Result, Running, no_input, pipe, until
 from tests.support.limits import BACKSTOP_S, POLL_S
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
+from tests.support.zygote import Forked
 
 RUN = ("run", "go", "--thread", "t", "--workspace", "files")
 EXITS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
@@ -105,10 +105,10 @@ def test_signals_that_never_stop_change_nothing(
     held = Held(model)
     running = cli.start(*RUN)
     held.wait()
-    while running.process.poll() is None:
+    assert isinstance(running.process, Forked)
+    while running.process.poll(POLL_S) is None:
         running.signal(number)
         held.let_go()
-        select.select([], [], [], POLL_S)
     done = running.finish()
     ended_well(done, number)
 

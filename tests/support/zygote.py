@@ -91,9 +91,9 @@ class Forked:
             self._status.close()
         return self.returncode
 
-    def poll(self) -> int | None:
-        """Return the exit code, or None while it runs."""
-        if self.returncode is None and select.select([self._status], [], [], 0)[0]:
+    def poll(self, timeout_s: float = 0) -> int | None:
+        """Return the exit code, or None if it still runs after so long."""
+        if self.returncode is None and select.select([self._status], [], [], timeout_s)[0]:
             self.wait()
         return self.returncode
 
