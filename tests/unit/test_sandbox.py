@@ -1,6 +1,7 @@
 import asyncio
 import contextlib
 import functools
+import json
 import os
 import shutil
 import signal
@@ -35,6 +36,8 @@ from openmanus_graph.state.settings import SandboxSettings
 from openmanus_graph.testing.runtime import tool_runtime, tool_session
 from openmanus_graph.tools.bash import bash
 from openmanus_graph.tools.python_execute import python_execute
+from tests.support.cli import until
+from tests.support.crash import lives
 from tests.support.limits import BACKSTOP_S
 
 BWRAP = SandboxSettings(mode="bwrap")
@@ -236,6 +239,33 @@ def test_auto_takes_bubblewrap_and_falls_back_with_a_warning(
     choice = choose.choose_sandbox(SandboxSettings())
     assert choice.name == "none"
     assert "every file of this account" in choice.warning
+
+
+def test_what_was_killed_while_its_sandbox_started_is_ended_by_the_next_one(tmp_path: Path) -> None:
+    (told, its_told), (blocked, its_blocked) = os.pipe(), os.pipe()
+    command = [
+        "bwrap",
+        "--unshare-user",
+        "--unshare-pid",
+        "--die-with-parent",
+        "--ro-bind",
+        "/",
+        "/",
+    ]
+    held = ["--info-fd", str(its_told), "--userns-block-fd", str(blocked)]
+    starting = subprocess.Popen(
+        [*command, *held, "--chdir", str(tmp_path), "true"], pass_fds=[its_told, blocked]
+    )
+    os.close(its_told)
+    with os.fdopen(told) as info:
+        inside = psutil.Process(json.load(info)["child-pid"])
+    starting.kill()
+    starting.wait()
+    assert inside.status() != psutil.STATUS_ZOMBIE, "bubblewrap leaves it behind"
+    Sandbox(Workspace(tmp_path), BWRAP).close()
+    until(lambda: not lives(inside))
+    os.close(blocked)
+    os.close(its_blocked)
 
 
 def test_folders_of_killed_processes_are_swept(

@@ -1,10 +1,13 @@
 """The bubblewrap backend: a root of its own, made of bind mounts (Linux)."""
 
+import contextlib
 import os
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+import psutil
 
 from openmanus_graph.backends.sandbox.backend import Launch, Layout, Probe
 from openmanus_graph.state.settings import SandboxSettings
@@ -52,6 +55,7 @@ class Bwrap:
         self._layout = layout
         self._settings = settings
         self.python = str(layout.python)
+        _end_orphans(layout.workspace.root)
 
     def inside(self, path: Path) -> str:
         """Show a path of the host as programs see it."""
@@ -63,6 +67,24 @@ class Bwrap:
         """Make the command. The environment is the caller's to pass: see `environment.py`."""
         session = () if terminal else ("--new-session",)
         return Launch((*bwrap_argv(self._layout, self._settings), *session, "--", *program))
+
+
+def _end_orphans(root: Path) -> None:
+    """End what is left of sandboxes for this folder whose start was killed half way.
+
+    bubblewrap's first process inside waits for the one outside before it binds its life to it:
+    if that one is killed in between, it waits for ever.
+    """
+    for process in psutil.process_iter(["name"]):
+        if process.info["name"] == "bwrap":
+            with contextlib.suppress(psutil.Error, OSError):
+                status = Path(f"/proc/{process.pid}/status").read_text()
+                numbers = status.partition("NSpid:")[2].splitlines()[0].split()
+                first_inside = len(numbers) > 1 and numbers[-1] == "1"
+                parent = process.parent()
+                orphaned = parent is None or parent.name() != "bwrap"
+                if first_inside and orphaned and str(root) in process.cmdline():
+                    process.kill()
 
 
 def inside(layout: Layout, path: Path) -> str:
