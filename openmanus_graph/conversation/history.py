@@ -111,8 +111,25 @@ class MessageCache(Generic[T]):
         return made
 
 
+FINISH_KEYS = ("finish_reason", "stop_reason", "stopReason", "done_reason")
+"""Under which providers report why a reply ended."""
+LENGTH_LIMIT, CONTENT_FILTER = "its length limit (max_tokens)", "the provider's content filter"
+_CUT_BY = {
+    "length": LENGTH_LIMIT,
+    "max_tokens": LENGTH_LIMIT,
+    "content_filter": CONTENT_FILTER,
+    "safety": CONTENT_FILTER,
+    "refusal": CONTENT_FILTER,
+}
+"""Finish reasons that say so, in small letters."""
+ORIGIN_KEY = "openmanus_origin"
+"""Key of the `Origin` in a message that a flow wrote."""
 INTERJECTION_KEY = "openmanus_remark"
 """Key in the message of an interjection."""
+CLOSING_KEY = "openmanus_closing"
+"""Key in the reply of a closing turn, which a limit ended the run with."""
+TEXT_CALLS_KEY = "openmanus_text_calls"
+"""Key in a reply whose calls were written as text."""
 TASK_KEY, NOTES_KEY = "openmanus_task", "openmanus_notes"
 """Keys of the user's task and the notes, in the first message of a compacted conversation."""
 _INVALID_CALLS_KEY = "broken_calls_at"
@@ -185,9 +202,28 @@ def last_results(messages: Sequence[AnyMessage]) -> list[ToolMessage]:
 
 
 def last_text(messages: Sequence[AnyMessage]) -> str:
-    """Return the newest text of the model in the current run, empty if there is none."""
-    texts = (m.text.strip() for m in newest_first(messages) if m.type == "ai")
-    return next(filter(None, texts), "")
+    """Return the newest text of the model in the current run, empty if there is none.
+
+    Pieces of one text that the length limit cut are joined.
+    """
+    replies: list[AIMessage] = []
+    for message in newest_first(messages):
+        if replies and not (isinstance(message, AIMessage) and is_cut_text(message)):
+            break
+        if isinstance(message, AIMessage) and message.text.strip():
+            replies.append(message)
+    return "".join(reply.text for reply in reversed(replies)).strip()
+
+
+def cut_by(reply: AIMessage) -> str | None:
+    """Say in any provider's words what cut a reply off before its end, if anything did."""
+    reasons = {str(reply.response_metadata.get(key)).lower() for key in FINISH_KEYS}
+    return next((words for reason, words in _CUT_BY.items() if reason in reasons), None)
+
+
+def is_cut_text(reply: AIMessage) -> bool:
+    """Say whether a reply is a text that its length limit cut: the next reply goes on with it."""
+    return cut_by(reply) == LENGTH_LIMIT and not (reply.tool_calls or reply.invalid_tool_calls)
 
 
 def calls_in_order(reply: AIMessage) -> list[RequestedCall]:

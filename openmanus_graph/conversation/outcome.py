@@ -1,14 +1,13 @@
 """Decides how a run ends: pure functions of the conversation."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from langchain_core.messages import AIMessage, AnyMessage
+from langchain_core.messages import AnyMessage
 from pydantic import BaseModel, ValidationError
 
-from openmanus_graph.conversation.history import last_reply, last_results, last_text
+from openmanus_graph.conversation.history import last_results
 from openmanus_graph.errors import ToolError
 from openmanus_graph.state.validation import schema_problems, validation_problems
 
@@ -51,8 +50,13 @@ def tool_ending(messages: Sequence[AnyMessage]) -> ToolEnding | None:
     return ToolEnding(ending, result.text, asked.get("structured"), failed)
 
 
-def tool_outcome(messages: Sequence[AnyMessage], ending: ToolEnding) -> dict[str, Any]:
-    """Return the state update that ends a run as a tool requested."""
+def tool_outcome(ending: ToolEnding, said: str) -> dict[str, Any] | None:
+    """Return the state update that ends a run as a tool requested; None if it lacks an answer.
+
+    Args:
+        ending: What the tool requested.
+        said: The answer as the model said it beside its calls, if it did.
+    """
     if ending.ending == "answer":
         return {
             "status": "finished",
@@ -60,36 +64,15 @@ def tool_outcome(messages: Sequence[AnyMessage], ending: ToolEnding) -> dict[str
             "structured": ending.structured,
             "answer": ending.text,
         }
-    succeeded = ending.ending == "success"
-    default_text = "The task is done." if succeeded else "The task could not be done."
-    reply = last_reply(messages)
-    text = reply.text.strip() if reply else ""
-    return {
-        "status": "finished" if succeeded else "failed",
-        "stop_reason": "terminate",
-        "answer": text or last_text(messages) or default_text,
-    }
+    if ending.ending == "failure":
+        answer = said or "The task could not be done."
+        return {"status": "failed", "stop_reason": "terminate", "answer": answer}
+    return {"status": "finished", "stop_reason": "terminate", "answer": said} if said else None
 
 
 def failure(sentence: str) -> dict[str, Any]:
     """Return the state update that ends a run with an error."""
     return {"status": "failed", "stop_reason": "error", "answer": sentence}
-
-
-def read_answer(reply: AIMessage, response_format: ResponseFormat | None) -> tuple[bool, Any]:
-    """Return whether a reply is the run's final answer, and its structured value.
-
-    With a response format, plain text is an answer only if it parses and validates.
-    """
-    if reply.tool_calls or reply.invalid_tool_calls or not reply.text.strip():
-        return False, None
-    if response_format is None:
-        return True, None
-    text = reply.text.strip().removeprefix("```json").removeprefix("```").removesuffix("```")
-    try:
-        return True, validated(json.loads(text), response_format)
-    except (ValueError, ToolError):
-        return False, None
 
 
 def validated(value: Any, response_format: ResponseFormat) -> Any:

@@ -30,7 +30,7 @@ from langgraph.types import Command, Overwrite, Send
 from typing_extensions import TypedDict
 
 from openmanus_graph.conversation.history import last_reply
-from openmanus_graph.conversation.outcome import read_answer
+from openmanus_graph.conversation.replies import read_reply
 from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.model_calls.external_model_calls import counting_external_calls
 from openmanus_graph.nodes.begin import begin
@@ -373,8 +373,9 @@ def outcome_of_change(
     changed = [one for one in given if isinstance(one, AIMessage) and reply and one.id == reply.id]
     if not changed:
         return {}
-    ends, structured = read_answer(changed[-1], settings.response_format)
-    if ends:
-        return {"status": "finished", "stop_reason": "answer", "structured": structured}
+    now = [changed[-1] if one is reply else one for one in state["messages"]]
+    reading = read_reply(now, settings.response_format)
+    if reading.kind == "answer":
+        return {"status": "finished", "stop_reason": "answer", "structured": reading.structured}
     answered = state.get("stop_reason") == "answer"
     return {"status": None, "stop_reason": None, "structured": None} if answered else {}

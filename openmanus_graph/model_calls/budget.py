@@ -10,10 +10,23 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from typing import Literal
 
-from openmanus_graph.runtime.limits import LimitReached, LimitReason, Progress, limit_reached
+from openmanus_graph.runtime.limits import (
+    LimitReached,
+    LimitReason,
+    Progress,
+    has_room,
+    last_call_limit,
+    limit_reached,
+    near_limits,
+)
 from openmanus_graph.state.reducers import Usage
 from openmanus_graph.state.settings import Settings
+
+ClosingRoom = Literal["none", "keep", "use"]
+"""What a model call does with the room that its run keeps for the closing turn: a plan's step and a
+tool's question keep none; an agent's step leaves it free; the closing turn itself takes it."""
 
 _budget: ContextVar["SharedBudget | None"] = ContextVar("openmanus_budget", default=None)
 
@@ -87,6 +100,10 @@ class SharedBudget:
                 self._spent = self._spent.plus(cost)
             await asyncio.shield(self._notify())
 
+    def near_limits(self, call: Usage) -> dict[str, str]:
+        """Say what is left of the limits that the whole tree comes near to, by a call's cost."""
+        return near_limits(self._counted(self._spent), call, self._settings)
+
     def _must_wait(self) -> bool:
         """Say whether the calls under way may use up what is left. LimitReached: nothing is."""
         reason = self._reached(self._spent)
@@ -98,9 +115,12 @@ class SharedBudget:
         return bool(self._open) and self._reached(spent) is not None
 
     def _reached(self, spent: Progress) -> LimitReason | None:
+        return limit_reached(self._counted(spent), self._settings)
+
+    def _counted(self, spent: Progress) -> Progress:
         elapsed_s = spent.elapsed_s + time.monotonic() - self._started
         steps = spent.steps if self._settings.max_steps_set else 0
-        return limit_reached(Progress(steps, spent.usage, elapsed_s), self._settings)
+        return Progress(steps, spent.usage, elapsed_s)
 
     async def _notify(self) -> None:
         async with self._changed:
@@ -128,6 +148,7 @@ async def reserved(
     progress: Progress,
     settings: Settings,
     expected: Callable[[], Awaitable[Progress]],
+    closing_room: ClosingRoom = "none",
 ) -> AsyncGenerator[Reservation | None]:
     """Let a model call be made if the limits allow it, those of the tree around it included.
 
@@ -136,6 +157,7 @@ async def reserved(
         progress: How far it has come.
         settings: Hold its own limits.
         expected: Estimates what the call costs.
+        closing_room: What the call does with the room for the run's closing turn.
 
     Raises:
         LimitReached: A limit forbids it.
@@ -147,8 +169,25 @@ async def reserved(
             check_limits(progress, settings)
             yield reservation
         return
+    if closing_room == "use":
+        progress = replace(progress, steps=0)  # the one call beyond `max_steps`
     check_limits(progress, settings)
+    if closing_room != "none":
+        check_room(progress, (await expected()).usage, settings, closing_room)
     yield None
+
+
+def near_any_limit(progress: Progress, call: Usage, settings: Settings) -> list[str]:
+    """Say what is left of the limits that a run, or the tree around it, comes near to.
+
+    Args:
+        progress: Of the run.
+        call: What one model call may cost.
+        settings: Hold the run's own limits.
+    """
+    budget = shared_budget()
+    around = {} if budget is None else budget.near_limits(call)
+    return [*(near_limits(progress, call, settings) | around).values()]
 
 
 def check_limits(progress: Progress, settings: Settings) -> None:
@@ -156,3 +195,18 @@ def check_limits(progress: Progress, settings: Settings) -> None:
     reason = limit_reached(progress, settings)
     if reason is not None:
         raise LimitReached(reason)
+
+
+def check_room(
+    progress: Progress, cost: Usage, settings: Settings, closing_room: ClosingRoom
+) -> None:
+    """Raise LimitReached if a call would use up what is kept for the closing turn.
+
+    A run that has not taken a step keeps nothing: there is nothing to say at its end.
+    """
+    if closing_room == "use" and not has_room(progress, cost, settings):
+        raise LimitReached("budget")
+    if closing_room == "keep" and progress.steps:
+        reason = last_call_limit(progress, cost, settings)
+        if reason is not None:
+            raise LimitReached(reason)

@@ -36,11 +36,17 @@ from openmanus_graph.backends.models.prices import (
     CallUsage,
     cost_usd,
     estimate_request_tokens,
+    last_reported,
     usage_of,
 )
 from openmanus_graph.backends.models.spec import provider_of
 from openmanus_graph.conversation.history import run_messages
-from openmanus_graph.model_calls.budget import Reservation, check_limits, reserved
+from openmanus_graph.model_calls.budget import (
+    ClosingRoom,
+    Reservation,
+    check_limits,
+    reserved,
+)
 from openmanus_graph.model_calls.projection import (
     Pictures,
     Projector,
@@ -49,15 +55,15 @@ from openmanus_graph.model_calls.projection import (
     with_cache_marks,
 )
 from openmanus_graph.model_calls.retries import max_retries_of, with_retries
-from openmanus_graph.model_calls.storable import storable
+from openmanus_graph.model_calls.storable import storable, with_text_calls
 from openmanus_graph.runtime.events import Emit, notice
-from openmanus_graph.runtime.limits import LimitReached, Progress
+from openmanus_graph.runtime.limits import LimitReached, Progress, closing_time_s
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.state.reducers import Usage, add_usage, no_usage
 from openmanus_graph.state.settings import ModelSettings, Settings
 
 EXPECTED_OUTPUT_TOKENS = 500
-"""Of a call that is not made yet."""
+"""Of a conversation's first call."""
 LiveState = Callable[[bool], Awaitable[tuple[str, str | None]]]
 
 
@@ -115,6 +121,8 @@ class ModelCall:
     """Waits so many seconds before it is repeated; what it raises ends the call."""
     middleware: ModelMiddleware | None = None
     """Stands around the sending; each request through it is reserved and counted by itself."""
+    closing_room: ClosingRoom = "none"
+    """What it does with the room that the run keeps for its closing turn."""
 
 
 async def call_model(call: ModelCall, session: Session, emit: Emit) -> tuple[AIMessage, Usage]:
@@ -131,7 +139,8 @@ async def call_model(call: ModelCall, session: Session, emit: Emit) -> tuple[AIM
             send = partial(requests.send_and_count, reservation=reservation)
             reply = await requests.reply(send)
         return reply, requests.spent
-    check_limits(call.progress, session.settings)
+    if call.closing_room != "use":  # that one is beyond `max_steps`
+        check_limits(call.progress, session.settings)
     try:
         wrap = call.middleware.wrap_model_call
         reply = await requests.reply(partial(wrap, handler=requests.send_within_limits))
@@ -141,14 +150,23 @@ async def call_model(call: ModelCall, session: Session, emit: Emit) -> tuple[AIM
     return reply, await requests.total_spent()
 
 
-async def _expected_cost(call: ModelCall, session: Session) -> Progress:
-    """Estimate what a call will cost."""
+async def expected_cost(call: ModelCall, session: Session) -> Usage:
+    """Estimate what a call will cost, by the last one of the conversation."""
     chosen = session.settings.main
     await prepare_model(chosen)
     tokens = estimate_request_tokens(call.history, call.system, call.request_suffix, call.tools)
-    used = CallUsage(input_tokens=tokens, cached_tokens=0, output_tokens=EXPECTED_OUTPUT_TOKENS)
+    last = last_reported(call.history)
+    used = CallUsage(
+        input_tokens=tokens,
+        cached_tokens=min(tokens, last.input_tokens) if last and last.cached_tokens else 0,
+        output_tokens=last.output_tokens if last else EXPECTED_OUTPUT_TOKENS,
+    )
     usage, _ = await asyncio.to_thread(_priced, used, chosen, session.settings)
-    return Progress(int(call.counts_as_step), usage, 0)
+    return usage
+
+
+async def _expected_progress(call: ModelCall, session: Session) -> Progress:
+    return Progress(int(call.counts_as_step), await expected_cost(call, session), 0)
 
 
 class _Requests:
@@ -170,8 +188,9 @@ class _Requests:
         # A step is counted once, however many requests it sends.
         counts_as_step = self._call.counts_as_step and not self._attempts
         call = replace(self._call, counts_as_step=counts_as_step)
-        expected = partial(_expected_cost, call, self._session)
-        return reserved(self._session.key, progress, self._session.settings, expected)
+        expected = partial(_expected_progress, call, self._session)
+        room = self._call.closing_room
+        return reserved(self._session.key, progress, self._session.settings, expected, room)
 
     async def send_and_count(
         self, request: ProviderRequest, reservation: Reservation | None
@@ -201,14 +220,11 @@ class _Requests:
 
     async def reply(self, send: ModelCallHandler) -> AIMessage:
         """Build the request, have it sent, and return the reply, fit to be stored."""
-        call, settings, emit = self._call, self._session.settings, self._emit
+        call, emit = self._call, self._emit
         request = await _request(call, self._session, emit)
         emit({"type": "think_start", "step": call.step})
         started = time.monotonic()
-        left_s = (
-            None if settings.timeout_s is None else settings.timeout_s - call.progress.elapsed_s
-        )
-        clock = asyncio.timeout(left_s)
+        clock = asyncio.timeout(self._seconds_left())
         try:
             async with clock:
                 raw = await send(request)
@@ -216,7 +232,7 @@ class _Requests:
             if clock.expired():
                 raise LimitReached("timeout") from None
             raise
-        reply = storable(raw, call.history)
+        reply = storable(with_text_calls(raw, call.tools), call.history)
         if reasoning := reply.additional_kwargs.get("reasoning_content"):
             notice(emit, f"Reasoning: {reasoning}", "info")
         emit(
@@ -233,6 +249,14 @@ class _Requests:
             }
         )
         return reply
+
+    def _seconds_left(self) -> float | None:
+        settings, progress = self._session.settings, self._call.progress
+        if settings.timeout_s is None:
+            return None
+        keeps = self._call.closing_room == "keep" and progress.steps > 0
+        kept_s = closing_time_s(settings) if keeps else 0
+        return settings.timeout_s - progress.elapsed_s - kept_s
 
     async def _send_with_retries(self, request: ProviderRequest) -> AIMessage:
         options = dict(request.options)

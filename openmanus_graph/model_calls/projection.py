@@ -18,7 +18,7 @@ from langchain_core.messages import (
     ToolMessage,
 )
 
-from openmanus_graph.conversation.history import calls_in_order, is_unchanged
+from openmanus_graph.conversation.history import calls_in_order, is_cut_text, is_unchanged
 
 Block = dict[str, Any]
 
@@ -146,6 +146,8 @@ class Projector:
         end = len(messages) - 1
         while end > 0 and messages[end].type == "tool":
             end -= 1
+        while end > 0 and _goes_on(messages[end - 1], messages[end]):
+            end -= 1
         new = messages[len(known) : max(end, len(known))]
         self._pictured += pictured(new)
         self._request += _shown(new, None)
@@ -161,6 +163,9 @@ def _shown(messages: Sequence[AnyMessage], pictures: Pictures | None) -> list[Ba
         message = messages[position]
         position += 1
         if isinstance(message, AIMessage):
+            while position < len(messages) and _goes_on(message, messages[position]):
+                message = _joined(message, cast("AIMessage", messages[position]))
+                position += 1
             results: dict[str, ToolMessage] = {}
             while position < len(messages) and messages[position].type == "tool":
                 result = cast("ToolMessage", messages[position])
@@ -171,6 +176,33 @@ def _shown(messages: Sequence[AnyMessage], pictures: Pictures | None) -> list[Ba
         elif message.type != "tool":
             request.append(_with_pictures(message, picture_paths(message), pictures))
     return request
+
+
+def _goes_on(reply: BaseMessage, following: BaseMessage) -> bool:
+    """Say whether a reply goes on in the next message: it was text alone, and was asked about.
+
+    Both are sent as one: strict servers want user and model to take turns.
+    """
+    if not isinstance(reply, AIMessage) or not isinstance(following, AIMessage):
+        return False
+    return not (reply.tool_calls or reply.invalid_tool_calls)
+
+
+def _joined(reply: AIMessage, following: AIMessage) -> AIMessage:
+    text = reply.text
+    if not text.strip():
+        return following
+    gap = "" if is_cut_text(reply) or not following.text.strip() else "\n\n"
+    if isinstance(following.content, str):
+        return following.model_copy(update={"content": f"{text}{gap}{following.content}"})
+    blocks = following.content  # what the model thought stands first in it
+    place = next((n for n, one in enumerate(blocks) if _is_text(one)), len(blocks))
+    block = {"type": "text", "text": f"{text}{gap}"}
+    return following.model_copy(update={"content": [*blocks[:place], block, *blocks[place:]]})
+
+
+def _is_text(block: str | Block) -> bool:
+    return isinstance(block, str) or block.get("type") == "text"
 
 
 def request_suffix_message(text: str, picture: str | None = None) -> HumanMessage | None:

@@ -2,30 +2,25 @@
 
 import re
 import uuid
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
+from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, InvalidToolCall, ToolCall
 
 from openmanus_graph.backends.models.chunks import first_surrogate, without_surrogates
 from openmanus_graph.conversation.history import (
+    FINISH_KEYS,
+    TEXT_CALLS_KEY,
     RequestedCall,
     calls_in_order,
     conversation_index,
+    cut_by,
     with_invalid_call_positions,
 )
+from openmanus_graph.conversation.text_calls import read_text_calls
 
 TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-FINISH_KEYS = ("finish_reason", "stop_reason", "stopReason", "done_reason")
 KEPT_METADATA = (*FINISH_KEYS, "model_name", "model_provider")
-
-_CUT_BY = {
-    "length": "its length limit (max_tokens)",
-    "max_tokens": "its length limit (max_tokens)",
-    "content_filter": "the provider's content filter",
-    "safety": "the provider's content filter",
-    "refusal": "the provider's content filter",
-}
-"""Finish reasons that say so, in small letters."""
 
 CUT = (
     "The reply was cut off by {cause} in the middle of the call, so the call was not run. "
@@ -39,6 +34,46 @@ HALF_A_CHARACTER = (
     "The arguments hold half a character ({shown}), which can be neither stored nor sent, so the "
     "call was not run. Call it again with the character written whole, or without it."
 )
+
+
+def with_text_calls(reply: AIMessage, tools: Sequence[Mapping[str, Any]]) -> AIMessage:
+    """Return the reply with the calls that it writes as text as calls; as it is without any.
+
+    Args:
+        reply: Of the model.
+        tools: Definitions of those that were offered.
+    """
+    if not tools or reply.tool_calls or reply.invalid_tool_calls:
+        return reply
+    if (found := read_text_calls(reply.text, tools)) is None:
+        return reply
+    text, calls = found
+    return reply.model_copy(
+        update={
+            "content": _with_text(reply, text),
+            "tool_calls": [
+                ToolCall(id=None, name=call.name, args=call.args, type="tool_call")
+                for call in calls
+                if call.args is not None
+            ],
+            "invalid_tool_calls": [
+                InvalidToolCall(
+                    id=None, name=call.name, args=call.source, error=None, type="invalid_tool_call"
+                )
+                for call in calls
+                if call.args is None
+            ],
+            "additional_kwargs": {**reply.additional_kwargs, TEXT_CALLS_KEY: True},
+        }
+    )
+
+
+def _with_text(reply: AIMessage, text: str) -> str | list[str | dict[str, Any]]:
+    """Return a reply's content with another text; its other blocks stay."""
+    if isinstance(reply.content, str):
+        return text
+    others = [one for one in reply.content if isinstance(one, dict) and one.get("type") != "text"]
+    return [*others, *([{"type": "text", "text": text}] if text else [])]
 
 
 def storable(raw: AIMessage, history: Sequence[AnyMessage]) -> AIMessage:
@@ -80,12 +115,6 @@ def storable(raw: AIMessage, history: Sequence[AnyMessage]) -> AIMessage:
         additional_kwargs=with_invalid_call_positions(without_surrogates(extra), places),
         response_metadata=without_surrogates(kept),
     )
-
-
-def cut_by(reply: AIMessage) -> str | None:
-    """Say in any provider's words what cut a reply off before its end, if anything did."""
-    reasons = {str(reply.response_metadata.get(key)).lower() for key in FINISH_KEYS}
-    return next((words for reason, words in _CUT_BY.items() if reason in reasons), None)
 
 
 def _problem(call: RequestedCall) -> str | None:

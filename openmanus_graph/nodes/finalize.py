@@ -8,7 +8,7 @@ from langgraph.runtime import Runtime
 
 from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.backends.persistence.interjections import interjection_reader
-from openmanus_graph.conversation.outcome import read_answer
+from openmanus_graph.conversation.replies import read_reply
 from openmanus_graph.errors import ToolError
 from openmanus_graph.model_calls.call_model import ModelCall, call_model
 from openmanus_graph.planning.flow import (
@@ -81,4 +81,4 @@ def _structured(reply: AIMessage, wanted: Any) -> dict[str, Any]:
             return {"structured": structured_value(call["args"], wanted)}
         except ToolError:
             continue
-    return {"structured": read_answer(reply, wanted)[1]}
+    return {"structured": read_reply([reply], wanted).structured}

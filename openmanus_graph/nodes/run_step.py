@@ -14,6 +14,7 @@ from langgraph.config import get_config
 from langgraph.errors import GraphBubbleUp, ParentCommand
 from langgraph.runtime import Runtime
 
+from openmanus_graph.conversation.history import ORIGIN_KEY
 from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.model_calls.budget import SharedBudget, shared_budget, sharing
 from openmanus_graph.model_calls.condensed import cut_middle
@@ -34,7 +35,7 @@ from openmanus_graph.runtime.limits import Progress
 from openmanus_graph.runtime.run_observer import PLAN_STEP_KEY, plan_step_of
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.session_registry import WORKER_KEY, enter_session
-from openmanus_graph.safety.provenance import ORIGIN_KEY, passed_on
+from openmanus_graph.safety.provenance import passed_on
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.planning import FlowProgress, StepState
 from openmanus_graph.state.settings import Settings

@@ -3,12 +3,18 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
-from langchain_core.messages import AIMessage, AnyMessage
+from langchain_core.messages import AnyMessage
 from langgraph.runtime import Runtime
 
 from openmanus_graph.backends.persistence.interjections import interjection_reader
-from openmanus_graph.conversation.history import is_interjection, last_reply
-from openmanus_graph.conversation.outcome import ToolEnding, tool_ending, tool_outcome
+from openmanus_graph.conversation.history import LENGTH_LIMIT, TEXT_CALLS_KEY, last_reply, last_text
+from openmanus_graph.conversation.outcome import ToolEnding, failure, tool_ending, tool_outcome
+from openmanus_graph.conversation.replies import (
+    ReplyKind,
+    ReplyReading,
+    answer_beside_calls,
+    read_reply,
+)
 from openmanus_graph.conversation.stuck import StuckLevel, detect_stuck
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.events import notice
@@ -16,43 +22,71 @@ from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ManusState
 
+UNANSWERED = (
+    "The model ended the run as a success without any answer, also when it was asked for one."
+)
+FAILED: dict[ReplyKind, str] = {
+    "announcement": "The model announced work and did not do it, also when it was asked to.",
+    "unstructured": "The model gave no answer in the form that was asked for.",
+}
+"""Why a run fails that gets no answer, by the kind of its last replies."""
+NOTICES: dict[ReplyKind, str] = {
+    "announcement": "The reply announces work and does none; the model is asked about it.",
+    "cut": f"The reply was cut off by {LENGTH_LIMIT}; the model goes on with it.",
+    "empty": "The reply was empty; the model is asked again.",
+    "unstructured": "The reply is not in the form that was asked for; the model is asked again.",
+}
+HINTS: dict[ReplyKind, str] = {
+    "announcement": "reply_announced",
+    "cut": "reply_cut",
+    "empty": "empty_reply",
+    "unstructured": "structured_answer",
+}
+"""What the model is asked about a reply that is neither calls nor the answer."""
+
 
 async def stuck_check(state: ManusState, runtime: Runtime[Context]) -> dict[str, Any]:
-    """End a run that a tool ended or that repeats itself; else steer it with a hint."""
-    messages = state["messages"]
+    """End a run that is over, has failed or repeats itself; else steer it with a hint."""
+    messages, hint_before = state["messages"], state.get("hint", "")
+    session = await enter_session(runtime)
     ending = tool_ending(messages)
     if ending is not None and not ending.failed:
-        interjections = await interjection_reader(await enter_session(runtime))
+        interjections = await interjection_reader(session)
         # A person who has said something meanwhile does not want it to end without that.
         if not await interjections.unread(state.get("interjections", [])):
-            return tool_outcome(messages, ending)
+            outcome = tool_outcome(ending, answer_beside_calls(messages))
+            if outcome is None and render("terminate_unanswered") in hint_before:
+                outcome = failure(UNANSWERED)
+            if outcome is not None:
+                return outcome
     stuck = detect_stuck(messages)
     if stuck.level == "stop":
         runtime.stream_writer({"type": "limit", "reason": "stuck"})
         return {"status": "stopped", "stop_reason": "stuck"}
-    if (reply := silent_reply(messages)) is not None:
-        what = "is not in the form that was asked for" if reply.text.strip() else "was empty"
-        notice(runtime.stream_writer, f"The reply {what}; the model is asked again.")
-    hint = "\n\n".join(hints_for(messages, ending, stuck))
-    return {} if hint == state.get("hint", "") else {"hint": hint}
-
-
-def silent_reply(messages: Sequence[AnyMessage]) -> AIMessage | None:
-    """Return the model's newest message if it calls nothing and nobody has said anything since."""
-    reply = last_reply(messages)
-    called = reply is not None and (reply.tool_calls or reply.invalid_tool_calls)
-    return None if called or is_interjection(messages[-1]) else reply
+    reading = read_reply(messages, session.settings.response_format)
+    if reading.failed:
+        return failure(f"{FAILED[reading.kind]} Its last words: {last_text(messages)}")
+    if reading.kind in NOTICES:
+        notice(runtime.stream_writer, NOTICES[reading.kind])
+    hint = "\n\n".join(hints_for(messages, reading, ending, stuck))
+    return {} if hint == hint_before else {"hint": hint}
 
 
 def hints_for(
-    messages: Sequence[AnyMessage], ending: ToolEnding | None, stuck: StuckLevel
+    messages: Sequence[AnyMessage],
+    reading: ReplyReading,
+    ending: ToolEnding | None,
+    stuck: StuckLevel,
 ) -> Iterator[str]:
     """Yield what the next request should say."""
-    if (reply := silent_reply(messages)) is not None:
-        # A text that was no answer gets here only where the caller wants a structured one.
-        yield render("structured_answer" if reply.text.strip() else "empty_reply")
+    if reading.kind in HINTS:
+        yield render(HINTS[reading.kind])
+    elif (reply := last_reply(messages)) and TEXT_CALLS_KEY in reply.additional_kwargs:
+        yield render("reply_text_calls")
     if ending is not None and ending.failed:
         yield render("terminate_refused", failed=", ".join(ending.failed))
+    elif ending is not None and ending.ending == "success" and not answer_beside_calls(messages):
+        yield render("terminate_unanswered")
     if stuck.level != "ok":
         name = "stuck_hint" if stuck.level == "hint" else "stuck_change"
         yield render(name, repeats=str(stuck.repeats))

@@ -7,7 +7,7 @@ import asyncio
 import datetime
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,14 +18,18 @@ from langgraph.types import Command, Overwrite, Send
 from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.backends.persistence.interjections import interjection_reader
 from openmanus_graph.conversation.history import (
+    CLOSING_KEY,
+    cut_by,
     has_task,
     last_user_message,
     recently_called,
 )
-from openmanus_graph.conversation.outcome import NO_TASK, failure, read_answer
-from openmanus_graph.model_calls.call_model import LiveState, ModelCall
+from openmanus_graph.conversation.outcome import NO_TASK, failure
+from openmanus_graph.conversation.replies import read_reply
+from openmanus_graph.model_calls.budget import near_any_limit, shared_budget
+from openmanus_graph.model_calls.call_model import LiveState, ModelCall, expected_cost
+from openmanus_graph.model_calls.closing_turn import closing_turn
 from openmanus_graph.model_calls.compaction import ModelCallResult, call_with_compaction
-from openmanus_graph.model_calls.storable import cut_by
 from openmanus_graph.planning.flow import state_of_paused_run
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.artifacts import take_baseline
@@ -39,7 +43,7 @@ from openmanus_graph.safety.policy import unknown_tools
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ActInput, ManusState
 from openmanus_graph.state.plan import no_plans
-from openmanus_graph.state.reducers import no_usage
+from openmanus_graph.state.reducers import add_usage, no_usage
 from openmanus_graph.tool_calls.agent import Agent
 from openmanus_graph.tool_calls.chains import open_chains
 from openmanus_graph.tool_calls.toolset import ResolvedTools, resolve_tools
@@ -91,9 +95,11 @@ async def think(
     if reason := tools.fatal_reason if has_task(turn.state["messages"]) else NO_TASK:
         return {**turn.begun, **failure(reason)}
     middleware = model_middleware(turn, tools)
-    call = build_call(turn, tools, middleware)
+    call = await with_limits_near(build_call(turn, tools, middleware), turn.session)
     announce(turn.unread, turn.emit)
     result = await call_with_compaction(call, turn.session, turn.emit)
+    if isinstance(result.ended, LimitReached):
+        result = await close_run(turn, call, result, result.ended)
     if result.reply is not None:
         tools.acknowledge()
     update = await apply_reply(turn, call, result)
@@ -191,7 +197,17 @@ def build_call(turn: Turn, tools: ResolvedTools, middleware: "ModelCallHooks | N
         live_state=browser_state(turn.session, turn.state),
         pause=pause,
         middleware=middleware,
+        closing_room="none" if shared_budget() else "keep",  # a plan goes on after its step
     )
+
+
+async def with_limits_near(call: ModelCall, session: Session) -> ModelCall:
+    """Return the call with a sentence on what is left, where the run comes near to a limit."""
+    cost = await expected_cost(call, session)
+    if near := near_any_limit(call.progress, cost, session.settings):
+        left = render("limit_near", left="; ".join(near))
+        return replace(call, request_suffix=f"{call.request_suffix}\n\n{left}".strip())
+    return call
 
 
 def system_prompt(turn: Turn) -> str:
@@ -217,10 +233,16 @@ def request_suffix(turn: Turn, tools: ResolvedTools) -> str:
     parts = (
         next_step,
         turn.state.get("hint", ""),
+        render("resumed") if is_closed(turn.state["messages"]) else "",
         render("lost_handle_state", lost_state=_listed(lost)) if lost else "",
         render("server_changes", changes=_listed(tools.changes)) if tools.changes else "",
     )
     return "\n\n".join(filter(None, parts))
+
+
+def is_closed(messages: Sequence[AnyMessage]) -> bool:
+    """Say whether a conversation ends with a closing turn: the run goes on after its limit."""
+    return bool(messages) and CLOSING_KEY in messages[-1].additional_kwargs
 
 
 def _listed(items: Iterable[str]) -> str:
@@ -235,6 +257,21 @@ def browser_state(session: Session, state: ManusState) -> LiveState | None:
     from openmanus_graph.backends.browser.observation import state_for_request
 
     return partial(state_for_request, session)
+
+
+async def close_run(
+    turn: Turn, call: ModelCall, result: ModelCallResult, limit: LimitReached
+) -> ModelCallResult:
+    """Give the model its closing turn at a limit; its text is the reply, if there is room."""
+    turn.emit({"type": "limit", "reason": limit.reason})
+    compacted = result.compacted
+    call = replace(
+        call,
+        history=compacted or call.history,
+        progress=replace(call.progress, usage=add_usage(call.progress.usage, result.usage)),
+    )
+    reply, usage = await closing_turn(call, turn.session, turn.emit, limit.reason, turn.started)
+    return replace(result, reply=reply, usage=add_usage(result.usage, usage))
 
 
 async def apply_reply(turn: Turn, call: ModelCall, result: ModelCallResult) -> ManusUpdate:
@@ -301,14 +338,17 @@ def ids_of(messages: Sequence[AnyMessage]) -> list[str]:
 def outcome_of(turn: Turn, call: ModelCall, result: ModelCallResult) -> ManusUpdate:
     """Return what a model call means for the run: how it ends, or that an agent step was taken."""
     if isinstance(result.ended, LimitReached):
-        turn.emit({"type": "limit", "reason": result.ended.reason})
-        return {"status": "stopped", "stop_reason": result.ended.reason}
+        answer = "" if result.reply is None else result.reply.text
+        return {"status": "stopped", "stop_reason": result.ended.reason, "answer": answer}
     if isinstance(result.ended, ModelError):
         return failure(result.ended.sentence)
     if result.reply is None:
         return {}
-    ends, structured = read_answer(result.reply, turn.session.settings.response_format)
-    if not ends:
+    if result.reply.tool_calls:
+        return {"step_count": call.step}
+    said = [*(result.compacted or call.history), result.reply]
+    reading = read_reply(said, turn.session.settings.response_format)
+    if reading.kind != "answer":
         return {"step_count": call.step}
     if cause := cut_by(result.reply):
         notice(turn.emit, f"The answer was cut off by {cause}.")
@@ -316,7 +356,7 @@ def outcome_of(turn: Turn, call: ModelCall, result: ModelCallResult) -> ManusUpd
         "step_count": call.step,
         "status": "finished",
         "stop_reason": "answer",
-        "structured": structured,
+        "structured": reading.structured,
     }
 
 

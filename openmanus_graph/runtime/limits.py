@@ -26,7 +26,7 @@ class LimitReached(Exception):  # not an error: a regular end of a run
 
     def __init__(self, reason: LimitReason) -> None:
         super().__init__(reason)
-        self.reason = reason
+        self.reason: LimitReason = reason
         self.spent = no_usage()
         """What other requests of the same model call had cost, where a middleware sends several."""
 
@@ -57,26 +57,92 @@ class Progress:
 
 def limit_reached(progress: Progress, settings: Settings) -> LimitReason | None:
     """Return the limit that forbids another model call."""
-    usage = progress.usage
-    tokens, max_tokens = usage["input_tokens"] + usage["output_tokens"], settings.max_total_tokens
+    usage, max_tokens = progress.usage, settings.max_total_tokens
     if progress.steps >= settings.max_steps:
         return "max_steps"
     if usage["cost_usd"] >= settings.max_cost_usd:
         return "budget"
-    if max_tokens is not None and tokens >= max_tokens:
+    if max_tokens is not None and _tokens(usage) >= max_tokens:
         return "budget"
     if settings.timeout_s is not None and progress.elapsed_s >= settings.timeout_s:
         return "timeout"
     return None
 
 
+def _tokens(usage: Usage) -> int:
+    return usage["input_tokens"] + usage["output_tokens"]
+
+
+STEPS_NEAR = 3
+"""The model is told how many steps are left from so many on, the next one included."""
+SHARE_NEAR = 0.9
+"""The model is told what is left of a budget once this share of it is used, or so few steps and a
+closing turn fit into it."""
+CLOSING_SHARE, CLOSING_MOST_S = 0.1, 30.0
+"""Share of a run's time that is kept for its closing turn, and the most of it."""
+
+
+def near_limits(progress: Progress, call: Usage, settings: Settings) -> dict[str, str]:
+    """Say what is left of each limit that a run comes near to, by what it limits.
+
+    Args:
+        progress: How far the run has come.
+        call: What one model call may cost.
+        settings: Hold the limits.
+    """
+    usage, near = progress.usage, dict[str, str]()
+    ahead = (STEPS_NEAR + 1) * call["cost_usd"], (STEPS_NEAR + 1) * _tokens(call)
+    tokens, max_tokens = _tokens(usage), settings.max_total_tokens
+    if (steps := settings.max_steps - progress.steps) <= STEPS_NEAR:
+        near["steps"] = f"{steps} of {settings.max_steps} model calls, this one included"
+    dollars = usage["cost_usd"]
+    if dollars >= SHARE_NEAR * settings.max_cost_usd or dollars + ahead[0] > settings.max_cost_usd:
+        left = max(0.0, settings.max_cost_usd - dollars)
+        near["dollars"] = f"${left:.2g} of ${settings.max_cost_usd:g}"
+    if max_tokens and (tokens >= SHARE_NEAR * max_tokens or tokens + ahead[1] > max_tokens):
+        near["tokens"] = f"{max(0, max_tokens - tokens)} of {max_tokens} tokens"
+    if settings.timeout_s is not None and progress.elapsed_s >= SHARE_NEAR * settings.timeout_s:
+        left_s = max(0.0, settings.timeout_s - progress.elapsed_s)
+        near["time"] = f"{left_s:.0f} of {settings.timeout_s:g} seconds"
+    return near
+
+
+def closing_time_s(settings: Settings) -> float:
+    """Return the seconds at the end of a run's time that are kept for its closing turn."""
+    return min(CLOSING_MOST_S, CLOSING_SHARE * (settings.timeout_s or 0))
+
+
+def last_call_limit(progress: Progress, call: Usage, settings: Settings) -> LimitReason | None:
+    """Return the limit that leaves room for one more model call, but not for two.
+
+    Args:
+        progress: How far the run has come.
+        call: What one model call may cost.
+        settings: Hold the limits.
+    """
+    if has_room(progress, call, settings) and not has_room(progress, call, settings, calls=2):
+        return "budget"
+    if settings.timeout_s is not None:
+        left_s = settings.timeout_s - progress.elapsed_s
+        return "timeout" if left_s <= closing_time_s(settings) else None
+    return None
+
+
+def has_room(progress: Progress, call: Usage, settings: Settings, calls: int = 1) -> bool:
+    """Say whether the budgets of dollars and tokens hold so many more model calls of this cost."""
+    spent, max_tokens = progress.usage, settings.max_total_tokens
+    tokens = _tokens(spent) + calls * _tokens(call)
+    dollars = spent["cost_usd"] + calls * call["cost_usd"]
+    return dollars <= settings.max_cost_usd and (max_tokens is None or tokens <= max_tokens)
+
+
 def deadline(settings: Settings, started: float, elapsed_s: float) -> float | None:
-    """Return when the run's time is over, on the monotonic clock.
+    """Return when the run's time for work is over, on the monotonic clock.
 
     Args:
         settings: Hold the limit.
         started: When the current agent step started, on the monotonic clock.
-        elapsed_s: The run's time before that agent step.
+        elapsed_s: The run's time before that agent step, and what is kept of it at its end.
     """
     return None if settings.timeout_s is None else started + settings.timeout_s - elapsed_s
 
@@ -90,16 +156,27 @@ def limit_text(reason: LimitReason, settings: Settings, usage: Usage, steps: str
         usage: The run's usage.
         steps: What `max_steps` counts, where that is not steps.
     """
+    what, name = limit_name(reason, settings, usage, steps)
+    return f"The run stopped at its limit of {what}. It goes on with a higher {name}."
+
+
+def limit_name(
+    reason: LimitReason, settings: Settings, usage: Usage, steps: str = "steps"
+) -> tuple[str, str]:
+    """Return a limit in words, and the name of its setting. Arguments as of `limit_text`."""
     match reason:
         case "max_steps":
-            what, name = f"{settings.max_steps} {steps}", "max_steps"
+            return f"{settings.max_steps} {steps}", "max_steps"
         case "timeout":
-            what, name = f"{settings.timeout_s:g} seconds", "timeout_s"
+            return f"{settings.timeout_s:g} seconds", "timeout_s"
         case "budget":
-            what, name = f"${settings.max_cost_usd:g}", "max_cost_usd"
-            if usage["cost_usd"] < settings.max_cost_usd:
-                what, name = f"{settings.max_total_tokens} tokens", "max_total_tokens"
-    return f"The run stopped at its limit of {what}. It goes on with a higher {name}."
+            most = settings.max_total_tokens
+            if (
+                most is not None
+                and _tokens(usage) / most > usage["cost_usd"] / settings.max_cost_usd
+            ):
+                return f"{most} tokens", "max_total_tokens"
+            return f"${settings.max_cost_usd:g}", "max_cost_usd"
 
 
 STOP_GRACE_S = 5.0

@@ -27,9 +27,9 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.runtime import Runtime
 from langgraph.types import Command, Overwrite
 
-from openmanus_graph.conversation.history import INTERJECTION_KEY, last_user_message
+from openmanus_graph.conversation.history import INTERJECTION_KEY, ORIGIN_KEY, last_user_message
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.safety.provenance import ORIGIN_KEY, origin_of
+from openmanus_graph.safety.provenance import origin_of
 from openmanus_graph.state.manus import ManusState
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
-from openmanus_graph.conversation.history import NOTES_KEY, TASK_KEY, MessageCache
+from openmanus_graph.conversation.history import NOTES_KEY, ORIGIN_KEY, TASK_KEY, MessageCache
 from openmanus_graph.errors import ToolError
 from openmanus_graph.safety.urls import (
     canonical_url,
@@ -34,8 +34,6 @@ M = TypeVar("M", HumanMessage, ToolMessage)
 
 PERSON = "person"
 """The resource of tools whose output is written by the person."""
-ORIGIN_KEY = "openmanus_origin"
-"""Key of the `Origin` in a message that a flow wrote."""
 _URL_END = r"/?(?![\w/?#&=%+~@:-]|\.\w)"
 """Regex for the end of an address."""
 

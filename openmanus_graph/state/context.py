@@ -52,7 +52,7 @@ class Context:
     """Passed to the model's client as it is: `temperature`, `max_tokens` ... Never a key."""
     max_steps: int | None = None
     """Model calls of the agent in one run; set, it bounds a whole plan, its planner and all steps
-    together. Default 20, of a plan for each step."""
+    together. Default 100, of a plan for each step."""
     max_cost_usd: float | None = None
     """Dollars of one run. Default 3."""
     max_total_tokens: int | None = None

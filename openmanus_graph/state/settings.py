@@ -338,7 +338,7 @@ class Settings:
     protected: tuple[Path, ...]
     """Configuration and key files that tools must not reach."""
     sandbox: SandboxSettings
-    max_steps: Annotated[int, _Positive, Setting(option="--max-steps")] = 20
+    max_steps: Annotated[int, _Positive, Setting(option="--max-steps")] = 100
     """Model calls of a run; set, it bounds a whole plan, else each of its steps."""
     max_steps_set: bool = False
     """Whether somebody set it: then it bounds a whole plan, else each of its steps."""

@@ -11,9 +11,10 @@ from langgraph.config import get_config
 
 from openmanus_graph.backends.persistence.ledger import EffectKey, Ledger, open_ledger
 from openmanus_graph.conversation.history import canonical_args
+from openmanus_graph.model_calls.budget import shared_budget
 from openmanus_graph.runtime.checkpoint_lineage import checkpointed_thread
 from openmanus_graph.runtime.events import Emit
-from openmanus_graph.runtime.limits import Progress, deadline
+from openmanus_graph.runtime.limits import Progress, closing_time_s, deadline
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.state.manus import PendingCall
 from openmanus_graph.state.plan import Plans, no_plans
@@ -127,6 +128,7 @@ async def open_call_context(
         standing_approvals: What a person approved for the rest of the run.
     """
     config = get_config()
+    kept_s = 0.0 if shared_budget() else closing_time_s(session.settings)
     thread, ledger = checkpointed_thread(config), await ledger_of(session, config)
     return ToolCallContext(
         session=session,
@@ -138,7 +140,7 @@ async def open_call_context(
         ledger=ledger,
         questions=Questions(ledger, config),
         progress=progress,
-        deadline=deadline(session.settings, time.monotonic(), progress.elapsed_s),
+        deadline=deadline(session.settings, time.monotonic(), progress.elapsed_s + kept_s),
         plans=plans,
         handle_state=dict(handle_state),
         standing_approvals=list(standing_approvals),

@@ -201,3 +201,21 @@ async def test_without_a_checkpointer_nothing_is_read() -> None:
 async def test_an_empty_remark_is_refused(thread: str, text: str) -> None:
     with pytest.raises(ConfigError, match="neither may be empty"):
         await tell(thread, text)
+
+
+async def test_what_a_person_says_during_the_closing_turn_is_read_when_the_run_goes_on() -> None:
+    graph = agent()
+
+    def closing(messages: list[BaseMessage]) -> str:
+        with ThreadPoolExecutor() as pool:  # this thread has a loop that waits for the model
+            pool.submit(asyncio.run, tell("t", "in euros")).result()
+        return "One is done."
+
+    model = scripted(calls(("hear", {"text": "x", "times": 0})), closing, "Two euros.")
+    stopped = await run_graph(graph, model=model, config=CONFIG, max_steps=1)
+    assert stopped.values["answer"] == "One is done."
+    assert any("came too late" in str(event.get("text")) for event in stopped.events)
+    again: Command[Any] = Command(goto="think")
+    ran = await run_graph(graph, model=model, config=CONFIG, task=again, max_steps=9)
+    assert "in euros" in [message.text for message in model.requests[-1]]
+    assert ran.values["answer"] == "Two euros."

@@ -129,8 +129,8 @@ async def test_a_limit_that_nobody_set_is_the_steps_own_and_it_fails_by_it() -> 
     brain = PlanBrain([plan_call({"id": "long", "text": "x"}), "No other way."], endless)
     ran = await run(flow(), brain, max_cost_usd=100)
     assert (ran.values["status"], ran.values["stop_reason"]) == ("failed", "terminate")
-    assert len(brain.requests("long")) == 40
-    assert "after 20 model calls" in brain.requests("summary")[0][-1].text
+    assert len(brain.requests("long")) == 200
+    assert "after 100 model calls" in brain.requests("summary")[0][-1].text
     assert "stop_reason" not in brain.requests("summary")[0][-1].text
 
 

@@ -11,9 +11,8 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
 from openmanus_graph import build_manus_graph
-from openmanus_graph.conversation.history import NOTES_KEY, TASK_KEY
+from openmanus_graph.conversation.history import NOTES_KEY, ORIGIN_KEY, TASK_KEY
 from openmanus_graph.safety.provenance import (
-    ORIGIN_KEY,
     origin_of,
     passed_on,
     unverified_addresses,

@@ -65,7 +65,7 @@ def test_it_makes_the_same_requests_as_projecting_anew() -> None:
 
 def test_the_beginning_is_made_of_the_same_objects() -> None:
     projector = Projector()
-    turn: list[AnyMessage] = [AIMessage("step"), AIMessage("step")]
+    turn: list[AnyMessage] = [AIMessage("step"), HumanMessage("on")]
     messages: list[AnyMessage] = [HumanMessage("go"), *turn]
     first = projector.project(
         messages, system="s", request_suffix=request_suffix_message("hint"), pictures=None

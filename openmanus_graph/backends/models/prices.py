@@ -96,6 +96,15 @@ def estimate_request_tokens(
     )
 
 
+def last_reported(history: Sequence[BaseMessage]) -> CallUsage | None:
+    """Return what the newest reply used whose provider reported it; None without any."""
+    for message in reversed(history):
+        reported = message.usage_metadata if isinstance(message, AIMessage) else None
+        if reported and reported["input_tokens"]:
+            return usage_of(cast("AIMessage", message))
+    return None
+
+
 def estimate_fixed_tokens(
     system: str, request_suffix: str, tools: Sequence[Mapping[str, Any]]
 ) -> int:

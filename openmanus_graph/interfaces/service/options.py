@@ -30,7 +30,7 @@ class RunOptions:
         str | None, typer.Option(help="Address of an OpenAI-compatible server.")
     ] = None
     workspace: Annotated[str | None, typer.Option(help="Folder of the run's files.")] = None
-    max_steps: Annotated[int | None, typer.Option(help="Model calls of the run. Default 20.")] = (
+    max_steps: Annotated[int | None, typer.Option(help="Model calls of the run. Default 100.")] = (
         None
     )
     max_cost_usd: Annotated[float | None, typer.Option(help="Dollars of the run. Default 3.")] = (

@@ -1,0 +1,119 @@
+"""Reads what a reply means for its run: calls, the answer, or what is asked about. Pure."""
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from langchain_core.messages import AIMessage, AnyMessage
+
+from openmanus_graph.conversation.announcements import announces_work, says_something
+from openmanus_graph.conversation.history import (
+    CLOSING_KEY,
+    ORIGIN_KEY,
+    is_cut_text,
+    last_reply,
+    last_text,
+    last_user_message,
+    newest_first,
+)
+from openmanus_graph.conversation.outcome import ResponseFormat, validated
+from openmanus_graph.errors import ToolError
+
+ReplyKind = Literal["calls", "answer", "cut", "empty", "announcement", "unstructured"]
+MOST_ASKED: dict[ReplyKind, int] = {"announcement": 1, "unstructured": 3}
+"""How often in a row the model is asked about such a reply before the run fails; others count
+towards being stuck."""
+
+
+@dataclass(frozen=True)
+class ReplyReading:
+    """What the model's newest reply is."""
+
+    kind: ReplyKind
+    structured: Any = None
+    """The validated object, where an answer has to be one."""
+    asked: int = 0
+    """How often in a row the model was asked about such replies before this one."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether the model was asked often enough."""
+        return self.asked >= MOST_ASKED.get(self.kind, sys.maxsize)
+
+
+def read_reply(
+    messages: Sequence[AnyMessage], response_format: ResponseFormat | None
+) -> ReplyReading:
+    """Read the newest reply of a conversation.
+
+    With a response format, a text is the answer only if it parses and validates.
+
+    Args:
+        messages: The conversation, which ends with the reply, its results or an interjection.
+        response_format: What the caller wants as an answer, if anything.
+    """
+    silent = silent_replies(messages)
+    if not silent:
+        return ReplyReading("calls")
+    reply, text = silent[-1], last_text(messages)
+    asked = sum(1 for earlier in silent[:-1] if earlier.text.strip() and not is_cut_text(earlier))
+    if is_cut_text(reply):
+        return ReplyReading("cut")
+    if not reply.text.strip():
+        return ReplyReading("empty")
+    if response_format is not None:
+        try:
+            return ReplyReading("answer", _parsed(text, response_format))
+        except (ValueError, ToolError):
+            return ReplyReading("unstructured", asked=asked)
+    if announces_work(text, task=task_of(messages), worked=has_worked(messages), asked=asked > 0):
+        return ReplyReading("announcement", asked=asked)
+    return ReplyReading("answer")
+
+
+def silent_replies(messages: Sequence[AnyMessage]) -> list[AIMessage]:
+    """Return the replies without calls at the end of a conversation, oldest first.
+
+    Those before an interjection, a result or a closing turn do not count.
+    """
+    replies: list[AIMessage] = []
+    for message in reversed(messages):
+        if not isinstance(message, AIMessage) or CLOSING_KEY in message.additional_kwargs:
+            break
+        if message.tool_calls or message.invalid_tool_calls:
+            break
+        replies.append(message)
+    return replies[::-1]
+
+
+def answer_beside_calls(messages: Sequence[AnyMessage]) -> str:
+    """Return what the model said beside its calls that can stand as the answer; else nothing.
+
+    The text of the newest reply counts, and an earlier one that says something of its own.
+    """
+    task, newest = task_of(messages), last_reply(messages)
+    for message in newest_first(messages):
+        text = message.text.strip() if isinstance(message, AIMessage) else ""
+        if not text or announces_work(text, task=task, worked=True, asked=True):
+            continue
+        if message is newest or says_something(text, task):
+            return text
+    return ""
+
+
+def task_of(messages: Sequence[AnyMessage]) -> str:
+    """Return what the person said to begin the run; nothing where a flow wrote the message."""
+    message = last_user_message(messages)
+    return "" if message is None or ORIGIN_KEY in message.additional_kwargs else message.text
+
+
+def has_worked(messages: Sequence[AnyMessage]) -> bool:
+    """Say whether the run has called a tool."""
+    return any(message.type == "tool" for message in newest_first(messages))
+
+
+def _parsed(text: str, response_format: ResponseFormat) -> Any:
+    bare = text.removeprefix("```json").removeprefix("```").removesuffix("```")
+    return validated(json.loads(bare), response_format)

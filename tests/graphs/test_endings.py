@@ -1,0 +1,205 @@
+"""How runs end: replies that are no answer are asked about, and limits give one closing turn."""
+
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command
+
+from openmanus_graph import build_manus_graph
+from openmanus_graph.graphs.planning import build_planning_graph
+from openmanus_graph.tools.terminate import terminate
+from tests.support.graphs import Ran, add, calls, run_graph, scripted
+from tests.support.planning import PlanBrain, plan_call
+
+pytestmark = pytest.mark.usefixtures("no_blocking")
+CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
+ANNOUNCED = "Sure! I will first read all the invoices. Let me start by listing the files."
+ADD = calls(("add", {"a": 1, "b": 1}))
+CALL_AS_TEXT = '<tool_call>{"name": "add", "arguments": {"a": 1, "b": 1}}</tool_call>'
+
+
+def adds(times: int) -> list[AIMessage]:
+    return [calls(("add", {"a": number, "b": 1}), prefix=f"c{number}.") for number in range(times)]
+
+
+async def manus(*answers: Any, **context: Any) -> Ran:
+    graph = build_manus_graph(tools=[add, terminate], checkpointer=InMemorySaver())
+    return await run_graph(graph, *answers, config=CONFIG, **context)
+
+
+def ended(ran: Ran) -> tuple[str, str]:
+    return ran.values["status"], ran.values["stop_reason"]
+
+
+def suffix(ran: Ran, request: int = -1) -> str:
+    return ran.model.requests[request][-1].text
+
+
+def took_turns(request: list[BaseMessage]) -> bool:
+    roles = ["tool" if one.type == "tool" else one.type for one in request]
+    return all(a != b or a == "tool" for a, b in zip(roles, roles[1:], strict=False))
+
+
+async def test_work_that_is_only_announced_is_asked_about_and_then_done() -> None:
+    ran = await manus(ANNOUNCED, ADD, "The sum is 2.")
+    assert ended(ran) == ("finished", "answer")
+    assert ran.values["answer"] == "The sum is 2."
+    assert "calls no tool" in suffix(ran, 1)
+    assert took_turns(ran.model.requests[2])
+    assert [m.type for m in ran.messages] == ["human", "ai", "ai", "tool", "ai"]
+    assert ANNOUNCED in ran.model.requests[2][2].text
+
+
+async def test_who_never_stops_announcing_fails() -> None:
+    ran = await manus(ANNOUNCED, ANNOUNCED)
+    assert ended(ran) == ("failed", "error")
+    assert ANNOUNCED in ran.values["answer"]
+
+
+async def test_it_is_asked_about_anew_after_work_was_done() -> None:
+    ran = await manus(ANNOUNCED, ADD, "Now I will add more.", *adds(1), "The sums are 2 and 1.")
+    assert ended(ran) == ("finished", "answer")
+
+
+async def test_a_call_written_as_text_is_run_and_the_model_is_told() -> None:
+    ran = await manus(f"I add them.\n{CALL_AS_TEXT}", "The sum is 2.")
+    assert ran.results() == ["2"]
+    assert "as text" in suffix(ran, 1)
+    assert [event["tool_calls"][0]["tool"] for event in ran.events if event["type"] == "think_end"
+            and event["tool_calls"]] == ["add"]  # fmt: skip
+    assert ended(ran) == ("finished", "answer")
+    assert CALL_AS_TEXT not in str(ran.model.requests[1])
+
+
+async def test_a_call_written_as_text_is_validated() -> None:
+    wrong = '<tool_call>{"name": "add", "arguments": {"a": "x"}}</tool_call>'
+    broken = '<tool_call>{"name": "add", "arguments": {"a": 1,</tool_call>'
+    ran = await manus(wrong, broken, "I could not.")
+    assert ["was not run" in result for result in ran.results()] == [True, True]
+
+
+async def test_a_call_that_an_answer_quotes_is_not_run() -> None:
+    ran = await manus(f"Write it so:\n```\n{CALL_AS_TEXT}\n```")
+    assert ended(ran) == ("finished", "answer")
+    assert ran.results() == []
+
+
+async def test_a_cut_reply_is_continued_and_its_pieces_are_the_answer() -> None:
+    cut = AIMessage("The sum of all of them is", response_metadata={"finish_reason": "length"})
+    ran = await manus(
+        cut, AIMessage(" forty-", response_metadata={"finish_reason": "length"}), "two."
+    )
+    assert ended(ran) == ("finished", "answer")
+    assert ran.values["answer"] == "The sum of all of them is forty-two."
+    assert "cut off" in suffix(ran, 1)
+    assert ran.model.requests[2][-2].text == "The sum of all of them is forty-"
+
+
+async def test_a_bare_success_is_asked_for_its_answer_once() -> None:
+    bare = calls(("terminate", {"status": "success"}))
+    ran = await manus(bare, "The sum is 2.")
+    assert ended(ran) == ("finished", "answer")
+    assert "without an answer" in suffix(ran, 1)
+    failed = await manus(*[calls(("terminate", {"status": "success"}), prefix=p) for p in "ab"])
+    assert ended(failed) == ("failed", "error")
+
+
+async def test_the_answer_of_a_success_may_stand_beside_an_earlier_call() -> None:
+    found = calls(("add", {"a": 1, "b": 1}), text="The sum is 2.")
+    ran = await manus(found, calls(("terminate", {"status": "success"}), prefix="d"))
+    assert ended(ran) == ("finished", "terminate")
+    assert ran.values["answer"] == "The sum is 2."
+
+
+async def test_a_step_of_a_plan_that_only_announces_has_failed() -> None:
+    brain = PlanBrain([plan_call("one"), "No other way."], lambda step, messages: ANNOUNCED)
+    graph = build_planning_graph(
+        executors={"manus": build_manus_graph(tools=[add])}, checkpointer=InMemorySaver()
+    )
+    ran = await run_graph(graph, model=brain.model(), config=CONFIG)
+    assert ended(ran) == ("failed", "terminate")
+    assert "announced work" in brain.requests("summary")[0][-1].text
+
+
+async def test_near_its_limit_the_model_is_told_what_is_left() -> None:
+    ran = await manus(*adds(4), "done", max_steps=5)
+    told = ["model calls, this one included" in request[-1].text for request in ran.model.requests]
+    assert told == [False, False, True, True, True]
+    assert "3 of 5 model calls" in suffix(ran, 2)
+
+
+async def test_at_90_percent_of_a_budget_the_model_is_told_what_is_left() -> None:
+    ran = await manus(*adds(30), "28 are done.", max_total_tokens=4000)
+    told = ["of 4000 tokens" in request[-1].text for request in ran.model.requests]
+    first = told.index(True, 1)
+    assert 0.8 <= first * 120 / 4000 <= 0.9
+    assert all(told[first:])
+
+
+async def test_the_closing_turn_has_the_tools_and_the_prefix_and_runs_nothing() -> None:
+    closing = calls(("add", {"a": 5, "b": 5}), text="One sum is done.")
+    ran = await manus(*adds(2), closing, max_steps=2)
+    assert ended(ran) == ("stopped", "max_steps")
+    assert ran.values["answer"] == "One sum is done."
+    assert len(ran.results()) == 2
+    assert ran.model.options[-1] == ran.model.options[0]
+    before, last = ran.model.requests[-2:]
+    prefix = [one.model_dump_json() for one in before[:-1]]
+    assert [one.model_dump_json() for one in last][: len(prefix)] == prefix
+    assert "limit of 2 steps" in last[-1].text
+    assert not ran.messages[-1].tool_calls  # type: ignore[union-attr]
+    assert ran.values["step_count"] == 2
+    assert ran.values["usage"]["model_calls"] == 3
+
+
+@pytest.mark.parametrize("said", ["", CALL_AS_TEXT, ValueError("broken")])
+async def test_a_closing_turn_without_text_leaves_what_there_is(said: Any) -> None:
+    ran = await manus(calls(("add", {"a": 1, "b": 1}), text="It is 2."), said, max_steps=1)
+    assert ended(ran) == ("stopped", "max_steps")
+    assert ran.values["answer"].startswith("It is 2.")
+    assert "limit of 1 steps" in ran.values["answer"]
+
+
+async def test_room_for_the_closing_turn_is_kept_within_the_budget() -> None:
+    usage = {"input_tokens": 2000, "output_tokens": 500, "total_tokens": 2500}
+    made = [one.model_copy(update={"usage_metadata": usage}) for one in adds(9)]
+    last = AIMessage("Three are done.", usage_metadata=usage)  # type: ignore[arg-type]
+    ran = await manus(*made[:3], last, max_total_tokens=11_500)
+    assert ended(ran) == ("stopped", "budget")
+    assert ran.values["answer"] == "Three are done."
+    assert ran.values["usage"]["input_tokens"] + ran.values["usage"]["output_tokens"] <= 11_500
+    assert "limit of 11500 tokens" in suffix(ran)
+
+
+async def test_a_budget_without_room_for_it_has_no_closing_turn() -> None:
+    ran = await manus(*adds(2), max_total_tokens=150)
+    assert ended(ran) == ("stopped", "budget")
+    assert len(ran.model.requests) == 2
+
+
+async def test_a_step_of_a_plan_has_no_closing_turn() -> None:
+    brain = PlanBrain(
+        [plan_call("one")], lambda step, messages: calls(("add", {"a": len(messages), "b": 1}))
+    )
+    graph = build_planning_graph(
+        executors={"manus": build_manus_graph(tools=[add])}, checkpointer=InMemorySaver()
+    )
+    ran = await run_graph(graph, model=brain.model(), config=CONFIG, max_steps=4)
+    assert ended(ran) == ("stopped", "max_steps")
+    assert len(brain.requests("0")) == 3  # the fourth was the planner's
+    assert "model calls, this one included" in brain.requests("0")[-1][-1].text
+
+
+async def test_after_a_limit_the_run_goes_on_and_says_so() -> None:
+    graph = build_manus_graph(tools=[add], checkpointer=InMemorySaver())
+    model = scripted(*adds(1), "One is done.", ANNOUNCED, *adds(1), "Both are done.")
+    await run_graph(graph, model=model, config=CONFIG, max_steps=1)
+    ran = await run_graph(
+        graph, model=model, config=CONFIG, task=Command(goto="think"), max_steps=9
+    )
+    assert ended(ran) == ("finished", "answer")
+    assert "goes on" in model.requests[2][-1].text
+    assert took_turns(model.requests[-1])

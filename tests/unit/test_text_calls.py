@@ -1,0 +1,108 @@
+"""Tool calls that a model writes as text: which forms are read, and what is left alone."""
+
+import json
+from typing import Any
+
+import pytest
+
+from openmanus_graph.conversation.text_calls import read_text_calls
+
+TOOLS: list[dict[str, Any]] = [
+    {
+        "type": "function",
+        "function": {
+            "name": "bash",
+            "parameters": {
+                "properties": {"command": {"type": "string"}, "timeout_s": {"type": "integer"}}
+            },
+        },
+    },
+    {"type": "function", "function": {"name": "read_file", "parameters": {}}},
+]
+LS = json.dumps({"name": "bash", "arguments": {"command": "ls"}})
+
+
+def read(text: str) -> tuple[str, list[tuple[str, Any]]] | None:
+    found = read_text_calls(text, TOOLS)
+    return None if found is None else (found[0], [(call.name, call.args) for call in found[1]])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"<tool_call>{LS}</tool_call>",
+        f"<tool_call>\n{LS}\n</tool_call><|im_end|>",
+        f"<tool_call>{LS}",
+        '<function=bash>{"command": "ls"}</function>',
+        "<tool_call>\n<function=bash>\n<parameter=command>\nls\n</parameter>\n</function>\n</tool_call>",
+        f"[TOOL_CALLS] [{LS}]",
+        f"[TOOL_CALLS]{LS}</s>",
+        '[TOOL_CALLS]bash[ARGS]{"command": "ls"}',
+        '<|python_tag|>{"name": "bash", "parameters": {"command": "ls"}}<|eom_id|>',
+        '<function_calls><invoke name="bash"><parameter name="command">ls</parameter></invoke>'
+        "</function_calls>",
+        "<tool_call>bash\n<arg_key>command</arg_key>\n<arg_value>ls</arg_value>\n</tool_call>",
+        '<tool_call>bash\n{"command": "ls"}\n</tool_call>',
+        f"```json\n{LS}\n```",
+        f"```\n{LS}\n```",
+        LS,
+        f"[{LS}]",
+        json.dumps({"function": {"name": "bash", "arguments": '{"command": "ls"}'}}),
+    ],
+)
+def test_the_common_forms_are_read(text: str) -> None:
+    assert read(text) == ("", [("bash", {"command": "ls"})])
+
+
+def test_text_before_the_calls_is_kept_and_several_are_read() -> None:
+    two = f"I look first.\n<tool_call>{LS}</tool_call>\n<tool_call>{LS}</tool_call>"
+    assert read(two) == ("I look first.", [("bash", {"command": "ls"})] * 2)
+    assert read(f"{LS};{LS}") is None
+    assert read(f"<|python_tag|>{LS}; {LS}") == ("", [("bash", {"command": "ls"})] * 2)
+
+
+def test_values_in_tags_get_the_type_that_the_schema_wants() -> None:
+    text = (
+        "<function=bash><parameter=command>\n[1, 2]\n</parameter>"
+        "<parameter=timeout_s>5</parameter></function>"
+    )
+    assert read(text) == ("", [("bash", {"command": "[1, 2]", "timeout_s": 5})])
+
+
+def test_a_call_of_a_tool_that_is_not_there_is_one_where_a_mark_says_so() -> None:
+    assert read('<tool_call>{"name": "shell", "arguments": {}}</tool_call>') == (
+        "",
+        [("shell", {})],
+    )
+    assert read('```json\n{"name": "shell", "arguments": {}}\n```') is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<tool_call>{"name": "bash", "arguments": {"command": "ls}</tool_call>',
+        '<tool_call>{"name": "bash", "arguments": {"comm',
+        '<function=bash>{"command": "ls}</function>',
+    ],
+)
+def test_a_call_that_cannot_be_read_is_a_broken_one(text: str) -> None:
+    assert read(text) == ("", [("bash", None)])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"Models write `<tool_call>{LS}</tool_call>` to call a tool.",
+        f"An example:\n```xml\n<tool_call>{LS}</tool_call>\n```",
+        f"An example:\n```json\n{LS}\n```",
+        f"By <tool_call>{LS}</tool_call> a model of that family calls a tool.",
+        "<tool_call> is the tag by which such models begin a call.",
+        "Mistral begins with [TOOL_CALLS] [see the manual].",
+        '{"name": "Ada", "arguments": {"age": 36}}',
+        '{"name": "bash"}',
+        "[1, 2, 3]",
+        "The total is 42.",
+    ],
+)
+def test_what_an_answer_quotes_is_no_call(text: str) -> None:
+    assert read(text) is None
