@@ -166,7 +166,7 @@ async def test_a_closing_turn_without_text_leaves_what_there_is(said: Any) -> No
 async def test_room_for_the_closing_turn_is_kept_within_the_budget() -> None:
     usage = {"input_tokens": 2000, "output_tokens": 500, "total_tokens": 2500}
     made = [one.model_copy(update={"usage_metadata": usage}) for one in adds(9)]
-    last = AIMessage("Three are done.", usage_metadata=usage)  # type: ignore[arg-type]
+    last = AIMessage("Three are done.", usage_metadata=usage)
     ran = await manus(*made[:3], last, max_total_tokens=11_500)
     assert ended(ran) == ("stopped", "budget")
     assert ran.values["answer"] == "Three are done."
