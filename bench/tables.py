@@ -243,6 +243,14 @@ def page(scale: Scale) -> Table:
     return Table(["the page", "", "at most"], measure_page(quick=scale.quick))
 
 
+def tasks(_: Scale) -> Table:
+    """Ten small real tasks, by two scripted readers of the model, before and after a change."""
+    from bench.tasks import rows
+
+    head = ["ten tasks, by a reader that is", "done rightly", "finished wrongly", "model calls"]
+    return Table([*head, "tokens sent"], list(rows()))
+
+
 TABLES: dict[str, Callable[[Scale], Table]] = {
     table.__name__: table
     for table in (
@@ -259,5 +267,6 @@ TABLES: dict[str, Callable[[Scale], Table]] = {
         mcp,
         serving,
         page,
+        tasks,
     )
 }
