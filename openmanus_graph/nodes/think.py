@@ -264,6 +264,8 @@ async def close_run(
 ) -> ModelCallResult:
     """Give the model its closing turn at a limit; its text is the reply, if there is room."""
     turn.emit({"type": "limit", "reason": limit.reason})
+    if is_closed(turn.state["messages"]):
+        return result  # resumed under the same limit: it has said what is done
     compacted = result.compacted
     call = replace(
         call,

@@ -221,7 +221,7 @@ def test_two_processes_cannot_share_a_thread(cli: Cli, model: OpenAIServer) -> N
 
 def test_resume_works_from_another_folder(cli: Cli, model: OpenAIServer) -> None:
     steps = [Reply(calls=(Call("bash", {"command": f"echo {n} >> log"}),)) for n in "12"]
-    model.add(*steps, Reply("Both."))
+    model.add(steps[0], Reply("One."), steps[1], Reply("Both."))
     assert cli.run("run", "two", "--thread", "t", "--max-steps", "1").code == 3
     (cli.root / "elsewhere").mkdir()
     elsewhere = ("env", "-C", str(cli.root / "elsewhere"))

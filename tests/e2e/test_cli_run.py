@@ -175,7 +175,7 @@ def test_a_thread_goes_on_in_a_second_run(cli: Cli, model: OpenAIServer) -> None
 
 def test_a_threads_options_are_kept_for_later_runs(cli: Cli, model: OpenAIServer) -> None:
     look = Call("bash", {"command": "pwd"})
-    model.add(Reply("one"), Reply(calls=(look,)), Reply("two"))
+    model.add(Reply("one"), Reply(calls=(look,)), Reply("stopped"), Reply("two"))
     assert cli.run("run", "a", "--thread", "t", "--workspace", "files").code == 0
     done = cli.run("run", "b", "--thread", "t", "--max-steps", "1", "--json")
     assert done.code == 3
@@ -189,19 +189,20 @@ def test_max_steps_stops_and_resume_goes_on(cli: Cli, model: OpenAIServer) -> No
     steps = [
         Reply(f"step {n}", calls=(Call("bash", {"command": f"echo {n} >> log"}),)) for n in "123"
     ]
-    model.add(*steps, Reply("All three."))
+    model.add(*steps[:2], Reply("Two of three."), steps[2], Reply("All three."))
     done = cli.run("run", "three", "--max-steps", "2", "--thread", "t", "--workspace", "files")
     assert done.code == 3
     assert "openmanus resume t --max-steps N" in done.stderr
-    assert "with a higher max_steps" in done.stdout
-    assert len(model.requests) == 2
+    assert done.stdout == "Two of three.\n"
+    assert len(model.requests) == 3
     again = cli.run("resume", "t", "--json")
     assert (again.code, again.final["stop_reason"]) == (3, "max_steps")
-    assert len(model.requests) == 2, "the limit counts what was done before"
+    assert "with a higher max_steps" in again.final["answer"]
+    assert len(model.requests) == 3, "the limit counts what was done before"
     resumed = cli.run("resume", "t", "--max-steps", "9", "--json")
     assert (resumed.code, resumed.final["answer"]) == (0, "All three.")
     assert (cli.workspace / "log").read_text() == "1\n2\n3\n"
-    assert resumed.final["usage"]["model_calls"] == 4
+    assert resumed.final["usage"]["model_calls"] == 5
 
 
 def test_terminate_with_failure_is_exit_1(cli: Cli, model: OpenAIServer) -> None:

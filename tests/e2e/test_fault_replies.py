@@ -171,7 +171,7 @@ OTHERS: dict[str, tuple[Answer, ...]] = {
         Call("str_replace_editor", BIG_FILE), append("a"), piece_size=MEGABYTE
     ),
     "in its place": after(append("a"), Call("bash", "[1]", id="wrong"), append("b")),
-    "cut text": (Reply(calls=(append("a"),)), Reply("Half of", finish_reason="length")),
+    "cut text": (Reply(calls=(append("a"),)), Reply("Half of", finish_reason="length"), Reply(" it.")),
     "filtered text": (
         Reply(calls=(append("a"),)),
         Reply("Half of", finish_reason="content_filter"),
@@ -180,7 +180,11 @@ OTHERS: dict[str, tuple[Answer, ...]] = {
     "no usage": (Reply(calls=(append("a"),), usage=None), replace(DONE, usage=None)),
 }
 
-CUT_BY = {"cut text": "length limit", "filtered text": "content filter"}
+CUT_BY = {
+    "cut text": ("length limit", "Half of it."),
+    "filtered text": ("content filter", "Half of"),
+}
+"""What cuts a reply off, and the answer: a filtered one stays as it is, the other goes on."""
 
 
 @pytest.fixture(scope="module")
@@ -257,8 +261,9 @@ def test_a_wrong_call_is_answered_in_its_own_place(played: Played, name: str, mo
 @in_a_drawn_mode(CUT_BY)
 def test_an_answer_that_was_cut_off_says_so(played: Played, name: str, mode: Mode) -> None:
     ran = played[name, mode]
-    ran.answered("Half of")
-    assert [CUT_BY[name] in notice["text"] for notice in ran.notices] == [True]
+    cause, answer = CUT_BY[name]
+    ran.answered(answer)
+    assert [cause in notice["text"] for notice in ran.notices] == [True]
 
 
 @in_a_drawn_mode(["empty"])

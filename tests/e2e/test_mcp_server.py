@@ -378,7 +378,7 @@ async def test_the_agent_is_a_tool(server: Served, llm: OpenAIServer) -> None:
         with pytest.raises(MCPError, match="no file"):
             await session.read_resource("openmanus://mcp-task-0/made.csv")
     assert "Runs bash." in told
-    assert any(text and text.startswith("Step 2 of at most 20") for text in told)
+    assert any(text and text.startswith("Step 2 of at most 100") for text in told)
     assert "blue" in llm.requests[-1].messages[-1]["content"]
 
 
