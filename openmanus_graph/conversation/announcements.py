@@ -20,7 +20,7 @@ _QUESTION = ("?", "？", "؟")
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 _ADDRESS = re.compile(r"https?://[^\s)>\"']+")
 _FILE = re.compile(
-    r"[\w/-]+\.(?:csv|tsv|xlsx?|jsonl?|xml|ya?ml|txt|md|pdf|docx?|pptx?|html?|png|jpe?g|gif|svg|py|"
+    r"(?<![\w/-])[\w/-]++\.(?:csv|tsv|xlsx?|jsonl?|xml|ya?ml|txt|md|pdf|docx?|pptx?|html?|png|jpe?g|gif|svg|py|"
     r"ipynb|sh|sql|log|zip|parquet|toml|db|sqlite)\b",
     re.IGNORECASE,
 )

@@ -20,7 +20,8 @@ _END = re.compile(r"</(?:tool_calls?|function_calls?|function|invoke)>")
 _WRAPPER = re.compile(
     r"\s*(?:</?tool_calls?>|</?function_calls?>|\[TOOL_CALLS\]|<\|python_tag\|>|[;,])\s*"
 )
-_SPECIAL = re.compile(r"(?:\s*(?:<\|(?:im_end|eot_id|eom_id|endoftext|end)\|>|</s>))+\s*\Z")
+_SPECIAL = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|endoftext|>", "<|end|>", "</s>")
+"""What models end a text with, where their server does not take it off."""
 _FENCED = re.compile(r"\s*```(?:json|tool_call|tool_code)?[ \t]*\n(.*?)\n?```\s*\Z", re.DOTALL)
 _FUNCTION = re.compile(r"<function=([\w.-]+)>(.*?)(?:</function>|\Z)", re.DOTALL)
 _INVOKE = re.compile(r"<invoke\s+name=[\"']?([\w.-]+)[\"']?>(.*?)(?:</invoke>|\Z)", re.DOTALL)
@@ -32,6 +33,7 @@ _KEYED = re.compile(r"([\w.-]+)\s*((?:<arg_key>.*?</arg_key>\s*<arg_value>.*?</a
 _KEY_AND_VALUE = re.compile(r"<arg_key>(.*?)</arg_key>\s*<arg_value>(.*?)</arg_value>", re.DOTALL)
 _NAMED = re.compile(r"([\w.-]+)\s*(?:\[ARGS\])?\s*(?=\{)")
 _ARGUMENT_KEYS = ("arguments", "parameters", "args", "input")
+_UNREADABLE = (ValueError, RecursionError)
 _DECODER = json.JSONDecoder(strict=False)  # line breaks inside strings
 
 
@@ -56,7 +58,9 @@ def read_text_calls(
         tools: Definitions of those that are offered, as providers are sent them.
     """
     schemas = {tool["function"]["name"]: tool["function"].get("parameters", {}) for tool in tools}
-    text = _SPECIAL.sub("", text)
+    text = text.rstrip()
+    while text.endswith(_SPECIAL):
+        text = text[: text.rindex("<")].rstrip()
     start = _start_of_calls(text)
     if start is None:
         bare = _bare_calls(text, schemas)
@@ -80,7 +84,7 @@ def _bare_calls(text: str, schemas: Mapping[str, Any]) -> list[TextCall]:
         return []
     try:
         value, end = _DECODER.raw_decode(source)
-    except ValueError:
+    except _UNREADABLE:
         return []
     calls = _of_json(value, source) if not source[end:].strip() else None
     return calls if calls and all(call.name in schemas for call in calls) else []
@@ -118,7 +122,7 @@ def _call_at(
     begin = named.end() if named else position
     try:
         value, end = _DECODER.raw_decode(text, begin)
-    except ValueError:
+    except _UNREADABLE:
         return None
     source = text[position:end]
     if named:
@@ -129,7 +133,8 @@ def _call_at(
 
 def _tagged(name: str, body: str, source: str, schemas: Mapping[str, Any]) -> TextCall:
     """Read `<function=NAME>` or `<invoke name="NAME">`, with JSON or parameters in it."""
-    if parameters := _PARAMETER.findall(body):
+    whole = body.rpartition("</parameter>")  # an unclosed one would be looked for to the end
+    if parameters := _PARAMETER.findall("".join(whole[:2])):
         return TextCall(name, _typed(dict(parameters), schemas.get(name)), source)
     return TextCall(name, _object_of(body) if body.strip() else {}, source)
 
@@ -139,7 +144,7 @@ def _object_of(value: Any) -> dict[str, Any] | None:
     if isinstance(value, str):
         try:
             value = _DECODER.decode(value.strip())
-        except ValueError:
+        except _UNREADABLE:
             return None
     return cast("dict[str, Any]", value) if isinstance(value, dict) else None
 
@@ -170,7 +175,7 @@ def _typed(values: Mapping[str, str], schema: Mapping[str, Any] | None) -> dict[
         if name in properties and properties[name].get("type") != "string":
             try:
                 args[name] = json.loads(value)
-            except ValueError:
+            except _UNREADABLE:
                 continue
     return args
 

@@ -106,3 +106,10 @@ def test_a_call_that_cannot_be_read_is_a_broken_one(text: str) -> None:
 )
 def test_what_an_answer_quotes_is_no_call(text: str) -> None:
     assert read(text) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, "<tool_call>" + "[" * 100_000, "<function=bash>" + '{"a":' * 20_000]
+)
+def test_what_is_nested_too_deeply_is_no_readable_call(text: str) -> None:
+    assert read(text) in (None, ("", [("bash", None)]))
