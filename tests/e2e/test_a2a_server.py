@@ -239,7 +239,11 @@ async def test_a_cancelled_task_stops_its_tools(server: Served, llm: OpenAIServe
 
 async def test_failures_are_failures_and_limits_hold(server: Served, llm: OpenAIServer) -> None:
     step = Reply(calls=(Call("bash", {"command": "date +%N"}),))
-    llm.add(*[step] * 5, Reply("I looked at the clock five times."), Reply(calls=(Call("terminate", {"status": "failure"}),)))
+    llm.add(
+        *[step] * 5,
+        Reply("I looked at the clock five times."),
+        Reply(calls=(Call("terminate", {"status": "failure"}),)),
+    )
     async with peer_of(server) as peer:
         stopped = await peer.say("Never end")
         assert stopped.status.state == FAILED

@@ -205,6 +205,22 @@ def test_max_steps_stops_and_resume_goes_on(cli: Cli, model: OpenAIServer) -> No
     assert resumed.final["usage"]["model_calls"] == 5
 
 
+def test_a_model_that_never_stops_announcing_is_exit_1(cli: Cli, model: OpenAIServer) -> None:
+    model.add(Reply("Sure! I will list the files."), Reply("Now I will list the files."))
+    done = cli.run("run", "Which files are there?")
+    assert done.code == 1
+    assert (done.stdout, "announced work and did not do it" in done.stderr) == ("", True)
+    assert len(model.requests) == 2
+
+
+def test_a_call_written_as_text_is_run(cli: Cli, model: OpenAIServer) -> None:
+    call = '<tool_call>{"name": "bash", "arguments": {"command": "echo it was run"}}</tool_call>'
+    model.add(Reply(call), Reply("It was run."))
+    done = cli.run("run", "Say it.", "--json")
+    assert (done.code, done.final["answer"]) == (0, "It was run.")
+    assert done.of("tool_end")[0]["output"] == "it was run"
+
+
 def test_terminate_with_failure_is_exit_1(cli: Cli, model: OpenAIServer) -> None:
     model.add(Reply("It cannot be done.", calls=(Call("terminate", {"status": "failure"}),)))
     done = cli.run("run", "the impossible", "--json")

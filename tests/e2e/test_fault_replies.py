@@ -171,7 +171,11 @@ OTHERS: dict[str, tuple[Answer, ...]] = {
         Call("str_replace_editor", BIG_FILE), append("a"), piece_size=MEGABYTE
     ),
     "in its place": after(append("a"), Call("bash", "[1]", id="wrong"), append("b")),
-    "cut text": (Reply(calls=(append("a"),)), Reply("Half of", finish_reason="length"), Reply(" it.")),
+    "cut text": (
+        Reply(calls=(append("a"),)),
+        Reply("Half of", finish_reason="length"),
+        Reply(" it."),
+    ),
     "filtered text": (
         Reply(calls=(append("a"),)),
         Reply("Half of", finish_reason="content_filter"),

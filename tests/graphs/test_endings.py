@@ -3,12 +3,12 @@
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
-from openmanus_graph import build_manus_graph
+from openmanus_graph import Context, build_manus_graph
 from openmanus_graph.graphs.planning import build_planning_graph
 from openmanus_graph.tools.terminate import terminate
 from tests.support.graphs import Ran, add, calls, run_graph, scripted
@@ -203,3 +203,27 @@ async def test_after_a_limit_the_run_goes_on_and_says_so() -> None:
     assert ended(ran) == ("finished", "answer")
     assert "goes on" in model.requests[2][-1].text
     assert took_turns(model.requests[-1])
+
+
+async def test_time_for_the_closing_turn_is_kept() -> None:
+    graph = build_manus_graph(tools=[add], checkpointer=InMemorySaver())
+    model = scripted(*adds(1), "One is done.")
+    context = Context(model=model, workspace="work", timeout_s=100)
+    said = {"messages": [HumanMessage("the task")]}
+    await graph.ainvoke(said, CONFIG, context=context, interrupt_before=["stuck_check"])
+    await graph.aupdate_state(CONFIG, {"elapsed_s": 91.0}, as_node="act")
+    values = await graph.ainvoke(None, CONFIG, context=context)
+    assert (values["status"], values["stop_reason"]) == ("stopped", "timeout")
+    assert values["answer"] == "One is done."
+    assert "limit of 100 seconds" in model.requests[-1][-1].text
+
+
+async def test_at_90_percent_of_the_time_the_model_is_told_what_is_left() -> None:
+    graph = build_manus_graph(tools=[add], checkpointer=InMemorySaver())
+    model = scripted(*adds(1), "Done: 1.")
+    context = Context(model=model, workspace="work", timeout_s=10_000)
+    said = {"messages": [HumanMessage("the task")]}
+    await graph.ainvoke(said, CONFIG, context=context, interrupt_before=["stuck_check"])
+    await graph.aupdate_state(CONFIG, {"elapsed_s": 9200.0}, as_node="act")
+    await graph.ainvoke(None, CONFIG, context=context)
+    assert "of 10000 seconds" in model.requests[-1][-1].text
