@@ -109,8 +109,8 @@ class ModelCall:
     counts_as_step: bool = False
     """Whether it counts towards `max_steps`: an agent's step, or the planner's."""
     live_state: LiveState | None = None
-    """Returns what a tool shows now, as text and, if the model sees (the argument), as a data URL;
-    it stands after the request suffix."""
+    """Returns what the browser shows now, as text and, if the model sees (the argument), as a data
+    URL; it stands after the request suffix."""
     pause: Callable[[float], Awaitable[object]] = asyncio.sleep
     """Waits so many seconds before it is repeated; what it raises ends the call."""
     middleware: ModelMiddleware | None = None
@@ -304,7 +304,7 @@ async def _request(call: ModelCall, session: Session, emit: Emit) -> ProviderReq
 
 async def _request_suffix(call: ModelCall, *, sees: bool) -> HumanMessage | None:
     text, picture = ("", None) if call.live_state is None else await call.live_state(sees)
-    return request_suffix_message("\n\n".join(filter(None, (call.request_suffix, text))), picture)
+    return request_suffix_message(call.request_suffix, text, picture)
 
 
 async def _stream(model: BaseChatModel, request: list[BaseMessage], emit: Emit) -> AIMessage:

@@ -36,6 +36,7 @@ from openmanus_graph.runtime.middleware import with_hook, with_updates
 from openmanus_graph.runtime.session import Session, lost_state, open_state
 from openmanus_graph.runtime.session_registry import enter_session, running_session
 from openmanus_graph.safety.policy import unknown_tools
+from openmanus_graph.safety.untrusted_text import mark_untrusted
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ActInput, ManusState
 from openmanus_graph.state.plan import no_plans
@@ -224,7 +225,8 @@ def request_suffix(turn: Turn, tools: ResolvedTools) -> str:
 
 
 def _listed(items: Iterable[str]) -> str:
-    return "\n".join(f"- {item}" for item in items)
+    """List what pages, programs and servers named."""
+    return mark_untrusted("\n".join(f"- {item}" for item in items))
 
 
 def browser_state(session: Session, state: ManusState) -> LiveState | None:
@@ -234,7 +236,8 @@ def browser_state(session: Session, state: ManusState) -> LiveState | None:
         return None
     from openmanus_graph.backends.browser.observation import state_for_request
 
-    return partial(state_for_request, session)
+    observed = recently_called(state["messages"], BROWSER, 1)
+    return partial(state_for_request, session, after_observation=observed)
 
 
 async def apply_reply(turn: Turn, call: ModelCall, result: ModelCallResult) -> ManusUpdate:
