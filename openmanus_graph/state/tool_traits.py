@@ -60,6 +60,8 @@ class Observation:
     """Nothing in it comes from outside, although the tool reads there."""
     bounded: bool = False
     """The tool keeps to a limit of its own, and its text is not cut again."""
+    site: str = ""
+    """The origin of the page whose links the text shows without it."""
     usage: Usage | None = None
     """What the tool's own questions to the model cost; set by `run_call`."""
     edited: bool = False

@@ -114,6 +114,8 @@ class BrowserSession:
         self._current = 0
         self._last_id = 0
         self.pending_tabs = PendingTabs()
+        self.observed_place = ""
+        """Where the browser was at the newest observation."""
         self._last_urls: list[str] = []
         """The tabs' addresses at the last snapshot, the current one last."""
         self._cookies: Sequence[Any] = ()  # as Playwright gives them

@@ -19,6 +19,7 @@ from openmanus_graph.backends.browser.page.frames import (
     report_listeners,
     script,
 )
+from openmanus_graph.backends.browser.page.link_address import shown_address
 from openmanus_graph.backends.browser.page.snapshot import (
     Assembler,
     Element,
@@ -362,14 +363,14 @@ class PageView:
                 )
                 for line in raw
             ),
-            elements={index: _element(index, entry) for index, entry in entries.items()},
+            elements={n: _element(n, entry, page["url"]) for n, entry in entries.items()},
             messages=tuple(text for walk in walks.values() for text in walk.found["messages"]),
             left_out=sum(walk.found["rest"] for walk in walks.values()),
             covered=sum(walk.found["covered"] for walk in walks.values()),
         )
 
 
-def _element(index: int, entry: Entry) -> Element:
+def _element(index: int, entry: Entry, page_url: str) -> Element:
     facts: dict[str, Any] = entry.facts
     left, top, width, height = facts["box"]
     return Element(
@@ -386,6 +387,7 @@ def _element(index: int, entry: Entry) -> Element:
         format=facts.get("format", ""),
         hint=facts.get("hint", ""),
         colour=facts.get("colour", ""),
+        address=shown_address(facts.get("href", ""), page_url),
         more_px=facts.get("more", 0),
         open=facts.get("open", False),
     )

@@ -69,6 +69,7 @@ async function point(number) {
     tag: el.localName,
     type: el.type || '',
     click: clickKind(el),
+    href: hrefOf(el),
   };
   await still(el);
   let over = null; // what lies over it where it is best seen
