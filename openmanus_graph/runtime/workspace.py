@@ -1,4 +1,4 @@
-"""The folder a run works in, and safe access to the files in it.
+"""The folder a run works in, its thread's private folder, and safe access to the files in both.
 
 `Workspace` resolves the paths that a model names, and refuses those that tools must not reach. The
 functions open, replace and rewrite entries by descriptors of their folders, so that nothing that
@@ -9,17 +9,25 @@ import errno
 import hashlib
 import os
 import secrets
+import shutil
 import stat
 import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from openmanus_graph.errors import ConfigError, ToolError
 
-OWN_FOLDER = ".openmanus"
+if TYPE_CHECKING:
+    from openmanus_graph.state.settings import Settings
+
+HOME_FOLDER = ".openmanus"
+"""Name of the default home folder; earlier versions had one of that name in each workspace, too."""
+_FORMER_OUTPUTS = "former_outputs"
+"""File in the private folder: the paths by which conversations from before a fork name `outputs`,
+a line each."""
 
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_TO_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -46,28 +54,58 @@ _ADVICE = {
 
 @dataclass(frozen=True)
 class Workspace:
-    """A run's folder. Paths are resolved; blocking calls belong in a thread."""
+    """A run's folder, and its thread's private one. Paths are resolved; its methods block."""
 
     root: Path
+    private: Path
+    """Our own files of the thread, outside of the root. Tools are shown `outputs` and `python`."""
     protected: tuple[Path, ...] = ()
     """Files and folders inside the root that tools must not reach: home, configuration, keys."""
 
+    @classmethod
+    def of(cls, settings: "Settings") -> "Workspace":
+        """Return the workspace of a run's settings."""
+        return cls(settings.workspace, settings.private, settings.protected)
+
     @property
-    def own(self) -> Path:
-        """Folder of our own files: long outputs, pictures, editor history. Not artifacts."""
-        return self.root / OWN_FOLDER / "files"
+    def outputs(self) -> Path:
+        """Long outputs, fetched pages and pictures, which tools may read and not change."""
+        return self.private / "outputs"
+
+    @property
+    def python(self) -> Path:
+        """What the sandbox's Python has installed: the only private folder that tools may change.
+
+        Whatever lies there may be a trap: nothing in it is opened by its path.
+        """
+        return self.private / "python"
+
+    @property
+    def incoming(self) -> Path:
+        """Files that are being written, until they are whole and moved to their places."""
+        return self.private / "incoming"
+
+    @property
+    def earlier_outputs(self) -> Path:
+        """Where earlier versions kept outputs, as old conversations name them."""
+        return self.root / HOME_FOLDER / "files"
 
     def prepare(self) -> None:
         """Create the folders. Raises ConfigError when they cannot be written."""
-        try:
-            self.own.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=self.own):
-                pass
-        except OSError as error:
-            raise ConfigError(
-                f"The workspace {self.root} cannot be written: {error.strerror}. "
-                "Choose another with --workspace."
-            ) from error
+        advice = {
+            self.root: "Choose another with --workspace.",
+            self.outputs: "Set OPENMANUS_HOME to another folder.",
+        }
+        for folder, what_to_do in advice.items():
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                with tempfile.TemporaryFile(dir=folder):
+                    pass
+            except OSError as error:
+                name = "workspace" if folder == self.root else "folder of our own files"
+                raise ConfigError(
+                    f"The {name} {folder} cannot be written: {error.strerror}. {what_to_do}"
+                ) from error
 
     def resolve(self, path: str) -> Path:
         """Resolve a path from the model to a real one inside the workspace.
@@ -90,9 +128,44 @@ class Workspace:
             raise ToolError(f"{path} belongs to OpenManus itself and is out of reach.")
         return real
 
+    def resolve_to_read(self, path: str) -> Path:
+        """Resolve a path like `resolve`, or one below `outputs` as observations name it."""
+        named = Path(os.path.normpath(path)) if path.startswith("/") else None
+        if named is not None and "\0" not in path:
+            for outputs in (self.outputs, *self.former_outputs()):
+                if named.is_relative_to(outputs):
+                    return self.outputs / named.relative_to(outputs)
+        return self.resolve(path)
+
+    def former_outputs(self) -> list[Path]:
+        """Return the folders whose files are in `outputs`, because the thread was forked."""
+        try:
+            text = (self.private / _FORMER_OUTPUTS).read_text("utf-8", "surrogateescape")
+        except OSError:
+            return []
+        return list(map(Path, text.splitlines()))
+
+    def inherit_outputs(self, older: "Workspace") -> None:
+        """Take over what a forked thread's conversation names, by the paths that it names.
+
+        Args:
+            older: Of the thread that this one is forked from.
+        """
+        self.outputs.mkdir(parents=True, exist_ok=True)
+        for kept in older.outputs.iterdir() if older.outputs.is_dir() else ():
+            target = self.outputs / kept.name
+            if kept.is_file() and not kept.is_symlink() and not target.exists():
+                try:
+                    os.link(kept, target)
+                except OSError:  # another disk, or no hard links
+                    shutil.copyfile(kept, target)
+        names = "".join(f"{place}\n" for place in (older.outputs, *older.former_outputs()))
+        data = names.encode("utf-8", "surrogateescape")
+        put_file(self, self.private / _FORMER_OUTPUTS, data)
+
     def hides(self, real: Path) -> bool:
         """Say whether a resolved path is protected from tools."""
-        if real.is_relative_to(self.own):
+        if real.is_relative_to(self.earlier_outputs):
             return False
         return any(real.is_relative_to(place) for place in self.protected)
 
@@ -104,7 +177,7 @@ class Workspace:
 
     def keep(self, content: bytes, suffix: str) -> Path:
         """Store content under a name derived from its hash, so that equal content is one file."""
-        path = self.own / (hashlib.sha256(content).hexdigest()[:16] + suffix)
+        path = self.outputs / (hashlib.sha256(content).hexdigest()[:16] + suffix)
         put_file(self, path, content)
         return path
 
@@ -140,10 +213,19 @@ def as_tool_error(doing: str, path: str) -> Generator[None]:
 
 @contextmanager
 def opened_folder(workspace: Workspace, real: Path, *, create: bool = False) -> Generator[int]:
-    """Open a folder and give its descriptor, for use as `dir_fd`; OSError if that fails."""
-    descriptor = os.open(workspace.root, _OPEN_FOLDER)
+    """Open a folder and give its descriptor, for use as `dir_fd`; OSError if that fails.
+
+    Args:
+        workspace: Its root and its private folder are opened by their paths.
+        real: The folder to open, by descriptors from one of them on.
+        create: Whether to create it.
+    """
+    base = workspace.root if real.is_relative_to(workspace.root) else workspace.private
+    if create and base == workspace.private:
+        base.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(base, _OPEN_FOLDER)
     try:
-        for name in real.relative_to(workspace.root).parts:
+        for name in real.relative_to(base).parts:
             if create:
                 with suppress(FileExistsError):
                     os.mkdir(name, dir_fd=descriptor)
@@ -183,8 +265,8 @@ def require_file(path: str, mode: int) -> None:
 
 @contextmanager
 def opened_file(workspace: Workspace, path: str) -> Generator[BinaryIO]:
-    """Open a regular file that the model named, for reading."""
-    real = workspace.resolve(path)
+    """Open a regular file that the model named, of the workspace or the outputs, for reading."""
+    real = workspace.resolve_to_read(path)
     with (
         as_tool_error("read", path),
         opened_folder(workspace, real.parent) as folder,
@@ -333,7 +415,7 @@ def incoming_file(workspace: Workspace, path: str, *, replace: bool) -> Generato
     with (
         as_tool_error("write", path),
         opened_folder(workspace, real.parent, create=True) as folder,
-        opened_folder(workspace, workspace.own, create=True) as scratch,
+        opened_folder(workspace, workspace.incoming, create=True) as scratch,
     ):
         existing = status(folder, real.name)
         if existing is not None:
