@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
+from openmanus_graph.runtime.atomic_files import is_part
 from openmanus_graph.runtime.workspace import HOME_FOLDER, Workspace, put_file
 from openmanus_graph.state.manus import Artifact
 
@@ -94,7 +95,7 @@ def files_in(workspace: Workspace) -> Iterator[tuple[str, _Stamp]]:
         ]
         for name in names:
             path = here / name
-            if path.is_symlink() or workspace.hides(path):
+            if path.is_symlink() or workspace.hides(path) or is_part(name):
                 continue
             try:
                 found = path.stat()

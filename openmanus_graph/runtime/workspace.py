@@ -8,7 +8,6 @@ runs in the sandbox can lead them out of the workspace by a link.
 import errno
 import hashlib
 import os
-import secrets
 import shutil
 import stat
 import tempfile
@@ -19,6 +18,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from openmanus_graph.errors import ConfigError, ToolError
+from openmanus_graph.runtime.atomic_files import (
+    OPEN_NEW,
+    OPEN_TO_READ,
+    move_into_place,
+    part_name,
+    replace_file,
+    status,
+)
 
 if TYPE_CHECKING:
     from openmanus_graph.state.settings import Settings
@@ -30,11 +37,6 @@ _FORMER_OUTPUTS = "former_outputs"
 a line each."""
 
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_OPEN_TO_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_OPEN_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_OPEN_TO_REWRITE = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
-"""Errors of file systems that have no hard links."""
 _ADVICE = {
     errno.ENOSPC: "The disk is full. Delete what is no longer needed and try again.",
     errno.EDQUOT: "The disk quota is used up. Delete what is no longer needed and try again.",
@@ -237,14 +239,6 @@ def opened_folder(workspace: Workspace, real: Path, *, create: bool = False) -> 
         os.close(descriptor)
 
 
-def status(folder: int, name: str) -> os.stat_result | None:
-    """Return the status of an entry without following a link; None if there is none."""
-    try:
-        return os.stat(name, dir_fd=folder, follow_symlinks=False)
-    except FileNotFoundError:
-        return None
-
-
 def kind(mode: int) -> str:
     """Return the name of the file type of a mode."""
     tests = (
@@ -285,7 +279,7 @@ def opened_entry(folder: int, name: str, path: str) -> Generator[BinaryIO]:
     """Open a regular file of an opened folder; `path` is what it is called in errors."""
     # Checked before: opening a device can have effects, and opening a socket fails oddly.
     require_file(path, os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
-    with os.fdopen(os.open(name, _OPEN_TO_READ, dir_fd=folder), "rb") as file:
+    with os.fdopen(os.open(name, OPEN_TO_READ, dir_fd=folder), "rb") as file:
         require_file(path, os.fstat(file.fileno()).st_mode)
         yield file
 
@@ -322,86 +316,6 @@ def put_file(workspace: Workspace, real: Path, data: bytes, *, synced: bool = Tr
         replace_file(folder, real.name, data, existing, synced=synced)
 
 
-def replace_file(
-    folder: int,
-    name: str,
-    data: bytes,
-    like: os.stat_result | None,
-    scratch: int | None = None,
-    *,
-    synced: bool = True,
-) -> None:
-    """Replace a file atomically, or leave everything as it was and raise OSError.
-
-    Args:
-        folder: Descriptor of its folder.
-        name: Its name there.
-        data: The whole content.
-        like: The file to replace, for owner and permissions. None: the file must not exist.
-        scratch: Descriptor of a folder for the temporary file, which stays if we are killed.
-        synced: Whether to call fsync, so that the file survives a power failure.
-    """
-    temporary = f".{secrets.token_hex(8)}.part"
-    place = folder if scratch is None else scratch
-    try:
-        with os.fdopen(os.open(temporary, _OPEN_NEW, 0o666, dir_fd=place), "wb") as file:
-            file.write(data)
-            file.flush()
-            if like:
-                _copy_owner_and_mode(file.fileno(), like)
-            if synced:
-                os.fsync(file.fileno())
-        if like:
-            os.replace(temporary, name, src_dir_fd=place, dst_dir_fd=folder)
-        else:
-            _rename_to_new(place, temporary, folder, name)
-    except OSError as error:
-        if error.errno != errno.EXDEV or scratch is None:
-            raise
-        replace_file(folder, name, data, like, synced=synced)  # a mount of its own
-        return
-    finally:
-        with suppress(OSError):
-            os.unlink(temporary, dir_fd=place)
-    with suppress(OSError):  # some file systems cannot; the content itself is safe by now
-        os.fsync(folder)
-
-
-def rewrite_file(folder: int, name: str, data: bytes, like: os.stat_result) -> None:
-    """Overwrite a file in place, hard links included, or restore it and raise OSError.
-
-    Not atomic: readers, and a crash, may see mixed content. The caller keeps the old content.
-
-    Args:
-        folder: Descriptor of its folder.
-        name: Its name there.
-        data: The whole content.
-        like: The status of the expected file.
-    """
-    descriptor = os.open(name, _OPEN_TO_REWRITE, dir_fd=folder)
-    with os.fdopen(descriptor, "rb") as file:
-        if not os.path.samestat(os.fstat(descriptor), like):
-            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
-        before = file.read()
-        try:
-            _write_over(descriptor, data, len(before))
-        except OSError:
-            with suppress(OSError):
-                _write_over(descriptor, before, len(before))
-            raise
-
-
-def _write_over(descriptor: int, data: bytes, size: int) -> None:
-    """Write the part beyond the old end first: if it does not fit, nothing is lost."""
-    for start, part in ((size, data[size:]), (0, data[:size])):
-        view = memoryview(part)
-        while view:
-            done = os.pwrite(descriptor, view, start)
-            start, view = start + done, view[done:]
-    os.ftruncate(descriptor, len(data))
-    os.fsync(descriptor)
-
-
 @contextmanager
 def incoming_file(workspace: Workspace, path: str, *, replace: bool) -> Generator[BinaryIO]:
     """Open a file for writing; it replaces its target when the block ends without error.
@@ -409,7 +323,7 @@ def incoming_file(workspace: Workspace, path: str, *, replace: bool) -> Generato
     Raises:
         ToolError: It cannot be written, or it exists and `replace` is false.
     """
-    real, temporary = workspace.resolve(path), f".{secrets.token_hex(8)}.part"
+    real, temporary = workspace.resolve(path), part_name()
     if real == workspace.root:
         raise ToolError(f"{path!r} names no file. Give it a name.")
     with (
@@ -423,34 +337,11 @@ def incoming_file(workspace: Workspace, path: str, *, replace: bool) -> Generato
             if not replace:
                 raise FileExistsError(errno.EEXIST, "File exists", path)
         try:
-            with os.fdopen(os.open(temporary, _OPEN_NEW, 0o666, dir_fd=scratch), "wb") as file:
+            with os.fdopen(os.open(temporary, OPEN_NEW, 0o666, dir_fd=scratch), "wb") as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            if replace:
-                os.replace(temporary, real.name, src_dir_fd=scratch, dst_dir_fd=folder)
-            else:
-                _rename_to_new(scratch, temporary, folder, real.name)
+            move_into_place(scratch, temporary, folder, real.name, replace=replace)
         finally:
             with suppress(OSError):
                 os.unlink(temporary, dir_fd=scratch)
-
-
-def _rename_to_new(place: int, temporary: str, folder: int, name: str) -> None:
-    """Rename without replacing what another process created meanwhile."""
-    try:
-        os.link(temporary, name, src_dir_fd=place, dst_dir_fd=folder, follow_symlinks=False)
-    except OSError as error:
-        if error.errno not in _NO_HARD_LINKS:
-            raise
-        if status(folder, name):
-            raise FileExistsError(errno.EEXIST, "File exists", name) from error
-        os.replace(temporary, name, src_dir_fd=place, dst_dir_fd=folder)
-
-
-def _copy_owner_and_mode(descriptor: int, like: os.stat_result) -> None:
-    mine = os.fstat(descriptor)
-    if (mine.st_uid, mine.st_gid) != (like.st_uid, like.st_gid):
-        with suppress(PermissionError):  # only root can give a file away
-            os.fchown(descriptor, like.st_uid, like.st_gid)
-    os.fchmod(descriptor, stat.S_IMODE(like.st_mode))

@@ -14,7 +14,7 @@ from openmanus_graph.runtime.tool_runtime import call_runtime, time_limit_of
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls.declaration import manus_tool, traits_of
 
-_SHOWN_SUFFIXES = (".png", ".jpg")
+_SHOWN_SUFFIXES = (".png", ".jpg", ".jpeg")
 """Of pictures that are shown to the model."""
 
 

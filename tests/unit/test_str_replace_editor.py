@@ -24,13 +24,9 @@ from PIL import Image
 from openmanus_graph.backends.files import edit_history, file_edits
 from openmanus_graph.backends.files.text_file import detect_encoding
 from openmanus_graph.errors import ToolError
+from openmanus_graph.runtime.atomic_files import rewrite_file
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.runtime.workspace import (
-    Workspace,
-    as_tool_error,
-    opened_folder,
-    rewrite_file,
-)
+from openmanus_graph.runtime.workspace import Workspace, as_tool_error, opened_folder
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.testing.runtime import tool_runtime, tool_session
 from openmanus_graph.tool_calls.declaration import traits_of

@@ -11,13 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from openmanus_graph.runtime.workspace import (
-    Workspace,
-    names_in,
-    opened_entry,
-    opened_folder,
-    replace_file,
-)
+from openmanus_graph.runtime.atomic_files import replace_file
+from openmanus_graph.runtime.workspace import Workspace, names_in, opened_entry, opened_folder
 
 MAX_EDITS = 100
 """Kept for one path."""

@@ -20,17 +20,15 @@ from openmanus_graph.backends.files.text_file import (
     with_newlines,
 )
 from openmanus_graph.errors import ToolError
+from openmanus_graph.runtime.atomic_files import replace_file, rewrite_file, status
 from openmanus_graph.runtime.workspace import (
     Workspace,
     as_tool_error,
     opened_entry,
     opened_folder,
-    replace_file,
     require_file,
     require_writable,
-    rewrite_file,
     shown,
-    status,
 )
 
 MAX_TEXT_BYTES = 20 * 1024 * 1024

@@ -216,13 +216,14 @@ class Kernel:
         return text
 
     def _pictures(self) -> tuple[str, ...]:
-        """Return the files of pictures that the cell has saved; the list is untrusted."""
+        """Return the files of the pictures that the cell has shown; the list is untrusted."""
+        workspace, found = self._sandbox.workspace, dict[str, None]()
         with contextlib.suppress(OSError):
-            names = (self._run / "pictures").read_text("utf-8", "replace").splitlines()
-            root = self._sandbox.workspace.root
-            file_names = (name for name in dict.fromkeys(names) if Path(name).name == name)
-            return tuple(name for name in file_names if (root / name).is_file())
-        return ()
+            for name in (self._run / "pictures").read_text("utf-8", "replace").splitlines():
+                with contextlib.suppress(ToolError):
+                    if (real := workspace.resolve(name)).is_file():
+                        found[workspace.relative(real)] = None
+        return tuple(found)
 
 
 def _outcome(reply: dict[str, Any]) -> Literal["ok", "error"]:
