@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Protocol, cast
 
 from langchain_core.language_models import BaseChatModel
@@ -40,6 +39,7 @@ from openmanus_graph.backends.models.prices import (
 )
 from openmanus_graph.backends.models.spec import provider_of
 from openmanus_graph.conversation.history import run_messages
+from openmanus_graph.errors import ToolError
 from openmanus_graph.model_calls.budget import Reservation, check_limits, reserved
 from openmanus_graph.model_calls.projection import (
     Pictures,
@@ -53,6 +53,7 @@ from openmanus_graph.model_calls.storable import storable
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.limits import LimitReached, Progress
 from openmanus_graph.runtime.session import Session
+from openmanus_graph.runtime.workspace import opened_file
 from openmanus_graph.state.reducers import Usage, add_usage, no_usage
 from openmanus_graph.state.settings import ModelSettings, Settings
 
@@ -379,10 +380,10 @@ def _picture(session: Session, path: str) -> str | None:
 
 
 def _data_url(session: Session, path: str) -> str | None:
-    file = session.workspace.root / path
     try:
-        content = Path(file).read_bytes()
-    except OSError:
+        with opened_file(session.workspace, path) as file:
+            content = file.read()
+    except ToolError:
         content = b""
     image = read_image(content)
     if image is None:

@@ -52,6 +52,8 @@ class _Entry:
     """Determines the default workspace."""
     lasting: bool
     """A thread's session outlives its runs."""
+    has_thread: bool = True
+    """Whether `thread` is one; else it stands for a run without a thread."""
     session: Session | None = None
     configured_for: uuid.UUID | None = None
     """The run whose settings the session has."""
@@ -190,7 +192,8 @@ class SessionKeeper(AsyncCallbackHandler):
             else:  # no thread, or a run works on it already
                 key = f"run {run_id}"
             lasting = key == str(thread) or bool(worker)
-            entry = _entries.setdefault(key, _Entry(str(thread) if thread else key, lasting))
+            named = str(thread) if thread else key
+            entry = _entries.setdefault(key, _Entry(named, lasting, has_thread=bool(thread)))
             entry.runs.add(run_id)
             if thread and around is None and run_observer() is not None:
                 run_metadata = metadata or {}
@@ -264,7 +267,7 @@ def _configure(
     with entry.lock:
         if entry.session is not None and entry.configured_for == run:
             return entry.session  # configured by another task of the same superstep
-        settings = resolve_run_settings(runtime, entry.thread)
+        settings = resolve_run_settings(runtime, entry.thread, has_thread=entry.has_thread)
         if entry.session is None:
             entry.session = Session(key, settings)
         else:

@@ -53,7 +53,7 @@ class Observation:
 
     text: str
     images: tuple[str, ...] = ()
-    """Paths of pictures a model that sees should look at, relative to the workspace."""
+    """Paths of pictures a model that sees should look at: relative to the workspace, or outputs."""
     failed: bool = False
     """The call was refused, cut off or raised, or its result is a failure (an exit code, say)."""
     trusted_text: bool = False

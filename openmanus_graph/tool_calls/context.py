@@ -11,9 +11,11 @@ from langgraph.config import get_config
 
 from openmanus_graph.backends.persistence.ledger import EffectKey, Ledger, open_ledger
 from openmanus_graph.conversation.history import canonical_args
+from openmanus_graph.model_calls.call_model import window_of
 from openmanus_graph.runtime.checkpoint_lineage import checkpointed_thread
 from openmanus_graph.runtime.events import Emit
 from openmanus_graph.runtime.limits import Progress, deadline
+from openmanus_graph.runtime.observation_room import observation_room
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.state.manus import PendingCall
 from openmanus_graph.state.plan import Plans, no_plans
@@ -127,6 +129,8 @@ async def open_call_context(
         standing_approvals: What a person approved for the rest of the run.
     """
     config = get_config()
+    if session.settings.main.model:  # the calls of an MCP client are no model's
+        session.observation_room = observation_room(await window_of(session.settings))
     thread, ledger = checkpointed_thread(config), await ledger_of(session, config)
     return ToolCallContext(
         session=session,

@@ -20,7 +20,8 @@ from openmanus_graph.model_calls.external_model_calls import counting_external_c
 from openmanus_graph.model_calls.tool_model import ToolModel
 from openmanus_graph.runtime.limits import RunStopping, TimeLimit, limit_call, unless_stopped
 from openmanus_graph.runtime.middleware import added_messages
-from openmanus_graph.runtime.output import LIMIT, shorten
+from openmanus_graph.runtime.observation_room import with_overrun
+from openmanus_graph.runtime.output import shorten
 from openmanus_graph.runtime.tool_runtime import CallRuntime, JsonSchemaTool
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.safety.untrusted_text import mark_untrusted
@@ -175,9 +176,10 @@ async def _for_model(execution: CallExecution, observation: Observation) -> Obse
     """Shorten an observation's text, and mark it where it comes from outside."""
     if observation.ends_run is not None:
         return observation  # the answer itself, which is never cut
-    text = observation.text
-    if len(text) > LIMIT and not observation.bounded:
-        text = await asyncio.to_thread(shorten, text, execution.context.session.workspace)
+    text, session = observation.text, execution.context.session
+    room = session.observation_room
+    if len(text) > with_overrun(room) and not observation.bounded:
+        text = await asyncio.to_thread(shorten, text, session.workspace, room)
     if execution.traits.untrusted and not observation.trusted_text:
         text = mark_untrusted(text)
     return observation if text is observation.text else replace(observation, text=text)
