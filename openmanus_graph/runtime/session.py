@@ -61,6 +61,8 @@ class Session:
         self.workspace = Workspace.of(settings)
         self.observation_room = MIN_ROOM
         """Characters of one observation, by the model's window; set before a run's tools work."""
+        self.checkpointed = False
+        """Whether a checkpointer keeps its thread, so that another process may go on with it."""
         self.fork_id = ""
         """Id of the fork that the current run is on; empty if none."""
         self.resolved: dict[Any, Any] = {}
