@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from langchain_core.messages import AnyMessage, HumanMessage
@@ -76,6 +77,8 @@ class Turn:
     """How far the run had come before this agent step."""
     live_handles: frozenset[str]
     """Identities of the handles that this process has as the step begins."""
+    browser_comes_back: bool
+    """Whether the browser has ended, and opens again with its cookies and tabs."""
     interjections: InterjectionReader
     read_before: Sequence[str]
     """Ids of the interjections that earlier requests had."""
@@ -120,6 +123,7 @@ async def begin_turn(state: ManusState, runtime: Runtime[Context], agent: Agent)
         state=now,
         progress=Progress.of(now),
         live_handles=frozenset(session.identities()),
+        browser_comes_back=await browser_comes_back(now, session),
         interjections=interjections,
         read_before=read_before,
         unread=await interjections.unread(read_before),
@@ -219,6 +223,7 @@ def request_suffix(turn: Turn, tools: ResolvedTools) -> str:
         next_step,
         turn.state.get("hint", ""),
         render("lost_handle_state", lost_state=_listed(lost)) if lost else "",
+        render("kept_browser") if turn.browser_comes_back else "",
         render("server_changes", changes=_listed(tools.changes)) if tools.changes else "",
     )
     return "\n\n".join(filter(None, parts))
@@ -238,6 +243,15 @@ def browser_state(session: Session, state: ManusState) -> LiveState | None:
 
     observed = recently_called(state["messages"], BROWSER, 1)
     return partial(state_for_request, session, after_observation=observed)
+
+
+async def browser_comes_back(state: ManusState, session: Session) -> bool:
+    """Say whether the browser has ended, and opens again with what was kept of it."""
+    states, live = state.get("handle_state", {}), session.identities()
+    if not lost_state(states, live, f"{BROWSER_HANDLE}:"):
+        return False
+    kept = await asyncio.to_thread(import_module, "openmanus_graph.backends.browser.kept_state")
+    return await asyncio.to_thread(kept.comes_back, session)
 
 
 async def apply_reply(turn: Turn, call: ModelCall, result: ModelCallResult) -> ManusUpdate:

@@ -190,9 +190,11 @@ def test_a_run_that_its_limit_stopped_is_still_logged_in_and_at_the_page(
     assert "Order 4711 is on its way." in ended["output"]
     assert f"opened again with its cookies at {site}/orders. What was typed is" in ended["output"]
     assert "half a sentence" not in ended["output"]
-    told = str(model.requests[-2].messages[-1]["content"])
+    told, later = (str(request.messages[-1]["content"]) for request in model.requests[-2:])
     assert "The processes of the tools have ended" in told
-    assert "Its cookies and tabs come back" in told
+    assert f"\n- browser tabs: {site}/login, {site}/orders\n" in told
+    assert "Of the browser, cookies and tabs come back by themselves" in told
+    assert "come back" not in later
     assert len(kept) == 1, "in no checkpoint, no event and no log"
     assert kept[0].parent.name == "browser"
     assert "s3cr3t-c00kie" not in stopped.stdout + stopped.stderr + resumed.stdout + resumed.stderr

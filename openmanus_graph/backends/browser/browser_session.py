@@ -40,10 +40,6 @@ REMEMBER_S = 2.0
 REOPEN_S = 15.0
 LOCK_S = 3.0
 """How long closing waits for an action that is being cancelled."""
-KEPT_BUT_TYPED = (
-    "browser: what was typed into its pages. Its cookies and tabs come back by themselves when "
-    "browser_use is called next"
-)
 
 
 class BrowserSession:
@@ -191,8 +187,7 @@ class BrowserSession:
     def handle_state(self) -> str:
         """Describe what closing would lose, to be stored with the checkpoint."""
         urls = [tab.current_url for tab in self.tabs.values() if tab.current_url != BLANK]
-        what = "browser tabs" if self._kept is None else KEPT_BUT_TYPED
-        return self.secrets.redacted(f"{what}: {', '.join(urls)}") if urls else ""
+        return self.secrets.redacted(f"browser tabs: {', '.join(urls)}") if urls else ""
 
     def close(self) -> None:
         """Close the context and the proxy, and release the browser."""

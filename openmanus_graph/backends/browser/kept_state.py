@@ -67,6 +67,12 @@ def state_file(session: Session) -> Path | None:
     return session.workspace.private / "browser" / f"{name}.json"
 
 
+def comes_back(session: Session) -> bool:
+    """Return whether the session's browser will open with what was kept of it. Blocks."""
+    file = state_file(session)
+    return file is not None and bool(load_state(file).tabs)
+
+
 def load_state(file: Path) -> BrowserState:
     """Return a kept state, an empty one if there is none that can be read. Blocks."""
     try:
