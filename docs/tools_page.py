@@ -27,7 +27,8 @@ the declarations mean for safety.
 * **time limit**: a call is ended after so many seconds. Where `timeout_s` is a parameter, the
   model may choose; where it does not, `timeout_s` of `[sandbox]` holds. What Python and shell
   have printed by then is shown.
-* **untrusted**: the output comes from outside and is marked as such for the model.
+* **untrusted**: the output comes from outside and is [marked](security.md#text-from-outside) as
+  such for the model.
 * **asked about**: with the policy `ask` each call waits for a person. [Rules](approvals.md) say
   more, call by call.
 
