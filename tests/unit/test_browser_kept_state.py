@@ -92,13 +92,16 @@ async def logged_in(use: Browsing, site: str) -> None:
     await use("input_text", index=use.index("Note"), text="half a sentence")
 
 
-@pytest.mark.parametrize("ends", [lambda use: use.session.close(), kill], ids=["closed", "killed"])
+@pytest.mark.parametrize("killed", [True, False])
 async def test_another_process_is_logged_in_and_at_the_same_pages(
-    use: Browsing, members: str, tmp_path: Path, ends: Any
+    use: Browsing, members: str, tmp_path: Path, killed: bool
 ) -> None:
     await logged_in(use, members)
     assert use.browser.handle_state() == f"browser tabs: {members}/first, {members}/second"
-    ends(use)
+    if killed:
+        kill(use)
+    else:
+        use.session.close()
     again = kept(tmp_path)
     assert comes_back(again.session)
     with contextlib.closing(again.session):

@@ -129,7 +129,9 @@ class PageView:
         """Return the page's origin and local storage; None if there is none, or more than that."""
         try:
             worlds = await self.frames.worlds()
-            found = await self.frames.call(worlds[0], "storedValues", max_chars) if worlds else {}
+            if not worlds:
+                return None
+            found: JsonObject = await self.frames.call(worlds[0], "storedValues", max_chars)
         except (FrameDetached, DialogOpen):
             return None
         return (found["origin"], found["stored"]) if found else None
