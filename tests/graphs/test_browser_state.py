@@ -8,6 +8,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.memory import InMemorySaver
 
 from openmanus_graph import build_manus_graph
+from openmanus_graph.config.resolve import openmanus_home
 from openmanus_graph.runtime.session_registry import open_session
 from tests.support.graphs import Answer, calls, run_graph, scripted
 from tests.support.static_site import SiteHandler, serving
@@ -99,3 +100,25 @@ async def test_what_was_on_the_screen_when_the_process_ended_is_marked() -> None
     told = again.model.requests[0][-1].text
     assert "Message" in told
     assert "Message" not in MARKED.sub("", told)
+
+
+async def test_what_is_kept_of_the_browser_is_out_of_the_sandboxs_reach() -> None:
+    config: RunnableConfig = {"configurable": {"thread_id": "t"}}
+    kept = openmanus_home() / "threads" / "t" / "browser" / "state.json"
+    with serving() as site:
+        ran = await run_graph(
+            build_manus_graph(checkpointer=InMemorySaver()),
+            calls((LOOK, {"action": "go_to_url", "url": f"{site}/forms.html"})),
+            calls(
+                ("bash", {"command": f"cat {kept}; ls {kept.parent}"}),
+                ("read_file", {"path": str(kept)}),
+                prefix="b",
+            ),
+            "done",
+            config=config,
+            allow_hosts=("127.0.0.1",),
+        )
+    assert "forms.html" in kept.read_text(encoding="utf-8")
+    _, shell, read = ran.results()
+    assert shell.count("No such file or directory") == 2
+    assert "outside the workspace" in read
