@@ -163,8 +163,8 @@ async def test_long_pages_are_cut_evenly_and_kept_in_full(
     search_server.results["tavily"] = site(search_server, *((f"/{n}", long) for n in range(5)))
     text = await searched(session, fetch_content=True)
     assert len(text) < 8000
-    assert text.count("characters left out; the whole is in ") == 5
-    kept = next(session.workspace.own.glob("*.txt")).read_text(encoding="utf-8")
+    assert text.count(") shows them ...]") == 5
+    kept = next(session.workspace.outputs.glob("*.txt")).read_text(encoding="utf-8")
     assert "Line 1999 of a long page" in kept
 
 
