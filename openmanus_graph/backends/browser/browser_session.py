@@ -277,6 +277,8 @@ class BrowserSession:
         Returns:
             Whether it was opened.
         """
+        from playwright.async_api import Error
+
         try:
             self.connection.guard.check(url)
             if await self._goto(tab, url) and not tab.refused:
@@ -285,9 +287,10 @@ class BrowserSession:
         except ToolError as error:
             why = str(error)
         self.notices.add(f"{url} was not opened again. {why}")
-        self.tabs.pop(tab.id)
+        self.tabs.pop(tab.id, None)
         tab.view.close()
-        await tab.page.close()
+        with contextlib.suppress(Error):
+            await tab.page.close()
         return False
 
     async def _replace_page(self, tab: Tab) -> None:
