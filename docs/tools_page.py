@@ -27,9 +27,17 @@ the declarations mean for safety.
 * **time limit**: a call is ended after so many seconds. Where `timeout_s` is a parameter, the
   model may choose; where it does not, `timeout_s` of `[sandbox]` holds. What Python and shell
   have printed by then is shown.
-* **untrusted**: the output comes from outside and is marked as such for the model.
+* **untrusted**: the output comes from outside and is [marked](security.md#text-from-outside) as
+  such for the model.
 * **asked about**: with the policy `ask` each call waits for a person. [Rules](approvals.md) say
   more, call by call.
+
+One observation has room for 2 % of the model's window (at four characters a token), at least 7,000
+characters; up to 15 % more is shown whole. From a longer one lines in the middle are left out: the
+mark names them, and the file that holds the whole, for `read_file`, `view` and the sandbox. These
+files, fetched documents and pictures lie outside of the workspace, in the thread's private folder
+below `OPENMANUS_HOME`: `grep -r`, `find` and `git add -A` meet none of them. Equal content is one
+file.
 
 ## Which agent has which tools
 

@@ -52,29 +52,35 @@ CONTEXT_TABLES = ("browser", "search", "web")
 """Fields of `Context` that take a whole table of the configuration file."""
 
 
-def resolve_run_settings(runtime: Runtime[Any], thread: str) -> Settings:
+def resolve_run_settings(
+    runtime: Runtime[Any], thread: str, *, has_thread: bool = True
+) -> Settings:
     """Merge a run's context into settings. Blocks: call it off the event loop.
 
     Inside another app's graph the runtime carries that app's context; ours then counts as unset.
 
     Args:
         runtime: The node's runtime.
-        thread: Names the default workspace.
+        thread: Names the default workspace and the private folder.
+        has_thread: Whether it is a thread; else the private folder belongs to the workspace.
 
     Raises:
         ConfigError: A value is wrong, and which.
     """
     context = runtime.context if isinstance(runtime.context, Context) else Context()
-    return resolve_settings(context, thread)
+    return resolve_settings(context, thread, has_thread=has_thread)
 
 
-def resolve_settings(context: Context, thread: str, *, without_model: bool = False) -> Settings:
+def resolve_settings(
+    context: Context, thread: str, *, without_model: bool = False, has_thread: bool = True
+) -> Settings:
     """Merge a context into settings. Blocks. ConfigError as `resolve_run_settings`.
 
     Args:
         context: What the caller passed.
-        thread: Names the default workspace.
+        thread: Names the default workspace and the private folder.
         without_model: No model is needed, so none has to be set.
+        has_thread: Whether it is a thread; else the private folder belongs to the workspace.
     """
     response_format = read_response_format(context.response_format)
     context = _validated(context)
@@ -83,15 +89,17 @@ def resolve_settings(context: Context, thread: str, *, without_model: bool = Fal
     home = openmanus_home()
     workspace = Path(values.pop("workspace", None) or Path("workspace") / safe_name(thread))
     workspace = workspace.expanduser()
-    refuse_system_folder(workspace.resolve())
+    root = workspace.resolve()
+    refuse_system_folder(root)
     servers, server_warnings = mcp_servers(context, layers)
     main = ModelSettings("") if without_model else _main_model(context, layers, warnings)
     return Settings(
         **values,
         main=main,
         vision=None if without_model else vision_model(context, layers, main),
-        workspace=workspace.resolve(),
+        workspace=root,
         home=home,
+        private=private_folder(home, root, thread if has_thread else None),
         protected=_protected(home, workspace, values["browser"].profile, layers),
         max_steps_set="max_steps" in values,
         mcp_servers=servers,
@@ -111,6 +119,29 @@ def section(kind: type[Section], layers: Sequence[Layer]) -> Section:
 def openmanus_home() -> Path:
     """Return the folder of threads, checkpoints and ledger: `OPENMANUS_HOME` or `./.openmanus`."""
     return Path(os.environ.get("OPENMANUS_HOME") or HOME).expanduser().resolve()
+
+
+def private_folder(home: Path, workspace: Path, thread: str | None) -> Path:
+    """Return the folder of our own files of a thread, which lies outside of its workspace.
+
+    Where the home folder lies in the workspace it is in the person's state folder instead. Runs
+    without a thread share one for each workspace: what their conversations name can be read again
+    when the caller passes them on.
+    """
+    name = Path("threads", safe_name(thread)) if thread else Path("runs", safe_name(str(workspace)))
+    outside = (place for place in _private_places(home) if not place.is_relative_to(workspace))
+    return next(outside, home) / name
+
+
+def private_folders(home: Path, thread: str) -> list[Path]:
+    """Return where a thread's private folder may be, whatever its workspaces were."""
+    return [place / "threads" / safe_name(thread) for place in _private_places(home)]
+
+
+def _private_places(home: Path) -> list[Path]:
+    state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    digest = hashlib.sha256(os.fsencode(home)).hexdigest()[:16]
+    return [home, state.resolve() / "openmanus" / digest]
 
 
 def safe_name(thread: str) -> str:

@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Protocol, cast
 
 from langchain_core.language_models import BaseChatModel
@@ -41,6 +40,7 @@ from openmanus_graph.backends.models.prices import (
 )
 from openmanus_graph.backends.models.spec import provider_of
 from openmanus_graph.conversation.history import run_messages
+from openmanus_graph.errors import ToolError
 from openmanus_graph.model_calls.budget import (
     ClosingRoom,
     Reservation,
@@ -59,6 +59,7 @@ from openmanus_graph.model_calls.storable import storable, with_text_calls
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.limits import LimitReached, Progress, closing_time_s
 from openmanus_graph.runtime.session import Session
+from openmanus_graph.runtime.workspace import opened_file
 from openmanus_graph.state.reducers import Usage, add_usage, no_usage
 from openmanus_graph.state.settings import ModelSettings, Settings
 
@@ -115,8 +116,8 @@ class ModelCall:
     counts_as_step: bool = False
     """Whether it counts towards `max_steps`: an agent's step, or the planner's."""
     live_state: LiveState | None = None
-    """Returns what a tool shows now, as text and, if the model sees (the argument), as a data URL;
-    it stands after the request suffix."""
+    """Returns what the browser shows now, as text and, if the model sees (the argument), as a data
+    URL; it stands after the request suffix."""
     pause: Callable[[float], Awaitable[object]] = asyncio.sleep
     """Waits so many seconds before it is repeated; what it raises ends the call."""
     middleware: ModelMiddleware | None = None
@@ -328,7 +329,7 @@ async def _request(call: ModelCall, session: Session, emit: Emit) -> ProviderReq
 
 async def _request_suffix(call: ModelCall, *, sees: bool) -> HumanMessage | None:
     text, picture = ("", None) if call.live_state is None else await call.live_state(sees)
-    return request_suffix_message("\n\n".join(filter(None, (call.request_suffix, text))), picture)
+    return request_suffix_message(call.request_suffix, text, picture)
 
 
 async def _stream(model: BaseChatModel, request: list[BaseMessage], emit: Emit) -> AIMessage:
@@ -403,10 +404,10 @@ def _picture(session: Session, path: str) -> str | None:
 
 
 def _data_url(session: Session, path: str) -> str | None:
-    file = session.workspace.root / path
     try:
-        content = Path(file).read_bytes()
-    except OSError:
+        with opened_file(session.workspace, path) as file:
+            content = file.read()
+    except ToolError:
         content = b""
     image = read_image(content)
     if image is None:

@@ -19,6 +19,7 @@ from langchain_core.messages import (
 )
 
 from openmanus_graph.conversation.history import calls_in_order, is_cut_text, is_unchanged
+from openmanus_graph.safety.untrusted_text import mark_untrusted
 
 Block = dict[str, Any]
 
@@ -73,6 +74,7 @@ def _marked(message: BaseMessage, mark: Callable[[list[Block]], list[Block]]) ->
 Pictures = Mapping[str, str]
 """Workspace-relative path -> data URL."""
 
+LIVE_STATE = "The browser shows now:"
 CUT_OFF = (
     "This call was cut off before its result was known: it may have run in part, in full or not at "
     "all. Look at what is there before you repeat it."
@@ -205,17 +207,32 @@ def _is_text(block: str | Block) -> bool:
     return isinstance(block, str) or block.get("type") == "text"
 
 
-def request_suffix_message(text: str, picture: str | None = None) -> HumanMessage | None:
+def request_suffix_message(
+    text: str, live_state: str = "", picture: str | None = None
+) -> HumanMessage | None:
     """Return what stands at the end of one request only, if there is anything to say.
 
+    A page must not be able to speak in the user's message: its text and picture stand last,
+    between the tags of text from outside.
+
     Args:
-        text: In words.
-        picture: A data URL.
+        text: Our own words.
+        live_state: What the browser shows, in the page's words.
+        picture: Of the page, as a data URL; only with a live state.
     """
-    if picture is not None:
-        shown = {"type": "image_url", "image_url": {"url": picture}}
-        return HumanMessage([{"type": "text", "text": text}, shown])
-    return HumanMessage(text) if text else None
+    if not live_state:
+        return HumanMessage(text) if text else None
+    whole = "\n\n".join(filter(None, (text, f"{LIVE_STATE}\n{mark_untrusted(live_state)}")))
+    if picture is None:
+        return HumanMessage(whole)
+    before, _, closing_tag = whole.rpartition("\n")
+    return HumanMessage(
+        [
+            {"type": "text", "text": before},
+            {"type": "image_url", "image_url": {"url": picture}},
+            {"type": "text", "text": closing_tag},
+        ]
+    )
 
 
 def pictured(messages: Sequence[AnyMessage]) -> list[AnyMessage]:

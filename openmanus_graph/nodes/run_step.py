@@ -15,7 +15,7 @@ from langgraph.errors import GraphBubbleUp, ParentCommand
 from langgraph.runtime import Runtime
 
 from openmanus_graph.conversation.history import ORIGIN_KEY
-from openmanus_graph.errors import ConfigError, ToolError
+from openmanus_graph.errors import ConfigError
 from openmanus_graph.model_calls.budget import SharedBudget, shared_budget, sharing
 from openmanus_graph.model_calls.condensed import cut_middle
 from openmanus_graph.planning.executors import Executor
@@ -55,7 +55,7 @@ async def run_step(
     session = await enter_session(runtime)
     step_run, run = step["step_run"], step["message_id"]
     emit_step_event(session, runtime.stream_writer, "step_start", step_run, "in_progress")
-    await asyncio.to_thread(prepare_files, step, session)
+    await asyncio.to_thread(take_baseline, session.workspace, run, anew=False)
     executor_run = ExecutorRun(executor, step, runtime.context, session)
     with sharing(await budget_of(session, step["before"])):
         outcome = await executor_run.outcome()
@@ -80,16 +80,6 @@ async def run_step(
         "step_count": outcome.steps,
         "elapsed_s": step["before"]["elapsed_s"] + seconds,
     }
-
-
-def prepare_files(step: StepState, session: Session) -> None:
-    """Record the workspace's files and make the step's own folder. Blocks.
-
-    Without that folder the step has only the workspace.
-    """
-    take_baseline(session.workspace, step["message_id"], anew=False)
-    with contextlib.suppress(OSError, ToolError):
-        session.workspace.resolve(step["scratch"]).mkdir(parents=True, exist_ok=True)
 
 
 async def budget_of(session: Session, before: FlowProgress) -> SharedBudget:

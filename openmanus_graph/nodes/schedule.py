@@ -5,7 +5,6 @@ from typing import Any, cast
 from langgraph.runtime import Runtime
 from langgraph.types import Send
 
-from openmanus_graph.config.resolve import safe_name
 from openmanus_graph.conversation.history import last_user_message
 from openmanus_graph.model_calls.projection import picture_paths
 from openmanus_graph.planning.flow import (
@@ -30,9 +29,6 @@ from openmanus_graph.state.context import Context
 from openmanus_graph.state.plan import Origin, merge_steps
 from openmanus_graph.state.planning import FlowProgress, PlanningState, StepInput, StepRun
 from openmanus_graph.state.renamed import with_current_names
-
-SCRATCH = ".openmanus/files/steps"
-"""Folder for what a step needs only itself; nothing in it is an artifact."""
 
 
 async def schedule(state: PlanningState, runtime: Runtime[Context]) -> dict[str, Any]:
@@ -88,7 +84,6 @@ def step_origin(step_run: StepRun, state: PlanningState) -> Origin:
 def step_input(step_run: StepRun, state: PlanningState) -> StepInput:
     """Return what a step's run is given."""
     user = last_user_message(state["messages"])
-    scratch = f"{SCRATCH}/{safe_name(step_run['id'])}"
     return StepInput(
         step_run=step_run,
         message_id=f"{state['branch']}/{state['replans']}/{step_run['id']}/{step_run['attempt']}",
@@ -99,9 +94,7 @@ def step_input(step_run: StepRun, state: PlanningState) -> StepInput:
             step=step_run["id"],
             text=step_run["text"],
             given=step_context_text(step_run, state["steps"]),
-            scratch=scratch,
         ),
-        scratch=scratch,
         origin=step_origin(step_run, state),
         images=[] if user is None else list(picture_paths(user)),
         before=FlowProgress(

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from langchain_core.messages import AnyMessage, HumanMessage
@@ -40,6 +41,7 @@ from openmanus_graph.runtime.middleware import with_hook, with_updates
 from openmanus_graph.runtime.session import Session, lost_state, open_state
 from openmanus_graph.runtime.session_registry import enter_session, running_session
 from openmanus_graph.safety.policy import unknown_tools
+from openmanus_graph.safety.untrusted_text import mark_untrusted
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ActInput, ManusState
 from openmanus_graph.state.plan import no_plans
@@ -79,6 +81,8 @@ class Turn:
     """How far the run had come before this agent step."""
     live_handles: frozenset[str]
     """Identities of the handles that this process has as the step begins."""
+    browser_comes_back: bool
+    """Whether the browser has ended, and opens again with its cookies and tabs."""
     interjections: InterjectionReader
     read_before: Sequence[str]
     """Ids of the interjections that earlier requests had."""
@@ -125,6 +129,7 @@ async def begin_turn(state: ManusState, runtime: Runtime[Context], agent: Agent)
         state=now,
         progress=Progress.of(now),
         live_handles=frozenset(session.identities()),
+        browser_comes_back=await browser_comes_back(now, session),
         interjections=interjections,
         read_before=read_before,
         unread=await interjections.unread(read_before),
@@ -235,6 +240,7 @@ def request_suffix(turn: Turn, tools: ResolvedTools) -> str:
         turn.state.get("hint", ""),
         render("resumed") if is_closed(turn.state["messages"]) else "",
         render("lost_handle_state", lost_state=_listed(lost)) if lost else "",
+        render("kept_browser") if turn.browser_comes_back else "",
         render("server_changes", changes=_listed(tools.changes)) if tools.changes else "",
     )
     return "\n\n".join(filter(None, parts))
@@ -246,7 +252,8 @@ def is_closed(messages: Sequence[AnyMessage]) -> bool:
 
 
 def _listed(items: Iterable[str]) -> str:
-    return "\n".join(f"- {item}" for item in items)
+    """List what pages, programs and servers named."""
+    return mark_untrusted("\n".join(f"- {item}" for item in items))
 
 
 def browser_state(session: Session, state: ManusState) -> LiveState | None:
@@ -256,7 +263,17 @@ def browser_state(session: Session, state: ManusState) -> LiveState | None:
         return None
     from openmanus_graph.backends.browser.observation import state_for_request
 
-    return partial(state_for_request, session)
+    observed = recently_called(state["messages"], BROWSER, 1)
+    return partial(state_for_request, session, after_observation=observed)
+
+
+async def browser_comes_back(state: ManusState, session: Session) -> bool:
+    """Say whether the browser has ended, and opens again with what was kept of it."""
+    states, live = state.get("handle_state", {}), session.identities()
+    if not lost_state(states, live, f"{BROWSER_HANDLE}:"):
+        return False
+    kept = await asyncio.to_thread(import_module, "openmanus_graph.backends.browser.kept_state")
+    return await asyncio.to_thread(kept.comes_back, session)
 
 
 async def close_run(

@@ -14,7 +14,7 @@ from langchain_core.messages import AIMessage, AnyMessage, ToolMessage, convert_
 
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.limits import LimitReason
-from openmanus_graph.runtime.workspace import OWN_FOLDER, Workspace
+from openmanus_graph.runtime.workspace import HOME_FOLDER, Workspace
 from openmanus_graph.safety.provenance import strings_in
 from openmanus_graph.state.planning import Outcome
 from openmanus_graph.state.reducers import Usage, add_usage, no_usage
@@ -196,7 +196,7 @@ class WrittenFiles:
                 path = self._workspace.resolve(name)
             except ToolError:
                 continue
-            if OWN_FOLDER not in path.relative_to(self._workspace.root).parts:
+            if HOME_FOLDER not in path.relative_to(self._workspace.root).parts:
                 self._stamps.setdefault(path, _size_and_time(path))
 
 

@@ -12,11 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
-from openmanus_graph.runtime.workspace import OWN_FOLDER, Workspace, put_file
+from openmanus_graph.runtime.atomic_files import is_part
+from openmanus_graph.runtime.workspace import HOME_FOLDER, Workspace, put_file
 from openmanus_graph.state.manus import Artifact
 
 SKIPPED_FOLDERS = {
-    OWN_FOLDER,
+    HOME_FOLDER,
     ".git",
     ".venv",
     "venv",
@@ -57,7 +58,7 @@ def changed_files(workspace: Workspace, run: str) -> list[Artifact]:
     path = _baseline_path(workspace, run)
     try:
         known: Any = json.loads(path.read_text("utf-8"))
-        # A command in the sandbox may have written something else there.
+        # Without a sandbox a command may have written something else there.
         is_valid = known is None or isinstance(known, dict)
         before = cast("dict[str, _Stamp] | None", known) if is_valid else {}
         began = path.stat().st_mtime_ns
@@ -80,7 +81,7 @@ def changed_files(workspace: Workspace, run: str) -> list[Artifact]:
 
 def _baseline_path(workspace: Workspace, run: str) -> Path:
     name = hashlib.sha256(run.encode("utf-8", "replace")).hexdigest()[:16]
-    return workspace.own / f"baseline-{name}.json"
+    return workspace.private / "baselines" / f"{name}.json"
 
 
 def files_in(workspace: Workspace) -> Iterator[tuple[str, _Stamp]]:
@@ -94,7 +95,7 @@ def files_in(workspace: Workspace) -> Iterator[tuple[str, _Stamp]]:
         ]
         for name in names:
             path = here / name
-            if path.is_symlink() or workspace.hides(path):
+            if path.is_symlink() or workspace.hides(path) or is_part(name):
                 continue
             try:
                 found = path.stat()

@@ -1,24 +1,23 @@
 """Shortens long output for every tool, and makes text safe to show.
 
-A shortened text is head, tail, how much is left out, and where all of it is.
+A shortened text is head, tail, which lines are left out, and where all of it is.
 """
 
 import codecs
 import hashlib
+import os
 import re
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
+from openmanus_graph.runtime.observation_room import MIN_ROOM, with_overrun
 from openmanus_graph.runtime.workspace import Workspace
 
-LIMIT = 8000
-"""Characters of one observation."""
-STREAM_LIMIT = 7000
-"""Characters of a stream in it: the rest is for the tool's own text."""
-_NOTE_CHARS = 200
-"""Characters kept free for the note about what was left out."""
+_MARK_CHARS = 300
+"""Characters kept free for the mark, which names what is left out."""
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _OVERWRITTEN = re.compile(r"^[^\n]*\r(?!\n)", re.MULTILINE)
@@ -28,32 +27,34 @@ _CHUNK_BYTES = 1 << 20
 _UTF8_LONGEST = 4
 
 
-def shorten(text: str, workspace: Workspace, limit: int = LIMIT) -> str:
-    """Return the text, or its head and tail with a note where the whole was written.
+def shorten(text: str, workspace: Workspace, room: int = MIN_ROOM) -> str:
+    """Return the text, or its head and tail with a mark that says where the whole was written.
 
     The same text always gives the same result. Blocks when it writes.
     """
-    if len(text) <= limit:
+    if len(text) <= with_overrun(room):
         return text
-    note = _saved_note(lambda: workspace.keep(text.encode("utf-8", "replace"), ".txt"), workspace)
-    return _cut(text[:limit], text[-limit:], len(text), note, limit)
+    place = _saved(lambda: workspace.keep(text.encode("utf-8", "replace"), ".txt"))
+    return _cut(text[:room], text[-room:], len(text), _line_count(text), place, room)
 
 
 def shorten_file(
-    path: Path, workspace: Workspace, *, start: int = 0, limit: int = STREAM_LIMIT
+    file: BinaryIO, workspace: Workspace, *, start: int = 0, room: int = MIN_ROOM
 ) -> str:
-    """Return a file's text from an offset on, shortened like `shorten`, in little memory.
+    """Return an opened file's text from an offset on, shortened like `shorten`, in little memory.
 
-    A shortened stream is copied, byte for byte, to a file named by its content. Invalid UTF-8 is
-    replaced in the text. Blocks.
+    A shortened stream is copied, byte for byte, to a file named by its content, so that showing
+    it again makes no second copy. Invalid UTF-8 is replaced in the text. Blocks.
     """
-    if path.stat().st_size - start <= limit * _UTF8_LONGEST:
-        with path.open("rb") as file:
-            file.seek(start)
-            return shorten(plain(file.read().decode("utf-8", "replace")), workspace, limit)
-    whole = _scan(path, start, limit)
-    note = _saved_note(lambda: _copy(path, start, whole, workspace), workspace)
-    return _cut(plain(whole.head), plain(whole.tail), whole.characters, note, limit)
+    file.seek(start)
+    if os.fstat(file.fileno()).st_size - start <= room * _UTF8_LONGEST:
+        return shorten(plain(file.read().decode("utf-8", "replace")), workspace, room)
+    whole = _scan(file, room)
+    if whole.characters <= with_overrun(room):
+        file.seek(start)
+        return plain(file.read(whole.size).decode("utf-8", "replace"))
+    place = _saved(lambda: _copy(file, start, whole, workspace))
+    return _cut(plain(whole.head), plain(whole.tail), whole.characters, whole.lines, place, room)
 
 
 def plain(text: str) -> str:
@@ -74,56 +75,78 @@ class _Stream:
     head: str
     tail: str
     characters: int
+    lines: int
 
 
-def _scan(path: Path, start: int, limit: int) -> _Stream:
-    """Read a stream in chunks, keeping its head and tail."""
+def _line_count(text: str) -> int:
+    return text.count("\n") + (not text.endswith("\n"))
+
+
+def _scan(source: BinaryIO, room: int) -> _Stream:
+    """Read a stream in chunks from where it is, keeping its head and tail."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    digest, size, head, tail, characters = hashlib.sha256(), 0, "", "", 0
-    with path.open("rb") as source:
-        source.seek(start)
-        while piece := source.read(_CHUNK_BYTES):
-            size += len(piece)
-            digest.update(piece)
-            text = decoder.decode(piece)
-            characters += len(text)
-            head = head if len(head) >= limit else (head + text)[:limit]
-            tail = (tail + text)[-limit:]
-    return _Stream(f"{digest.hexdigest()[:16]}.txt", size, head, tail, characters)
+    digest, size, head, tail, characters, ends = hashlib.sha256(), 0, "", "", 0, 0
+    while piece := source.read(_CHUNK_BYTES):
+        size += len(piece)
+        digest.update(piece)
+        text = decoder.decode(piece)
+        characters += len(text)
+        ends += text.count("\n")
+        head = head if len(head) >= room else (head + text)[:room]
+        tail = (tail + text)[-room:]
+    lines = ends + (not tail.endswith("\n"))
+    return _Stream(f"{digest.hexdigest()[:16]}.txt", size, head, tail, characters, lines)
 
 
-def _copy(path: Path, start: int, whole: _Stream, workspace: Workspace) -> Path:
+def _copy(source: BinaryIO, start: int, whole: _Stream, workspace: Workspace) -> Path:
     """Copy a stream, even if more was written to it meanwhile, and return the copy."""
-    workspace.own.mkdir(parents=True, exist_ok=True)
-    # A random name, so that no command in the sandbox can put a link there first.
-    temporary = workspace.own / f".{secrets.token_hex(8)}.part"
+    workspace.outputs.mkdir(parents=True, exist_ok=True)
+    temporary = workspace.outputs / f".{secrets.token_hex(8)}.part"
     left = whole.size
+    source.seek(start)
     try:
-        with path.open("rb") as source, temporary.open("wb") as target:
-            source.seek(start)
+        with temporary.open("wb") as target:
             while left and (piece := source.read(min(left, _CHUNK_BYTES))):
                 target.write(piece)
                 left -= len(piece)
-        return temporary.replace(workspace.own / whole.name)
+        return temporary.replace(workspace.outputs / whole.name)
     finally:
         temporary.unlink(missing_ok=True)  # a full disk leaves half of it
 
 
-def _saved_note(save: Callable[[], Path], workspace: Workspace) -> str:
-    """Save the whole text, and return where it is or why it could not be saved."""
+def _saved(save: Callable[[], Path]) -> Path | str:
+    """Save the whole text, and return its file, or why it could not be saved."""
     try:
-        return f"the whole is in {workspace.relative(save())}"
+        return save()
     except OSError as error:
         return f"the whole could not be saved: {error.strerror}"
 
 
-def _cut(head: str, tail: str, characters: int, note: str, limit: int) -> str:
-    """Join the ends at line breaks where that costs little."""
-    room = max(limit - _NOTE_CHARS, limit // 2)
+def _cut(head: str, tail: str, characters: int, lines: int, place: Path | str, room: int) -> str:
+    """Join the ends, at line breaks where that costs little.
+
+    Args:
+        head: The beginning, at least as long as can be shown.
+        tail: The end.
+        characters: Of the whole.
+        lines: Of the whole, however they end.
+        place: Where the whole is, or why it is nowhere.
+        room: Characters of the result.
+    """
+    room = max(room - _MARK_CHARS, room // 2)
     head, tail = head[: room * 2 // 3], tail[-(room // 3) :]
     line_end, line_start = head.rfind("\n") + 1, tail.find("\n") + 1
     head = head[:line_end] if line_end > len(head) * 3 // 4 else head
-    tail = tail[line_start:] if 0 < line_start < len(tail) // 4 else tail
-    left_out = characters - len(head) - len(tail)
+    whole_lines = 0 < line_start < len(tail) // 4
+    tail = tail[line_start:] if whole_lines else tail
+    first = head.count("\n") + 1
+    last = lines - _line_count(tail) + (not whole_lines)
+    if first == last:
+        left_out = f"{characters - len(head) - len(tail)} characters of line {first}"
+        more = f"the whole is in {place}" if isinstance(place, Path) else place
+    else:
+        left_out = f"lines {first}-{last} of {lines}"
+        more = f'read_file(path="{place}", lines="{first}-{last}") shows them'
+        more = more if isinstance(place, Path) else place
     gap = "" if head.endswith("\n") else "\n"
-    return f"{head}{gap}[... {left_out} characters left out; {note} ...]\n{tail}"
+    return f"{head}{gap}[... {left_out} left out; {more} ...]\n{tail}"

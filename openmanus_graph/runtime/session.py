@@ -16,6 +16,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar, cast
 
+from openmanus_graph.runtime.observation_room import MIN_ROOM
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.reducers import HandleState, HandleStates
 from openmanus_graph.state.settings import Settings
@@ -57,7 +58,11 @@ class Session:
     def __init__(self, key: str, settings: Settings) -> None:
         self.key = key
         self.settings = settings
-        self.workspace = Workspace(settings.workspace, settings.protected)
+        self.workspace = Workspace.of(settings)
+        self.observation_room = MIN_ROOM
+        """Characters of one observation, by the model's window; set before a run's tools work."""
+        self.checkpointed = False
+        """Whether a checkpointer keeps its thread, so that another process may go on with it."""
         self.fork_id = ""
         """Id of the fork that the current run is on; empty if none."""
         self.resolved: dict[Any, Any] = {}
@@ -90,7 +95,7 @@ class Session:
         if (settings.sandbox, settings.workspace) != (old.sandbox, old.workspace):
             self.close()
         self.settings = settings
-        self.workspace = Workspace(settings.workspace, settings.protected)
+        self.workspace = Workspace.of(settings)
         self._cache = {}
         self.resolved = {}
 

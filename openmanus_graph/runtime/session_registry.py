@@ -33,7 +33,7 @@ from langgraph.runtime import Runtime
 from langgraph.types import Command
 
 from openmanus_graph.config import resolve_run_settings
-from openmanus_graph.runtime.checkpoint_lineage import fork_id_of
+from openmanus_graph.runtime.checkpoint_lineage import checkpointed_thread, fork_id_of
 from openmanus_graph.runtime.events import GRAPH_EVENTS
 from openmanus_graph.runtime.run_observer import ObservedRun, plan_step_of, run_observer
 from openmanus_graph.runtime.session import WORKER_SEPARATOR, Session
@@ -52,6 +52,8 @@ class _Entry:
     """Determines the default workspace."""
     lasting: bool
     """A thread's session outlives its runs."""
+    has_thread: bool = True
+    """Whether `thread` is one; else it stands for a run without a thread."""
     session: Session | None = None
     configured_for: uuid.UUID | None = None
     """The run whose settings the session has."""
@@ -100,6 +102,8 @@ async def enter_session(runtime: Runtime[Any]) -> Session:
     else:
         fork_id = await fork_id_of(config)
         session = await asyncio.to_thread(_configure, entry, location.key, run, fork_id, runtime)
+        own_thread = location.key.partition(WORKER_SEPARATOR)[0]
+        session.checkpointed = checkpointed_thread(config) == own_thread
     if run in entry.observed and run not in entry.started:
         await _report_start(entry, run, session, runtime)
     return session
@@ -190,7 +194,8 @@ class SessionKeeper(AsyncCallbackHandler):
             else:  # no thread, or a run works on it already
                 key = f"run {run_id}"
             lasting = key == str(thread) or bool(worker)
-            entry = _entries.setdefault(key, _Entry(str(thread) if thread else key, lasting))
+            named = str(thread) if thread else key
+            entry = _entries.setdefault(key, _Entry(named, lasting, has_thread=bool(thread)))
             entry.runs.add(run_id)
             if thread and around is None and run_observer() is not None:
                 run_metadata = metadata or {}
@@ -264,7 +269,7 @@ def _configure(
     with entry.lock:
         if entry.session is not None and entry.configured_for == run:
             return entry.session  # configured by another task of the same superstep
-        settings = resolve_run_settings(runtime, entry.thread)
+        settings = resolve_run_settings(runtime, entry.thread, has_thread=entry.has_thread)
         if entry.session is None:
             entry.session = Session(key, settings)
         else:

@@ -1,4 +1,4 @@
-"""The folder a run works in, and safe access to the files in it.
+"""The folder a run works in, its thread's private folder, and safe access to the files in both.
 
 `Workspace` resolves the paths that a model names, and refuses those that tools must not reach. The
 functions open, replace and rewrite entries by descriptors of their folders, so that nothing that
@@ -8,25 +8,35 @@ runs in the sandbox can lead them out of the workspace by a link.
 import errno
 import hashlib
 import os
-import secrets
+import shutil
 import stat
 import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from openmanus_graph.errors import ConfigError, ToolError
+from openmanus_graph.runtime.atomic_files import (
+    OPEN_NEW,
+    OPEN_TO_READ,
+    move_into_place,
+    part_name,
+    replace_file,
+    status,
+)
 
-OWN_FOLDER = ".openmanus"
+if TYPE_CHECKING:
+    from openmanus_graph.state.settings import Settings
+
+HOME_FOLDER = ".openmanus"
+"""Name of the default home folder; earlier versions had one of that name in each workspace, too."""
+_FORMER_OUTPUTS = "former_outputs"
+"""File in the private folder: the paths by which conversations from before a fork name `outputs`,
+a line each."""
 
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_OPEN_TO_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_OPEN_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_OPEN_TO_REWRITE = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
-"""Errors of file systems that have no hard links."""
 _ADVICE = {
     errno.ENOSPC: "The disk is full. Delete what is no longer needed and try again.",
     errno.EDQUOT: "The disk quota is used up. Delete what is no longer needed and try again.",
@@ -46,28 +56,58 @@ _ADVICE = {
 
 @dataclass(frozen=True)
 class Workspace:
-    """A run's folder. Paths are resolved; blocking calls belong in a thread."""
+    """A run's folder, and its thread's private one. Paths are resolved; its methods block."""
 
     root: Path
+    private: Path
+    """Our own files of the thread, outside of the root. Tools are shown `outputs` and `python`."""
     protected: tuple[Path, ...] = ()
     """Files and folders inside the root that tools must not reach: home, configuration, keys."""
 
+    @classmethod
+    def of(cls, settings: "Settings") -> "Workspace":
+        """Return the workspace of a run's settings."""
+        return cls(settings.workspace, settings.private, settings.protected)
+
     @property
-    def own(self) -> Path:
-        """Folder of our own files: long outputs, pictures, editor history. Not artifacts."""
-        return self.root / OWN_FOLDER / "files"
+    def outputs(self) -> Path:
+        """Long outputs, fetched pages and pictures, which tools may read and not change."""
+        return self.private / "outputs"
+
+    @property
+    def python(self) -> Path:
+        """What the sandbox's Python has installed: the only private folder that tools may change.
+
+        Whatever lies there may be a trap: nothing in it is opened by its path.
+        """
+        return self.private / "python"
+
+    @property
+    def incoming(self) -> Path:
+        """Files that are being written, until they are whole and moved to their places."""
+        return self.private / "incoming"
+
+    @property
+    def earlier_outputs(self) -> Path:
+        """Where earlier versions kept outputs, as old conversations name them."""
+        return self.root / HOME_FOLDER / "files"
 
     def prepare(self) -> None:
         """Create the folders. Raises ConfigError when they cannot be written."""
-        try:
-            self.own.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=self.own):
-                pass
-        except OSError as error:
-            raise ConfigError(
-                f"The workspace {self.root} cannot be written: {error.strerror}. "
-                "Choose another with --workspace."
-            ) from error
+        advice = {
+            self.root: "Choose another with --workspace.",
+            self.outputs: "Set OPENMANUS_HOME to another folder.",
+        }
+        for folder, what_to_do in advice.items():
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                with tempfile.TemporaryFile(dir=folder):
+                    pass
+            except OSError as error:
+                name = "workspace" if folder == self.root else "folder of our own files"
+                raise ConfigError(
+                    f"The {name} {folder} cannot be written: {error.strerror}. {what_to_do}"
+                ) from error
 
     def resolve(self, path: str) -> Path:
         """Resolve a path from the model to a real one inside the workspace.
@@ -90,9 +130,44 @@ class Workspace:
             raise ToolError(f"{path} belongs to OpenManus itself and is out of reach.")
         return real
 
+    def resolve_to_read(self, path: str) -> Path:
+        """Resolve a path like `resolve`, or one below `outputs` as observations name it."""
+        named = Path(os.path.normpath(path)) if path.startswith("/") else None
+        if named is not None and "\0" not in path:
+            for outputs in (self.outputs, *self.former_outputs()):
+                if named.is_relative_to(outputs):
+                    return self.outputs / named.relative_to(outputs)
+        return self.resolve(path)
+
+    def former_outputs(self) -> list[Path]:
+        """Return the folders whose files are in `outputs`, because the thread was forked."""
+        try:
+            text = (self.private / _FORMER_OUTPUTS).read_text("utf-8", "surrogateescape")
+        except OSError:
+            return []
+        return list(map(Path, text.splitlines()))
+
+    def inherit_outputs(self, older: "Workspace") -> None:
+        """Take over what a forked thread's conversation names, by the paths that it names.
+
+        Args:
+            older: Of the thread that this one is forked from.
+        """
+        self.outputs.mkdir(parents=True, exist_ok=True)
+        for kept in older.outputs.iterdir() if older.outputs.is_dir() else ():
+            target = self.outputs / kept.name
+            if kept.is_file() and not kept.is_symlink() and not target.exists():
+                try:
+                    os.link(kept, target)
+                except OSError:  # another disk, or no hard links
+                    shutil.copyfile(kept, target)
+        names = "".join(f"{place}\n" for place in (older.outputs, *older.former_outputs()))
+        data = names.encode("utf-8", "surrogateescape")
+        put_file(self, self.private / _FORMER_OUTPUTS, data)
+
     def hides(self, real: Path) -> bool:
         """Say whether a resolved path is protected from tools."""
-        if real.is_relative_to(self.own):
+        if real.is_relative_to(self.earlier_outputs):
             return False
         return any(real.is_relative_to(place) for place in self.protected)
 
@@ -104,7 +179,7 @@ class Workspace:
 
     def keep(self, content: bytes, suffix: str) -> Path:
         """Store content under a name derived from its hash, so that equal content is one file."""
-        path = self.own / (hashlib.sha256(content).hexdigest()[:16] + suffix)
+        path = self.outputs / (hashlib.sha256(content).hexdigest()[:16] + suffix)
         put_file(self, path, content)
         return path
 
@@ -140,10 +215,19 @@ def as_tool_error(doing: str, path: str) -> Generator[None]:
 
 @contextmanager
 def opened_folder(workspace: Workspace, real: Path, *, create: bool = False) -> Generator[int]:
-    """Open a folder and give its descriptor, for use as `dir_fd`; OSError if that fails."""
-    descriptor = os.open(workspace.root, _OPEN_FOLDER)
+    """Open a folder and give its descriptor, for use as `dir_fd`; OSError if that fails.
+
+    Args:
+        workspace: Its root and its private folder are opened by their paths.
+        real: The folder to open, by descriptors from one of them on.
+        create: Whether to create it.
+    """
+    base = workspace.root if real.is_relative_to(workspace.root) else workspace.private
+    if create and base == workspace.private:
+        base.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(base, _OPEN_FOLDER)
     try:
-        for name in real.relative_to(workspace.root).parts:
+        for name in real.relative_to(base).parts:
             if create:
                 with suppress(FileExistsError):
                     os.mkdir(name, dir_fd=descriptor)
@@ -153,14 +237,6 @@ def opened_folder(workspace: Workspace, real: Path, *, create: bool = False) -> 
         yield descriptor
     finally:
         os.close(descriptor)
-
-
-def status(folder: int, name: str) -> os.stat_result | None:
-    """Return the status of an entry without following a link; None if there is none."""
-    try:
-        return os.stat(name, dir_fd=folder, follow_symlinks=False)
-    except FileNotFoundError:
-        return None
 
 
 def kind(mode: int) -> str:
@@ -183,8 +259,8 @@ def require_file(path: str, mode: int) -> None:
 
 @contextmanager
 def opened_file(workspace: Workspace, path: str) -> Generator[BinaryIO]:
-    """Open a regular file that the model named, for reading."""
-    real = workspace.resolve(path)
+    """Open a regular file that the model named, of the workspace or the outputs, for reading."""
+    real = workspace.resolve_to_read(path)
     with (
         as_tool_error("read", path),
         opened_folder(workspace, real.parent) as folder,
@@ -203,7 +279,7 @@ def opened_entry(folder: int, name: str, path: str) -> Generator[BinaryIO]:
     """Open a regular file of an opened folder; `path` is what it is called in errors."""
     # Checked before: opening a device can have effects, and opening a socket fails oddly.
     require_file(path, os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
-    with os.fdopen(os.open(name, _OPEN_TO_READ, dir_fd=folder), "rb") as file:
+    with os.fdopen(os.open(name, OPEN_TO_READ, dir_fd=folder), "rb") as file:
         require_file(path, os.fstat(file.fileno()).st_mode)
         yield file
 
@@ -240,86 +316,6 @@ def put_file(workspace: Workspace, real: Path, data: bytes, *, synced: bool = Tr
         replace_file(folder, real.name, data, existing, synced=synced)
 
 
-def replace_file(
-    folder: int,
-    name: str,
-    data: bytes,
-    like: os.stat_result | None,
-    scratch: int | None = None,
-    *,
-    synced: bool = True,
-) -> None:
-    """Replace a file atomically, or leave everything as it was and raise OSError.
-
-    Args:
-        folder: Descriptor of its folder.
-        name: Its name there.
-        data: The whole content.
-        like: The file to replace, for owner and permissions. None: the file must not exist.
-        scratch: Descriptor of a folder for the temporary file, which stays if we are killed.
-        synced: Whether to call fsync, so that the file survives a power failure.
-    """
-    temporary = f".{secrets.token_hex(8)}.part"
-    place = folder if scratch is None else scratch
-    try:
-        with os.fdopen(os.open(temporary, _OPEN_NEW, 0o666, dir_fd=place), "wb") as file:
-            file.write(data)
-            file.flush()
-            if like:
-                _copy_owner_and_mode(file.fileno(), like)
-            if synced:
-                os.fsync(file.fileno())
-        if like:
-            os.replace(temporary, name, src_dir_fd=place, dst_dir_fd=folder)
-        else:
-            _rename_to_new(place, temporary, folder, name)
-    except OSError as error:
-        if error.errno != errno.EXDEV or scratch is None:
-            raise
-        replace_file(folder, name, data, like, synced=synced)  # a mount of its own
-        return
-    finally:
-        with suppress(OSError):
-            os.unlink(temporary, dir_fd=place)
-    with suppress(OSError):  # some file systems cannot; the content itself is safe by now
-        os.fsync(folder)
-
-
-def rewrite_file(folder: int, name: str, data: bytes, like: os.stat_result) -> None:
-    """Overwrite a file in place, hard links included, or restore it and raise OSError.
-
-    Not atomic: readers, and a crash, may see mixed content. The caller keeps the old content.
-
-    Args:
-        folder: Descriptor of its folder.
-        name: Its name there.
-        data: The whole content.
-        like: The status of the expected file.
-    """
-    descriptor = os.open(name, _OPEN_TO_REWRITE, dir_fd=folder)
-    with os.fdopen(descriptor, "rb") as file:
-        if not os.path.samestat(os.fstat(descriptor), like):
-            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
-        before = file.read()
-        try:
-            _write_over(descriptor, data, len(before))
-        except OSError:
-            with suppress(OSError):
-                _write_over(descriptor, before, len(before))
-            raise
-
-
-def _write_over(descriptor: int, data: bytes, size: int) -> None:
-    """Write the part beyond the old end first: if it does not fit, nothing is lost."""
-    for start, part in ((size, data[size:]), (0, data[:size])):
-        view = memoryview(part)
-        while view:
-            done = os.pwrite(descriptor, view, start)
-            start, view = start + done, view[done:]
-    os.ftruncate(descriptor, len(data))
-    os.fsync(descriptor)
-
-
 @contextmanager
 def incoming_file(workspace: Workspace, path: str, *, replace: bool) -> Generator[BinaryIO]:
     """Open a file for writing; it replaces its target when the block ends without error.
@@ -327,13 +323,13 @@ def incoming_file(workspace: Workspace, path: str, *, replace: bool) -> Generato
     Raises:
         ToolError: It cannot be written, or it exists and `replace` is false.
     """
-    real, temporary = workspace.resolve(path), f".{secrets.token_hex(8)}.part"
+    real, temporary = workspace.resolve(path), part_name()
     if real == workspace.root:
         raise ToolError(f"{path!r} names no file. Give it a name.")
     with (
         as_tool_error("write", path),
         opened_folder(workspace, real.parent, create=True) as folder,
-        opened_folder(workspace, workspace.own, create=True) as scratch,
+        opened_folder(workspace, workspace.incoming, create=True) as scratch,
     ):
         existing = status(folder, real.name)
         if existing is not None:
@@ -341,34 +337,11 @@ def incoming_file(workspace: Workspace, path: str, *, replace: bool) -> Generato
             if not replace:
                 raise FileExistsError(errno.EEXIST, "File exists", path)
         try:
-            with os.fdopen(os.open(temporary, _OPEN_NEW, 0o666, dir_fd=scratch), "wb") as file:
+            with os.fdopen(os.open(temporary, OPEN_NEW, 0o666, dir_fd=scratch), "wb") as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            if replace:
-                os.replace(temporary, real.name, src_dir_fd=scratch, dst_dir_fd=folder)
-            else:
-                _rename_to_new(scratch, temporary, folder, real.name)
+            move_into_place(scratch, temporary, folder, real.name, replace=replace)
         finally:
             with suppress(OSError):
                 os.unlink(temporary, dir_fd=scratch)
-
-
-def _rename_to_new(place: int, temporary: str, folder: int, name: str) -> None:
-    """Rename without replacing what another process created meanwhile."""
-    try:
-        os.link(temporary, name, src_dir_fd=place, dst_dir_fd=folder, follow_symlinks=False)
-    except OSError as error:
-        if error.errno not in _NO_HARD_LINKS:
-            raise
-        if status(folder, name):
-            raise FileExistsError(errno.EEXIST, "File exists", name) from error
-        os.replace(temporary, name, src_dir_fd=place, dst_dir_fd=folder)
-
-
-def _copy_owner_and_mode(descriptor: int, like: os.stat_result) -> None:
-    mine = os.fstat(descriptor)
-    if (mine.st_uid, mine.st_gid) != (like.st_uid, like.st_gid):
-        with suppress(PermissionError):  # only root can give a file away
-            os.fchown(descriptor, like.st_uid, like.st_gid)
-    os.fchmod(descriptor, stat.S_IMODE(like.st_mode))

@@ -22,6 +22,7 @@ from openmanus_graph.safety.urls import (
     canonical_urls,
     canonical_urls_in,
     domains_in,
+    paths_in,
     urls_in,
 )
 from openmanus_graph.state.addresses import PORTS, parse_address, within
@@ -39,6 +40,7 @@ _URL_END = r"/?(?![\w/?#&=%+~@:-]|\.\w)"
 
 # Cached, because each step reads the earlier messages again.
 _shown = MessageCache[frozenset[str]]()
+_shown_paths = MessageCache[frozenset[str]]()
 _opened = MessageCache[frozenset[str]]()
 _named = MessageCache[frozenset[tuple[str, int | None]]]()
 _words = MessageCache[str]()
@@ -170,6 +172,9 @@ class _Provenance:
             self._add_domains(result, lambda result: result.text)
         elif not (self._program_ran and (traits.reads_files or self._is_program(name, args))):
             self._add_links(_shown.get(result, lambda result: canonical_urls_in(result.text)))
+            if site := artifact.get("site"):
+                paths = _shown_paths.get(result, lambda result: paths_in(result.text))
+                self._add_links_of_site(site, paths)
         if traits is None:
             return
         # It was opened, so it had been allowed, unless the person had edited the call.
@@ -189,6 +194,12 @@ class _Provenance:
         """Add seen links, but none that the model wrote itself."""
         new = (self.wanted & urls) - self.seen
         self.seen.update(link for link in new if allowed or not self._is_written_by_model(link))
+
+    def _add_links_of_site(self, site: str, paths: Set[str]) -> None:
+        """Add the links that a page shows without its own site."""
+        for path in paths if self.wanted - self.seen else ():
+            if not self._is_written_by_model(path):
+                self._add_links(canonical_urls([site + path]))
 
     def _is_written_by_model(self, link: str) -> bool:
         unquoted = unquote(link)

@@ -12,6 +12,7 @@ from openmanus_graph.state.addresses import authority, normal_host, parse_addres
 _LINK = re.compile(r"https?://[^\s<>\"`\\|^{}]+", re.IGNORECASE)
 _ESCAPED = re.compile(r"\\u0026|\\/|\\([_*\[\]()#+.!~-])")
 _ENDINGS = ".,;:!?)]*_~'"
+_PATH = re.compile(r"(?<!\S)/\S*(?<!…)(?!\S)")
 _CUTS = re.compile(r"[)\]']")
 _MOST_CUTS = 4
 _DOMAIN = re.compile(
@@ -68,6 +69,11 @@ def canonical_urls(addresses: Iterable[str]) -> frozenset[str]:
         with contextlib.suppress(ToolError):
             found.add(canonical_url(address))
     return frozenset(found)
+
+
+def paths_in(text: str) -> frozenset[str]:
+    """Return what may be addresses without their site in a text, but none that was cut."""
+    return frozenset(found[0] for found in _PATH.finditer(text))
 
 
 def canonical_urls_in(text: str) -> frozenset[str]:

@@ -67,8 +67,6 @@ class StepInput(TypedDict):
     """Of the message that begins the executor's run; names its branch in the ledger."""
     prompt: str
     """What the executor is asked."""
-    scratch: str
-    """Folder of its own, relative to the workspace."""
     origin: Origin
     """What verifies addresses in it."""
     images: list[str]

@@ -335,6 +335,8 @@ class Settings:
     ]
     """Folder of the run's files."""
     home: Path
+    private: Path
+    """The thread's private folder: our own files, outside of the workspace."""
     protected: tuple[Path, ...]
     """Configuration and key files that tools must not reach."""
     sandbox: SandboxSettings

@@ -53,13 +53,15 @@ class Observation:
 
     text: str
     images: tuple[str, ...] = ()
-    """Paths of pictures a model that sees should look at, relative to the workspace."""
+    """Paths of pictures a model that sees should look at: relative to the workspace, or outputs."""
     failed: bool = False
     """The call was refused, cut off or raised, or its result is a failure (an exit code, say)."""
     trusted_text: bool = False
     """Nothing in it comes from outside, although the tool reads there."""
     bounded: bool = False
     """The tool keeps to a limit of its own, and its text is not cut again."""
+    site: str = ""
+    """The origin of the page whose links the text shows without it."""
     usage: Usage | None = None
     """What the tool's own questions to the model cost; set by `run_call`."""
     edited: bool = False

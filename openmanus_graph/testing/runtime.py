@@ -12,14 +12,16 @@ from openmanus_graph.state.settings import ModelSettings, SandboxSettings, Setti
 
 
 def tool_session(workspace: Path, *, sandbox: SandboxSettings | None = None) -> Session:
-    """Open a session on a folder; close it when done."""
+    """Open a session on a folder; close it when done. Its home is a folder beside that one."""
     root = workspace.resolve()
+    home = root.with_name(f"{root.name}.openmanus")
     settings = Settings(
         main=ModelSettings(FakeListChatModel(responses=[])),
         vision=None,
         workspace=root,
-        home=root / ".openmanus",
-        protected=(root / ".openmanus",),
+        home=home,
+        private=home / "threads" / "test",
+        protected=(home,),
         sandbox=sandbox or SandboxSettings(),
     )
     session = Session("test", settings)

@@ -12,9 +12,11 @@ from langgraph.config import get_config
 from openmanus_graph.backends.persistence.ledger import EffectKey, Ledger, open_ledger
 from openmanus_graph.conversation.history import canonical_args
 from openmanus_graph.model_calls.budget import shared_budget
+from openmanus_graph.model_calls.call_model import window_of
 from openmanus_graph.runtime.checkpoint_lineage import checkpointed_thread
 from openmanus_graph.runtime.events import Emit
 from openmanus_graph.runtime.limits import Progress, closing_time_s, deadline
+from openmanus_graph.runtime.observation_room import observation_room
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.state.manus import PendingCall
 from openmanus_graph.state.plan import Plans, no_plans
@@ -129,6 +131,8 @@ async def open_call_context(
     """
     config = get_config()
     kept_s = 0.0 if shared_budget() else closing_time_s(session.settings)
+    if session.settings.main.model:  # the calls of an MCP client are no model's
+        session.observation_room = observation_room(await window_of(session.settings))
     thread, ledger = checkpointed_thread(config), await ledger_of(session, config)
     return ToolCallContext(
         session=session,

@@ -38,16 +38,18 @@ async def bash(  # noqa: D417  # the model never sees `runtime`
         return Observation("A new shell was started.")
     warn_of_sandbox(session, runtime.stream_writer)
     limit = time_limit_of(runtime, traits_of(bash), timeout_s).remaining_s()
+    room = session.observation_room
     if not command.strip():
-        work = shell.more
+        work = partial(shell.more, room)
     elif command.strip().lower() in ("ctrl+c", "ctrl-c", "^c"):
-        work = shell.interrupt_jobs
+        work = partial(shell.interrupt_jobs, room)
     else:
-        work = partial(shell.run, command, limit)
+        work = partial(shell.run, command, limit, room)
     result = await run_blocking(shell.pool, work, shell.stop)
     failed = result.outcome != "done" or bool(result.code)
     silent = "(no output)" if command.strip() else "(nothing new; nothing runs in the background)"
-    return Observation(note + (_result_text(result, limit) or silent), failed=failed)
+    text = note + (_result_text(result, limit) or silent)
+    return Observation(text, failed=failed, bounded=True)
 
 
 def _open_shell(session: Session, restart: bool) -> tuple[Shell, str]:

@@ -95,4 +95,5 @@ async def browser_use(  # noqa: D417  # the model is not shown `runtime`
 
     call = call_runtime(runtime)
     seen = await run_action(call.session, action, given, call.ask_model)
-    return Observation(seen.text, failed=seen.failed, bounded=action != "extract_content")
+    bounded = action != "extract_content"
+    return Observation(seen.text, failed=seen.failed, bounded=bounded, site=seen.site)

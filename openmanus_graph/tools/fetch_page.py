@@ -22,7 +22,7 @@ async def fetch_page(  # noqa: D417  # the model is not shown `runtime`
 ) -> Observation:
     """Read a web page, PDF, Office document or data file, as Markdown or text, without a browser.
 
-    Quick; JavaScript does not run. Other files are kept in the workspace.
+    Quick; JavaScript does not run. Other files are kept, and named.
 
     Args:
         url: The whole address.

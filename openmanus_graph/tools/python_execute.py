@@ -1,6 +1,7 @@
 """`python_execute`: Python code in a kernel that keeps its variables."""
 
 import asyncio
+from functools import partial
 from typing import Any
 
 from langgraph.prebuilt import ToolRuntime
@@ -13,7 +14,7 @@ from openmanus_graph.runtime.tool_runtime import call_runtime, time_limit_of
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls.declaration import manus_tool, traits_of
 
-_SHOWN_SUFFIXES = (".png", ".jpg")
+_SHOWN_SUFFIXES = (".png", ".jpg", ".jpeg")
 """Of pictures that are shown to the model."""
 
 
@@ -47,13 +48,13 @@ async def run_code(code: str, runtime: ToolRuntime[Any, Any], limit: TimeLimit) 
     kernel, note = await asyncio.to_thread(_open_kernel, session)
     warn_of_sandbox(session, runtime.stream_writer)
     limit_s = limit.remaining_s()
-    result = await run_blocking(kernel.pool, lambda: kernel.execute(code, limit_s), kernel.stop)
+    work = partial(kernel.execute, code, limit_s, session.observation_room)
+    result = await run_blocking(kernel.pool, work, kernel.stop)
     if result.outcome == "dead":
         await asyncio.to_thread(session.drop, "python")
     pictures = tuple(name for name in result.pictures if name.endswith(_SHOWN_SUFFIXES))
-    return Observation(
-        note + _result_text(result, limit_s), images=pictures, failed=result.outcome != "ok"
-    )
+    text = note + _result_text(result, limit_s)
+    return Observation(text, images=pictures, failed=result.outcome != "ok", bounded=True)
 
 
 def _open_kernel(session: Session) -> tuple[Kernel, str]:

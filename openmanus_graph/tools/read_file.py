@@ -17,6 +17,7 @@ from openmanus_graph.backends.files.text_file import Encoding, detect_encoding, 
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.tool_runtime import call_runtime
 from openmanus_graph.runtime.workspace import opened_file, shown
+from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls.declaration import MaybeText, file_resource, manus_tool
 
 _SAMPLE_BYTES = 256 * 1024
@@ -30,7 +31,7 @@ def read_file(  # noqa: D417  # the model is not shown `runtime`
     runtime: ToolRuntime[Any, Any],
     pages: MaybeText = None,
     lines: MaybeText = None,
-) -> str:
+) -> Observation:
     """Read a PDF, Word, Excel, PowerPoint, HTML, notebook, CSV or text file as text.
 
     Args:
@@ -38,24 +39,24 @@ def read_file(  # noqa: D417  # the model is not shown `runtime`
         pages: PDF pages, slides, sheets or notebook cells, such as "1-3,7".
         lines: Lines of the resulting text, such as "120-400" or "120-".
     """
-    workspace = call_runtime(runtime).session.workspace
-    wanted = parse_lines(lines)
-    with opened_file(workspace, path) as file:
+    session = call_runtime(runtime).session
+    wanted, room = parse_lines(lines), session.observation_room
+    with opened_file(session.workspace, path) as file:
         head = file.read(_SAMPLE_BYTES)
         if not head:
-            return f"{shown(path)} is empty."
+            return Observation(f"{shown(path)} is empty.")
         try:
             kind = document_kind(file, head, PurePath(path).suffix.lower())
             if kind:
-                text = read_document(file, kind, pages, wanted)
+                text = read_document(file, kind, pages, wanted, room)
             else:
-                text = _read_text(file, head, pages, wanted)
+                text = _read_text(file, head, pages, wanted, room)
         except ToolError as error:
             raise ToolError(f"Cannot read {shown(path)}. {error}") from error
-    return printable(text)
+    return Observation(printable(text), bounded=True)
 
 
-def _read_text(file: BinaryIO, head: bytes, pages: str | None, wanted: Lines) -> str:
+def _read_text(file: BinaryIO, head: bytes, pages: str | None, wanted: Lines, room: int) -> str:
     size = os.fstat(file.fileno()).st_size
     sample = head
     if size > len(head):  # cut where no character is cut in two
@@ -69,8 +70,11 @@ def _read_text(file: BinaryIO, head: bytes, pages: str | None, wanted: Lines) ->
         raise ToolError("A text file has no pages. Use lines instead.")
     file.seek(len(encoding.bom))
     numbers = itertools.count()
-    stream = (line for line, _ in zip(_lines(file, encoding), numbers, strict=False))
-    excerpt = take(stream, wanted)
+    # Carriage returns in lines do not end them, as for grep and sed; but where nothing else does.
+    line_end = "\n" if "\n" in sample.decode(encoding.name, "replace") else None
+    lines = _lines(file, encoding, line_end)
+    stream = (line for line, _ in zip(lines, numbers, strict=False))
+    excerpt = take(stream, wanted, room)
     total = None
     if size <= _COUNTED_BYTES:
         collections.deque(stream, maxlen=0)  # counts the rest
@@ -86,13 +90,19 @@ def _read_text(file: BinaryIO, head: bytes, pages: str | None, wanted: Lines) ->
     return "\n".join(rows)
 
 
-def _lines(file: BinaryIO, encoding: Encoding) -> Iterator[str]:
-    """Read lines without ever holding a long one."""
-    reader = io.TextIOWrapper(file, encoding.name, errors="replace")
+def _lines(file: BinaryIO, encoding: Encoding, line_end: str | None) -> Iterator[str]:
+    """Read lines without ever holding a long one.
+
+    Args:
+        file: The text, from its beginning.
+        encoding: Of the text.
+        line_end: What ends a line; None for all that may.
+    """
+    reader = io.TextIOWrapper(file, encoding.name, errors="replace", newline=line_end)
     try:
         while line := reader.readline(MAX_LINE_CHARS):
             if line.endswith("\n"):
-                yield line[:-1]
+                yield line[:-1].removesuffix("\r")
                 continue
             more = 0
             while rest := reader.readline(MAX_LINE_CHARS):

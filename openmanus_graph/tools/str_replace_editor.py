@@ -82,7 +82,7 @@ def str_replace_editor(  # noqa: D417  # the model is not shown `runtime`
     session = call_runtime(runtime).session
     workspace = session.workspace
     if command == "view":
-        return _view(workspace, path, view_range)
+        return _view(workspace, path, view_range, session.observation_room)
     with session.handle("str_replace_editor", _EditLock).lock:
         if command == "create":
             text = create_file(workspace, path, _required(file_text, "file_text", command))
@@ -116,8 +116,8 @@ def _valid_unicode(text: str) -> str:
     return text
 
 
-def _view(workspace: Workspace, path: str, view_range: list[int] | None) -> Observation:
-    real = workspace.resolve(path)
+def _view(workspace: Workspace, path: str, view_range: list[int] | None, room: int) -> Observation:
+    real = workspace.resolve_to_read(path)
     with as_tool_error("view", path):
         if stat.S_ISDIR(real.lstat().st_mode):
             if view_range is not None:
@@ -142,7 +142,8 @@ def _view(workspace: Workspace, path: str, view_range: list[int] | None) -> Obse
     encoding, content = decode_text(data, path)
     lines = split_lines(content)
     first, last = checked_range(view_range, len(lines))
-    return Observation(_file_notes(encoding, content, path) + numbered(lines, first, last))
+    text = _file_notes(encoding, content, path) + numbered(lines, first, last, room)
+    return Observation(text, bounded=True)
 
 
 def _view_image(data: bytes, path: str, relative: str) -> Observation:

@@ -185,7 +185,9 @@ def test_nothing_is_left_when_the_client_or_the_server_goes(bare_cli: Cli, how: 
     assert process.stdout is not None
     hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": _name()}
     _send(process, id=1, method="initialize", params=hello)
-    assert json.loads(process.stdout.readline())["id"] == 1
+    greeting = json.loads(process.stdout.readline())
+    assert greeting["id"] == 1
+    assert "</untrusted-XXXXXXXX>" in greeting["result"]["instructions"]
     _send(process, method="notifications/initialized")
     python = {"name": "python_execute", "arguments": {"code": "print(1)"}}
     _send(process, id=2, method="tools/call", params=python)

@@ -13,6 +13,7 @@ from langgraph.types import Command
 from openmanus_graph import Context, build_manus_graph
 from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.runtime.session_registry import open_session
+from openmanus_graph.safety.untrusted_text import mark_untrusted
 from openmanus_graph.state.reducers import HandleState, merge_handle_states
 from openmanus_graph.testing import ScriptedChatModel
 from tests.support.graphs import Answer, Ran, calls, run_graph, scripted
@@ -55,11 +56,14 @@ async def test_what_the_closed_handles_held_is_reported_once() -> None:
     async with open_session("t"):
         again = await run_graph(graph, calls(("bash", {"command": "pwd"})), "done", config=CONFIG)
         third = await run_graph(graph, "done", config=CONFIG)
-    assert told(again.model) == [
-        f"{TOLD} since your last step. Gone with them, because it was in their memory only:\n"
+    lost = mark_untrusted(
         f"- Shell: its folder {folder_of(first)}; variables A; "
         "running in the background: sleep 100.\n"
-        "- Python: variables x; functions and classes f; imports math.\n"
+        "- Python: variables x; functions and classes f; imports math."
+    )
+    assert told(again.model) == [
+        f"{TOLD} since your last step. Gone with them, because it was in their memory only:\n"
+        f"{lost}\n"
         "The files in the workspace are still there. Make again what you still need of the rest.",
         "",
     ]

@@ -269,7 +269,7 @@ async def test_steps_that_do_not_know_of_each_other_and_write_one_file_are_repor
 
 
 def test_files_written_by_other_tools_are_seen(tmp_path: Path) -> None:
-    written_files = WrittenFiles(Workspace(tmp_path))
+    written_files = WrittenFiles(Workspace(tmp_path, tmp_path / "private"))
     code = "p = 'out.txt'\nopen(p, 'w').write('text')"
     for number, call in enumerate(
         (use("python_execute", code=code), use("str_replace_editor", path="new.txt"))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from openmanus_graph.backends.browser.page import change_text, click, view
+from openmanus_graph.backends.browser.page import change_text, click, network
 from openmanus_graph.backends.browser.page.frames import EVENTS
 from tests.support.tabs import Tab
 
@@ -56,8 +56,8 @@ async def test_a_page_that_never_rests_is_not_waited_for(tab: Tab) -> None:
 
 
 async def test_a_long_poll_is_not_waited_for(tab: Tab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(view, "SLOW_S", 0.2)
-    monkeypatch.setattr(view, "MAX_REPEATS", 1000)
+    monkeypatch.setattr(network, "SLOW_S", 0.2)
+    monkeypatch.setattr(network, "MAX_REPEATS", 1000)
     await tab.page.goto(f"{tab.site}/waits.html?polls")
     assert await tab.view.settle(20) == ""
 

@@ -15,6 +15,7 @@ from openmanus_graph.backends.browser import dialogs
 from openmanus_graph.backends.browser.action_specs import ACTION_SPECS
 from openmanus_graph.backends.browser.actions import ACTION_HANDLERS
 from openmanus_graph.backends.browser.browser_session import MAX_TABS
+from openmanus_graph.backends.browser.browsers import browser_loop
 from openmanus_graph.backends.browser.observation import state_for_request
 from openmanus_graph.conversation.history import recently_called
 from openmanus_graph.interfaces.mcp_server.calling import asks_for_screenshot, with_screenshot
@@ -439,6 +440,23 @@ async def test_state_for_the_request(use: Browsing, awkward: str) -> None:
     assert picture.startswith("data:image/jpeg;base64,")
     assert "Changed" not in text
     assert (await state_for_request(use.session, picture=False))[1] is None
+
+
+async def test_after_an_observation_only_what_has_changed_since_is_said(
+    use: Browsing, awkward: str
+) -> None:
+    async def said() -> str:
+        return (await state_for_request(use.session, picture=False, after_observation=True))[0]
+
+    await use("go_to_url", url=f"{awkward}/form")
+    assert await said() == ""
+    page = use.browser.current.page
+    await browser_loop.run(lambda: page.evaluate("document.body.append('It came late.')"))
+    assert "It came late." in await said()
+    await use("get_state")
+    assert await said() == ""
+    await browser_loop.run(lambda: page.evaluate("location.hash = 'there'"))
+    assert "/form#there" in await said()
 
 
 def test_recent_use_is_noticed() -> None:

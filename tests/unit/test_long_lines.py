@@ -30,4 +30,6 @@ def test_a_line_of_a_megabyte_is_read_once(line: str, tmp_path: Path) -> None:
     page = BytesIO(f"<nav>{line}</nav><main><p>{line}</p></main>".encode())
     assert convert(page, {"url": "", "charset": "utf-8", "word_count_threshold": 5})
     call = {"name": "bash", "args": {"command": line}, "id": "1"}
-    WrittenFiles(Workspace(tmp_path)).follow([AIMessage("", tool_calls=[call])])
+    WrittenFiles(Workspace(tmp_path, tmp_path / "private")).follow(
+        [AIMessage("", tool_calls=[call])]
+    )

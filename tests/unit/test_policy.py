@@ -31,8 +31,8 @@ def rule(tool: str, decision: RuleDecision, **args: str) -> Rule:
 
 def settings(*rules: Rule, mode: Policy = "ask", workspace: Path = WORK) -> Settings:
     return Settings(
-        main=ModelSettings("openai:x"), vision=None, workspace=workspace, home=WORK, protected=(),
-        sandbox=SandboxSettings(), policy=mode, rules=rules,
+        main=ModelSettings("openai:x"), vision=None, workspace=workspace, home=WORK,
+        private=WORK / "private", protected=(), sandbox=SandboxSettings(), policy=mode, rules=rules,
     )  # fmt: skip
 
 

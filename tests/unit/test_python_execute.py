@@ -111,6 +111,37 @@ async def test_plots_are_saved_under_new_names(session: Session) -> None:
     assert (await run(session, code.format(2))).images == ("plot_2.png",)
 
 
+FIGURE = "import matplotlib.pyplot as plt\nfigure, axes = plt.subplots()\naxes.plot([1, 3])\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "shown"),
+    [
+        ("plt.savefig('chart.png')\nplt.show()", "chart.png"),
+        ("import os; os.mkdir('out')\nfigure.savefig('out/chart')\nfigure", "out/chart.png"),
+        ("figure.savefig('a.jpg'); figure.savefig('a.pdf')", "a.jpg"),
+    ],
+)
+async def test_a_figure_that_the_code_has_saved_is_not_saved_again(
+    session: Session, code: str, shown: str
+) -> None:
+    before = set(session.workspace.root.rglob("plot_*"))
+    seen = await run(session, FIGURE + code)
+    assert seen.images == (shown,)
+    assert f"[picture saved: {shown}]" in seen.text
+    assert set(session.workspace.root.rglob("plot_*")) == before
+
+
+async def test_a_figure_is_kept_that_was_saved_elsewhere_or_before_it_was_changed(
+    session: Session,
+) -> None:
+    seen = await run(session, f"{FIGURE}import io; figure.savefig(io.BytesIO())\nplt.show()")
+    assert [name[:5] for name in seen.images] == ["plot_"]
+    await run(session, f"{FIGURE}figure.savefig('chart.png')")
+    seen = await run(session, "axes.plot([3, 1])\nfigure")
+    assert [name[:5] for name in seen.images] == ["plot_"]
+
+
 async def test_svg_is_saved(session: Session) -> None:
     seen = await run(session, "from IPython.display import SVG\nSVG('<svg xmlns=\"a\"></svg>')")
     name = re.findall(r"plot_\d+\.svg", seen.text)[0]

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -144,17 +145,20 @@ async def test_changed_settings_give_a_new_sandbox(session: Session) -> None:
     assert "NameError" in await python(session, "x")
 
 
-async def test_protected_places_are_masked_and_own_files_are_not(tmp_path: Path) -> None:
+async def test_protected_places_are_masked_and_old_outputs_are_not(tmp_path: Path) -> None:
+    """A thread of an earlier version names its long outputs in a folder of the workspace."""
     with contextlib.closing(tool_session(tmp_path, sandbox=BWRAP)) as opened:
         (tmp_path / "openmanus.toml").write_text("api_key = 1")
         home = tmp_path / ".openmanus"
+        (home / "files").mkdir(parents=True)
         (home / "threads.db").write_text("other threads")
-        (opened.workspace.own / "output.txt").write_text("mine")
+        (home / "files" / "output.txt").write_text("mine")
         protected = (home, tmp_path / "openmanus.toml")
-        opened.workspace = Workspace(opened.workspace.root, protected)
+        opened.workspace = replace(opened.workspace, protected=protected)
         assert "api_key" not in await shell(opened, "cat openmanus.toml")
         assert await shell(opened, "ls .openmanus") == "files"
         assert await shell(opened, "cat .openmanus/files/output.txt") == "mine"
+        assert "Read-only" in await shell(opened, "echo other > .openmanus/files/output.txt")
 
 
 async def test_packages_are_installed_in_a_place_of_the_threads_own(session: Session) -> None:
@@ -170,7 +174,7 @@ async def test_packages_are_installed_in_a_place_of_the_threads_own(session: Ses
     assert "Successfully installed" in await shell(session, "pip install --no-index ./tiny*.whl")
     assert await python(session, "import tiny; tiny.word") == "42"
     assert await shell(session, "python -c 'import tiny, psutil; print(tiny.word)'") == "42"
-    own = str(session.workspace.own / "python")
+    own = str(session.workspace.python)
     assert (await python(session, "tiny.__file__")).startswith(f"'{own}")
     assert await python(session, "import sys; sys.prefix") == f"'{own}'"
 
@@ -262,7 +266,7 @@ def test_what_was_killed_while_its_sandbox_started_is_ended_by_the_next_one(tmp_
     starting.kill()
     starting.wait()
     assert inside.status() != psutil.STATUS_ZOMBIE, "bubblewrap leaves it behind"
-    Sandbox(Workspace(tmp_path), BWRAP).close()
+    Sandbox(Workspace(tmp_path, tmp_path / "private"), BWRAP).close()
     until(lambda: not lives(inside))
     os.close(blocked)
     os.close(its_blocked)
@@ -295,16 +299,19 @@ async def test_odd_workspace_names_work(tmp_path: Path) -> None:
         assert await python(opened, "import os; print(os.getcwd())") == str(opened.workspace.root)
 
 
-def test_root_folder_is_no_workspace() -> None:
+def test_root_folder_is_no_workspace(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be a workspace"):
-        Sandbox(Workspace(Path("/")), BWRAP)
+        Sandbox(Workspace(Path("/"), tmp_path / "private"), BWRAP)
 
 
 def layout(root: Path, scratch: Path) -> Layout:
+    (root / ".openmanus").mkdir(parents=True)
     for name in ("tmp", "home", "run", "etc"):
         (scratch / name).mkdir(parents=True)
-    workspace = Workspace(root, (root / ".openmanus", root / "key"))
+    private = scratch.with_name("private")
+    workspace = Workspace(root, private, (root / ".openmanus", root / "key"))
     workspace.prepare()
+    workspace.python.mkdir()
     (root / "key").write_text("secret")
     return Layout(workspace, scratch, Path("/usr/bin/python3"))
 
@@ -323,8 +330,11 @@ def test_docker_command_limits_mounts_and_hides(tmp_path: Path) -> None:
         f"--tmpfs {root}/.openmanus",
         f"--volume /dev/null:{root}/key:ro",
         f"--volume {tmp_path}/s/run:/run/openmanus",
+        f"--volume {tmp_path}/private/python:{tmp_path}/private/python",
+        f"--volume {tmp_path}/private/outputs:{tmp_path}/private/outputs:ro",
     ):
         assert part in line
+    assert f"{tmp_path}/private:" not in line
     assert "PATH=" not in line
     assert launch.kill[-3:-1] == ("rm", "--force")
     assert launch.kill[-1] in launch.argv
@@ -335,7 +345,11 @@ def test_nono_allows_the_workspace_and_little_else(tmp_path: Path) -> None:
     launch = nono.Nono(places, BWRAP).launch(["sh"], {}, terminal=False)
     rules = launch.confine["nono"]
     assert launch.argv == ("sh",)
+    private = tmp_path / "private"
     assert {str(tmp_path / "w"), str(tmp_path / "s"), "/dev/null"} <= set(rules["write"])
+    assert str(private / "python") in rules["write"]
+    assert str(private / "outputs") in rules["read"]
+    assert not {str(private), str(private / "outputs")} & {*rules["write"]}
     assert "/usr" in rules["read"]
     assert not {"/", "/etc", "/proc", "/root", "/home", "/tmp"} & {*rules["read"], *rules["write"]}
     assert not rules["network"]
@@ -364,9 +378,7 @@ def test_ordinary_user_is_confined_too(tmp_path: Path) -> None:
             argv, capture_output=True, text=True, env={"PATH": os.environ["PATH"]}
         )
         user = os.geteuid() or 65534
-        expected = (
-            f"files\nmine\nls: cannot access '/root': No such file or directory\n{user}\nmanus\n"
-        )
+        expected = f"mine\nls: cannot access '/root': No such file or directory\n{user}\nmanus\n"
         assert (done.stdout, done.stderr) == (expected, "")
     finally:
         shutil.rmtree(base)

@@ -12,6 +12,7 @@ import sys
 import threading
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,14 +24,9 @@ from PIL import Image
 from openmanus_graph.backends.files import edit_history, file_edits
 from openmanus_graph.backends.files.text_file import detect_encoding
 from openmanus_graph.errors import ToolError
+from openmanus_graph.runtime.atomic_files import rewrite_file
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.runtime.workspace import (
-    OWN_FOLDER,
-    Workspace,
-    as_tool_error,
-    opened_folder,
-    rewrite_file,
-)
+from openmanus_graph.runtime.workspace import Workspace, as_tool_error, opened_folder
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.testing.runtime import tool_runtime, tool_session
 from openmanus_graph.tool_calls.declaration import traits_of
@@ -139,18 +135,22 @@ def test_a_folder_replaced_by_a_link_after_the_check_is_not_entered(
         pass
 
 
-def test_history_does_not_follow_a_planted_link(edit: Editor, root: Path, tmp_path: Path) -> None:
+def test_history_does_not_follow_a_planted_link(
+    edit: Editor, session: Session, root: Path, tmp_path: Path
+) -> None:
     (root / "a.txt").write_text("one\n")
     (tmp_path / "elsewhere").mkdir()
-    (root / ".openmanus/files/edit_history").symlink_to(tmp_path / "elsewhere")
+    (session.workspace.private / "edit_history").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(ToolError, match="no file was changed"):
         edit("str_replace", "a.txt", old_str="one", new_str="two")
     assert not list((tmp_path / "elsewhere").iterdir())
     assert (root / "a.txt").read_text() == "one\n"
 
 
-def test_protected_files_are_out_of_reach(edit: Editor, root: Path) -> None:
+def test_protected_files_are_out_of_reach(edit: Editor, session: Session, root: Path) -> None:
+    (root / ".openmanus").mkdir()
     (root / ".openmanus/threads.db").write_text("secret")
+    session.workspace = replace(session.workspace, protected=(root / ".openmanus",))
     with pytest.raises(ToolError, match="out of reach"):
         edit("view", ".openmanus/threads.db")
 
@@ -355,7 +355,7 @@ def test_fifos_sockets_and_folders_are_refused(edit: Editor, root: Path) -> None
 
 
 def test_devices_are_refused(session: Session, edit: Editor) -> None:
-    session.workspace = Workspace(Path("/dev"))
+    session.workspace = Workspace(Path("/dev"), session.workspace.private)
     with pytest.raises(ToolError, match="is a device, not a file"):
         edit("view", "zero")
 
@@ -751,14 +751,14 @@ def test_history_is_bounded(session: Session, root: Path, monkeypatch: pytest.Mo
     history = edit_history.EditHistory(session.workspace)
     for number in range(edit_history.MAX_EDITS + 5):
         history.add(root / "a.txt", b"%d" % number, b"x")
-    stored = list((root / ".openmanus/files/edit_history").rglob("*.before"))
+    stored = list((session.workspace.private / "edit_history").rglob("*.before"))
     assert len(stored) == edit_history.MAX_EDITS
     newest = history.last(root / "a.txt")
     assert newest is not None
     assert newest.before == b"%d" % (edit_history.MAX_EDITS + 4)
     monkeypatch.setattr(edit_history, "MAX_BYTES", 1000)
     history.add(root / "b.txt", b"y" * 900, b"x")
-    stored = list((root / ".openmanus/files/edit_history").rglob("*.before"))
+    stored = list((session.workspace.private / "edit_history").rglob("*.before"))
     assert sum(path.stat().st_size for path in stored) <= 1000
     assert history.last(root / "b.txt") is not None
 
@@ -866,7 +866,7 @@ def test_a_second_name_of_a_protected_file_is_parted_from_it(
     root = session.workspace.root
     (root / "openmanus.toml").write_text("mode = 1\n")
     (root / "b.txt").hardlink_to(root / "openmanus.toml")
-    session.workspace = Workspace(root, (root / "openmanus.toml",))
+    session.workspace = replace(session.workspace, protected=(root / "openmanus.toml",))
     edit("str_replace", "b.txt", old_str="1", new_str="2")
     assert (root / "openmanus.toml").read_text() == "mode = 1\n"
     assert (root / "b.txt").read_text() == "mode = 2\n"
@@ -940,17 +940,18 @@ def test_the_schema_is_small_and_hides_the_runtime() -> None:
 
 
 def test_an_unfinished_file_lies_among_our_own(
-    edit: Editor, root: Path, monkeypatch: pytest.MonkeyPatch
+    edit: Editor, session: Session, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """So that what a kill leaves of it is not in the workspace."""
     seen: list[Path] = []
 
     def look(folder: int) -> None:
-        seen.extend(leftovers(root))
+        assert leftovers(root) == []
+        seen.extend(leftovers(session.workspace.private))
 
     monkeypatch.setattr("os.fsync", look)
     edit("create", "a.txt", file_text="one\n")
     edit("str_replace", "a.txt", old_str="one", new_str="two")
     edit("undo_edit", "a.txt")
     assert len(seen) >= 3
-    assert [path for path in seen if OWN_FOLDER not in path.parts] == []
     assert (root / "a.txt").read_text() == "one\n"

@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import shutil
 import tempfile
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,84 +15,31 @@ from openmanus_graph.backends.browser.browsers import browser_loop
 from openmanus_graph.backends.browser.connection import Connection, open_connection
 from openmanus_graph.backends.browser.dialogs import Dialogs
 from openmanus_graph.backends.browser.downloads import Downloads
+from openmanus_graph.backends.browser.kept_state import (
+    MAX_SITES,
+    MAX_STORED_CHARS,
+    BrowserState,
+    load_state,
+    save_state,
+    state_file,
+)
 from openmanus_graph.backends.browser.page import PageView
+from openmanus_graph.backends.browser.pending import PendingNotices, PendingTabs
 from openmanus_graph.backends.browser.secrets import Secrets
 from openmanus_graph.backends.browser.tab import BLANK, Tab
-from openmanus_graph.errors import TrustedToolError
+from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.runtime.event_loop_thread import BackgroundTasks
 from openmanus_graph.runtime.session import Session
 
 if TYPE_CHECKING:
     from playwright.async_api import Download, Page
 
-MAX_NOTICES = 30
 MAX_TABS = 20
-TAB_OPENS_S = 3.0
-"""How long to wait for a tab that a page has requested."""
 CLOSE_S = 15.0
+REMEMBER_S = 2.0
 REOPEN_S = 15.0
 LOCK_S = 3.0
 """How long closing waits for an action that is being cancelled."""
-
-
-class PendingNotices:
-    """Sentences to add to the next observation, each once."""
-
-    def __init__(self) -> None:
-        self._notices: list[str] = []
-        self._added = asyncio.Event()
-
-    def add(self, text: str) -> None:
-        """Add a notice; dropped when there are too many."""
-        if len(self._notices) < MAX_NOTICES:
-            self._notices.append(text)
-        self._added.set()
-
-    def take(self) -> list[str]:
-        """Return the notices in order and clear them."""
-        notices, self._notices = list(dict.fromkeys(self._notices)), []
-        self._added.clear()
-        return notices
-
-    async def wait(self, limit_s: float) -> list[str]:
-        """Wait for a notice, at most that long, and return all there are."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(limit_s):
-                await self._added.wait()
-        return self.take()
-
-
-class PendingTabs:
-    """Counts tabs that were requested and that Playwright has not reported yet."""
-
-    def __init__(self) -> None:
-        self._expected = 0
-        self._none = asyncio.Event()
-        self._none.set()
-
-    async def watch(self, page: "Page") -> None:
-        """Subscribe to the tabs that a page requests."""
-        session = await page.context.new_cdp_session(page)
-        session.on("Page.windowOpen", self._on_requested)
-        await session.send("Page.enable")
-
-    def tab_opened(self) -> None:
-        """Count one pending tab as opened."""
-        self._expected = max(0, self._expected - 1)
-        if not self._expected:
-            self._none.set()
-
-    async def wait(self) -> None:
-        """Wait until all requested tabs are open, for a bounded time."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(TAB_OPENS_S):
-                await self._none.wait()
-        self._expected = 0
-        self._none.set()
-
-    def _on_requested(self, _: object) -> None:
-        self._expected += 1
-        self._none.clear()
 
 
 class BrowserSession:
@@ -114,9 +60,12 @@ class BrowserSession:
         self._current = 0
         self._last_id = 0
         self.pending_tabs = PendingTabs()
-        self._last_urls: list[str] = []
-        """The tabs' addresses at the last snapshot, the current one last."""
-        self._cookies: Sequence[Any] = ()  # as Playwright gives them
+        self.observed_place = ""
+        """Where the browser was at the newest observation."""
+        self._state = BrowserState()
+        """At the last snapshot, to open the browser with it again."""
+        self._kept: BrowserState | None = None
+        """The state in the thread's file; None if nothing is kept."""
         self._scratch: Path | None = None
 
     @property
@@ -156,7 +105,7 @@ class BrowserSession:
             await self._reopen("The browser's settings changed, and it was opened again")
             replaced = True
         if self._connection is None:
-            await self._open()
+            replaced = await self._open_kept()
         if not self.tabs:
             await self.new_tab()
         if self.current.crashed:
@@ -182,7 +131,10 @@ class BrowserSession:
         return self.tabs[tab_id]
 
     async def remember(self) -> None:
-        """Record addresses and cookies, to restore them after a crash."""
+        """Record tabs, cookies and local storage, to open the browser with them again.
+
+        After each snapshot, since a process may be killed; it takes a few milliseconds.
+        """
         from playwright.async_api import Error
 
         for tab in self.tabs.values():
@@ -191,10 +143,28 @@ class BrowserSession:
         if not self.tabs:
             return
         # When a browser dies, its pages are reported closed first.
-        self._last_urls = [tab.url for tab in self.tabs.values() if tab is not self.current]
-        self._last_urls.append(self.current.url)
-        with contextlib.suppress(Error):
-            self._cookies = await self.connection.context.cookies()
+        open_tabs = [tab for tab in self.tabs.values() if tab.url != BLANK]
+        current = open_tabs.index(self.current) if self.current in open_tabs else -1
+        state = replace(self._state, tabs=tuple(tab.url for tab in open_tabs), current=current)
+        with contextlib.suppress(Error, ToolError):  # a page may have stopped answering
+            cookies: Any = await self.connection.context.cookies()  # typed dicts
+            state = replace(state, cookies=tuple(cookies))
+            state = replace(state, local_storage=await self._local_storage())
+        self._state = state
+        file = state_file(self.session)
+        if file is not None and state != self._kept:
+            saved = await asyncio.to_thread(save_state, file, state)
+            self._kept = state if saved else None
+
+    async def _local_storage(self) -> dict[str, dict[str, str]]:
+        """Return the known local storage of all sites, the current page's as it is now."""
+        known = dict(self._state.local_storage)
+        found = await self.current.view.local_storage(MAX_STORED_CHARS)
+        if found is not None:
+            origin, stored = found
+            known.pop(origin, None)
+            known |= {origin: stored} if stored else {}
+        return dict(list(known.items())[-MAX_SITES:])
 
     async def recover(self) -> bool:
         """After an error: reopen the browser or crashed pages. False if nothing had crashed."""
@@ -229,6 +199,9 @@ class BrowserSession:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LOCK_S):
                 locked = await self.lock.acquire()
+        with contextlib.suppress(Exception):  # what the pages have done since the last action
+            async with asyncio.timeout(REMEMBER_S):
+                await self.remember()
         await self._close_all()
         if locked:
             self.lock.release()
@@ -261,19 +234,64 @@ class BrowserSession:
         for page in self._connection.pages:
             self._add(page)
 
+    async def _open_kept(self) -> bool:
+        """Open the browser, with what an earlier process kept of it.
+
+        Returns:
+            Whether pages that the model knows were opened again.
+        """
+        file = state_file(self.session)
+        if file is not None:
+            self._state = self._kept = await asyncio.to_thread(load_state, file)
+        await self._open()
+        if self._state == BrowserState():
+            return False
+        await self._restore("The browser was opened again with its cookies")
+        return bool(self._state.tabs)
+
     async def _reopen(self, why: str) -> None:
         """Open a new browser and restore cookies and tabs."""
-        urls = [url for url in dict.fromkeys(self._last_urls) if url != BLANK]
         await self._close_all()
         await self._open()
-        with contextlib.suppress(Exception):  # cookies are restored as far as possible
-            await self.connection.context.add_cookies(list(self._cookies))
-        for url in urls:
-            await self._goto(await self.new_tab(), url)
-        where = f" at {urls[-1]}" if urls else ""
-        self.notices.add(
-            f"{why}{where}. What was typed is lost; the old indices are no longer valid."
-        )
+        await self._restore(why)
+
+    async def _restore(self, why: str) -> None:
+        """Give a new browser the state of the last one, as far as that is possible."""
+        state, tabs = self._state, list[Tab]()
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(REOPEN_S):
+                await self.connection.context.set_storage_state(state.storage_state())
+        for _ in state.tabs:
+            tabs.append(await self.new_tab())
+        opened = await asyncio.gather(*map(self._goto_again, tabs, state.tabs))
+        if any(opened):
+            current = tabs[state.current] if opened[state.current] else tabs[opened.index(True)]
+            self._current = current.id
+            why = f"{why} at {current.current_url}"
+        if state.tabs:
+            self.notices.add(f"{why}. What was typed is lost; the old indices are no longer valid.")
+
+    async def _goto_again(self, tab: Tab, url: str) -> bool:
+        """Open an address of an earlier process, with the guard of this one; close the tab if not.
+
+        Returns:
+            Whether it was opened.
+        """
+        from playwright.async_api import Error
+
+        try:
+            self.connection.guard.check(url)
+            if await self._goto(tab, url) and not tab.refused:
+                return True
+            why = "It did not load."
+        except ToolError as error:
+            why = str(error)
+        self.notices.add(f"{url} was not opened again. {why}")
+        self.tabs.pop(tab.id, None)
+        tab.view.close()
+        with contextlib.suppress(Error):
+            await tab.page.close()
+        return False
 
     async def _replace_page(self, tab: Tab) -> None:
         """Give a crashed tab a new page at the same address."""
@@ -294,11 +312,15 @@ class BrowserSession:
         await self._goto(tab, tab.url)
         self.notices.add(f"The page had crashed and was loaded again: {tab.url}")
 
-    async def _goto(self, tab: Tab, url: str) -> None:
+    async def _goto(self, tab: Tab, url: str) -> bool:
+        """Open an address, and return whether it began to load."""
         from playwright.async_api import Error
 
-        with contextlib.suppress(Error):  # the next snapshot shows whether it loaded
+        try:
             await tab.page.goto(url, wait_until="commit", timeout=REOPEN_S * 1000)
+        except Error:
+            return False
+        return True
 
     def _on_page_opened(self, page: "Page") -> None:
         """Add a tab that was opened, by an action or by a page."""

@@ -9,19 +9,22 @@ from typing import TYPE_CHECKING
 
 from openmanus_graph.backends.web.client import fetch
 from openmanus_graph.backends.web.guard import Guard
-from openmanus_graph.backends.web.reading import Reading, fitted, read_html, read_page
+from openmanus_graph.backends.web.reading import (
+    HEADER_CHARS,
+    Reading,
+    fitted,
+    read_html,
+    read_page,
+)
 from openmanus_graph.backends.web.robots import Robots
 from openmanus_graph.errors import ToolError, TrustedToolError
-from openmanus_graph.runtime.output import LIMIT
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.tool_traits import Observation
 
 if TYPE_CHECKING:
     from openmanus_graph.backends.browser.rendering import RenderedPage
 
 PAGES_AT_ONCE = 5
-_REPORT_CHARS = LIMIT - 500
 _LEAST_CHARS = 300
 """Of each page in the report, however many there are."""
 _HTML_TYPES = ("text/html", "application/xhtml+xml")
@@ -182,7 +185,7 @@ async def crawl_pages(
     results = await crawler.read(
         wanted, timeout_s=timeout_s, fresh=fresh, word_count_threshold=threshold
     )
-    text = await asyncio.to_thread(_report, results, session.workspace)
+    text = await asyncio.to_thread(_report, results, session)
     failures = [result for result in results if isinstance(result, FailedPage)]
     failed = len(failures) == len(results)
     return Observation(
@@ -190,18 +193,18 @@ async def crawl_pages(
     )
 
 
-def _report(results: Sequence[CrawledPage | FailedPage], workspace: Workspace) -> str:
+def _report(results: Sequence[CrawledPage | FailedPage], session: Session) -> str:
     """Render the report. Blocks when a page is long."""
     read = [result for result in results if isinstance(result, CrawledPage)]
     failed = len(results) - len(read)
     rows = [f"{len(results)} address{'es' if len(results) > 1 else ''}: {len(read)} read, "
             f"{failed} failed."]  # fmt: skip
     heads = [_head(number, result) for number, result in enumerate(results, 1)]
-    budget = _REPORT_CHARS - sum(map(len, heads))
+    budget = session.observation_room - HEADER_CHARS - sum(map(len, heads))
     for result, share in zip(results, _shares(results, budget), strict=True):
         rows.append(heads.pop(0))
         if isinstance(result, CrawledPage):
-            rows.append(fitted(result.text, share, workspace))
+            rows.append(fitted(result.text, share, session.workspace))
     return "\n\n".join(rows)
 
 

@@ -13,10 +13,9 @@ from openmanus_graph.backends.browser.launch import first_line
 from openmanus_graph.backends.browser.rendering import serialize
 from openmanus_graph.backends.web.client import fetch
 from openmanus_graph.backends.web.markdown import PageText, chunks, page_text, whole
-from openmanus_graph.backends.web.reading import fitted, read_page
+from openmanus_graph.backends.web.reading import HEADER_CHARS, fitted, read_page
 from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.prompts import render
-from openmanus_graph.runtime.output import LIMIT
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.tool_runtime import AskModel
 
@@ -61,8 +60,9 @@ async def extract_content(browser: BrowserSession, goal: str | None, ask: AskMod
 
 
 def _fitted(text: str, session: Session) -> str:
-    room = session.settings.browser.max_content_length or LIMIT - 500
-    return fitted(text, min(room, LIMIT - 500), session.workspace)
+    room = session.observation_room - HEADER_CHARS
+    room = min(session.settings.browser.max_content_length or room, room)
+    return fitted(text, room, session.workspace)
 
 
 async def _read_content(browser: BrowserSession) -> PageContent:

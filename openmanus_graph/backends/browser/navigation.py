@@ -43,7 +43,7 @@ _ERROR_REASONS = {
 
 
 async def go_to(browser: BrowserSession, tab: Tab, url: str) -> str:
-    """Go to an address and return a sentence on what happened.
+    """Go to an address; return a sentence if it is a file, for a page shows its own address.
 
     Raises:
         ToolError: It was not opened, and why.
@@ -72,7 +72,7 @@ async def go_to(browser: BrowserSession, tab: Tab, url: str) -> str:
     # The refused address may be one that the server redirected to.
     if tab.refused and (refusal := _take_refusal(browser, address, tab.page.url)):
         raise refusal
-    return f"Went to {address}."
+    return ""
 
 
 def complete_address(url: str, guard: Guard) -> str:

@@ -14,8 +14,9 @@ from openmanus_graph.backends.browser.page import (
     full_text,
     marked_screenshot,
 )
+from openmanus_graph.backends.browser.page.changes import NOTHING_CHANGED
 from openmanus_graph.backends.browser.page.pointer import DIALOG_OPENED
-from openmanus_graph.backends.browser.page.text import NOTHING_CHANGED, page_head
+from openmanus_graph.backends.browser.page.text import page_place
 from openmanus_graph.backends.browser.page.view import DIALOG_NOTE
 from openmanus_graph.backends.browser.tab import Tab
 from openmanus_graph.backends.files.text_file import size_text
@@ -56,13 +57,14 @@ async def observe(
     parts += _document_notes(tab, snapshot)
     budget = browser.session.settings.browser.observation_tokens
     previous, tab.last_snapshot = tab.last_snapshot, snapshot
+    browser.observed_place = _place(browser, snapshot)
     if whole_page or previous is None or previous.document != snapshot.document:
         parts.append(full_text(snapshot, budget))
         if names := browser.secrets.names_for(snapshot.url):
             typed = ", ".join(f"<secret>{name}</secret>" for name in names)
             parts.append(f"Secrets of this site, typed by name with input_text: {typed}")
     else:
-        changed = change_text(previous, snapshot, budget)
+        changed = change_text(previous, snapshot, budget, said=done)
         if len(parts) == 1 and changed == NOTHING_CHANGED:  # the effect may only come as a notice
             parts += await browser.notices.wait(NOTICE_WAIT_S)
         parts.append(changed)
@@ -74,7 +76,9 @@ def tab_urls(browser: BrowserSession) -> dict[int, str]:
     return {tab.id: tab.current_url for tab in browser.tabs.values()}
 
 
-async def state_for_request(session: Session, picture: bool) -> tuple[str, str | None]:
+async def state_for_request(
+    session: Session, picture: bool, *, after_observation: bool = False
+) -> tuple[str, str | None]:
     """Return the browser's state for the next request, which is never stored.
 
     Never raises, and is bounded in time.
@@ -82,37 +86,42 @@ async def state_for_request(session: Session, picture: bool) -> tuple[str, str |
     Args:
         session: The thread's.
         picture: Whether to return a screenshot too, for a model that reads images.
+        after_observation: Whether the request ends with the newest observation, so that nothing
+            need be said unless something has changed since.
 
     Returns:
-        The text, empty if there is nothing to say, and the picture as a data URL.
+        The text, in the page's words and empty if there is nothing to say, and the picture as a
+        data URL.
     """
     browser = session.find(HANDLE)
     if not isinstance(browser, BrowserSession) or not browser.tabs:
         return "", None
     try:
         async with asyncio.timeout(STATE_S):
-            return await browser_loop.run(lambda: _state(browser, picture))
+            return await browser_loop.run(lambda: _state(browser, picture, after_observation))
     except Exception:  # noqa: BLE001  # a page that cannot be shown must not end the run
         return "", None
 
 
-async def _state(browser: BrowserSession, picture: bool) -> tuple[str, str | None]:
+async def _state(
+    browser: BrowserSession, picture: bool, after_observation: bool
+) -> tuple[str, str | None]:
     """Describe briefly where the browser is and what changed since the last snapshot."""
     async with browser.lock:
         if not browser.tabs:
             return "", None
         tab, redacted = browser.current, browser.secrets.redacted
-        tabs = [_tab_line(browser, each) for each in browser.tabs.values()]
-        parts = ["The browser now:", *(tabs if len(tabs) > 1 else [])]
         if dialog := browser.dialogs.describe():
-            return redacted("\n".join([*parts, dialog])), None
+            return redacted(dialog), None
         snapshot = await tab.view.look()
-        parts.append(page_head(snapshot))
+        parts = [_place(browser, snapshot)]
         if tab.last_snapshot is not None and tab.last_snapshot.document != snapshot.document:
             parts.append("Another page has loaded since; see it with get_state.")
         elif tab.last_snapshot is not None:
             changed = change_text(tab.last_snapshot, snapshot, STATE_TOKENS)
             parts += [] if changed == NOTHING_CHANGED else ["Changed since:", changed]
+        if parts == [browser.observed_place] and after_observation and not picture:
+            return "", None
         text = redacted("\n".join(parts))
         whole_page = full_text(snapshot, _NO_LIMIT_TOKENS) if picture else ""
         # A secret that the page shows in its text could be read from the picture as well.
@@ -185,9 +194,16 @@ def _tab_changes(browser: BrowserSession, before: dict[int, str]) -> list[str]:
     return lines
 
 
+def _place(browser: BrowserSession, snapshot: Snapshot) -> str:
+    """Return where the browser is: its tabs if there are several, and the page."""
+    tabs = [_tab_line(browser, tab) for tab in browser.tabs.values()]
+    return "\n".join([*(tabs if len(tabs) > 1 else []), page_place(snapshot)])
+
+
 def _tab_line(browser: BrowserSession, tab: Tab) -> str:
-    mark = " (current)" if tab is browser.current else ""
-    return f"  tab {tab.id}{mark}: {tab.current_url[:_SHOWN_URL_CHARS]}"
+    if tab is browser.current:
+        return f"  tab {tab.id} (current)"  # its page is shown next
+    return f"  tab {tab.id}: {tab.current_url[:_SHOWN_URL_CHARS]}"
 
 
 def _document_notes(tab: Tab, snapshot: Snapshot) -> list[str]:

@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass, replace
+from urllib.parse import urlsplit
 
 from openmanus_graph.backends.browser.action_specs import ACTION_SPECS, HANDLE, ActionArguments
 from openmanus_graph.backends.browser.actions import ACTION_HANDLERS
@@ -23,6 +24,8 @@ class ActionResult:
 
     text: str
     failed: bool = False
+    site: str = ""
+    """The origin of the page, whose links are shown without it."""
 
 
 async def run_action(
@@ -43,7 +46,13 @@ async def run_action(
             result = await browser_loop.run(lambda: _run_on_page(browser, action, args))
     except ToolError as error:
         raise type(error)(browser.secrets.redacted(str(error))) from None
-    return replace(result, text=browser.secrets.redacted(result.text))
+    return replace(result, text=browser.secrets.redacted(result.text), site=_site_of(browser))
+
+
+def _site_of(browser: BrowserSession) -> str:
+    """Return the origin of the page that an observation shows; empty if there is none."""
+    parts = urlsplit(browser.current.current_url) if browser.tabs else None
+    return f"{parts.scheme}://{parts.netloc}" if parts and parts.netloc else ""
 
 
 async def _search_and_open(browser: BrowserSession, args: ActionArguments) -> ActionResult:

@@ -1,8 +1,8 @@
 """What files were before each edit, on disk, so that undo survives a restart.
 
-Below `.openmanus/files/edit_history/<path's hash>/` each edit leaves one file: the content
-before it, named by its number, the hash of the content after it, and whether there was a file.
-Commands of the sandbox can write there too, hence the same careful opening as elsewhere.
+In the thread's private folder, below `edit_history/<path's hash>/`, each edit leaves one file: the
+content before it, named by its number, the hash of the content after it, and whether there was a
+file. Commands do not see it, unless there is no sandbox.
 """
 
 import hashlib
@@ -11,13 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from openmanus_graph.runtime.workspace import (
-    Workspace,
-    names_in,
-    opened_entry,
-    opened_folder,
-    replace_file,
-)
+from openmanus_graph.runtime.atomic_files import replace_file
+from openmanus_graph.runtime.workspace import Workspace, names_in, opened_entry, opened_folder
 
 MAX_EDITS = 100
 """Kept for one path."""
@@ -30,7 +25,7 @@ class PastEdit:
     """One edit that can be undone."""
 
     place: Path
-    """The stored content, readable as it is."""
+    """The stored content."""
     before: bytes | None
     """None: the edit created the file."""
     after: str
@@ -50,7 +45,7 @@ class EditHistory:
 
     @property
     def _root(self) -> Path:
-        return self.workspace.own / "edit_history"
+        return self.workspace.private / "edit_history"
 
     def _folder(self, real: Path) -> Path:
         name = os.fsencode(self.workspace.relative(real))

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from openmanus_graph.errors import ToolError
+from openmanus_graph.runtime.observation_room import with_overrun
 
-MAX_CHARS = 10_000
 MAX_LINE_CHARS = 2_000
 _PART = re.compile(r"\s*(\d+)\s*(-?)\s*(\d*)\s*")
 
@@ -65,16 +65,19 @@ def parse_pages(text: str | None, total: int, unit: str) -> list[int]:
     return chosen
 
 
-def take(lines: Iterable[str], wanted: Lines) -> Excerpt:
-    """Take the wanted lines while they fit the output limit. Reads no further than needed."""
-    stop = wanted.last
+def take(lines: Iterable[str], wanted: Lines, room: int) -> Excerpt:
+    """Take the wanted lines, or as many as fit in `room` characters. Reads no further than needed.
+
+    At least one line is taken; a little more than the room is taken whole.
+    """
     taken: list[str] = []
-    used = 0
-    for line in itertools.islice(lines, wanted.first - 1, stop):
+    used = fitting = 0
+    for line in itertools.islice(lines, wanted.first - 1, wanted.last):
         used += len(line) + 1
-        if used > MAX_CHARS and taken:
-            return Excerpt(taken, wanted.first, cut=True)
+        if used > with_overrun(room) and taken:
+            return Excerpt(taken[: max(fitting, 1)], wanted.first, cut=True)
         taken.append(line)
+        fitting += used <= room
     return Excerpt(taken, wanted.first, cut=False)
 
 

@@ -20,17 +20,15 @@ from openmanus_graph.backends.files.text_file import (
     with_newlines,
 )
 from openmanus_graph.errors import ToolError
+from openmanus_graph.runtime.atomic_files import replace_file, rewrite_file, status
 from openmanus_graph.runtime.workspace import (
     Workspace,
     as_tool_error,
     opened_entry,
     opened_folder,
-    replace_file,
     require_file,
     require_writable,
-    rewrite_file,
     shown,
-    status,
 )
 
 MAX_TEXT_BYTES = 20 * 1024 * 1024
@@ -117,9 +115,10 @@ def _changed_since(workspace: Workspace, name: str, edit: PastEdit, *, gone: boo
     what = "was deleted" if gone else "was changed by something else"
     if edit.before is None:
         return f"{name} {what} after it was created; it was left as it is. Use bash to remove it."
+    kept = workspace.keep(edit.before, Path(name).suffix)
     return (
         f"{name} {what} after the last edit; it was left as it is. The version before that edit "
-        f"is in {workspace.relative(edit.place)}; copy from there what you need."
+        f"is in {kept}; copy from there what you need."
     )
 
 
@@ -322,7 +321,7 @@ def _write_file(
     if like is not None and like.st_nlink > 1 and not _is_protected(workspace, like):
         rewrite_file(folder, name, content, like)
         return
-    with opened_folder(workspace, workspace.own, create=True) as scratch:
+    with opened_folder(workspace, workspace.incoming, create=True) as scratch:
         replace_file(folder, name, content, like, scratch)
 
 

@@ -6,8 +6,8 @@ import unicodedata
 from dataclasses import dataclass
 
 from openmanus_graph.errors import ToolError
+from openmanus_graph.runtime.observation_room import MIN_ROOM, with_overrun
 
-MAX_VIEW_CHARS = 16_000
 MAX_LINE_CHARS = 2_000
 _CONTEXT_LINES = 4
 _BOMS = (
@@ -186,13 +186,14 @@ def checked_range(view_range: list[int] | None, total: int) -> tuple[int, int]:
     return first, total if last == -1 else min(last, total)
 
 
-def numbered(lines: list[str], first: int, last: int) -> str:
-    """Show lines as `cat -n` does; the middle of too long a stretch is left out."""
-    head, used = _fitting(lines, range(first, last + 1), MAX_VIEW_CHARS * 2 // 3)
-    if len(head) == last - first + 1:
-        return "\n".join(head)
+def numbered(lines: list[str], first: int, last: int, room: int) -> str:
+    """Show lines as `cat -n` does; the middle of what is too long for the room is left out."""
+    whole, _ = _fitting(lines, range(first, last + 1), with_overrun(room))
+    if len(whole) == last - first + 1:
+        return "\n".join(whole)
+    head, used = _fitting(lines, range(first, last + 1), room * 2 // 3)
     rest = range(last, first + len(head) - 1, -1)
-    tail, _ = _fitting(lines, rest, MAX_VIEW_CHARS - used)
+    tail, _ = _fitting(lines, rest, room - used)
     left_out = last - first + 1 - len(head) - len(tail)
     if not left_out:
         return "\n".join([*head, *reversed(tail)])
@@ -207,7 +208,7 @@ def numbered(lines: list[str], first: int, last: int) -> str:
 def snippet(lines: list[str], first: int, last: int) -> str:
     """Show changed lines and a few around them."""
     first, last = max(1, first - _CONTEXT_LINES), min(len(lines), last + _CONTEXT_LINES)
-    return numbered(lines, first, last) if lines else "(the file is empty now)"
+    return numbered(lines, first, last, MIN_ROOM) if lines else "(the file is empty now)"
 
 
 def _fitting(lines: list[str], numbers: range, room: int) -> tuple[list[str], int]:

@@ -146,8 +146,12 @@ def _etc(network: bool, own: Path) -> list[str]:
 
 def _places(layout: Layout) -> list[tuple[Path, list[str]]]:
     """Mounts whose order follows their depth: whatever lies deeper wins."""
-    root, own = layout.workspace.root, layout.workspace.own
-    places = [(root, ["--bind", str(root)]), (own, ["--bind", str(own)])]
+    workspace = layout.workspace
+    places = [(path, ["--bind", str(path)]) for path in (workspace.root, workspace.python)]
+    outputs = str(workspace.outputs)
+    for place in (workspace.outputs, *workspace.former_outputs()):
+        places.append((place, ["--ro-bind", outputs]))
+    places.append((workspace.earlier_outputs, ["--ro-bind-try", str(workspace.earlier_outputs)]))
     for path in (*layout.prefixes, *layout.readable):
         if not path.is_relative_to("/usr"):
             places.append((path, ["--ro-bind-try", str(path)]))

@@ -51,14 +51,14 @@ class Sandbox:
         self.layout = Layout(
             workspace=workspace,
             scratch=scratch,
-            python=make_python(workspace.own / "python"),
+            python=make_python(workspace.python),
             prefixes=python_prefixes(),
             readable=tuple(environment.local_files(texts, Path.home())),
         )
         self.backend = choice.make(self.layout, settings)
         self.warning = warning_of(choice, self.layout)
         """Warnings for people before programs run here; often empty."""
-        folders = (workspace.root, scratch)
+        folders = (workspace.root, workspace.python, scratch)
         self.monitor = LimitMonitor(folders, settings, lambda: list(self._trees))
 
     def environment(self) -> dict[str, str]:
@@ -91,7 +91,7 @@ class Sandbox:
             more: Further environment variables.
         """
         # Again, because programs may have removed it.
-        make_python(self.workspace.own / "python")
+        make_python(self.workspace.python)
         marker = f"{os.getpid()}-{next(_serial)}"
         variables = self.environment() | dict(more or {})
         if not self.backend.holds_processes:

@@ -44,19 +44,24 @@ def container_options(
     layout: Layout, settings: SandboxSettings, environment: Mapping[str, str]
 ) -> list[str]:
     """Limits, mounts and environment."""
-    root, own = str(layout.workspace.root), str(layout.workspace.own)
+    workspace = layout.workspace
+    root, python = str(workspace.root), str(workspace.python)
     options = ["--rm", "--init", "--cap-drop=ALL", "--security-opt=no-new-privileges"]
     options += ["--user", f"{os.getuid()}:{os.getgid()}", "--workdir", root]
     options += ["--memory", f"{settings.memory_mb}m", "--pids-limit", str(settings.processes)]
     options += [] if settings.network else ["--network", "none"]
-    mounts = [(root, root), (own, own), (str(layout.tmp), "/tmp")]
+    mounts = [(root, root), (python, python), (str(layout.tmp), "/tmp")]
     for source, target in [*mounts, (str(layout.home), HOME), (str(layout.run), RUN)]:
         options += ["--volume", f"{source}:{target}"]
+    for place in (workspace.outputs, *workspace.former_outputs()):
+        options += ["--volume", f"{workspace.outputs}:{place}:ro"]
+    if workspace.earlier_outputs.is_dir():
+        options += ["--volume", f"{workspace.earlier_outputs}:{workspace.earlier_outputs}:ro"]
     for path in masked(layout):
         hide = ["--tmpfs", str(path)] if path.is_dir() else ["--volume", f"/dev/null:{path}:ro"]
         options += hide
     kept = {key: value for key, value in environment.items() if key != "PATH"}
-    kept |= {"PIP_USER": "1", "PYTHONUSERBASE": f"{own}/container"}
+    kept |= {"PIP_USER": "1", "PYTHONUSERBASE": f"{python}/container"}
     for key, value in kept.items():
         options += ["--env", f"{key}={value}"]
     return options

@@ -9,11 +9,12 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 from openmanus_graph.backends.sandbox.confinement import Sandbox
 from openmanus_graph.backends.sandbox.kernel_state import describe_kernel
 from openmanus_graph.errors import ToolError
+from openmanus_graph.runtime.observation_room import MIN_ROOM
 from openmanus_graph.runtime.output import shorten_file
 
 if TYPE_CHECKING:
@@ -59,7 +60,6 @@ class Kernel:
         self._memory: Any = None
         """The variables in the kernel's memory by the last reply; untrusted, from the sandbox."""
         self._run = sandbox.layout.run
-        self._spool = self._run / "python.out"
         self.pool.submit(self._start).result()
 
     @property
@@ -67,8 +67,8 @@ class Kernel:
         """Whether the kernel still runs."""
         return self._tree.alive()
 
-    def execute(self, code: str, timeout_s: float) -> CellResult:
-        """Run a cell. Blocks; call it on `pool`."""
+    def execute(self, code: str, timeout_s: float, room: int = MIN_ROOM) -> CellResult:
+        """Run a cell and return at most `room` characters. Blocks; call it on `pool`."""
         code = code.encode("utf-8", "replace").decode()
         (self._run / "pictures").unlink(missing_ok=True)
         with self._sandbox.call(self._tree):
@@ -78,7 +78,7 @@ class Kernel:
             message_id = self._send(self._shell, "execute_request", cell)
             reply = self._reply(self._shell, message_id, time.monotonic() + timeout_s)
             outcome = _outcome(reply) if reply else self._interrupt(message_id)
-        text = self._new_output()
+        text = self._new_output(room)
         return CellResult(text, self._pictures(), outcome, self.why() if outcome == "dead" else "")
 
     def handle_state(self) -> str:
@@ -112,9 +112,10 @@ class Kernel:
         child_end, parent_end = os.pipe()
         self._lifeline = os.fdopen(parent_end, "wb")
         """Held open; the kernel ends when it is closed, however this process ends."""
-        with self._spool.open("ab") as spool, os.fdopen(child_end, "rb") as lifeline:
-            spool.truncate(0)
-            self._tree = sandbox.start(argv, output=spool.fileno(), given=lifeline.fileno())
+        self._spool = self._open_spool()
+        """The kernel's output. Read by the open file: a cell may replace what its name means."""
+        with os.fdopen(child_end, "rb") as lifeline:
+            self._tree = sandbox.start(argv, output=self._spool.fileno(), given=lifeline.fileno())
         from jupyter_client.session import Session  # takes a while, and so does the kernel's start
 
         self._session = Session(username="openmanus", key=connection["key"].encode())
@@ -122,7 +123,17 @@ class Kernel:
         self._shell = self._connect(connection["shell_port"])
         self._control = self._connect(connection["control_port"])
         self._wait_until_ready()
-        self._read_offset = self._spool.stat().st_size
+        self._read_offset = self._spool_size()
+
+    def _open_spool(self) -> BinaryIO:
+        """Create the file for the kernel's output, which every program appends to."""
+        path = self._run / "python.out"
+        path.unlink(missing_ok=True)
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND
+        return os.fdopen(os.open(path, flags), "rb+")
+
+    def _spool_size(self) -> int:
+        return os.fstat(self._spool.fileno()).st_size
 
     def _connect(self, port: int) -> "zmq.Socket[bytes]":
         """Open one channel.
@@ -140,6 +151,7 @@ class Kernel:
     def _disconnect(self) -> None:
         self._context.destroy(linger=0)
         self._lifeline.close()
+        self._spool.close()
 
     def _send(self, channel: "zmq.Socket[bytes]", kind: str, content: dict[str, Any]) -> str:
         """Send a request; return its message id, which the reply refers to."""
@@ -150,9 +162,10 @@ class Kernel:
         message_id = self._send(self._shell, "kernel_info_request", {})
         if self._reply(self._shell, message_id, time.monotonic() + _START_TIMEOUT_S) is None:
             self._sandbox.end(self._tree)
+            self._spool.seek(0)
+            printed = self._spool.read()[-1500:].decode("utf-8", "replace").strip()
             self._disconnect()
             self.pool.shutdown(wait=False)
-            printed = self._spool.read_bytes()[-1500:].decode("utf-8", "replace").strip()
             raise ToolError(f"Python did not start in the sandbox. It said: {printed or 'nothing'}")
 
     def _reply(
@@ -190,24 +203,27 @@ class Kernel:
             return f"It used more than {self._sandbox.settings.memory_mb} MB of memory."
         return self._tree.reason or f"It ended by itself, {self._tree.ending()}."
 
-    def _new_output(self) -> str:
+    def _new_output(self, room: int) -> str:
         """Read the output since the last call, that of background threads too."""
-        text = shorten_file(self._spool, self._sandbox.workspace, start=self._read_offset)
-        self._read_offset = self._spool.stat().st_size
+        text = shorten_file(
+            self._spool, self._sandbox.workspace, start=self._read_offset, room=room
+        )
+        self._read_offset = self._spool_size()
         if self._read_offset > _MAX_SPOOL_BYTES:
             # The kernel writes at the file's end, wherever that is, so this is safe.
-            os.truncate(self._spool, 0)
+            os.ftruncate(self._spool.fileno(), 0)
             self._read_offset = 0
         return text
 
     def _pictures(self) -> tuple[str, ...]:
-        """Return the files of pictures that the cell has saved; the list is untrusted."""
+        """Return the files of the pictures that the cell has shown; the list is untrusted."""
+        workspace, found = self._sandbox.workspace, dict[str, None]()
         with contextlib.suppress(OSError):
-            names = (self._run / "pictures").read_text("utf-8", "replace").splitlines()
-            root = self._sandbox.workspace.root
-            file_names = (name for name in dict.fromkeys(names) if Path(name).name == name)
-            return tuple(name for name in file_names if (root / name).is_file())
-        return ()
+            for name in (self._run / "pictures").read_text("utf-8", "replace").splitlines():
+                with contextlib.suppress(ToolError):
+                    if (real := workspace.resolve(name)).is_file():
+                        found[workspace.relative(real)] = None
+        return tuple(found)
 
 
 def _outcome(reply: dict[str, Any]) -> Literal["ok", "error"]:

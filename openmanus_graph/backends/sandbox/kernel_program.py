@@ -8,7 +8,10 @@ dies. Runs without our package.
 
 import base64
 import contextlib
+import functools
 import hashlib
+import importlib.abc
+import importlib.util
 import io
 import logging
 import os
@@ -19,6 +22,7 @@ import sys
 import threading
 import types
 import warnings
+import weakref
 from pathlib import Path
 from typing import Any, cast
 
@@ -27,9 +31,13 @@ from ipykernel.displayhook import ZMQShellDisplayHook
 from ipykernel.ipkernel import IPythonKernel
 from ipykernel.kernelapp import IPKernelApp
 from ipykernel.zmqshell import ZMQDisplayPublisher, ZMQInteractiveShell
+from IPython.core.formatters import DisplayFormatter
 from traitlets import Type
 
 PICTURES = {"image/png": "png", "image/jpeg": "jpg", "image/svg+xml": "svg"}
+SAVED_FIGURE = "application/x-openmanus-saved-figure"
+"""Stands for a figure that the cell has saved: the path of that file."""
+_SHOWN = (".png", ".jpg", ".jpeg")
 MOST_NAMES = 20
 """Names of one sort that a reply holds."""
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
@@ -38,10 +46,12 @@ _CELL = re.compile(r"Cell In\[\d+\]")
 
 def show(data: dict[str, Any]) -> None:
     """Print what a cell displays; a picture is saved and named instead."""
+    if SAVED_FIGURE in data:
+        _name_picture(data[SAVED_FIGURE])
+        return
     for kind, suffix in PICTURES.items():
         if kind in data:
-            name = _save(_bytes(data[kind]), suffix)
-            print(f"[picture saved: {name}]", flush=True)  # noqa: T201  # output is its purpose
+            _name_picture(_save(_bytes(data[kind]), suffix))
             return
     print(data.get("text/plain", ""), flush=True)  # noqa: T201
 
@@ -66,9 +76,85 @@ def _save(content: bytes, suffix: str) -> str:
             number += 1
         known = _saved[digest] = _workspace / f"plot_{number}.{suffix}"
         known.write_bytes(content)
-    with (_run / "pictures").open("a") as names:
-        names.write(f"{known.name}\n")
     return known.name
+
+
+def _name_picture(path: str) -> None:
+    """Name a picture of the workspace, in the output and for whoever shows it."""
+    print(f"[picture saved: {path}]", flush=True)  # noqa: T201  # output is its purpose
+    with (_run / "pictures").open("a") as names:
+        names.write(f"{path}\n")
+
+
+class FigureSaves(importlib.abc.MetaPathFinder):
+    """Knows which figures a cell saved by itself: these need no second file to be shown.
+
+    Whatever imports matplotlib, its class of figures is changed as soon as it is loaded.
+    """
+
+    def __init__(self) -> None:
+        self._paths: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
+        """Find matplotlib's figures, as the other finders do."""
+        if name != "matplotlib.figure":
+            return None
+        sys.meta_path.remove(self)
+        spec: Any = importlib.util.find_spec(name)
+        load = spec.loader.exec_module
+
+        def load_and_follow(module: Any) -> None:
+            load(module)
+            module.Figure.savefig = self._following(module.Figure.savefig)
+
+        spec.loader.exec_module = load_and_follow
+        return spec
+
+    def _following(self, savefig: Any) -> Any:
+        @functools.wraps(savefig)
+        def save_and_follow(figure: Any, fname: Any, *args: Any, **kwargs: Any) -> Any:
+            result = savefig(figure, fname, *args, **kwargs)
+            path = _path_in_workspace(fname)
+            if path and not self._paths.get(figure, "").endswith(_SHOWN):
+                self._paths[figure] = path
+            return result
+
+        return save_and_follow
+
+    def path_of(self, shown: Any) -> str:
+        """Return the file that a figure was saved to in this cell; empty if it was not."""
+        named = sys.modules.get("matplotlib.figure")
+        if named is None or not isinstance(shown, named.Figure):
+            return ""
+        return self._paths.get(shown, "")
+
+    def forget(self) -> None:
+        """Forget the saves of earlier cells: the figures may have changed since."""
+        self._paths.clear()
+
+
+def _path_in_workspace(file_name: Any) -> str:
+    """Return where a figure was saved, relative to the workspace; empty if elsewhere."""
+    if not isinstance(file_name, str | os.PathLike):
+        return ""
+    path = Path(os.fsdecode(file_name)).resolve()
+    path = path if path.is_file() else path.with_name(f"{path.name}.png")  # as matplotlib does
+    inside = path.is_file() and path.is_relative_to(_workspace)
+    return path.relative_to(_workspace).as_posix() if inside else ""
+
+
+figure_saves = FigureSaves()
+
+
+class Formatter(DisplayFormatter):
+    """Shows a figure that the cell has saved by the name of that file."""
+
+    def format(self, obj: Any, include: Any = None, exclude: Any = None) -> Any:
+        """Return the forms of a value, by media type."""
+        path = figure_saves.path_of(obj)
+        if path:
+            return {SAVED_FIGURE: path}, {}
+        return super().format(obj, include=include, exclude=exclude)
 
 
 class Publisher(ZMQDisplayPublisher):
@@ -101,6 +187,11 @@ class Shell(ZMQInteractiveShell):
 
     displayhook_class = Type(DisplayHook)
     display_pub_class = Type(Publisher)
+
+    def init_display_formatter(self) -> None:
+        """Set what finds the forms of a value."""
+        self.display_formatter = Formatter(parent=self)
+        self.configurables.append(self.display_formatter)
 
     def init_environment(self) -> None:
         """Ask no program for colours."""
@@ -135,6 +226,7 @@ class Kernel(IPythonKernel):
 
     async def do_execute(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Run a cell."""
+        figure_saves.forget()
         run = cast("Any", super().do_execute)  # ipykernel leaves it without types
         reply: dict[str, Any] = {"status": "error", "ename": "KeyboardInterrupt"}
         with contextlib.suppress(KeyboardInterrupt):  # it came as the cell had just ended
@@ -212,6 +304,7 @@ def main() -> None:
     warnings.filterwarnings("ignore", message="To exit: use")
     compiler.get_tmp_directory = lambda: "/cell"  # in warnings; the kernel's number is no use
     os.environ["PYDEVD_DISABLE_FILE_VALIDATION"] = "1"  # else debugpy warns in our output
+    sys.meta_path.insert(0, figure_saves)
     os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
     App.launch_instance(
         [

@@ -66,8 +66,9 @@ def _confine(rules: dict[str, Any]) -> None:
             allow = allowed.allow_path if os.path.isdir(path) else allowed.allow_file  # noqa: PTH112  # as above
             allow(path, mode)
     for path in rules["deny"]:
-        but_ours = f'(require-all (subpath "{path}") (require-not (subpath "{rules["own"]}")))'
-        allowed.platform_rule(f"(deny file-read* file-write* {but_ours})")
+        shown = " ".join(f'(require-not (subpath "{shown}"))' for shown in rules["shown"])
+        hidden = f'(require-all (subpath "{path}") {shown})'
+        allowed.platform_rule(f"(deny file-read* file-write* {hidden})")
     if not rules["network"]:
         allowed.block_network()
     nono_py.apply(allowed)

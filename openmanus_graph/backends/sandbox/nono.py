@@ -76,18 +76,19 @@ class Nono:
         self, program: Sequence[str], environment: Mapping[str, str], *, terminal: bool
     ) -> Launch:
         """Make the command; `launch.py` applies the rules to itself first."""
-        layout = self._layout
-        folders = [*_FOLDERS, *map(str, (*layout.prefixes, *layout.readable))]
+        layout, workspace = self._layout, self._layout.workspace
+        outputs = (workspace.outputs, *workspace.former_outputs(), workspace.earlier_outputs)
+        folders = [*_FOLDERS, *map(str, (*layout.prefixes, *layout.readable, *outputs))]
         files = [*_FILES, *(_NETWORK_FILES if self._settings.network else ())]
         rules = {
             "package": str(_package()),
             "read": [path for path in (*folders, *files) if Path(path).exists()],
             "write": [
-                *(str(path) for path in (layout.workspace.root, layout.scratch)),
+                *(str(path) for path in (workspace.root, workspace.python, layout.scratch)),
                 *(path for path in (*_DEVICES, "/dev/shm") if Path(path).exists()),
             ],
             "deny": [str(path) for path in masked(layout)] if sys.platform == "darwin" else [],
-            "own": str(layout.workspace.own),
+            "shown": [str(path) for path in (*outputs, workspace.python)],
             "network": self._settings.network,
         }
         return Launch(tuple(program), {"nono": rules, "die_with": os.getpid()})

@@ -18,8 +18,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal
+from typing import BinaryIO, Literal
 
 from openmanus_graph.backends.sandbox.confinement import Sandbox
 from openmanus_graph.backends.sandbox.kernel_state import (
@@ -29,6 +28,7 @@ from openmanus_graph.backends.sandbox.kernel_state import (
     read_shell_state,
 )
 from openmanus_graph.errors import ToolError
+from openmanus_graph.runtime.observation_room import MIN_ROOM
 from openmanus_graph.runtime.output import shorten_file
 
 _ARGV = ("bash", "--noediting", "--norc", "--noprofile", "-i")
@@ -52,7 +52,21 @@ class CommandResult:
     jobs: tuple[str, ...] = ()
     """Commands that run in the background."""
     later: str = ""
-    """The file with their further output."""
+    """The file with their further output, as programs in the sandbox see it."""
+
+
+@dataclass
+class _Output:
+    """The output of a command. Read by the open file: programs may change what its name means."""
+
+    name: str
+    file: BinaryIO
+    shown: int = 0
+    """Bytes of it that were shown."""
+
+    def size(self) -> int:
+        """Return how many bytes there are by now."""
+        return os.fstat(self.file.fileno()).st_size
 
 
 class Shell:
@@ -69,9 +83,9 @@ class Shell:
         self._terminal_output = b""
         self._closed = False
         """Whether the shell has closed its end of the terminal."""
-        self._outputs: list[Path] = []
-        """Output files of commands with background jobs, and how much of each was shown."""
-        self._shown: dict[Path, int] = {}
+        self._commands = itertools.count(1)
+        self._outputs: list[_Output] = []
+        """Of commands with background jobs."""
         self._initial = self._current = ShellState()
         self.pool.submit(self._start).result()
 
@@ -80,14 +94,14 @@ class Shell:
         """Whether the shell still runs."""
         return self._tree.alive()
 
-    def run(self, command: str, timeout_s: float) -> CommandResult:
-        """Run a command. Blocks; call it on `pool`."""
+    def run(self, command: str, timeout_s: float, room: int = MIN_ROOM) -> CommandResult:
+        """Run a command and return at most `room` characters. Blocks; call it on `pool`."""
         inside = self._sandbox.backend.inside
         (self._run / "command").write_bytes(command.encode("utf-8", "replace") + b"\n")
-        output = self._output_file()
+        output = self._new_output()
         script = shlex.quote(inside(self._run / "command"))
-        target = shlex.quote(str(output))
-        with output.open("rb") as original, self._sandbox.call(self._tree):
+        target = shlex.quote(inside(self._run / output.name))
+        with self._sandbox.call(self._tree):
             # The commands run in this shell itself, so that variables and folders persist.
             # `set +eu` afterwards: left on, they would end the shell at the next failure.
             self._send(
@@ -95,23 +109,19 @@ class Shell:
             )
             code = self._wait(time.monotonic() + timeout_s)
             outcome = "done" if code is not None else self._interrupt()
-            if not output.exists():  # the command removed it (git clean): nothing is lost
-                self._sandbox.workspace.prepare()
-                with output.open("wb") as restored:
-                    shutil.copyfileobj(original, restored)
-        return self._result(output, code, outcome)
+        return self._result(output, code, outcome, room)
 
-    def more(self) -> CommandResult:
-        """Return the new output of background jobs. Blocks."""
+    def more(self, room: int = MIN_ROOM) -> CommandResult:
+        """Return the new output of background jobs, of each at most `room` characters. Blocks."""
         pieces: list[str] = []
         for output in self._outputs:
-            start, self._shown[output] = self._shown.get(output, 0), output.stat().st_size
-            if start < self._shown[output]:
-                pieces.append(shorten_file(output, self._sandbox.workspace, start=start))
+            start, output.shown = output.shown, output.size()
+            if start < output.shown:
+                pieces.append(self._shortened(output, room, start))
         return CommandResult("".join(pieces), 0, "done", jobs=self._inspect().jobs)
 
-    def interrupt_jobs(self) -> CommandResult:
-        """Interrupt background jobs; kill those that do not stop. Blocks."""
+    def interrupt_jobs(self, room: int = MIN_ROOM) -> CommandResult:
+        """Interrupt background jobs; kill those that do not stop; then as `more`. Blocks."""
         for name in ("INT", "TERM", "KILL"):
             if not self._inspect().jobs:
                 break
@@ -119,7 +129,7 @@ class Shell:
             self._send(f"{groups.format(name)}; {self._marker('$?')}")
             if self._wait(time.monotonic() + _STOP_TIMEOUT_S) is None:
                 self._type(b"\x03")
-        return self.more()
+        return self.more(room)
 
     def handle_state(self) -> str:
         """Describe what commands have changed in the shell, for the model."""
@@ -130,6 +140,8 @@ class Shell:
         self.stop.set()
         self._sandbox.end(self._tree)
         self.pool.shutdown()
+        for output in self._outputs:
+            output.file.close()
         with contextlib.suppress(OSError):
             os.close(self._terminal)
 
@@ -148,15 +160,14 @@ class Shell:
         self._shell_group = os.tcgetpgrp(self._terminal)
         self._initial = self._inspect(_START_TIMEOUT_S)
 
-    def _output_file(self) -> Path:
-        """Create a new output file; background jobs keep writing to it."""
-        self._sandbox.workspace.prepare()
-        for number in itertools.count(len(self._outputs) + 1):
-            output = self._sandbox.workspace.own / f"bash_{number}.log"
-            with contextlib.suppress(FileExistsError):
-                output.touch(exist_ok=False)
-                return output
-        raise AssertionError  # counting has no end
+    def _new_output(self) -> "_Output":
+        """Create a file for the output of a command and of its background jobs.
+
+        It lies in the folder that is removed with the sandbox: a command that reads the whole
+        workspace, `grep -r` say, must not read what it writes.
+        """
+        name = f"{next(self._commands)}.log"
+        return _Output(name, (self._run / name).open("xb+"))
 
     def _marker(self, status: str) -> str:
         """Return the command that prints a marker with the status on the terminal."""
@@ -228,25 +239,33 @@ class Shell:
         return self._current
 
     def _result(
-        self, output: Path, code: int | None, outcome: Literal["done", "interrupted", "ended"]
+        self,
+        output: "_Output",
+        code: int | None,
+        outcome: Literal["done", "interrupted", "ended"],
+        room: int,
     ) -> CommandResult:
         """Build the result; keep the output file only if new jobs write to it."""
         known_jobs = self._current.jobs
         jobs = self._inspect().jobs if outcome != "ended" else ()
-        text = _JOB_STARTED.sub("", shorten_file(output, self._sandbox.workspace))
+        text = _JOB_STARTED.sub("", self._shortened(output, room))
         if outcome == "ended":
             text = text.removesuffix("exit\n")  # an interactive shell says so
-        if shutil.disk_usage(output.parent).free < _MIN_FREE_DISK:
+        if shutil.disk_usage(self._run).free < _MIN_FREE_DISK:
             text += "[The disk is full, so output may be missing. Delete what is not needed.]\n"
         if new_jobs := jobs if jobs != known_jobs else ():
+            output.shown = output.size()
             self._outputs.append(output)
-            self._shown[output] = output.stat().st_size
         else:
-            output.unlink()
-        later = self._sandbox.workspace.relative(output) if new_jobs else ""
+            output.file.close()
+            (self._run / output.name).unlink(missing_ok=True)
+        later = self._sandbox.backend.inside(self._run / output.name) if new_jobs else ""
         return CommandResult(
             text, code, outcome, self.why() if outcome == "ended" else "", new_jobs, later
         )
+
+    def _shortened(self, output: "_Output", room: int, start: int = 0) -> str:
+        return shorten_file(output.file, self._sandbox.workspace, start=start, room=room)
 
     def why(self) -> str:
         """Return why the shell ended, as a sentence."""

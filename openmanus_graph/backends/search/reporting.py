@@ -21,8 +21,8 @@ from openmanus_graph.state.tool_traits import Observation
 MAX_PAGES = 10
 PAGE_TIMEOUT_S = 20.0
 _HTML = ("text/html", "application/xhtml+xml", "")
-_PAGES_CHARS = 5500
-"""For the texts of all pages together, so that the observation is not cut in the middle."""
+_HITS_CHARS = 1500
+"""Of an observation, beside the texts of the pages, so that these are not cut again."""
 _ADVICE = "Use fewer or other words, another lang or country, or open a page that you know."
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ async def search_and_report(
 
     session.cached(SearchReport, notify)  # once per run: configured engines that are not set up
     pages = await _pages(session, report) if with_pages else ()
-    text = await asyncio.to_thread(_report_text, report, pages, session.workspace)
+    text = await asyncio.to_thread(_report_text, report, pages, session)
     return Observation(text, trusted_text=not report.quotes)
 
 
@@ -104,17 +104,17 @@ async def _readable_text(page: Page) -> str:
     raise ToolError(f"it is {page.media_type}; read it with fetch_page")
 
 
-def _report_text(report: SearchReport, pages: Sequence[PageContent], workspace: Workspace) -> str:
+def _report_text(report: SearchReport, pages: Sequence[PageContent], session: Session) -> str:
     """Render a report for the model. Blocks when a page is long."""
     found, query = len(report.hits), report.query
     head = f"{found or 'No'} result{'' if found == 1 else 's'} for {query.text!r}."
     rows = [head if found else f"{head} {_ADVICE}"]
-    chars_per_page = _PAGES_CHARS // max(1, len(pages))
+    chars_per_page = (session.observation_room - _HITS_CHARS) // max(1, len(pages))
     for number, hit in enumerate(report.hits, 1):
         rows += ["", f"{number}. {hit.title}", f"   {hit.url}"]
         rows += [f"   {hit.snippet}"] if hit.snippet else []
         if number <= len(pages):
-            rows += _page_lines(pages[number - 1], workspace, chars_per_page)
+            rows += _page_lines(pages[number - 1], session.workspace, chars_per_page)
     if pages and len(pages) < found:
         rows += ["", f"(Only the first {len(pages)} pages were read.)"]
     return "\n".join([*rows, "", *_source_lines(report)])

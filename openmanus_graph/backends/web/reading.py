@@ -16,7 +16,7 @@ from openmanus_graph.backends.web.exchange import is_text
 from openmanus_graph.backends.web.guard import Guard
 from openmanus_graph.backends.web.markdown import Chunk, PageText, chunks, page_text
 from openmanus_graph.errors import ToolError
-from openmanus_graph.runtime.output import LIMIT
+from openmanus_graph.runtime.observation_room import MIN_ROOM, with_overrun
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.tool_traits import Observation
@@ -26,7 +26,8 @@ _SUFFIXES = {"pdf": ".pdf", "docx": ".docx", "xlsx": ".xlsx", "pptx": ".pptx", "
 _OUTLINE_ROWS = 20
 _HEADING_CHARS = 60
 _SAMPLE_BYTES = 64 * 1024
-_PAGE_CHARS = LIMIT - 500
+HEADER_CHARS = 500
+"""Of an observation, beside the text of what was read."""
 _ERROR_PAGE_CHARS = 1500
 _FEW_WORDS = 20
 _FEW_CHARS = 200
@@ -42,7 +43,7 @@ class Reading:
     page: PageText | None = None
     """The converted page, if it is HTML."""
     kept: str = ""
-    """The path of a document or file in the workspace."""
+    """The path of a document or file that was kept."""
 
 
 async def fetched(session: Session, url: str) -> Observation:
@@ -53,8 +54,8 @@ async def fetched(session: Session, url: str) -> Observation:
     """
     downloads = session.settings.browser.max_download_mb << 20
     page = await fetch(url, Guard.of(session.settings), download_limit_bytes=downloads)
-    reading = await read_page(page, session.workspace)
-    room = _PAGE_CHARS if page.status < 400 else _ERROR_PAGE_CHARS
+    room = session.observation_room - HEADER_CHARS if page.status < 400 else _ERROR_PAGE_CHARS
+    reading = await read_page(page, session.workspace, room=room)
     text = await asyncio.to_thread(fitted, reading.text, room, session.workspace)
     return Observation(f"{_header(page, reading)}\n\n{text}", failed=page.status >= 400)
 
@@ -75,11 +76,18 @@ def _header(page: Page, reading: Reading) -> str:
     return "\n".join(rows)
 
 
-async def read_page(page: Page, workspace: Workspace, *, word_count_threshold: int = 0) -> Reading:
+async def read_page(
+    page: Page, workspace: Workspace, *, word_count_threshold: int = 0, room: int = MIN_ROOM
+) -> Reading:
     """Turn a response into text. ToolError if it is damaged.
 
-    Documents and other files are kept among our own files in the workspace, so that tools can
-    go on with them.
+    Documents and other files are kept among the outputs, so that tools can go on with them.
+
+    Args:
+        page: The response.
+        workspace: Keeps files.
+        word_count_threshold: Shorter lines of menus and footers are left out, in words.
+        room: Characters of a document's text; pages come whole.
     """
     if page.media_type in _HTML:
         return await read_html(page.body, page.url, page.charset, word_count_threshold)
@@ -87,7 +95,7 @@ async def read_page(page: Page, workspace: Workspace, *, word_count_threshold: i
     if kind == "html" and not is_text(page.media_type):
         return await read_html(page.body, page.url, page.charset, word_count_threshold)
     if kind in _SUFFIXES:
-        return await asyncio.to_thread(_document, page, kind, workspace)
+        return await asyncio.to_thread(_document, page, kind, workspace, room)
     return await asyncio.to_thread(_text_or_file, page, workspace)
 
 
@@ -101,7 +109,7 @@ async def read_html(
 
 def fitted(text: str, room: int, workspace: Workspace) -> str:
     """Return a text, or its beginning with an outline of the rest. Blocks when it is long."""
-    if len(text) <= room:
+    if len(text) <= with_overrun(room):
         return text
     kept = workspace.relative(workspace.keep(text.encode("utf-8", "replace"), ".md"))
     outline = _outline(chunks(text), room // 4)
@@ -135,10 +143,10 @@ def _file_name(page: Page) -> str:
     return page.filename or PurePosixPath(unquote(urlsplit(page.url).path)).name
 
 
-def _document(page: Page, kind: str, workspace: Workspace) -> Reading:
+def _document(page: Page, kind: str, workspace: Workspace, room: int) -> Reading:
     kept = workspace.keep(page.body, _SUFFIXES[kind])
     with kept.open("rb") as file:
-        text = read_document(file, kind, None, Lines())
+        text = read_document(file, kind, None, Lines(), room)
     place = workspace.relative(kept)
     note = f"[{size_text(len(page.body))}; kept as {place}, for read_file or python_execute]"
     return Reading("document", f"{note}\n{printable(text)}", _file_name(page), kept=place)

@@ -13,12 +13,13 @@ from pathlib import Path
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.forks import Point, find_point, fork, points_of
 from openmanus_graph.backends.persistence.threads import Thread
-from openmanus_graph.config.resolve import openmanus_home, safe_name
+from openmanus_graph.config.resolve import openmanus_home, private_folder, safe_name
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.service.lock import hold_thread
 from openmanus_graph.interfaces.service.run_setup import new_thread
 from openmanus_graph.interfaces.service.threads import find_thread, open_threads, whole_thread
 from openmanus_graph.runtime.output import printable
+from openmanus_graph.runtime.workspace import Workspace
 
 DEFAULT_PARENT = "workspace"
 
@@ -42,6 +43,7 @@ def fork_thread(thread: str, at: str | None, name: str | None, *, as_json: bool)
     home = openmanus_home()
     with hold_thread(home, new):
         files, copied = _workspace_for(known, new)
+        _inherit_outputs(known, new, files)
         asyncio.run(_fork(thread, point, new))
         options = {**known.options, "workspace": str(files)}
         threads = open_threads()
@@ -91,6 +93,19 @@ def _workspace_for(known: Thread, new: str) -> tuple[Path, bool]:
             "another --thread."
         ) from error
     return target, True
+
+
+def _inherit_outputs(known: Thread, new: str, files: Path) -> None:
+    """Let the new thread read the long outputs that its conversation names."""
+    home, root = openmanus_home(), files.resolve()
+    old_root = Path(known.options["workspace"]).resolve()
+    older = Workspace(old_root, private_folder(home, old_root, known.id))
+    try:
+        Workspace(root, private_folder(home, root, new)).inherit_outputs(older)
+    except OSError as error:
+        raise ConfigError(
+            f"The long outputs in {older.outputs} cannot be copied: {error}. Make room."
+        ) from error
 
 
 def _uncopyable(folder: str, names: list[str]) -> list[str]:

@@ -26,6 +26,7 @@ from openmanus_graph.interfaces.service.threads import (
     known_thread,
     open_threads,
     questions_of,
+    remove_private_files,
     whole_thread,
 )
 from openmanus_graph.planning.plan_view import plan_as_json
@@ -64,13 +65,14 @@ def list_threads(*, as_json: bool) -> int:
 
 
 def delete_thread(thread: str) -> int:
-    """Delete a thread with its checkpoints and ledger; its workspace stays."""
+    """Delete a thread with its checkpoints, ledger and private files; its workspace stays."""
     home = openmanus_home()
     known_thread(thread)
     with hold_thread(home, thread):
         asyncio.run(_delete_checkpoints(thread))
         open_ledger(home).forget_thread(thread)
         open_interjections(home).forget_thread(thread)
+        remove_private_files(thread)
         open_threads().delete(thread)
     sys.stderr.write(f"Deleted thread {thread}. Its workspace was left alone.\n")
     return 0

@@ -79,7 +79,7 @@ async def connected(graph: Any, context: Context) -> AsyncGenerator[Client]:
     """Open a client's session, and close it however the connection ends."""
     thread = f"mcp-{secrets.token_hex(8)}"
     settings = await asyncio.to_thread(resolve_settings, context, thread)
-    client = Client(graph, context, thread, Workspace(settings.workspace, settings.protected))
+    client = Client(graph, context, thread, Workspace.of(settings))
     stack = contextlib.AsyncExitStack()
     await stack.enter_async_context(open_session(client.thread))
     stack.push_async_callback(client.leases.close)

@@ -145,7 +145,7 @@ async def _refresh(page: RunPage, handle: Any) -> None:
 def _pictures(values: dict[str, Any], context: Context, thread: str) -> Sequence[str]:
     """Render the pictures among a run's files. Blocks."""
     settings = resolve_settings(context, thread)
-    workspace = Workspace(settings.workspace, settings.protected)
+    workspace = Workspace.of(settings)
     found: list[str] = []
     artifacts: list[Artifact] = values.get("artifacts") or []
     for artifact in artifacts:

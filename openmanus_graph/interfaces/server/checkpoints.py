@@ -23,6 +23,7 @@ from openmanus_graph.backends.persistence.ledger import open_ledger
 from openmanus_graph.backends.persistence.threads import Threads
 from openmanus_graph.config.resolve import openmanus_home
 from openmanus_graph.interfaces.service.failures import prepare_home
+from openmanus_graph.interfaces.service.threads import remove_private_files
 from openmanus_graph.runtime.session_registry import close_session
 
 VERSION_DIGITS = 32
@@ -143,6 +144,7 @@ def forget_thread(thread: str) -> None:
     open_interjections(home).forget_thread(thread)
     JournalTable(database).forget_thread(thread)
     Threads(database).delete(thread)
+    remove_private_files(thread)
 
 
 def _with_versions(found: CheckpointTuple, convert: Callable[[Any], Any]) -> CheckpointTuple:

@@ -58,7 +58,7 @@ class Store:
         known = self.threads.find(thread)
         context = Context(**context_of(known.options)) if known else Context()
         settings = resolve_settings(context, thread)
-        return Workspace(settings.workspace, settings.protected)
+        return Workspace.of(settings)
 
 
 _open: list[Store] = []

@@ -98,7 +98,7 @@ def prepare_input(
     from openmanus_graph.runtime.workspace import Workspace
 
     settings = resolve_settings(context, thread)
-    workspace = Workspace(settings.workspace, settings.protected)
+    workspace = Workspace.of(settings)
     workspace.prepare()
     names = [_copy_file(_existing_file(path), workspace.root) for path in given.file or ()]
     images = [_save_image(_existing_file(path), workspace) for path in given.image or ()]

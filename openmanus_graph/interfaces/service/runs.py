@@ -164,7 +164,7 @@ def thread_options(options: RunOptions, thread: str) -> RunOptions:
 def resolve_workspace(options: RunOptions, thread: str) -> Workspace:
     """Return a thread's workspace. Blocks. ConfigError if a setting is wrong."""
     settings = resolve_settings(to_context(options), thread)
-    return Workspace(settings.workspace, settings.protected)
+    return Workspace.of(settings)
 
 
 def _make_input(message: Message, workspace: Workspace) -> dict[str, Any]:

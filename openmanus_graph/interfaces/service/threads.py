@@ -6,7 +6,8 @@ from langgraph.types import StateSnapshot
 
 from openmanus_graph.backends.persistence.database import DATABASE, DamagedRowError, open_database
 from openmanus_graph.backends.persistence.threads import DAMAGED, Thread, Threads
-from openmanus_graph.config.resolve import openmanus_home
+from openmanus_graph.backends.sandbox.scratch import remove_folder
+from openmanus_graph.config.resolve import openmanus_home, private_folders
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.service.failures import prepare_home
 from openmanus_graph.runtime.events import interrupt_event
@@ -55,6 +56,12 @@ def whole_thread(thread: str) -> Thread:
         f"options are not known. Its conversation may be whole (openmanus show {name}); go on by "
         f"saying them again: openmanus run --thread {name} --agent NAME --workspace FOLDER TASK."
     )
+
+
+def remove_private_files(thread: str) -> None:
+    """Remove the private folder of a deleted thread. Blocks."""
+    for folder in private_folders(openmanus_home(), thread):
+        remove_folder(folder)
 
 
 def questions_of(state: StateSnapshot) -> str:

@@ -1,5 +1,6 @@
 """One page as the model knows it: what it shows, what changed, and how to act on it."""
 
+from openmanus_graph.backends.browser.page.changes import change_text
 from openmanus_graph.backends.browser.page.dropdown import dropdown_options, select_dropdown_option
 from openmanus_graph.backends.browser.page.fields import input_text, send_keys, upload_file
 from openmanus_graph.backends.browser.page.pointer import (
@@ -14,7 +15,7 @@ from openmanus_graph.backends.browser.page.pointer import (
 )
 from openmanus_graph.backends.browser.page.screenshot import marked_screenshot
 from openmanus_graph.backends.browser.page.snapshot import Element, Line, Snapshot
-from openmanus_graph.backends.browser.page.text import change_text, full_text
+from openmanus_graph.backends.browser.page.text import full_text
 from openmanus_graph.backends.browser.page.view import PageView, Target, prepare_context
 
 __all__ = [

@@ -21,7 +21,8 @@ _SCRIPTS = ("dom", "names", "quiet", "hover", "walk", "clickable", "collect", "a
 _CALLABLE = (
     "collect, mark, quiet, point, under, pointNow, bringTogether, framePlace, scrollPage, "
     "scrollToText, numberOfText, field, enter, assign, nativeOptions, selectOption, "
-    "customOptions, pageList, fileInput, fileFacts, connected, numberOf, focusedNumber, adopt"
+    "customOptions, pageList, fileInput, fileFacts, connected, numberOf, focusedNumber, adopt, "
+    "storedValues"
 )
 
 

@@ -62,7 +62,8 @@ async def click_at(view: PageView, x: float, y: float) -> str:
 async def hover(view: PageView, index: int) -> str:
     """Move the pointer over an element."""
     point = await _move_pointer(view, await view.with_element(index, locate))
-    return f"The pointer is over {point.target.label}."
+    leads = f", which leads to {point.facts['href']}" if point.facts["href"] else ""
+    return f"The pointer is over {point.target.label}{leads}."
 
 
 async def _move_pointer(view: PageView, point: ElementPoint) -> ElementPoint:

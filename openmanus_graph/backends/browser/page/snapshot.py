@@ -41,6 +41,8 @@ class Element:
     hint: str = ""
     """Class, id or picture of an element without a name."""
     colour: str = ""
+    address: str = ""
+    """Where a link leads, as it is shown (`link_address`)."""
     more_px: int = 0
     """The content of a scroll area that is out of view."""
     open: bool = False

@@ -3,8 +3,6 @@
 import asyncio
 import contextlib
 import json
-import time
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,6 +17,8 @@ from openmanus_graph.backends.browser.page.frames import (
     report_listeners,
     script,
 )
+from openmanus_graph.backends.browser.page.link_address import shown_address
+from openmanus_graph.backends.browser.page.network import Network
 from openmanus_graph.backends.browser.page.snapshot import (
     Assembler,
     Element,
@@ -32,119 +32,7 @@ from openmanus_graph.backends.browser.page.text import full_text
 from openmanus_graph.errors import ToolError, TrustedToolError
 
 if TYPE_CHECKING:
-    from playwright.async_api import BrowserContext, Page, Request
-
-_IGNORED = {
-    "image",
-    "media",
-    "font",
-    "ping",
-    "eventsource",
-    "websocket",
-    "manifest",
-    "texttrack",
-}
-"""Kinds of requests that change nothing a model reads, or never end."""
-MAX_REPEATS = 4
-"""A page that requests the same address this often while we wait is polling."""
-IDLE_S = 10.0
-"""A request this long after an action was not caused by it."""
-EFFECT_S = 0.15
-"""A request this soon after an action is its effect, even to an address that is polled."""
-NEXT_POLL_S = 0.2
-SLOW_S = 1.0
-MAX_LATE_POLLS = 2
-"""An address that responds late and is requested again at once, this often, is a long poll."""
-RENDER_S = 0.06
-"""From the end of a response until the page has rendered it."""
-
-
-class Network:
-    """Tracks the open requests of a page that an action may have caused."""
-
-    def __init__(self, page: "Page") -> None:
-        self._page = page
-        self._open: dict[Request, float] = {}
-        self._polled: set[str] = set()
-        self._repeats: Counter[str] = Counter()
-        self._late_polls: Counter[str] = Counter()
-        self._late_responses: dict[str, float] = {}
-        """When an address last responded late."""
-        self._action_began = time.monotonic()
-        self._ended = 0.0
-        self.started = 0
-        page.on("request", self._on_request)
-        page.on("requestfinished", self._on_request_done)
-        page.on("requestfailed", self._on_request_done)
-
-    def close(self) -> None:
-        """Stop listening to the page."""
-        self._page.remove_listener("request", self._on_request)
-        self._page.remove_listener("requestfinished", self._on_request_done)
-        self._page.remove_listener("requestfailed", self._on_request_done)
-
-    def begin_action(self) -> None:
-        """Begin an action: requests that are still open were not caused by it."""
-        self._action_began = time.monotonic()
-        self._repeats.clear()
-        self._open = {
-            request: started_at
-            for request, started_at in self._open.items()
-            if request.is_navigation_request()
-        }
-
-    def clear(self) -> None:
-        """Stop waiting for the open requests: loading was stopped."""
-        self._open.clear()
-
-    def busy(self) -> bool:
-        """Return whether a request is open, or has just ended and may not be rendered yet."""
-        return bool(self._open) or time.monotonic() - self._ended < RENDER_S
-
-    def waiting_for(self) -> str:
-        """Return the names of the open requests, at most three."""
-        paths = [_path(request) for request in self._open]
-        return ", ".join(path.rsplit("/", 1)[-1][:60] or path for path in paths[:3])
-
-    def _on_request(self, request: "Request") -> None:
-        if request.resource_type in _IGNORED or request.url.startswith(("data:", "blob:")):
-            return
-        path = _path(request)
-        if request.is_navigation_request() and request.frame == self._page.main_frame:
-            self._open.clear()
-            self._action_began = time.monotonic()
-        elif time.monotonic() - self._action_began > IDLE_S:
-            self._polled.add(path)
-        self._repeats[path] += 1
-        if self._is_late_poll(path, time.monotonic()):
-            self._late_polls[path] += 1
-            if self._late_polls[path] >= MAX_LATE_POLLS:
-                self._polled.add(path)
-        if self._repeats[path] > MAX_REPEATS and request.resource_type in ("fetch", "xhr"):
-            self._polled.add(path)
-        if path not in self._polled or time.monotonic() - self._action_began < EFFECT_S:
-            self._open[request] = time.monotonic()
-            self.started += 1
-
-    def _is_late_poll(self, path: str, now: float) -> bool:
-        """Return whether an address has just responded late, as a long poll does."""
-        is_late = any(
-            _path(request) == path and now - started_at > SLOW_S
-            for request, started_at in self._open.items()
-        )
-        return is_late or now - self._late_responses.get(path, 0.0) < NEXT_POLL_S
-
-    def _on_request_done(self, request: "Request") -> None:
-        started_at, now = self._open.pop(request, None), time.monotonic()
-        if started_at is not None:
-            self._ended = now
-            if now - started_at > SLOW_S:
-                self._late_responses[_path(request)] = now
-
-
-def _path(request: "Request") -> str:
-    return request.url.partition("?")[0]
-
+    from playwright.async_api import BrowserContext, Page
 
 T = TypeVar("T")
 
@@ -236,6 +124,17 @@ class PageView:
         raise TrustedToolError(
             "The page could not be read: it keeps loading other pages. Wait, then retry."
         )
+
+    async def local_storage(self, max_chars: int) -> tuple[str, dict[str, str]] | None:
+        """Return the page's origin and local storage; None if there is none, or more than that."""
+        try:
+            worlds = await self.frames.worlds()
+            if not worlds:
+                return None
+            found: JsonObject = await self.frames.call(worlds[0], "storedValues", max_chars)
+        except (FrameDetached, DialogOpen):
+            return None
+        return (found["origin"], found["stored"]) if found else None
 
     async def element(self, index: int) -> Target:
         """Find an element by its index; ToolError with the current list if it was removed."""
@@ -362,14 +261,14 @@ class PageView:
                 )
                 for line in raw
             ),
-            elements={index: _element(index, entry) for index, entry in entries.items()},
+            elements={n: _element(n, entry, page["url"]) for n, entry in entries.items()},
             messages=tuple(text for walk in walks.values() for text in walk.found["messages"]),
             left_out=sum(walk.found["rest"] for walk in walks.values()),
             covered=sum(walk.found["covered"] for walk in walks.values()),
         )
 
 
-def _element(index: int, entry: Entry) -> Element:
+def _element(index: int, entry: Entry, page_url: str) -> Element:
     facts: dict[str, Any] = entry.facts
     left, top, width, height = facts["box"]
     return Element(
@@ -386,6 +285,7 @@ def _element(index: int, entry: Entry) -> Element:
         format=facts.get("format", ""),
         hint=facts.get("hint", ""),
         colour=facts.get("colour", ""),
+        address=shown_address(facts.get("href", ""), page_url),
         more_px=facts.get("more", 0),
         open=facts.get("open", False),
     )

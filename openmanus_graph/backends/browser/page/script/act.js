@@ -69,6 +69,7 @@ async function point(number) {
     tag: el.localName,
     type: el.type || '',
     click: clickKind(el),
+    href: hrefOf(el),
   };
   await still(el);
   let over = null; // what lies over it where it is best seen
@@ -221,4 +222,15 @@ async function scrollToText(text) {
   el.scrollIntoView({ block: 'center', inline: 'nearest', behavior: 'instant' });
   await frame();
   return { places: places.length, place: found.at + 1, text: cut(squeeze(el.textContent), 120) };
+}
+
+// Origin and local storage of the page; nothing where it has none, or too much to be kept.
+function storedValues(most) {
+  try {
+    const stored = Object.entries(localStorage);
+    const length = stored.reduce((sum, [name, value]) => sum + name.length + value.length, 0);
+    return length > most ? {} : { origin: self.origin, stored: Object.fromEntries(stored) };
+  } catch {
+    return {}; // such as in a frame without an origin
+  }
 }

@@ -263,3 +263,15 @@ function formatOf(el) {
   if (el.type === 'file' && el.accept) words.push('accepts ' + el.accept);
   return words.filter(Boolean).join(' ');
 }
+
+// Where a link leads; empty for what is none, and for one that runs a script.
+function hrefOf(el) {
+  if (el.localName !== 'a' && el.localName !== 'area') return '';
+  const href = attr(el, 'href') ?? el.href?.baseVal; // SVG's
+  if (!href || /^\s*(data|blob|javascript):/i.test(href.slice(0, 40))) return '';
+  try {
+    return new URL(href, document.baseURI).href;
+  } catch {
+    return '';
+  }
+}

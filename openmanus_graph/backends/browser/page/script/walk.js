@@ -312,6 +312,8 @@ class Walk {
     else if (facts.value === '') entry.value = '';
     if (facts.options) [entry.options, entry.count] = [facts.options.slice(0, 12), facts.options.length];
     if (facts.format) entry.format = facts.format;
+    const href = hrefOf(el);
+    if (href) entry.href = cut(href, 300);
     if (facts.more) entry.more = facts.more;
     if (facts.open) entry.open = true;
     if (!entry.name) entry.hint = hintOf(el);

@@ -1,0 +1,101 @@
+"""What of a thread's browser outlives its process: cookies, local storage and tabs.
+
+They lie in one file of the thread's private folder, which no sandbox sees, and nowhere else.
+"""
+
+import contextlib
+import hashlib
+import logging
+import os
+import secrets
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from pydantic import TypeAdapter
+
+from openmanus_graph.backends.browser.launch import LaunchSettings
+from openmanus_graph.runtime.session import WORKER_SEPARATOR, Session
+
+if TYPE_CHECKING:
+    from playwright.async_api import StorageState
+
+log = logging.getLogger(__name__)
+
+MAX_STORED_CHARS = 1_000_000
+"""More local storage of one site is not kept."""
+MAX_SITES = 50
+"""Those with the newest local storage are kept."""
+
+
+@dataclass(frozen=True)
+class BrowserState:
+    """What a browser can be opened with again."""
+
+    cookies: tuple[dict[str, Any], ...] = ()
+    """As Playwright gives them."""
+    local_storage: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
+    """By origin."""
+    tabs: tuple[str, ...] = ()
+    """The addresses of the tabs."""
+    current: int = -1
+    """Which of them is the current one."""
+
+    def storage_state(self) -> "StorageState":
+        """Return cookies and local storage as Playwright takes them."""
+        origins = [
+            {"origin": origin, "localStorage": [{"name": k, "value": v} for k, v in kept.items()]}
+            for origin, kept in self.local_storage.items()
+        ]
+        return cast("StorageState", {"cookies": list(self.cookies), "origins": origins})
+
+
+_STATE = TypeAdapter(BrowserState)
+
+
+def state_file(session: Session) -> Path | None:
+    """Return where the state of a session's browser is kept; None if it is not.
+
+    It is kept for a thread that another process may go on with. A person's own browser or profile
+    keeps its logins by itself.
+    """
+    browser = session.settings.browser
+    if not session.checkpointed or browser.profile or LaunchSettings.of(browser).remote:
+        return None
+    worker = session.key.partition(WORKER_SEPARATOR)[2]
+    name = hashlib.sha256(worker.encode()).hexdigest()[:16] if worker else "state"
+    return session.workspace.private / "browser" / f"{name}.json"
+
+
+def comes_back(session: Session) -> bool:
+    """Return whether the session's browser will open with what was kept of it. Blocks."""
+    file = state_file(session)
+    return file is not None and bool(load_state(file).tabs)
+
+
+def load_state(file: Path) -> BrowserState:
+    """Return a kept state, an empty one if there is none that can be read. Blocks."""
+    try:
+        return _STATE.validate_json(file.read_bytes())
+    except FileNotFoundError:
+        return BrowserState()
+    except (OSError, ValueError):  # its error would quote what is kept
+        log.warning("the browser's state cannot be read, and the browser begins anew")
+        return BrowserState()
+
+
+def save_state(file: Path, state: BrowserState) -> bool:
+    """Replace the file by one with this state, at once; return whether that worked. Blocks."""
+    draft = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        with os.fdopen(os.open(draft, flags, 0o600), "wb") as target:
+            target.write(_STATE.dump_json(state))
+        draft.replace(file)
+    except OSError as error:
+        log.warning("the browser's state was not kept: %s", error.strerror)
+        with contextlib.suppress(OSError):
+            draft.unlink()
+        return False
+    return True

@@ -1,0 +1,164 @@
+"""Writing files whole or not at all, by descriptors of their folders."""
+
+import errno
+import os
+import re
+import secrets
+import shutil
+import stat
+from contextlib import suppress
+
+OPEN_TO_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+OPEN_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_OPEN_TO_REWRITE = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+"""Errors of file systems that have no hard links."""
+_PART = re.compile(r"\.[0-9a-f]{16}\.part")
+
+
+def status(folder: int, name: str) -> os.stat_result | None:
+    """Return the status of an entry without following a link; None if there is none."""
+    try:
+        return os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
+def replace_file(
+    folder: int,
+    name: str,
+    data: bytes,
+    like: os.stat_result | None,
+    scratch: int | None = None,
+    *,
+    synced: bool = True,
+) -> None:
+    """Replace a file atomically, or leave everything as it was and raise OSError.
+
+    Args:
+        folder: Descriptor of its folder.
+        name: Its name there.
+        data: The whole content.
+        like: The file to replace, for owner and permissions. None: the file must not exist.
+        scratch: Descriptor of a folder for the temporary file, which stays if we are killed.
+        synced: Whether to call fsync, so that the file survives a power failure.
+    """
+    temporary = part_name()
+    place = folder if scratch is None else scratch
+    try:
+        with os.fdopen(os.open(temporary, OPEN_NEW, 0o666, dir_fd=place), "wb") as file:
+            file.write(data)
+            file.flush()
+            if like:
+                _copy_owner_and_mode(file.fileno(), like)
+            if synced:
+                os.fsync(file.fileno())
+        move_into_place(place, temporary, folder, name, replace=like is not None)
+    finally:
+        with suppress(OSError):
+            os.unlink(temporary, dir_fd=place)
+    with suppress(OSError):  # some file systems cannot; the content itself is safe by now
+        os.fsync(folder)
+
+
+def rewrite_file(folder: int, name: str, data: bytes, like: os.stat_result) -> None:
+    """Overwrite a file in place, hard links included, or restore it and raise OSError.
+
+    Not atomic: readers, and a crash, may see mixed content. The caller keeps the old content.
+
+    Args:
+        folder: Descriptor of its folder.
+        name: Its name there.
+        data: The whole content.
+        like: The status of the expected file.
+    """
+    descriptor = os.open(name, _OPEN_TO_REWRITE, dir_fd=folder)
+    with os.fdopen(descriptor, "rb") as file:
+        if not os.path.samestat(os.fstat(descriptor), like):
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        before = file.read()
+        try:
+            _write_over(descriptor, data, len(before))
+        except OSError:
+            with suppress(OSError):
+                _write_over(descriptor, before, len(before))
+            raise
+
+
+def _write_over(descriptor: int, data: bytes, size: int) -> None:
+    """Write the part beyond the old end first: if it does not fit, nothing is lost."""
+    for start, part in ((size, data[size:]), (0, data[:size])):
+        view = memoryview(part)
+        while view:
+            done = os.pwrite(descriptor, view, start)
+            start, view = start + done, view[done:]
+    os.ftruncate(descriptor, len(data))
+    os.fsync(descriptor)
+
+
+def part_name() -> str:
+    """Return a new name for a file that is being written."""
+    return f".{secrets.token_hex(8)}.part"
+
+
+def is_part(name: str) -> bool:
+    """Say whether a file is one that was being written when its process was killed."""
+    return _PART.fullmatch(name) is not None
+
+
+def move_into_place(place: int, temporary: str, folder: int, name: str, *, replace: bool) -> None:
+    """Rename a whole file; one on another disk is copied first, to a hidden file beside its place.
+
+    Args:
+        place: Descriptor of the folder that it is in.
+        temporary: Its name there.
+        folder: Descriptor of the folder that it belongs in.
+        name: Its name there.
+        replace: Whether it replaces an existing file.
+    """
+    try:
+        if replace:
+            os.replace(temporary, name, src_dir_fd=place, dst_dir_fd=folder)
+        else:
+            _rename_to_new(place, temporary, folder, name)
+    except OSError as error:
+        if error.errno != errno.EXDEV or place == folder:
+            raise
+        beside = part_name()
+        try:
+            _copy_file(place, temporary, folder, beside)
+            move_into_place(folder, beside, folder, name, replace=replace)
+        finally:
+            with suppress(OSError):
+                os.unlink(beside, dir_fd=folder)
+
+
+def _copy_file(place: int, name: str, folder: int, copy: str) -> None:
+    with (
+        os.fdopen(os.open(name, OPEN_TO_READ, dir_fd=place), "rb") as source,
+        os.fdopen(os.open(copy, OPEN_NEW, 0o666, dir_fd=folder), "wb") as target,
+    ):
+        shutil.copyfileobj(source, target)
+        target.flush()
+        _copy_owner_and_mode(target.fileno(), os.fstat(source.fileno()))
+        os.fsync(target.fileno())
+
+
+def _rename_to_new(place: int, temporary: str, folder: int, name: str) -> None:
+    """Rename without replacing what another process created meanwhile."""
+    try:
+        os.link(temporary, name, src_dir_fd=place, dst_dir_fd=folder, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in _NO_HARD_LINKS:
+            raise
+        if status(folder, name):
+            raise FileExistsError(errno.EEXIST, "File exists", name) from error
+        os.replace(temporary, name, src_dir_fd=place, dst_dir_fd=folder)
+
+
+def _copy_owner_and_mode(descriptor: int, like: os.stat_result) -> None:
+    mine = os.fstat(descriptor)
+    if (mine.st_uid, mine.st_gid) != (like.st_uid, like.st_gid):
+        with suppress(PermissionError):  # only root can give a file away
+            os.fchown(descriptor, like.st_uid, like.st_gid)
+    os.fchmod(descriptor, stat.S_IMODE(like.st_mode))

@@ -1,0 +1,243 @@
+"""Cookies, local storage and addresses of a thread's browser outlive its process."""
+
+import contextlib
+import json
+import stat
+from collections.abc import Iterator
+from http.cookies import SimpleCookie
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from openmanus_graph.backends.browser.browsers import browser_loop
+from openmanus_graph.backends.browser.kept_state import (
+    MAX_STORED_CHARS,
+    BrowserState,
+    comes_back,
+    load_state,
+    save_state,
+    state_file,
+)
+from openmanus_graph.state.settings import BrowserSettings
+from tests.support.browsing import Browsing
+from tests.support.static_site import SiteHandler, serving
+
+
+class MembersHandler(SiteHandler):
+    """`/login` sets a session cookie; every other page says whether it came, and what is stored."""
+
+    def do_GET(self) -> None:
+        known = SimpleCookie(self.headers.get("Cookie", "")).get("member")
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        if self.path == "/login":
+            self.send_header("Set-Cookie", "member=ada; HttpOnly; SameSite=Lax")
+        if self.path == "/elsewhere":
+            self.send_header("Content-Security-Policy", "sandbox")
+        self.end_headers()
+        name = known.value if known else "nobody"
+        self.wfile.write(
+            f"<!doctype html><title>Members</title><p>Hello {name} at {self.path}.</p>"
+            "<label>Note <input></label> <output></output><script>document.querySelector('output')"
+            ".textContent = 'Stored: ' + localStorage.getItem('theme')</script>".encode()
+        )
+
+
+@pytest.fixture
+def members() -> Iterator[str]:
+    with serving(MembersHandler) as url:
+        yield url
+
+
+@pytest.fixture
+def use(tmp_path: Path) -> Iterator[Browsing]:
+    browsing = kept(tmp_path)
+    with contextlib.closing(browsing.session):
+        yield browsing
+
+
+def kept(folder: Path, **settings: Any) -> Browsing:
+    """Return a new process's browser of the same checkpointed thread, which is not open yet."""
+    browsing = Browsing(folder / "work", **settings)
+    browsing.session.checkpointed = True
+    return browsing
+
+
+async def script(use: Browsing, text: str) -> None:
+    """Run a script in the current page."""
+    page = use.browser.current.page
+    await browser_loop.run(lambda: page.evaluate(text))
+
+
+def file_of(use: Browsing) -> Path:
+    """Return the file in which a session's browser is kept."""
+    file = state_file(use.session)
+    assert file is not None
+    return file
+
+
+def kill(use: Browsing) -> None:
+    """Let a session end as by `kill -9`: nothing is closed."""
+    use.session.reset_after_fork()
+
+
+async def logged_in(use: Browsing, site: str) -> None:
+    """Open two pages as a member, with something stored and something typed."""
+    await use("go_to_url", url=f"{site}/login")
+    await use("go_to_url", url=f"{site}/first")
+    await script(use, "localStorage.setItem('theme', 'dark')")
+    await use("open_tab", url=f"{site}/second")
+    await use("switch_tab", tab_id=1)
+    await use("input_text", index=use.index("Note"), text="half a sentence")
+
+
+@pytest.mark.parametrize("killed", [True, False])
+async def test_another_process_is_logged_in_and_at_the_same_pages(
+    use: Browsing, members: str, tmp_path: Path, killed: bool
+) -> None:
+    await logged_in(use, members)
+    assert use.browser.handle_state() == f"browser tabs: {members}/first, {members}/second"
+    if killed:
+        kill(use)
+    else:
+        use.session.close()
+    again = kept(tmp_path)
+    assert comes_back(again.session)
+    with contextlib.closing(again.session):
+        seen = await again.observe("click_element", index=1)
+        assert seen.failed, "the index is of the page of before"
+        assert "click_element was not done." in seen.text
+        assert (
+            f"The browser was opened again with its cookies at {members}/first. What was typed is "
+            "lost; the old indices are no longer valid."
+        ) in seen.text
+        assert "Hello ada at /first." in seen.text
+        assert "Stored: dark" in seen.text
+        assert "half a sentence" not in seen.text
+        assert "opened again" not in await again("get_state"), "it is said once"
+        assert "Hello ada at /second." in await again("switch_tab", tab_id=2)
+
+
+async def test_what_pages_did_after_the_last_action_is_kept_at_a_clean_end(
+    use: Browsing, members: str, tmp_path: Path
+) -> None:
+    await use("go_to_url", url=f"{members}/first")
+    await script(use, "document.cookie = 'member=late'; localStorage.setItem('theme', 'late')")
+    use.session.close()
+    again = kept(tmp_path)
+    with contextlib.closing(again.session):
+        seen = await again("get_state")
+    assert "Hello late" in seen
+    assert "Stored: late" in seen
+
+
+async def test_only_the_owner_may_read_the_file(use: Browsing, members: str) -> None:
+    await logged_in(use, members)
+    file = file_of(use)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    assert list(file.parent.iterdir()) == [file], "no draft is left"
+    assert "half a sentence" not in file.read_text()
+
+
+async def test_nothing_is_kept_of_a_thread_without_checkpoints(use: Browsing, members: str) -> None:
+    use.session.checkpointed = False
+    await logged_in(use, members)
+    use.session.close()
+    assert not comes_back(use.session)
+    assert not (use.session.workspace.private / "browser").exists()
+
+
+@pytest.mark.parametrize(
+    "settings", [BrowserSettings(profile="p"), BrowserSettings(cdp_url="http://127.0.0.1:9")]
+)
+def test_a_persons_own_browser_keeps_its_logins_itself(
+    tmp_path: Path, settings: BrowserSettings
+) -> None:
+    assert state_file(kept(tmp_path, settings=settings).session) is None
+
+
+def test_workers_of_a_thread_have_a_file_each(tmp_path: Path) -> None:
+    session = kept(tmp_path).session
+    files = {state_file(session)}
+    for key in ("t\0/1", "t\0/2"):
+        session.key = key
+        files.add(state_file(session))
+    assert len(files) == 3
+
+
+async def test_an_address_that_may_not_be_opened_any_more_is_left_out(
+    use: Browsing, members: str, tmp_path: Path
+) -> None:
+    with serving(MembersHandler) as other:
+        await use("go_to_url", url=f"{members}/first")
+        await use("open_tab", url=f"{other}/second")
+        use.session.close()
+        again = kept(tmp_path, allow=members.removeprefix("http://"))
+        with contextlib.closing(again.session):
+            seen = await again("get_state")
+        assert f"{other}/second was not opened again." in seen
+        assert "--allow-host" in seen
+        assert "Hello nobody at /first." in seen
+        assert "with its cookies at {members}/first." in seen.replace(members, "{members}")
+
+
+async def test_an_address_that_is_dead_does_not_fail_the_tool(
+    use: Browsing, tmp_path: Path
+) -> None:
+    with serving(MembersHandler) as site:
+        await logged_in(use, site)
+        use.session.close()
+    again = kept(tmp_path)
+    with contextlib.closing(again.session), serving(MembersHandler) as other:
+        seen = await again.observe("go_to_url", url=f"{other}/third")
+        assert not seen.failed
+        assert f"{site}/first was not opened again. It did not load." in seen.text
+        assert "at /third." in seen.text
+        assert len(again.browser.tabs) == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"cookies": 3}', b"\xff"])
+async def test_a_damaged_file_is_as_none(
+    use: Browsing, members: str, content: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = file_of(use)
+    file.parent.mkdir(parents=True)
+    file.write_bytes(content)
+    assert load_state(file) == BrowserState()
+    assert not comes_back(use.session), "so that the model is not told that it does"
+    assert "cannot be read" in caplog.text
+    assert "Hello nobody" in await use("go_to_url", url=f"{members}/first")
+    assert load_state(file).tabs == (f"{members}/first",)
+
+
+async def test_cookies_that_the_browser_refuses_do_not_fail_the_tool(
+    use: Browsing, members: str
+) -> None:
+    cookie = {"name": "a", "value": "b", "domain": "127.0.0.1", "path": "/", "sameSite": "Odd"}
+    assert save_state(file_of(use), BrowserState(cookies=(cookie,), tabs=(f"{members}/first",)))
+    assert "Hello nobody at /first." in await use("get_state")
+
+
+async def test_too_much_local_storage_is_not_kept(use: Browsing, members: str) -> None:
+    await use("go_to_url", url=f"{members}/first")
+    await script(use, f"localStorage.setItem('theme', 'x'.repeat({MAX_STORED_CHARS}))")
+    await use("get_state")
+    assert load_state(file_of(use)).local_storage == {}
+    await use("go_to_url", url=f"{members}/elsewhere")
+    assert load_state(file_of(use)).tabs == (f"{members}/elsewhere",)
+
+
+async def test_a_full_disk_does_not_fail_the_tool(
+    use: Browsing, members: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await use("go_to_url", url=f"{members}/login")
+
+    def full(*_: Any, **__: Any) -> int:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("openmanus_graph.backends.browser.kept_state.os.open", full)
+        assert "at /second." in await use("go_to_url", url=f"{members}/second")
+    assert json.loads(file_of(use).read_text())["tabs"] == [f"{members}/login"]
