@@ -13,6 +13,7 @@ from openmanus_graph.model_calls.condensed import (
     divide,
     size_of,
     transcript,
+    transcript_pieces,
 )
 from tests.support.graphs import calls
 
@@ -86,7 +87,7 @@ def test_pictures_in_the_task_stay() -> None:
 def test_a_transcript_leaves_nothing_out_of_messages_of_a_usual_length() -> None:
     history = [message for number in range(50) for message in turn(number, f"result {number}")]
     history.append(AIMessage("one long thought " + "w" * 1200 + " end"))
-    pieces = transcript(history, 700)
+    pieces = transcript_pieces(transcript(history), 700)
     text = "".join(pieces)
     assert all(f"result {number}" in text for number in range(50))
     assert "w" * 100 in text
@@ -106,7 +107,8 @@ def test_a_transcript_leaves_nothing_out_of_messages_of_a_usual_length() -> None
     ids=["reply", "user message", "calls"],
 )
 def test_one_message_takes_a_few_pieces_however_long_it_is(message: AnyMessage) -> None:
-    pieces = transcript([HumanMessage("before"), message, HumanMessage("after")], 5000)
+    texts = transcript([HumanMessage("before"), message, HumanMessage("after")])
+    pieces = transcript_pieces(texts, 5000)
     assert len(pieces) <= MESSAGE_PIECES + 2
     for kept in ("before", "begin", "characters left out", "end", "after"):
         assert any(kept in piece for piece in pieces)
@@ -114,7 +116,7 @@ def test_one_message_takes_a_few_pieces_however_long_it_is(message: AnyMessage) 
 
 def test_many_long_messages_take_a_bounded_number_of_pieces() -> None:
     messages = [AIMessage(f"number {number} " + "w" * 4000) for number in range(100)]
-    pieces = transcript(messages, 5000)
+    pieces = transcript_pieces(transcript(messages), 5000)
     assert len(pieces) <= MOST_PIECES
     assert max(map(len, pieces)) <= 5050
     assert "number 0 " in pieces[0]
