@@ -1,6 +1,7 @@
 """Long runs: the conversation is shortened, the task is not."""
 
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -187,6 +188,31 @@ async def test_the_request_for_notes_is_the_agents_own_with_one_message_more() -
     assert model.options[-1] == model.options[-2] == model.options[-3]
     assert "the notes" in after[1].text
     assert not any(asks_for_notes([message]) for message in ran.messages), "it is not stored"
+
+
+async def test_all_requests_of_a_thread_go_to_one_cache() -> None:
+    class OpenAIsModel(ScriptedChatModel):
+        def __init__(self, replies: list[Any]) -> None:
+            super().__init__(replies, usage=None, profile={"max_input_tokens": 4000})
+
+        @property
+        def root_async_client(self) -> Any:
+            return SimpleNamespace(base_url="https://api.openai.com/v1/")
+
+    keys: list[set[str]] = []
+    for thread in ("one", "two"):
+        steps = [calls(("note", {"n": n}), prefix=f"c{n}-") for n in range(FILLED_BY)]
+        model = OpenAIsModel([*steps, "the notes", "done"])
+        await run_graph(
+            build_manus_graph(tools=[note], checkpointer=InMemorySaver()),
+            model=model,
+            config={"configurable": {"thread_id": thread}},
+            max_steps=50,
+        )
+        assert any(map(asks_for_notes, model.requests))
+        keys.append({options["prompt_cache_key"] for options in model.options})
+    assert [len(of_thread) for of_thread in keys] == [1, 1]
+    assert keys[0] != keys[1]
 
 
 async def test_calls_in_a_reply_with_notes_are_dropped() -> None:
