@@ -243,6 +243,20 @@ def page(scale: Scale) -> Table:
     return Table(["the page", "", "at most"], measure_page(quick=scale.quick))
 
 
+def memory(scale: Scale) -> Table:
+    """What a long run remembers, and what it sends."""
+    from bench.long_run import measure_long_runs
+
+    head = [
+        "a long run, window of the model",
+        "facts kept",
+        "requests (for notes)",
+        "million tokens sent",
+    ]
+    more = ["% the same as the request before", "million not"]
+    return Table([*head, *more], measure_long_runs(quick=scale.quick))
+
+
 TABLES: dict[str, Callable[[Scale], Table]] = {
     table.__name__: table
     for table in (
@@ -259,5 +273,6 @@ TABLES: dict[str, Callable[[Scale], Table]] = {
         mcp,
         serving,
         page,
+        memory,
     )
 }
