@@ -26,7 +26,9 @@ MARK_CHARS = 60
 DIGEST_NOTES_SHARE = 0.6
 """Share of a digest that earlier notes may take."""
 LINE_CHARS = 200
-"""Of one line in a digest."""
+"""Of one line in a digest; longer ones count as several."""
+DIGESTED_CHARS = 200_000
+"""Of one text that a digest is made of."""
 _TELLING = re.compile(r"\d|[/\\@=]")
 """What a line with a figure, a path, an address or a value holds."""
 
@@ -242,8 +244,9 @@ def digest(notes: str, texts: Sequence[str], max_chars: int) -> str:
         return whole
     notes = cut_middle(notes, int(DIGEST_NOTES_SHARE * max_chars))
     room = max_chars - len(render("compaction_digest", notes=notes, lines=""))
-    lines = [line for text in texts for line in cut_middle(text, 2 * max_chars).splitlines()]
-    shown = list(dict.fromkeys(line for line in map(_digest_line, lines) if line))
+    lines = (line for text in texts for line in cut_middle(text, DIGESTED_CHARS).splitlines())
+    parts = (part for line in lines for part in _parts(line.strip()))
+    shown = list(dict.fromkeys(parts))
     telling = [line for line in reversed(shown) if _TELLING.search(line)]
     chosen = set[str]()
     for line in (*telling, *reversed(shown)):
@@ -254,12 +257,8 @@ def digest(notes: str, texts: Sequence[str], max_chars: int) -> str:
     return render("compaction_digest", notes=notes, lines=kept)
 
 
-def _digest_line(line: str) -> str:
-    """Return a line, or of a long one what stands around its first figure, path or value."""
-    line = line.strip()
-    found = _TELLING.search(line)
-    start = max(0, found.start() - LINE_CHARS // 2) if found else 0
-    return line[start : start + LINE_CHARS]
+def _parts(line: str) -> list[str]:
+    return [line[start : start + LINE_CHARS] for start in range(0, len(line), LINE_CHARS)]
 
 
 def _line(message: AnyMessage) -> str:
