@@ -11,7 +11,7 @@ from typing import Any
 
 from langchain_core.messages import HumanMessage
 
-from tests.support.long_run import BYTES_PER_TOKEN, LongRun
+from tests.support.long_run import CHARS_PER_TOKEN, LongRun
 
 TASK = "Read all pages, and name the fact of each."
 CONFIG: Any = {"recursion_limit": 10**6}
@@ -60,7 +60,7 @@ def measure_long_runs(*, quick: bool) -> list[list[str]]:
 
 def _figures(run: LongRun) -> list[str]:
     sent = run.sent
-    total, fresh = sent.total / BYTES_PER_TOKEN, (sent.total - sent.same) / BYTES_PER_TOKEN
+    total, fresh = sent.total / CHARS_PER_TOKEN, (sent.total - sent.same) / CHARS_PER_TOKEN
     return [
         f"{sent.requests} ({sent.notes_requests})",
         f"{total / 1e6:.2f}",

@@ -7,7 +7,7 @@ where that fails, a mechanical digest stands in, so that compaction always succe
 import time
 from dataclasses import dataclass, replace
 
-from langchain_core.messages import AIMessage, AnyMessage
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from langchain_core.messages.utils import count_tokens_approximately
 
 from openmanus_graph.backends.models import prices
@@ -120,8 +120,8 @@ def is_full(call: ModelCall, window: int) -> bool:
     task = last_user_message(call.history)
     if task is None or request_tokens(call) <= limit:
         return False
-    words = count_tokens_approximately([task])
-    beside = count_tokens_approximately(list(call.history)) - words
+    words = count_tokens_approximately([HumanMessage(task_text_of(task))])
+    beside = count_tokens_approximately([one for one in call.history if one is not task])
     return words < limit / 2 and beside > limit / 4
 
 

@@ -26,6 +26,7 @@ from openmanus_graph.model_calls.condensed import (
 from openmanus_graph.model_calls.storable import cut_by
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.events import Emit, notice
+from openmanus_graph.runtime.limits import LimitReached
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.state.reducers import add_usage, no_usage
 
@@ -166,12 +167,8 @@ class NotesWriter:
         piece_chars = max(LEAST_PIECE, shown - len(task) - room.max_chars)
         draft.left = transcript_pieces(draft.left, piece_chars)
         request = render("compaction_request", words=str(room.words))
-        call = replace(
-            self._call,
-            system=render("compaction_system"),
-            request_suffix="",
-            tools=(),
-        )
+        system = render("compaction_system")
+        call = replace(self._call, system=system, request_suffix="", tools=())
         while draft.left:
             said = "\n".join(filter(None, (draft.notes, draft.left[0])))
             text = render("compaction_transcript", task=task, transcript=said, request=request)
@@ -230,8 +227,11 @@ class NotesWriter:
             if event["type"] == "notice":
                 self._emit(event)
 
-        reply, cost = await call_model(
-            replace(call, progress=progress), self._session, emit_notices
-        )
+        call = replace(call, progress=progress)
+        try:
+            reply, cost = await call_model(call, self._session, emit_notices)
+        except (LimitReached, ModelError) as ended:
+            self.spent = add_usage(self.spent, ended.spent)
+            raise
         self.spent = add_usage(self.spent, cost)
         return reply

@@ -282,6 +282,15 @@ async def test_facts_survive_a_run_of_300_steps(window: int, least: int) -> None
     assert ran.values["usage"]["model_calls"] == run.sent.requests
 
 
+async def test_text_that_takes_many_tokens_stays_within_the_window() -> None:
+    run = LongRun(40, 64_000, chars_per_token=1)  # about as Chinese does
+    ran = await run_graph(build_manus_graph(tools=[run.tool]), model=run.model, max_steps=1000)
+    assert ran.values["status"] == "finished"
+    assert run.sent.notes_requests > 3
+    assert run.sent.longest < 64_000
+    assert run.kept() == 40
+
+
 async def test_the_request_for_notes_shows_the_earlier_notes_whole() -> None:
     run = LongRun(80, 32_000)
     await run_graph(build_manus_graph(tools=[run.tool]), model=run.model, max_steps=1000)

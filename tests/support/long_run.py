@@ -22,7 +22,7 @@ from openmanus_graph.testing import ScriptedChatModel
 RESULT_CHARS = 20_000
 SHOWN_HEAD, SHOWN_TAIL = 4300, 2100
 """Characters at the ends of a result that the model is shown at least, where it is cut."""
-BYTES_PER_TOKEN = 4
+CHARS_PER_TOKEN = 4
 NOTES_CUES = ("Write the notes now", "Context Extraction Assistant")
 """How our graphs ask for notes, and how deepagents does."""
 FACT = re.compile(r"FACT-(\d+) = (\d+)")
@@ -33,21 +33,23 @@ UNLIMITED = 10**9
 
 @dataclass
 class Sent:
-    """What the requests of a run came to, bytes of their JSON."""
+    """What the requests of a run came to, characters of their JSON."""
 
     requests: int = 0
     notes_requests: int = 0
     total: int = 0
     same: int = 0
     """Of that, the beginnings that are the same as of the request before."""
+    longest: int = 0
     last: list[str] = field(default_factory=list[str])
 
     def add(self, request: list[str], *, for_notes: bool) -> int:
-        """Count a request and return its bytes."""
+        """Count a request and return its characters."""
         size = sum(map(len, request))
         self.requests += 1
         self.notes_requests += for_notes
         self.total += size
+        self.longest = max(self.longest, size)
         self.same += _same_beginning(self.last, request)
         self.last = request
         return size
@@ -65,8 +67,11 @@ def _same_beginning(before: list[str], request: list[str]) -> int:
 class LongRun:
     """One run: its tool, its model, and what was sent."""
 
-    def __init__(self, steps: int, window: int, seed: int = 1) -> None:
+    def __init__(
+        self, steps: int, window: int, *, chars_per_token: int = CHARS_PER_TOKEN, seed: int = 1
+    ) -> None:
         self.steps = steps
+        self._chars_per_token = chars_per_token
         self.sent = Sent()
         random = Random(seed)
         self._values = [random.randrange(10**3, 10**6) for _ in range(steps)]
@@ -105,8 +110,8 @@ class LongRun:
         request = [tools, *(json.dumps(one, ensure_ascii=False) for one in wire)]
         size = self.sent.add(request, for_notes=for_notes)
         reply = self._notes(messages) if for_notes else self._step()
-        written = max(1, len(str(reply.content)) // BYTES_PER_TOKEN)
-        read = size // BYTES_PER_TOKEN
+        written = max(1, len(str(reply.content)) // self._chars_per_token)
+        read = size // self._chars_per_token
         reply.usage_metadata = UsageMetadata(
             input_tokens=read, output_tokens=written, total_tokens=read + written
         )
