@@ -13,6 +13,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from openmanus_graph import Context, build_manus_graph
 from openmanus_graph.backends.models.build import close_models
 from openmanus_graph.backends.models.failures import ModelError
+from openmanus_graph.conversation.history import interjection_message
 from openmanus_graph.testing import ScriptedChatModel
 from tests.support.graphs import calls, run_graph, scripted
 from tests.support.long_run import FACT, WORDS, LongRun
@@ -288,6 +289,12 @@ async def test_text_that_takes_many_tokens_stays_within_the_window() -> None:
     assert ran.values["status"] == "finished"
     assert run.sent.notes_requests > 3
     assert run.sent.longest < 64_000
+    shortened = [
+        sum(len(message.text) for message in after)
+        for before, after in pairwise(run.model.requests)
+        if asks_for_notes(before)
+    ]
+    assert max(shortened) < 0.4 * 64_000
     assert run.kept() == 40
 
 
@@ -343,25 +350,59 @@ async def test_a_window_that_a_refusal_taught_is_known_for_the_rest_of_the_run()
     )
     assert ran.values["answer"] == "done"
     assert sum(map(asks_for_notes, model.requests)) > 3
-    assert refused <= 2
+    assert refused == 1
 
 
-async def test_a_window_far_smaller_than_believed_is_found_in_one_step() -> None:
-    def reply(messages: list[BaseMessage]) -> AIMessage | str | Exception:
-        size = sum(len(message.text) for message in messages) // 4
-        if size > 3_000:
-            return TOO_LONG
-        return "the notes" if asks_for_notes(messages) else "done"
-
+def long_history() -> dict[str, Any]:
+    """Make a conversation of 15,000 tokens with 40 facts."""
     said: list[BaseMessage] = [HumanMessage("the task")]
     for number in range(40):
         step = calls(("note", {"n": number}), prefix=f"c{number}-")
-        said += [step, ToolMessage("z" * 1500, tool_call_id=f"c{number}-1", name="note")]
+        text = f"FACT-{number:03} = {number + 5000} " + "z" * 1480
+        said += [step, ToolMessage(text, tool_call_id=f"c{number}-1", name="note")]
+    return {"messages": said}
+
+
+def facts_of(messages: list[BaseMessage]) -> list[str]:
+    shown = "\n".join(message.text for message in messages)
+    return list(dict.fromkeys(found[0] for found in FACT.finditer(shown)))
+
+
+async def test_a_window_far_smaller_than_believed_is_found_in_one_step() -> None:
+    def reply(messages: list[BaseMessage]) -> str | Exception:
+        if sum(len(message.text) for message in messages) > 4 * 3_000:
+            return TOO_LONG
+        return "\n".join(facts_of(messages)) if asks_for_notes(messages) else "done"
+
     model = scripted(*[reply] * 50)
     model.usage = None
-    ran = await run_graph(build_manus_graph(tools=[note]), model=model, task={"messages": said})
+    ran = await run_graph(build_manus_graph(tools=[note]), model=model, task=long_history())
     assert ran.values["answer"] == "done", ran.values["answer"]
     assert len(model.requests) < 20
+    assert len(facts_of(model.requests[-1])) == 40
+
+
+async def test_a_shortened_conversation_that_is_refused_is_shortened_again() -> None:
+    def reply(messages: list[BaseMessage]) -> str | Exception:
+        if asks_for_notes(messages):
+            return "the notes"
+        return TOO_LONG if sum(len(message.text) for message in messages) > 4 * 1_200 else "done"
+
+    model = scripted(*[reply] * 50)
+    model.usage = None
+    ran = await run_graph(build_manus_graph(tools=[note]), model=model, task=long_history())
+    assert ran.values["answer"] == "done"
+    refused = [r for r in model.requests[:-1] if not asks_for_notes(r)]
+    assert len(refused) == 2
+    assert len(refused[1]) < len(refused[0])
+
+
+async def test_what_the_user_said_is_never_shortened_and_the_refusals_end() -> None:
+    said = [HumanMessage("the task"), interjection_message("i", "in euros")]
+    model = scripted(*[TOO_LONG] * 20)
+    ran = await run_graph(build_manus_graph(tools=[note]), model=model, task={"messages": said})
+    assert (ran.values["status"], ran.values["stop_reason"]) == ("failed", "error")
+    assert [message.text for message in ran.messages][-1] == "in euros"
 
 
 async def test_where_nothing_helps_the_run_fails_with_the_servers_reason() -> None:
@@ -392,5 +433,24 @@ async def test_middleware_stands_around_the_request_for_notes_too() -> None:
     ran = await run_graph(graph, model=model, task=task, max_steps=50)
     assert sum(map(asks_for_notes, model.requests)) == 1 + PIECES
     assert any("****" in request[1].text for request in model.requests)
+    with_tools = ["tools" in options for options in model.options]
+    assert with_tools == [True] * (FILLED_BY + 1) + [False] * PIECES + [True]
     assert not any("4711" in message.text for request in model.requests for message in request)
     assert ran.values["usage"]["model_calls"] == len(model.requests)
+
+
+async def test_what_a_middleware_spent_on_notes_that_failed_counts() -> None:
+    class Twice(AgentMiddleware):
+        async def awrap_model_call(self, request: Any, handler: Any) -> Any:
+            await handler(request)
+            return await handler(request)
+
+    broken = ModelError("bad_request", "No.")
+    steps = [calls(("note", {"n": n}), prefix=f"c{n}-") for n in range(FILLED_BY)]
+    model = scripted(*[step for step in steps for _ in range(2)], "notes", broken, "done", "done")
+    model.usage = None
+    model.profile = {"max_input_tokens": 4000}
+    graph = build_manus_graph(tools=[note], middleware=[Twice()])
+    ran = await run_graph(graph, model=model, max_steps=50)
+    assert ran.values["answer"] == "done"
+    assert ran.values["usage"]["model_calls"] == len(model.requests) - 1
