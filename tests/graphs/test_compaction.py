@@ -1,10 +1,8 @@
 """Long runs: the conversation is shortened, the task is not."""
 
-from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 from langchain.agents.middleware import AgentMiddleware
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.tools import tool
@@ -16,7 +14,7 @@ from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.conversation.history import interjection_message
 from openmanus_graph.testing import ScriptedChatModel
 from tests.support.graphs import calls, run_graph, scripted
-from tests.support.long_run import FACT, WORDS, LongRun
+from tests.support.long_run import FACT
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
 
@@ -256,56 +254,6 @@ async def test_notes_that_stay_cut_off_are_noticed() -> None:
     assert ran.values["answer"] == "done"
     assert "and on and on" in ran.model.requests[-1][1].text
     assert any("notes were cut off" in str(event.get("text")) for event in ran.events)
-
-
-@pytest.mark.parametrize("window", [8_000, 32_000, 128_000])
-async def test_the_longer_the_window_the_longer_the_notes_may_be(window: int) -> None:
-    run = LongRun(window // 2_000, window)
-    ran = await run_graph(build_manus_graph(tools=[run.tool]), model=run.model, max_steps=1000)
-    asked = [request[-1].text for request in run.model.requests if asks_for_notes(request)]
-    (words,) = {int(found) for text in asked[:1] for found in WORDS.findall(text)}
-    assert window // 40 < words < window // 10
-    assert ran.values["status"] == "finished"
-
-
-@pytest.mark.parametrize(("window", "least"), [(8_000, 150), (32_000, 280), (128_000, 300)])
-async def test_facts_survive_a_run_of_300_steps(window: int, least: int) -> None:
-    run = LongRun(300, window)
-    ran = await run_graph(
-        build_manus_graph(tools=[run.tool], checkpointer=InMemorySaver()),
-        model=run.model,
-        task="Read all pages, and name the fact of each.",
-        config={"configurable": {"thread_id": "t"}, "recursion_limit": 10_000},
-        max_steps=1000,
-    )
-    assert (ran.values["status"], ran.values["step_count"]) == ("finished", 301)
-    assert run.kept() >= least
-    assert ran.values["usage"]["model_calls"] == run.sent.requests
-
-
-async def test_text_that_takes_many_tokens_stays_within_the_window() -> None:
-    run = LongRun(40, 64_000, chars_per_token=1)  # about as Chinese does
-    ran = await run_graph(build_manus_graph(tools=[run.tool]), model=run.model, max_steps=1000)
-    assert ran.values["status"] == "finished"
-    assert run.sent.notes_requests > 3
-    assert run.sent.longest < 64_000
-    shortened = [
-        sum(len(message.text) for message in after)
-        for before, after in pairwise(run.model.requests)
-        if asks_for_notes(before)
-    ]
-    assert max(shortened) < 0.4 * 64_000
-    assert run.kept() == 40
-
-
-async def test_the_request_for_notes_shows_the_earlier_notes_whole() -> None:
-    run = LongRun(80, 32_000)
-    await run_graph(build_manus_graph(tools=[run.tool]), model=run.model, max_steps=1000)
-    asked = [request for request in run.model.requests if asks_for_notes(request)]
-    assert len(asked) > 2
-    for earlier, later in pairwise(asked):
-        facts = set(FACT.findall("".join(message.text for message in earlier)))
-        assert facts <= set(FACT.findall("".join(message.text for message in later)))
 
 
 async def test_what_the_user_pastes_and_no_request_holds_becomes_notes_piece_by_piece() -> None:
