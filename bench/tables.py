@@ -251,6 +251,20 @@ def tasks(_: Scale) -> Table:
     return Table([*head, "tokens sent"], list(rows()))
 
 
+def memory(scale: Scale) -> Table:
+    """What a long run remembers, and what it sends."""
+    from bench.long_run import measure_long_runs
+
+    head = [
+        "a long run, window of the model",
+        "facts kept",
+        "requests (for notes)",
+        "million tokens sent",
+    ]
+    more = ["% the same as the request before", "million not"]
+    return Table([*head, *more], measure_long_runs(quick=scale.quick))
+
+
 TABLES: dict[str, Callable[[Scale], Table]] = {
     table.__name__: table
     for table in (
@@ -268,5 +282,6 @@ TABLES: dict[str, Callable[[Scale], Table]] = {
         serving,
         page,
         tasks,
+        memory,
     )
 }

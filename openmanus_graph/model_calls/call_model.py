@@ -24,6 +24,7 @@ from langchain_core.prompt_values import ChatPromptValue
 
 from openmanus_graph.backends.files.file_kinds import data_url, read_image
 from openmanus_graph.backends.models.build import (
+    cache_options,
     context_window,
     model_name,
     prepare_model,
@@ -260,7 +261,7 @@ class _Requests:
         return settings.timeout_s - progress.elapsed_s - kept_s
 
     async def _send_with_retries(self, request: ProviderRequest) -> AIMessage:
-        options = dict(request.options)
+        options = {**cache_options(request.model, self._session.key), **request.options}
         bound: Any = request.model
         if request.tools:
             bound = request.model.bind_tools(request.tools, **options)

@@ -1,10 +1,11 @@
 """The pure functions of `compaction`: what of a long conversation is kept, and what becomes notes.
 
-The user's messages and the answers they got are kept word for word, and the newest turns. The rest
-is written as a transcript, from which the notes are made.
+The user's messages and the answers they got are kept word for word, and the newest turns. Of the
+rest the model writes notes; where it cannot see it in the conversation, it is sent as text.
 """
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,12 +19,18 @@ from openmanus_graph.conversation.history import (
 )
 from openmanus_graph.prompts import render
 
-RESULT_CHARS = 3000
-"""Characters of one tool result that the writer of the notes is shown."""
 MESSAGE_PIECES, MOST_PIECES = 2, 12
 """Pieces that one message, and all of them, may take: each is a request that is paid for."""
 MARK_CHARS = 60
 """Room for the words that say how much was left out."""
+DIGEST_NOTES_SHARE = 0.6
+"""Share of a digest that earlier notes may take."""
+LINE_CHARS = 200
+"""Of one line in a digest; longer ones count as several."""
+DIGESTED_CHARS = 200_000
+"""Of one text that a digest is made of."""
+_TELLING = re.compile(r"\d|[/\\@=]")
+"""What a line with a figure, a path, an address or a value holds."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +46,9 @@ class DividedConversation:
     notes: str
     """What an earlier compaction noted."""
     old: list[AnyMessage]
-    """What becomes notes."""
+    """What becomes notes; newest results that are only kept in part included."""
+    began: int
+    """Position of the task."""
     interjections: list[AnyMessage]
     """What the user said while the run worked, before the newest turns."""
     kept: list[AnyMessage]
@@ -53,20 +62,25 @@ class DividedConversation:
         return [*self.past, first, *self.interjections, *map(_uncounted, self.kept)]
 
 
-def divide(history: Sequence[AnyMessage], past_chars: int, kept_chars: int) -> DividedConversation:
+def divide(
+    history: Sequence[AnyMessage], past_chars: int, kept_chars: int, newest_chars: int = 0
+) -> DividedConversation:
     """Divide a conversation.
 
     Args:
         history: Holds a user message.
         past_chars: Characters that earlier runs may take.
         kept_chars: Characters that the newest turns may take.
+        newest_chars: Characters that the newest turn may take, if that is more.
     """
     task = last_user_message(history) or HumanMessage("")
     began = next((n for n, message in enumerate(history) if message is task), 0)
     past = _past(history[:began], past_chars)
-    start, kept = last_turns(history[began + 1 :], kept_chars)
+    run = history[began + 1 :]
+    start, kept = last_turns(run, kept_chars, max(kept_chars, newest_chars))
     left = {id(message) for message in past}
-    passed = history[began + 1 : began + 1 + start]
+    passed = run[:start]
+    in_part = [whole for whole, one in zip(run[start:], kept, strict=False) if whole is not one]
     old = [message for message in history[:began] if id(message) not in left]
     noted = (task, *reversed(history[:began]))
     return DividedConversation(
@@ -75,7 +89,8 @@ def divide(history: Sequence[AnyMessage], past_chars: int, kept_chars: int) -> D
         task_text=task_text_of(task),
         # Those of the newest user message that has any.
         notes=next(filter(None, (str(m.additional_kwargs.get(NOTES_KEY, "")) for m in noted)), ""),
-        old=[*old, *(message for message in passed if not is_interjection(message))],
+        old=[*old, *(message for message in passed if not is_interjection(message)), *in_part],
+        began=began,
         interjections=[message for message in passed if is_interjection(message)],
         kept=kept,
     )
@@ -87,22 +102,35 @@ def task_text_of(message: HumanMessage) -> str:
 
 
 def _past(messages: Sequence[AnyMessage], max_chars: int) -> list[AnyMessage]:
-    """Return the newest earlier user messages that fit, each with the answer it got."""
-    found: list[AnyMessage] = []
-    answered = False
-    for message in reversed(messages):
-        is_answer = isinstance(message, AIMessage) and not answered and not _calls(message)
-        if not isinstance(message, HumanMessage) and not (is_answer and message.text.strip()):
+    """Return the newest earlier user messages that fit and, where there is room, their answers."""
+    kept, oldest = set[int](), len(messages)
+    for position in range(len(messages) - 1, -1, -1):
+        message = messages[position]
+        if not isinstance(message, HumanMessage):
             continue
-        size = task_text_of(message) if isinstance(message, HumanMessage) else message.text
-        max_chars -= len(size)
-        if max_chars < 0:
+        if len(task_text_of(message)) > max_chars:
             break
-        answered = not isinstance(message, HumanMessage)
-        found.append(message)
-    while found and found[-1].type == "ai":
-        found.pop()  # what it answered did not fit
-    return found[::-1]
+        max_chars -= len(task_text_of(message))
+        kept.add(position)
+        oldest = position
+    for position in _answers(messages):
+        max_chars -= len(messages[position].text)
+        if max_chars < 0 or position < oldest:
+            break
+        kept.add(position)
+    return [messages[position] for position in sorted(kept)]
+
+
+def _answers(messages: Sequence[AnyMessage]) -> Iterator[int]:
+    """Yield where the last text after each user message is that calls nothing, newest first."""
+    answered = False
+    for position in range(len(messages) - 1, -1, -1):
+        message = messages[position]
+        if isinstance(message, HumanMessage):
+            answered = False
+        elif not (answered or _calls(message)) and message.type == "ai" and message.text.strip():
+            answered = True
+            yield position
 
 
 def _plain(message: AnyMessage) -> AnyMessage:
@@ -116,7 +144,9 @@ def _plain(message: AnyMessage) -> AnyMessage:
     return HumanMessage(content, id=message.id, additional_kwargs=own)
 
 
-def last_turns(messages: Sequence[AnyMessage], max_chars: int) -> tuple[int, list[AnyMessage]]:
+def last_turns(
+    messages: Sequence[AnyMessage], max_chars: int, newest_chars: int
+) -> tuple[int, list[AnyMessage]]:
     """Return where the newest whole turns that fit begin, and those turns.
 
     A call is never parted from its result. The model has not seen the newest results yet: they
@@ -133,10 +163,11 @@ def last_turns(messages: Sequence[AnyMessage], max_chars: int) -> tuple[int, lis
         return start, list(messages[start:])
     newest = max((n for n, m in enumerate(messages) if m.type == "ai"), default=len(messages))
     turn = messages[newest:]
-    room = max_chars - sum(size_of(message) for message in turn[:1])
+    results = [len(message.text) for message in turn if isinstance(message, ToolMessage)]
+    room = newest_chars - sum(map(size_of, turn)) + sum(results)
     if not turn or room < 0:
         return start, []
-    each = room // max(1, len(turn) - 1)
+    each = _fair_share(results, room)
     return newest, [
         message.model_copy(update={"content": cut_middle(message.text, each)})
         if isinstance(message, ToolMessage) and len(message.text) > each
@@ -145,17 +176,31 @@ def last_turns(messages: Sequence[AnyMessage], max_chars: int) -> tuple[int, lis
     ]
 
 
+def _fair_share(sizes: Sequence[int], room: int) -> int:
+    """Return to what the longest must be cut for all to fit; what is shorter stays whole."""
+    for number, size in enumerate(sorted(sizes)):
+        each = room // (len(sizes) - number)
+        if size > each:
+            return each
+        room -= size
+    return max(sizes, default=0)
+
+
 def size_of(message: AnyMessage) -> int:
     """Return the characters of a message, its calls included."""
     return len(message.text) + len(str(_calls(message) or ""))
 
 
-def transcript(messages: Sequence[AnyMessage], piece_chars: int) -> list[str]:
-    """Write messages as text, in pieces for `pieces_of`; of one far too long, head and tail."""
+def transcript(messages: Sequence[AnyMessage]) -> list[str]:
+    """Write messages as text, one each."""
+    return [line for line in map(_line, messages) if line]
+
+
+def transcript_pieces(texts: Sequence[str], piece_chars: int) -> list[str]:
+    """Divide a transcript as `pieces_of` does; of one text that is far too long, head and tail."""
     # A little less than the pieces hold, so that what says how much is missing stays in one piece.
     most = MESSAGE_PIECES * (piece_chars - MARK_CHARS)
-    lines = filter(None, map(_line, messages))
-    return pieces_of([cut_middle(line, most) for line in lines], piece_chars)
+    return pieces_of([cut_middle(text, most) for text in texts], piece_chars)
 
 
 def pieces_of(texts: Iterable[str], piece_chars: int) -> list[str]:
@@ -189,16 +234,38 @@ def cut_middle(text: str, max_chars: int) -> str:
     return f"{text[:half]}\n[... {len(text) - 2 * half} characters left out ...]\n{tail}"
 
 
+def digest(notes: str, texts: Sequence[str], max_chars: int) -> str:
+    """Return what stands in for notes that could not be written: earlier ones, and lines of texts.
+
+    Lines that hold a figure, a path, an address or a value go first, the newest of them above all.
+    """
+    whole = "\n".join(filter(None, (notes, *texts)))
+    if len(whole) <= max_chars:
+        return whole
+    notes = cut_middle(notes, int(DIGEST_NOTES_SHARE * max_chars))
+    room = max_chars - len(render("compaction_digest", notes=notes, lines=""))
+    lines = (line for text in texts for line in cut_middle(text, DIGESTED_CHARS).splitlines())
+    parts = (part for line in lines for part in _parts(line.strip()))
+    shown = list(dict.fromkeys(parts))
+    telling = [line for line in reversed(shown) if _TELLING.search(line)]
+    chosen = set[str]()
+    for line in (*telling, *reversed(shown)):
+        if line not in chosen and len(line) < room:
+            room -= len(line) + 1
+            chosen.add(line)
+    kept = "\n".join(line for line in shown if line in chosen)
+    return render("compaction_digest", notes=notes, lines=kept)
+
+
+def _parts(line: str) -> list[str]:
+    return [line[start : start + LINE_CHARS] for start in range(0, len(line), LINE_CHARS)]
+
+
 def _line(message: AnyMessage) -> str:
     text = message.text.strip()
     if isinstance(message, HumanMessage):
         text = task_text_of(message)
-    elif isinstance(message, ToolMessage):
-        text = cut_middle(text, RESULT_CHARS)
-    made = [
-        f"calls {call['name']} {cut_middle(str(call['args']), RESULT_CHARS)}"
-        for call in _calls(message)
-    ]
+    made = [f"calls {call['name']} {call['args']}" for call in _calls(message)]
     said = " ".join(filter(None, (text, *made)))
     return f"{message.type}: {said}" if said else ""
 

@@ -55,6 +55,7 @@ class ModelCallHooks:
     ) -> AIMessage:
         """Return the reply that the hooks let through. They may call it several times, or never."""
         passing: list[Exception] = []
+        self.updates.clear()  # of a request for notes before this one
 
         async def innermost(changed: ModelRequest[Any]) -> ModelResponse[Any]:
             self.updates.clear()  # of an attempt that a hook repeats
@@ -99,11 +100,12 @@ class ModelCallHooks:
         messages: list[Any] = request.messages
         system = messages[0] if messages and isinstance(messages[0], SystemMessage) else None
         state: Any = self._state  # LangChain's own has keys of its own
+        offered = {one["function"]["name"] for one in request.tools}
         return ModelRequest(
             model=request.model,
             messages=messages[1:] if system else list(messages),
             system_message=system,
-            tools=list(self._tools.values()),
+            tools=[tool for name, tool in self._tools.items() if name in offered],
             state=state,
             runtime=self._runtime,
         )
@@ -142,7 +144,8 @@ class ModelCallHooks:
                 f"A middleware offers the model {tool.name!r}, which the agent does not have. Put "
                 "it in the middleware's `tools`."
             )
-        return known[tool.name] if self._tools[tool.name] is tool else convert_to_openai_tool(tool)
+        own = self._tools[tool.name] is tool and tool.name in known
+        return known[tool.name] if own else convert_to_openai_tool(tool)
 
 
 def _reply_of(response: Any) -> AIMessage:

@@ -16,7 +16,15 @@ from typing_extensions import override
 from tests.e2e.terminal import Terminal
 from tests.support.cli import Cli, Event, until
 from tests.support.crash import Kill, Ordeal, lives, strays
-from tests.support.crash_script import ANSWER, TASK, THREAD, bring_tool, call_for, decide
+from tests.support.crash_script import (
+    ANSWER,
+    TASK,
+    THREAD,
+    asks_for_notes,
+    bring_tool,
+    call_for,
+    decide,
+)
 from tests.support.limits import BACKSTOP_S
 from tests.support.openai_script import Answer, Call, Reply
 from tests.support.openai_server import OpenAIServer, Request
@@ -133,10 +141,10 @@ def test_while_the_conversation_is_compacted(make: Make, undisturbed: Ordeal, mo
     def different(body: dict[str, Any]) -> Reply | None:
         if asked.is_set():
             return None
-        if not body.get("tools") and moment == "after":
+        if asks_for_notes(body) and moment == "after":
             notes_made.set()
             return None
-        if body.get("tools") and not notes_made.is_set():
+        if not asks_for_notes(body) and not notes_made.is_set():
             return None
         asked.set()
         stopping.wait(BACKSTOP_S)

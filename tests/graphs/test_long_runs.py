@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from openmanus_graph.config.resolve import openmanus_home
 from openmanus_graph.interfaces.service.failures import prepare_home
 from openmanus_graph.testing import ScriptedChatModel
 from tests.support.graphs import calls, run_graph, scripted
+from tests.support.long_run import FACT as PAGE_FACT
+from tests.support.long_run import WORDS, LongRun
 from tests.support.strict_openai import complaint
 
 WINDOW = 6000
@@ -171,3 +174,57 @@ async def test_all_the_users_messages_survive_with_their_answers_and_files() -> 
     assert people[1].additional_kwargs == {"images": ["chart.png"]}
     last = [message.type for message in work_requests(models[-1])[-1]]
     assert last[:6] == ["system", "human", "ai", "human", "ai", "human"]
+
+
+def is_for_notes(request: list[BaseMessage]) -> bool:
+    return "Write the notes now" in request[-1].text
+
+
+@pytest.mark.parametrize("window", [8_000, 32_000, 128_000])
+async def test_the_longer_the_window_the_longer_the_notes_may_be(window: int) -> None:
+    run = LongRun(window // 2_000, window)
+    ran = await run_graph(build_manus_graph(tools=[run.tool]), model=run.model, max_steps=1000)
+    asked = [request[-1].text for request in run.model.requests if is_for_notes(request)]
+    (words,) = {int(found) for text in asked[:1] for found in WORDS.findall(text)}
+    assert window // 40 < words < window // 10
+    assert ran.values["status"] == "finished"
+
+
+@pytest.mark.parametrize(("window", "least"), [(8_000, 150), (32_000, 280), (128_000, 300)])
+async def test_facts_survive_a_run_of_300_steps(window: int, least: int) -> None:
+    run = LongRun(300, window)
+    ran = await run_graph(
+        build_manus_graph(tools=[run.tool], checkpointer=InMemorySaver()),
+        model=run.model,
+        task="Read all pages, and name the fact of each.",
+        config={"configurable": {"thread_id": "t"}, "recursion_limit": 10_000},
+        max_steps=1000,
+    )
+    assert (ran.values["status"], ran.values["step_count"]) == ("finished", 301)
+    assert run.kept() >= least
+    assert ran.values["usage"]["model_calls"] == run.sent.requests
+
+
+async def test_text_that_takes_many_tokens_stays_within_the_window() -> None:
+    run = LongRun(40, 64_000, chars_per_token=1)  # about as Chinese does
+    ran = await run_graph(build_manus_graph(tools=[run.tool]), model=run.model, max_steps=1000)
+    assert ran.values["status"] == "finished"
+    assert run.sent.notes_requests > 3
+    assert run.sent.longest < 64_000
+    shortened = [
+        sum(len(message.text) for message in after)
+        for before, after in pairwise(run.model.requests)
+        if is_for_notes(before)
+    ]
+    assert max(shortened) < 0.4 * 64_000
+    assert run.kept() == 40
+
+
+async def test_the_request_for_notes_shows_the_earlier_notes_whole() -> None:
+    run = LongRun(80, 32_000)
+    await run_graph(build_manus_graph(tools=[run.tool]), model=run.model, max_steps=1000)
+    asked = [request for request in run.model.requests if is_for_notes(request)]
+    assert len(asked) > 2
+    for earlier, later in pairwise(asked):
+        facts = set(PAGE_FACT.findall("".join(message.text for message in earlier)))
+        assert facts <= set(PAGE_FACT.findall("".join(message.text for message in later)))

@@ -18,7 +18,7 @@ STEPS = (("p1", "b1", "e1", "f1", "r1"), ("c1", "b2"), ("p2", "b3", "e2", "r2"))
 tool; `c1` is a question to the person."""
 FILES = {"p": "python.log", "b": "bash.log", "e": "notes.md", "f": "plan.md", "r": "ring.log"}
 ANSWER = "c1 blue"
-WINDOW, NEARLY_FULL = 1500, 1400
+WINDOW, NEARLY_FULL = 2600, 1900
 """Tokens of the model, and what the last step's reply reports: then the run compacts."""
 LOOK = Call("bash", {"command": "tail -n +1 *.log *.md"})
 WORK_S = 0.08
@@ -68,11 +68,16 @@ def call_for(line: str) -> Call:
     return Call("str_replace_editor", args)
 
 
+def asks_for_notes(body: Mapping[str, Any]) -> bool:
+    """Say whether a request is the one that writes the notes of a compaction."""
+    return "Write the notes now" in str(body["messages"][-1]["content"])
+
+
 def decide(body: Mapping[str, Any]) -> Reply:
     """Answer as a careful model does: what is unknown is looked at, what is missing is done."""
     messages: list[dict[str, Any]] = body["messages"]
-    if not body.get("tools"):  # the call that writes notes
-        return Reply(f"Seen: {' '.join(sorted(_lines(_said_by_tools(messages[-1]['content']))))}.")
+    if asks_for_notes(body):
+        return Reply(f"Seen: {' '.join(sorted(_seen(messages)))}.")
     looks = _look_ids(messages)
     seen, doubt, look = set[str](), False, ""
     for position, message in enumerate(messages):
@@ -113,11 +118,10 @@ def _lines(text: str) -> set[str]:
     return set(re.findall(r"\b[pbefrc]\d\b", text))
 
 
-def _said_by_tools(transcript: str) -> str:
-    """Return the results of a transcript; its calls name lines that may not be written."""
-    parts = re.split(r"^(tool|ai|human): ", transcript, flags=re.MULTILINE)
-    pairs = zip(parts[1::2], parts[2::2], strict=True)
-    return "\n".join(text for kind, text in pairs if kind == "tool")
+def _seen(messages: Sequence[Mapping[str, Any]]) -> set[str]:
+    """Return the lines that results and earlier notes name; calls name some not written yet."""
+    results = (str(message["content"]) for message in messages if message["role"] == "tool")
+    return _lines("\n".join((str(messages[1]["content"]).partition("Seen:")[2], *results)))
 
 
 def bring_tool(cli: Cli) -> None:

@@ -10,9 +10,11 @@ from openmanus_graph.model_calls.condensed import (
     MESSAGE_PIECES,
     MOST_PIECES,
     cut_middle,
+    digest,
     divide,
     size_of,
     transcript,
+    transcript_pieces,
 )
 from tests.support.graphs import calls
 
@@ -42,6 +44,26 @@ def test_newest_results_are_shortened_rather_than_lost() -> None:
     assert all("characters left out" in message.text for message in parts.kept[1:])
     assert parts.kept[1].text.startswith("aaa")
     assert len(newest[1].text) == 50_000, "the state's own message is not touched"
+
+
+def test_the_newest_turn_may_take_more_than_the_newest_turns() -> None:
+    newest = turn(2, "a" * 5000)
+    parts = divide([HumanMessage("task"), *turn(1, "old"), *newest], 0, 3000, 6000)
+    assert parts.kept == newest
+
+
+def test_of_the_newest_results_the_short_ones_stay_whole() -> None:
+    newest = turn(2, "a" * 50_000, "short", "b" * 50_000)
+    parts = divide([HumanMessage("task"), *newest], 0, 0, 4000)
+    sizes = [len(message.text) for message in parts.kept[1:]]
+    assert sizes[1] == 5
+    assert sizes[0] == sizes[2] > 1700
+
+
+def test_a_result_that_stays_in_part_becomes_notes_as_a_whole() -> None:
+    newest = turn(2, "a" * 50_000, "short")
+    parts = divide([HumanMessage("task"), *turn(1, "old"), *newest], 0, 4000)
+    assert [message.text for message in parts.old[-2:]] == ["old", "a" * 50_000]
 
 
 def test_a_call_too_long_to_stay_becomes_notes_with_its_result() -> None:
@@ -74,6 +96,20 @@ def test_earlier_messages_that_do_not_fit_become_notes_with_their_answers() -> N
     assert parts.old == said[:2]
 
 
+def test_what_the_user_said_goes_before_what_was_answered() -> None:
+    said: list[AnyMessage] = [
+        HumanMessage("first"),
+        AIMessage("an answer to the first"),
+        HumanMessage("second"),
+        AIMessage("a long answer" * 100),
+        HumanMessage("third"),
+        AIMessage("ok"),
+    ]
+    parts = divide([*said, HumanMessage("task")], 100, 0)
+    assert [message.text for message in parts.past] == ["first", "second", "third", "ok"]
+    assert parts.old == [said[1], said[3]]
+
+
 def test_pictures_in_the_task_stay() -> None:
     picture = {"type": "image_url", "image_url": {"url": "data:,"}}
     task = HumanMessage([{"type": "text", "text": "see"}, picture], id="1")
@@ -86,7 +122,7 @@ def test_pictures_in_the_task_stay() -> None:
 def test_a_transcript_leaves_nothing_out_of_messages_of_a_usual_length() -> None:
     history = [message for number in range(50) for message in turn(number, f"result {number}")]
     history.append(AIMessage("one long thought " + "w" * 1200 + " end"))
-    pieces = transcript(history, 700)
+    pieces = transcript_pieces(transcript(history), 700)
     text = "".join(pieces)
     assert all(f"result {number}" in text for number in range(50))
     assert "w" * 100 in text
@@ -106,7 +142,8 @@ def test_a_transcript_leaves_nothing_out_of_messages_of_a_usual_length() -> None
     ids=["reply", "user message", "calls"],
 )
 def test_one_message_takes_a_few_pieces_however_long_it_is(message: AnyMessage) -> None:
-    pieces = transcript([HumanMessage("before"), message, HumanMessage("after")], 5000)
+    texts = transcript([HumanMessage("before"), message, HumanMessage("after")])
+    pieces = transcript_pieces(texts, 5000)
     assert len(pieces) <= MESSAGE_PIECES + 2
     for kept in ("before", "begin", "characters left out", "end", "after"):
         assert any(kept in piece for piece in pieces)
@@ -114,7 +151,7 @@ def test_one_message_takes_a_few_pieces_however_long_it_is(message: AnyMessage) 
 
 def test_many_long_messages_take_a_bounded_number_of_pieces() -> None:
     messages = [AIMessage(f"number {number} " + "w" * 4000) for number in range(100)]
-    pieces = transcript(messages, 5000)
+    pieces = transcript_pieces(transcript(messages), 5000)
     assert len(pieces) <= MOST_PIECES
     assert max(map(len, pieces)) <= 5050
     assert "number 0 " in pieces[0]
@@ -131,3 +168,35 @@ def test_a_cut_text_says_how_much_is_missing() -> None:
     assert cut.startswith("aaa")
     assert cut.endswith("bbb")
     assert f"{1000 - cut.count('a', 0, 70) - cut.count('b')} characters left out" in cut
+
+
+def test_a_digest_holds_all_that_fits() -> None:
+    assert digest("noted", ["tool: one", "ai: two"], 1000) == "noted\ntool: one\nai: two"
+
+
+def test_a_digest_keeps_figures_and_paths_rather_than_talk() -> None:
+    talk = "this line says nothing\n"
+    found = [f"the sum of basket {number} is {number * 7}" for number in range(40)]
+    texts = [
+        f"tool: {talk * 50}{line}\nsee /data/{n}.csv\n{talk * 50}" for n, line in enumerate(found)
+    ]
+    made = digest("earlier notes", texts, 4000)
+    assert len(made) <= 4000
+    assert made.startswith("earlier notes")
+    assert all(line in made for line in found)
+    assert "/data/39.csv" in made
+    assert made.index(found[1]) < made.index(found[2])
+
+
+def test_a_digest_keeps_the_newest_where_not_everything_fits() -> None:
+    texts = [f"ai: value {number}={'x' * 150}" for number in range(100)]
+    made = digest("n" * 9000, texts, 5000)
+    assert len(made) <= 5000
+    assert "value 99=" in made
+    assert "value 1=" not in made
+    assert made.startswith("nnn")
+
+
+def test_a_digest_shows_of_a_long_line_where_its_figure_stands() -> None:
+    line = "talk " * 400 + "the code is 4711 " + "talk " * 400
+    assert "the code is 4711" in digest("", [line, "more talk " * 300], 1000)

@@ -11,6 +11,7 @@ from pydantic import SecretStr
 
 from openmanus_graph.backends.models.build import (
     build_model,
+    cache_options,
     close_models,
     model_name,
     prepare_model,
@@ -202,3 +203,35 @@ async def test_azure_asks_its_deployment() -> None:
         "/openai/deployments/my-gpt/chat/completions?api-version=2025-01-01-preview"
     )
     assert request.headers["api-key"] == "k"
+
+
+def openais(**fields: Any) -> ModelSettings:
+    return ModelSettings("openai:gpt-5-mini", api_key=SecretStr("k"), **fields)
+
+
+def test_openai_is_sent_one_cache_key_per_thread() -> None:
+    model = build_model(openais())
+    (key,) = cache_options(model, "my thread").values()
+    assert cache_options(model, "my thread") == {"prompt_cache_key": key}
+    assert cache_options(model, "another") != cache_options(model, "my thread")
+    assert "my thread" not in key
+    assert len(key) == 32
+    payload: Any = model._get_request_payload([], prompt_cache_key=key)  # type: ignore[attr-defined]  # pyright: ignore
+    assert payload["prompt_cache_key"] == key
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["http://127.0.0.1:8000/v1", "https://openrouter.ai/api/v1", "https://api.openai.com.evil.org"],
+)
+def test_other_servers_are_sent_no_cache_key(address: str) -> None:
+    assert cache_options(build_model(openais(base_url=address)), "t") == {}
+    assert cache_options(FakeListChatModel(responses=[]), "t") == {}
+
+
+@pytest.mark.filterwarnings("ignore:.*prompt_cache_key")
+def test_a_cache_key_that_the_person_set_stands() -> None:
+    own = openais(options={"model_kwargs": {"prompt_cache_key": "mine"}})
+    assert cache_options(build_model(own), "t") == {}
+    given = openais(options={"prompt_cache_key": "mine"})
+    assert cache_options(build_model(given), "t") == {}

@@ -1,6 +1,7 @@
 """From the settings of a model to a client that is ready to be asked, and what it can take."""
 
 import asyncio
+import hashlib
 import importlib
 import json
 import os
@@ -24,6 +25,7 @@ from openmanus_graph.backends.models.endpoint import (
     is_other_server,
 )
 from openmanus_graph.backends.models.failures import redact_secrets
+from openmanus_graph.backends.models.openai_wire import is_openai
 from openmanus_graph.backends.models.prices import (
     PriceQuery,
     are_loaded,
@@ -233,6 +235,24 @@ def _build_packaged(spec: ModelSpec, settings: ModelSettings, key: str | None) -
         arguments[provider.url_argument] = address
     model: BaseChatModel = client(**arguments)
     return model
+
+
+def cache_options(model: BaseChatModel, thread: str) -> dict[str, str]:
+    """Return the options that lead all requests of a thread to the same prompt cache.
+
+    Only OpenAI's own service is sent them: others that speak its protocol may refuse what they do
+    not know. A key that the person has set stands.
+
+    Args:
+        model: Any provider's.
+        thread: Names the thread; the service is sent a hash of it.
+    """
+    client: Any = getattr(model, "root_async_client", None)
+    if client is None or not is_openai(str(client.base_url)):
+        return {}
+    if "prompt_cache_key" in getattr(model, "model_kwargs", {}):
+        return {}
+    return {"prompt_cache_key": hashlib.sha256(f"openmanus {thread}".encode()).hexdigest()[:32]}
 
 
 class MissingModel(BaseChatModel):

@@ -26,11 +26,20 @@ class Dialect:
 
 def dialect_of(base_url: str | None, model: str) -> Dialect:
     """Return a server's dialect, by its address and the model's name."""
-    host = (urlsplit(base_url).hostname or "") if base_url else "api.openai.com"
-    official = host == "api.openai.com" or host.endswith(".api.openai.com")
-    refuses = official or host.endswith(("api.groq.com", "api.mistral.ai"))
+    official = is_openai(base_url)
+    refuses = official or _host(base_url).endswith(("api.groq.com", "api.mistral.ai"))
     thinks = re.search(r"deepseek|kimi|minimax|glm-|mimo|qwen|gpt-oss", model, re.IGNORECASE)
     return Dialect(official=official, wants_reasoning=bool(thinks) and not refuses)
+
+
+def is_openai(base_url: str | None) -> bool:
+    """Whether an address is of OpenAI's own service, as none is."""
+    host = _host(base_url)
+    return host == "api.openai.com" or host.endswith(".api.openai.com")
+
+
+def _host(base_url: str | None) -> str:
+    return (urlsplit(base_url).hostname or "") if base_url else "api.openai.com"
 
 
 def refuses_temperature(model: str, reasoning_effort: str | None = None) -> bool:
