@@ -26,6 +26,7 @@ from openmanus_graph.conversation.outcome import NO_TASK, failure, read_answer
 from openmanus_graph.model_calls.call_model import LiveState, ModelCall
 from openmanus_graph.model_calls.compaction import ModelCallResult, call_with_compaction
 from openmanus_graph.model_calls.storable import cut_by
+from openmanus_graph.model_calls.surroundings import surroundings
 from openmanus_graph.planning.flow import state_of_paused_run
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.artifacts import take_baseline
@@ -91,7 +92,7 @@ async def think(
     if reason := tools.fatal_reason if has_task(turn.state["messages"]) else NO_TASK:
         return {**turn.begun, **failure(reason)}
     middleware = model_middleware(turn, tools)
-    call = build_call(turn, tools, middleware)
+    call = await build_call(turn, tools, middleware)
     announce(turn.unread, turn.emit)
     result = await call_with_compaction(call, turn.session, turn.emit)
     if result.reply is not None:
@@ -177,11 +178,13 @@ def model_middleware(turn: Turn, tools: ResolvedTools) -> "ModelCallHooks | None
     return ModelCallHooks(hooks, tools.toolset.tools, turn.state, turn.runtime, turn.session)
 
 
-def build_call(turn: Turn, tools: ResolvedTools, middleware: "ModelCallHooks | None") -> ModelCall:
+async def build_call(
+    turn: Turn, tools: ResolvedTools, middleware: "ModelCallHooks | None"
+) -> ModelCall:
     """Return the model call of this agent step: from the state, with a suffix of its own."""
     messages = turn.state["messages"]
     return ModelCall(
-        system=system_prompt(turn),
+        system=await system_prompt(turn),
         history=[*messages, *turn.unread] if turn.unread else messages,
         request_suffix=request_suffix(turn, tools),
         tools=tools.toolset.definitions,
@@ -194,15 +197,14 @@ def build_call(turn: Turn, tools: ResolvedTools, middleware: "ModelCallHooks | N
     )
 
 
-def system_prompt(turn: Turn) -> str:
-    """Render the agent's system prompt, or the caller's own."""
+async def system_prompt(turn: Turn) -> str:
+    """Return the agent's system prompt with its surroundings, or the caller's own."""
     settings = turn.session.settings
     own = settings.prompts.get("system") or turn.agent.prompts.get("system")
     if own is not None:
-        return own
-    text = render(
-        turn.agent.system_prompt, workspace=str(settings.workspace), date=turn.state["run_date"]
-    )
+        return f"{own}\n\n{render('text_from_outside')}"
+    where = await surroundings(settings, turn.agent.tools, turn.state["run_date"])
+    text = f"{render(turn.agent.system_prompt)}\n\n{where}"
     if not settings.instructions:
         return text
     project = render("project_instructions", instructions=settings.instructions.strip())

@@ -18,6 +18,7 @@ from langgraph.types import Command
 
 from openmanus_graph.errors import ConfigError, ToolError, TrustedToolError
 from openmanus_graph.model_calls.external_model_calls import counting_external_calls
+from openmanus_graph.model_calls.surroundings import shows_pictures
 from openmanus_graph.model_calls.tool_model import ToolModel
 from openmanus_graph.runtime.limits import RunStopping, TimeLimit, limit_call, unless_stopped
 from openmanus_graph.runtime.middleware import added_messages
@@ -31,6 +32,11 @@ from openmanus_graph.tool_calls.call_ledger import exception_record, serialised
 from openmanus_graph.tool_calls.context import CallExecution
 
 log = logging.getLogger(__name__)
+
+_NOT_SHOWN = (
+    "[You are not shown pictures: this model is not known to see them. Read what you need by "
+    "Python (PIL, OCR); a person can set vision_model.]"
+)
 
 
 async def run_tool(execution: CallExecution, args: dict[str, Any]) -> Observation:
@@ -180,6 +186,8 @@ async def _for_model(execution: CallExecution, observation: Observation) -> Obse
         text = await asyncio.to_thread(shorten, text, execution.context.session.workspace)
     if execution.traits.untrusted and not observation.trusted_text:
         text = labelled(text, execution.name)
+    if observation.images and not await shows_pictures(execution.context.session.settings):
+        text = f"{text}\n{_NOT_SHOWN}"
     return observation if text is observation.text else replace(observation, text=text)
 
 
