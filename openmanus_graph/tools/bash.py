@@ -25,7 +25,7 @@ async def bash(  # noqa: D417  # the model never sees `runtime`
     restart: bool = False,
     timeout_s: MaybeNumber = None,
 ) -> Observation:
-    """Run a command in a bash that keeps its variables and folder.
+    """Run a command in a lasting bash.
 
     `cmd &` runs in the background. No input: use flags such as `-y`.
 

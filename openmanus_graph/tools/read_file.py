@@ -31,7 +31,7 @@ def read_file(  # noqa: D417  # the model is not shown `runtime`
     pages: MaybeText = None,
     lines: MaybeText = None,
 ) -> str:
-    """Read a PDF, Word, Excel, PowerPoint, HTML, notebook, CSV or text file as text.
+    """Read a PDF, Office, HTML, notebook, CSV or text file.
 
     Args:
         pages: Or slides, sheets, cells: "1-3,7".

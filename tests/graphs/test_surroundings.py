@@ -26,8 +26,8 @@ from tests.support.graphs import Ran, calls, run_graph, scripted
 from tests.support.mcp_servers import raw
 
 THREAD: RunnableConfig = {"configurable": {"thread_id": "t"}}
-CHARS_PER_TOKEN = 4.2
-"""Of a request of ours as compact JSON, with OpenAI's o200k; 4.29 measured for the first one."""
+CHARS_PER_TOKEN = 4.1
+"""Of our first request as compact JSON; OpenAI's o200k makes 4.19 of it."""
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )

@@ -12,8 +12,8 @@ from openmanus_graph.state.settings import SandboxSettings
 
 _USUAL = (
     "pandas", "numpy", "scipy", "sklearn", "matplotlib", "seaborn", "altair", "tabulate",
-    "openpyxl", "docx", "pptx", "pypdf", "pypdfium2", "reportlab", "PIL", "bs4", "lxml",
-    "requests", "httpx",
+    "openpyxl", "docx", "pptx", "pypdf", "pypdfium2", "reportlab", "PIL", "bs4",
+    "requests",
 )  # fmt: skip
 """Names of modules: tables, charts, documents, pictures, web."""
 
