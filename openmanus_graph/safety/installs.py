@@ -30,8 +30,8 @@ def install_in_shell(text: str) -> str:
 
 def install_in_cell(code: str) -> str:
     """Do the same for a notebook's cell: its lines that begin with `%` or `!`."""
-    lines = _MAGIC.findall(code)
-    found = next(filter(None, map(install_in_shell, lines)), "")
+    lines: list[str] = _MAGIC.findall(code)
+    found = next((one for line in lines if (one := install_in_shell(line))), "")
     return "" if not found or _is_plain_python(code) else found
 
 

@@ -3,6 +3,7 @@
 import base64
 import json
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,14 +54,14 @@ async def test_the_first_request_of_manus_is_short() -> None:
         (build_swe_graph, True),
         (build_data_analysis_graph, True),
         (build_browser_graph, False),
-        (lambda **more: build_mcp_graph(extra_tools=[raw()], **more), False),
+        (partial(build_mcp_graph, extra_tools=[raw()]), False),
     ],
 )
 async def test_every_agent_is_told_where_it_works(
     build: Any, has_python: bool, tmp_path: Path
 ) -> None:
     graph = build(checkpointer=InMemorySaver())
-    limits = {"max_steps": 7, "max_cost_usd": 2}
+    limits: dict[str, Any] = {"max_steps": 7, "max_cost_usd": 2}
     async with open_session("t"):
         ran = await run_graph(graph, "done", config=THREAD, workspace=str(tmp_path), **limits)
     text = system(ran)
@@ -83,8 +84,9 @@ async def test_surroundings_follow_the_settings() -> None:
 
 async def test_the_system_prompt_is_the_same_in_all_steps(tmp_path: Path) -> None:
     write = ("str_replace_editor", {"command": "create", "path": "pandas.py", "file_text": "1"})
-    steps = [calls(write), calls(("python_execute", {"code": "import pandas"})), "done"]
-    ran = await run_graph(build_manus_graph(), *steps, workspace=str(tmp_path))
+    use = ("python_execute", {"code": "import pandas"})
+    replies = (calls(write), calls(use), "done")
+    ran = await run_graph(build_manus_graph(), *replies, workspace=str(tmp_path))
     assert len({system(ran, request) for request in range(3)}) == 1
 
 
