@@ -37,9 +37,7 @@ async def surroundings(settings: Settings, tools: Collection[str], date: str) ->
 
 
 async def shows_pictures(settings: Settings) -> bool:
-    """Say whether pictures reach a model that sees them, or a caller without one."""
-    if settings.main.model == "":
-        return True
+    """Say whether pictures reach a model that sees them."""
     if settings.vision is not None:
         return settings.vision.vision is not False
     return sees_images(await prepare_model(settings.main), settings.main)

@@ -178,7 +178,7 @@ async def _invoke(
 
 
 async def _for_model(execution: CallExecution, observation: Observation) -> Observation:
-    """Shorten an observation's text, and label it where it comes from outside."""
+    """Shorten an observation's text, and say what is from outside or a picture not shown."""
     if observation.ends_run is not None:
         return observation  # the answer itself, which is never cut
     text = observation.text
@@ -186,7 +186,8 @@ async def _for_model(execution: CallExecution, observation: Observation) -> Obse
         text = await asyncio.to_thread(shorten, text, execution.context.session.workspace)
     if execution.traits.untrusted and not observation.trusted_text:
         text = labelled(text, execution.name)
-    if observation.images and not await shows_pictures(execution.context.session.settings):
+    pictured = observation.images and execution.context.for_our_model
+    if pictured and not await shows_pictures(execution.context.session.settings):
         text = f"{text}\n{_NOT_SHOWN}"
     return observation if text is observation.text else replace(observation, text=text)
 
