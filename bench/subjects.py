@@ -8,14 +8,6 @@ from typing import Any
 
 TEXT = "y" * 700
 UNLIMITED = 10**9
-OWN_TOOLS = (
-    "python_execute",
-    "bash",
-    "str_replace_editor",
-    "ask_human",
-    "create_chat_completion",
-    "terminate",
-)
 
 
 @dataclass
@@ -32,7 +24,7 @@ class Work:
     window: int = UNLIMITED
     """Tokens that the model takes; a longer conversation is compacted."""
     own_tools: bool = False
-    """openmanus: six of its own tools instead of the one."""
+    """openmanus: its own tools instead of the one."""
     streams: bool = False
     seconds: list[float] = field(default_factory=list[float])
     """openmanus: what each call of a tool took."""
@@ -79,7 +71,6 @@ async def _openmanus(work: Work, build: Any, checkpointer: Any) -> None:
         max_steps=10**6,
         model_options={} if work.streams else {"disable_streaming": True},
         config=str(settings),
-        tools=OWN_TOOLS if work.own_tools else None,
     )
     tools = None if work.own_tools else _tools(work)
     graph = build(tools=tools, checkpointer=checkpointer)

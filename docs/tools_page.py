@@ -82,7 +82,14 @@ def _section(tool: BaseTool) -> str:
     ]
     required = schema.get("required", ())
     rows = [
-        _row([f"`{name}`", _kind(given), _default(name, given, required), given["description"]])
+        _row(
+            [
+                f"`{name}`",
+                _kind(given),
+                _default(name, given, required),
+                given.get("description", ""),
+            ]
+        )
         for name, given in schema.get("properties", {}).items()
     ]
     table = "\n".join([_row(["parameter", "type", "default", "meaning"]), _row(["---"] * 4), *rows])

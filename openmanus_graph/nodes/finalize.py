@@ -44,7 +44,8 @@ async def finalize(state: PlanningState, runtime: Runtime[Context]) -> dict[str,
         why = ""
         if is_limit(reason):
             why = limit_text(reason, session.settings, state["usage"], steps="model calls")
-        update["answer"] = "\n\n".join(filter(None, (results_text(step_runs_of(state)), why)))
+        results = results_text(step_runs_of(state), with_errors=False)
+        update["answer"] = "\n\n".join(filter(None, (results, why)))
     answer = update.get("answer") or state.get("answer", "")
     artifacts = await asyncio.to_thread(changed_files, session.workspace, state["run_message"])
     await (await interjection_reader(session)).end_run([], runtime.stream_writer)
@@ -52,13 +53,17 @@ async def finalize(state: PlanningState, runtime: Runtime[Context]) -> dict[str,
 
 
 async def _summary(state: PlanningState, session: Session, emit: Emit) -> dict[str, Any]:
-    """Have the model write the answer; where it cannot, the results themselves are the answer."""
+    """Have the model write the answer; where it cannot, the results themselves are the answer.
+
+    The errors of tools never are: only the model that writes about them gets to read them.
+    """
     wanted = session.settings.response_format
-    results = results_text(step_runs_of(state))
+    told = results_text(step_runs_of(state), with_errors=True)
+    results = results_text(step_runs_of(state), with_errors=False)
     tool = None if wanted is None else structured_completion(wanted)
     call = ModelCall(
         system=render("plan_summary"),
-        history=[HumanMessage(render("plan_results", task=task_of(state), results=results))],
+        history=[HumanMessage(render("plan_results", task=task_of(state), results=told))],
         request_suffix="",
         tools=Toolset({} if tool is None else {tool.name: tool}, None).definitions,
         progress=Progress(0, state["usage"], state["elapsed_s"]),

@@ -31,6 +31,7 @@ from openmanus_graph.model_calls.budget import near_any_limit, shared_budget
 from openmanus_graph.model_calls.call_model import LiveState, ModelCall, expected_cost
 from openmanus_graph.model_calls.closing_turn import closing_turn
 from openmanus_graph.model_calls.compaction import ModelCallResult, call_with_compaction
+from openmanus_graph.model_calls.surroundings import surroundings
 from openmanus_graph.planning.flow import state_of_paused_run
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.artifacts import take_baseline
@@ -99,7 +100,8 @@ async def think(
     if reason := tools.fatal_reason if has_task(turn.state["messages"]) else NO_TASK:
         return {**turn.begun, **failure(reason)}
     middleware = model_middleware(turn, tools)
-    call = await with_limits_near(build_call(turn, tools, middleware), turn.session)
+    call = await build_call(turn, tools, middleware)
+    call = await with_limits_near(call, turn.session)
     announce(turn.unread, turn.emit)
     result = await call_with_compaction(call, turn.session, turn.emit)
     if isinstance(result.ended, LimitReached):
@@ -188,11 +190,13 @@ def model_middleware(turn: Turn, tools: ResolvedTools) -> "ModelCallHooks | None
     return ModelCallHooks(hooks, tools.toolset.tools, turn.state, turn.runtime, turn.session)
 
 
-def build_call(turn: Turn, tools: ResolvedTools, middleware: "ModelCallHooks | None") -> ModelCall:
+async def build_call(
+    turn: Turn, tools: ResolvedTools, middleware: "ModelCallHooks | None"
+) -> ModelCall:
     """Return the model call of this agent step: from the state, with a suffix of its own."""
     messages = turn.state["messages"]
     return ModelCall(
-        system=system_prompt(turn),
+        system=await system_prompt(turn),
         history=[*messages, *turn.unread] if turn.unread else messages,
         request_suffix=request_suffix(turn, tools),
         tools=tools.toolset.definitions,
@@ -215,15 +219,14 @@ async def with_limits_near(call: ModelCall, session: Session) -> ModelCall:
     return call
 
 
-def system_prompt(turn: Turn) -> str:
-    """Render the agent's system prompt, or the caller's own."""
+async def system_prompt(turn: Turn) -> str:
+    """Return the agent's system prompt with its surroundings, or the caller's own."""
     settings = turn.session.settings
     own = settings.prompts.get("system") or turn.agent.prompts.get("system")
     if own is not None:
-        return own
-    text = render(
-        turn.agent.system_prompt, workspace=str(settings.workspace), date=turn.state["run_date"]
-    )
+        return f"{own}\n\n{render('text_from_outside')}"
+    where = await surroundings(settings, turn.agent.tools, turn.state["run_date"])
+    text = f"{render(turn.agent.system_prompt)}\n\n{where}"
     if not settings.instructions:
         return text
     project = render("project_instructions", instructions=settings.instructions.strip())

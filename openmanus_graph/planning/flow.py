@@ -143,12 +143,21 @@ def _chars_per_result(results: int) -> int:
     return min(RESULT_CHARS, RESULTS_CHARS // max(1, results))
 
 
-def results_text(step_runs: Sequence[StepRun]) -> str:
-    """Return all steps with their results."""
+def results_text(step_runs: Sequence[StepRun], *, with_errors: bool) -> str:
+    """Return all steps with their results.
+
+    Args:
+        step_runs: The plan.
+        with_errors: Whether to say how steps failed, in the words of tools and checks: for a model
+            that writes about it, not for an answer.
+    """
     chars = _chars_per_result(len(step_runs))
     parts: list[str] = []
     for step_run in step_runs:
-        outcome = step_run["result"] if step_run["status"] == "completed" else step_run["notes"]
+        failed = step_run["failures"] and not with_errors
+        outcome = "It was not done." if failed else step_run["notes"]
+        if step_run["status"] == "completed":
+            outcome = step_run["result"]
         if step_run["paused_run"] is not None:
             outcome = "Not done yet; it goes on where it stopped when the run is resumed."
         head = f"Step {step_run['id']} ({step_run['status'].replace('_', ' ')}): {step_run['text']}"

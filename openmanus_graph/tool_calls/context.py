@@ -52,6 +52,8 @@ class ToolCallContext:
     """What a person approved for the rest of the run, by these calls too."""
     updates: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     """What tools' `Command`s write to the state beside their messages."""
+    for_our_model: bool = True
+    """Whether the run's own model reads the results, not a client's."""
 
     def add_standing_approval(self, approval: str) -> None:
         """Keep what an approval allows beyond its call; nothing if it is empty."""

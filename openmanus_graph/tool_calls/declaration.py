@@ -20,9 +20,11 @@ from openmanus_graph.state.tool_traits import Effect, Observation, Traits
 
 ToolFunction = Callable[..., Any]
 
-# Left out or null, a parameter is not given; the schema need not spend tokens on saying so.
+# What a schema need not spend tokens on. Left out or null, a parameter is not given.
+INTEGER: dict[str, Any] = {"type": "integer"}
+"""Schema of a number whose bounds only the refusal of a wrong one names."""
 MaybeText = Annotated[str | None, WithJsonSchema({"type": "string"})]
-MaybeNumber = Annotated[int | None, WithJsonSchema({"type": "integer"})]
+MaybeNumber = Annotated[int | None, WithJsonSchema(INTEGER)]
 MaybeNumbers = Annotated[
     list[int] | None, WithJsonSchema({"type": "array", "items": {"type": "integer"}})
 ]

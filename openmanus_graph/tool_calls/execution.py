@@ -17,6 +17,7 @@ from langgraph.types import Command
 
 from openmanus_graph.errors import ConfigError, ToolError, TrustedToolError
 from openmanus_graph.model_calls.external_model_calls import counting_external_calls
+from openmanus_graph.model_calls.surroundings import shows_pictures
 from openmanus_graph.model_calls.tool_model import ToolModel
 from openmanus_graph.runtime.limits import RunStopping, TimeLimit, limit_call, unless_stopped
 from openmanus_graph.runtime.middleware import added_messages
@@ -32,6 +33,11 @@ from openmanus_graph.tool_calls.call_ledger import exception_record, serialised
 from openmanus_graph.tool_calls.context import CallExecution
 
 log = logging.getLogger(__name__)
+
+_NOT_SHOWN = (
+    "[You are not shown pictures: this model is not known to see them. Read what you need by "
+    "Python (PIL, OCR); a person can set vision_model.]"
+)
 
 
 async def run_tool(execution: CallExecution, args: dict[str, Any]) -> Observation:
@@ -173,7 +179,7 @@ async def _invoke(
 
 
 async def _for_model(execution: CallExecution, observation: Observation) -> Observation:
-    """Shorten an observation's text, and mark it where it comes from outside."""
+    """Shorten an observation's text, and say what is from outside or a picture not shown."""
     if observation.ends_run is not None:
         return observation  # the answer itself, which is never cut
     text, session = observation.text, execution.context.session
@@ -182,6 +188,9 @@ async def _for_model(execution: CallExecution, observation: Observation) -> Obse
         text = await asyncio.to_thread(shorten, text, session.workspace, room)
     if execution.traits.untrusted and not observation.trusted_text:
         text = mark_untrusted(text)
+    pictured = observation.images and execution.context.for_our_model
+    if pictured and not await shows_pictures(session.settings):
+        text = f"{text}\n{_NOT_SHOWN}"
     return observation if text is observation.text else replace(observation, text=text)
 
 

@@ -59,9 +59,9 @@ class Toolset:
         self.definitions = [_definition(tool) for tool in self.tools.values()]
         self.schemas: dict[str, dict[str, Any]] = {
             tool["function"]["name"]: tool["function"].get("parameters", {})
-            for tool in self.definitions
+            for tool in map(_whole_definition, self.tools.values())
         }
-        """JSON schemas of the arguments, by tool."""
+        """JSON schemas of the arguments, by tool; all defaults are named."""
         own = {
             name: tool for name, tool in self.tools.items() if not isinstance(tool, JsonSchemaTool)
         }
@@ -161,6 +161,18 @@ async def _add_call_runtime(
 
 
 def _definition(tool: BaseTool) -> dict[str, Any]:
+    """Return what models are sent: without defaults that say no more than leaving out does."""
+    definition = _whole_definition(tool)
+    if not isinstance(tool.args_schema, type):  # somebody else's schema stays as it is
+        return definition
+    properties = definition["function"].get("parameters", {}).get("properties", {})
+    for described in properties.values():
+        if described.get("default", True) in (None, False, ""):
+            del described["default"]
+    return definition
+
+
+def _whole_definition(tool: BaseTool) -> dict[str, Any]:
     if not isinstance(tool, JsonSchemaTool):
         return convert_to_openai_tool(tool)
     function = {

@@ -10,14 +10,10 @@ from openmanus_graph.tool_calls.declaration import manus_tool
 
 
 @manus_tool(effect="pure", resource="person", timeout_s=10)
-async def ask_human(  # noqa: D417  # the runtime is not the model's to fill
+async def ask_human(  # the runtime is not the model's to fill
     inquire: str, runtime: ToolRuntime[Any, Any]
 ) -> str:
-    """Ask the person a question and wait for the answer.
-
-    Args:
-        inquire: The question, complete in itself.
-    """
+    """Ask the person a question."""
     ask, request = call_runtime(runtime).ask_person, question_request(inquire)
     while (answer := read_text(await ask(request))) is None:
         request = {**request, "question": f"That was no answer. {inquire}"}

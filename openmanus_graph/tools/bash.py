@@ -7,11 +7,13 @@ from typing import Any
 from langgraph.prebuilt import ToolRuntime
 
 from openmanus_graph.backends.sandbox.confinement import sandbox_of, warn_of_sandbox
+from openmanus_graph.backends.sandbox.libraries import refuse_install
 from openmanus_graph.backends.sandbox.shell import CommandResult, Shell
 from openmanus_graph.runtime.session import Session, run_blocking
 from openmanus_graph.runtime.tool_runtime import call_runtime, time_limit_of
+from openmanus_graph.safety.installs import install_in_shell
 from openmanus_graph.state.tool_traits import Observation
-from openmanus_graph.tool_calls.declaration import manus_tool, traits_of
+from openmanus_graph.tool_calls.declaration import MaybeNumber, manus_tool, traits_of
 
 _BACKGROUND = "Run long commands in the background with `&`."
 
@@ -21,18 +23,17 @@ async def bash(  # noqa: D417  # the model never sees `runtime`
     runtime: ToolRuntime[Any, Any],
     command: str = "",
     restart: bool = False,
-    timeout_s: int | None = None,
+    timeout_s: MaybeNumber = None,
 ) -> Observation:
-    """Run a command in a bash that keeps its variables and folder. It starts in the workspace.
+    """Run a command in a lasting bash.
 
-    `cmd &` runs in the background. There is no input: use flags such as `-y`.
+    `cmd &` runs in the background. No input: use flags such as `-y`.
 
     Args:
-        command: The command. Empty shows new output of background commands, `ctrl+c` ends them.
-        restart: Start a new shell first.
-        timeout_s: Seconds until the command is interrupted; left out, as configured.
+        command: Empty shows new output of background commands, `ctrl+c` ends them.
     """
     session = call_runtime(runtime).session
+    await asyncio.to_thread(refuse_install, session, install_in_shell, command)
     shell, note = await asyncio.to_thread(_open_shell, session, restart)
     if restart and not command.strip():
         return Observation("A new shell was started.")

@@ -3,9 +3,10 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from langgraph.prebuilt import ToolRuntime
+from pydantic import WithJsonSchema
 
 from openmanus_graph.backends.browser.action_specs import (
     ACTION_SPECS,
@@ -48,7 +49,7 @@ def addresses_of(args: Mapping[str, Any]) -> Sequence[str]:
     addresses=addresses_of,
 )
 async def browser_use(  # noqa: D417  # the model is not shown `runtime`
-    action: ActionName,
+    action: Annotated[ActionName, WithJsonSchema({"type": "string"})],
     runtime: ToolRuntime[Any, Any],
     url: MaybeText = None,
     index: MaybeNumber = None,
@@ -64,26 +65,19 @@ async def browser_use(  # noqa: D417  # the model is not shown `runtime`
     y: MaybeNumber = None,
     accept: bool = True,
 ) -> Observation:
-    """Drive a browser that stays open between calls. Elements have indices: [3] button "Save".
+    """Drive a browser that stays open. Elements have indices: [3] button "Save".
 
-    A new page is shown whole, later only what changed; get_state shows all again.
+    Later only changes are shown; get_state shows all.
 
     Args:
-        action: What to do.
-        url: For go_to_url and open_tab.
-        index: The element to act on, or the area to scroll.
-        text: To type (replaces the content), to scroll to or drop on, the option's label, the
-            answer to a prompt, or for upload_file paths in the workspace, one per line.
-        scroll_amount: Pixels; default one screen.
-        tab_id: For switch_tab and close_tab.
-        query: For web_search, which opens the first result.
-        goal: What extract_content should answer from the page; without it, the page as Markdown.
-        keys: Such as "Enter", "Control+A" or "Tab Tab Enter".
-        seconds: For wait; default 3.
-        target_index: Where to drop.
-        x: Pixels in the window, for click_at or where to drop.
-        y: Likewise.
-        accept: handle_dialog: false cancels.
+        action: go_to_url(url), open_tab(url), switch_tab(tab_id), close_tab(tab_id?), go_back,
+            refresh, get_state, click_element(index), click_at(x, y), hover(index),
+            input_text(index, text), send_keys(keys: "Control+A Delete"),
+            select_dropdown_option(index, text), get_dropdown_options(index),
+            upload_file(index?, text: paths), drag_and_drop(index, target_index | text | x, y),
+            scroll_down(scroll_amount?, index?), scroll_up, scroll_to_text(text),
+            extract_content(goal?), web_search(query), handle_dialog(accept?, text?),
+            wait(seconds?), save_pdf.
     """
     given = ActionArguments(
         url, index, text, scroll_amount, tab_id, query, goal, keys, seconds, target_index, x, y,

@@ -6,7 +6,8 @@ from importlib import import_module
 from typing import Annotated, Any, cast
 
 from langgraph.prebuilt import ToolRuntime
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic.json_schema import SkipJsonSchema
 
 from openmanus_graph.runtime.tool_runtime import call_runtime
 from openmanus_graph.state.tool_traits import Observation
@@ -26,21 +27,19 @@ def _addresses(args: Mapping[str, Any]) -> Sequence[str]:
 
 
 @manus_tool(effect="pure", timeout_s=480, untrusted=True, addresses=_addresses)
-async def crawl4ai(  # noqa: D417  # the model is not shown `runtime`
-    urls: Annotated[list[str], BeforeValidator(_as_list), Field(min_length=1, max_length=MAX_URLS)],
+async def crawl4ai(  # the model is not shown `runtime`
+    urls: Annotated[
+        list[str],
+        BeforeValidator(_as_list),
+        Field(min_length=1, max_length=MAX_URLS),
+        WithJsonSchema({"type": "array", "items": {"type": "string"}}),
+    ],
     runtime: ToolRuntime[Any, Any],
-    timeout: Annotated[int, Field(ge=5, le=120)] = 30,  # noqa: ASYNC109  # the model's parameter
-    bypass_cache: bool = False,
-    word_count_threshold: Annotated[int, Field(ge=0)] = 10,
+    timeout: SkipJsonSchema[Annotated[int, Field(ge=5, le=120)]] = 30,  # noqa: ASYNC109  # the model's parameter
+    bypass_cache: SkipJsonSchema[bool] = False,
+    word_count_threshold: SkipJsonSchema[Annotated[int, Field(ge=0)]] = 10,
 ) -> Observation:
-    """Read web pages at once, with their scripts run, as Markdown.
-
-    Args:
-        urls: Whole addresses.
-        timeout: Seconds for each page.
-        bypass_cache: Read again what was read before.
-        word_count_threshold: Leave out shorter lines of menus and footers.
-    """
+    """Read up to 20 web pages at once, scripts run."""
     await asyncio.to_thread(import_module, "openmanus_graph.backends.browser.crawl")  # slow
     from openmanus_graph.backends.browser.crawl import crawl_pages
 

@@ -15,11 +15,7 @@ WRAPPED = "response"
 
 @manus_tool(effect="pure", resource="ending")
 def create_chat_completion(response: str) -> Observation:
-    """Deliver the final answer and end the run.
-
-    Args:
-        response: The whole answer.
-    """
+    """Deliver the final answer and end the run."""
     return Observation(response, ends_run="answer")
 
 

@@ -17,16 +17,10 @@ from openmanus_graph.tool_calls.declaration import manus_tool
     untrusted=True,
     addresses=lambda args: [str(args.get("url", ""))],
 )
-async def fetch_page(  # noqa: D417  # the model is not shown `runtime`
+async def fetch_page(  # the model is not shown `runtime`
     url: str, runtime: ToolRuntime[Any, Any]
 ) -> Observation:
-    """Read a web page, PDF, Office document or data file, as Markdown or text, without a browser.
-
-    Quick; JavaScript does not run. Other files are kept, and named.
-
-    Args:
-        url: The whole address.
-    """
+    """Read a web page or document, or keep another file: quick, no JavaScript."""
     await asyncio.to_thread(import_module, "openmanus_graph.backends.web.reading")  # slow
     from openmanus_graph.backends.web.reading import fetched
 

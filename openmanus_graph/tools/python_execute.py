@@ -8,29 +8,23 @@ from langgraph.prebuilt import ToolRuntime
 
 from openmanus_graph.backends.sandbox.confinement import sandbox_of, warn_of_sandbox
 from openmanus_graph.backends.sandbox.kernel import CellResult, Kernel
+from openmanus_graph.backends.sandbox.libraries import refuse_install
 from openmanus_graph.runtime.limits import TimeLimit
 from openmanus_graph.runtime.session import Session, run_blocking
 from openmanus_graph.runtime.tool_runtime import call_runtime, time_limit_of
+from openmanus_graph.safety.installs import install_in_cell
 from openmanus_graph.state.tool_traits import Observation
-from openmanus_graph.tool_calls.declaration import manus_tool, traits_of
+from openmanus_graph.tool_calls.declaration import MaybeNumber, manus_tool, traits_of
 
 _SHOWN_SUFFIXES = (".png", ".jpg", ".jpeg")
 """Of pictures that are shown to the model."""
 
 
 @manus_tool(effect="workspace", resource="python", timeout_s=None)
-async def python_execute(  # noqa: D417  # the model never sees `runtime`
-    code: str, runtime: ToolRuntime[Any, Any], timeout_s: int | None = None
+async def python_execute(  # the model never sees `runtime`
+    code: str, runtime: ToolRuntime[Any, Any], timeout_s: MaybeNumber = None
 ) -> Observation:
-    """Run Python code as in a notebook: variables stay, the last expression's value is shown.
-
-    Starts in the workspace. Plots are saved there as pictures. `%pip install` works when the
-    network is allowed. No input().
-
-    Args:
-        code: The code.
-        timeout_s: Seconds until it is interrupted; left out, as configured.
-    """
+    """Run Python as in a notebook: variables stay, plots become files. No input()."""
     return await run_code(
         code, runtime, time_limit_of(runtime, traits_of(python_execute), timeout_s)
     )
@@ -45,6 +39,7 @@ async def run_code(code: str, runtime: ToolRuntime[Any, Any], limit: TimeLimit) 
         limit: When it is interrupted.
     """
     session = call_runtime(runtime).session
+    await asyncio.to_thread(refuse_install, session, install_in_cell, code)
     kernel, note = await asyncio.to_thread(_open_kernel, session)
     warn_of_sandbox(session, runtime.stream_writer)
     limit_s = limit.remaining_s()

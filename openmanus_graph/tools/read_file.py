@@ -32,12 +32,11 @@ def read_file(  # noqa: D417  # the model is not shown `runtime`
     pages: MaybeText = None,
     lines: MaybeText = None,
 ) -> Observation:
-    """Read a PDF, Word, Excel, PowerPoint, HTML, notebook, CSV or text file as text.
+    """Read a PDF, Office, HTML, notebook, CSV or text file.
 
     Args:
-        path: Relative to the workspace, or absolute in it.
-        pages: PDF pages, slides, sheets or notebook cells, such as "1-3,7".
-        lines: Lines of the resulting text, such as "120-400" or "120-".
+        pages: Or slides, sheets, cells: "1-3,7".
+        lines: "120-400" or "120-".
     """
     session = call_runtime(runtime).session
     wanted, room = parse_lines(lines), session.observation_room
@@ -64,7 +63,9 @@ def _read_text(file: BinaryIO, head: bytes, pages: str | None, wanted: Lines, ro
         sample = head[: len(head) // 4 * 4] if b"\0" in head else whole_lines or head
     encoding = detect_encoding(sample)
     if encoding is None:
-        advice = "view it with str_replace_editor" if image_type(head) else "use python_execute"
+        advice = "use python_execute"
+        if image_type(head):
+            advice = "view it with str_replace_editor, or if you are not shown pictures " + advice
         raise ToolError(f"It is a {binary_kind(head)} of {size_text(size)}; {advice}.")
     if pages:
         raise ToolError("A text file has no pages. Use lines instead.")

@@ -63,21 +63,20 @@ def str_replace_editor(  # noqa: D417  # the model is not shown `runtime`
     path: str,
     runtime: ToolRuntime[Any, Any],
     file_text: MaybeText = None,
+    overwrite: bool = False,
     old_str: MaybeText = None,
     new_str: MaybeText = None,
     insert_line: MaybeNumber = None,
     view_range: MaybeNumbers = None,
 ) -> Observation:
-    """View, create and edit text files of the workspace; view also shows folders and pictures.
+    """View, create and edit text files; view also shows folders and pictures.
 
     Args:
-        command: str_replace needs old_str to occur exactly once; undo_edit reverts the last edit.
-        path: Relative to the workspace, or absolute in it.
-        file_text: For create, which refuses an existing path.
-        old_str: Exact text, whitespace included.
-        new_str: Replacement (nothing deletes), or lines to insert.
-        insert_line: Insert after this line; 0 = top.
-        view_range: [first, last] line; -1 = end.
+        overwrite: Lets create replace a file.
+        old_str: Exact text that occurs once.
+        new_str: Or lines to insert.
+        insert_line: Line before them; 0: top.
+        view_range: [first, last]; -1: end.
     """
     session = call_runtime(runtime).session
     workspace = session.workspace
@@ -85,7 +84,8 @@ def str_replace_editor(  # noqa: D417  # the model is not shown `runtime`
         return _view(workspace, path, view_range, session.observation_room)
     with session.handle("str_replace_editor", _EditLock).lock:
         if command == "create":
-            text = create_file(workspace, path, _required(file_text, "file_text", command))
+            new = _required(file_text, "file_text", command)
+            text = create_file(workspace, path, new, overwrite=overwrite)
         elif command == "str_replace":
             old, new = _required(old_str, "old_str", command), _valid_unicode(new_str or "")
             text = edit_file(workspace, path, lambda content: replace_once(content, old, new))

@@ -8,11 +8,5 @@ from openmanus_graph.tool_calls.declaration import manus_tool
 
 @manus_tool(effect="pure", resource="ending")
 def terminate(status: Literal["success", "failure"]) -> Observation:
-    """End the run, once the other calls of this reply have succeeded.
-
-    Say the answer in the text of the same reply.
-
-    Args:
-        status: success when the task is done, failure when it cannot be done.
-    """
+    """End the run if the reply's other calls succeed; the reply's text is the answer."""
     return Observation(f"The run ends with status {status}.", ends_run=status)

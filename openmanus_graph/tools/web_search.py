@@ -5,31 +5,27 @@ from importlib import import_module
 from typing import Annotated, Any
 
 from langgraph.prebuilt import ToolRuntime
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
 from openmanus_graph.runtime.tool_runtime import call_runtime
 from openmanus_graph.state.search_engines import MAX_RESULTS
 from openmanus_graph.state.tool_traits import Observation
-from openmanus_graph.tool_calls.declaration import MaybeText, manus_tool
+from openmanus_graph.tool_calls.declaration import INTEGER, MaybeText, manus_tool
 
 
 @manus_tool(effect="pure", timeout_s=150, untrusted=True)
 async def web_search(  # noqa: D417  # the model is not shown `runtime`
     query: str,
     runtime: ToolRuntime[Any, Any],
-    num_results: Annotated[int, Field(ge=1, le=MAX_RESULTS)] = 5,
+    num_results: Annotated[int, Field(ge=1, le=MAX_RESULTS), WithJsonSchema(INTEGER)] = 5,
     lang: MaybeText = None,
     country: MaybeText = None,
     fetch_content: bool = False,
 ) -> Observation:
-    """Search the web: titles, addresses and descriptions, or with fetch_content the pages' text.
+    """Search the web.
 
     Args:
-        query: What to look for.
-        num_results: How many results.
-        lang: Language of the results, such as "en" or "de".
-        country: Country they are meant for, such as "us" or "cn".
-        fetch_content: Whether to read the pages found as well.
+        fetch_content: Also read the pages.
     """
     await asyncio.to_thread(import_module, "openmanus_graph.backends.search.reporting")  # slow
     from openmanus_graph.backends.search.reporting import search_and_report

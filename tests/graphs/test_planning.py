@@ -259,6 +259,23 @@ async def test_an_executor_that_raises_fails_its_step_alone() -> None:
     assert "no disk" in brain.requests("summary")[0][-1].text
 
 
+async def test_the_error_of_a_step_never_becomes_the_answer() -> None:
+    graph = build_planning_graph(
+        executors={"broken": echo("broken", error=RuntimeError("no disk")), "fine": echo("fine")}
+    )
+    plan = plan_call({"text": "[broken] x", "depends_on": []},
+                     {"text": "[fine] y", "depends_on": []},
+                     {"text": "[fine] z", "depends_on": ["0"]})  # fmt: skip
+    brain = PlanBrain([plan, "No other way."], summary=ModelError("server", "It is down."))
+    ran = await planned(brain, graph)
+    assert ran.values["status"] == "failed"
+    assert "no disk" not in ran.values["answer"]
+    assert "It was not done." in ran.values["answer"]
+    assert "Step 1 (completed): [fine] y\nfine" in ran.values["answer"]
+    assert "Not begun: it needs 0" in ran.values["answer"]
+    assert ran.messages[-1].text == ran.values["answer"]
+
+
 async def test_an_executor_that_hangs_is_cut_off() -> None:
     async def hang(state: MessagesState) -> dict[str, Any]:
         await asyncio.Event().wait()

@@ -3,8 +3,10 @@
 import asyncio
 import contextlib
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from blockbuster import blockbuster_ctx
@@ -18,11 +20,18 @@ from openmanus_graph.backends.browser.browser_session import MAX_TABS
 from openmanus_graph.backends.browser.browsers import browser_loop
 from openmanus_graph.backends.browser.observation import state_for_request
 from openmanus_graph.conversation.history import recently_called
+from openmanus_graph.errors import ToolError
 from openmanus_graph.interfaces.mcp_server.calling import asks_for_screenshot, with_screenshot
 from openmanus_graph.state.manus import PendingCall
 from openmanus_graph.state.settings import BrowserSettings
 from openmanus_graph.tool_calls.declaration import traits_of
-from openmanus_graph.tools.browser_use import addresses_of, browser_use, effect_of
+from openmanus_graph.tool_calls.toolset import Toolset
+from openmanus_graph.tools.browser_use import (
+    ActionName,
+    addresses_of,
+    browser_use,
+    effect_of,
+)
 from tests.support.awkward_site import awkward_site
 from tests.support.browsing import Browsing
 from tests.support.cli import until
@@ -75,12 +84,25 @@ def used(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browsing]:
 
 def test_schema_has_every_action_and_is_small() -> None:
     schema = convert_to_openai_tool(browser_use)
-    actions = schema["function"]["parameters"]["properties"]["action"]["enum"]
+    properties = schema["function"]["parameters"]["properties"]
+    listed = re.findall(r"(\w+)(?:\(([^)]*)\))?[,.]", properties["action"]["description"])
+    actions = dict(listed)
     assert {*REFERENCE, *NEW} <= set(actions)
     assert set(actions) == set(ACTION_SPECS) == {*ACTION_HANDLERS, "extract_content", "web_search"}
-    assert len(json.dumps(schema)) / 4 < 600
-    names = set(schema["function"]["parameters"]["properties"])
+    assert set(actions) == set(get_args(ActionName))
+    for name, spec in ACTION_SPECS.items():
+        named = re.findall(r"(\w+)(\??)(?=[,:|) ]|$)", actions[name].partition('"')[0])
+        assert {*spec.required} <= {argument for argument, maybe in named if not maybe}, name
+        assert {argument for argument, _ in named} <= {*properties, "paths"}, name
+    assert len(json.dumps(schema)) / 4 < 400
+    names = set(properties)
     assert {"url", "index", "text", "scroll_amount", "tab_id", "query", "goal", "keys"} <= names
+
+
+def test_an_unknown_action_is_answered_with_all_of_them() -> None:
+    with pytest.raises(ToolError) as refused:
+        Toolset({browser_use.name: browser_use}, None).check("browser_use", {"action": "click"})
+    assert all(action in str(refused.value) for action in ACTION_SPECS)
 
 
 def test_only_actions_on_a_page_are_external() -> None:

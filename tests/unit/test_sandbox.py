@@ -30,7 +30,7 @@ from openmanus_graph.backends.sandbox.backend import Layout, Probe
 from openmanus_graph.backends.sandbox.confinement import Sandbox, sandbox_of
 from openmanus_graph.backends.sandbox.limits import make_group, rlimits
 from openmanus_graph.backends.sandbox.scratch import make_scratch, remove_folder
-from openmanus_graph.errors import ConfigError
+from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.settings import SandboxSettings
@@ -177,6 +177,26 @@ async def test_packages_are_installed_in_a_place_of_the_threads_own(session: Ses
     own = str(session.workspace.python)
     assert (await python(session, "tiny.__file__")).startswith(f"'{own}")
     assert await python(session, "import sys; sys.prefix") == f"'{own}'"
+
+
+async def test_an_installation_without_network_is_refused_at_once(session: Session) -> None:
+    for run, text in ((shell, "cd /; pip install tiny"), (python, "print(1)\n%pip install tiny")):
+        with pytest.raises(ToolError, match=r"Nothing was run: `pip install tiny`.*--network"):
+            await run(session, text)
+    assert await shell(session, "pwd") == str(session.workspace.root)
+    assert await shell(session, "echo $PIP_RETRIES $UV_OFFLINE") == "0 1"
+
+
+@pytest.mark.parametrize(
+    "settings", [SandboxSettings(mode="none"), SandboxSettings(mode="bwrap", network=True)]
+)
+async def test_where_the_network_is_reached_pip_is_run(
+    settings: SandboxSettings, tmp_path: Path
+) -> None:
+    with contextlib.closing(tool_session(tmp_path, sandbox=settings)) as opened:
+        # A package that is there already: pip has nothing to load.
+        assert "already satisfied" in await shell(opened, "pip install psutil")
+        assert await shell(opened, "echo $PIP_RETRIES") == "(no output)"
 
 
 def test_environment_is_an_allow_list_without_credentials() -> None:

@@ -371,11 +371,43 @@ def test_create_makes_folders_and_keeps_the_text_as_given(edit: Editor, root: Pa
 
 def test_create_refuses_an_existing_path_with_advice(edit: Editor, root: Path) -> None:
     (root / "a.txt").write_text("old")
-    with pytest.raises(ToolError, match=r"exists already.*str_replace"):
+    with pytest.raises(ToolError, match=r"exists already.*overwrite=true.*str_replace"):
         edit("create", "a.txt", file_text="new")
     with pytest.raises(ToolError, match="exists already"):
         edit("create", ".", file_text="new")
     assert (root / "a.txt").read_text() == "old"
+
+
+def test_create_replaces_a_file_when_it_is_told_to(edit: Editor, root: Path) -> None:
+    (root / "a.txt").write_bytes(b"old\r\n")
+    (root / "a.txt").chmod(0o600)
+    seen = edit("create", "a.txt", file_text="new\n", overwrite=True)
+    assert seen.text == "Replaced a.txt (1 lines)."
+    assert (root / "a.txt").read_text() == "new\n"
+    assert (root / "a.txt").stat().st_mode & 0o777 == 0o600
+    assert not leftovers(root)
+    edit("undo_edit", "a.txt")
+    assert (root / "a.txt").read_bytes() == b"old\r\n"
+
+
+def test_overwrite_makes_a_new_file_as_well(edit: Editor, root: Path) -> None:
+    assert edit("create", "a.txt", file_text="new", overwrite=True).text.startswith("Created a.txt")
+    edit("undo_edit", "a.txt")
+    assert not (root / "a.txt").exists()
+
+
+def test_overwrite_takes_no_folder_and_no_link_out(
+    edit: Editor, root: Path, tmp_path: Path
+) -> None:
+    (root / "folder").mkdir()
+    outside = tmp_path.parent / f"{tmp_path.name}-outside.txt"
+    outside.write_text("theirs")
+    (root / "out.txt").symlink_to(outside)
+    for path in ("folder", "out.txt"):
+        with pytest.raises(ToolError):
+            edit("create", path, file_text="new", overwrite=True)
+    assert (root / "folder").is_dir()
+    assert outside.read_text() == "theirs"
 
 
 def test_create_below_a_file_is_an_error(edit: Editor, root: Path) -> None:
@@ -930,13 +962,13 @@ def test_the_schema_is_small_and_hides_the_runtime() -> None:
     schema: dict[str, Any] = convert_to_openai_tool(str_replace_editor)["function"]
     properties: dict[str, Any] = schema["parameters"]["properties"]
     assert list(properties) == [
-        "command", "path", "file_text", "old_str", "new_str", "insert_line", "view_range",
+        "command", "path", "file_text", "overwrite", "old_str", "new_str", "insert_line",
+        "view_range",
     ]  # fmt: skip
     assert properties["command"]["enum"] == [
         "view", "create", "str_replace", "insert", "undo_edit",
     ]  # fmt: skip
-    assert all("description" in parameter for parameter in properties.values())
-    assert len(str(schema)) < 1200
+    assert len(str(schema)) < 1000
 
 
 def test_an_unfinished_file_lies_among_our_own(

@@ -19,6 +19,7 @@ from openmanus_graph.runtime.session import Session
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.testing import tool_runtime, tool_session
 from openmanus_graph.tool_calls.declaration import traits_of
+from openmanus_graph.tool_calls.toolset import Toolset
 from openmanus_graph.tools.crawl4ai import crawl4ai
 from openmanus_graph.tools.fetch_page import fetch_page
 from openmanus_graph.tools.read_file import read_file
@@ -304,11 +305,12 @@ def test_they_are_declared_as_reading_the_outside() -> None:
     assert list(addresses({"urls": 3})) == []
 
 
-def test_their_schemas_are_those_of_the_reference() -> None:
+def test_their_arguments_are_those_of_the_reference_and_models_are_shown_what_is_needed() -> None:
     schema = convert_to_openai_tool(crawl4ai)["function"]["parameters"]
-    assert list(schema["properties"]) == [
-        "urls", "timeout", "bypass_cache", "word_count_threshold",
-    ]  # fmt: skip
-    assert schema["required"] == ["urls"]
-    assert schema["properties"]["timeout"]["minimum"] == 5
+    assert (list(schema["properties"]), schema["required"]) == (["urls"], ["urls"])
+    toolset = Toolset({crawl4ai.name: crawl4ai}, None)
+    more = {"timeout": 5, "bypass_cache": True, "word_count_threshold": 0}
+    toolset.check("crawl4ai", {"urls": ["http://a/"], **more})
+    with pytest.raises(ToolError, match=r"timeout.*5"):
+        toolset.check("crawl4ai", {"urls": ["http://a/"], "timeout": 1})
     assert convert_to_openai_tool(fetch_page)["function"]["parameters"]["required"] == ["url"]

@@ -46,23 +46,32 @@ class Edit:
     last: int
 
 
-def create_file(workspace: Workspace, path: str, text: str) -> str:
-    """Write a new file, and the folders on the way to it."""
+def create_file(workspace: Workspace, path: str, text: str, *, overwrite: bool = False) -> str:
+    """Write a new file, and the folders on the way to it.
+
+    Args:
+        workspace: Where it lies.
+        path: Of the file.
+        text: What it holds then.
+        overwrite: Whether it may take the place of a file; undoing it brings that one back.
+    """
     real = workspace.resolve(path)
     data = _encode_text(Encoding("utf-8"), text, "file_text")
     require_text_size(len(data), path)
     with as_tool_error("create", path):
         if path.endswith("/") and not real.exists():
             raise ToolError(f"{shown(path)} names a folder. Add the name of the file to create.")
-        if real.exists():
+        if real.exists() and not overwrite:
             raise ToolError(
-                f"{shown(path)} exists already; it was not changed. Change it with str_replace or "
-                "insert, or create another path."
+                f"{shown(path)} exists already; it was not changed. To replace it, call create "
+                "again with overwrite=true; to change parts of it, use str_replace or insert."
             )
         with opened_folder(workspace, real.parent, create=True) as folder:
+            before = _read_file(folder, real.name, path)
             require_writable(folder, real.name, path)
-            _write_with_history(EditHistory(workspace), real, folder, before=None, after=data)
-    return f"Created {shown(workspace.relative(real))} ({len(split_lines(text))} lines)."
+            _write_with_history(EditHistory(workspace), real, folder, before=before, after=data)
+    done = "Created" if before is None else "Replaced"
+    return f"{done} {shown(workspace.relative(real))} ({len(split_lines(text))} lines)."
 
 
 def edit_file(workspace: Workspace, path: str, change: Callable[[str], Edit]) -> str:

@@ -61,10 +61,16 @@ class Sandbox:
         folders = (workspace.root, workspace.python, scratch)
         self.monitor = LimitMonitor(folders, settings, lambda: list(self._trees))
 
+    @property
+    def reaches_network(self) -> bool:
+        """Whether programs reach the network, allowed or not."""
+        return self.settings.network or self.backend.name == "none"
+
     def environment(self) -> dict[str, str]:
         """Make the environment of a program."""
         inside = self.backend.inside
-        return environment.sandbox_environment(
+        fixed = {} if self.reaches_network else environment.NO_RETRIES
+        return fixed | environment.sandbox_environment(
             home=inside(self.layout.home),
             tmp=inside(self.layout.tmp),
             path=":".join((str(Path(self.backend.python).parent), *self.backend.path)),

@@ -59,6 +59,8 @@ _FIXED = {
     "PIP_ROOT_USER_ACTION": "ignore",
     "PYTHONUTF8": "1",
 }
+NO_RETRIES = {"PIP_RETRIES": "0", "UV_OFFLINE": "1"}
+"""For programs that cannot reach the network: trying again would only take minutes."""
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _CREDENTIALS = re.compile(r"(?<=//)[^/@\s]+@")
 

@@ -73,6 +73,7 @@ def build_call_graph(agent: Agent) -> Any:
             handle_state={},
         )
         context.questions = cast("Questions", get_config().get("configurable", {})[QUESTIONS_KEY])
+        context.for_our_model = False  # the client's may well see pictures
         call = state["call"]
         result = await run_call(call, context)
         if asks_for_screenshot(call):
