@@ -3,7 +3,7 @@
 MIN_ROOM = 7000
 """Characters, whatever the model's window."""
 _WINDOW_SHARE, _CHARS_PER_TOKEN = 0.02, 4
-_OVERRUN = 1.15
+_OVERRUN_PERCENT = 15
 
 
 def observation_room(window_tokens: int) -> int:
@@ -13,4 +13,4 @@ def observation_room(window_tokens: int) -> int:
 
 def with_overrun(room: int) -> int:
     """Return up to how many characters a text is shown whole: a little more is worth no cut."""
-    return int(room * _OVERRUN)
+    return room * (100 + _OVERRUN_PERCENT) // 100

@@ -1,6 +1,7 @@
 """`openmanus fork`: going back in a thread, as a new one."""
 
 import json
+import re
 
 from tests.support.cli import Cli
 from tests.support.openai_script import Call, Reply
@@ -45,3 +46,20 @@ def test_a_fork_goes_on_from_its_point_and_leaves_the_old_thread_alone(
     logs = [(cli.cwd / "workspace" / name / "log").read_text() for name in ("t", "new")]
     assert logs == ["one\ntwo\n", "one\ntwo\ntwo\nthree\n"]
     assert "Both are done." in cli.run("show", "t").stdout
+
+
+def test_a_fork_reads_the_long_output_that_its_conversation_names(
+    cli: Cli, model: OpenAIServer
+) -> None:
+    model.add(bash("seq 20000"), Reply("Counted."))
+    assert cli.run("run", "count", "--thread", "t").code == 0
+    path = re.findall(r'read_file\(path="([^"]+)"', model.requests[-1].messages[-1]["content"])[0]
+    point = cli.run("fork", "t").stdout.splitlines()[-1].split()[0]
+    assert cli.run("fork", "t", "--at", point, "--thread", "new").code == 0
+    assert cli.run("threads", "--delete", "t").code == 0
+    assert not (cli.home / "threads" / "t").exists()
+    read = Call("read_file", {"path": path, "lines": "20000"})
+    model.add(Reply(calls=(read, Call("bash", {"command": f"tail -1 {path}"}))), Reply("Seen."))
+    assert cli.run("run", "look again", "--thread", "new").code == 0
+    outputs = [message["content"] for message in model.requests[-1].messages[-2:]]
+    assert [text.split()[-1] for text in outputs] == ["20000", "20000"]

@@ -44,8 +44,10 @@ def test_threads_are_listed_shown_exported_and_deleted(cli: Cli, model: OpenAISe
     assert [message["type"] for message in state["messages"]] == ["human", "ai", "tool", "ai"]
     assert state["answer"] == "Seen: **it**"
 
+    assert len(list((cli.home / "threads").iterdir())) == 2
     deleted = cli.run("threads", "--delete", long)
     assert deleted.code == 0
+    assert [path.name for path in (cli.home / "threads").iterdir()] == ["2nd"]
     assert cli.run("show", long).code == 2
     assert (cli.workspace / "made.txt").exists()
     for path in cli.home.rglob("*"):

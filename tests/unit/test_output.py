@@ -1,12 +1,17 @@
 import contextlib
+import re
 import resource
 from collections.abc import Generator
 from pathlib import Path
 
+import pytest
+
 from openmanus_graph.runtime import output
-from openmanus_graph.runtime.observation_room import MIN_ROOM
+from openmanus_graph.runtime.observation_room import MIN_ROOM, observation_room
 from openmanus_graph.runtime.output import plain, shorten
 from openmanus_graph.runtime.workspace import Workspace
+from openmanus_graph.testing.runtime import tool_runtime, tool_session
+from openmanus_graph.tools.read_file import read_file
 
 
 def shorten_file(path: Path, workspace: Workspace, *, start: int = 0) -> str:
@@ -97,3 +102,58 @@ def test_output_that_cannot_be_saved_still_shows_its_ends(tmp_path: Path) -> Non
         assert short.endswith("tail")
         assert "the whole could not be saved: File too large" in short
     assert list(workspace.outputs.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("window_tokens", "room"), [(4_000, 7_000), (32_000, 7_000), (128_000, 10_240), (10**6, 80_000)]
+)
+def test_an_observations_room_grows_with_the_window(window_tokens: int, room: int) -> None:
+    assert observation_room(window_tokens) == room
+
+
+def lines(count: int) -> str:
+    return "".join(f"line {number}\n" for number in range(1, count + 1))
+
+
+@pytest.mark.parametrize("from_file", [True, False])
+def test_a_little_more_than_the_room_is_shown_whole(tmp_path: Path, *, from_file: bool) -> None:
+    workspace = Workspace(tmp_path, tmp_path / "private")
+    for text in ("好" * 8050, "x" * 8050):
+        (tmp_path / "text").write_text(text)
+        shown = (
+            shorten_file(tmp_path / "text", workspace) if from_file else shorten(text, workspace)
+        )
+        assert shown == text
+    assert not workspace.private.exists()
+
+
+@pytest.mark.parametrize("ending", ["\n", "", "\r\n"])
+@pytest.mark.parametrize("count", [2_000, 200_000])
+def test_the_mark_names_the_lines_that_read_file_shows(
+    tmp_path: Path, count: int, ending: str
+) -> None:
+    session = tool_session(tmp_path / "w")
+    text = lines(count).removesuffix("\n") + ending
+    (tmp_path / "text").write_bytes(text.encode())
+    short = shorten_file(tmp_path / "text", session.workspace)
+    head, mark, tail = re.split(r"^\[\.\.\. (.*) \.\.\.\]\n", short, flags=re.MULTILINE)
+    first, last, total = map(int, re.findall(r"lines (\d+)-(\d+) of (\d+) left out", mark)[0])
+    assert total == count
+    assert head.splitlines()[-1] == f"line {first - 1}"
+    assert tail.splitlines()[0] == f"line {last + 1}"
+    named = re.findall(r'read_file\(path="(.*)", lines="(.*)"\) shows them', mark)[0]
+    read = {"path": named[0], "lines": named[1], "runtime": tool_runtime(session)}
+    call = {"type": "tool_call", "id": "call_1", "name": "read_file", "args": read}
+    rest = str(read_file.invoke(call).content).splitlines()
+    assert rest[1] == f"line {first}"
+    session.close()
+
+
+def test_progress_that_is_overwritten_does_not_change_line_numbers(tmp_path: Path) -> None:
+    """For `read_file` as for the mark a carriage return ends no line."""
+    session = tool_session(tmp_path / "w")
+    (session.workspace.root / "log").write_bytes(b"10%\r50%\r100%\nsecond\r\nthird\n")
+    read = {"path": "log", "lines": "2-3", "runtime": tool_runtime(session)}
+    call = {"type": "tool_call", "id": "call_1", "name": "read_file", "args": read}
+    assert str(read_file.invoke(call).content).split("\n")[1:] == ["second", "third"]
+    session.close()

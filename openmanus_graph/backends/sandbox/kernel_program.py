@@ -137,7 +137,7 @@ def _path_in_workspace(file_name: Any) -> str:
     """Return where a figure was saved, relative to the workspace; empty if elsewhere."""
     if not isinstance(file_name, str | os.PathLike):
         return ""
-    path = Path(os.fsdecode(file_name)).resolve()
+    path = Path(os.fsdecode(cast("str", file_name))).resolve()
     path = path if path.is_file() else path.with_name(f"{path.name}.png")  # as matplotlib does
     inside = path.is_file() and path.is_relative_to(_workspace)
     return path.relative_to(_workspace).as_posix() if inside else ""
@@ -154,7 +154,8 @@ class Formatter(DisplayFormatter):
         path = figure_saves.path_of(obj)
         if path:
             return {SAVED_FIGURE: path}, {}
-        return super().format(obj, include=include, exclude=exclude)
+        usual = cast("Any", super().format)  # IPython leaves its dictionaries without types
+        return usual(obj, include=include, exclude=exclude)
 
 
 class Publisher(ZMQDisplayPublisher):
@@ -191,7 +192,7 @@ class Shell(ZMQInteractiveShell):
     def init_display_formatter(self) -> None:
         """Set what finds the forms of a value."""
         self.display_formatter = Formatter(parent=self)
-        self.configurables.append(self.display_formatter)
+        cast("Any", self.configurables).append(self.display_formatter)  # typed too narrowly
 
     def init_environment(self) -> None:
         """Ask no program for colours."""
