@@ -18,6 +18,7 @@ from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ActInput, PendingCall
 from openmanus_graph.state.reducers import add_usage, no_usage
 from openmanus_graph.tool_calls.agent import Agent
+from openmanus_graph.tool_calls.chain_permissions import request_permissions
 from openmanus_graph.tool_calls.context import ToolCallContext, open_call_context
 from openmanus_graph.tool_calls.run_call import run_call
 from openmanus_graph.tool_calls.toolset import resolve_tools
@@ -46,7 +47,9 @@ async def act(
     if hooks := with_hook(agent.middleware, "wrap_tool_call"):
         from openmanus_graph.tool_calls.wrapped_call import run_wrapped_call
 
-        run = partial(run_wrapped_call, middleware=hooks)
+        run = partial(run_wrapped_call, middleware=hooks)  # only they know what will run
+    else:
+        await request_permissions(state["calls"], context)
     messages = [await run(call, context) for call in state["calls"]]
     spent = (
         message.artifact["usage"] for message in messages if "usage" in (message.artifact or ())

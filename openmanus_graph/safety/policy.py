@@ -22,7 +22,7 @@ from openmanus_graph.safety.shell_commands import one_line, read_shell_text
 from openmanus_graph.state.context import RuleDecision
 from openmanus_graph.state.setting_declaration import Rule
 from openmanus_graph.state.settings import Settings
-from openmanus_graph.state.tool_traits import Traits
+from openmanus_graph.state.tool_traits import FILE, Traits
 
 _WILD = frozenset("*?[")
 
@@ -125,7 +125,7 @@ def _matches(rule: Rule, call: ProposedCall, workspace: Path, covered: set[int])
 
 def _argument_matches(rule: Rule, name: str, call: ProposedCall, workspace: Path) -> bool:
     value, pattern = call.args[name], one_line(rule.args[name])
-    is_file = name == "path" and (call.traits.resource_of(call.args) or "").startswith("file:")
+    is_file = name == "path" and (call.traits.resource_of(call.args) or "").startswith(FILE)
     if is_file and isinstance(value, str):
         match = all if rule.decision == "allow" else any
         return match(

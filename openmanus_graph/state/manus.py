@@ -47,6 +47,9 @@ class PendingCall(TypedDict):
     id: str
     name: str
     args: dict[str, Any]
+    """With the names that the tool declares."""
+    requested_args: NotRequired[dict[str, Any]]
+    """As the model named them, where that differs: by these the ledger knows the call."""
     occurrence: int
     """How many calls with the same tool and arguments came before in this branch."""
     problem: str | None
@@ -59,7 +62,7 @@ class ActInput(TypedDict):
     """What one `Send` to `act` carries."""
 
     calls: list[PendingCall]
-    """A chain: they share a resource and run in this order."""
+    """A chain: they run in this order."""
     branch: str
     elapsed_s: float
     """The run's time before this agent step."""

@@ -1,7 +1,8 @@
 """The declared traits of a tool, and the observation that a call of it returns."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import PurePath
 from typing import Any, Literal
 
 from openmanus_graph.state.plan import Plans
@@ -10,6 +11,8 @@ from openmanus_graph.state.reducers import Usage
 Effect = Literal["pure", "workspace", "external"]
 """`pure` may run twice; `workspace` changes files or processes of the sandbox; `external`
 reaches the world outside, where nothing can be undone."""
+FILE = "file:"
+"""Begins the name of a resource that is one file."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +22,8 @@ class Traits:
     effect: Effect | Callable[[Mapping[str, Any]], Effect] = "external"
     """What a call may change; a function is given the arguments."""
     resource: str | Callable[[Mapping[str, Any]], str] | None = None
-    """Calls that share it run one after another, in call order; a function gets the arguments."""
+    """What calls must not use at the same time; a function gets the arguments. Calls on different
+    files (`file:NAME`) run at once whatever they do to them."""
     timeout_s: float | None = 120
     """Seconds after which the call is cut off. None: the sandbox's `timeout_s`. A tool with a
     `timeout_s` argument gets that many, by default too, and some grace instead."""
@@ -45,6 +49,19 @@ class Traits:
     def resource_of(self, args: Mapping[str, Any]) -> str | None:
         """Name the resource that a call with these arguments uses."""
         return self.resource(args) if callable(self.resource) else self.resource
+
+    def with_args(self, args: Mapping[str, Any]) -> "Traits":
+        """Return what holds for a call with these arguments."""
+        return replace(self, effect=self.effect_of(args), resource=self.resource_of(args))
+
+    @property
+    def is_of_a_file(self) -> bool:
+        """Whether all that a call uses is one file, as far as its resource tells.
+
+        A name without a suffix may be a folder, which holds the files of other calls.
+        """
+        named = isinstance(self.resource, str) and self.resource.startswith(FILE)
+        return named and bool(PurePath(str(self.resource)).suffix)
 
 
 @dataclass(frozen=True)

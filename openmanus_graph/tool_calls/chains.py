@@ -1,7 +1,13 @@
-"""Chains: which of a reply's calls run in order, and which at once."""
+"""Chains: which of a reply's calls run in order, and which at once.
+
+A call may need what an earlier one leaves: a chart that a program writes, a page that a click
+opens. So calls run in the order in which the model made them, unless their tools declare that none
+can affect another.
+"""
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from itertools import chain as joined
 
 from langchain_core.messages import AnyMessage
 from langchain_core.tools import BaseTool
@@ -9,10 +15,8 @@ from langchain_core.tools import BaseTool
 from openmanus_graph.conversation.history import last_reply, pending_calls
 from openmanus_graph.safety.provenance import unverified_addresses
 from openmanus_graph.state.manus import PendingCall
-from openmanus_graph.tool_calls.declaration import traits_of
-
-UNKNOWN = "unknown"
-"""The resource of calls whose tools declare nothing: they share one chain, to be safe."""
+from openmanus_graph.state.tool_traits import Traits
+from openmanus_graph.tool_calls.declaration import traits_of, with_declared_names
 
 
 async def open_chains(
@@ -29,14 +33,55 @@ async def open_chains(
 def call_chains(
     tools: Mapping[str, BaseTool], messages: Sequence[AnyMessage]
 ) -> list[list[PendingCall]]:
-    """Group the open calls: those that share a resource form a chain, in call order."""
-    chains: dict[str, list[PendingCall]] = {}
+    """Group the open calls into chains, each in call order; no chain can affect another.
+
+    A call's arguments get the names that its tool declares, before anything looks at them.
+    """
     traits = {name: traits_of(tool) for name, tool in tools.items()}
-    for index, call in enumerate(pending_calls(messages)):
-        declared = traits.get(call["name"])
-        resource = declared.resource_of(call["args"]) if declared else UNKNOWN
-        unverified = unverified_addresses(call, messages, traits)
-        if unverified:
+    calls = pending_calls(messages)
+    for call in calls:
+        if call["name"] in tools:
+            named = with_declared_names(tools[call["name"]], call["args"])
+            if named != call["args"]:
+                call["requested_args"], call["args"] = call["args"], named
+        if unverified := unverified_addresses(call, messages, traits):
             call["unverified"] = unverified
-        chains.setdefault(resource or f"call {index}", []).append(call)
-    return list(chains.values())
+    declared = [_declared_for(call, traits) for call in calls]
+    return [[calls[place] for place in places] for places in dependent_groups(declared)]
+
+
+def dependent_groups(calls: Sequence[Traits]) -> list[list[int]]:
+    """Return the places of calls in groups: within one each depends on another, directly or not.
+
+    Args:
+        calls: What is declared for each, with its arguments.
+    """
+    groups: list[list[int]] = []
+    for place, call in enumerate(calls):
+        linked = [one for one in groups if not all(independent(call, calls[n]) for n in one)]
+        others = [one for one in groups if one not in linked]
+        groups = [*others, [*sorted(joined.from_iterable(linked)), place]]
+    return sorted(groups)
+
+
+def independent(one: Traits, other: Traits) -> bool:
+    """Say whether two calls are known not to affect each other, whichever runs first.
+
+    Args:
+        one: What is declared for a call with its arguments.
+        other: The same for the other call.
+    """
+    if one.resource is not None and one.resource == other.resource:
+        return False
+    if one.effect == other.effect == "pure":
+        return True
+    return one.is_of_a_file and other.is_of_a_file
+
+
+def _declared_for(call: PendingCall, traits: Mapping[str, Traits]) -> Traits:
+    """Return what is declared for a call; of a made-up tool nothing is known."""
+    declared = traits.get(call["name"], Traits())
+    try:
+        return declared.with_args(call["args"])
+    except Exception:  # noqa: BLE001  # the arguments are not checked yet, and wrong for its author
+        return Traits()

@@ -18,6 +18,7 @@ from openmanus_graph.runtime.events import Emit
 from openmanus_graph.runtime.limits import Progress, closing_time_s, deadline
 from openmanus_graph.runtime.observation_room import observation_room
 from openmanus_graph.runtime.session import Session
+from openmanus_graph.state.interrupts import Decision
 from openmanus_graph.state.manus import PendingCall
 from openmanus_graph.state.plan import Plans, no_plans
 from openmanus_graph.state.reducers import HandleState, HandleStates
@@ -42,6 +43,8 @@ class ToolCallContext:
     questions: Questions
     progress: Progress
     """How far the run had come before this agent step."""
+    decisions: dict[EffectKey, Decision] = field(default_factory=dict[EffectKey, Decision])
+    """What a person decided about calls before the chain began."""
     deadline: float | None = None
     """When the run's time limit is over, on the monotonic clock."""
     plans: Plans = field(default_factory=no_plans)
@@ -86,7 +89,8 @@ class CallExecution:
     @cached_property
     def key(self) -> EffectKey:
         """What the ledger knows the call by."""
-        args = canonical_args(self.call["args"])
+        # The occurrence counts calls with the same words of the model.
+        args = canonical_args(self.call.get("requested_args", self.call["args"]))
         thread = self.context.thread or ""
         occurrence = self.call["occurrence"]
         return EffectKey(

@@ -7,16 +7,17 @@ and the order in which parallel calls run.
 import functools
 import inspect
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Annotated, Any, get_origin, get_type_hints
 
 from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.prebuilt import ToolRuntime
-from pydantic import WithJsonSchema
+from pydantic import BaseModel, WithJsonSchema
 
 from openmanus_graph.runtime.tool_runtime import JsonSchemaTool
-from openmanus_graph.state.tool_traits import Effect, Observation, Traits
+from openmanus_graph.state.tool_traits import FILE, Effect, Observation, Traits
 
 ToolFunction = Callable[..., Any]
 
@@ -28,7 +29,6 @@ MaybeNumber = Annotated[int | None, WithJsonSchema(INTEGER)]
 MaybeNumbers = Annotated[
     list[int] | None, WithJsonSchema({"type": "array", "items": {"type": "integer"}})
 ]
-
 
 _TRAITS_KEY = "openmanus"
 """Key of a declaration's `Traits` in the metadata of the LangChain tool."""
@@ -54,7 +54,7 @@ def manus_tool(
 
     Args:
         effect: What the call may change; a function is given the arguments.
-        resource: Calls that share it run in call order.
+        resource: What calls must not use at the same time, `file:NAME` for a file.
         timeout_s: Seconds after which a call is cut off. None: the sandbox's limit.
         stops_itself: Whether the tool ends its work by then itself and returns what there is.
         untrusted: Whether the output comes from outside.
@@ -134,7 +134,46 @@ def file_resource(args: Mapping[str, Any]) -> str:
     declaration does not know the workspace.
     """
     path = os.path.normpath(str(args.get("path", "")))
-    return "file:" + PurePath(path).name.casefold()
+    return FILE + PurePath(path).name.casefold()
+
+
+USUAL_NAMES: Mapping[str, Sequence[str]] = {
+    "path": ("file_path", "filepath", "file", "filename", "file_name"),
+    "file_text": ("content", "contents", "text", "file_content"),
+    "old_str": ("old_string", "old_text"),
+    "new_str": ("new_string", "new_text", "insert_text"),
+    "command": ("cmd", "script", "shell_command"),
+    "code": ("python", "python_code", "source", "source_code", "script"),
+    "url": ("link", "uri", "address", "href"),
+    "urls": ("url", "link", "links"),
+    "query": ("q", "search_query", "search"),
+    "inquire": ("question", "inquiry"),
+    "response": ("answer",),
+}
+"""Names that models often give to arguments, by the name that is meant."""
+
+
+def with_declared_names(tool: BaseTool, args: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a call's arguments with the names that the tool declares, where no other is meant.
+
+    Only of tools declared here: what a foreign one means by a name is its author's affair. What
+    remains unclear stays as it is, and validation says so.
+    """
+    schema = tool.args_schema
+    declared = _TRAITS_KEY in (tool.metadata or {})
+    if not (declared and isinstance(schema, type) and issubclass(schema, BaseModel)):
+        return dict(args)
+    known = schema.model_fields
+    meant: dict[str, str] = {}
+    for name in args.keys() - known.keys():
+        free = [one for one, usual in USUAL_NAMES.items() if name in usual and one in known]
+        if len(free) == 1 and free[0] not in args:
+            meant[name] = free[0]
+    uses = Counter(meant.values())
+    return {
+        meant[name] if uses[meant.get(name, "")] == 1 else name: value
+        for name, value in args.items()
+    }
 
 
 def _with_artifact(function: ToolFunction) -> ToolFunction:

@@ -6,11 +6,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from openmanus_graph.backends.persistence.ledger import EffectKey
 from openmanus_graph.errors import ToolError
 from openmanus_graph.safety.policy import PolicyDecision, ProposedCall, evaluate_policy
 from openmanus_graph.safety.provenance import explain_unverified
 from openmanus_graph.state.interrupts import Decision, approval_request
 from openmanus_graph.tool_calls.context import CallExecution
+from openmanus_graph.tool_calls.questions import Questions
+
+QUESTION = "approval"
+"""Begins the ledger's names of the questions whether a call may run."""
 
 
 @dataclass(frozen=True)
@@ -28,21 +33,21 @@ class Permission:
 async def request_permission(execution: CallExecution) -> Permission:
     """Have a call allowed by the policy, or by a person. ToolError: it may not run, and why.
 
-    Each decision is read again by its place when the call's chain runs again after a crash.
+    A decision that was made before the chain began counts, unless the policy denies the call.
     """
-    call, args = execution.call, execution.call["args"]
-    verdict = await _evaluate(execution, args)
+    args = execution.call["args"]
+    verdict = await evaluate(execution, args)
     if verdict.decision == "deny":
         raise ToolError(
             f"{execution.name} was not run. {verdict.why} Find another way, or say in the answer "
             "what is left to do."
         )
-    if verdict.decision == "allow":
-        return Permission(args)
-    request = approval_request(execution.name, args, call["id"], verdict.why)
-    decision = await execution.context.questions.decide(
-        execution.key, "approval", request, partial(_objection, execution)
-    )
+    decision = execution.context.decisions.get(execution.key)
+    if decision is None:
+        if verdict.decision == "allow":
+            return Permission(args)
+        questions = execution.context.questions
+        decision = await ask_person(execution, verdict.why, questions, execution.key)
     if decision.type == "edit":
         return Permission(dict(decision.args or {}))
     if decision.type == "respond":
@@ -57,6 +62,23 @@ async def request_permission(execution: CallExecution) -> Permission:
     )
 
 
+async def ask_person(
+    execution: CallExecution, why: str, questions: Questions, key: EffectKey
+) -> Decision:
+    """Have a person decide on a call.
+
+    Args:
+        execution: Of the call.
+        why: It needs a person.
+        questions: Of the task that asks; each decision is read again by its place when that runs
+            again after a crash.
+        key: What the ledger knows the question by.
+    """
+    call = execution.call
+    request = approval_request(execution.name, call["args"], call["id"], why)
+    return await questions.decide(key, QUESTION, request, partial(_objection, execution))
+
+
 async def _objection(execution: CallExecution, decision: Decision) -> str:
     """Say why an edit cannot be carried out: a person is no more above a `deny` than the model."""
     if decision.type != "edit":
@@ -68,11 +90,11 @@ async def _objection(execution: CallExecution, decision: Decision) -> str:
         execution.context.toolset.check(execution.name, args)
     except ToolError as error:
         return str(error)
-    verdict = await _evaluate(execution, args)
+    verdict = await evaluate(execution, args)
     return verdict.why if verdict.decision == "deny" else ""
 
 
-async def _evaluate(execution: CallExecution, args: Mapping[str, Any]) -> PolicyDecision:
+async def evaluate(execution: CallExecution, args: Mapping[str, Any]) -> PolicyDecision:
     """Look a call up in the policy, off the event loop: links are followed, long texts parsed."""
     unverified = execution.call.get("unverified", [])
     proposed = ProposedCall(

@@ -188,7 +188,8 @@ def _pydantic_problems(schema: type[BaseModel], args: Mapping[str, Any]) -> list
     problems = []
     if schema.model_config.get("extra") != "allow":
         problems = [
-            f"There is no argument {name!r} (there are: {', '.join(known) or 'none'})"
+            f"There is no argument {name!r} ({closest(name, known, 'did you mean {}? ')}"
+            f"there are: {', '.join(known) or 'none'})"
             for name in args
             if name not in known and name not in {field.alias for field in known.values()}
         ]
@@ -201,9 +202,14 @@ def _pydantic_problems(schema: type[BaseModel], args: Mapping[str, Any]) -> list
 
 def no_such_tool(name: str, known: Collection[str]) -> str:
     """Return an error sentence for a made-up name: the closest match, and what exists."""
-    close = difflib.get_close_matches(name, known, n=1)
-    meant = f" Did you mean {close[0]}?" if close else ""
+    meant = closest(name, known, " Did you mean {}?")
     return f"There is no tool {name!r}.{meant} There are: {', '.join(known)}."
+
+
+def closest(name: str, known: Collection[str], sentence: str) -> str:
+    """Return a sentence with the known name that is closest; empty if none is close."""
+    close = difflib.get_close_matches(name, known, n=1)
+    return sentence.format(close[0]) if close else ""
 
 
 async def tool_call_request(call: Mapping[str, Any], config: RunnableConfig) -> ToolCallRequest:

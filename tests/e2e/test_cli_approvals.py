@@ -38,9 +38,12 @@ def test_open_approvals_are_answered_one_by_one_or_all_at_once(
     shown = cli.run("show", "t").stdout
     assert all(f"\n  {name}  " in shown for name in (first, second))
     assert cli.run("resume", "t", "--approve", "--id", first).code == 4
-    assert log_of(cli) == "one\n"
+    assert not (cli.workspace / "log").exists(), "nothing runs while the other is open"
+    left = cli.run("resume", "t", "--json")
+    assert [event["id"] for event in left.of("interrupt")] == [second]
     rejected = cli.run("resume", "t", "--reject", "--reason", "no files", "--id", second)
     assert rejected.code == 4
+    assert log_of(cli) == "one\n"
     assert not (cli.workspace / "a.txt").exists()
     assert "no files" in results(model)[1]
     assert cli.run("resume", "t", "--approve", "--all").code == 0

@@ -70,7 +70,7 @@ def test_calls_are_approved_edited_rejected_and_answered_one_by_one(at: Desk, ta
     tab.start("Invoice them.", agent="clerk")
     tab.until("Waiting for you")
     asks = tab.page.locator(".ask")
-    # All four share nothing, so they are asked about at once.
+    # They are asked about at once, before the first of them runs.
     expect(asks).to_have_count(4)
     asks.filter(has_text="customer 1").get_by_role("button", name="Approve", exact=True).click()
     expect(asks).to_have_count(3)

@@ -49,8 +49,9 @@ class Shop:
             self.done.append(command)
             return f"seen {command}"
 
+        self.tools = [pay, look]
         self.model = scripted(*replies, "done")
-        self.graph = build_manus_graph(tools=[pay, look], checkpointer=InMemorySaver())
+        self.graph = build_manus_graph(tools=self.tools, checkpointer=InMemorySaver())
         self.context = context
 
     async def go_on(self, task: Any = "the task") -> Ran:
@@ -76,13 +77,15 @@ def rules(*given: dict[str, Any]) -> tuple[dict[str, Any], ...]:
 PAY5 = calls(("pay", {"amount": 5}))
 
 
-async def test_approvals_of_parallel_calls_are_answered_one_by_one() -> None:
-    shop = Shop(calls(("pay", {"amount": 1}), ("pay", {"amount": 2}), ("look", {"command": "a"})))
+PAY_TWICE = calls(("pay", {"amount": 1}), ("look", {"command": "a"}), ("pay", {"amount": 2}))
+
+
+async def test_the_approvals_of_a_chain_are_answered_one_by_one_before_it_runs() -> None:
+    shop = Shop(PAY_TWICE)
     await shop.go_on()
-    assert shop.done == ["a"]
     first, second = await shop.open()
     await shop.go_on(Command(resume={second: APPROVE}))
-    assert shop.done == ["a", "2 anna"]
+    assert shop.done == []
     assert list(await shop.open()) == [first]
     ran = await shop.go_on(Command(resume={first: {"type": "reject", "message": "too much"}}))
     assert shop.done == ["a", "2 anna"]
@@ -90,12 +93,91 @@ async def test_approvals_of_parallel_calls_are_answered_one_by_one() -> None:
     assert ran.values["status"] == "finished"
 
 
-async def test_approvals_of_parallel_calls_are_answered_together() -> None:
-    shop = Shop(calls(("pay", {"amount": 1}), ("pay", {"amount": 2})))
+async def test_the_approvals_of_a_chain_are_asked_for_in_call_order_and_answered_together() -> None:
+    shop = Shop(PAY_TWICE)
     await shop.go_on()
+    state = await shop.graph.aget_state(CONFIG)
+    asked = [one.value["calls"][0]["args"]["amount"] for one in state.interrupts]
+    assert asked == [1, 2]
     ran = await shop.go_on(Command(resume=dict.fromkeys(await shop.open(), APPROVE)))
-    assert sorted(shop.done) == ["1 anna", "2 anna"]
-    assert ran.results() == ["paid 1", "paid 2"]
+    assert shop.done == ["1 anna", "a", "2 anna"]
+    assert ran.results() == ["paid 1", "seen a", "paid 2"]
+
+
+async def test_a_wrong_answer_to_one_of_several_leaves_only_that_question_open() -> None:
+    shop = Shop(PAY_TWICE)
+    await shop.go_on()
+    first, second = await shop.open()
+    wrong = {"type": "edit", "edited_action": {"name": "pay", "args": {"amount": "much"}}}
+    await shop.go_on(Command(resume={first: wrong, second: APPROVE}))
+    assert shop.done == []
+    assert "amount" in next(iter((await shop.open()).values()))
+    right = {"type": "edit", "edited_action": {"name": "pay", "args": {"amount": 9}}}
+    await shop.answer({"decisions": [right]})
+    assert shop.done == ["9 anna", "a", "2 anna"]
+
+
+async def test_a_rejection_holds_although_an_approval_stands_for_all_calls_of_the_tool() -> None:
+    shop = Shop(PAY_TWICE)
+    await shop.go_on()
+    first, second = await shop.open()
+    await shop.go_on(Command(resume={first: "always", second: "reject"}))
+    assert shop.done == ["1 anna", "a"]
+
+
+async def test_a_rejection_holds_when_the_run_goes_on_without_asking() -> None:
+    shop = Shop(PAY_TWICE)
+    await shop.go_on()
+    _, second = await shop.open()
+    await shop.go_on(Command(resume={second: "reject"}))
+    shop.context["policy"] = "auto"
+    await shop.go_on(None)
+    assert shop.done == ["1 anna", "a"]
+
+
+@pytest.mark.parametrize("method", ["intend", "conclude"])
+async def test_the_decisions_of_a_chain_meet_their_calls_after_a_crash(
+    monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    shop = Shop(calls(*(("pay", {"amount": amount}) for amount in (1, 2, 3))))
+    await shop.go_on()
+    first, second, third = await shop.open()
+    edit = {"type": "edit", "edited_action": {"args": {"amount": 30}}}
+    recorded, left = getattr(Ledger, method), [1]
+
+    async def crash_at_the_second(*given: Any) -> None:
+        if not left:
+            raise sqlite3.OperationalError("the process is killed here")
+        await recorded(*given)
+        left.pop()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, method, crash_at_the_second)
+        with pytest.raises(sqlite3.OperationalError):
+            await shop.go_on(Command(resume={first: APPROVE, second: APPROVE, third: edit}))
+    await shop.go_on(None)
+    if method == "conclude":  # nobody knows what became of the second
+        assert [*(await shop.open()).values()] == [ANY_UNKNOWN]
+        await shop.answer("approve")
+    assert shop.done == ["1 anna", *["2 anna"] * (1 + (method == "conclude")), "30 anna"]
+    assert await shop.open() == {}
+
+
+async def test_a_call_that_has_run_is_not_asked_about_when_its_checkpoint_was_lost() -> None:
+    shop = Shop(PAY_TWICE)
+    message = {"messages": [{"role": "user", "content": "pay", "id": "one"}]}
+    await shop.go_on(message)
+    await shop.go_on(Command(resume=dict.fromkeys(await shop.open(), APPROVE)))
+    assert shop.done == ["1 anna", "a", "2 anna"]
+    again = Shop(PAY_TWICE)
+    ran = await again.go_on(message)
+    assert (again.done, ran.results()) == ([], ["paid 1", "seen a", "paid 2"])
+
+
+ANY_UNKNOWN = (
+    "pay was under way when the run was cut off, and nobody knows whether it took place. "
+    "Approve to run it again, reject to leave it, or answer with its result."
+)
 
 
 async def test_an_answer_that_names_none_of_several_questions_leaves_them_open() -> None:
@@ -182,9 +264,9 @@ async def test_calls_that_a_person_moved_to_one_resource_do_not_run_at_once() ->
         return "edited"
 
     graph = build_manus_graph(tools=[edit], checkpointer=InMemorySaver())
-    model = scripted(calls(("edit", {"path": "a"}), ("edit", {"path": "b"})), "done")
+    model = scripted(calls(("edit", {"path": "a.txt"}), ("edit", {"path": "b.txt"})), "done")
     await run_graph(graph, model=model, config=CONFIG)
-    to_one = {"type": "edit", "edited_action": {"name": "edit", "args": {"path": "c"}}}
+    to_one = {"type": "edit", "edited_action": {"name": "edit", "args": {"path": "c.txt"}}}
     state = await graph.aget_state(CONFIG)
     decisions = {one.id: {"decisions": [to_one]} for one in state.interrupts}
     ran = await run_graph(graph, model=model, config=CONFIG, task=Command(resume=decisions))
@@ -211,7 +293,7 @@ async def test_a_rule_asks_denies_and_allows_by_arguments() -> None:
     made = calls(("pay", {"amount": 5}), ("look", removing), ("look", pushing))
     shop = Shop(made, policy_rules=given)
     ran = await shop.go_on()
-    assert shop.done == ["5 anna"]
+    assert shop.done == []
     assert "git push" in next(iter((await shop.open()).values()))
     ran = await shop.answer("approve")
     assert shop.done == ["5 anna", "git  push"]
@@ -297,3 +379,37 @@ async def test_rules_hold_for_the_steps_of_a_plan(tmp_path: Path) -> None:
     again: Any = Command(resume={waiting.id: APPROVE})
     ran = await run_graph(graph, model=model, config=CONFIG, task=again, **context)
     assert (done, ran.values["status"]) == ([1], "finished")
+
+
+async def test_a_chain_in_a_step_of_a_plan_asks_for_each_call_once(tmp_path: Path) -> None:
+    shop = Shop()
+    model = ScriptedChatModel([plan_call("pay"), PAY_TWICE, "paid both", "All is paid."])
+    graph = build_planning_graph(
+        executors=build_manus_graph(tools=shop.tools), checkpointer=InMemorySaver()
+    )
+    context: dict[str, Any] = {"workspace": str(tmp_path / "w")}
+    ran = await run_graph(graph, model=model, config=CONFIG, **context)
+    for left in (2, 1):
+        asked = (await graph.aget_state(CONFIG)).interrupts
+        assert (len(asked), shop.done) == (left, [])
+        again: Any = Command(resume={asked[0].id: APPROVE})
+        ran = await run_graph(graph, model=model, config=CONFIG, task=again, **context)
+    assert (shop.done, ran.values["status"]) == (["1 anna", "a", "2 anna"], "finished")
+
+
+async def test_a_chain_that_an_earlier_version_stopped_at_a_call_goes_on_in_its_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def nothing(*given: Any) -> None:
+        """An earlier version asked when a call had its turn."""
+
+    shop = Shop(PAY_TWICE)
+    with monkeypatch.context() as patch:
+        patch.setattr("openmanus_graph.nodes.act.request_permissions", nothing)
+        await shop.go_on()
+    await shop.go_on(None)
+    await shop.answer(APPROVE)
+    assert shop.done == ["1 anna", "a"]
+    await shop.go_on(None)
+    ran = await shop.answer(APPROVE)
+    assert (shop.done, ran.values["status"]) == (["1 anna", "a", "2 anna"], "finished")

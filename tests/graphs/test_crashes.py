@@ -142,6 +142,7 @@ async def test_the_same_call_runs_again_when_the_model_repeats_it() -> None:
 
 
 async def test_a_chain_that_waits_for_a_person_does_not_repeat_its_earlier_calls() -> None:
+    """It waits for a permission before all its calls, and for an answer between them."""
     ran_with: list[int] = []
 
     @manus_tool(effect="workspace", resource="till")
@@ -163,15 +164,23 @@ async def test_a_chain_that_waits_for_a_person_does_not_repeat_its_earlier_calls
         """
         return f"paid {amount}"
 
-    graph = build_manus_graph(tools=[count, pay], checkpointer=InMemorySaver())
+    graph = build_manus_graph(tools=[count, pay, ask_human], checkpointer=InMemorySaver())
     model = scripted(
-        calls(("count", {"number": 1}), ("pay", {"amount": 2}), ("count", {"number": 3})), "done"
+        calls(
+            ("count", {"number": 1}),
+            ("ask_human", {"inquire": "Which?"}),
+            ("pay", {"amount": 2}),
+            ("count", {"number": 3}),
+        ),
+        "done",
     )
     await run_graph(graph, model=model, config=CONFIG)
+    assert ran_with == []
+    await run_graph(graph, model=model, config=CONFIG, task=Command(resume="approve"))
     assert ran_with == [1]
-    ran = await run_graph(graph, model=model, config=CONFIG, task=Command(resume="approve"))
+    ran = await run_graph(graph, model=model, config=CONFIG, task=Command(resume="this"))
     assert ran_with == [1, 3]
-    assert ran.results() == ["counted", "paid 2", "counted"]
+    assert ran.results() == ["counted", "this", "paid 2", "counted"]
 
 
 async def test_a_new_user_message_is_a_new_branch_where_the_same_call_runs_again() -> None:
@@ -224,8 +233,13 @@ async def test_two_questions_of_one_reply_get_their_own_answers() -> None:
 
 async def test_decisions_of_one_chain_are_not_mixed_up() -> None:
     graph = build_manus_graph(tools=[charge], checkpointer=InMemorySaver())
-    asked = calls(*(("charge", {"amount": n}) for n in (1, 2, 3)))
-    ran = await answer_all(graph, scripted(asked, "done"), "approve", "reject", "approve")
+    model = scripted(calls(*(("charge", {"amount": n}) for n in (1, 2, 3))), "done")
+    ran = await run_graph(graph, model=model, config=CONFIG)
+    asked = [waiting.id for waiting in (await graph.aget_state(CONFIG)).interrupts]
+    for place, answer in ((2, "approve"), (0, "approve"), (1, "reject")):
+        assert ran.results() == []
+        command: Command[Any] = Command(resume={asked[place]: answer})
+        ran = await run_graph(graph, model=model, config=CONFIG, task=command)
     assert ran.results()[0] == "charged 1"
     assert "did not allow" in ran.results()[1]
     assert ran.results()[2] == "charged 3"

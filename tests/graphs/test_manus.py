@@ -36,8 +36,12 @@ from openmanus_graph import (
     manus_tool,
 )
 from openmanus_graph.config import resolve_settings
+from openmanus_graph.tool_calls.declaration import file_resource
 from openmanus_graph.tools.ask_human import ask_human
 from openmanus_graph.tools.create_chat_completion import create_chat_completion
+from openmanus_graph.tools.python_execute import python_execute
+from openmanus_graph.tools.read_file import read_file
+from openmanus_graph.tools.str_replace_editor import str_replace_editor
 from openmanus_graph.tools.terminate import terminate
 from tests.support.graphs import add, calls, run_graph, scripted
 from tests.support.mcp_sdk import PNG
@@ -263,21 +267,86 @@ async def test_a_hanging_tool_is_cut_off_at_its_time_limit() -> None:
     assert "cut off after 0.05 s" in ran.results()[0]
 
 
-async def test_calls_that_share_nothing_run_at_once() -> None:
+async def test_calls_that_change_nothing_run_at_once_beside_the_end_of_the_run() -> None:
     arrived = asyncio.Barrier(20)
 
-    @tool
+    @manus_tool(effect="pure")
     async def meet(number: int) -> str:
-        """Wait for all the others."""
+        """Wait for all the others.
+
+        Args:
+            number: Which.
+        """
         await arrived.wait()
         return str(number)
 
+    meetings = [("meet", {"number": n}) for n in range(20)]
     ran = await run_graph(
-        build_manus_graph(tools=[meet]),
-        calls(*(("meet", {"number": n}) for n in range(20))),
+        build_manus_graph(tools=[meet, terminate]),
+        calls(("terminate", {"status": "success"}), *meetings, text="All have met."),
+    )
+    assert ran.results()[1:] == [str(n) for n in range(20)]
+    assert ran.values["answer"] == "All have met."
+
+
+async def test_calls_on_different_files_run_at_once() -> None:
+    arrived = asyncio.Barrier(3)
+
+    @manus_tool(effect="workspace", resource=file_resource)
+    async def fill(path: str) -> str:
+        """Wait for all the others.
+
+        Args:
+            path: Of the file.
+        """
+        await arrived.wait()
+        return path
+
+    made = [("fill", {"path": f"{n}.txt"}) for n in range(3)]
+    ran = await run_graph(build_manus_graph(tools=[fill]), calls(*made), "done")
+    assert ran.results() == ["0.txt", "1.txt", "2.txt"]
+
+
+async def test_a_chart_is_viewed_after_the_program_that_writes_it() -> None:
+    code = "open('chart.txt', 'w').write('a chart')"
+    ran = await run_graph(
+        build_manus_graph(tools=[python_execute, str_replace_editor, read_file]),
+        calls(
+            ("python_execute", {"code": code}),
+            ("str_replace_editor", {"command": "view", "path": "chart.txt"}),
+            ("read_file", {"file_path": "chart.txt"}),
+        ),
         "done",
     )
-    assert ran.results() == [str(n) for n in range(20)]
+    assert all("a chart" in text for text in ran.results()[1:])
+
+
+async def test_arguments_with_usual_other_names_are_what_all_see(tmp_path: Path) -> None:
+    runs: list[str] = []
+
+    @manus_tool(effect="external")
+    def deploy(command: str) -> str:
+        """Deploy.
+
+        Args:
+            command: What.
+        """
+        runs.append(command)
+        return f"deployed {command}"
+
+    graph = build_manus_graph(tools=[deploy], checkpointer=InMemorySaver())
+    config: RunnableConfig = {"configurable": {"thread_id": "t"}}
+    made = calls(
+        ("deploy", {"command": "x"}), ("deploy", {"cmd": "x"}), ("deploy", {"comand": "x"})
+    )
+    ran = await run_graph(
+        graph, made, "done", config=config, policy_rules=({"tool": "deploy", "decision": "allow"},)
+    )
+    assert runs == ["x", "x"], "the second is no repetition of the first"
+    started = [event["args"] for event in ran.events if event["type"] == "tool_start"]
+    assert started == [{"command": "x"}, {"command": "x"}, {"comand": "x"}]
+    assert ran.messages[1].tool_calls[1]["args"] == {"cmd": "x"}  # type: ignore[union-attr]
+    assert "no argument 'comand' (did you mean command? there are: command)" in ran.results()[2]
 
 
 async def test_calls_that_share_a_resource_run_in_call_order() -> None:
@@ -313,12 +382,14 @@ async def test_terminate_ends_the_run_after_its_siblings() -> None:
     assert ran.results()[1] == "2"
 
 
-async def test_terminate_does_not_take_effect_when_a_sibling_failed() -> None:
+@pytest.mark.parametrize("place", [0, 1, 2])
+async def test_terminate_does_not_take_effect_when_a_sibling_failed(place: int) -> None:
+    made: list[Any] = [("explode", {"reason": "x"}), ("add", {"a": 1, "b": 1})]
+    made.insert(place, ("terminate", {"status": "success"}))
     ran = await run_graph(
-        build_manus_graph(tools=[explode, terminate]),
-        calls(("terminate", {"status": "success"}), ("explode", {"reason": "x"})),
-        "what there is",
+        build_manus_graph(tools=[explode, add, terminate]), calls(*made), "what there is"
     )
+    assert "2" in ran.results()
     assert ran.values["stop_reason"] == "answer"
     assert "explode" in ran.model.requests[1][-1].text
 

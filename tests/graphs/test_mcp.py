@@ -166,7 +166,7 @@ async def test_a_changed_list_is_callable_at_the_next_step_and_reported_once() -
     assert rest[0] == after
     assert "new: fresh; gone: old; changed: shifty" in texts[0]
     assert "fresh" not in texts[1]
-    fresh, wrong, gone, right = ran.results()[2:]
+    fresh, gone, wrong, right = ran.results()[2:]
     assert "fresh {}" in fresh
     assert "There is no tool 'mcp_raw_old'" in gone
     assert "was not run" in wrong

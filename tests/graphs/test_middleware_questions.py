@@ -20,6 +20,7 @@ from openmanus_graph import build_manus_graph, manus_tool
 from openmanus_graph.backends.persistence.ledger import Ledger
 from openmanus_graph.state.interrupts import middleware_answer
 from openmanus_graph.testing import ScriptedChatModel
+from openmanus_graph.tools.ask_human import ask_human
 from tests.support.graphs import Ran, calls, run_graph, scripted
 
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
@@ -228,12 +229,14 @@ async def test_a_graph_in_a_tool_gets_its_answers_beside_the_policys(by_id: bool
     shop.tools.append(consult)
     shop.serve()
     await shop.go_on()
-    await shop.answer("hello", by_id=by_id)
+    first, second = await shop.open()  # the policy asks before the chain begins
+    await shop.go_on(Command(resume={second.id: REJECT}))
     await shop.answer(APPROVE, by_id=by_id)
-    assert shop.done == ["1 anna"]
-    ran = await shop.answer(REJECT, by_id=by_id)
+    assert shop.done == []
+    ran = await shop.answer("hello", by_id=by_id)
     assert shop.done == ["1 anna"]
     assert ran.results()[:2] == ["hello", "paid 1 to anna"]
+    assert "Never." in ran.results()[2]
 
 
 async def test_an_answer_without_an_id_counts_for_no_question_that_was_not_asked() -> None:
@@ -249,16 +252,19 @@ async def test_an_answer_without_an_id_counts_for_no_question_that_was_not_asked
 
 async def test_an_answer_counts_for_no_later_question() -> None:
     """LangGraph keeps an answer without an id, and gives it to the next question that comes."""
-    shop = Shop(*THREE, effect="external").serve()
+    asked = [("ask_human", {"inquire": name}) for name in "ab"]
+    shop = Shop(("pay", {"amount": 1}), *asked, effect="external")
+    shop.tools.append(ask_human)
+    shop.serve()
     await shop.go_on()
-    await shop.answer(APPROVE, by_id=False)
-    assert shop.done == ["1 anna"]
-    await shop.go_on(None)
-    assert shop.done == ["1 anna"]
-    await shop.answer(APPROVE)
-    assert shop.done == ["1 anna", "2 anna"]
-    await shop.answer(REJECT, by_id=False)
-    assert shop.done == ["1 anna", "2 anna"]
+    ran = await shop.answer(APPROVE, by_id=False)
+    for answer in ("one", "two"):
+        for _ in range(2):
+            assert shop.done == ["1 anna"]
+            assert ran.results() == []
+            ran = await shop.go_on(None)
+        ran = await shop.answer(answer, by_id=False)
+    assert ran.results() == ["paid 1 to anna", "one", "two"]
 
 
 @pytest.mark.parametrize("method", ["intend", "conclude"])
