@@ -209,7 +209,7 @@ async def test_time_for_the_closing_turn_is_kept() -> None:
     graph = build_manus_graph(tools=[add], checkpointer=InMemorySaver())
     model = scripted(*adds(1), "One is done.")
     context = Context(model=model, workspace="work", timeout_s=100)
-    said = {"messages": [HumanMessage("the task")]}
+    said: Any = {"messages": [HumanMessage("the task")]}
     await graph.ainvoke(said, CONFIG, context=context, interrupt_before=["stuck_check"])
     await graph.aupdate_state(CONFIG, {"elapsed_s": 91.0}, as_node="act")
     values = await graph.ainvoke(None, CONFIG, context=context)
@@ -222,7 +222,7 @@ async def test_at_90_percent_of_the_time_the_model_is_told_what_is_left() -> Non
     graph = build_manus_graph(tools=[add], checkpointer=InMemorySaver())
     model = scripted(*adds(1), "Done: 1.")
     context = Context(model=model, workspace="work", timeout_s=10_000)
-    said = {"messages": [HumanMessage("the task")]}
+    said: Any = {"messages": [HumanMessage("the task")]}
     await graph.ainvoke(said, CONFIG, context=context, interrupt_before=["stuck_check"])
     await graph.aupdate_state(CONFIG, {"elapsed_s": 9200.0}, as_node="act")
     await graph.ainvoke(None, CONFIG, context=context)
