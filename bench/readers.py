@@ -6,7 +6,7 @@ results, and returns the answer. A reader decides how that is said.
 
 import json
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
@@ -100,7 +100,10 @@ class Clumsy:
         return AIMessage("", tool_calls=[numbered(("terminate", {"status": "success"}), 999, 0)])
 
 
-READERS = {"orderly": Orderly, "clumsy": Clumsy}
+READERS: dict[str, Callable[[Work], Callable[[list[BaseMessage]], AIMessage]]] = {
+    "orderly": Orderly,
+    "clumsy": Clumsy,
+}
 
 
 def idle() -> Work:

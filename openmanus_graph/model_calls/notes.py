@@ -14,6 +14,7 @@ from langchain_core.messages.utils import count_tokens_approximately
 
 from openmanus_graph.backends.models import prices
 from openmanus_graph.backends.models.failures import ModelError
+from openmanus_graph.conversation.history import cut_by
 from openmanus_graph.model_calls.call_model import ModelCall, call_model
 from openmanus_graph.model_calls.condensed import (
     DividedConversation,
@@ -23,7 +24,6 @@ from openmanus_graph.model_calls.condensed import (
     transcript,
     transcript_pieces,
 )
-from openmanus_graph.model_calls.storable import cut_by
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.limits import LimitReached

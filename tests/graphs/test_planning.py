@@ -266,7 +266,7 @@ async def test_the_error_of_a_step_never_becomes_the_answer() -> None:
     plan = plan_call({"text": "[broken] x", "depends_on": []},
                      {"text": "[fine] y", "depends_on": []},
                      {"text": "[fine] z", "depends_on": ["0"]})  # fmt: skip
-    brain = PlanBrain([plan, "No other way."], summary=ModelError("server", "It is down."))
+    brain = PlanBrain([plan, "No other way."], summary=ModelError("not_found", "It is down."))
     ran = await planned(brain, graph)
     assert ran.values["status"] == "failed"
     assert "no disk" not in ran.values["answer"]
