@@ -27,7 +27,7 @@ async def bash(  # noqa: D417  # the model never sees `runtime`
 ) -> Observation:
     """Run a command in a lasting bash.
 
-    `cmd &` runs in the background. No input: use flags such as `-y`.
+    `cmd &`: in the background. No input; use flags (`-y`).
 
     Args:
         command: Empty shows new output of background commands, `ctrl+c` ends them.

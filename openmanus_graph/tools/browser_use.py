@@ -67,7 +67,7 @@ async def browser_use(  # noqa: D417  # the model is not shown `runtime`
 ) -> Observation:
     """Drive a browser that stays open. Elements have indices: [3] button "Save".
 
-    Later only changes are shown; get_state shows all.
+    get_state shows the whole page again.
 
     Args:
         action: go_to_url(url), open_tab(url), switch_tab(tab_id), close_tab(tab_id?), go_back,

@@ -15,7 +15,7 @@ WRAPPED = "response"
 
 @manus_tool(effect="pure", resource="ending")
 def create_chat_completion(response: str) -> Observation:
-    """Deliver the final answer and end the run."""
+    """End the run with this answer."""
     return Observation(response, ends_run="answer")
 
 

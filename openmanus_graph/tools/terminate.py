@@ -8,5 +8,5 @@ from openmanus_graph.tool_calls.declaration import manus_tool
 
 @manus_tool(effect="pure", resource="ending")
 def terminate(status: Literal["success", "failure"]) -> Observation:
-    """End the run if the reply's other calls succeed; the reply's text is the answer."""
+    """End the run; the text of the same reply is the answer."""
     return Observation(f"The run ends with status {status}.", ends_run=status)

@@ -27,7 +27,7 @@ from tests.support.graphs import Ran, calls, run_graph, scripted
 from tests.support.mcp_servers import raw
 
 THREAD: RunnableConfig = {"configurable": {"thread_id": "t"}}
-CHARS_PER_TOKEN = 4.1
+CHARS_PER_TOKEN = 4
 """Of our first request as compact JSON; OpenAI's o200k makes 4.19 of it."""
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -97,7 +97,7 @@ async def test_ones_own_system_prompt_is_followed_by_what_the_mark_means() -> No
 
 def test_only_libraries_of_the_sandbox_are_named() -> None:
     found = usual_libraries(SandboxSettings())
-    assert {"pandas", "openpyxl", "PIL", "pypdfium2"} <= {*found}
+    assert {"pandas", "openpyxl", "PIL", "pypdf"} <= {*found}
     assert "reportlab" not in found
     assert usual_libraries(SandboxSettings(mode="docker")) == ()
 

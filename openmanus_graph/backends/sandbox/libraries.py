@@ -12,7 +12,7 @@ from openmanus_graph.state.settings import SandboxSettings
 
 _USUAL = (
     "pandas", "numpy", "scipy", "sklearn", "matplotlib", "seaborn", "altair", "tabulate",
-    "openpyxl", "docx", "pptx", "pypdf", "pypdfium2", "reportlab", "PIL", "bs4",
+    "openpyxl", "docx", "pptx", "pypdf", "reportlab", "PIL", "bs4",
     "requests",
 )  # fmt: skip
 """Names of modules: tables, charts, documents, pictures, web."""
