@@ -46,7 +46,13 @@ class ModelCallResult:
     compacted: list[AnyMessage] | None = None
     """The shortened conversation, where it was too long."""
     ended: LimitReached | ModelError | None = None
-    """Why there is no reply; None also where the run was asked to stop."""
+    """Why there is no reply, or only that of a closing turn; None also where the run was asked to
+    stop."""
+
+    @property
+    def answered(self) -> bool:
+        """Whether the model has replied to the request of the agent step."""
+        return self.reply is not None and self.ended is None
 
     @property
     def was_too_long(self) -> bool:

@@ -106,7 +106,7 @@ async def think(
     result = await call_with_compaction(call, turn.session, turn.emit)
     if isinstance(result.ended, LimitReached):
         result = await close_run(turn, call, result, result.ended)
-    if result.reply is not None:
+    if result.answered:
         tools.acknowledge()
     update = await apply_reply(turn, call, result)
     return update if middleware is None else with_updates(update, middleware.updates)
@@ -306,7 +306,7 @@ async def apply_reply(turn: Turn, call: ModelCall, result: ModelCallResult) -> M
         "elapsed_s": Overwrite(elapsed_s) if turn.begun else elapsed_s,
         "branch": branch + ("+" if result.compacted else ""),
     }
-    if result.reply is not None:  # the request has said what ended with its process
+    if result.answered:  # the request has said what ended with its process
         known = turn.state.get("handle_state", {})
         still_open = open_state(known, turn.live_handles)
         update |= {"handle_state": Overwrite(still_open)} if still_open != known else {}
