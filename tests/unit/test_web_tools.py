@@ -287,7 +287,7 @@ async def test_long_pages_share_the_room(site: PageServer, session: Session) -> 
 
 @pytest.mark.parametrize(
     "args", [{"urls": []}, {"urls": ["x"], "timeout": 4}, {"urls": ["x"], "timeout": 121},
-             {"urls": ["x"], "word_count_threshold": -1}, {"urls": ["x"] * 21}, {}, {"url": "x"}],
+             {"urls": ["x"], "word_count_threshold": -1}, {"urls": ["x"] * 21}, {}, {"pages": "x"}],
 )  # fmt: skip
 async def test_wrong_arguments_are_reported(args: dict[str, Any]) -> None:
     ran = await run_graph(build_manus_graph(tools=[crawl4ai]), calls(("crawl4ai", args)), "done")
