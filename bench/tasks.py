@@ -93,10 +93,17 @@ def total() -> Work:
 def repair() -> Work:
     """Find out why a test fails, and mend the code."""
     yield [bash("python3 check.py"), read("sums.py")]
-    change = {"command": "str_replace", "path": "sums.py", "old_str": "a - b", "new_str": "a + b"}
+    change = {
+        "command": "str_replace",
+        "path": "sums.py",
+        "old_str": "a - b",
+        "new_str": "sum([a, b])",
+    }
     yield [("str_replace_editor", change)]
     [tested] = yield [bash("python3 check.py")]
-    return f"sums.py subtracted; it adds now: {'a + b' if 'ok' in tested else 'still failing'}."
+    return (
+        f"sums.py subtracted; it adds now: {'sum([a, b])' if 'ok' in tested else 'still failing'}."
+    )
 
 
 def errors() -> Work:
@@ -200,7 +207,7 @@ TASKS = [
             "check.py": "from sums import add\nassert add(2, 3) == 5\nprint('ok')\n",
         },
         repair,
-        holds("sums.py", "a + b"),
+        holds("sums.py", "sum([a, b])"),
     ),
     Task(
         "How many errors are in app.log? Write the number to count.txt.",

@@ -1,5 +1,8 @@
+import json
 import subprocess
 import sys
+
+import pytest
 
 from tests.support.limits import BACKSTOP_S
 
@@ -14,3 +17,11 @@ def test_the_bench_prints_a_table_of_figures() -> None:
     growth, own = float(found["openmanus"][4]), float(found["openmanus"][5])
     assert 0 < growth <= own
     assert float(found["five parallel calls of 1 s, to the next request"][1]) >= 1000
+
+
+@pytest.mark.parametrize("reader", [pytest.param("orderly", marks=pytest.mark.exhaustive), "clumsy"])
+def test_ten_tasks_are_done_whoever_reads_the_model(reader: str) -> None:
+    command = [sys.executable, "-m", "bench.tasks", reader]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=BACKSTOP_S, check=False)
+    assert done.returncode == 0, done.stderr
+    assert [one["right"] for one in json.loads(done.stdout)] == [True] * 10
