@@ -19,7 +19,9 @@ def test_the_bench_prints_a_table_of_figures() -> None:
     assert float(found["five parallel calls of 1 s, to the next request"][1]) >= 1000
 
 
-@pytest.mark.parametrize("reader", [pytest.param("orderly", marks=pytest.mark.exhaustive), "clumsy"])
+@pytest.mark.parametrize(
+    "reader", [pytest.param("orderly", marks=pytest.mark.exhaustive), "clumsy"]
+)
 def test_ten_tasks_are_done_whoever_reads_the_model(reader: str) -> None:
     command = [sys.executable, "-m", "bench.tasks", reader]
     done = subprocess.run(command, capture_output=True, text=True, timeout=BACKSTOP_S, check=False)
