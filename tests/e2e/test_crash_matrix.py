@@ -1,6 +1,6 @@
 """The crash matrix: a run that is killed at any moment ends as one that nobody disturbed.
 
-Each case is a scripted run with parallel tools, a question, a compaction and an answer. Its
+Each case is a scripted run with several calls a reply, a question, a compaction and an answer. Its
 process gets SIGKILL, with or without what it has started; the thread is resumed, sometimes killed
 again, until it ends.
 
@@ -25,7 +25,7 @@ from tests.support.sampling import SEED_VARIABLE, chance
 
 FEW_MOMENTS, MANY_MOMENTS = 2, 40
 AT_ONCE = 3
-EVENTS = (23, 25)
+EVENTS = (21, 27)
 """Of the two processes of the run that nobody disturbs."""
 
 Plan = tuple[Kill | None, ...]

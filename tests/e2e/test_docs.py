@@ -77,7 +77,8 @@ def test_a_limit_of_the_flows_agent_is_the_flows_end(
     shop: Path, cli: Cli, model: OpenAIServer
 ) -> None:
     cli.env["PYTHONPATH"] = str(shop)
-    model.add(*[Reply(calls=(Call("stock_of", {"article": "mug"}),))] * 3, Reply("Twelve."))
+    model.add(*[Reply(calls=(Call("stock_of", {"article": "mug"}),))] * 3)
+    model.add(Reply("Not counted to the end."), Reply("Twelve."))
     asked = ("run", "How many mugs are there?", "--agent", "counted", "--thread", "t")
     done = cli.run(*asked, "--max-steps", "3", "--json")
     assert (done.code, done.final["status"], done.final["stop_reason"]) == (
@@ -86,12 +87,11 @@ def test_a_limit_of_the_flows_agent_is_the_flows_end(
         "max_steps",
     )
     assert done.kinds[-2:] == ["limit", "final"]
-    assert "Counted once a day." in done.final["answer"]
-    assert "with a higher max_steps" in done.final["answer"]
-    assert (done.final["usage"]["model_calls"], done.final["usage"]["input_tokens"]) == (3, 300)
+    assert done.final["answer"] == "Not counted to the end. (Counted once a day.)"
+    assert (done.final["usage"]["model_calls"], done.final["usage"]["input_tokens"]) == (4, 400)
     resumed = cli.run("resume", "t", "--max-steps", "9", "--json")
     assert (resumed.code, resumed.final["answer"]) == (0, "Twelve. (Counted once a day.)")
-    assert resumed.final["usage"]["model_calls"] == 4
+    assert resumed.final["usage"]["model_calls"] == 5
 
 
 def test_a_failure_of_the_flows_agent_is_the_flows_failure(

@@ -57,10 +57,11 @@ def test_what_an_agent_holds_open_stays_the_parents(tmp_path: Path) -> None:
     with serving() as site:
         found = fork("tools", tmp_path / "work", SITE=site)
     page, shell, kernel, server = found["child"]
-    assert "forms.html" not in page
+    assert "was opened again" in page, "a browser of its own, at the address of the parent's"
     assert (shell, kernel) == ("shell", "kernel None")
     assert pid_in(server) != pid_in(found["before"][-1])
     page, shell, kernel, server = found["parent"]
     assert "forms.html" in page
+    assert "was opened again" not in page
     assert (shell, kernel) == ("shell set", "kernel 1")
     assert pid_in(server) == pid_in(found["before"][-1])

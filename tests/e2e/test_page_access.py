@@ -36,7 +36,8 @@ def test_axe_finds_nothing_wrong_at_any_stage(
 ) -> None:
     at.model.begin_anew()
     at.model.add(
-        Reply(text=TEXT, calls=(INVOICE, Call("bash", {"command": "cat nothing"}))),
+        Reply(text=TEXT, calls=(Call("bash", {"command": "cat nothing"}),)),
+        Reply(text=TEXT, calls=(INVOICE,)),
         Reply(text=TEXT),
     )
     tab = at.tab(color_scheme=scheme)
