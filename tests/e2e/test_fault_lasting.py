@@ -1,8 +1,10 @@
 """Failures of a model's side that last: said once, nothing lost, and the run can go on later."""
 
+import json
 import re
 import socket
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -13,21 +15,26 @@ from tests.support.openai_server import OpenAIServer
 from tests.support.zygote import Zygote
 
 NOW = {"Retry-After": "0"}
+LAST_WORD = Reply("The first word is appended, the second is not.")
 ONE, TWO = Reply(calls=(append("one"),)), Reply(calls=(append("two"),))
 TOO_LONG = {"message": "This model's maximum context length is 8192 tokens.", "code": "x"}
-LONG = tuple(
-    Reply(
-        calls=(
-            Call(
-                "bash",
-                {"command": f"echo {word} >> ran; echo did {word}; seq {first} 9999 | head -999"},
-            ),
-        ),
-        usage={"prompt_tokens": 5000, "completion_tokens": 9},
-    )
-    for word, first in (("one", 1000), ("more", 2000))
-)
+CHARS_PER_TOKEN = 4
 NOTES = Reply("- the first word is out")
+
+
+def long_step(word: str, first: int) -> Answer:
+    """Answer with a call that prints much; the usage grows with the request, as it does."""
+    command = f"echo {word} >> ran; echo did {word}; seq {first} {first + 998}"
+
+    def reply(body: dict[str, Any]) -> Reply:
+        size = len(json.dumps([body["messages"], body["tools"]]))
+        usage = {"prompt_tokens": size // CHARS_PER_TOKEN, "completion_tokens": 9}
+        return Reply(calls=(Call("bash", {"command": command}),), usage=usage)
+
+    return reply
+
+
+LONG = (long_step("one", 1000), long_step("more", 2000))
 
 
 def refusal(status: int, message: str, **fields: object) -> Reply:
@@ -70,19 +77,22 @@ TOO_LONG_ONCE: dict[str, Answer] = {
     "too long in mid stream": Reply("half", fault="error_mid", error=TOO_LONG),
 }
 COMPACTED: dict[str, tuple[Answer, ...]] = {
-    **{name: (answer, NOTES) for name, answer in TOO_LONG_ONCE.items()},
+    **{name: (answer, NOTES, NOTES) for name, answer in TOO_LONG_ONCE.items()},
     "busy while compacting": (
         TOO_LONG_ONCE["too long"],
         Reply(status=503, headers=NOW),
         Reply("half of the notes", fault="cut"),
+        NOTES,
         NOTES,
     ),
     "refused while compacting": (
         TOO_LONG_ONCE["too long"],
         refusal(400, "No."),
     ),
-    "empty while compacting": (TOO_LONG_ONCE["too long"], Reply()),
+    "empty while compacting": (TOO_LONG_ONCE["too long"], Reply(), Reply()),
 }
+"""What the third request and those for notes are answered with: notes are asked for at the end of
+the conversation's longest beginning that fits, then about the rest as text."""
 
 UNREACHABLE = {"nobody there": "could not be reached", "never connects": "did not answer in time"}
 
@@ -128,7 +138,7 @@ def played(request: pytest.FixtureRequest, zygote: Zygote, blackhole: str, nobod
     cases["nobody there"] = Case((), address=nobody, options=once)
     cases["never connects"] = Case((), address=blackhole, options=once)
     cases["time runs out"] = Case(
-        (ONE, Reply(status=503, headers={"Retry-After": "200"})), ("--timeout", "30")
+        (ONE, Reply(status=503, headers={"Retry-After": "200"}), LAST_WORD), ("--timeout", "30")
     )
     return play(cases, request, zygote)
 
@@ -200,8 +210,9 @@ def test_a_pause_longer_than_the_runs_time_ends_with_its_time(
     played: Played, name: str, mode: Mode
 ) -> None:
     ran = played[name, mode]
-    ran.ended(3, "stopped", "timeout", words="30 seconds")
-    assert (ran.appended, len(ran.requests)) == (["one"], 2)
+    ran.ended(3, "stopped", "timeout", words=LAST_WORD.text)
+    assert (ran.appended, len(ran.requests)) == (["one"], 3), "there is time for the closing turn"
+    assert "its limit of 30 seconds" in str(ran.requests[-1].messages[-1]["content"])
 
 
 @in_a_drawn_mode(UNREACHABLE)

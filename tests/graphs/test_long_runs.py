@@ -25,6 +25,7 @@ from tests.support.long_run import WORDS, LongRun
 from tests.support.strict_openai import complaint
 
 WINDOW = 6000
+CLOSING, LAST_WORD = "ends with this reply", "Not all baskets are counted."
 TASK = 'Add up the baskets. Keep «exactly» this: "§7 – ünïcödé"; never touch old.csv!'
 SAID = {
     3: "DECISION 1: amounts are rounded half up.",
@@ -55,6 +56,8 @@ def worker(steps: int, notes: Callable[[list[BaseMessage]], Any]) -> Any:
         if "Write the notes now" in request[-1].text:
             made: AIMessage | str | Exception = notes(request)
             return made
+        if CLOSING in request[-1].text:
+            return LAST_WORD
         number = next(numbers, None)
         if number is None:
             shown = "\n".join(message.text for message in request)
@@ -92,6 +95,7 @@ def stored_bytes() -> int:
 async def test_a_run_of_1000_steps_ends_with_its_task_and_its_facts() -> None:
     model = model_of(1000, notes_from)
     sizes: list[int] = []
+    endings: list[tuple[Any, ...]] = []
     prepare_home(openmanus_home())
     async with open_checkpointer(openmanus_home()) as checkpointer:
         graph = build_manus_graph(tools=[count], checkpointer=checkpointer)
@@ -103,10 +107,13 @@ async def test_a_run_of_1000_steps_ends_with_its_task_and_its_facts() -> None:
                 config={"configurable": {"thread_id": "t"}, "recursion_limit": 100_000},
                 max_steps=limit,
             )
+            endings.append(tuple(ran.values[k] for k in ("status", "step_count", "answer")))
             sizes.append(stored_bytes())
-    assert (ran.values["status"], ran.values["step_count"]) == ("finished", 1001)
-    assert ran.values["answer"] == f"The sum is {4711.25 + 1000.5 - 11.75}"
-    compactions = len(model.requests) - 1001
+    total = f"The sum is {4711.25 + 1000.5 - 11.75}"
+    assert endings == [("stopped", 500, LAST_WORD), ("finished", 1001, total)]
+    closing_turns = sum(CLOSING in request[-1].text for request in model.requests)
+    assert closing_turns == 1
+    compactions = len(model.requests) - 1001 - closing_turns
     assert 20 < compactions < 200
     asked = work_requests(model)
     assert all(TASK in request[1].text for request in asked)
