@@ -15,6 +15,7 @@ from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.conversation.history import interjection_message
 from openmanus_graph.model_calls.compaction import FULL_AT
 from openmanus_graph.testing import ScriptedChatModel
+from openmanus_graph.testing.scripted import ScriptedReply
 from tests.support.graphs import calls, run_graph, scripted
 from tests.support.long_run import FACT
 from tests.support.openai_script import Call, Reply
@@ -190,7 +191,8 @@ def nearly_full(
         return steps[-1]
 
     steps = [calls(("note", {"n": n}), prefix=f"c{n}-") for n in range(FILLED_BY)]
-    filling = [step for step in [*steps[:-1], last] for _ in range(sent)]
+    script: list[ScriptedReply] = [*steps[:-1], last]
+    filling = [step for step in script for _ in range(sent)]
     model = kind([*filling, *answers], usage=None)
     return model
 
