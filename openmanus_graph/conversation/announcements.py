@@ -13,6 +13,8 @@ LEAST_FACTS_CHARS = 400
 """A text this long says something of its own."""
 
 _SENTENCE_END = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])|\n+")
+_QUOTED = re.compile(r"\"[^\"\n]*\"|“[^”]*”|„[^“”]*[“”]|«[^»]*»|「[^」]*」|`[^`\n]*`")
+"""What somebody else says: a translation, a draft, a name."""
 _ANNOTATION = re.compile(r"[*_#>\s\-–—•]+")
 _BREAKS_OFF = (":", "：")
 _DOTS = ("...", "…", "……")
@@ -37,7 +39,7 @@ _NEXT_OWN_ACTION = re.compile(
     # French, Spanish, Portuguese, Italian
     r"|\bje vais\b|\bje commence(?:rai)?\b|\blaissez-moi\b|\bvoy a\b|\bcomenzaré\b|\bempezaré\b"
     r"|\bdéjame\b|\bvamos a\b|\b(?:eu )?vou (?:\w+r)\b|\bcomeçarei\b|\bdeixe-me\b"
-    r"|\binizi(?:o|erò)\b|\bfammi\b|\blasciami\b|\b\w+[ei]rò\b"
+    r"|\binizi(?:o|erò)\b|\bfammi\b|\blasciami\b|\b(?!però\b)\w+[ei]rò\b"
     # Polish, Russian, Ukrainian, Turkish
     r"|\b(?:zacznę|przeczytam|sprawdzę|zaraz)\b|\bпозвольте мне\b|\b(?:начну|буду|сейчас я)\b"
     r"|\b(?:сначала|сперва|теперь) я\b|\b(?:почну|зараз я)\b"
@@ -80,7 +82,8 @@ def announces_work(text: str, *, task: str, worked: bool, asked: bool = False) -
     short = len(text) <= SHORT_CHARS and "```" not in text
     if text.endswith(_BREAKS_OFF) or (short and text.endswith(_DOTS)):
         return True
-    sentences = [one for one in map(_plain, _SENTENCE_END.split(text)) if one]
+    own_words = _QUOTED.sub("", text)
+    sentences = [one for one in map(_plain, _SENTENCE_END.split(own_words)) if one]
     looked_at = sentences[-1:]
     if short:
         looked_at = sentences[-2:] if worked else sentences

@@ -223,7 +223,9 @@ def cut_by(reply: AIMessage) -> str | None:
 
 def is_cut_text(reply: AIMessage) -> bool:
     """Say whether a reply is a text that its length limit cut: the next reply goes on with it."""
-    return cut_by(reply) == LENGTH_LIMIT and not (reply.tool_calls or reply.invalid_tool_calls)
+    if CLOSING_KEY in reply.additional_kwargs or reply.tool_calls or reply.invalid_tool_calls:
+        return False
+    return cut_by(reply) == LENGTH_LIMIT
 
 
 def calls_in_order(reply: AIMessage) -> list[RequestedCall]:

@@ -1,6 +1,7 @@
 """Reads what a reply means for its run: calls, the answer, or what is asked about. Pure."""
 
 import json
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +12,9 @@ from langchain_core.messages import AIMessage, AnyMessage
 from openmanus_graph.conversation.announcements import announces_work, says_something
 from openmanus_graph.conversation.history import (
     CLOSING_KEY,
+    NOTES_KEY,
     ORIGIN_KEY,
+    TASK_KEY,
     is_cut_text,
     last_reply,
     last_text,
@@ -22,7 +25,9 @@ from openmanus_graph.conversation.outcome import ResponseFormat, validated
 from openmanus_graph.errors import ToolError
 
 ReplyKind = Literal["calls", "answer", "cut", "empty", "announcement", "unstructured"]
-MOST_ASKED: dict[ReplyKind, int] = {"announcement": 1, "unstructured": 3}
+ANSWER_MARK = re.compile(r"\W{0,3}answer\W{0,3}:\W{0,3}\s", re.IGNORECASE)
+"""How a reply begins that was asked about and is the answer, as `reply_announced` wants it."""
+MOST_ASKED: dict[ReplyKind, int] = {"announcement": 1, "unstructured": 3, "cut": 8}
 """How often in a row the model is asked about such a reply before the run fails; others count
 towards being stuck."""
 
@@ -34,6 +39,8 @@ class ReplyReading:
     kind: ReplyKind
     structured: Any = None
     """The validated object, where an answer has to be one."""
+    answer: str = ""
+    """The answer, where it is only a part of the reply's text."""
     asked: int = 0
     """How often in a row the model was asked about such replies before this one."""
 
@@ -58,9 +65,10 @@ def read_reply(
     if not silent:
         return ReplyReading("calls")
     reply, text = silent[-1], last_text(messages)
-    asked = sum(1 for earlier in silent[:-1] if earlier.text.strip() and not is_cut_text(earlier))
+    cut = sum(map(is_cut_text, silent[:-1]))
+    asked = sum(1 for earlier in silent[:-1] if earlier.text.strip()) - cut
     if is_cut_text(reply):
-        return ReplyReading("cut")
+        return ReplyReading("cut", asked=cut)
     if not reply.text.strip():
         return ReplyReading("empty")
     if response_format is not None:
@@ -68,6 +76,8 @@ def read_reply(
             return ReplyReading("answer", _parsed(text, response_format))
         except (ValueError, ToolError):
             return ReplyReading("unstructured", asked=asked)
+    if asked and (mark := ANSWER_MARK.match(text)) and text[mark.end() :].strip():
+        return ReplyReading("answer", answer=text[mark.end() :].strip())
     if announces_work(text, task=task_of(messages), worked=has_worked(messages), asked=asked > 0):
         return ReplyReading("announcement", asked=asked)
     return ReplyReading("answer")
@@ -96,6 +106,8 @@ def answer_beside_calls(messages: Sequence[AnyMessage]) -> str:
     task, newest = task_of(messages), last_reply(messages)
     for message in newest_first(messages):
         text = message.text.strip() if isinstance(message, AIMessage) else ""
+        if CLOSING_KEY in message.additional_kwargs:
+            continue  # it says what was not done then
         if not text or announces_work(text, task=task, worked=True, asked=True):
             continue
         if message is newest or says_something(text, task):
@@ -106,12 +118,16 @@ def answer_beside_calls(messages: Sequence[AnyMessage]) -> str:
 def task_of(messages: Sequence[AnyMessage]) -> str:
     """Return what the person said to begin the run; nothing where a flow wrote the message."""
     message = last_user_message(messages)
-    return "" if message is None or ORIGIN_KEY in message.additional_kwargs else message.text
+    if message is None or ORIGIN_KEY in message.additional_kwargs:
+        return ""
+    return str(message.additional_kwargs.get(TASK_KEY) or message.text)
 
 
 def has_worked(messages: Sequence[AnyMessage]) -> bool:
-    """Say whether the run has called a tool."""
-    return any(message.type == "tool" for message in newest_first(messages))
+    """Say whether the run has called a tool; a compacted conversation has only notes of it."""
+    message = last_user_message(messages)
+    compacted = message is not None and NOTES_KEY in message.additional_kwargs
+    return compacted or any(message.type == "tool" for message in newest_first(messages))
 
 
 def _parsed(text: str, response_format: ResponseFormat) -> Any:

@@ -74,7 +74,8 @@ async def _summary(state: PlanningState, session: Session, emit: Emit) -> dict[s
     except (LimitReached, ModelError) as error:
         notice(emit, f"The summary could not be written: {error}")
         return {"answer": results}
-    return {"answer": reply.text.strip() or results, "usage": usage, **_structured(reply, wanted)}
+    said = reply.text.strip() if read_reply([reply], None).kind == "answer" else ""
+    return {"answer": said or results, "usage": usage, **_structured(reply, wanted)}
 
 
 def _structured(reply: AIMessage, wanted: Any) -> dict[str, Any]:

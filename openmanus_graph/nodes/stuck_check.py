@@ -27,6 +27,7 @@ UNANSWERED = (
 )
 FAILED: dict[ReplyKind, str] = {
     "announcement": "The model announced work and did not do it, also when it was asked to.",
+    "cut": f"The reply was cut off by {LENGTH_LIMIT} again and again.",
     "unstructured": "The model gave no answer in the form that was asked for.",
 }
 """Why a run fails that gets no answer, by the kind of its last replies."""
@@ -81,7 +82,8 @@ def hints_for(
     """Yield what the next request should say."""
     if reading.kind in HINTS:
         yield render(HINTS[reading.kind])
-    elif (reply := last_reply(messages)) and TEXT_CALLS_KEY in reply.additional_kwargs:
+    reply = last_reply(messages)
+    if reply is not None and reply.tool_calls and TEXT_CALLS_KEY in reply.additional_kwargs:
         yield render("reply_text_calls")
     if ending is not None and ending.failed:
         yield render("terminate_refused", failed=", ".join(ending.failed))

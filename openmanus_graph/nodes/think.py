@@ -237,7 +237,10 @@ def request_suffix(turn: Turn, tools: ResolvedTools) -> str:
     """Return what this request says at its end, and no later one."""
     prompts = turn.session.settings.prompts
     next_step = prompts.get("next_step") or turn.agent.prompts.get("next_step", "")
-    lost = lost_state(turn.state.get("handle_state", {}), turn.live_handles)
+    known = turn.state.get("handle_state", {})
+    if turn.browser_comes_back:
+        known = {name: one for name, one in known.items() if not name.startswith(BROWSER_HANDLE)}
+    lost = lost_state(known, turn.live_handles)
     parts = (
         next_step,
         turn.state.get("hint", ""),
@@ -361,7 +364,8 @@ def outcome_of(turn: Turn, call: ModelCall, result: ModelCallResult) -> ManusUpd
     """Return what a model call means for the run: how it ends, or that an agent step was taken."""
     if isinstance(result.ended, LimitReached):
         answer = "" if result.reply is None else result.reply.text
-        return {"status": "stopped", "stop_reason": result.ended.reason, "answer": answer}
+        ended = {"status": "stopped", "stop_reason": result.ended.reason}
+        return {**ended, "answer": answer, "hint": ""}
     if isinstance(result.ended, ModelError):
         return failure(result.ended.sentence)
     if result.reply is None:
@@ -379,6 +383,7 @@ def outcome_of(turn: Turn, call: ModelCall, result: ModelCallResult) -> ManusUpd
         "status": "finished",
         "stop_reason": "answer",
         "structured": reading.structured,
+        "answer": reading.answer,
     }
 
 

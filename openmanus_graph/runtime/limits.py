@@ -94,7 +94,7 @@ def near_limits(progress: Progress, call: Usage, settings: Settings) -> dict[str
     ahead = (STEPS_NEAR + 1) * call["cost_usd"], (STEPS_NEAR + 1) * _tokens(call)
     tokens, max_tokens = _tokens(usage), settings.max_total_tokens
     if (steps := settings.max_steps - progress.steps) <= STEPS_NEAR:
-        near["steps"] = f"{steps} of {settings.max_steps} model calls, this one included"
+        near["steps"] = f"{steps} of {settings.max_steps} steps, this one included"
     dollars = usage["cost_usd"]
     if dollars >= SHARE_NEAR * settings.max_cost_usd or dollars + ahead[0] > settings.max_cost_usd:
         left = max(0.0, settings.max_cost_usd - dollars)

@@ -126,9 +126,9 @@ async def test_a_step_of_a_plan_that_only_announces_has_failed() -> None:
 
 async def test_near_its_limit_the_model_is_told_what_is_left() -> None:
     ran = await manus(*adds(4), "done", max_steps=5)
-    told = ["model calls, this one included" in request[-1].text for request in ran.model.requests]
+    told = ["steps, this one included" in request[-1].text for request in ran.model.requests]
     assert told == [False, False, True, True, True]
-    assert "3 of 5 model calls" in suffix(ran, 2)
+    assert "3 of 5 steps" in suffix(ran, 2)
 
 
 async def test_at_90_percent_of_a_budget_the_model_is_told_what_is_left() -> None:
@@ -190,7 +190,7 @@ async def test_a_step_of_a_plan_has_no_closing_turn() -> None:
     ran = await run_graph(graph, model=brain.model(), config=CONFIG, max_steps=4)
     assert ended(ran) == ("stopped", "max_steps")
     assert len(brain.requests("0")) == 3  # the fourth was the planner's
-    assert "model calls, this one included" in brain.requests("0")[-1][-1].text
+    assert "steps, this one included" in brain.requests("0")[-1][-1].text
 
 
 async def test_after_a_limit_the_run_goes_on_and_says_so() -> None:
@@ -227,3 +227,38 @@ async def test_at_90_percent_of_the_time_the_model_is_told_what_is_left() -> Non
     await graph.aupdate_state(CONFIG, {"elapsed_s": 9200.0}, as_node="act")
     await graph.ainvoke(None, CONFIG, context=context)
     assert "of 10000 seconds" in model.requests[-1][-1].text
+
+
+async def test_who_is_asked_and_has_answered_says_so_in_a_line() -> None:
+    ran = await manus("I will be there at six.", "Answer:\nI will be there at six.")
+    assert ended(ran) == ("finished", "answer")
+    assert ran.values["answer"] == "I will be there at six."
+
+
+async def test_a_reply_that_is_cut_again_and_again_fails() -> None:
+    cut = [AIMessage(f"{n} ", response_metadata={"finish_reason": "length"}) for n in range(20)]
+    ran = await manus(*cut)
+    assert ended(ran) == ("failed", "error")
+    assert len(ran.model.requests) == 9
+
+
+async def test_what_the_closing_turn_said_is_not_the_answer_later() -> None:
+    graph = build_manus_graph(tools=[add, terminate], checkpointer=InMemorySaver())
+    bare = calls(("terminate", {"status": "success"}), prefix="t")
+    model = scripted(*adds(1), "1 of 2 sums is not done.", bare, "Both: 1 and 2.")
+    await run_graph(graph, model=model, config=CONFIG, max_steps=1)
+    ran = await run_graph(
+        graph, model=model, config=CONFIG, task=Command(goto="think"), max_steps=9
+    )
+    assert ran.values["answer"] == "Both: 1 and 2."
+
+
+async def test_a_closing_turn_that_is_cut_is_no_part_of_a_later_answer() -> None:
+    graph = build_manus_graph(tools=[add], checkpointer=InMemorySaver())
+    cut = AIMessage("One is", response_metadata={"finish_reason": "length"})
+    model = scripted(*adds(1), cut, "Both: 1 and 2.")
+    await run_graph(graph, model=model, config=CONFIG, max_steps=1)
+    ran = await run_graph(
+        graph, model=model, config=CONFIG, task=Command(goto="think"), max_steps=9
+    )
+    assert ran.values["answer"] == "Both: 1 and 2."

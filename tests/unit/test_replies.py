@@ -5,7 +5,7 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMes
 from langchain_core.messages.tool import tool_call
 
 from openmanus_graph.conversation.announcements import announces_work
-from openmanus_graph.conversation.history import ORIGIN_KEY, last_text
+from openmanus_graph.conversation.history import NOTES_KEY, ORIGIN_KEY, TASK_KEY, last_text
 from openmanus_graph.conversation.replies import answer_beside_calls, read_reply
 
 TASK = "Compare the invoices with ledger.csv and write the differences to report.md."
@@ -60,6 +60,9 @@ def test_work_is_announced_in_many_languages(text: str) -> None:
         "Zwei Rechnungen weichen ab.",
         "The ledger is right. The total is 1,204.50.",
         "forty-two",
+        "La capitale è Canberra, però molti dicono Sydney.",
+        'In English: "I will go there tomorrow."',
+        "“Let me go” is the title.",
     ],
 )
 def test_an_answer_announces_nothing(text: str) -> None:
@@ -144,3 +147,13 @@ def test_the_answer_beside_terminate_is_its_own_text_or_an_earlier_one_with_fact
     assert answer_beside_calls(conversation(found, result, *ending())) == "The total is 42."
     assert answer_beside_calls(conversation(looking, result, *ending())) == ""
     assert answer_beside_calls(conversation(*ending("Let me end this."))) == ""
+
+
+def test_after_a_compaction_the_notes_are_not_the_task_and_work_was_done() -> None:
+    extra = {TASK_KEY: TASK, NOTES_KEY: "The total is 42."}
+    task = HumanMessage(f"{TASK}\nNotes: the total is 42.", id="h", additional_kwargs=extra)
+    assert read_reply([task, AIMessage("Fertig.")], None).kind == "answer"
+    call = tool_call(name="bash", args={}, id="b")
+    found = AIMessage("The total is 42.", tool_calls=[call])
+    result = ToolMessage("ok", tool_call_id="b")
+    assert answer_beside_calls([task, found, result, *ending()]) == "The total is 42."
