@@ -8,29 +8,38 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any, cast
 
-_CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]+`", re.DOTALL)
-_START = re.compile(
-    r"<tool_calls?>|<function_calls?>|<function=|<invoke\s+name=|\[TOOL_CALLS\]|<\|python_tag\|>"
+_QUOTED = re.compile(
+    r"```.*?(?:```|\Z)|`[^`\n]+`|^(?:[ ]{4}|\t|[ ]{0,3}>)[^\n]*", re.DOTALL | re.MULTILINE
 )
-_BEGUN = re.compile(r"\{\s*[\"']|\[\s*\{|<function=|<invoke\s|[\w.-]+\s*(?:\[ARGS\]|\{|<arg_key>)")
+"""Code, and lines that an answer quotes."""
+_START = re.compile(
+    r"<(?:\w+:)?tool_calls?>|<TOOLCALL>|<\|tool_calls?\|>|<function_calls?>|<function=|<invoke\s+name="
+    r"|\[TOOL_CALLS\]|<\|python_tag\|>"
+)
+_BEGUN = re.compile(
+    r"\{\s*[\"']|\[\s*\{|<function=[\w.-]+>\s*\S|<invoke\s|[\w.-]+\s*(?:\[ARGS\]|\{|<arg_key>)"
+)
 """What follows the mark of a call, whole or broken."""
 _END = re.compile(r"</(?:tool_calls?|function_calls?|function|invoke)>")
 _WRAPPER = re.compile(
-    r"\s*(?:</?tool_calls?>|</?function_calls?>|\[TOOL_CALLS\]|<\|python_tag\|>|[;,])\s*"
+    r"\s*(?:</?(?:\w+:)?tool_calls?>|</?TOOLCALL>|<\|/?tool_calls?\|>|</?function_calls?>"
+    r"|\[TOOL_CALLS\]|<\|python_tag\|>|[;,])\s*"
 )
 _SPECIAL = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|endoftext|>", "<|end|>", "</s>")
 """What models end a text with, where their server does not take it off."""
-_FENCED = re.compile(r"\s*```(?:json|tool_call|tool_code)?[ \t]*\n(.*?)\n?```\s*\Z", re.DOTALL)
-_FUNCTION = re.compile(r"<function=([\w.-]+)>(.*?)(?:</function>|\Z)", re.DOTALL)
-_INVOKE = re.compile(r"<invoke\s+name=[\"']?([\w.-]+)[\"']?>(.*?)(?:</invoke>|\Z)", re.DOTALL)
-_PARAMETER = re.compile(
-    r"<parameter(?:=|\s+name=)[\"']?([\w.-]+)[\"']?>(.*?)</parameter>", re.DOTALL
+_FENCED = re.compile(
+    r"\s*```(?:json|JSON|tool_call|tool_code|function_call)?[ \t]*\r?\n(.*?)\n?```\s*\Z", re.DOTALL
 )
-_KEYED = re.compile(r"([\w.-]+)\s*((?:<arg_key>.*?</arg_key>\s*<arg_value>.*?</arg_value>\s*)+)",
-                    re.DOTALL)  # fmt: skip
-_KEY_AND_VALUE = re.compile(r"<arg_key>(.*?)</arg_key>\s*<arg_value>(.*?)</arg_value>", re.DOTALL)
+_FUNCTION = re.compile(r"<function=([\w.-]+)>")
+_INVOKE = re.compile(r"<invoke\s+name=[\"']?([\w.-]+)[\"']?>")
+_ENDS = {_FUNCTION: "</function>", _INVOKE: "</invoke>"}
+_PARAMETER = re.compile(r"<parameter(?:=|\s+name=)[\"']?([\w.-]+)[\"']?>")
+_KEYED = re.compile(r"([\w.-]+)\s*(?=<arg_key>)")
+_KEYED_END = re.compile(r"</tool_call>\s*(?=<tool_call>|\Z)")
+_KEY = re.compile(r"<arg_key>([^<]*)</arg_key>\s*<arg_value>")
 _NAMED = re.compile(r"([\w.-]+)\s*(?:\[ARGS\])?\s*(?=\{)")
 _ARGUMENT_KEYS = ("arguments", "parameters", "args", "input")
 _UNREADABLE = (ValueError, RecursionError)
@@ -70,8 +79,8 @@ def read_text_calls(
 
 
 def _start_of_calls(text: str) -> int | None:
-    """Return where the first mark of a call stands that is no code."""
-    hidden = _CODE.sub(lambda found: " " * len(found[0]), text)
+    """Return where the first mark of a call stands that is not quoted."""
+    hidden = _QUOTED.sub(lambda found: " " * len(found[0]), text)
     found = _START.search(hidden)
     return found.start() if found else None
 
@@ -98,8 +107,9 @@ def _calls_to_the_end(text: str, schemas: Mapping[str, Any]) -> list[TextCall] |
         if wrapper := _WRAPPER.match(text, position):
             position = wrapper.end()
             continue
-        if not text[position:].strip():
-            break
+        if text[position].isspace():
+            position += 1
+            continue
         found = _call_at(text, position, schemas)
         if found is None:
             return _broken(text[position:]) if not calls else None
@@ -112,12 +122,23 @@ def _call_at(
     text: str, position: int, schemas: Mapping[str, Any]
 ) -> tuple[list[TextCall], int] | None:
     """Return the calls that begin at a position, and where they end; None if there are none."""
-    for form in (_FUNCTION, _INVOKE):
+    for form, end_tag in _ENDS.items():
         if found := form.match(text, position):
-            return [_tagged(found[1], found[2], found[0], schemas)], found.end()
+            following = form.search(text, found.end())
+            rest = text[found.end() : following.start() if following else None]
+            body = rest.rpartition(end_tag)[0] if end_tag in rest else rest
+            end = found.end() + len(body) + (len(end_tag) if end_tag in rest else 0)
+            call = _tagged(found[1], body, text[position:end], schemas)
+            return ([call], end) if call else None
     if found := _KEYED.match(text, position):
-        values = dict(_KEY_AND_VALUE.findall(found[2]))
-        return [TextCall(found[1], _typed(values, schemas.get(found[1])), found[0])], found.end()
+        over = _KEYED_END.search(text, found.end())
+        body, closed, _ = text[found.end() : over.start() if over else None].rpartition(
+            "</arg_value>"
+        )
+        values = _values(_KEY, body, "</arg_value>")
+        end = found.end() + len(body) + len(closed)
+        call = TextCall(found[1], _typed(values, schemas.get(found[1])), text[position:end])
+        return ([call], end) if values else None
     named = _NAMED.match(text, position)
     begin = named.end() if named else position
     try:
@@ -131,12 +152,23 @@ def _call_at(
     return (calls, end) if calls else None
 
 
-def _tagged(name: str, body: str, source: str, schemas: Mapping[str, Any]) -> TextCall:
+def _tagged(name: str, body: str, source: str, schemas: Mapping[str, Any]) -> TextCall | None:
     """Read `<function=NAME>` or `<invoke name="NAME">`, with JSON or parameters in it."""
-    whole = body.rpartition("</parameter>")  # an unclosed one would be looked for to the end
-    if parameters := _PARAMETER.findall("".join(whole[:2])):
-        return TextCall(name, _typed(dict(parameters), schemas.get(name)), source)
-    return TextCall(name, _object_of(body) if body.strip() else {}, source)
+    if values := _values(_PARAMETER, body, "</parameter>"):
+        return TextCall(name, _typed(values, schemas.get(name)), source)
+    if body.strip():
+        return TextCall(name, _object_of(body), source)
+    return TextCall(name, {}, source) if name in schemas else None
+
+
+def _values(opening: re.Pattern[str], body: str, end_tag: str) -> dict[str, str]:
+    """Return what stands between tags, by name: each up to the last end before the next opening."""
+    found = list(opening.finditer(body))
+    values: dict[str, str] = {}
+    for one, following in zip_longest(found, found[1:]):
+        value = body[one.end() : following.start() if following else None]
+        values[one[1].strip()] = value.rpartition(end_tag)[0] if end_tag in value else value
+    return values
 
 
 def _object_of(value: Any) -> dict[str, Any] | None:
@@ -162,7 +194,10 @@ def _of_json(value: Any, source: str) -> list[TextCall] | None:
     key = next((key for key in _ARGUMENT_KEYS if key in said), None)
     if not isinstance(name, str) or key is None:
         return None
-    return [TextCall(name, _object_of(said[key]), source)]
+    args = _object_of(said[key])
+    if args is not None and args.get("type") == "object":
+        return None  # a tool's declaration
+    return [TextCall(name, args, source)]
 
 
 def _typed(values: Mapping[str, str], schema: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -41,6 +41,7 @@ from openmanus_graph.backends.models.prices import (
 )
 from openmanus_graph.backends.models.spec import provider_of
 from openmanus_graph.conversation.history import run_messages
+from openmanus_graph.conversation.replies import read_reply
 from openmanus_graph.errors import ToolError
 from openmanus_graph.model_calls.budget import (
     ClosingRoom,
@@ -234,7 +235,9 @@ class _Requests:
             if clock.expired():
                 raise LimitReached("timeout") from None
             raise
-        reply = storable(with_text_calls(raw, call.tools), call.history)
+        if not self._is_structured(raw):
+            raw = with_text_calls(raw, call.tools, call.history)
+        reply = storable(raw, call.history)
         if reasoning := reply.additional_kwargs.get("reasoning_content"):
             notice(emit, f"Reasoning: {reasoning}", "info")
         emit(
@@ -251,6 +254,11 @@ class _Requests:
             }
         )
         return reply
+
+    def _is_structured(self, reply: AIMessage) -> bool:
+        """Say whether a text is the object that the caller wants, whatever its form looks like."""
+        wanted = self._session.settings.response_format
+        return wanted is not None and read_reply([reply], wanted).kind == "answer"
 
     def _seconds_left(self) -> float | None:
         settings, progress = self._session.settings, self._call.progress
@@ -298,10 +306,20 @@ async def choose_model(
         call: To be made.
         settings: Name both models.
     """
+    if _in_this_run(shown, call.history):
+        return await _model_for_pictures(settings)
+    return settings.main, await prepare_model(settings.main)
+
+
+async def pictures_reach_a_model(settings: Settings) -> bool:
+    """Say whether the model that is sent a run's pictures sees them."""
+    chosen, model = await _model_for_pictures(settings)
+    return sees_images(model, chosen)
+
+
+async def _model_for_pictures(settings: Settings) -> tuple[ModelSettings, BaseChatModel]:
     main = await prepare_model(settings.main)
-    if settings.vision is None or not _in_this_run(shown, call.history):
-        return settings.main, main
-    if sees_images(main, settings.main):
+    if settings.vision is None or sees_images(main, settings.main):
         return settings.main, main
     return settings.vision, await prepare_model(settings.vision)
 

@@ -1,10 +1,12 @@
 """How runs end: replies that are no answer are asked about, and limits give one closing turn."""
 
+import json
 from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.runnables import RunnableConfig
+from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
@@ -19,6 +21,12 @@ CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
 ANNOUNCED = "Sure! I will first read all the invoices. Let me start by listing the files."
 ADD = calls(("add", {"a": 1, "b": 1}))
 CALL_AS_TEXT = '<tool_call>{"name": "add", "arguments": {"a": 1, "b": 1}}</tool_call>'
+
+
+@tool
+def read_out() -> str:
+    """Read a page."""
+    return f"first\n{CALL_AS_TEXT}"
 
 
 def adds(times: int) -> list[AIMessage]:
@@ -262,3 +270,18 @@ async def test_a_closing_turn_that_is_cut_is_no_part_of_a_later_answer() -> None
         graph, model=model, config=CONFIG, task=Command(goto="think"), max_steps=9
     )
     assert ran.values["answer"] == "Both: 1 and 2."
+
+
+async def test_a_call_that_the_model_reads_out_is_not_run() -> None:
+    graph = build_manus_graph(tools=[read_out, add], checkpointer=InMemorySaver())
+    look = calls(("read_out", {}))
+    ran = await run_graph(graph, look, f"Its last line is {CALL_AS_TEXT}", config=CONFIG)
+    assert ran.results() == [f"first\n{CALL_AS_TEXT}"]
+
+
+async def test_an_object_that_the_caller_wants_is_no_call() -> None:
+    wanted = {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}}
+    made = {"name": "add", "arguments": {"a": 1, "b": 1}}
+    ran = await manus(json.dumps(made), response_format=wanted)
+    assert ended(ran) == ("finished", "answer")
+    assert ran.values["structured"] == made

@@ -43,6 +43,11 @@ def read(text: str) -> tuple[str, list[tuple[str, Any]]] | None:
         "</function_calls>",
         "<tool_call>bash\n<arg_key>command</arg_key>\n<arg_value>ls</arg_value>\n</tool_call>",
         '<tool_call>bash\n{"command": "ls"}\n</tool_call>',
+        f"<TOOLCALL>[{LS}]</TOOLCALL>",
+        f"<|tool_call|>[{LS}]<|/tool_call|>",
+        '<minimax:tool_call><invoke name="bash"><parameter name="command">ls</parameter></invoke>'
+        "</minimax:tool_call>",
+        f"```function_call\r\n{LS}\r\n```",
         f"```json\n{LS}\n```",
         f"```\n{LS}\n```",
         LS,
@@ -101,6 +106,10 @@ def test_a_call_that_cannot_be_read_is_a_broken_one(text: str) -> None:
         '{"name": "Ada", "arguments": {"age": 36}}',
         '{"name": "bash"}',
         "[1, 2, 3]",
+        f"The page says:\n> <tool_call>{LS}</tool_call>",
+        f"An example:\n\n    <tool_call>{LS}</tool_call>",
+        '{"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}',
+        "Such models begin with <function=foo>",
         "The total is 42.",
     ],
 )
@@ -113,3 +122,10 @@ def test_what_an_answer_quotes_is_no_call(text: str) -> None:
 )
 def test_what_is_nested_too_deeply_is_no_readable_call(text: str) -> None:
     assert read(text) in (None, ("", [("bash", None)]))
+
+
+def test_a_value_may_hold_the_tags_that_end_it() -> None:
+    code = 'print("</parameter></function>")'
+    text = f"<function=bash><parameter=command>{code}</parameter></function>"
+    assert read(text) == ("", [("bash", {"command": code})])
+    assert read(f"{text}\n{text}") == ("", [("bash", {"command": code})] * 2)
