@@ -39,6 +39,12 @@ def announces(text: str, task: str = TASK, *, worked: bool = True, asked: bool =
         "Saya akan membaca semua faktur.",
         "Tôi sẽ đọc tất cả hóa đơn.",
         "**Plan**\n- I'll list the files.",
+        "Working on it! One moment please.",
+        "Reading the invoices now.",
+        "Thought: I need the files.\nAction: bash\nAction Input: ls",
+        "正在处理，请稍候。",
+        "少々お待ちください。",
+        "ผมจะอ่านใบแจ้งหนี้ทั้งหมดก่อน",
     ],
 )
 def test_work_is_announced_in_many_languages(text: str) -> None:
@@ -63,6 +69,15 @@ def test_work_is_announced_in_many_languages(text: str) -> None:
         "La capitale è Canberra, però molti dicono Sydney.",
         'In English: "I will go there tomorrow."',
         "“Let me go” is the title.",
+        "Done. Just say the word and I'll open a pull request.",
+        "Das ist erledigt. Sobald Sie mir den Schlüssel geben, werde ich es veröffentlichen.",
+        "Hecho. Si necesitas más, voy a ayudarte.",
+        "完成了。如有需要，我会继续修改。",
+        "Готово. Если что, я буду рад помочь.",
+        "Let me explain. A monad is a structure that composes computations.",
+        "Let me be clear. The answer is no.",
+        "name:\nversion:\nauthors:",
+        "def main():",
     ],
 )
 def test_an_answer_announces_nothing(text: str) -> None:
@@ -81,7 +96,7 @@ def test_a_long_report_counts_by_its_last_sentence() -> None:
 def test_where_nothing_was_called_no_language_needs_to_be_known(text: str) -> None:
     assert announces(text, worked=False)
     assert not announces(text, worked=True)
-    assert not announces(text, worked=False, asked=True)
+    assert announces(text, worked=False, asked=True)
     assert not announces(text, task="Say something about bookkeeping.", worked=False)
 
 
@@ -157,3 +172,14 @@ def test_after_a_compaction_the_notes_are_not_the_task_and_work_was_done() -> No
     found = AIMessage("The total is 42.", tool_calls=[call])
     result = ToolMessage("ok", tool_call_id="b")
     assert answer_beside_calls([task, found, result, *ending()]) == "The total is 42."
+
+
+def test_a_text_that_was_to_be_written_may_speak_of_the_future() -> None:
+    task, text = "Translate to English: Ich komme morgen", "I will come tomorrow."
+    assert announces(text, task=task, worked=False)
+    assert not announces(text, task=task, worked=False, asked=True)
+
+
+def test_the_numbers_of_a_list_are_no_figures() -> None:
+    plan = "1. Read every invoice\n2. Parse the totals\n3. Compare with the ledger"
+    assert announces(plan, worked=False)
