@@ -50,27 +50,40 @@ async def stuck_check(state: ManusState, runtime: Runtime[Context]) -> dict[str,
     """End a run that is over, has failed or repeats itself; else steer it with a hint."""
     messages, hint_before = state["messages"], state.get("hint", "")
     session = await enter_session(runtime)
-    ending = tool_ending(messages)
-    if ending is not None and not ending.failed:
+    ending, stuck = tool_ending(messages), detect_stuck(messages)
+    reading = read_reply(messages, session.settings.response_format)
+    ended = ended_by_tool(messages, ending, hint_before) or ended_by_reply(messages, reading)
+    if ended is not None:
         interjections = await interjection_reader(session)
         # A person who has said something meanwhile does not want it to end without that.
         if not await interjections.unread(state.get("interjections", [])):
-            outcome = tool_outcome(ending, answer_beside_calls(messages))
-            if outcome is None and render("terminate_unanswered") in hint_before:
-                outcome = failure(UNANSWERED)
-            if outcome is not None:
-                return outcome
-    stuck = detect_stuck(messages)
+            return ended
     if stuck.level == "stop":
         runtime.stream_writer({"type": "limit", "reason": "stuck"})
         return {"status": "stopped", "stop_reason": "stuck"}
-    reading = read_reply(messages, session.settings.response_format)
-    if reading.failed:
-        return failure(f"{FAILED[reading.kind]} Its last words: {last_text(messages)}")
     if reading.kind in NOTICES:
         notice(runtime.stream_writer, NOTICES[reading.kind])
     hint = "\n\n".join(hints_for(messages, reading, ending, stuck))
     return {} if hint == hint_before else {"hint": hint}
+
+
+def ended_by_tool(
+    messages: Sequence[AnyMessage], ending: ToolEnding | None, hint_before: str
+) -> dict[str, Any] | None:
+    """Return how a tool's request ends the run; None if it does not, or is asked about."""
+    if ending is None or ending.failed:
+        return None
+    outcome = tool_outcome(ending, answer_beside_calls(messages))
+    if outcome is None and render("terminate_unanswered") in hint_before:
+        return failure(UNANSWERED)
+    return outcome
+
+
+def ended_by_reply(messages: Sequence[AnyMessage], reading: ReplyReading) -> dict[str, Any] | None:
+    """Return how a reply fails the run that is no answer, also when it was asked about."""
+    if not reading.failed:
+        return None
+    return failure(f"{FAILED[reading.kind]} Its last words: {last_text(messages)}")
 
 
 def hints_for(

@@ -219,3 +219,14 @@ async def test_what_a_person_says_during_the_closing_turn_is_read_when_the_run_g
     ran = await run_graph(graph, model=model, config=CONFIG, task=again, max_steps=9)
     assert "in euros" in [message.text for message in model.requests[-1]]
     assert ran.values["answer"] == "Two euros."
+
+
+async def test_who_speaks_while_the_run_fails_is_heard() -> None:
+    def announcing(messages: list[BaseMessage]) -> str:
+        with ThreadPoolExecutor() as pool:  # this thread has a loop that waits for the model
+            pool.submit(asyncio.run, tell("t", "just say hello")).result()
+        return "Now I will list the files."
+
+    ran = await run_graph(agent(), "I will list the files.", announcing, "Hello.", config=CONFIG)
+    assert ran.values["answer"] == "Hello."
+    assert "just say hello" in texts(ran.model.requests[-1])
