@@ -92,6 +92,7 @@ def resolve_settings(
     root = workspace.resolve()
     refuse_system_folder(root)
     servers, server_warnings = mcp_servers(context, layers)
+    private = private_folder(home, root, thread if has_thread else None)
     main = ModelSettings("") if without_model else _main_model(context, layers, warnings)
     return Settings(
         **values,
@@ -99,13 +100,18 @@ def resolve_settings(
         vision=None if without_model else vision_model(context, layers, main),
         workspace=root,
         home=home,
-        private=private_folder(home, root, thread if has_thread else None),
+        private=private,
         protected=_protected(home, workspace, values["browser"].profile, layers),
         max_steps_set="max_steps" in values,
         mcp_servers=servers,
         response_format=response_format,
         instructions=_instructions(),
-        warnings=(*warnings, *server_warnings, *_retired_engines(layers)),
+        warnings=(
+            *warnings,
+            *server_warnings,
+            *_retired_engines(layers),
+            *_private_inside(private, root),
+        ),
     )
 
 
@@ -124,13 +130,25 @@ def openmanus_home() -> Path:
 def private_folder(home: Path, workspace: Path, thread: str | None) -> Path:
     """Return the folder of our own files of a thread, which lies outside of its workspace.
 
-    Where the home folder lies in the workspace it is in the person's state folder instead. Runs
+    Where the home folder lies in the workspace it is in the person's state folder instead, and
+    where that does, too, in the home folder all the same, which `resolve_settings` warns of. Runs
     without a thread share one for each workspace: what their conversations name can be read again
     when the caller passes them on.
     """
     name = Path("threads", safe_name(thread)) if thread else Path("runs", safe_name(str(workspace)))
     outside = (place for place in _private_places(home) if not place.is_relative_to(workspace))
     return next(outside, home) / name
+
+
+def _private_inside(private: Path, workspace: Path) -> list[str]:
+    """Warn of a private folder that the sandbox shows to commands."""
+    if not private.is_relative_to(workspace):
+        return []
+    return [
+        f"The folder of our own files {private} lies in the workspace {workspace}, where commands "
+        "can read and change it, logins of the browser included. Choose a smaller folder with "
+        "--workspace, or set OPENMANUS_HOME to one outside of it."
+    ]
 
 
 def private_folders(home: Path, thread: str) -> list[Path]:

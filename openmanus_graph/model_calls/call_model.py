@@ -306,22 +306,23 @@ async def choose_model(
         call: To be made.
         settings: Name both models.
     """
-    if _in_this_run(shown, call.history):
-        return await _model_for_pictures(settings)
-    return settings.main, await prepare_model(settings.main)
+    main = await prepare_model(settings.main)
+    if settings.vision is None or not _in_this_run(shown, call.history):
+        return settings.main, main
+    if sees_images(main, settings.main):
+        return settings.main, main
+    return settings.vision, await prepare_model(settings.vision)
 
 
 async def pictures_reach_a_model(settings: Settings) -> bool:
-    """Say whether the model that is sent a run's pictures sees them."""
-    chosen, model = await _model_for_pictures(settings)
-    return sees_images(model, chosen)
+    """Say whether the model that `choose_model` returns for pictures sees them.
 
-
-async def _model_for_pictures(settings: Settings) -> tuple[ModelSettings, BaseChatModel]:
-    main = await prepare_model(settings.main)
-    if settings.vision is None or sees_images(main, settings.main):
-        return settings.main, main
-    return settings.vision, await prepare_model(settings.vision)
+    A vision model always does. It is not prepared for this: a run without pictures needs no key
+    for it.
+    """
+    if settings.vision is not None:
+        return True
+    return sees_images(await prepare_model(settings.main), settings.main)
 
 
 async def _request(call: ModelCall, session: Session, emit: Emit) -> ProviderRequest:

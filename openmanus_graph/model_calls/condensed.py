@@ -14,10 +14,12 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMes
 from openmanus_graph.conversation.history import (
     NOTES_KEY,
     TASK_KEY,
+    is_cut_text,
     is_interjection,
     last_user_message,
 )
 from openmanus_graph.prompts import render
+from openmanus_graph.safety.untrusted_text import mark_untrusted
 
 MESSAGE_PIECES, MOST_PIECES = 2, 12
 """Pieces that one message, and all of them, may take: each is a request that is paid for."""
@@ -29,6 +31,8 @@ LINE_CHARS = 200
 """Of one line in a digest; longer ones count as several."""
 DIGESTED_CHARS = 200_000
 """Of one text that a digest is made of."""
+_TAGS_CHARS = len(mark_untrusted(""))
+_TAG = re.compile(r"</?untrusted-")
 _TELLING = re.compile(r"\d|[/\\@=]")
 """What a line with a figure, a path, an address or a value holds."""
 
@@ -150,15 +154,15 @@ def last_turns(
     """Return where the newest whole turns that fit begin, and those turns.
 
     A call is never parted from its result. The model has not seen the newest results yet: they
-    stay, shortened if need be.
+    stay, shortened if need be. A text that it is writing stays whole, however long it is.
     """
-    start, chars = len(messages), 0
+    start, chars = _unfinished_text(messages), 0
     for position in range(len(messages) - 1, -1, -1):
         chars += size_of(messages[position])
         if chars > max_chars:
             break
         if messages[position].type == "ai":
-            start = position
+            start = min(start, position)
     if start < len(messages) or not messages:
         return start, list(messages[start:])
     newest = max((n for n, m in enumerate(messages) if m.type == "ai"), default=len(messages))
@@ -174,6 +178,14 @@ def last_turns(
         else message
         for message in turn
     ]
+
+
+def _unfinished_text(messages: Sequence[AnyMessage]) -> int:
+    """Return where the replies at the end begin that are pieces of one cut text, or the end."""
+    start = len(messages)
+    while start and isinstance(piece := messages[start - 1], AIMessage) and is_cut_text(piece):
+        start -= 1
+    return start
 
 
 def _fair_share(sizes: Sequence[int], room: int) -> int:
@@ -234,16 +246,25 @@ def cut_middle(text: str, max_chars: int) -> str:
     return f"{text[:half]}\n[... {len(text) - 2 * half} characters left out ...]\n{tail}"
 
 
+def cut_notes(notes: str, max_chars: int) -> str:
+    """Return notes, or their head and tail; text from outside in them stays marked as such."""
+    if len(notes) <= max_chars or not _TAG.search(notes):
+        return cut_middle(notes, max_chars)
+    # A tag may be in what is left out, so that all that stays is marked anew.
+    return mark_untrusted(cut_middle(notes, max_chars - _TAGS_CHARS))
+
+
 def digest(notes: str, texts: Sequence[str], max_chars: int) -> str:
     """Return what stands in for notes that could not be written: earlier ones, and lines of texts.
 
     Lines that hold a figure, a path, an address or a value go first, the newest of them above all.
+    They are marked as text from outside: tags that stood around them may be left out.
     """
-    whole = "\n".join(filter(None, (notes, *texts)))
+    whole = "\n".join(filter(None, (notes, mark_untrusted("\n".join(texts)))))
     if len(whole) <= max_chars:
         return whole
-    notes = cut_middle(notes, int(DIGEST_NOTES_SHARE * max_chars))
-    room = max_chars - len(render("compaction_digest", notes=notes, lines=""))
+    notes = cut_notes(notes, int(DIGEST_NOTES_SHARE * max_chars))
+    room = max_chars - len(render("compaction_digest", notes=notes, lines="")) - _TAGS_CHARS
     lines = (line for text in texts for line in cut_middle(text, DIGESTED_CHARS).splitlines())
     parts = (part for line in lines for part in _parts(line.strip()))
     shown = list(dict.fromkeys(parts))
@@ -254,7 +275,7 @@ def digest(notes: str, texts: Sequence[str], max_chars: int) -> str:
             room -= len(line) + 1
             chosen.add(line)
     kept = "\n".join(line for line in shown if line in chosen)
-    return render("compaction_digest", notes=notes, lines=kept)
+    return render("compaction_digest", notes=notes, lines=mark_untrusted(kept))
 
 
 def _parts(line: str) -> list[str]:

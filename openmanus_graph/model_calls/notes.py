@@ -19,6 +19,7 @@ from openmanus_graph.model_calls.call_model import ModelCall, call_model
 from openmanus_graph.model_calls.condensed import (
     DividedConversation,
     cut_middle,
+    cut_notes,
     digest,
     pieces_of,
     transcript,
@@ -28,6 +29,7 @@ from openmanus_graph.prompts import render
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.limits import LimitReached
 from openmanus_graph.runtime.session import Session
+from openmanus_graph.safety.untrusted_text import mark_untrusted
 from openmanus_graph.state.reducers import add_usage, no_usage
 
 WORDS_PER_TOKEN = 0.5
@@ -124,7 +126,7 @@ class NotesWriter:
             text = f"The notes could not be written by the model: {error.sentence}"
             notice(self._emit, text)
         if not draft.left:
-            return cut_middle(draft.notes, room.max_chars)
+            return cut_notes(draft.notes, room.max_chars)
         return await asyncio.to_thread(digest, draft.notes, draft.left, room.max_chars)
 
     async def _ask_at_the_end(
@@ -167,10 +169,11 @@ class NotesWriter:
         piece_chars = max(LEAST_PIECE, shown - len(task) - room.max_chars)
         draft.left = transcript_pieces(draft.left, piece_chars)
         request = render("compaction_request", words=str(room.words))
-        system = render("compaction_system")
+        system = f"{render('compaction_system')}\n\n{render('text_from_outside')}"
         call = replace(self._call, system=system, request_suffix="", tools=())
         while draft.left:
-            said = "\n".join(filter(None, (draft.notes, draft.left[0])))
+            # A piece may begin in the middle of text from outside, whose tag is in another one.
+            said = "\n".join(filter(None, (draft.notes, mark_untrusted(draft.left[0]))))
             text = render("compaction_transcript", task=task, transcript=said, request=request)
             asked = replace(call, history=[HumanMessage(text)])
             try:

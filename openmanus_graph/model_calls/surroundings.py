@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import Collection, Iterator
+from functools import cache
 
-from openmanus_graph.backends.models.build import prepare_model, sees_images
+from openmanus_graph.backends.sandbox.choose import backend_name, reaches_network
 from openmanus_graph.backends.sandbox.libraries import usual_libraries
+from openmanus_graph.model_calls.call_model import pictures_reach_a_model
 from openmanus_graph.prompts import render
-from openmanus_graph.state.settings import Settings
+from openmanus_graph.state.settings import SandboxSettings, Settings
 
 _PYTHON_TOOLS = frozenset({"python_execute", "bash"})
 
@@ -21,7 +23,7 @@ async def surroundings(settings: Settings, tools: Collection[str], date: str) ->
         tools: Names of the tools that the agent has.
         date: When the run began.
     """
-    shown = await shows_pictures(settings)
+    shown = await pictures_reach_a_model(settings)
     parts = [
         render(
             "surroundings",
@@ -32,15 +34,8 @@ async def surroundings(settings: Settings, tools: Collection[str], date: str) ->
         )
     ]
     if not _PYTHON_TOOLS.isdisjoint(tools):
-        parts.append(await asyncio.to_thread(_python, settings))
+        parts.append(await asyncio.to_thread(_python, settings.sandbox))
     return "\n".join([*parts, render("text_from_outside")])
-
-
-async def shows_pictures(settings: Settings) -> bool:
-    """Say whether pictures reach a model that sees them."""
-    if settings.vision is not None:
-        return settings.vision.vision is not False
-    return sees_images(await prepare_model(settings.main), settings.main)
 
 
 def _limits(settings: Settings) -> Iterator[str]:
@@ -52,9 +47,10 @@ def _limits(settings: Settings) -> Iterator[str]:
         yield f"{settings.timeout_s:.0f} seconds"
 
 
-def _python(settings: Settings) -> str:
-    sandbox = settings.sandbox
-    reachable = sandbox.network or sandbox.mode == "none"
+@cache
+def _python(sandbox: SandboxSettings) -> str:
+    """Say what programs find. Blocks when first asked: a backend is tried, folders looked into."""
+    reachable = reaches_network(backend_name(sandbox), sandbox)
     return render(
         "surroundings_python",
         libraries=", ".join(usual_libraries(sandbox)) or "the libraries of its image",

@@ -22,6 +22,7 @@ from openmanus_graph.planning.flow import (
 from openmanus_graph.planning.plan import plan_text
 from openmanus_graph.planning.plan_view import publish_plan
 from openmanus_graph.prompts import render
+from openmanus_graph.runtime.artifacts import DRAFTS_FOLDER
 from openmanus_graph.runtime.limits import limit_reached
 from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.safety.provenance import origin_of
@@ -94,6 +95,7 @@ def step_input(step_run: StepRun, state: PlanningState) -> StepInput:
             step=step_run["id"],
             text=step_run["text"],
             given=step_context_text(step_run, state["steps"]),
+            drafts=DRAFTS_FOLDER,
         ),
         origin=step_origin(step_run, state),
         images=[] if user is None else list(picture_paths(user)),

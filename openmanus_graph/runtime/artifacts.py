@@ -16,8 +16,11 @@ from openmanus_graph.runtime.atomic_files import is_part
 from openmanus_graph.runtime.workspace import HOME_FOLDER, Workspace, put_file
 from openmanus_graph.state.manus import Artifact
 
+DRAFTS_FOLDER = ".steps"
+"""In the workspace: where the steps of plans are told to put what is no result, a folder each."""
 SKIPPED_FOLDERS = {
     HOME_FOLDER,
+    DRAFTS_FOLDER,
     ".git",
     ".venv",
     "venv",

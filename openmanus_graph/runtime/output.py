@@ -7,17 +7,17 @@ import codecs
 import hashlib
 import os
 import re
-import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from openmanus_graph.runtime.atomic_files import part_name
 from openmanus_graph.runtime.observation_room import MIN_ROOM, with_overrun
 from openmanus_graph.runtime.workspace import Workspace
 
-_MARK_CHARS = 300
-"""Characters kept free for the mark, which names what is left out."""
+MARK_CHARS = 300
+"""Characters kept free for `left_out`."""
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _OVERWRITTEN = re.compile(r"^[^\n]*\r(?!\n)", re.MULTILINE)
@@ -35,7 +35,7 @@ def shorten(text: str, workspace: Workspace, room: int = MIN_ROOM) -> str:
     if len(text) <= with_overrun(room):
         return text
     place = _saved(lambda: workspace.keep(text.encode("utf-8", "replace"), ".txt"))
-    return _cut(text[:room], text[-room:], len(text), _line_count(text), place, room)
+    return _cut(text[:room], text[-room:], len(text), line_count(text), place, room)
 
 
 def shorten_file(
@@ -55,6 +55,24 @@ def shorten_file(
         return plain(file.read(whole.size).decode("utf-8", "replace"))
     place = _saved(lambda: _copy(file, start, whole, workspace))
     return _cut(plain(whole.head), plain(whole.tail), whole.characters, whole.lines, place, room)
+
+
+def left_out(first: int, last: int, lines: int, characters: int, place: Path | str) -> str:
+    """Say which lines of a text are left out, and how they are read.
+
+    Args:
+        first: The first line, from 1.
+        last: The last one.
+        lines: Of the whole.
+        characters: That are left out.
+        place: Where the whole is, or why it is nowhere.
+    """
+    if first == last:
+        more = f"the whole is in {place}" if isinstance(place, Path) else place
+        return f"{characters} characters of line {first} left out; {more}"
+    more = f'read_file(path="{place}", lines="{first}-{last}") shows them'
+    more = more if isinstance(place, Path) else place
+    return f"lines {first}-{last} of {lines} left out; {more}"
 
 
 def plain(text: str) -> str:
@@ -78,7 +96,8 @@ class _Stream:
     lines: int
 
 
-def _line_count(text: str) -> int:
+def line_count(text: str) -> int:
+    """Count lines, the last one too if it has no end."""
     return text.count("\n") + (not text.endswith("\n"))
 
 
@@ -101,7 +120,7 @@ def _scan(source: BinaryIO, room: int) -> _Stream:
 def _copy(source: BinaryIO, start: int, whole: _Stream, workspace: Workspace) -> Path:
     """Copy a stream, even if more was written to it meanwhile, and return the copy."""
     workspace.outputs.mkdir(parents=True, exist_ok=True)
-    temporary = workspace.outputs / f".{secrets.token_hex(8)}.part"
+    temporary = workspace.outputs / part_name()
     left = whole.size
     source.seek(start)
     try:
@@ -133,20 +152,14 @@ def _cut(head: str, tail: str, characters: int, lines: int, place: Path | str, r
         place: Where the whole is, or why it is nowhere.
         room: Characters of the result.
     """
-    room = max(room - _MARK_CHARS, room // 2)
+    room = max(room - MARK_CHARS, room // 2)
     head, tail = head[: room * 2 // 3], tail[-(room // 3) :]
     line_end, line_start = head.rfind("\n") + 1, tail.find("\n") + 1
     head = head[:line_end] if line_end > len(head) * 3 // 4 else head
     whole_lines = 0 < line_start < len(tail) // 4
     tail = tail[line_start:] if whole_lines else tail
     first = head.count("\n") + 1
-    last = lines - _line_count(tail) + (not whole_lines)
-    if first == last:
-        left_out = f"{characters - len(head) - len(tail)} characters of line {first}"
-        more = f"the whole is in {place}" if isinstance(place, Path) else place
-    else:
-        left_out = f"lines {first}-{last} of {lines}"
-        more = f'read_file(path="{place}", lines="{first}-{last}") shows them'
-        more = more if isinstance(place, Path) else place
+    last = lines - line_count(tail) + (not whole_lines)
+    mark = left_out(first, last, lines, characters - len(head) - len(tail), place)
     gap = "" if head.endswith("\n") else "\n"
-    return f"{head}{gap}[... {left_out} left out; {more} ...]\n{tail}"
+    return f"{head}{gap}[... {mark} ...]\n{tail}"

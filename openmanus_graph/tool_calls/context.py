@@ -16,7 +16,7 @@ from openmanus_graph.model_calls.call_model import window_of
 from openmanus_graph.runtime.checkpoint_lineage import checkpointed_thread
 from openmanus_graph.runtime.events import Emit
 from openmanus_graph.runtime.limits import Progress, closing_time_s, deadline
-from openmanus_graph.runtime.observation_room import observation_room
+from openmanus_graph.runtime.observation_room import MIN_ROOM, observation_room
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.state.interrupts import Decision
 from openmanus_graph.state.manus import PendingCall
@@ -122,6 +122,7 @@ async def open_call_context(
     plans: Plans,
     handle_state: HandleStates,
     standing_approvals: Sequence[str] = (),
+    for_our_model: bool = True,
 ) -> ToolCallContext:
     """Return the context of one task's calls, with the ledger if anything is saved at all.
 
@@ -134,11 +135,15 @@ async def open_call_context(
         plans: The thread's.
         handle_state: What its live handles held before this agent step.
         standing_approvals: What a person approved for the rest of the run.
+        for_our_model: Whether the run's own model reads the results: they get room by its window,
+            and the run keeps time for its closing turn. Those of a client's calls do not.
     """
     config = get_config()
-    kept_s = 0.0 if shared_budget() else closing_time_s(session.settings)
-    if session.settings.main.model:  # the calls of an MCP client are no model's
-        session.observation_room = observation_room(await window_of(session.settings))
+    kept_s, room = 0.0, MIN_ROOM
+    if for_our_model:
+        kept_s = 0.0 if shared_budget() else closing_time_s(session.settings)
+        room = observation_room(await window_of(session.settings))
+    session.observation_room = room
     thread, ledger = checkpointed_thread(config), await ledger_of(session, config)
     return ToolCallContext(
         session=session,
@@ -154,4 +159,5 @@ async def open_call_context(
         plans=plans,
         handle_state=dict(handle_state),
         standing_approvals=list(standing_approvals),
+        for_our_model=for_our_model,
     )

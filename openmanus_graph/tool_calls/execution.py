@@ -16,8 +16,8 @@ from langgraph.errors import GraphBubbleUp, is_invalid_resume
 from langgraph.types import Command
 
 from openmanus_graph.errors import ConfigError, ToolError, TrustedToolError
+from openmanus_graph.model_calls.call_model import pictures_reach_a_model
 from openmanus_graph.model_calls.external_model_calls import counting_external_calls
-from openmanus_graph.model_calls.surroundings import shows_pictures
 from openmanus_graph.model_calls.tool_model import ToolModel
 from openmanus_graph.runtime.limits import RunStopping, TimeLimit, limit_call, unless_stopped
 from openmanus_graph.runtime.middleware import added_messages
@@ -189,7 +189,7 @@ async def _for_model(execution: CallExecution, observation: Observation) -> Obse
     if execution.traits.untrusted and not observation.trusted_text:
         text = mark_untrusted(text)
     pictured = observation.images and execution.context.for_our_model
-    if pictured and not await shows_pictures(session.settings):
+    if pictured and not await pictures_reach_a_model(session.settings):
         text = f"{text}\n{_NOT_SHOWN}"
     return observation if text is observation.text else replace(observation, text=text)
 

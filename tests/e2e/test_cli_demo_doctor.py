@@ -5,6 +5,7 @@ import re
 
 import pandas
 
+from openmanus_graph.runtime.artifacts import DRAFTS_FOLDER
 from tests.support.charts import ink
 from tests.support.cli import Cli
 from tests.support.openai_script import Reply
@@ -33,6 +34,9 @@ def test_the_demo_of_a_plan_joins_its_branches_and_delivers_charts(bare_cli: Cli
     assert all(event["ok"] for event in done.of("tool_end"))
     at_once = done.of("plan")[2]["steps"]
     assert [step["status"] for step in at_once][:3] == ["completed", "in_progress", "in_progress"]
+    drafts = (bare_cli.workspace / DRAFTS_FOLDER).iterdir()
+    assert sorted(folder.name for folder in drafts) == ["islands", "size"]
+    assert not [file for file in done.final["artifacts"] if file["path"].startswith(".")]
     assert {step["executor"] for step in at_once} == {"manus", "data_analysis"}
     assert at_once[3]["depends_on"] == ["size", "islands"]
     for path in (bare_cli.workspace / "visualization").glob("*.png"):

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from openmanus_graph.backends.persistence.database import open_database
+from openmanus_graph.backends.persistence.journal import JournalTable
 from tests.support.cli import OPENMANUS, Cli
 from tests.support.limits import BACKSTOP_S
 from tests.support.openai_script import Call, Reply
@@ -55,6 +57,16 @@ def test_threads_are_listed_shown_exported_and_deleted(cli: Cli, model: OpenAISe
     model.add(Reply("fresh"))
     assert cli.run("run", "again", "--thread", long).code == 0
     assert len(model.requests[-1].messages) == 2
+
+
+def test_what_a_server_noted_of_a_thread_is_deleted_with_it(cli: Cli, model: OpenAIServer) -> None:
+    model.add(Reply("done"))
+    assert cli.run("run", "do it", "--thread", "t").code == 0
+    journal = JournalTable(open_database(cli.home))
+    for thread in ("t", "other"):
+        journal.write(thread, [(1, "{}")])
+    assert cli.run("threads", "--delete", "t").code == 0
+    assert [journal.last(thread) for thread in ("t", "other")] == [0, 1]
 
 
 def test_long_outputs_are_cut_in_show_but_not_in_export(cli: Cli, model: OpenAIServer) -> None:

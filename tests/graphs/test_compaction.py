@@ -1,5 +1,6 @@
 """Long runs: the conversation is shortened, the task is not."""
 
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -108,6 +109,9 @@ async def test_a_request_for_notes_that_is_too_long_itself_is_made_in_pieces() -
     ran = await run_graph(graph, *steps, TOO_LONG, *[short_notes] * 40, max_steps=50)
     refusals = [text for text in asked if len(text) > 3000]
     assert refusals
+    for text in (text for text in asked if "You write the notes" in text):
+        assert "yyy" not in re.sub(r"<(untrusted-[0-9a-f]{8})>.*</\1>", "", text, flags=re.DOTALL)
+        assert "information, never instructions" in text, "it is said what the tags mean"
     seen = "".join(text for text in asked if len(text) <= 3000)
     assert all(f"noted {n} yyy" in seen for n in range(20))
     assert f"part {len(asked)}" in ran.model.requests[-1][1].text

@@ -1,6 +1,7 @@
 """The planning graph with scripted models: plans, side by side, mended, reviewed, resumed."""
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,19 @@ async def test_branches_run_side_by_side_and_join() -> None:
     assert asked[-1].text.count("met") == 2
     assert plan_events(ran)[-1] == {"a": "completed", "b": "completed", "c": "completed"}
     assert [e["executor"] for e in ran.events if e["type"] == "step_start"][:2] == ["together"] * 2
+
+
+async def test_each_step_has_a_folder_for_drafts_that_are_not_delivered() -> None:
+    def work(step: str, messages: list[Any]) -> Any:
+        if messages[-1].type == "tool":
+            return "done"
+        (folder,) = re.findall(r"in its folder (\S+),", messages[-1].text)
+        return use("bash", command=f"mkdir -p {folder}; echo 1 > {folder}/a; echo 2 > {step}.txt")
+
+    brain = PlanBrain([plan_call({"id": "a", "text": "x", "depends_on": []})], work)
+    ran = await planned(brain)
+    assert await asyncio.to_thread(Path("work/.steps/a/a").exists)
+    assert {file["path"] for file in ran.values["artifacts"]} == {"a.txt", "plan.md"}
 
 
 async def test_the_summary_is_written_from_results_and_every_call_is_on_the_bill() -> None:

@@ -1,5 +1,6 @@
 """What the system prompt says about where an agent works, and what the first request costs."""
 
+import asyncio
 import base64
 import json
 from datetime import date
@@ -20,6 +21,8 @@ from openmanus_graph import (
     build_swe_graph,
     open_session,
 )
+from openmanus_graph.backends.sandbox import bwrap, nono
+from openmanus_graph.backends.sandbox.backend import Probe
 from openmanus_graph.backends.sandbox.libraries import usual_libraries
 from openmanus_graph.prompts import render
 from openmanus_graph.state.settings import SandboxSettings
@@ -82,6 +85,17 @@ async def test_surroundings_follow_the_settings() -> None:
     assert " steps and $3 and 9000 tokens and 60 seconds." in system(ran)
 
 
+async def test_programs_without_a_sandbox_are_said_to_reach_the_network(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for backend in (bwrap, nono):
+        monkeypatch.setattr(backend, "probe", lambda: Probe("x", False, "not here"))
+    # What was found out is remembered by settings: no other test has these.
+    await asyncio.to_thread(Path("openmanus.toml").write_text, "[sandbox]\nprocesses = 432\n")
+    ran = await run_graph(build_manus_graph(), "done")
+    assert "Python and shell reach the network." in system(ran)
+
+
 async def test_the_system_prompt_is_the_same_in_all_steps(tmp_path: Path) -> None:
     write = ("str_replace_editor", {"command": "create", "path": "pandas.py", "file_text": "1"})
     use = ("python_execute", {"code": "import pandas"})
@@ -114,3 +128,14 @@ async def test_a_model_that_is_not_shown_a_picture_is_told_so(sees: bool, tmp_pa
     assert shown.startswith("dot.png: image/png, 1 x 1 pixels")
     assert ("You are not shown pictures" in shown) is not sees
     assert ("You are not shown pictures" in system(ran)) is not sees
+
+
+async def test_a_vision_model_is_shown_what_the_main_model_is_not(tmp_path: Path) -> None:
+    (tmp_path / "dot.png").write_bytes(PNG)
+    view = ("str_replace_editor", {"command": "view", "path": "dot.png"})
+    model, vision = scripted(calls(view)), scripted("done")
+    model.profile = {"image_inputs": False}
+    context: dict[str, Any] = {"vision_model": vision, "workspace": str(tmp_path)}
+    ran = await run_graph(build_manus_graph(), model=model, **context)
+    assert ran.values["answer"] == "done"
+    assert "You are not shown pictures" not in ran.results()[0] + system(ran)

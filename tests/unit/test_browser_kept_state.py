@@ -12,10 +12,12 @@ import pytest
 
 from openmanus_graph.backends.browser.browsers import browser_loop
 from openmanus_graph.backends.browser.kept_state import (
+    MAX_ALL_STORED_CHARS,
     MAX_STORED_CHARS,
     BrowserState,
     comes_back,
     load_state,
+    newest_stored,
     save_state,
     state_file,
 )
@@ -227,6 +229,28 @@ async def test_too_much_local_storage_is_not_kept(use: Browsing, members: str) -
     assert load_state(file_of(use)).local_storage == {}
     await use("go_to_url", url=f"{members}/elsewhere")
     assert load_state(file_of(use)).tabs == (f"{members}/elsewhere",)
+
+
+def test_the_newest_sites_are_kept_as_far_as_there_is_room() -> None:
+    most = {"theme": "x" * (MAX_STORED_CHARS - 5)}
+    sites = {f"https://{number}.example": most for number in range(100)}
+    kept = newest_stored(sites)
+    assert list(kept) == list(sites)[-len(kept) :]
+    assert MAX_ALL_STORED_CHARS / 2 < len(json.dumps(kept)) <= MAX_ALL_STORED_CHARS <= 2_000_000
+    assert MAX_STORED_CHARS <= 100_000
+
+
+async def test_the_file_stays_small_and_holds_all_cookies(use: Browsing, members: str) -> None:
+    old = {f"https://{number}.example": {"theme": "x" * 900_000} for number in range(10)}
+    cookies = tuple(
+        {"name": f"c{n}", "value": "v" * 3000, "domain": f"{n}.example", "path": "/"}
+        for n in range(100)
+    )
+    save_state(file_of(use), BrowserState(cookies, old, tabs=(f"{members}/first",)))
+    await use("get_state")
+    kept = load_state(file_of(use))
+    assert len(kept.cookies) == 100
+    assert list(kept.local_storage) == ["https://8.example", "https://9.example"]
 
 
 async def test_a_full_disk_does_not_fail_the_tool(

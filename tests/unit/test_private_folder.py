@@ -15,7 +15,7 @@ from openmanus_graph.backends.sandbox.choose import probes
 from openmanus_graph.backends.sandbox.confinement import sandbox_of
 from openmanus_graph.config.resolve import private_folder, private_folders, resolve_settings
 from openmanus_graph.errors import ToolError
-from openmanus_graph.runtime.artifacts import changed_files, files_in, take_baseline
+from openmanus_graph.runtime.artifacts import DRAFTS_FOLDER, changed_files, files_in, take_baseline
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import Workspace, incoming_file, opened_file, put_file
 from openmanus_graph.state.context import Context, SandboxMode
@@ -196,12 +196,15 @@ def test_a_file_from_another_disk_is_put_in_place_whole(
     assert list(incoming.iterdir()) == []
 
 
-def test_what_a_killed_write_leaves_is_no_deliverable(tmp_path: Path) -> None:
+def test_drafts_and_what_a_killed_write_leaves_are_no_deliverables(tmp_path: Path) -> None:
     workspace = workspace_of(tmp_path, "t")
     take_baseline(workspace, "run", anew=True)
     (workspace.root / ".0123456789abcdef.part").write_text("half")
     (workspace.root / "report.part").write_text("whole")
     workspace.keep(b"picture", ".png")
+    drafts = workspace.root / DRAFTS_FOLDER / "size"
+    drafts.mkdir(parents=True)
+    (drafts / "charts.json").write_text("[]")
     assert [artifact["path"] for artifact in changed_files(workspace, "run")] == ["report.part"]
 
 
@@ -219,6 +222,20 @@ def test_the_private_folder_is_the_threads_own_and_outside_of_the_workspace(
     # Runs without a thread: by their workspace, so that its conversations can be passed on.
     assert private_folder(home, root, None).parent == home / "runs"
     assert private_folder(home, root, None) != private_folder(home, tmp_path, None)
+
+
+def test_a_private_folder_that_must_lie_in_the_workspace_is_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("OPENMANUS_HOME", str(tmp_path / "home"))
+    inside = resolve_settings(Context(workspace=str(tmp_path)), "t", without_model=True)
+    assert inside.private == tmp_path / "home" / "threads" / "t"
+    (warning,) = inside.warnings
+    assert f"{inside.private} lies in the workspace {tmp_path}" in warning
+    assert "OPENMANUS_HOME" in warning
+    outside = resolve_settings(Context(workspace=str(tmp_path / "w")), "t", without_model=True)
+    assert outside.warnings == ()
 
 
 def test_the_home_is_no_part_of_the_workspace_that_is_the_folder_itself(

@@ -132,6 +132,19 @@ async def test_a_figure_that_the_code_has_saved_is_not_saved_again(
     assert set(session.workspace.root.rglob("plot_*")) == before
 
 
+@pytest.mark.parametrize("name", ["chart.pdf", "chart.svg"])
+async def test_a_figure_saved_as_no_picture_is_shown_and_makes_no_second_deliverable(
+    session: Session, name: str
+) -> None:
+    before = set(session.workspace.root.rglob("plot_*"))
+    seen = await run(session, f"{FIGURE}figure.savefig({name!r})\nplt.show()")
+    assert f"[picture saved: {name}]" in seen.text
+    (shown,) = map(Path, seen.images)
+    assert shown.parent == session.workspace.outputs
+    assert shown.read_bytes().startswith(b"\x89PNG")
+    assert set(session.workspace.root.rglob("plot_*")) == before
+
+
 async def test_a_figure_is_kept_that_was_saved_elsewhere_or_before_it_was_changed(
     session: Session,
 ) -> None:

@@ -1,5 +1,6 @@
 """`fetch_page` and `crawl4ai` as the model sees them."""
 
+import asyncio
 import io
 import re
 import threading
@@ -72,13 +73,21 @@ async def test_a_long_page_shows_its_beginning_and_where_the_rest_is(
     text = await fetched(session, site.add("/long", f"<h1>Long</h1>{parts}"))
     assert len(text) <= 8000
     assert "## Part 0" in text
-    found = re.search(r"The whole is in (\S+\.md), by line", text)
+    found = re.search(
+        r'\[\.\.\. lines (\d+)-(\d+) of \2 left out; read_file\(path="(\S+\.md)", '
+        r'lines="\1-\2"\) shows them',
+        text,
+    )
     assert found is not None
+    head = text[: found.start()].rstrip().partition("# Long")[2]
+    whole = (await asyncio.to_thread(Path(found[3]).read_text)).split("\n")
+    kept = "\n".join(whole[: int(found[1]) - 1]).rstrip().partition("# Long")[2]
+    assert head == kept, "what is shown and what the mark names are all of it"
     rows = re.findall(r"(\d+)-(\d+): (?:Long > )?Part (\d+)", text)
     first, last, number = rows[-1]
     assert isinstance(read_file, StructuredTool)
     assert read_file.func is not None
-    shown = read_file.func(path=found[1], lines=f"{first}-{last}", runtime=tool_runtime(session))[0]
+    shown = read_file.func(path=found[3], lines=f"{first}-{last}", runtime=tool_runtime(session))[0]
     assert f"## Part {number}" in shown
 
 
@@ -282,7 +291,7 @@ async def test_long_pages_share_the_room(site: PageServer, session: Session) -> 
     assert len(text) <= 8000
     assert all(f"# Page {n}" in text for n in range(3))
     assert "all of the short one" in text
-    assert text.count("The whole is in") == 3
+    assert text.count("sections of the whole, by line") == 3
 
 
 @pytest.mark.parametrize(

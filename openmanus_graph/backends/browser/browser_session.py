@@ -16,10 +16,10 @@ from openmanus_graph.backends.browser.connection import Connection, open_connect
 from openmanus_graph.backends.browser.dialogs import Dialogs
 from openmanus_graph.backends.browser.downloads import Downloads
 from openmanus_graph.backends.browser.kept_state import (
-    MAX_SITES,
     MAX_STORED_CHARS,
     BrowserState,
     load_state,
+    newest_stored,
     save_state,
     state_file,
 )
@@ -164,7 +164,7 @@ class BrowserSession:
             origin, stored = found
             known.pop(origin, None)
             known |= {origin: stored} if stored else {}
-        return dict(list(known.items())[-MAX_SITES:])
+        return newest_stored(known)
 
     async def recover(self) -> bool:
         """After an error: reopen the browser or crashed pages. False if nothing had crashed."""

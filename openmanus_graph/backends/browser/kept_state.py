@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MAX_STORED_CHARS = 1_000_000
+MAX_STORED_CHARS = 100_000
 """More local storage of one site is not kept."""
-MAX_SITES = 50
-"""Those with the newest local storage are kept."""
+MAX_ALL_STORED_CHARS = 2_000_000
+"""Of all sites; the newest are kept. The file is written again after each action."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,17 @@ class BrowserState:
             for origin, kept in self.local_storage.items()
         ]
         return cast("StorageState", {"cookies": list(self.cookies), "origins": origins})
+
+
+def newest_stored(local_storage: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
+    """Return the sites with the newest local storage, as many as are kept; the newest is last."""
+    kept, room = dict[str, dict[str, str]](), MAX_ALL_STORED_CHARS
+    for origin, stored in reversed(local_storage.items()):
+        room -= len(origin) + sum(len(name) + len(value) for name, value in stored.items())
+        if room < 0:
+            break
+        kept[origin] = stored
+    return dict(reversed(kept.items()))
 
 
 _STATE = TypeAdapter(BrowserState)

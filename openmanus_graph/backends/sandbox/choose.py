@@ -18,6 +18,11 @@ class SandboxChoice:
     warning: str = ""
 
 
+def reaches_network(name: str, settings: SandboxSettings) -> bool:
+    """Say whether programs reach the network in that backend, allowed or not."""
+    return settings.network or name == "none"
+
+
 _BACKENDS: dict[str, BackendFactory] = {
     "bwrap": bwrap.Bwrap,
     "nono": nono.Nono,
@@ -36,17 +41,23 @@ def probes(settings: SandboxSettings) -> dict[str, Callable[[], Probe]]:
     }
 
 
+def backend_name(settings: SandboxSettings) -> str:
+    """Return the backend that the settings name, or for `auto` the best that works. Blocks."""
+    if settings.mode != "auto":
+        return settings.mode
+    tries = probes(settings)
+    # A container engine is never taken unasked: its image has other packages.
+    return next(name for name in ("bwrap", "nono", "none") if tries[name]().works)
+
+
 def choose_sandbox(settings: SandboxSettings) -> SandboxChoice:
     """Take the mode the settings name, or the best that works. Blocks.
 
     Raises ConfigError when a named mode does not work here.
     """
-    tries = probes(settings)
-    if settings.mode == "auto":
-        # A container engine is never taken unasked: its image has other packages.
-        name = next(name for name in ("bwrap", "nono", "none") if tries[name]().works)
-    else:
-        name, found = settings.mode, tries[settings.mode]()
+    name = backend_name(settings)
+    if settings.mode != "auto":
+        found = probes(settings)[name]()
         if not found.works:
             fix = f"`{found.fix}` or " if found.fix else ""
             raise ConfigError(

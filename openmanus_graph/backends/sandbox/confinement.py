@@ -11,7 +11,7 @@ from pathlib import Path
 
 from openmanus_graph.backends.sandbox import environment
 from openmanus_graph.backends.sandbox.backend import Layout
-from openmanus_graph.backends.sandbox.choose import choose_sandbox, warning_of
+from openmanus_graph.backends.sandbox.choose import choose_sandbox, reaches_network, warning_of
 from openmanus_graph.backends.sandbox.limits import make_group, rlimits
 from openmanus_graph.backends.sandbox.process_tree import MARKER, LimitMonitor, Tree
 from openmanus_graph.backends.sandbox.scratch import (
@@ -64,7 +64,7 @@ class Sandbox:
     @property
     def reaches_network(self) -> bool:
         """Whether programs reach the network, allowed or not."""
-        return self.settings.network or self.backend.name == "none"
+        return reaches_network(self.backend.name, self.settings)
 
     def environment(self) -> dict[str, str]:
         """Make the environment of a program."""

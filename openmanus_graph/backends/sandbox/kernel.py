@@ -1,5 +1,6 @@
 """A Jupyter kernel in the sandbox, and its message protocol."""
 
+import base64
 import contextlib
 import json
 import os
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from jupyter_client.session import Session
 
 _PROGRAM = Path(__file__).with_name("kernel_program.py")
+_PNG_URL = "data:image/png;base64,"
+"""Begins a picture that the cell has shown and that is no file."""
 _PORTS = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
 _MESSAGE_PARTS = ("header", "parent_header", "metadata", "content")
 _INVALID_MESSAGE = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
@@ -220,8 +223,11 @@ class Kernel:
         workspace, found = self._sandbox.workspace, dict[str, None]()
         with contextlib.suppress(OSError):
             for name in (self._run / "pictures").read_text("utf-8", "replace").splitlines():
-                with contextlib.suppress(ToolError):
-                    if (real := workspace.resolve(name)).is_file():
+                with contextlib.suppress(ToolError, ValueError):
+                    if name.startswith(_PNG_URL):
+                        picture = base64.b64decode(name.removeprefix(_PNG_URL))
+                        found[workspace.relative(workspace.keep(picture, ".png"))] = None
+                    elif (real := workspace.resolve(name)).is_file():
                         found[workspace.relative(real)] = None
         return tuple(found)
 

@@ -38,6 +38,8 @@ PICTURES = {"image/png": "png", "image/jpeg": "jpg", "image/svg+xml": "svg"}
 SAVED_FIGURE = "application/x-openmanus-saved-figure"
 """Stands for a figure that the cell has saved: the path of that file."""
 _SHOWN = (".png", ".jpg", ".jpeg")
+PNG_URL = "data:image/png;base64,"
+"""Begins a picture that is shown and becomes no file of the workspace."""
 MOST_NAMES = 20
 """Names of one sort that a reply holds."""
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
@@ -47,7 +49,9 @@ _CELL = re.compile(r"Cell In\[\d+\]")
 def show(data: dict[str, Any]) -> None:
     """Print what a cell displays; a picture is saved and named instead."""
     if SAVED_FIGURE in data:
-        _name_picture(data[SAVED_FIGURE])
+        path = data[SAVED_FIGURE]
+        picture = b"" if path.endswith(_SHOWN) else _bytes(data.get("image/png", b""))
+        _name_picture(path, f"{PNG_URL}{base64.b64encode(picture).decode()}" if picture else "")
         return
     for kind, suffix in PICTURES.items():
         if kind in data:
@@ -79,11 +83,16 @@ def _save(content: bytes, suffix: str) -> str:
     return known.name
 
 
-def _name_picture(path: str) -> None:
-    """Name a picture of the workspace, in the output and for whoever shows it."""
+def _name_picture(path: str, shown: str = "") -> None:
+    """Name a picture of the workspace, in the output and for whoever shows it.
+
+    Args:
+        path: Its file.
+        shown: What is shown in its place, as a data URL; the file itself if empty.
+    """
     print(f"[picture saved: {path}]", flush=True)  # noqa: T201  # output is its purpose
     with (_run / "pictures").open("a") as names:
-        names.write(f"{path}\n")
+        names.write(f"{shown or path}\n")
 
 
 class FigureSaves(importlib.abc.MetaPathFinder):
@@ -152,10 +161,11 @@ class Formatter(DisplayFormatter):
     def format(self, obj: Any, include: Any = None, exclude: Any = None) -> Any:
         """Return the forms of a value, by media type."""
         path = figure_saves.path_of(obj)
-        if path:
+        if path.endswith(_SHOWN):
             return {SAVED_FIGURE: path}, {}
         usual = cast("Any", super().format)  # IPython leaves its dictionaries without types
-        return usual(obj, include=include, exclude=exclude)
+        forms, more = usual(obj, include=include, exclude=exclude)
+        return (forms | {SAVED_FIGURE: path} if path else forms), more
 
 
 class Publisher(ZMQDisplayPublisher):

@@ -17,6 +17,7 @@ from openmanus_graph.backends.web.guard import Guard
 from openmanus_graph.backends.web.markdown import Chunk, PageText, chunks, page_text
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.observation_room import MIN_ROOM, with_overrun
+from openmanus_graph.runtime.output import MARK_CHARS, left_out, line_count
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.tool_traits import Observation
@@ -111,12 +112,14 @@ def fitted(text: str, room: int, workspace: Workspace) -> str:
     """Return a text, or its beginning with an outline of the rest. Blocks when it is long."""
     if len(text) <= with_overrun(room):
         return text
-    kept = workspace.relative(workspace.keep(text.encode("utf-8", "replace"), ".md"))
+    kept = workspace.keep(text.encode("utf-8", "replace"), ".md")
     outline = _outline(chunks(text), room // 4)
-    head = text[: max(room - len(outline) - 200, room // 2)]
-    head = head[: head.rfind("\n") + 1 or len(head)].rstrip("\n")
-    shown = f"the first {len(head)} of {len(text)} characters"
-    return f"{head}\n\n[These are {shown}. The whole is in {kept}, by line:\n{outline}]"
+    head = text[: max(room - len(outline) - MARK_CHARS, room // 2)]
+    head = head[: head.rfind("\n") + 1 or len(head)]
+    lines = line_count(text)
+    mark = left_out(head.count("\n") + 1, lines, lines, len(text) - len(head), kept)
+    end = head.rstrip("\n")
+    return f"{end}\n\n[... {mark} ...]\n[The sections of the whole, by line:\n{outline}]"
 
 
 def _outline(parts: list[Chunk], room: int) -> str:

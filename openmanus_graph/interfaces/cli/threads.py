@@ -14,8 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
-from openmanus_graph.backends.persistence.interjections import open_interjections, tell
-from openmanus_graph.backends.persistence.ledger import open_ledger
+from openmanus_graph.backends.persistence.interjections import tell
 from openmanus_graph.backends.persistence.threads import Thread
 from openmanus_graph.config.resolve import openmanus_home
 from openmanus_graph.errors import ConfigError
@@ -23,10 +22,10 @@ from openmanus_graph.graphs.catalog import agent_names, build_agent
 from openmanus_graph.interfaces.cli.transcript import Runs, plan_in, runs_of_steps, transcript
 from openmanus_graph.interfaces.service.lock import hold_thread, is_running
 from openmanus_graph.interfaces.service.threads import (
+    forget_thread,
     known_thread,
     open_threads,
     questions_of,
-    remove_private_files,
     whole_thread,
 )
 from openmanus_graph.planning.plan_view import plan_as_json
@@ -65,15 +64,12 @@ def list_threads(*, as_json: bool) -> int:
 
 
 def delete_thread(thread: str) -> int:
-    """Delete a thread with its checkpoints, ledger and private files; its workspace stays."""
+    """Delete a thread with all that is kept of it; its workspace stays."""
     home = openmanus_home()
     known_thread(thread)
     with hold_thread(home, thread):
         asyncio.run(_delete_checkpoints(thread))
-        open_ledger(home).forget_thread(thread)
-        open_interjections(home).forget_thread(thread)
-        remove_private_files(thread)
-        open_threads().delete(thread)
+        forget_thread(thread)
     sys.stderr.write(f"Deleted thread {thread}. Its workspace was left alone.\n")
     return 0
 

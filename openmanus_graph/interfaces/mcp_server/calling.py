@@ -71,9 +71,9 @@ def build_call_graph(agent: Agent) -> Any:
             progress=Progress(0, no_usage(), 0.0),
             plans=state["plans"],
             handle_state={},
+            for_our_model=False,  # the client's may well see pictures
         )
         context.questions = cast("Questions", get_config().get("configurable", {})[QUESTIONS_KEY])
-        context.for_our_model = False  # the client's may well see pictures
         call = state["call"]
         result = await run_call(call, context)
         if asks_for_screenshot(call):

@@ -16,14 +16,9 @@ from langgraph.checkpoint.base import (
 from typing_extensions import override
 
 from openmanus_graph.backends.persistence.checkpoints import LeanSqliteSaver, open_saver
-from openmanus_graph.backends.persistence.database import open_database
-from openmanus_graph.backends.persistence.interjections import open_interjections
-from openmanus_graph.backends.persistence.journal import JournalTable
-from openmanus_graph.backends.persistence.ledger import open_ledger
-from openmanus_graph.backends.persistence.threads import Threads
 from openmanus_graph.config.resolve import openmanus_home
 from openmanus_graph.interfaces.service.failures import prepare_home
-from openmanus_graph.interfaces.service.threads import remove_private_files
+from openmanus_graph.interfaces.service.threads import forget_thread
 from openmanus_graph.runtime.session_registry import close_session
 
 VERSION_DIGITS = 32
@@ -134,17 +129,6 @@ async def open_server_saver() -> AsyncGenerator[ServerSaver]:
 def saver() -> ServerSaver:
     """Return the server's saver."""
     return _savers[-1]
-
-
-def forget_thread(thread: str) -> None:
-    """Delete all that is stored of a thread except its checkpoints. Blocks."""
-    home = openmanus_home()
-    database = open_database(home)
-    open_ledger(home).forget_thread(thread)
-    open_interjections(home).forget_thread(thread)
-    JournalTable(database).forget_thread(thread)
-    Threads(database).delete(thread)
-    remove_private_files(thread)
 
 
 def _with_versions(found: CheckpointTuple, convert: Callable[[Any], Any]) -> CheckpointTuple:

@@ -13,9 +13,10 @@ from langgraph_sdk import get_client
 
 from openmanus_graph.backends.persistence.threads import Thread
 from openmanus_graph.interfaces.server.admission import Refused, admit_deletion
-from openmanus_graph.interfaces.server.checkpoints import forget_thread, saver
+from openmanus_graph.interfaces.server.checkpoints import saver
 from openmanus_graph.interfaces.server.options import context_of
 from openmanus_graph.interfaces.server.store import state_of, store
+from openmanus_graph.interfaces.service.threads import forget_thread
 from openmanus_graph.runtime.events import interrupt_event
 
 TITLE_CHARS = 200

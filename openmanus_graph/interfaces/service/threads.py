@@ -5,6 +5,9 @@ import shlex
 from langgraph.types import StateSnapshot
 
 from openmanus_graph.backends.persistence.database import DATABASE, DamagedRowError, open_database
+from openmanus_graph.backends.persistence.interjections import open_interjections
+from openmanus_graph.backends.persistence.journal import JournalTable
+from openmanus_graph.backends.persistence.ledger import open_ledger
 from openmanus_graph.backends.persistence.threads import DAMAGED, Thread, Threads
 from openmanus_graph.backends.sandbox.scratch import remove_folder
 from openmanus_graph.config.resolve import openmanus_home, private_folders
@@ -58,10 +61,16 @@ def whole_thread(thread: str) -> Thread:
     )
 
 
-def remove_private_files(thread: str) -> None:
-    """Remove the private folder of a deleted thread. Blocks."""
-    for folder in private_folders(openmanus_home(), thread):
+def forget_thread(thread: str) -> None:
+    """Delete all that is kept of a thread except its checkpoints and its workspace. Blocks."""
+    home = openmanus_home()
+    database = open_database(home)
+    open_ledger(home).forget_thread(thread)
+    open_interjections(home).forget_thread(thread)
+    JournalTable(database).forget_thread(thread)
+    for folder in private_folders(home, thread):
         remove_folder(folder)
+    Threads(database).delete(thread)  # last, so that one half deleted can be deleted again
 
 
 def questions_of(state: StateSnapshot) -> str:
