@@ -234,7 +234,7 @@ class _Requests:
             if clock.expired():
                 raise LimitReached("timeout") from None
             raise
-        reply = storable(with_text_calls(raw, call.tools), call.history)
+        reply = storable(with_text_calls(raw, call.tools, call.history), call.history)
         if reasoning := reply.additional_kwargs.get("reasoning_content"):
             notice(emit, f"Reasoning: {reasoning}", "info")
         emit(

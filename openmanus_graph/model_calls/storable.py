@@ -36,16 +36,23 @@ HALF_A_CHARACTER = (
 )
 
 
-def with_text_calls(reply: AIMessage, tools: Sequence[Mapping[str, Any]]) -> AIMessage:
+def with_text_calls(
+    reply: AIMessage, tools: Sequence[Mapping[str, Any]], history: Sequence[AnyMessage]
+) -> AIMessage:
     """Return the reply with the calls that it writes as text as calls; as it is without any.
+
+    What stands in a message of the person or in a result is a quotation, not a call: a page must
+    not be able to have its text run by being read out.
 
     Args:
         reply: Of the model.
         tools: Definitions of those that were offered.
+        history: The conversation before it.
     """
     if not tools or reply.tool_calls or reply.invalid_tool_calls:
         return reply
-    if (found := read_text_calls(reply.text, tools)) is None:
+    found = read_text_calls(reply.text, tools)
+    if found is None or any(_stands_in(history, call.source) for call in found[1]):
         return reply
     text, calls = found
     return reply.model_copy(
@@ -65,6 +72,14 @@ def with_text_calls(reply: AIMessage, tools: Sequence[Mapping[str, Any]]) -> AIM
             ],
             "additional_kwargs": {**reply.additional_kwargs, TEXT_CALLS_KEY: True},
         }
+    )
+
+
+def _stands_in(history: Sequence[AnyMessage], source: str) -> bool:
+    """Say whether somebody else wrote a text, whatever the white space in it."""
+    wanted = "".join(source.split())
+    return any(
+        wanted in "".join(message.text.split()) for message in history if message.type != "ai"
     )
 
 
