@@ -23,6 +23,9 @@ from openmanus_graph.state.manus import PendingCall
 M = TypeVar("M", bound=BaseMessage)
 T = TypeVar("T")
 
+_SAME_CHARS = 12
+"""So many characters are not the same by chance, where a text goes on."""
+_MOST_REPEATED_CHARS = 400
 NEWEST = 8
 """Messages at the end that are looked up one by one."""
 
@@ -117,6 +120,9 @@ LENGTH_LIMIT, CONTENT_FILTER = "its length limit (max_tokens)", "the provider's 
 _CUT_BY = {
     "length": LENGTH_LIMIT,
     "max_tokens": LENGTH_LIMIT,
+    "max_output_tokens": LENGTH_LIMIT,
+    "model_length": LENGTH_LIMIT,
+    "model_context_window_exceeded": LENGTH_LIMIT,
     "content_filter": CONTENT_FILTER,
     "safety": CONTENT_FILTER,
     "refusal": CONTENT_FILTER,
@@ -130,6 +136,8 @@ CLOSING_KEY = "openmanus_closing"
 """Key in the reply of a closing turn, which a limit ended the run with."""
 TEXT_CALLS_KEY = "openmanus_text_calls"
 """Key in a reply whose calls were written as text."""
+UNREAD_CALL_KEY = "openmanus_unread_call"
+"""Key in a reply whose text seems to make a call in a form that is not read."""
 TASK_KEY, NOTES_KEY = "openmanus_task", "openmanus_notes"
 """Keys of the user's task and the notes, in the first message of a compacted conversation."""
 _INVALID_CALLS_KEY = "broken_calls_at"
@@ -206,18 +214,44 @@ def last_text(messages: Sequence[AnyMessage]) -> str:
 
     Pieces of one text that the length limit cut are joined.
     """
-    replies: list[AIMessage] = []
+    return next((text for _, text in texts(messages)), "")
+
+
+def texts(messages: Sequence[AnyMessage]) -> Iterator[tuple[AIMessage, str]]:
+    """Yield what the model said in the current run, newest first: each text with its last message.
+
+    Pieces of one text that the length limit cut are joined.
+    """
+    last, text = None, ""
     for message in newest_first(messages):
-        if replies and not (isinstance(message, AIMessage) and is_cut_text(message)):
-            break
-        if isinstance(message, AIMessage) and message.text.strip():
-            replies.append(message)
-    return "".join(reply.text for reply in reversed(replies)).strip()
+        reply = message if isinstance(message, AIMessage) else None
+        if last is not None:
+            if reply is not None and is_cut_text(reply):
+                text = _joined(reply.text, text)
+                continue
+            yield last, text.strip()
+        last, text = (reply, reply.text) if reply is not None and reply.text.strip() else (None, "")
+    if last is not None:
+        yield last, text.strip()
+
+
+def _joined(cut: str, following: str) -> str:
+    """Join a text that was cut and the next, which may begin anew or repeat the end of it."""
+    beginning = cut.strip()[:_SAME_CHARS]
+    if len(beginning) == _SAME_CHARS and following.lstrip().startswith(beginning):
+        return following
+    most = min(len(cut), len(following), _MOST_REPEATED_CHARS)
+    for length in range(most, _SAME_CHARS - 1, -1):
+        if cut.endswith(following[:length]):
+            return cut + following[length:]
+    return cut + following
 
 
 def cut_by(reply: AIMessage) -> str | None:
     """Say in any provider's words what cut a reply off before its end, if anything did."""
-    reasons = {str(reply.response_metadata.get(key)).lower() for key in FINISH_KEYS}
+    metadata: dict[str, Any] = reply.response_metadata
+    wrapped: dict[str, Any] = metadata.get("incomplete_details") or {}  # OpenAI's Responses API
+    reasons = {str(metadata.get(key)).lower() for key in FINISH_KEYS} | {wrapped.get("reason")}
     return next((words for reason, words in _CUT_BY.items() if reason in reasons), None)
 
 

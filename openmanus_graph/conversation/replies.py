@@ -15,19 +15,28 @@ from openmanus_graph.conversation.history import (
     NOTES_KEY,
     ORIGIN_KEY,
     TASK_KEY,
+    UNREAD_CALL_KEY,
     is_cut_text,
     last_reply,
     last_text,
     last_user_message,
     newest_first,
+    texts,
 )
 from openmanus_graph.conversation.outcome import ResponseFormat, validated
 from openmanus_graph.errors import ToolError
 
-ReplyKind = Literal["calls", "answer", "cut", "empty", "announcement", "unstructured"]
+ReplyKind = Literal[
+    "calls", "answer", "cut", "empty", "announcement", "unread_call", "unstructured"
+]
 ANSWER_MARK = re.compile(r"\W{0,3}answer\W{0,3}:\W{0,3}\s", re.IGNORECASE)
 """How a reply begins that was asked about and is the answer, as `reply_announced` wants it."""
-MOST_ASKED: dict[ReplyKind, int] = {"announcement": 1, "unstructured": 3, "cut": 8}
+MOST_ASKED: dict[ReplyKind, int] = {
+    "announcement": 1,
+    "unread_call": 1,
+    "unstructured": 3,
+    "cut": 8,
+}
 """How often in a row the model is asked about such a reply before the run fails; others count
 towards being stuck."""
 
@@ -76,8 +85,17 @@ def read_reply(
             return ReplyReading("answer", _parsed(text, response_format))
         except (ValueError, ToolError):
             return ReplyReading("unstructured", asked=asked)
+    return _read_text(reply, text, messages, asked)
+
+
+def _read_text(
+    reply: AIMessage, text: str, messages: Sequence[AnyMessage], asked: int
+) -> ReplyReading:
+    """Read a whole text, which is the answer unless it makes or announces calls."""
     if asked and (mark := ANSWER_MARK.match(text)) and text[mark.end() :].strip():
         return ReplyReading("answer", answer=text[mark.end() :].strip())
+    if UNREAD_CALL_KEY in reply.additional_kwargs:
+        return ReplyReading("unread_call", asked=asked)
     if announces_work(text, task=task_of(messages), worked=has_worked(messages), asked=asked > 0):
         return ReplyReading("announcement", asked=asked)
     return ReplyReading("answer")
@@ -104,11 +122,10 @@ def answer_beside_calls(messages: Sequence[AnyMessage]) -> str:
     The text of the newest reply counts, and an earlier one that says something of its own.
     """
     task, newest = task_of(messages), last_reply(messages)
-    for message in newest_first(messages):
-        text = message.text.strip() if isinstance(message, AIMessage) else ""
-        if CLOSING_KEY in message.additional_kwargs:
+    for message, text in texts(messages):
+        if {CLOSING_KEY, UNREAD_CALL_KEY} & message.additional_kwargs.keys():
             continue  # it says what was not done then
-        if not text or announces_work(text, task=task, worked=True, asked=True):
+        if announces_work(text, task=task, worked=True, asked=True):
             continue
         if message is newest or says_something(text, task):
             return text

@@ -4,46 +4,69 @@ A call counts only if nothing but calls follows it: an example that an answer qu
 block or in the middle of its text, is left alone.
 """
 
+import ast
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, cast
 
-_QUOTED = re.compile(
-    r"```.*?(?:```|\Z)|`[^`\n]+`|^(?:[ ]{4}|\t|[ ]{0,3}>)[^\n]*", re.DOTALL | re.MULTILINE
-)
+_TOKEN = r"<[|｜][^<>\n]{1,60}[|｜]>"
+"""A special token that the server left in the text."""
+_LINES_QUOTED = r"`[^`\n]+`|^(?:[ ]{4}|\t|[ ]{0,3}>)[^\n]*"
+_QUOTED = re.compile(rf"(?:```|~~~).*?(?:```|~~~|\Z)|{_LINES_QUOTED}", re.DOTALL | re.MULTILINE)
 """Code, and lines that an answer quotes."""
-_START = re.compile(
-    r"<(?:\w+:)?tool_calls?>|<TOOLCALL>|<\|tool_calls?\|>|<function_calls?>|<function=|<invoke\s+name="
-    r"|\[TOOL_CALLS\]|<\|python_tag\|>"
+_QUOTED_BEFORE_END = re.compile(
+    rf"(?:```(?!json|xml|tool|function|\s)|(?!\A)```\s).*?(?:```|\Z)|{_LINES_QUOTED}",
+    re.DOTALL | re.MULTILINE,
 )
+"""The same without code blocks that may hold a call."""
+_START = re.compile(
+    r"<(?:\w+:)?tool_calls?>|<TOOLCALL>|<[|｜]tool[^<>\n]{1,40}[|｜]>|<function_calls?>"
+    r"|<function(?:=|\s+name=)|<invoke\s+name=|\[TOOL_CALLS\]|<\|python_tag\|>|\bfunctools(?=\[)",
+    re.IGNORECASE,
+)
+_MARKED_LINE = re.compile(rf"^[ \t]*+(?:{_START.pattern})", re.IGNORECASE | re.MULTILINE)
 _BEGUN = re.compile(
-    r"\{\s*[\"']|\[\s*\{|<function=[\w.-]+>\s*\S|<invoke\s|[\w.-]+\s*(?:\[ARGS\]|\{|<arg_key>)"
+    r"\{\s*[\"']|\[\s*\{|<function(?:=|\s+name=)[\"']?[\w.-]+[\"']?>\s*\S|<invoke\s"
+    r"|[\w.-]+\s*(?:\[ARGS\]|\{|<arg_key>)"
 )
 """What follows the mark of a call, whole or broken."""
 _END = re.compile(r"</(?:tool_calls?|function_calls?|function|invoke)>")
 _WRAPPER = re.compile(
-    r"\s*(?:</?(?:\w+:)?tool_calls?>|</?TOOLCALL>|<\|/?tool_calls?\|>|</?function_calls?>"
-    r"|\[TOOL_CALLS\]|<\|python_tag\|>|[;,])\s*"
+    r"\s*(?:</?(?:\w+:)?tool_calls?>|</?TOOLCALL>|</?function_calls?>|\[TOOL_CALLS\]|functools(?=\[)"
+    rf"|function(?=<[|｜]tool)|{_TOKEN}|```(?:json)?(?=\s|\Z)|[;,])\s*",
+    re.IGNORECASE,
 )
-_SPECIAL = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|endoftext|>", "<|end|>", "</s>")
+_SPECIAL = re.compile(rf"(?:{_TOKEN}|</s>|</think>)\Z")
 """What models end a text with, where their server does not take it off."""
 _FENCED = re.compile(
     r"\s*```(?:json|JSON|tool_call|tool_code|function_call)?[ \t]*\r?\n(.*?)\n?```\s*\Z", re.DOTALL
 )
-_FUNCTION = re.compile(r"<function=([\w.-]+)>")
+_FUNCTION = re.compile(r"<function(?:=|\s+name=)[\"']?([\w.-]+)[\"']?>")
 _INVOKE = re.compile(r"<invoke\s+name=[\"']?([\w.-]+)[\"']?>")
 _ENDS = {_FUNCTION: "</function>", _INVOKE: "</invoke>"}
 _PARAMETER = re.compile(r"<parameter(?:=|\s+name=)[\"']?([\w.-]+)[\"']?>")
 _KEYED = re.compile(r"([\w.-]+)\s*(?=<arg_key>)")
 _KEYED_END = re.compile(r"</tool_call>\s*(?=<tool_call>|\Z)")
 _KEY = re.compile(r"<arg_key>([^<]*)</arg_key>\s*<arg_value>")
-_NAMED = re.compile(r"([\w.-]+)\s*(?:\[ARGS\])?\s*(?=\{)")
-_ARGUMENT_KEYS = ("arguments", "parameters", "args", "input")
+_NAMED = re.compile(
+    r"(?:functions\.)?([\w.-]+)(?::\d+)?+\s*+(?:\[CALL_ID\]\w+)?+"
+    rf"(?:\[ARGS\]|{_TOKEN})?+\s*+(?:```(?:json)?\s)?+\s*+(?=\{{)"
+)
+_NAME_KEYS = ("name", "tool", "tool_name", "function", "action")
+_ARGUMENT_KEYS = ("arguments", "parameters", "args", "input", "tool_input", "action_input")
 _UNREADABLE = (ValueError, RecursionError)
 _DECODER = json.JSONDecoder(strict=False)  # line breaks inside strings
+_PYTHON = re.compile(r"(?:\[\s*|print\(\s*)?[A-Za-z_]\w*\(")
+_MOST_STARTS = 8
+"""Lines that begin like JSON, at the end of a text, that are looked into."""
+_GAP_CHARS = 80
+"""Between the name of a tool and the name of its first argument, in any form of a call."""
+_LAST_CHARS = 4000
+"""Of a text, in which a call may stand that cannot be read."""
+_PROSE = re.compile(r"[^\W\d_]{2,} (?!Input:|name=)[^\W\d_]{2,}")
 
 
 @dataclass(frozen=True)
@@ -66,41 +89,132 @@ def read_text_calls(
         text: Of a reply without tool calls.
         tools: Definitions of those that are offered, as providers are sent them.
     """
-    schemas = {tool["function"]["name"]: tool["function"].get("parameters", {}) for tool in tools}
-    text = text.rstrip()
-    while text.endswith(_SPECIAL):
-        text = text[: text.rindex("<")].rstrip()
-    start = _start_of_calls(text)
-    if start is None:
-        bare = _bare_calls(text, schemas)
-        return ("", bare) if bare else None
-    calls = _calls_to_the_end(text[start:], schemas)
-    return None if calls is None else (text[:start].strip(), calls)
-
-
-def _start_of_calls(text: str) -> int | None:
-    """Return where the first mark of a call stands that is not quoted."""
-    hidden = _QUOTED.sub(lambda found: " " * len(found[0]), text)
-    found = _START.search(hidden)
-    return found.start() if found else None
-
-
-def _bare_calls(text: str, schemas: Mapping[str, Any]) -> list[TextCall]:
-    """Return the calls of a text that is nothing but JSON, fenced or not, and names tools."""
+    schemas = _schemas(tools)
+    text = _without_end_tokens(text)
+    hidden = _QUOTED.sub(_blank, text)
+    if found := _START.search(hidden):
+        calls = _calls_to_the_end(text[found.start() :], schemas, marked=True)
+        return None if calls is None else (text[: found.start()].strip(), calls)
     fenced = _FENCED.match(text)
-    source = (fenced[1] if fenced else text).strip()
-    if not source.startswith(("{", "[")):
-        return []
-    try:
-        value, end = _DECODER.raw_decode(source)
-    except _UNREADABLE:
-        return []
-    calls = _of_json(value, source) if not source[end:].strip() else None
+    source = re.sub(_TOKEN, "", fenced[1] if fenced else text).strip()
+    if bare := _bare_calls(source, schemas) or _python_calls(source, schemas):
+        return "", bare
+    for start in [found.start() for found in re.finditer(r"^\{", hidden, re.M)][-_MOST_STARTS:]:
+        bare = _bare_calls(text[start:], schemas)
+        if bare and all(_fits(call, schemas[call.name]) for call in bare):
+            return text[:start].strip(), bare
+    return None
+
+
+def holds_unread_call(text: str, tools: Sequence[Mapping[str, Any]]) -> bool:
+    """Say whether a text in which no call was read seems to make one all the same.
+
+    In whatever form: a line begins with the mark of a call, or the text ends with the name of a
+    tool and, right behind it, the name of an argument of that tool.
+
+    Args:
+        text: Of a reply without tool calls.
+        tools: As for `read_text_calls`.
+    """
+    schemas = _schemas(tools)
+    text = _without_end_tokens(text)
+    hidden = _QUOTED.sub(_blank, text)
+    if _MARKED_LINE.search(hidden):
+        return True
+    if not schemas or not text.endswith(("}", "]", ")", ">", "```", "~~~")):
+        return False
+    end = _QUOTED_BEFORE_END.sub(_blank, text[-_LAST_CHARS:])
+    names = "|".join(map(re.escape, schemas))
+    return any(
+        _names_argument(end[found.end() : found.end() + _GAP_CHARS], schemas[found[0]])
+        for found in re.finditer(rf"(?<![\w-])(?:{names})(?![\w-])", end)
+    )
+
+
+def _names_argument(text: str, schema: Mapping[str, Any]) -> bool:
+    """Say whether a text names an argument in the way of a call, and no prose before it."""
+    names = "|".join(map(re.escape, schema.get("properties", {})))
+    found = (
+        re.search(rf"(?<=[\W_])(?:{names})(?:[\"']?\s*[=:>]|[\"']\s|</)", text) if names else None
+    )
+    if found is None:
+        return False
+    gap = text[: found.start()]
+    return not _PROSE.search(gap) and "properties" not in gap
+
+
+def _schemas(tools: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    return {tool["function"]["name"]: tool["function"].get("parameters", {}) for tool in tools}
+
+
+def _without_end_tokens(text: str) -> str:
+    text = text.strip("\ufeff \t\r\n")
+    while found := _SPECIAL.search(text[-70:]):
+        text = text[: len(text) - len(found[0])].rstrip()
+    return text
+
+
+def _blank(found: re.Match[str]) -> str:
+    return re.sub(r"[^\n]", " ", found[0])
+
+
+def _bare_calls(source: str, schemas: Mapping[str, Any]) -> list[TextCall]:
+    """Return the calls of a text that is nothing but JSON and names tools."""
+    calls = _calls_to_the_end(source, schemas) if source.startswith(("{", "[")) else None
     return calls if calls and all(call.name in schemas for call in calls) else []
 
 
-def _calls_to_the_end(text: str, schemas: Mapping[str, Any]) -> list[TextCall] | None:
-    """Read calls up to the end of a text; None if something else follows, or nothing was begun."""
+def _python_calls(source: str, schemas: Mapping[str, Any]) -> list[TextCall]:
+    """Return the calls of a text that is nothing but Python calls of tools, or a list of them."""
+    if not _PYTHON.match(source):
+        return []
+    try:
+        body = ast.parse(source).body
+        return [
+            TextCall(name, dict(args), ast.get_source_segment(source, call) or source)
+            for statement in body
+            for call in _called(statement)
+            for name, args in [_python_call(call, schemas)]
+        ]
+    except (SyntaxError, MemoryError, *_UNREADABLE):
+        return []
+
+
+def _called(statement: ast.stmt) -> Sequence[ast.expr]:
+    """Return what a statement calls: alone, in a list or in `print`."""
+    if not isinstance(statement, ast.Expr):
+        raise ValueError("not an expression")
+    value = statement.value
+    if isinstance(value, ast.Call) and ast.unparse(value.func) == "print":
+        return value.args
+    return value.elts if isinstance(value, ast.List) else [value]
+
+
+def _python_call(
+    call: ast.expr, schemas: Mapping[str, Any]
+) -> tuple[str, Iterator[tuple[str, Any]]]:
+    if not isinstance(call, ast.Call) or (name := ast.unparse(call.func)) not in schemas:
+        raise ValueError("not a call of a tool")
+    by_place = zip(schemas[name].get("properties", {}), call.args, strict=False)
+    named = [*by_place, *((one.arg or "", one.value) for one in call.keywords)]
+    return name, ((key, ast.literal_eval(value)) for key, value in named)
+
+
+def _fits(call: TextCall, schema: Mapping[str, Any]) -> bool:
+    """Say whether a call has arguments that its tool knows."""
+    return call.args is not None and call.args.keys() <= schema.get("properties", {}).keys()
+
+
+def _calls_to_the_end(
+    text: str, schemas: Mapping[str, Any], *, marked: bool = False
+) -> list[TextCall] | None:
+    """Read calls up to the end of a text; None if something else follows, or nothing was begun.
+
+    Args:
+        text: Begins with the first.
+        schemas: Of the tools' arguments.
+        marked: Whether a mark says that it is a call, also where it cannot be read.
+    """
     calls: list[TextCall] = []
     position = 0
     while position < len(text):
@@ -112,7 +226,7 @@ def _calls_to_the_end(text: str, schemas: Mapping[str, Any]) -> list[TextCall] |
             continue
         found = _call_at(text, position, schemas)
         if found is None:
-            return _broken(text[position:]) if not calls else None
+            return _broken(text[position:]) if marked and not calls else None
         more, position = found
         calls += more
     return calls or None
@@ -189,8 +303,10 @@ def _of_json(value: Any, source: str) -> list[TextCall] | None:
     if not isinstance(value, dict):
         return None
     outer = cast("dict[str, Any]", value)
+    if isinstance(outer.get("tool_calls"), list):
+        return _of_json(outer["tool_calls"], source)
     said = _object_of(outer.get("function")) or outer
-    name = said.get("name", said.get("tool"))
+    name = next((said[key] for key in _NAME_KEYS if isinstance(said.get(key), str)), None)
     key = next((key for key in _ARGUMENT_KEYS if key in said), None)
     if not isinstance(name, str) or key is None:
         return None

@@ -11,16 +11,17 @@ from openmanus_graph.backends.models.chunks import first_surrogate, without_surr
 from openmanus_graph.conversation.history import (
     FINISH_KEYS,
     TEXT_CALLS_KEY,
+    UNREAD_CALL_KEY,
     RequestedCall,
     calls_in_order,
     conversation_index,
     cut_by,
     with_invalid_call_positions,
 )
-from openmanus_graph.conversation.text_calls import read_text_calls
+from openmanus_graph.conversation.text_calls import holds_unread_call, read_text_calls
 
 TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-KEPT_METADATA = (*FINISH_KEYS, "model_name", "model_provider")
+KEPT_METADATA = (*FINISH_KEYS, "incomplete_details", "model_name", "model_provider")
 
 CUT = (
     "The reply was cut off by {cause} in the middle of the call, so the call was not run. "
@@ -41,6 +42,8 @@ def with_text_calls(
 ) -> AIMessage:
     """Return the reply with the calls that it writes as text as calls; as it is without any.
 
+    A text that seems to make one in a form that is not read is marked as such.
+
     What stands in a message of the person or in a result is a quotation, not a call: a page must
     not be able to have its text run by being read out.
 
@@ -52,6 +55,9 @@ def with_text_calls(
     if not tools or reply.tool_calls or reply.invalid_tool_calls:
         return reply
     found = read_text_calls(reply.text, tools)
+    if found is None and holds_unread_call(reply.text, tools):
+        kept = {**reply.additional_kwargs, UNREAD_CALL_KEY: True}
+        return reply.model_copy(update={"additional_kwargs": kept})
     if found is None or any(_stands_in(history, call.source) for call in found[1]):
         return reply
     text, calls = found

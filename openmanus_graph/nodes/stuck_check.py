@@ -27,6 +27,8 @@ UNANSWERED = (
 )
 FAILED: dict[ReplyKind, str] = {
     "announcement": "The model announced work and did not do it, also when it was asked to.",
+    "unread_call": "The model writes its tool calls as text in a form that is not read, also when "
+    "it was asked about it; turn on the parser of tool calls at its server.",
     "cut": f"The reply was cut off by {LENGTH_LIMIT} again and again.",
     "unstructured": "The model gave no answer in the form that was asked for.",
 }
@@ -34,11 +36,13 @@ FAILED: dict[ReplyKind, str] = {
 NOTICES: dict[ReplyKind, str] = {
     "announcement": "The reply announces work and does none; the model is asked about it.",
     "cut": f"The reply was cut off by {LENGTH_LIMIT}; the model goes on with it.",
+    "unread_call": "The reply seems to make a tool call as text; the model is asked about it.",
     "empty": "The reply was empty; the model is asked again.",
     "unstructured": "The reply is not in the form that was asked for; the model is asked again.",
 }
 HINTS: dict[ReplyKind, str] = {
     "announcement": "reply_announced",
+    "unread_call": "reply_unread_call",
     "cut": "reply_cut",
     "empty": "empty_reply",
     "unstructured": "structured_answer",

@@ -96,14 +96,69 @@ async def test_a_call_that_an_answer_quotes_is_not_run() -> None:
 
 
 async def test_a_cut_reply_is_continued_and_its_pieces_are_the_answer() -> None:
-    cut = AIMessage("The sum of all of them is", response_metadata={"finish_reason": "length"})
-    ran = await manus(
-        cut, AIMessage(" forty-", response_metadata={"finish_reason": "length"}), "two."
-    )
+    ran = await manus(cut("The sum of all of them is"), cut(" forty-"), "two.")
     assert ended(ran) == ("finished", "answer")
     assert ran.values["answer"] == "The sum of all of them is forty-two."
     assert "cut off" in suffix(ran, 1)
     assert ran.model.requests[2][-2].text == "The sum of all of them is forty-"
+
+
+UNREAD = 'Action: add\nAction Input: {"a": 1, "b": 1}'
+
+
+async def test_a_call_in_a_form_that_is_not_read_is_asked_about() -> None:
+    ran = await manus(UNREAD, ADD, "The sum is 2.")
+    assert ended(ran) == ("finished", "answer")
+    assert "nothing was run" in suffix(ran, 1)
+    assert ran.results() == ["2"]
+    again = await manus(UNREAD, UNREAD)
+    assert ended(again) == ("failed", "error")
+    assert "parser of tool calls" in again.values["answer"]
+    meant = await manus(UNREAD, f"Answer:\n{UNREAD}")
+    assert (ended(meant), meant.values["answer"]) == (("finished", "answer"), UNREAD)
+
+
+async def test_a_call_that_is_not_read_is_no_answer_of_a_bare_success() -> None:
+    bare = calls(("terminate", {"status": "success"}))
+    ran = await manus(UNREAD, bare, "The sum is 2.")
+    assert ran.values["answer"] == "The sum is 2."
+
+
+def cut(text: str, **metadata: Any) -> AIMessage:
+    return AIMessage(text, response_metadata=metadata or {"finish_reason": "length"})
+
+
+@pytest.mark.parametrize(
+    "following",
+    [
+        " right: 4 of 4.",
+        "of them are all right: 4 of 4.",
+        "The invoices of them are all right: 4 of 4.",
+    ],
+)
+async def test_what_follows_a_cut_text_may_repeat_some_of_it(following: str) -> None:
+    ran = await manus(cut("The invoices of them are all"), following)
+    assert ran.values["answer"] == "The invoices of them are all right: 4 of 4."
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"finish_reason": "model_length"},
+        {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}},
+        {"stop_reason": "model_context_window_exceeded"},
+    ],
+)
+async def test_every_provider_s_word_for_a_cut_is_known(metadata: dict[str, Any]) -> None:
+    ran = await manus(cut("The sum is", **metadata), " 2.")
+    assert ran.values["answer"] == "The sum is 2."
+
+
+async def test_the_beginning_of_a_cut_answer_beside_terminate_is_not_lost() -> None:
+    ending = calls(("terminate", {"status": "success"}), text=" all right: 4 of 4.")
+    ran = await manus(cut("The invoices are"), ending)
+    assert ended(ran) == ("finished", "terminate")
+    assert ran.values["answer"] == "The invoices are all right: 4 of 4."
 
 
 async def test_a_bare_success_is_asked_for_its_answer_once() -> None:
@@ -213,28 +268,26 @@ async def test_after_a_limit_the_run_goes_on_and_says_so() -> None:
     assert took_turns(model.requests[-1])
 
 
-async def test_time_for_the_closing_turn_is_kept() -> None:
+@pytest.mark.parametrize(
+    ("limit_s", "elapsed_s", "ends", "told"),
+    [
+        (100, 91.0, ("stopped", "timeout"), "limit of 100 seconds"),
+        (10_000, 9200.0, ("finished", "answer"), "of 10000 seconds"),
+    ],
+)
+async def test_near_the_end_of_its_time_the_model_is_told_and_time_to_close_is_kept(
+    limit_s: int, elapsed_s: float, ends: tuple[str, str], told: str
+) -> None:
     graph = build_manus_graph(tools=[add], checkpointer=InMemorySaver())
     model = scripted(*adds(1), "One is done.")
-    context = Context(model=model, workspace="work", timeout_s=100)
+    context = Context(model=model, workspace="work", timeout_s=limit_s)
     said: Any = {"messages": [HumanMessage("the task")]}
     await graph.ainvoke(said, CONFIG, context=context, interrupt_before=["stuck_check"])
-    await graph.aupdate_state(CONFIG, {"elapsed_s": 91.0}, as_node="act")
+    await graph.aupdate_state(CONFIG, {"elapsed_s": elapsed_s}, as_node="act")
     values = await graph.ainvoke(None, CONFIG, context=context)
-    assert (values["status"], values["stop_reason"]) == ("stopped", "timeout")
+    assert (values["status"], values["stop_reason"]) == ends
     assert values["answer"] == "One is done."
-    assert "limit of 100 seconds" in model.requests[-1][-1].text
-
-
-async def test_at_90_percent_of_the_time_the_model_is_told_what_is_left() -> None:
-    graph = build_manus_graph(tools=[add], checkpointer=InMemorySaver())
-    model = scripted(*adds(1), "Done: 1.")
-    context = Context(model=model, workspace="work", timeout_s=10_000)
-    said: Any = {"messages": [HumanMessage("the task")]}
-    await graph.ainvoke(said, CONFIG, context=context, interrupt_before=["stuck_check"])
-    await graph.aupdate_state(CONFIG, {"elapsed_s": 9200.0}, as_node="act")
-    await graph.ainvoke(None, CONFIG, context=context)
-    assert "of 10000 seconds" in model.requests[-1][-1].text
+    assert told in model.requests[-1][-1].text
 
 
 async def test_who_is_asked_and_has_answered_says_so_in_a_line() -> None:
@@ -244,8 +297,7 @@ async def test_who_is_asked_and_has_answered_says_so_in_a_line() -> None:
 
 
 async def test_a_reply_that_is_cut_again_and_again_fails() -> None:
-    cut = [AIMessage(f"{n} ", response_metadata={"finish_reason": "length"}) for n in range(20)]
-    ran = await manus(*cut)
+    ran = await manus(*(cut(f"{number} ") for number in range(20)))
     assert ended(ran) == ("failed", "error")
     assert len(ran.model.requests) == 9
 
@@ -263,8 +315,7 @@ async def test_what_the_closing_turn_said_is_not_the_answer_later() -> None:
 
 async def test_a_closing_turn_that_is_cut_is_no_part_of_a_later_answer() -> None:
     graph = build_manus_graph(tools=[add], checkpointer=InMemorySaver())
-    cut = AIMessage("One is", response_metadata={"finish_reason": "length"})
-    model = scripted(*adds(1), cut, "Both: 1 and 2.")
+    model = scripted(*adds(1), cut("One is"), "Both: 1 and 2.")
     await run_graph(graph, model=model, config=CONFIG, max_steps=1)
     ran = await run_graph(
         graph, model=model, config=CONFIG, task=Command(goto="think"), max_steps=9

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from openmanus_graph.conversation.text_calls import read_text_calls
+from openmanus_graph.conversation.text_calls import holds_unread_call, read_text_calls
 
 TOOLS: list[dict[str, Any]] = [
     {
@@ -53,6 +53,23 @@ def read(text: str) -> tuple[str, list[tuple[str, Any]]] | None:
         LS,
         f"[{LS}]",
         json.dumps({"function": {"name": "bash", "arguments": '{"command": "ls"}'}}),
+        '{"action": "bash", "action_input": {"command": "ls"}}',
+        f'{{"tool_calls": [{LS}]}}',
+        f"functools[{LS}]",
+        f"<TOOL_CALL>{LS}</TOOL_CALL></think>",
+        f"<tool_call>\n```json\n{LS}\n```\n</tool_call>",
+        '<function name="bash">{"command": "ls"}</function>',
+        '[TOOL_CALLS]bash[CALL_ID]abcdefghi[ARGS]{"command": "ls"}',
+        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>bash\n```json\n"
+        '{"command": "ls"}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>',
+        '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>bash<｜tool▁sep｜>{"command": "ls"}'
+        "<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+        "<|tool_calls_section_begin|><|tool_call_begin|>functions.bash:0"
+        '<|tool_call_argument_begin|>{"command": "ls"}<|tool_call_end|><|tool_calls_section_end|>',
+        '[bash(command="ls")]',
+        'bash("ls")',
+        '<|python_start|>[bash(command="ls")]<|python_end|><|eot|>',
+        '```tool_code\nprint(bash(command="ls"))\n```',
     ],
 )
 def test_the_common_forms_are_read(text: str) -> None:
@@ -62,7 +79,9 @@ def test_the_common_forms_are_read(text: str) -> None:
 def test_text_before_the_calls_is_kept_and_several_are_read() -> None:
     two = f"I look first.\n<tool_call>{LS}</tool_call>\n<tool_call>{LS}</tool_call>"
     assert read(two) == ("I look first.", [("bash", {"command": "ls"})] * 2)
-    assert read(f"{LS};{LS}") is None
+    for text in (f"{LS};{LS}", f"{LS}\n{LS}", '[bash(command="ls"), bash(command="ls")]'):
+        assert read(text) == ("", [("bash", {"command": "ls"})] * 2)
+    assert read(f"I look first.\n{LS}") == ("I look first.", [("bash", {"command": "ls"})])
     assert read(f"<|python_tag|>{LS}; {LS}") == ("", [("bash", {"command": "ls"})] * 2)
 
 
@@ -115,6 +134,48 @@ def test_a_call_that_cannot_be_read_is_a_broken_one(text: str) -> None:
 )
 def test_what_an_answer_quotes_is_no_call(text: str) -> None:
     assert read(text) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"<tool_call>{LS}</tool_call>\nI wait for the result.",
+        f"<tool_call>{LS}</tool_call>\n<tool_response>a.txt</tool_response>\nThere is a.txt.",
+        f"I list the files.\n```json\n{LS}\n```",
+        f"```xml\n<tool_call>{LS}</tool_call>\n```",
+        'Thought: list them\nAction: bash\nAction Input: {"command": "ls"}',
+        "<bash>\n<command>ls</command>\n</bash>",
+        '<tool>bash</tool><args>{"command": "ls"}</args>',
+        '<|channel|>commentary to=functions.bash <|constrain|>json<|message|>{"command": "ls"}',
+        '<｜DSML｜invoke name="bash">\n<｜DSML｜parameter name="command" string="true">ls'
+        "</｜DSML｜parameter>\n</｜DSML｜invoke>",
+        'bash\n{"command": "ls"}',
+        "<tool_call>bash\n</tool_call>",
+        "<start_function_call>call:bash{command:<escape>ls<escape>}<end_function_call>",
+    ],
+)
+def test_a_call_in_a_form_that_is_not_read_is_seen(text: str) -> None:
+    assert read(text) is None
+    assert holds_unread_call(text, TOOLS)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The total is 42.",
+        f"By <tool_call>{LS}</tool_call> a model of that family calls a tool.",
+        f"Models write `<tool_call>{LS}</tool_call>`",
+        'Say `bash {"command": "ls"}`',
+        "I used bash and the command `ls` (see above)",
+        'def bash(command):\n    return {"bash": command}',
+        '```python\nresult = bash(command="ls")\n```',
+        '{"bash": "a shell", "read_file": "reads", "commands": []}',
+        '{"name": "bash", "parameters": {"type": "object", "properties": {"command": {}}}}',
+    ],
+)
+def test_what_makes_no_call_is_left_alone(text: str) -> None:
+    assert read(text) is None
+    assert not holds_unread_call(text, TOOLS)
 
 
 @pytest.mark.parametrize(
