@@ -134,7 +134,7 @@ def reply(body: dict[str, Any]) -> Reply:
     if offered == ["planning"]:
         plan = {"command": "create", "title": "P", "steps": ["[MANUS] Write it."]}
         return Reply(calls=(Call("planning", plan),))
-    return Reply("It is done.")
+    return Reply("There are 17 euros.")
 
 
 def test_every_command_of_the_agents_page_works(cli: Cli, model: OpenAIServer) -> None:
@@ -146,7 +146,7 @@ def test_every_command_of_the_agents_page_works(cli: Cli, model: OpenAIServer) -
     assert len(commands) == page.count("```sh") == 7
     model.add(*[reply] * 20)
     for command, done in zip(commands, cli.run_all(*commands), strict=True):
-        assert (done.code, done.stdout) == (0, "It is done.\n"), (command, done.stderr)
+        assert (done.code, done.stdout) == (0, "There are 17 euros.\n"), (command, done.stderr)
 
 
 def test_the_readmes_app_runs_as_it_stands_there(cli: Cli, model: OpenAIServer) -> None:
