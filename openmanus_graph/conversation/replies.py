@@ -70,12 +70,12 @@ def read_reply(
         messages: The conversation, which ends with the reply, its results or an interjection.
         response_format: What the caller wants as an answer, if anything.
     """
-    silent = silent_replies(messages)
-    if not silent:
+    without_calls = replies_without_calls(messages)
+    if not without_calls:
         return ReplyReading("calls")
-    reply, text = silent[-1], last_text(messages)
-    cut = sum(map(is_cut_text, silent[:-1]))
-    asked = sum(1 for earlier in silent[:-1] if earlier.text.strip()) - cut
+    reply, text = without_calls[-1], last_text(messages)
+    cut = sum(map(is_cut_text, without_calls[:-1]))
+    asked = sum(1 for earlier in without_calls[:-1] if earlier.text.strip()) - cut
     if is_cut_text(reply):
         return ReplyReading("cut", asked=cut)
     if not reply.text.strip():
@@ -101,7 +101,7 @@ def _read_text(
     return ReplyReading("answer")
 
 
-def silent_replies(messages: Sequence[AnyMessage]) -> list[AIMessage]:
+def replies_without_calls(messages: Sequence[AnyMessage]) -> list[AIMessage]:
     """Return the replies without calls at the end of a conversation, oldest first.
 
     Those before an interjection, a result or a closing turn do not count.
