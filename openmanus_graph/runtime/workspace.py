@@ -297,7 +297,9 @@ def require_writable(folder: int, name: str, path: str) -> None:
         )
 
 
-def put_file(workspace: Workspace, real: Path, data: bytes, *, synced: bool = True) -> None:
+def put_file(
+    workspace: Workspace, real: Path, data: bytes, *, mode: int = 0o666, synced: bool = True
+) -> None:
     """Write a file atomically, creating its folders. Raises OSError.
 
     Another kind of entry at that path, such as a link made in the sandbox, is replaced.
@@ -306,6 +308,7 @@ def put_file(workspace: Workspace, real: Path, data: bytes, *, synced: bool = Tr
         workspace: Its folder.
         real: The file's path.
         data: The whole content.
+        mode: Of a new file, less the umask.
         synced: Whether to call fsync, so that the file survives a power failure.
     """
     with opened_folder(workspace, real.parent, create=True) as folder:
@@ -313,7 +316,7 @@ def put_file(workspace: Workspace, real: Path, data: bytes, *, synced: bool = Tr
         if existing is not None and not stat.S_ISREG(existing.st_mode):
             os.unlink(real.name, dir_fd=folder)
             existing = None
-        replace_file(folder, real.name, data, existing, synced=synced)
+        replace_file(folder, real.name, data, existing, mode=mode, synced=synced)
 
 
 @contextmanager

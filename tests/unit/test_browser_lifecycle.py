@@ -139,7 +139,7 @@ async def test_browser_that_is_killed_is_opened_again(use: Browsing, awkward: st
     await asyncio.to_thread(root.wait, 10)
     seen = await use.observe("click_element", index=1)
     assert seen.failed
-    assert "opened again at" in seen.text
+    assert "opened again with its cookies at" in seen.text
     assert "Greet" in seen.text
     assert "opened again" not in await use("get_state")
     assert "login=ada" in await use("go_to_url", url=f"{awkward}/cookie")

@@ -17,6 +17,8 @@ from openmanus_graph.backends.browser.dialogs import Dialogs
 from openmanus_graph.backends.browser.downloads import Downloads
 from openmanus_graph.backends.browser.kept_state import (
     MAX_STORED_CHARS,
+    STORAGE_LOST,
+    UNREADABLE,
     BrowserState,
     load_state,
     newest_stored,
@@ -153,7 +155,7 @@ class BrowserSession:
         self._state = state
         file = state_file(self.session)
         if file is not None and state != self._kept:
-            saved = await asyncio.to_thread(save_state, file, state)
+            saved = await asyncio.to_thread(save_state, self.session.workspace, file, state)
             self._kept = state if saved else None
 
     async def _local_storage(self) -> dict[str, dict[str, str]]:
@@ -242,11 +244,14 @@ class BrowserSession:
         """
         file = state_file(self.session)
         if file is not None:
-            self._state = self._kept = await asyncio.to_thread(load_state, file)
+            self._kept = await asyncio.to_thread(load_state, file)
+            self._state = self._kept or BrowserState()
+            if self._kept is None:
+                self.notices.add(UNREADABLE)
         await self._open()
         if self._state == BrowserState():
             return False
-        await self._restore("The browser was opened again with its cookies")
+        await self._restore("The browser was opened again")
         return bool(self._state.tabs)
 
     async def _reopen(self, why: str) -> None:
@@ -256,20 +261,37 @@ class BrowserSession:
         await self._restore(why)
 
     async def _restore(self, why: str) -> None:
-        """Give a new browser the state of the last one, as far as that is possible."""
-        state, tabs = self._state, list[Tab]()
-        with contextlib.suppress(Exception):
-            async with asyncio.timeout(REOPEN_S):
-                await self.connection.context.set_storage_state(state.storage_state())
+        """Give a new browser the state of the last one, and add notices of what is lost of it."""
+        restored = await self._restore_storage()
+        state, tabs, place = self._state, list[Tab](), ""
         for _ in state.tabs:
             tabs.append(await self.new_tab())
         opened = await asyncio.gather(*map(self._goto_again, tabs, state.tabs))
         if any(opened):
             current = tabs[state.current] if opened[state.current] else tabs[opened.index(True)]
             self._current = current.id
-            why = f"{why} at {current.current_url}"
-        if state.tabs:
-            self.notices.add(f"{why}. What was typed is lost; the old indices are no longer valid.")
+            place = f" at {current.current_url}"
+        how = f"{why} with its cookies{place}." if restored else f"{why}{place}. {STORAGE_LOST}"
+        if state.tabs or not restored:
+            self.notices.add(f"{how} What was typed is lost; the old indices are no longer valid.")
+
+    async def _restore_storage(self) -> bool:
+        """Give a new browser the cookies and local storage of the last one, all or none.
+
+        Returns:
+            Whether it took them; if not, another new browser is open, without any.
+        """
+        from playwright.async_api import Error
+
+        try:
+            async with asyncio.timeout(REOPEN_S):
+                await self.connection.context.set_storage_state(self._state.storage_state())
+        except (Error, TimeoutError):
+            await self._close_all()  # it may have taken some
+            await self._open()
+            self._state = replace(self._state, cookies=(), local_storage={})
+            return False
+        return True
 
     async def _goto_again(self, tab: Tab, url: str) -> bool:
         """Open an address of an earlier process, with the guard of this one; close the tab if not.
