@@ -76,7 +76,7 @@ def independent(one: Traits, other: Traits) -> bool:
         return False
     if one.effect == other.effect == "pure":
         return True
-    return one.is_of_a_file and other.is_of_a_file
+    return one.uses_one_file and other.uses_one_file
 
 
 def _declared_for(call: PendingCall, traits: Mapping[str, Traits]) -> Traits:

@@ -25,10 +25,10 @@ from openmanus_graph.backends.browser.kept_state import (
     save_state,
     state_file,
 )
+from openmanus_graph.backends.browser.notices import PendingNotices
 from openmanus_graph.backends.browser.page import PageView
-from openmanus_graph.backends.browser.pending import PendingNotices, PendingTabs
 from openmanus_graph.backends.browser.secrets import Secrets
-from openmanus_graph.backends.browser.tab import BLANK, Tab
+from openmanus_graph.backends.browser.tab import BLANK, PendingTabs, Tab
 from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.runtime.event_loop_thread import BackgroundTasks
 from openmanus_graph.runtime.session import Session
