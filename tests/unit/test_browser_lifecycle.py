@@ -290,6 +290,22 @@ async def test_other_settings_open_another_browser(use: Browsing, awkward: str) 
     assert "Plain page" in seen
 
 
+async def test_logins_stay_in_their_profile_when_another_is_set(
+    tmp_path: Path, awkward: str
+) -> None:
+    profile = BrowserSettings(profile=str(tmp_path / "profile"))
+    use = Browsing(tmp_path / "work", profile)
+    with contextlib.closing(use.session):
+        await use("go_to_url", url=f"{awkward}/setcookie")
+        await use("go_to_url", url=f"{awkward}/plain")
+        use.configure(browser=BrowserSettings())
+        seen = await use("go_to_url", url=f"{awkward}/cookie")
+        assert "profile changed, and it was opened again with other logins at" in seen
+        assert "login=ada" not in seen
+        use.configure(browser=profile)
+        assert "login=ada" in await use("go_to_url", url=f"{awkward}/cookie")
+
+
 async def test_configured_proxy_is_used(tmp_path: Path) -> None:
     asked: list[str] = []
     server = await asyncio.start_server(

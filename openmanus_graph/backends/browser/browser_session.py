@@ -22,6 +22,7 @@ from openmanus_graph.backends.browser.kept_state import (
     BrowserState,
     load_state,
     newest_stored,
+    restore_storage,
     save_state,
     state_file,
 )
@@ -59,6 +60,7 @@ class BrowserSession:
         self._connection: Connection | None = None
         self._used_settings: tuple[object, ...] = ()
         """The settings that the browser was opened with."""
+        self._used_profile: str | None = None
         self._current = 0
         self._last_id = 0
         self.pending_tabs = PendingTabs()
@@ -104,7 +106,7 @@ class BrowserSession:
             await self._reopen("The browser had ended and was opened again")
             replaced = True
         if self._connection is not None and self._used_settings != self._launch_settings():
-            await self._reopen("The browser's settings changed, and it was opened again")
+            await self._reopen_with_new_settings()
             replaced = True
         if self._connection is None:
             replaced = await self._open_kept()
@@ -229,6 +231,7 @@ class BrowserSession:
 
     async def _open(self) -> None:
         self._used_settings = self._launch_settings()
+        self._used_profile = self.session.settings.browser.profile
         self._connection = await open_connection(self.session.settings, self.secrets.http_login())
         context = self._connection.context
         context.on("page", self._on_page_opened)
@@ -254,6 +257,14 @@ class BrowserSession:
         await self._restore("The browser was opened again")
         return bool(self._state.tabs)
 
+    async def _reopen_with_new_settings(self) -> None:
+        """Open another browser; logins never leave a profile, and none are put into one."""
+        what, how = "settings", ""
+        if self._used_profile != self.session.settings.browser.profile:
+            what, how = "profile", " with other logins"
+            self._state = replace(self._state, cookies=(), local_storage={})
+        await self._reopen(f"The browser's {what} changed, and it was opened again{how}")
+
     async def _reopen(self, why: str) -> None:
         """Open a new browser and restore cookies and tabs."""
         await self._close_all()
@@ -262,7 +273,11 @@ class BrowserSession:
 
     async def _restore(self, why: str) -> None:
         """Give a new browser the state of the last one, and add notices of what is lost of it."""
-        restored = await self._restore_storage()
+        restored = await restore_storage(self.connection.context, self._state)
+        if restored is False:
+            await self._close_all()  # it may have taken some
+            await self._open()
+            self._state = replace(self._state, cookies=(), local_storage={})
         state, tabs, place = self._state, list[Tab](), ""
         for _ in state.tabs:
             tabs.append(await self.new_tab())
@@ -271,27 +286,11 @@ class BrowserSession:
             current = tabs[state.current] if opened[state.current] else tabs[opened.index(True)]
             self._current = current.id
             place = f" at {current.current_url}"
-        how = f"{why} with its cookies{place}." if restored else f"{why}{place}. {STORAGE_LOST}"
-        if state.tabs or not restored:
-            self.notices.add(f"{how} What was typed is lost; the old indices are no longer valid.")
-
-    async def _restore_storage(self) -> bool:
-        """Give a new browser the cookies and local storage of the last one, all or none.
-
-        Returns:
-            Whether it took them; if not, another new browser is open, without any.
-        """
-        from playwright.async_api import Error
-
-        try:
-            async with asyncio.timeout(REOPEN_S):
-                await self.connection.context.set_storage_state(self._state.storage_state())
-        except (Error, TimeoutError):
-            await self._close_all()  # it may have taken some
-            await self._open()
-            self._state = replace(self._state, cookies=(), local_storage={})
-            return False
-        return True
+        how = f"{why} with its cookies{place}." if restored else f"{why}{place}."
+        lost = STORAGE_LOST if restored is False else ""
+        if state.tabs or lost:
+            typed = "What was typed is lost; the old indices are no longer valid."
+            self.notices.add(" ".join(filter(None, (how, lost, typed))))
 
     async def _goto_again(self, tab: Tab, url: str) -> bool:
         """Open an address of an earlier process, with the guard of this one; close the tab if not.

@@ -3,6 +3,7 @@
 They lie in one file of the thread's private folder, which no sandbox sees, and nowhere else.
 """
 
+import asyncio
 import hashlib
 import logging
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from openmanus_graph.runtime.session import WORKER_SEPARATOR, Session
 from openmanus_graph.runtime.workspace import Workspace, put_file
 
 if TYPE_CHECKING:
-    from playwright.async_api import StorageState
+    from playwright.async_api import BrowserContext, StorageState
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +25,7 @@ MAX_STORED_CHARS = 100_000
 """More local storage of one site is not kept."""
 MAX_ALL_STORED_CHARS = 2_000_000
 """Of all sites; the newest are kept. The file is written again after each action."""
+RESTORE_S = 15.0
 UNREADABLE = (
     "What was kept of the last browser (cookies, local storage and tabs) cannot be read and is "
     "lost: this one was opened empty."
@@ -72,6 +74,24 @@ def newest_stored(local_storage: dict[str, dict[str, str]]) -> dict[str, dict[st
 
 
 _STATE = TypeAdapter(BrowserState)
+
+
+async def restore_storage(context: "BrowserContext", state: BrowserState) -> bool | None:
+    """Give a new browser the cookies and local storage of a state.
+
+    Returns:
+        Whether it took all of them; None if there are none, and what a profile has stays in it.
+    """
+    from playwright.async_api import Error
+
+    if not (state.cookies or state.local_storage):
+        return None
+    try:
+        async with asyncio.timeout(RESTORE_S):
+            await context.set_storage_state(state.storage_state())
+    except (Error, TimeoutError):
+        return False
+    return True
 
 
 def state_file(session: Session) -> Path | None:
