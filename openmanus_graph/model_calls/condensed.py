@@ -33,8 +33,8 @@ DIGESTED_CHARS = 200_000
 """Of one text that a digest is made of."""
 _TAGS_CHARS = len(mark_untrusted(""))
 _TAG = re.compile(r"</?untrusted-")
-_TELLING = re.compile(r"\d|[/\\@=]")
-"""What a line with a figure, a path, an address or a value holds."""
+_FACT = re.compile(r"\d|[/\\@=]")
+"""A part of a figure, a path, an address or a value."""
 
 
 @dataclass(frozen=True)
@@ -268,9 +268,9 @@ def digest(notes: str, texts: Sequence[str], max_chars: int) -> str:
     lines = (line for text in texts for line in cut_middle(text, DIGESTED_CHARS).splitlines())
     parts = (part for line in lines for part in _parts(line.strip()))
     shown = list(dict.fromkeys(parts))
-    telling = [line for line in reversed(shown) if _TELLING.search(line)]
+    with_facts = [line for line in reversed(shown) if _FACT.search(line)]
     chosen = set[str]()
-    for line in (*telling, *reversed(shown)):
+    for line in (*with_facts, *reversed(shown)):
         if line not in chosen and len(line) < room:
             room -= len(line) + 1
             chosen.add(line)

@@ -16,6 +16,7 @@ from langchain_core.messages import AnyMessage, HumanMessage
 from langgraph.runtime import Runtime
 from langgraph.types import Command, Overwrite, Send
 
+from openmanus_graph.backends.browser.action_specs import HANDLE as BROWSER_HANDLE
 from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.backends.persistence.interjections import interjection_reader
 from openmanus_graph.conversation.history import (
@@ -55,7 +56,7 @@ from openmanus_graph.tools import tool_names
 if TYPE_CHECKING:
     from openmanus_graph.model_calls.model_middleware import ModelCallHooks
 
-BROWSER, BROWSER_HANDLE = "browser_use", "browser"
+BROWSER = "browser_use"
 RECENT_MESSAGES = 3
 """As long as one of these used the browser, requests carry its state."""
 
@@ -82,7 +83,7 @@ class Turn:
     """How far the run had come before this agent step."""
     live_handles: frozenset[str]
     """Identities of the handles that this process has as the step begins."""
-    browser_comes_back: bool
+    browser_restorable: bool
     """Whether the browser has ended, and opens again with its cookies and tabs."""
     interjections: InterjectionReader
     read_before: Sequence[str]
@@ -131,7 +132,7 @@ async def begin_turn(state: ManusState, runtime: Runtime[Context], agent: Agent)
         state=now,
         progress=Progress.of(now),
         live_handles=frozenset(session.identities()),
-        browser_comes_back=await browser_comes_back(now, session),
+        browser_restorable=await browser_restorable(now, session),
         interjections=interjections,
         read_before=read_before,
         unread=await interjections.unread(read_before),
@@ -238,15 +239,17 @@ def request_suffix(turn: Turn, tools: ResolvedTools) -> str:
     prompts = turn.session.settings.prompts
     next_step = prompts.get("next_step") or turn.agent.prompts.get("next_step", "")
     known = turn.state.get("handle_state", {})
-    if turn.browser_comes_back:
-        known = {name: one for name, one in known.items() if not name.startswith(BROWSER_HANDLE)}
+    if turn.browser_restorable:
+        known = {
+            name: one for name, one in known.items() if not name.startswith(f"{BROWSER_HANDLE}:")
+        }
     lost = lost_state(known, turn.live_handles)
     parts = (
         next_step,
         turn.state.get("hint", ""),
         render("resumed") if is_closed(turn.state["messages"]) else "",
         render("lost_handle_state", lost_state=_listed(lost)) if lost else "",
-        render("kept_browser") if turn.browser_comes_back else "",
+        render("kept_browser") if turn.browser_restorable else "",
         render("server_changes", changes=_listed(tools.changes)) if tools.changes else "",
     )
     return "\n\n".join(filter(None, parts))
@@ -273,13 +276,13 @@ def browser_state(session: Session, state: ManusState) -> LiveState | None:
     return partial(state_for_request, session, after_observation=observed)
 
 
-async def browser_comes_back(state: ManusState, session: Session) -> bool:
-    """Say whether the browser has ended, and opens again with what was kept of it."""
+async def browser_restorable(state: ManusState, session: Session) -> bool:
+    """Say whether the browser has ended, and opens again with the tabs that were kept of it."""
     states, live = state.get("handle_state", {}), session.identities()
     if not lost_state(states, live, f"{BROWSER_HANDLE}:"):
         return False
     kept = await asyncio.to_thread(import_module, "openmanus_graph.backends.browser.kept_state")
-    return await asyncio.to_thread(kept.comes_back, session)
+    return await asyncio.to_thread(kept.has_kept_tabs, session)
 
 
 async def close_run(

@@ -31,6 +31,7 @@ def replace_file(
     like: os.stat_result | None,
     scratch: int | None = None,
     *,
+    mode: int = 0o666,
     synced: bool = True,
 ) -> None:
     """Replace a file atomically, or leave everything as it was and raise OSError.
@@ -41,12 +42,13 @@ def replace_file(
         data: The whole content.
         like: The file to replace, for owner and permissions. None: the file must not exist.
         scratch: Descriptor of a folder for the temporary file, which stays if we are killed.
+        mode: Of a file that did not exist, less the umask.
         synced: Whether to call fsync, so that the file survives a power failure.
     """
     temporary = part_name()
     place = folder if scratch is None else scratch
     try:
-        with os.fdopen(os.open(temporary, OPEN_NEW, 0o666, dir_fd=place), "wb") as file:
+        with os.fdopen(os.open(temporary, OPEN_NEW, mode, dir_fd=place), "wb") as file:
             file.write(data)
             file.flush()
             if like:

@@ -49,11 +49,11 @@ IDLE_S = 600.0
 @dataclass
 class _Entry:
     thread: str
-    """Determines the default workspace."""
+    """Names the private folder and the default workspace; workers have that of their thread."""
     lasting: bool
     """A thread's session outlives its runs."""
     has_thread: bool = True
-    """Whether `thread` is one; else it stands for a run without a thread."""
+    """Whether `thread` is one; else it is the key of a run without a thread."""
     session: Session | None = None
     configured_for: uuid.UUID | None = None
     """The run whose settings the session has."""

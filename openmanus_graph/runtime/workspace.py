@@ -89,7 +89,11 @@ class Workspace:
 
     @property
     def earlier_outputs(self) -> Path:
-        """Where earlier versions kept outputs, as old conversations name them."""
+        """Where earlier versions kept outputs, as old conversations name them.
+
+        Only our own tools read there. Programs are not shown it: they may have made it themselves,
+        as a link to any place of the machine.
+        """
         return self.root / HOME_FOLDER / "files"
 
     def prepare(self) -> None:
@@ -115,6 +119,12 @@ class Workspace:
         Relative paths start at the root. Symbolic links are followed first, so that a link out
         of the workspace is refused. Raises ToolError.
         """
+        real = self._resolve_in_root(path)
+        if self._protects(real):
+            raise ToolError(f"{path} belongs to OpenManus itself and is out of reach.")
+        return real
+
+    def _resolve_in_root(self, path: str) -> Path:
         if "\0" in path:
             raise ToolError(f"The path {path!r} holds a NUL byte. Give a plain file name.")
         try:
@@ -126,18 +136,17 @@ class Workspace:
                 f"{path} is outside the workspace. Only files below {self.root} can be reached; "
                 "use a path relative to it."
             )
-        if self.hides(real):
-            raise ToolError(f"{path} belongs to OpenManus itself and is out of reach.")
         return real
 
     def resolve_to_read(self, path: str) -> Path:
-        """Resolve a path like `resolve`, or one below `outputs` as observations name it."""
+        """Resolve a path like `resolve`, or one of an output, as observations name or named it."""
         named = Path(os.path.normpath(path)) if path.startswith("/") else None
         if named is not None and "\0" not in path:
             for outputs in (self.outputs, *self.former_outputs()):
                 if named.is_relative_to(outputs):
                     return self.outputs / named.relative_to(outputs)
-        return self.resolve(path)
+        real = self._resolve_in_root(path)
+        return real if real.is_relative_to(self.earlier_outputs) else self.resolve(path)
 
     def former_outputs(self) -> list[Path]:
         """Return the folders whose files are in `outputs`, because the thread was forked."""
@@ -166,9 +175,10 @@ class Workspace:
         put_file(self, self.private / _FORMER_OUTPUTS, data)
 
     def hides(self, real: Path) -> bool:
-        """Say whether a resolved path is protected from tools."""
-        if real.is_relative_to(self.earlier_outputs):
-            return False
+        """Say whether a resolved path is protected from tools, even from reading."""
+        return self._protects(real) and not real.is_relative_to(self.earlier_outputs)
+
+    def _protects(self, real: Path) -> bool:
         return any(real.is_relative_to(place) for place in self.protected)
 
     def relative(self, path: Path) -> str:
@@ -297,7 +307,9 @@ def require_writable(folder: int, name: str, path: str) -> None:
         )
 
 
-def put_file(workspace: Workspace, real: Path, data: bytes, *, synced: bool = True) -> None:
+def put_file(
+    workspace: Workspace, real: Path, data: bytes, *, mode: int = 0o666, synced: bool = True
+) -> None:
     """Write a file atomically, creating its folders. Raises OSError.
 
     Another kind of entry at that path, such as a link made in the sandbox, is replaced.
@@ -306,6 +318,7 @@ def put_file(workspace: Workspace, real: Path, data: bytes, *, synced: bool = Tr
         workspace: Its folder.
         real: The file's path.
         data: The whole content.
+        mode: Of a new file, less the umask.
         synced: Whether to call fsync, so that the file survives a power failure.
     """
     with opened_folder(workspace, real.parent, create=True) as folder:
@@ -313,7 +326,7 @@ def put_file(workspace: Workspace, real: Path, data: bytes, *, synced: bool = Tr
         if existing is not None and not stat.S_ISREG(existing.st_mode):
             os.unlink(real.name, dir_fd=folder)
             existing = None
-        replace_file(folder, real.name, data, existing, synced=synced)
+        replace_file(folder, real.name, data, existing, mode=mode, synced=synced)
 
 
 @contextmanager

@@ -55,8 +55,8 @@ class Traits:
         return replace(self, effect=self.effect_of(args), resource=self.resource_of(args))
 
     @property
-    def is_of_a_file(self) -> bool:
-        """Whether all that a call uses is one file, as far as its resource tells.
+    def uses_one_file(self) -> bool:
+        """Whether all that a call uses is one file, as far as its resource says.
 
         A name without a suffix may be a folder, which holds the files of other calls.
         """

@@ -34,7 +34,7 @@ async def request_permissions(calls: Sequence[PendingCall], context: ToolCallCon
     executions = [CallExecution(call, context) for call in calls]
     verdicts = [await _verdict_of(execution) for execution in executions]
     if any(verdicts):
-        if await _is_asked_in_turn(executions, ledger):
+        if await _was_asked_one_by_one(executions, ledger):
             return
     elif not any([await ledger.asked(_question(one)) for one in executions]):
         return
@@ -62,7 +62,7 @@ async def _verdict_of(execution: CallExecution) -> PolicyDecision | None:
     return None if known else verdict
 
 
-async def _is_asked_in_turn(executions: Sequence[CallExecution], ledger: Ledger) -> bool:
+async def _was_asked_one_by_one(executions: Sequence[CallExecution], ledger: Ledger) -> bool:
     """Say whether a chain stopped at one of its calls to ask about it, as earlier versions did."""
     names = [name for one in executions for name in await ledger.asked(one.key)]
     return any(name.startswith(QUESTION) for name in names)

@@ -16,7 +16,8 @@ from openmanus_graph.conversation.history import last_reply, pending_calls
 from openmanus_graph.safety.provenance import unverified_addresses
 from openmanus_graph.state.manus import PendingCall
 from openmanus_graph.state.tool_traits import Traits
-from openmanus_graph.tool_calls.declaration import traits_of, with_declared_names
+from openmanus_graph.tool_calls.declaration import traits_of
+from openmanus_graph.tool_calls.usual_names import with_declared_names
 
 
 async def open_chains(
@@ -75,7 +76,7 @@ def independent(one: Traits, other: Traits) -> bool:
         return False
     if one.effect == other.effect == "pure":
         return True
-    return one.is_of_a_file and other.is_of_a_file
+    return one.uses_one_file and other.uses_one_file
 
 
 def _declared_for(call: PendingCall, traits: Mapping[str, Traits]) -> Traits:

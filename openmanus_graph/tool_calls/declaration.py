@@ -7,14 +7,13 @@ and the order in which parallel calls run.
 import functools
 import inspect
 import os
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Annotated, Any, get_origin, get_type_hints
 
 from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.prebuilt import ToolRuntime
-from pydantic import BaseModel, WithJsonSchema
+from pydantic import WithJsonSchema
 
 from openmanus_graph.runtime.tool_runtime import JsonSchemaTool
 from openmanus_graph.state.tool_traits import FILE, Effect, Observation, Traits
@@ -26,9 +25,6 @@ INTEGER: dict[str, Any] = {"type": "integer"}
 """Schema of a number whose bounds only the refusal of a wrong one names."""
 MaybeText = Annotated[str | None, WithJsonSchema({"type": "string"})]
 MaybeNumber = Annotated[int | None, WithJsonSchema(INTEGER)]
-MaybeNumbers = Annotated[
-    list[int] | None, WithJsonSchema({"type": "array", "items": {"type": "integer"}})
-]
 
 _TRAITS_KEY = "openmanus"
 """Key of a declaration's `Traits` in the metadata of the LangChain tool."""
@@ -119,12 +115,16 @@ def traits_of(tool: BaseTool) -> Traits:
     """
     if isinstance(tool, JsonSchemaTool):
         return tool.traits
-    metadata = tool.metadata or {}
-    declared = metadata.get(_TRAITS_KEY)
-    if isinstance(declared, Traits):
+    if declared := declared_traits(tool):
         return declared
     known = Traits.__dataclass_fields__.keys()
-    return Traits(**{key: value for key, value in metadata.items() if key in known})
+    return Traits(**{key: value for key, value in (tool.metadata or {}).items() if key in known})
+
+
+def declared_traits(tool: BaseTool) -> Traits | None:
+    """Return what `manus_tool` declared of a tool; None of any other tool."""
+    declared = (tool.metadata or {}).get(_TRAITS_KEY)
+    return declared if isinstance(declared, Traits) else None
 
 
 def file_resource(args: Mapping[str, Any]) -> str:
@@ -135,45 +135,6 @@ def file_resource(args: Mapping[str, Any]) -> str:
     """
     path = os.path.normpath(str(args.get("path", "")))
     return FILE + PurePath(path).name.casefold()
-
-
-USUAL_NAMES: Mapping[str, Sequence[str]] = {
-    "path": ("file_path", "filepath", "file", "filename", "file_name"),
-    "file_text": ("content", "contents", "text", "file_content"),
-    "old_str": ("old_string", "old_text"),
-    "new_str": ("new_string", "new_text", "insert_text"),
-    "command": ("cmd", "script", "shell_command"),
-    "code": ("python", "python_code", "source", "source_code", "script"),
-    "url": ("link", "uri", "address", "href"),
-    "urls": ("url", "link", "links"),
-    "query": ("q", "search_query", "search"),
-    "inquire": ("question", "inquiry"),
-    "response": ("answer",),
-}
-"""Names that models often give to arguments, by the name that is meant."""
-
-
-def with_declared_names(tool: BaseTool, args: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a call's arguments with the names that the tool declares, where no other is meant.
-
-    Only of tools declared here: what a foreign one means by a name is its author's affair. What
-    remains unclear stays as it is, and validation says so.
-    """
-    schema = tool.args_schema
-    declared = _TRAITS_KEY in (tool.metadata or {})
-    if not (declared and isinstance(schema, type) and issubclass(schema, BaseModel)):
-        return dict(args)
-    known = schema.model_fields
-    meant: dict[str, str] = {}
-    for name in args.keys() - known.keys():
-        free = [one for one, usual in USUAL_NAMES.items() if name in usual and one in known]
-        if len(free) == 1 and free[0] not in args:
-            meant[name] = free[0]
-    uses = Counter(meant.values())
-    return {
-        meant[name] if uses[meant.get(name, "")] == 1 else name: value
-        for name, value in args.items()
-    }
 
 
 def _with_artifact(function: ToolFunction) -> ToolFunction:

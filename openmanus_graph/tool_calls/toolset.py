@@ -4,8 +4,7 @@ An agent's own tools stay the same during a run; those of MCP servers may come a
 """
 
 import asyncio
-import difflib
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
@@ -30,6 +29,7 @@ from openmanus_graph.state.settings import Settings
 from openmanus_graph.state.validation import schema_problems, validation_problems
 from openmanus_graph.tool_calls.agent import Agent
 from openmanus_graph.tool_calls.declaration import traits_of
+from openmanus_graph.tool_calls.usual_names import argument_meant, no_such_tool
 
 if TYPE_CHECKING:
     from openmanus_graph.backends.mcp.server_tools import ServerTools
@@ -188,28 +188,17 @@ def _pydantic_problems(schema: type[BaseModel], args: Mapping[str, Any]) -> list
     problems = []
     if schema.model_config.get("extra") != "allow":
         problems = [
-            f"There is no argument {name!r} ({closest(name, known, 'did you mean {}? ')}"
+            f"There is no argument {name!r} ({f'did you mean {meant}? ' if meant else ''}"
             f"there are: {', '.join(known) or 'none'})"
             for name in args
             if name not in known and name not in {field.alias for field in known.values()}
+            for meant in [argument_meant(name, known)]
         ]
     try:
         schema.model_validate(dict(args))
     except ValidationError as error:
         problems += validation_problems(error)
     return problems
-
-
-def no_such_tool(name: str, known: Collection[str]) -> str:
-    """Return an error sentence for a made-up name: the closest match, and what exists."""
-    meant = closest(name, known, " Did you mean {}?")
-    return f"There is no tool {name!r}.{meant} There are: {', '.join(known)}."
-
-
-def closest(name: str, known: Collection[str], sentence: str) -> str:
-    """Return a sentence with the known name that is closest; empty if none is close."""
-    close = difflib.get_close_matches(name, known, n=1)
-    return sentence.format(close[0]) if close else ""
 
 
 async def tool_call_request(call: Mapping[str, Any], config: RunnableConfig) -> ToolCallRequest:

@@ -6,9 +6,10 @@ import itertools
 import os
 from collections.abc import Iterator
 from pathlib import PurePath
-from typing import Any, BinaryIO
+from typing import Annotated, Any, BinaryIO
 
 from langgraph.prebuilt import ToolRuntime
+from pydantic import BeforeValidator, WithJsonSchema
 
 from openmanus_graph.backends.files.documents import left_out, read_document
 from openmanus_graph.backends.files.excerpt import MAX_LINE_CHARS, Lines, parse_lines, take
@@ -25,12 +26,26 @@ _COUNTED_BYTES = 50 * 1024 * 1024
 _LONGEST_LINE = 16 * 1024 * 1024
 
 
+def _range_text(value: Any) -> Any:
+    """Write the first and the last line, given as numbers, as a range."""
+    match value:
+        case [first, last]:
+            return f"{first}-{'' if str(last) == '-1' else last}"
+        case int():
+            return str(value)
+        case _:
+            return value
+
+
+LineRange = Annotated[str | None, BeforeValidator(_range_text), WithJsonSchema({"type": "string"})]
+
+
 @manus_tool(effect="pure", resource=file_resource, reads_files=True)
 def read_file(  # noqa: D417  # the model is not shown `runtime`
     path: str,
     runtime: ToolRuntime[Any, Any],
     pages: MaybeText = None,
-    lines: MaybeText = None,
+    lines: LineRange = None,
 ) -> Observation:
     """Read a PDF, Office, HTML, notebook, CSV or text file.
 

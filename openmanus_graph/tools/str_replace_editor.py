@@ -1,11 +1,13 @@
 """`str_replace_editor`: view, create and edit files of the workspace, with undo."""
 
 import os
+import re
 import stat
 import threading
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from langgraph.prebuilt import ToolRuntime
+from pydantic import BeforeValidator, WithJsonSchema
 
 from openmanus_graph.backends.files.file_edits import (
     create_file,
@@ -30,8 +32,8 @@ from openmanus_graph.runtime.tool_runtime import call_runtime
 from openmanus_graph.runtime.workspace import Workspace, as_tool_error, opened_file, shown
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls.declaration import (
+    INTEGER,
     MaybeNumber,
-    MaybeNumbers,
     MaybeText,
     file_resource,
     manus_tool,
@@ -40,7 +42,22 @@ from openmanus_graph.tool_calls.declaration import (
 MAX_IMAGE_BYTES = 10 * 1024 * 1024
 _IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 
+_RANGE_TEXT = re.compile(r"[\s\[(]*(\d+)\s*[-,:]\s*(-?\d+)?[\s\])]*")
+
 T = TypeVar("T")
+
+
+def _range_numbers(value: Any) -> Any:
+    """Return the first and the last line of a range that is a text: "[1, 20]", "1-20" or "1-"."""
+    match = _RANGE_TEXT.fullmatch(value) if isinstance(value, str) else None
+    return value if match is None else [match[1], match[2] or -1]
+
+
+LineRange = Annotated[
+    list[int] | None,
+    BeforeValidator(_range_numbers),
+    WithJsonSchema({"type": "array", "items": INTEGER}),
+]
 
 
 class _EditLock:
@@ -67,7 +84,7 @@ def str_replace_editor(  # noqa: D417  # the model is not shown `runtime`
     old_str: MaybeText = None,
     new_str: MaybeText = None,
     insert_line: MaybeNumber = None,
-    view_range: MaybeNumbers = None,
+    view_range: LineRange = None,
 ) -> Observation:
     """View, create and edit text files; view also shows folders and pictures.
 

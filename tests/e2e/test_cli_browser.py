@@ -164,12 +164,14 @@ class MembersHandler(SiteHandler):
         )
 
 
+def use(**args: Any) -> Reply:
+    """Let the model call the browser."""
+    return Reply(calls=(Call("browser_use", args),))
+
+
 def test_a_run_that_its_limit_stopped_is_still_logged_in_and_at_the_page(
     cli: Cli, model: OpenAIServer
 ) -> None:
-    def use(**args: Any) -> Reply:
-        return Reply(calls=(Call("browser_use", args),))
-
     with serving(MembersHandler) as site:
         model.add(
             use(action="go_to_url", url=f"{site}/login"),
@@ -191,10 +193,31 @@ def test_a_run_that_its_limit_stopped_is_still_logged_in_and_at_the_page(
     assert f"opened again with its cookies at {site}/orders. What was typed is" in ended["output"]
     assert "half a sentence" not in ended["output"]
     told, later = (str(request.messages[-1]["content"]) for request in model.requests[-2:])
-    assert "The processes of the tools have ended" in told
-    assert f"\n- browser tabs: {site}/login, {site}/orders\n" in told
     assert "Of the browser, cookies and tabs come back by themselves" in told
+    assert "browser tabs" not in told, "nothing of it is lost"
     assert "come back" not in later
     assert len(kept) == 1, "in no checkpoint, no event and no log"
     assert kept[0].parent.name == "browser"
     assert "s3cr3t-c00kie" not in stopped.stdout + stopped.stderr + resumed.stdout + resumed.stderr
+
+
+def test_of_a_browser_whose_kept_state_is_damaged_the_model_is_told_what_is_lost(
+    cli: Cli, model: OpenAIServer
+) -> None:
+    with serving(MembersHandler) as site:
+        model.add(use(action="go_to_url", url=f"{site}/login"))
+        task, place = f"Read my orders at {site}", site.removeprefix("http://")
+        limits = ("--max-steps", "1", "--allow-host", place, "--thread", "t", "--json")
+        assert cli.run("run", task, "--agent", "browser", *limits).code == 3
+        (kept,) = cli.root.rglob("browser/*.json")
+        kept.write_bytes(kept.read_bytes()[:-10])
+        model.requests.clear()
+        model.add(use(action="go_to_url", url=f"{site}/orders"), Reply("I am logged out."))
+        resumed = cli.run("resume", "t", "--max-steps", "9", "--json")
+    assert resumed.final["answer"] == "I am logged out."
+    (ended,) = resumed.of("tool_end")
+    assert "(cookies, local storage and tabs) cannot be read and is lost" in ended["output"]
+    assert "Who are you?" in ended["output"]
+    told = str(model.requests[-2].messages[-1]["content"])
+    assert f"\n- browser tabs: {site}/login\n" in told
+    assert "come back" not in told

@@ -4,6 +4,7 @@ import contextlib
 import json
 import stat
 from collections.abc import Iterator
+from dataclasses import replace
 from http.cookies import SimpleCookie
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,10 @@ from openmanus_graph.backends.browser.browsers import browser_loop
 from openmanus_graph.backends.browser.kept_state import (
     MAX_ALL_STORED_CHARS,
     MAX_STORED_CHARS,
+    STORAGE_LOST,
+    UNREADABLE,
     BrowserState,
-    comes_back,
+    has_kept_tabs,
     load_state,
     newest_stored,
     save_state,
@@ -79,6 +82,18 @@ def file_of(use: Browsing) -> Path:
     return file
 
 
+def kept_of(use: Browsing) -> BrowserState:
+    """Return what is kept of a session's browser."""
+    state = load_state(file_of(use))
+    assert state is not None
+    return state
+
+
+def save(use: Browsing, state: BrowserState) -> None:
+    """Keep this as an earlier process's browser of the session."""
+    assert save_state(use.session.workspace, file_of(use), state)
+
+
 def kill(use: Browsing) -> None:
     """Let a session end as by `kill -9`: nothing is closed."""
     use.session.reset_after_fork()
@@ -105,7 +120,7 @@ async def test_another_process_is_logged_in_and_at_the_same_pages(
     else:
         use.session.close()
     again = kept(tmp_path)
-    assert comes_back(again.session)
+    assert has_kept_tabs(again.session)
     with contextlib.closing(again.session):
         seen = await again.observe("click_element", index=1)
         assert seen.failed, "the index is of the page of before"
@@ -147,7 +162,7 @@ async def test_nothing_is_kept_of_a_thread_without_checkpoints(use: Browsing, me
     use.session.checkpointed = False
     await logged_in(use, members)
     use.session.close()
-    assert not comes_back(use.session)
+    assert not has_kept_tabs(use.session)
     assert not (use.session.workspace.private / "browser").exists()
 
 
@@ -182,7 +197,7 @@ async def test_an_address_that_may_not_be_opened_any_more_is_left_out(
         assert f"{other}/second was not opened again." in seen
         assert "--allow-host" in seen
         assert "Hello nobody at /first." in seen
-        assert "with its cookies at {members}/first." in seen.replace(members, "{members}")
+        assert f"The browser was opened again at {members}/first. What was typed is lost;" in seen
 
 
 async def test_an_address_that_is_dead_does_not_fail_the_tool(
@@ -200,35 +215,82 @@ async def test_an_address_that_is_dead_does_not_fail_the_tool(
         assert len(again.browser.tabs) == 1
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b'{"cookies": 3}', b"\xff"])
-async def test_a_damaged_file_is_as_none(
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b'{"cookies": 3}', b'{"tabs": ["http://a/"], "current": 1}', b"\xff"]
+)
+async def test_of_a_damaged_file_the_model_is_told_that_all_is_lost(
     use: Browsing, members: str, content: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = file_of(use)
     file.parent.mkdir(parents=True)
     file.write_bytes(content)
-    assert load_state(file) == BrowserState()
-    assert not comes_back(use.session), "so that the model is not told that it does"
+    assert load_state(file) is None
+    assert not has_kept_tabs(use.session), "so that the model is not told that they come back"
     assert "cannot be read" in caplog.text
-    assert "Hello nobody" in await use("go_to_url", url=f"{members}/first")
-    assert load_state(file).tabs == (f"{members}/first",)
+    assert UNREADABLE in await use("click_element", index=1)
+    seen = await use("go_to_url", url=f"{members}/first")
+    assert "Hello nobody" in seen
+    assert UNREADABLE not in seen, "it is said once"
+    assert kept_of(use).tabs == (f"{members}/first",)
 
 
-async def test_cookies_that_the_browser_refuses_do_not_fail_the_tool(
-    use: Browsing, members: str
+async def test_a_file_that_is_damaged_after_it_was_promised_is_said_to_be_lost(
+    use: Browsing, members: str, tmp_path: Path
 ) -> None:
-    cookie = {"name": "a", "value": "b", "domain": "127.0.0.1", "path": "/", "sameSite": "Odd"}
-    assert save_state(file_of(use), BrowserState(cookies=(cookie,), tabs=(f"{members}/first",)))
-    assert "Hello nobody at /first." in await use("get_state")
+    await logged_in(use, members)
+    kill(use)
+    again = kept(tmp_path)
+    assert has_kept_tabs(again.session)
+    content = file_of(again).read_bytes()
+    file_of(again).write_bytes(content[: len(content) // 2])
+    with contextlib.closing(again.session):
+        seen = await again("go_to_url", url=f"{members}/first")
+    assert seen.startswith(f"{UNREADABLE}\n")
+    assert "Hello nobody at /first." in seen
+    assert "Stored: null" in seen
+
+
+COOKIE = {"name": "member", "value": "ada", "domain": "127.0.0.1", "path": "/"}
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        BrowserState(cookies=(COOKIE, {**COOKIE, "sameSite": "Odd"})),
+        BrowserState(cookies=(COOKIE, {"value": "without a name"})),
+        BrowserState((COOKIE,), {"no origin": {"theme": "dark"}}),
+    ],
+)
+async def test_what_the_browser_refuses_is_said_to_be_lost_and_none_of_it_restored(
+    use: Browsing, members: str, refused: BrowserState
+) -> None:
+    known = refused.local_storage | {members: {"theme": "dark"}}
+    save(use, replace(refused, local_storage=known, tabs=(f"{members}/first",), current=0))
+    assert has_kept_tabs(use.session)
+    seen = await use.observe("click_element", index=1)
+    assert seen.failed, "the index is of the page of before"
+    assert (
+        f"The browser was opened again at {members}/first. {STORAGE_LOST} What was typed is lost;"
+    ) in seen.text
+    assert "with its cookies" not in seen.text
+    assert "Hello nobody at /first." in seen.text
+    assert "Stored: null" in seen.text
+    assert (kept_of(use).cookies, kept_of(use).local_storage) == ((), {})
+    assert STORAGE_LOST not in await use("get_state"), "it is said once"
+
+
+async def test_cookies_are_said_to_be_lost_if_no_tab_was_open(use: Browsing, members: str) -> None:
+    save(use, BrowserState(cookies=({"value": "without a name"},)))
+    assert STORAGE_LOST in await use("go_to_url", url=f"{members}/first")
 
 
 async def test_too_much_local_storage_is_not_kept(use: Browsing, members: str) -> None:
     await use("go_to_url", url=f"{members}/first")
     await script(use, f"localStorage.setItem('theme', 'x'.repeat({MAX_STORED_CHARS}))")
     await use("get_state")
-    assert load_state(file_of(use)).local_storage == {}
+    assert kept_of(use).local_storage == {}
     await use("go_to_url", url=f"{members}/elsewhere")
-    assert load_state(file_of(use)).tabs == (f"{members}/elsewhere",)
+    assert kept_of(use).tabs == (f"{members}/elsewhere",)
 
 
 def test_the_newest_sites_are_kept_as_far_as_there_is_room() -> None:
@@ -246,9 +308,9 @@ async def test_the_file_stays_small_and_holds_all_cookies(use: Browsing, members
         {"name": f"c{n}", "value": "v" * 3000, "domain": f"{n}.example", "path": "/"}
         for n in range(100)
     )
-    save_state(file_of(use), BrowserState(cookies, old, tabs=(f"{members}/first",)))
+    save(use, BrowserState(cookies, old, tabs=(f"{members}/first",)))
     await use("get_state")
-    kept = load_state(file_of(use))
+    kept = kept_of(use)
     assert len(kept.cookies) == 100
     assert list(kept.local_storage) == ["https://8.example", "https://9.example"]
 
@@ -262,6 +324,6 @@ async def test_a_full_disk_does_not_fail_the_tool(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("openmanus_graph.backends.browser.kept_state.os.open", full)
+        patched.setattr("openmanus_graph.runtime.atomic_files.os.open", full)
         assert "at /second." in await use("go_to_url", url=f"{members}/second")
     assert json.loads(file_of(use).read_text())["tabs"] == [f"{members}/login"]

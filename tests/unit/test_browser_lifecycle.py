@@ -139,7 +139,7 @@ async def test_browser_that_is_killed_is_opened_again(use: Browsing, awkward: st
     await asyncio.to_thread(root.wait, 10)
     seen = await use.observe("click_element", index=1)
     assert seen.failed
-    assert "opened again at" in seen.text
+    assert "opened again with its cookies at" in seen.text
     assert "Greet" in seen.text
     assert "opened again" not in await use("get_state")
     assert "login=ada" in await use("go_to_url", url=f"{awkward}/cookie")
@@ -288,6 +288,22 @@ async def test_other_settings_open_another_browser(use: Browsing, awkward: str) 
     seen = await use("get_state")
     assert "settings changed" in seen
     assert "Plain page" in seen
+
+
+async def test_logins_stay_in_their_profile_when_another_is_set(
+    tmp_path: Path, awkward: str
+) -> None:
+    profile = BrowserSettings(profile=str(tmp_path / "profile"))
+    use = Browsing(tmp_path / "work", profile)
+    with contextlib.closing(use.session):
+        await use("go_to_url", url=f"{awkward}/setcookie")
+        await use("go_to_url", url=f"{awkward}/plain")
+        use.configure(browser=BrowserSettings())
+        seen = await use("go_to_url", url=f"{awkward}/cookie")
+        assert "profile changed, and it was opened again with other logins at" in seen
+        assert "login=ada" not in seen
+        use.configure(browser=profile)
+        assert "login=ada" in await use("go_to_url", url=f"{awkward}/cookie")
 
 
 async def test_configured_proxy_is_used(tmp_path: Path) -> None:

@@ -167,8 +167,11 @@ def test_what_earlier_versions_kept_in_the_workspace_can_still_be_read(tmp_path:
     put_file(workspace, home / "files" / "long.txt", b"long output")
     assert read(workspace, ".openmanus/files/long.txt") == b"long output"
     assert list(files_in(workspace)) == []
+    for path in (".openmanus/threads.db", ".openmanus/files/long.txt", ".openmanus/files/new.txt"):
+        with pytest.raises(ToolError, match="out of reach"):
+            workspace.resolve(path)
     with pytest.raises(ToolError, match="out of reach"):
-        workspace.resolve(".openmanus/threads.db")
+        read(workspace, ".openmanus/threads.db")
 
 
 def test_a_file_from_another_disk_is_put_in_place_whole(

@@ -617,3 +617,12 @@ def test_the_schema_is_small_and_hides_the_runtime() -> None:
     properties: dict[str, Any] = schema["parameters"]["properties"]
     assert list(properties) == ["path", "pages", "lines"]
     assert len(str(schema)) < 800
+
+
+@pytest.mark.parametrize(
+    ("lines", "shown"),
+    [([2, 3], "b c"), ([3, -1], "c d"), (["2", "3"], "b c"), (2, "b"), (None, "a b c d")],
+)
+def test_the_lines_may_be_given_as_numbers(read: Read, root: Path, lines: Any, shown: str) -> None:
+    (root / "f.txt").write_text("a\nb\nc\nd\n")
+    assert read("f.txt", lines=lines).splitlines()[1:] == shown.split()

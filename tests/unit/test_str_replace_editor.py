@@ -987,3 +987,22 @@ def test_an_unfinished_file_lies_among_our_own(
     edit("undo_edit", "a.txt")
     assert len(seen) >= 3
     assert (root / "a.txt").read_text() == "one\n"
+
+
+@pytest.mark.parametrize(
+    ("view_range", "shown"),
+    [
+        ([2, 3], [2, 3]),
+        ("[2, 3]", [2, 3]),
+        ("2-3", [2, 3]),
+        ("2:3", [2, 3]),
+        ("(3, -1)", [3, 4]),
+        ("3-", [3, 4]),
+    ],
+)
+def test_the_lines_to_view_may_be_a_text(
+    session: Session, root: Path, view_range: Any, shown: list[int]
+) -> None:
+    (root / "f.txt").write_text("a\nb\nc\nd\n")
+    text = editor_of(session)("view", "f.txt", view_range=view_range).text
+    assert [int(number) for number in re.findall(r"^ *(\d+)\t", text, re.MULTILINE)] == shown

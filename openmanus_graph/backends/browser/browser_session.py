@@ -17,16 +17,19 @@ from openmanus_graph.backends.browser.dialogs import Dialogs
 from openmanus_graph.backends.browser.downloads import Downloads
 from openmanus_graph.backends.browser.kept_state import (
     MAX_STORED_CHARS,
+    STORAGE_LOST,
+    UNREADABLE,
     BrowserState,
     load_state,
     newest_stored,
+    restore_storage,
     save_state,
     state_file,
 )
+from openmanus_graph.backends.browser.notices import PendingNotices
 from openmanus_graph.backends.browser.page import PageView
-from openmanus_graph.backends.browser.pending import PendingNotices, PendingTabs
 from openmanus_graph.backends.browser.secrets import Secrets
-from openmanus_graph.backends.browser.tab import BLANK, Tab
+from openmanus_graph.backends.browser.tab import BLANK, PendingTabs, Tab
 from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.runtime.event_loop_thread import BackgroundTasks
 from openmanus_graph.runtime.session import Session
@@ -57,6 +60,7 @@ class BrowserSession:
         self._connection: Connection | None = None
         self._used_settings: tuple[object, ...] = ()
         """The settings that the browser was opened with."""
+        self._used_profile: str | None = None
         self._current = 0
         self._last_id = 0
         self.pending_tabs = PendingTabs()
@@ -102,7 +106,7 @@ class BrowserSession:
             await self._reopen("The browser had ended and was opened again")
             replaced = True
         if self._connection is not None and self._used_settings != self._launch_settings():
-            await self._reopen("The browser's settings changed, and it was opened again")
+            await self._reopen_with_new_settings()
             replaced = True
         if self._connection is None:
             replaced = await self._open_kept()
@@ -153,7 +157,7 @@ class BrowserSession:
         self._state = state
         file = state_file(self.session)
         if file is not None and state != self._kept:
-            saved = await asyncio.to_thread(save_state, file, state)
+            saved = await asyncio.to_thread(save_state, self.session.workspace, file, state)
             self._kept = state if saved else None
 
     async def _local_storage(self) -> dict[str, dict[str, str]]:
@@ -227,6 +231,7 @@ class BrowserSession:
 
     async def _open(self) -> None:
         self._used_settings = self._launch_settings()
+        self._used_profile = self.session.settings.browser.profile
         self._connection = await open_connection(self.session.settings, self.secrets.http_login())
         context = self._connection.context
         context.on("page", self._on_page_opened)
@@ -242,12 +247,23 @@ class BrowserSession:
         """
         file = state_file(self.session)
         if file is not None:
-            self._state = self._kept = await asyncio.to_thread(load_state, file)
+            self._kept = await asyncio.to_thread(load_state, file)
+            self._state = self._kept or BrowserState()
+            if self._kept is None:
+                self.notices.add(UNREADABLE)
         await self._open()
         if self._state == BrowserState():
             return False
-        await self._restore("The browser was opened again with its cookies")
+        await self._restore("The browser was opened again")
         return bool(self._state.tabs)
+
+    async def _reopen_with_new_settings(self) -> None:
+        """Open another browser; logins never leave a profile, and none are put into one."""
+        what, how = "settings", ""
+        if self._used_profile != self.session.settings.browser.profile:
+            what, how = "profile", " with other logins"
+            self._state = replace(self._state, cookies=(), local_storage={})
+        await self._reopen(f"The browser's {what} changed, and it was opened again{how}")
 
     async def _reopen(self, why: str) -> None:
         """Open a new browser and restore cookies and tabs."""
@@ -256,20 +272,25 @@ class BrowserSession:
         await self._restore(why)
 
     async def _restore(self, why: str) -> None:
-        """Give a new browser the state of the last one, as far as that is possible."""
-        state, tabs = self._state, list[Tab]()
-        with contextlib.suppress(Exception):
-            async with asyncio.timeout(REOPEN_S):
-                await self.connection.context.set_storage_state(state.storage_state())
+        """Give a new browser the state of the last one, and add notices of what is lost of it."""
+        restored = await restore_storage(self.connection.context, self._state)
+        if restored is False:
+            await self._close_all()  # it may have taken some
+            await self._open()
+            self._state = replace(self._state, cookies=(), local_storage={})
+        state, tabs, place = self._state, list[Tab](), ""
         for _ in state.tabs:
             tabs.append(await self.new_tab())
         opened = await asyncio.gather(*map(self._goto_again, tabs, state.tabs))
         if any(opened):
             current = tabs[state.current] if opened[state.current] else tabs[opened.index(True)]
             self._current = current.id
-            why = f"{why} at {current.current_url}"
-        if state.tabs:
-            self.notices.add(f"{why}. What was typed is lost; the old indices are no longer valid.")
+            place = f" at {current.current_url}"
+        how = f"{why} with its cookies{place}." if restored else f"{why}{place}."
+        lost = STORAGE_LOST if restored is False else ""
+        if state.tabs or lost:
+            typed = "What was typed is lost; the old indices are no longer valid."
+            self.notices.add(" ".join(filter(None, (how, lost, typed))))
 
     async def _goto_again(self, tab: Tab, url: str) -> bool:
         """Open an address of an earlier process, with the guard of this one; close the tab if not.

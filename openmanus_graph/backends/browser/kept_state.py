@@ -3,11 +3,9 @@
 They lie in one file of the thread's private folder, which no sandbox sees, and nowhere else.
 """
 
-import contextlib
+import asyncio
 import hashlib
 import logging
-import os
-import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -16,9 +14,10 @@ from pydantic import TypeAdapter
 
 from openmanus_graph.backends.browser.launch import LaunchSettings
 from openmanus_graph.runtime.session import WORKER_SEPARATOR, Session
+from openmanus_graph.runtime.workspace import Workspace, put_file
 
 if TYPE_CHECKING:
-    from playwright.async_api import StorageState
+    from playwright.async_api import BrowserContext, StorageState
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +25,14 @@ MAX_STORED_CHARS = 100_000
 """More local storage of one site is not kept."""
 MAX_ALL_STORED_CHARS = 2_000_000
 """Of all sites; the newest are kept. The file is written again after each action."""
+RESTORE_S = 15.0
+UNREADABLE = (
+    "What was kept of the last browser (cookies, local storage and tabs) cannot be read and is "
+    "lost: this one was opened empty."
+)
+STORAGE_LOST = (
+    "Its cookies and local storage could not be restored and are lost: log in again where you were."
+)
 
 
 @dataclass(frozen=True)
@@ -39,7 +46,12 @@ class BrowserState:
     tabs: tuple[str, ...] = ()
     """The addresses of the tabs."""
     current: int = -1
-    """Which of them is the current one."""
+    """Which of them is the current one; -1 if it is an empty one."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError if the current tab is none of them."""
+        if not -1 <= self.current < max(1, len(self.tabs)):
+            raise ValueError("the current tab is not kept")
 
     def storage_state(self) -> "StorageState":
         """Return cookies and local storage as Playwright takes them."""
@@ -64,6 +76,24 @@ def newest_stored(local_storage: dict[str, dict[str, str]]) -> dict[str, dict[st
 _STATE = TypeAdapter(BrowserState)
 
 
+async def restore_storage(context: "BrowserContext", state: BrowserState) -> bool | None:
+    """Give a new browser the cookies and local storage of a state.
+
+    Returns:
+        Whether it took all of them; None if there are none, and what a profile has stays in it.
+    """
+    from playwright.async_api import Error
+
+    if not (state.cookies or state.local_storage):
+        return None
+    try:
+        async with asyncio.timeout(RESTORE_S):
+            await context.set_storage_state(state.storage_state())
+    except (Error, TimeoutError):
+        return False
+    return True
+
+
 def state_file(session: Session) -> Path | None:
     """Return where the state of a session's browser is kept; None if it is not.
 
@@ -78,35 +108,30 @@ def state_file(session: Session) -> Path | None:
     return session.workspace.private / "browser" / f"{name}.json"
 
 
-def comes_back(session: Session) -> bool:
-    """Return whether the session's browser will open with what was kept of it. Blocks."""
+def has_kept_tabs(session: Session) -> bool:
+    """Return whether the session's browser will open with the tabs that were kept of it. Blocks."""
     file = state_file(session)
-    return file is not None and bool(load_state(file).tabs)
+    state = load_state(file) if file is not None else None
+    return state is not None and bool(state.tabs)
 
 
-def load_state(file: Path) -> BrowserState:
-    """Return a kept state, an empty one if there is none that can be read. Blocks."""
+def load_state(file: Path) -> BrowserState | None:
+    """Return a kept state, an empty one if there is none; None if it cannot be read. Blocks."""
     try:
         return _STATE.validate_json(file.read_bytes())
     except FileNotFoundError:
         return BrowserState()
     except (OSError, ValueError):  # its error would quote what is kept
         log.warning("the browser's state cannot be read, and the browser begins anew")
-        return BrowserState()
+        return None
 
 
-def save_state(file: Path, state: BrowserState) -> bool:
-    """Replace the file by one with this state, at once; return whether that worked. Blocks."""
-    draft = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
+def save_state(workspace: Workspace, file: Path, state: BrowserState) -> bool:
+    """Replace the file by one with this state; return whether that worked. Blocks."""
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-        with os.fdopen(os.open(draft, flags, 0o600), "wb") as target:
-            target.write(_STATE.dump_json(state))
-        draft.replace(file)
+        put_file(workspace, file, _STATE.dump_json(state), mode=0o600, synced=False)
     except OSError as error:
         log.warning("the browser's state was not kept: %s", error.strerror)
-        with contextlib.suppress(OSError):
-            draft.unlink()
         return False
     return True

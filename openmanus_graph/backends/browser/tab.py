@@ -1,5 +1,7 @@
-"""One tab of a browser session."""
+"""One tab of a browser session, and those that are about to open."""
 
+import asyncio
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,6 +12,8 @@ if TYPE_CHECKING:
     from playwright.async_api import FileChooser, Frame, Page, Response
 
 BLANK = "about:blank"
+TAB_OPENS_S = 3.0
+"""How long to wait for a tab that a page has requested."""
 
 
 @dataclass(eq=False)
@@ -90,3 +94,36 @@ class Tab:
     def current_url(self) -> str:
         """The address that the tab shows now."""
         return self.url if self.crashed or self.page.is_closed() else self.page.url
+
+
+class PendingTabs:
+    """Counts tabs that were requested and that Playwright has not reported yet."""
+
+    def __init__(self) -> None:
+        self._expected = 0
+        self._none = asyncio.Event()
+        self._none.set()
+
+    async def watch(self, page: "Page") -> None:
+        """Subscribe to the tabs that a page requests."""
+        session = await page.context.new_cdp_session(page)
+        session.on("Page.windowOpen", self._on_requested)
+        await session.send("Page.enable")
+
+    def tab_opened(self) -> None:
+        """Count one pending tab as opened."""
+        self._expected = max(0, self._expected - 1)
+        if not self._expected:
+            self._none.set()
+
+    async def wait(self) -> None:
+        """Wait until all requested tabs are open, for a bounded time."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(TAB_OPENS_S):
+                await self._none.wait()
+        self._expected = 0
+        self._none.set()
+
+    def _on_requested(self, _: object) -> None:
+        self._expected += 1
+        self._none.clear()

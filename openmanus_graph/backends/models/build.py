@@ -237,22 +237,25 @@ def _build_packaged(spec: ModelSpec, settings: ModelSettings, key: str | None) -
     return model
 
 
-def cache_options(model: BaseChatModel, thread: str) -> dict[str, str]:
-    """Return the options that lead all requests of a thread to the same prompt cache.
+def cache_options(model: BaseChatModel, session_key: str) -> dict[str, str]:
+    """Return the options that lead all requests of a session to the same prompt cache.
 
     Only OpenAI's own service is sent them: others that speak its protocol may refuse what they do
     not know. A key that the person has set stands.
 
     Args:
         model: Any provider's.
-        thread: Names the thread; the service is sent a hash of it.
+        session_key: Of the thread, or of one of its workers, whose conversation is another. The
+            service is sent a hash of it.
     """
     client: Any = getattr(model, "root_async_client", None)
     if client is None or not is_openai(str(client.base_url)):
         return {}
     if "prompt_cache_key" in getattr(model, "model_kwargs", {}):
         return {}
-    return {"prompt_cache_key": hashlib.sha256(f"openmanus {thread}".encode()).hexdigest()[:32]}
+    return {
+        "prompt_cache_key": hashlib.sha256(f"openmanus {session_key}".encode()).hexdigest()[:32]
+    }
 
 
 class MissingModel(BaseChatModel):

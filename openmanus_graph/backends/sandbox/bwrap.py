@@ -108,6 +108,8 @@ def bwrap_argv(layout: Layout, settings: SandboxSettings) -> list[str]:
     argv += ["--bind", str(layout.run), RUN]
     for place, flags in sorted(_places(layout), key=lambda item: len(item[0].parts)):
         argv += [*flags, str(place)]
+    for hidden in filter(Path.is_dir, masked(layout)):  # what is written there would be lost
+        argv += ["--remount-ro", str(hidden)]
     return [*argv, "--remount-ro", "/", "--chdir", str(root)]
 
 
@@ -151,7 +153,6 @@ def _places(layout: Layout) -> list[tuple[Path, list[str]]]:
     outputs = str(workspace.outputs)
     for place in (workspace.outputs, *workspace.former_outputs()):
         places.append((place, ["--ro-bind", outputs]))
-    places.append((workspace.earlier_outputs, ["--ro-bind-try", str(workspace.earlier_outputs)]))
     for path in (*layout.prefixes, *layout.readable):
         if not path.is_relative_to("/usr"):
             places.append((path, ["--ro-bind-try", str(path)]))

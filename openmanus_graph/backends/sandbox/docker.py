@@ -55,8 +55,6 @@ def container_options(
         options += ["--volume", f"{source}:{target}"]
     for place in (workspace.outputs, *workspace.former_outputs()):
         options += ["--volume", f"{workspace.outputs}:{place}:ro"]
-    if workspace.earlier_outputs.is_dir():
-        options += ["--volume", f"{workspace.earlier_outputs}:{workspace.earlier_outputs}:ro"]
     for path in masked(layout):
         hide = ["--tmpfs", str(path)] if path.is_dir() else ["--volume", f"/dev/null:{path}:ro"]
         options += hide

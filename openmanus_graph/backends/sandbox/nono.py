@@ -77,7 +77,7 @@ class Nono:
     ) -> Launch:
         """Make the command; `launch.py` applies the rules to itself first."""
         layout, workspace = self._layout, self._layout.workspace
-        outputs = (workspace.outputs, *workspace.former_outputs(), workspace.earlier_outputs)
+        outputs = (workspace.outputs, *workspace.former_outputs())
         folders = [*_FOLDERS, *map(str, (*layout.prefixes, *layout.readable, *outputs))]
         files = [*_FILES, *(_NETWORK_FILES if self._settings.network else ())]
         rules = {

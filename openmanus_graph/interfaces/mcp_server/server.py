@@ -29,7 +29,8 @@ from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.interfaces.service.readiness import ready_for_runs, ready_for_tools
 from openmanus_graph.state.context import Context
 from openmanus_graph.tool_calls.agent import define_agent
-from openmanus_graph.tool_calls.toolset import Toolset, no_such_tool
+from openmanus_graph.tool_calls.toolset import Toolset
+from openmanus_graph.tool_calls.usual_names import no_such_tool
 
 INSTRUCTIONS = (
     "Tools that work in a folder of their own, the workspace: paths are relative to it. Python and "

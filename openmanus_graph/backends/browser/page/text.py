@@ -14,6 +14,8 @@ MAX_URL_CHARS = 300
 CUT_ADDRESS_NOTE = f"(hover shows an address whole that ends in {CUT})"
 LINKS_NOTE = "(Addresses of links are left out: hover shows one.)"
 LEFT_OUT = "are left out: scroll"
+LEFT_OUT_TOKENS = 60
+"""For the sentences on what is left out."""
 MIN_PIECE_TOKENS = 50
 PIECES_PER_PAGE = 8
 """A line that is longer than such a part of the budget is broken."""
@@ -32,11 +34,11 @@ def full_text(snapshot: Snapshot, budget_tokens: int) -> str:
     """
     for shown in (snapshot, _without_addresses(snapshot)):
         head = page_head(shown)
+        budget = budget_tokens - tokens(head) - LEFT_OUT_TOKENS
         lines = [line_text(line, shown) for line in shown.lines]
-        budget = budget_tokens - tokens(head) - 60
-        if sum(tokens(line) + 1 for line in lines) <= budget:
+        if sum(map(_cost, lines)) <= budget:
             return "\n".join([head, *(lines or ["(The page shows nothing.)"])])
-    return _fitting_text(shown, budget_tokens)
+    return "\n".join([head, *_lines_in_view(shown, lines, budget)])
 
 
 def _without_addresses(snapshot: Snapshot) -> Snapshot:
@@ -46,20 +48,26 @@ def _without_addresses(snapshot: Snapshot) -> Snapshot:
     return replace(snapshot, elements=elements, note=note)
 
 
-def _fitting_text(snapshot: Snapshot, budget_tokens: int) -> str:
-    """Show a part of a page that is too long, from the top of the window on."""
-    head = page_head(snapshot)
-    lines = [line_text(line, snapshot) for line in snapshot.lines]
-    costs = [tokens(line) + 1 for line in lines]
-    budget = budget_tokens - tokens(head) - 60
+def _cost(line: str) -> int:
+    """Return the tokens of a line with its end."""
+    return tokens(line) + 1
+
+
+def _lines_in_view(snapshot: Snapshot, lines: list[str], budget: int) -> list[str]:
+    """Return as many lines of a page as fit, from the top of the window on, and what is left out.
+
+    Args:
+        snapshot: Of a page that is too long.
+        lines: Its lines as they are shown.
+        budget: At most about this many tokens.
+    """
     longest = max(MIN_PIECE_TOKENS, budget // PIECES_PER_PAGE)
-    if max(costs) > longest:
+    if max(map(_cost, lines)) > longest:
         pieces = (piece for line in snapshot.lines for piece in _pieces(line, snapshot, longest))
         snapshot = replace(snapshot, lines=tuple(pieces))
         lines = [line_text(line, snapshot) for line in snapshot.lines]
-        costs = [tokens(line) + 1 for line in lines]
-    first, last = _lines_to_show(snapshot, costs, budget)
-    shown = [head]
+    first, last = _lines_to_show(snapshot, list(map(_cost, lines)), budget)
+    shown: list[str] = []
     if first:
         shown.append(f"(… {first} lines above {LEFT_OUT} up to see them)")
     shown += lines[first:last]
@@ -70,7 +78,7 @@ def _fitting_text(snapshot: Snapshot, budget_tokens: int) -> str:
             f"(… {len(lines) - last} more lines{some} {LEFT_OUT} down or use scroll_to_text to "
             "see them; their indices can be used already)"
         )
-    return "\n".join(shown)
+    return shown
 
 
 def _pieces(line: Line, snapshot: Snapshot, longest: int) -> Iterator[Line]:
