@@ -6,6 +6,7 @@ where that fails, a mechanical digest stands in, so that compaction always succe
 
 import time
 from dataclasses import dataclass, replace
+from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from langchain_core.messages.utils import count_tokens_approximately
@@ -48,6 +49,10 @@ class ModelCallResult:
     ended: LimitReached | ModelError | None = None
     """Why there is no reply, or only that of a closing turn; None also where the run was asked to
     stop."""
+    answer: str = ""
+    """What the run ends with, where a limit ended it."""
+    structured: Any = None
+    """The object in it that the caller wants, if it is there."""
 
     @property
     def answered(self) -> bool:

@@ -106,7 +106,13 @@ class NotesWriter:
         # The middlewares stand around this request, too: what they change is part of the prefix,
         # and what they take out must not reach the provider here either. The live state stands
         # behind the prefix, and the next request has it anyway.
-        self._call = replace(call, counts_as_step=False, live_state=None, pause=asyncio.sleep)
+        self._call = replace(
+            call,
+            counts_as_step=False,
+            says_what_is_left=False,
+            live_state=None,
+            pause=asyncio.sleep,
+        )
         self.spent = no_usage()
         self.refused: int | None = None
         """Tokens of the shortest request that was refused for its length."""
