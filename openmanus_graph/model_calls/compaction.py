@@ -13,9 +13,9 @@ from langchain_core.messages.utils import count_tokens_approximately
 
 from openmanus_graph.backends.models import prices
 from openmanus_graph.backends.models.failures import ModelError
-from openmanus_graph.conversation.history import last_user_message
+from openmanus_graph.conversation.history import last_user_message, task_text_of
 from openmanus_graph.model_calls.call_model import ModelCall, call_model, window_of
-from openmanus_graph.model_calls.condensed import divide, size_of, task_text_of
+from openmanus_graph.model_calls.condensed import divide, size_of
 from openmanus_graph.model_calls.notes import NotesRoom, NotesWriter, refused_tokens, request_tokens
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.limits import LimitReached, RunStopping

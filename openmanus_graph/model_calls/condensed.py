@@ -17,6 +17,8 @@ from openmanus_graph.conversation.history import (
     is_cut_text,
     is_interjection,
     last_user_message,
+    task_text_of,
+    with_text,
 )
 from openmanus_graph.prompts import render
 from openmanus_graph.safety.untrusted_text import mark_untrusted
@@ -62,7 +64,7 @@ class DividedConversation:
         """Return the conversation that goes on."""
         text = render("compacted_task", task=self.task_text, notes=notes)
         extra = {**self.task.additional_kwargs, TASK_KEY: self.task_text, NOTES_KEY: notes}
-        first = HumanMessage(_replaced(self.task, text), id=self.task.id, additional_kwargs=extra)
+        first = HumanMessage(with_text(self.task, text), id=self.task.id, additional_kwargs=extra)
         return [*self.past, first, *self.interjections, *map(_uncounted, self.kept)]
 
 
@@ -98,11 +100,6 @@ def divide(
         interjections=[message for message in passed if is_interjection(message)],
         kept=kept,
     )
-
-
-def task_text_of(message: HumanMessage) -> str:
-    """Return what the user said, without notes."""
-    return str(message.additional_kwargs.get(TASK_KEY) or message.text)
 
 
 def _past(messages: Sequence[AnyMessage], max_chars: int) -> list[AnyMessage]:
@@ -144,7 +141,7 @@ def _plain(message: AnyMessage) -> AnyMessage:
     if NOTES_KEY not in message.additional_kwargs:
         return message
     own = {k: v for k, v in message.additional_kwargs.items() if k not in (TASK_KEY, NOTES_KEY)}
-    content = _replaced(message, task_text_of(message))
+    content = with_text(message, task_text_of(message))
     return HumanMessage(content, id=message.id, additional_kwargs=own)
 
 
@@ -295,14 +292,6 @@ def _calls(message: AnyMessage) -> list[Any]:
     if not isinstance(message, AIMessage):
         return []
     return [*message.tool_calls, *message.invalid_tool_calls]
-
-
-def _replaced(message: HumanMessage, text: str) -> str | list[str | dict[str, Any]]:
-    """Return a message's content with another text; pictures and files in it stay."""
-    if isinstance(message.content, str):
-        return text
-    others = [b for b in message.content if isinstance(b, dict) and b.get("type") != "text"]
-    return [{"type": "text", "text": text}, *others]
 
 
 def _uncounted(message: AnyMessage) -> AnyMessage:

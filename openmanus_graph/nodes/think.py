@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from langchain_core.messages import AnyMessage, HumanMessage
@@ -182,6 +181,7 @@ def model_middleware(turn: Turn, tools: ResolvedTools) -> "ModelCallHooks | None
     hooks = with_hook(turn.agent.middleware, "wrap_model_call")
     if not hooks:
         return None
+    # Only here, as it imports `langchain.agents`, a tenth of the time to start.
     from openmanus_graph.model_calls.model_middleware import ModelCallHooks
 
     return ModelCallHooks(hooks, tools.toolset.tools, turn.state, turn.runtime, turn.session)
@@ -251,6 +251,7 @@ def browser_state(session: Session, state: ManusState) -> LiveState | None:
     recent = recently_called(state["messages"], BROWSER, RECENT_MESSAGES)
     if not recent or session.find(BROWSER_HANDLE) is None:
         return None
+    # Only here: a run that needs no browser loads nothing of it.
     from openmanus_graph.backends.browser.observation import state_for_request
 
     observed = recently_called(state["messages"], BROWSER, 1)
@@ -262,8 +263,10 @@ async def browser_comes_back(state: ManusState, session: Session) -> bool:
     states, live = state.get("handle_state", {}), session.identities()
     if not lost_state(states, live, f"{BROWSER_HANDLE}:"):
         return False
-    kept = await asyncio.to_thread(import_module, "openmanus_graph.backends.browser.kept_state")
-    return await asyncio.to_thread(kept.comes_back, session)
+    # Only here: a run that needs no browser loads nothing of it.
+    from openmanus_graph.backends.browser.kept_state import comes_back
+
+    return await asyncio.to_thread(comes_back, session)
 
 
 async def apply_reply(turn: Turn, call: ModelCall, result: ModelCallResult) -> ManusUpdate:
