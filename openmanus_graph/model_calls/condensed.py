@@ -165,10 +165,10 @@ def last_turns(
     newest = max((n for n, m in enumerate(messages) if m.type == "ai"), default=len(messages))
     turn = messages[newest:]
     results = [len(message.text) for message in turn if isinstance(message, ToolMessage)]
-    room = newest_chars - sum(map(size_of, turn)) + sum(results)
-    if not turn or room < 0:
+    free_chars = newest_chars - sum(map(size_of, turn)) + sum(results)
+    if not turn or free_chars < 0:
         return start, []
-    each = _fair_share(results, room)
+    each = _fair_share(results, free_chars)
     return newest, [
         message.model_copy(update={"content": cut_middle(message.text, each)})
         if isinstance(message, ToolMessage) and len(message.text) > each
@@ -185,13 +185,13 @@ def _unfinished_text(messages: Sequence[AnyMessage]) -> int:
     return start
 
 
-def _fair_share(sizes: Sequence[int], room: int) -> int:
+def _fair_share(sizes: Sequence[int], free_chars: int) -> int:
     """Return to what the longest must be cut for all to fit; what is shorter stays whole."""
     for number, size in enumerate(sorted(sizes)):
-        each = room // (len(sizes) - number)
+        each = free_chars // (len(sizes) - number)
         if size > each:
             return each
-        room -= size
+        free_chars -= size
     return max(sizes, default=0)
 
 
@@ -261,15 +261,15 @@ def digest(notes: str, texts: Sequence[str], max_chars: int) -> str:
     if len(whole) <= max_chars:
         return whole
     notes = cut_notes(notes, int(DIGEST_NOTES_SHARE * max_chars))
-    room = max_chars - len(render("compaction_digest", notes=notes, lines="")) - _TAGS_CHARS
+    free_chars = max_chars - len(render("compaction_digest", notes=notes, lines="")) - _TAGS_CHARS
     lines = (line for text in texts for line in cut_middle(text, DIGESTED_CHARS).splitlines())
     parts = (part for line in lines for part in _parts(line.strip()))
     shown = list(dict.fromkeys(parts))
     telling = [line for line in reversed(shown) if _TELLING.search(line)]
     chosen = set[str]()
     for line in (*telling, *reversed(shown)):
-        if line not in chosen and len(line) < room:
-            room -= len(line) + 1
+        if line not in chosen and len(line) < free_chars:
+            free_chars -= len(line) + 1
             chosen.add(line)
     kept = "\n".join(line for line in shown if line in chosen)
     return render("compaction_digest", notes=notes, lines=mark_untrusted(kept))
