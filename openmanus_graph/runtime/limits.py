@@ -59,7 +59,7 @@ NO_PROGRESS = Progress(0, no_usage(), 0.0)
 
 @dataclass(frozen=True)
 class Limit:
-    """One limit of a run: how much of it is used, and what calls take of it."""
+    """One limit of a run, how much of it is used, and what the calls to come take of it."""
 
     reason: LimitReason
     setting: str
@@ -157,17 +157,15 @@ def run_limits(
     """
     done, ahead = progress.usage, next_call.usage
     dollars = done["cost_usd"], ahead["cost_usd"], ahead["cost_usd"]
-    limits = [Limit("max_steps", "max_steps", "steps", settings.max_steps,
-                    progress.steps, next_call.steps, 0)]  # fmt: skip
+    steps = progress.steps, next_call.steps, 0
+    limits = [Limit("max_steps", "max_steps", "steps", settings.max_steps, *steps)]
     if (most := settings.max_total_tokens) is not None:
         tokens = _tokens(done), _tokens(ahead), _tokens(ahead)
         limits.append(Limit("budget", "max_total_tokens", "tokens", most, *tokens))
     limits.append(Limit("budget", "max_cost_usd", "$", settings.max_cost_usd, *dollars))
     if (most_s := settings.timeout_s) is not None:
-        kept_s = min(CLOSING_MOST_S, CLOSING_SHARE * most_s)
-        limits.append(
-            Limit("timeout", "timeout_s", "seconds", most_s, progress.elapsed_s, 0, kept_s)
-        )
+        seconds = progress.elapsed_s, 0, min(CLOSING_MOST_S, CLOSING_SHARE * most_s)
+        limits.append(Limit("timeout", "timeout_s", "seconds", most_s, *seconds))
     return limits
 
 
