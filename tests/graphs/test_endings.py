@@ -368,3 +368,22 @@ async def test_a_call_beside_a_call_written_as_text_leaves_the_text_before() -> 
     both = calls(("add", {"a": 5, "b": 5}), text=f"One is done.\n{CALL_AS_TEXT}", prefix="d")
     ran = await manus(*adds(1), both, max_steps=1)
     assert ran.values["answer"] == "One is done."
+
+
+async def test_a_run_that_is_stuck_ends_with_its_newest_text_and_why() -> None:
+    found = calls(("add", {"a": 2, "b": 2}), text="Two and two are 4.", prefix="f")
+    ran = await manus(found, *[ADD] * 30)
+    assert ended(ran) == ("stopped", "stuck")
+    assert ran.values["answer"].startswith("Two and two are 4.\n\nThe run stopped because its last")
+    assert "Further repeats" in suffix(ran), "it is asked for what it has before, not after it"
+
+
+async def test_a_run_that_could_not_begin_begins_with_a_higher_budget() -> None:
+    graph = build_manus_graph(tools=[add], checkpointer=InMemorySaver())
+    model = scripted("The sum is 2.")
+    await run_graph(graph, model=model, config=CONFIG, max_total_tokens=150)
+    ran = await run_graph(
+        graph, model=model, config=CONFIG, task=Command(goto="think"), max_total_tokens=9000
+    )
+    assert (*ended(ran), ran.values["answer"]) == ("finished", "answer", "The sum is 2.")
+    assert "goes on" not in suffix(ran)
