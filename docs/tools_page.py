@@ -32,7 +32,7 @@ the declarations mean for safety.
 * **asked about**: with the policy `ask` each call waits for a person. [Rules](approvals.md) say
   more, call by call.
 
-One observation has room for 2 % of the model's window (at four characters a token), at least 7,000
+One observation may have 2 % of the model's window (at four characters a token), at least 7,000
 characters; up to 15 % more is shown whole. From a longer one lines in the middle are left out: the
 mark names them, and the file that holds the whole, for `read_file`, `view` and the sandbox. These
 files, fetched documents and pictures lie outside of the workspace, in the thread's private folder

@@ -209,6 +209,23 @@ def last_results(messages: Sequence[AnyMessage]) -> list[ToolMessage]:
     return results[::-1]
 
 
+def task_text_of(message: HumanMessage) -> str:
+    """Return what the user said in a message, without the notes of a compaction."""
+    return str(message.additional_kwargs.get(TASK_KEY) or message.text)
+
+
+def with_text(message: BaseMessage, text: str) -> str | list[str | dict[str, Any]]:
+    """Return a message's content with another text, where its first text stood; the rest stays."""
+    if isinstance(message.content, str):
+        return text
+    blocks = [one if isinstance(one, dict) else {"type": "text"} for one in message.content]
+    kinds = [block.get("type") for block in blocks]
+    first = kinds.index("text") if "text" in kinds else len(kinds)
+    others = [block for block in blocks if block.get("type") != "text"]
+    said: list[dict[str, Any]] = [{"type": "text", "text": text}] if text else []
+    return [*others[:first], *said, *others[first:]]
+
+
 def last_text(messages: Sequence[AnyMessage]) -> str:
     """Return the newest text of the model in the current run, empty if there is none.
 

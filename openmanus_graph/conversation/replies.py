@@ -14,13 +14,13 @@ from openmanus_graph.conversation.history import (
     CLOSING_KEY,
     NOTES_KEY,
     ORIGIN_KEY,
-    TASK_KEY,
     UNREAD_CALL_KEY,
     is_cut_text,
     last_reply,
     last_text,
     last_user_message,
     newest_first,
+    task_text_of,
     texts,
 )
 from openmanus_graph.conversation.outcome import ResponseFormat, validated
@@ -137,7 +137,7 @@ def task_of(messages: Sequence[AnyMessage]) -> str:
     message = last_user_message(messages)
     if message is None or ORIGIN_KEY in message.additional_kwargs:
         return ""
-    return str(message.additional_kwargs.get(TASK_KEY) or message.text)
+    return task_text_of(message)
 
 
 def has_worked(messages: Sequence[AnyMessage]) -> bool:

@@ -1,32 +1,26 @@
 """One budget for a whole tree of runs: each model call is reserved before it is made.
 
-Steps of a plan that run side by side spend from the same dollars, tokens and steps. Without
-reservations each of them could make one more call after the last cent.
+A call is made only if what it may cost fits into what is left. Steps of a plan that run side by
+side spend from the same dollars, tokens and steps, so what others are about to spend counts.
 """
 
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from collections.abc import AsyncGenerator, Generator
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from openmanus_graph.runtime.limits import (
+    ClosingReserve,
+    Limit,
     LimitReached,
-    LimitReason,
     Progress,
-    has_room,
-    last_call_limit,
-    limit_reached,
-    near_limits,
+    reached_limit,
+    run_limits,
 )
 from openmanus_graph.state.reducers import Usage
 from openmanus_graph.state.settings import Settings
-
-ClosingRoom = Literal["none", "keep", "use"]
-"""What a model call does with the room that its run keeps for the closing turn: a plan's step and a
-tool's question keep none; an agent's step leaves it free; the closing turn itself takes it."""
 
 _budget: ContextVar["SharedBudget | None"] = ContextVar("openmanus_budget", default=None)
 
@@ -80,42 +74,42 @@ class SharedBudget:
             self._spent = self._spent.plus(Progress(0, usage, 0))
 
     @contextlib.asynccontextmanager
-    async def reserve(self, expected: Progress) -> AsyncGenerator[Reservation]:
+    async def reserve(self, next_call: Progress) -> AsyncGenerator[Reservation]:
         """Hold back what a call may cost. Waits while calls under way decide whether it may run.
 
         Raises:
-            LimitReached: Nothing is left.
+            LimitReached: It does not fit into what is left.
         """
         async with self._changed:
-            while self._must_wait():
+            while self._must_wait(next_call):
                 await self._changed.wait()
-            reservation = Reservation(expected)
+            reservation = Reservation(next_call)
             self._open.append(reservation)
         try:
             yield reservation
         finally:
             self._open.remove(reservation)
             if reservation.spent is not None:
-                cost = replace(expected, usage=reservation.spent)
+                cost = replace(next_call, usage=reservation.spent)
                 self._spent = self._spent.plus(cost)
             await asyncio.shield(self._notify())
 
-    def near_limits(self, call: Usage) -> dict[str, str]:
-        """Say what is left of the limits that the whole tree comes near to, by a call's cost."""
-        return near_limits(self._counted(self._spent), call, self._settings)
+    def limits(self, next_call: Progress) -> list[Limit]:
+        """Return the limits of the whole tree, by what the next call may cost."""
+        return run_limits(self._counted(self._spent), self._settings, next_call)
 
-    def _must_wait(self) -> bool:
+    def _must_wait(self, next_call: Progress) -> bool:
         """Say whether the calls under way may use up what is left. LimitReached: nothing is."""
-        reason = self._reached(self._spent)
-        if reason is not None:
-            raise LimitReached(reason)
+        limit = self._reached(self._spent, next_call)
+        if limit is not None:
+            raise LimitReached(limit)
         spent = self._spent
         for reservation in self._open:
             spent = spent.plus(reservation.progress)
-        return bool(self._open) and self._reached(spent) is not None
+        return bool(self._open) and self._reached(spent, next_call) is not None
 
-    def _reached(self, spent: Progress) -> LimitReason | None:
-        return limit_reached(self._counted(spent), self._settings)
+    def _reached(self, spent: Progress, next_call: Progress) -> Limit | None:
+        return reached_limit(self._counted(spent), self._settings, next_call)
 
     def _counted(self, spent: Progress) -> Progress:
         elapsed_s = spent.elapsed_s + time.monotonic() - self._started
@@ -142,71 +136,71 @@ def shared_budget() -> SharedBudget | None:
     return _budget.get()
 
 
+def closing_reserve(steps: int) -> ClosingReserve:
+    """Say whether a run keeps something for its closing turn.
+
+    Before its first step there is nothing to say; a part of a tree ends without one: the tree goes
+    on after it.
+
+    Args:
+        steps: That the run has taken.
+    """
+    return "keep" if steps and shared_budget() is None else "none"
+
+
 @contextlib.asynccontextmanager
 async def reserved(
     run: str,
     progress: Progress,
     settings: Settings,
-    expected: Callable[[], Awaitable[Progress]],
-    closing_room: ClosingRoom = "none",
+    next_call: Progress,
+    reserve: ClosingReserve = "none",
 ) -> AsyncGenerator[Reservation | None]:
-    """Let a model call be made if the limits allow it, those of the tree around it included.
+    """Let a model call be made if it fits into the limits, those of the tree around it included.
 
     Args:
         run: Names the run that asks.
         progress: How far it has come.
         settings: Hold its own limits.
-        expected: Estimates what the call costs.
-        closing_room: What the call does with the room for the run's closing turn.
+        next_call: What the call may cost.
+        reserve: What it does with what the run keeps for its closing turn.
 
     Raises:
         LimitReached: A limit forbids it.
     """
     budget = shared_budget()
-    if budget is not None:
-        budget.count_earlier(run, progress)
-        async with budget.reserve(await expected()) as reservation:
-            check_limits(progress, settings)
-            yield reservation
+    if budget is None:
+        check_limits(progress, settings, next_call, reserve)
+        yield None
         return
-    if closing_room == "use":
-        progress = replace(progress, steps=0)  # the one call beyond `max_steps`
-    check_limits(progress, settings)
-    if closing_room != "none":
-        check_room(progress, (await expected()).usage, settings, closing_room)
-    yield None
+    budget.count_earlier(run, progress)
+    async with budget.reserve(next_call) as reservation:
+        check_limits(progress, settings, next_call)
+        yield reservation
 
 
-def near_any_limit(progress: Progress, call: Usage, settings: Settings) -> list[str]:
-    """Say what is left of the limits that a run, or the tree around it, comes near to.
+def near_limits(progress: Progress, settings: Settings, next_call: Progress) -> list[Limit]:
+    """Return the limits that a run, or the tree around it, comes near to.
 
     Args:
         progress: Of the run.
-        call: What one model call may cost.
         settings: Hold the run's own limits.
+        next_call: What the next model call may cost.
     """
     budget = shared_budget()
-    around = {} if budget is None else budget.near_limits(call)
-    return [*(near_limits(progress, call, settings) | around).values()]
+    own = run_limits(progress, settings, next_call)
+    around = [] if budget is None else budget.limits(next_call)
+    near = {limit.setting: limit for limit in (*own, *around) if limit.is_near()}
+    return [*near.values()]
 
 
-def check_limits(progress: Progress, settings: Settings) -> None:
-    """Raise LimitReached if a run's own limits forbid another model call."""
-    reason = limit_reached(progress, settings)
-    if reason is not None:
-        raise LimitReached(reason)
-
-
-def check_room(
-    progress: Progress, cost: Usage, settings: Settings, closing_room: ClosingRoom
+def check_limits(
+    progress: Progress,
+    settings: Settings,
+    next_call: Progress,
+    reserve: ClosingReserve = "none",
 ) -> None:
-    """Raise LimitReached if a call would use up what is kept for the closing turn.
-
-    A run that has not taken a step keeps nothing: there is nothing to say at its end.
-    """
-    if closing_room == "use" and not has_room(progress, cost, settings):
-        raise LimitReached("budget")
-    if closing_room == "keep" and progress.steps:
-        reason = last_call_limit(progress, cost, settings)
-        if reason is not None:
-            raise LimitReached(reason)
+    """Raise LimitReached if a run's own limits forbid a model call. Arguments as of `reserved`."""
+    limit = reached_limit(progress, settings, next_call, reserve)
+    if limit is not None:
+        raise LimitReached(limit)

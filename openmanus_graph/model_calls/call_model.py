@@ -43,12 +43,7 @@ from openmanus_graph.backends.models.spec import provider_of
 from openmanus_graph.conversation.history import run_messages
 from openmanus_graph.conversation.replies import read_reply
 from openmanus_graph.errors import ToolError
-from openmanus_graph.model_calls.budget import (
-    ClosingRoom,
-    Reservation,
-    check_limits,
-    reserved,
-)
+from openmanus_graph.model_calls.budget import Reservation, check_limits, near_limits, reserved
 from openmanus_graph.model_calls.projection import (
     Pictures,
     Projector,
@@ -58,8 +53,15 @@ from openmanus_graph.model_calls.projection import (
 )
 from openmanus_graph.model_calls.retries import max_retries_of, with_retries
 from openmanus_graph.model_calls.storable import storable, with_text_calls
+from openmanus_graph.prompts import render
 from openmanus_graph.runtime.events import Emit, notice
-from openmanus_graph.runtime.limits import LimitReached, Progress, closing_time_s
+from openmanus_graph.runtime.limits import (
+    ClosingReserve,
+    LimitReached,
+    Progress,
+    most_used_limit,
+    time_left_s,
+)
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import opened_file
 from openmanus_graph.state.reducers import Usage, add_usage, no_usage
@@ -124,8 +126,10 @@ class ModelCall:
     """Waits so many seconds before it is repeated; what it raises ends the call."""
     middleware: ModelMiddleware | None = None
     """Stands around the sending; each request through it is reserved and counted by itself."""
-    closing_room: ClosingRoom = "none"
-    """What it does with the room that the run keeps for its closing turn."""
+    closing_reserve: ClosingReserve = "none"
+    """What it does with what the run keeps for its closing turn."""
+    says_what_is_left: bool = False
+    """Whether the request says what is left of the limits that are near."""
 
 
 async def call_model(call: ModelCall, session: Session, emit: Emit) -> tuple[AIMessage, Usage]:
@@ -136,14 +140,16 @@ async def call_model(call: ModelCall, session: Session, emit: Emit) -> tuple[AIM
         ModelError: The call failed for good; holds a sentence for the person.
         ConfigError: The model's settings are wrong.
     """
-    requests = _Requests(call, session, emit)
+    next_call = Progress(int(call.counts_as_step), await expected_cost(call, session), 0)
+    if call.says_what_is_left:
+        call = _with_what_is_left(call, next_call, session.settings)
+    requests = _Requests(call, next_call, session, emit)
     if call.middleware is None:
         async with requests.reserve(requests.spent) as reservation:
             send = partial(requests.send_and_count, reservation=reservation)
             reply = await requests.reply(send)
         return reply, requests.spent
-    if call.closing_room != "use":  # that one is beyond `max_steps`
-        check_limits(call.progress, session.settings)
+    check_limits(call.progress, session.settings, next_call, call.closing_reserve)
     try:
         wrap = call.middleware.wrap_model_call
         reply = await requests.reply(partial(wrap, handler=requests.send_within_limits))
@@ -168,15 +174,21 @@ async def expected_cost(call: ModelCall, session: Session) -> Usage:
     return usage
 
 
-async def _expected_progress(call: ModelCall, session: Session) -> Progress:
-    return Progress(int(call.counts_as_step), await expected_cost(call, session), 0)
+def _with_what_is_left(call: ModelCall, next_call: Progress, settings: Settings) -> ModelCall:
+    """Return the call with a sentence on what is left, where the run comes near to a limit."""
+    near = near_limits(call.progress, settings, next_call)
+    if not near:
+        return call
+    left = render("limit_near", left="; ".join(limit.left_words() for limit in near))
+    return replace(call, request_suffix=f"{call.request_suffix}\n\n{left}".strip())
 
 
 class _Requests:
     """Sends the requests of one model call: one, unless a middleware sends more."""
 
-    def __init__(self, call: ModelCall, session: Session, emit: Emit) -> None:
-        self._call, self._session, self._emit = call, session, emit
+    def __init__(self, call: ModelCall, next_call: Progress, session: Session, emit: Emit) -> None:
+        self._call, self._next_call = call, next_call
+        self._session, self._emit = session, emit
         self._attempts = 0
         self.spent = no_usage()
 
@@ -186,14 +198,11 @@ class _Requests:
         Args:
             spent: What this model call has cost so far.
         """
-        progress = self._call.progress
-        progress = replace(progress, usage=add_usage(progress.usage, spent))
-        # A step is counted once, however many requests it sends.
-        counts_as_step = self._call.counts_as_step and not self._attempts
-        call = replace(self._call, counts_as_step=counts_as_step)
-        expected = partial(_expected_progress, call, self._session)
-        room = self._call.closing_room
-        return reserved(self._session.key, progress, self._session.settings, expected, room)
+        call, settings, next_call = self._call, self._session.settings, self._next_call
+        progress = replace(call.progress, usage=add_usage(call.progress.usage, spent))
+        if self._attempts:  # a step is counted once, however many requests it sends
+            next_call = replace(next_call, steps=0)
+        return reserved(self._session.key, progress, settings, next_call, call.closing_reserve)
 
     async def send_and_count(
         self, request: ProviderRequest, reservation: Reservation | None
@@ -227,13 +236,15 @@ class _Requests:
         request = await _request(call, self._session, emit)
         emit({"type": "think_start", "step": call.step})
         started = time.monotonic()
-        clock = asyncio.timeout(self._seconds_left())
+        settings = self._session.settings
+        clock = asyncio.timeout(time_left_s(call.progress, settings, call.closing_reserve))
         try:
             async with clock:
                 raw = await send(request)
         except TimeoutError:
             if clock.expired():
-                raise LimitReached("timeout") from None
+                limit = most_used_limit("timeout", call.progress, settings)
+                raise LimitReached(limit) from None
             raise
         if not self._is_structured(raw):
             raw = with_text_calls(raw, call.tools, call.history)
@@ -259,14 +270,6 @@ class _Requests:
         """Say whether a text is the object that the caller wants, whatever its form looks like."""
         wanted = self._session.settings.response_format
         return wanted is not None and read_reply([reply], wanted).kind == "answer"
-
-    def _seconds_left(self) -> float | None:
-        settings, progress = self._session.settings, self._call.progress
-        if settings.timeout_s is None:
-            return None
-        keeps = self._call.closing_room == "keep" and progress.steps > 0
-        kept_s = closing_time_s(settings) if keeps else 0
-        return settings.timeout_s - progress.elapsed_s - kept_s
 
     async def _send_with_retries(self, request: ProviderRequest) -> AIMessage:
         options = {**cache_options(request.model, self._session.key), **request.options}

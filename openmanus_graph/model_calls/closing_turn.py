@@ -5,49 +5,84 @@ providers refuse a history with calls and no tools, and have its beginning in th
 """
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, AnyMessage
 from langgraph.errors import GraphBubbleUp
 
 from openmanus_graph.backends.models.failures import ModelError
-from openmanus_graph.conversation.history import CLOSING_KEY
+from openmanus_graph.conversation.history import CLOSING_KEY, cut_by, is_interjection, last_text
+from openmanus_graph.conversation.replies import read_reply
+from openmanus_graph.conversation.text_calls import read_text_calls
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.model_calls.call_model import ModelCall, call_model
+from openmanus_graph.model_calls.compaction import ModelCallResult
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.events import Emit, notice
-from openmanus_graph.runtime.limits import LimitReached, LimitReason, RunStopping, limit_name
+from openmanus_graph.runtime.limits import Limit, LimitReached, RunStopping
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.state.reducers import Usage, no_usage
+from openmanus_graph.state.reducers import Usage, add_usage, no_usage
+
+CUT_MARK = "\n\n[This text was cut off by {cause}.]"
 
 
-async def closing_turn(
-    call: ModelCall, session: Session, emit: Emit, reason: LimitReason, started: float
-) -> tuple[AIMessage | None, Usage]:
-    """Return what the model says at the end, and what that cost; None if there is no room for it.
+async def close_run(
+    call: ModelCall, result: ModelCallResult, started: float, session: Session, emit: Emit
+) -> ModelCallResult:
+    """Return the result of a run's last agent step, with the answer that the run ends with.
 
-    Calls in its reply are dropped: nothing of them is run.
+    It is the text of the closing turn. Without one it is what the model said last, and which limit
+    ended the run.
 
     Args:
-        call: The one that the limit forbade.
+        call: The agent step's.
+        result: Of that call; holds the limit, if one forbade it.
+        started: When the agent step began, on the monotonic clock.
         session: Of the run.
         emit: Takes the events.
-        reason: The limit.
-        started: When the agent step began, on the monotonic clock.
     """
-    if call.closing_room != "keep" or not call.progress.steps:
-        return None, no_usage()
-    limit, _ = limit_name(reason, session.settings, call.progress.usage)
-    elapsed_s = call.progress.elapsed_s + time.monotonic() - started
+    if not isinstance(result.ended, LimitReached):
+        return result
+    limit = result.ended.limit
+    emit({"type": "limit", "reason": limit.reason})
+    progress = replace(
+        call.progress,
+        usage=add_usage(call.progress.usage, result.usage),
+        elapsed_s=call.progress.elapsed_s + time.monotonic() - started,
+    )
+    call = replace(call, history=result.compacted or call.history, progress=progress)
+    raw, usage = None, no_usage()
+    if call.closing_reserve == "keep" and not is_closed(call.history):
+        raw, usage = await _ask(call, limit, session, emit)
+    result = replace(result, usage=add_usage(result.usage, usage))
+    reply, structured = (None, None) if raw is None else _read(raw, call, session)
+    if reply is None:
+        answer = "\n\n".join(filter(None, (last_text(call.history), limit.text())))
+        return replace(result, answer=answer)
+    return replace(result, reply=reply, answer=reply.text, structured=structured)
+
+
+def is_closed(messages: Sequence[AnyMessage]) -> bool:
+    """Say whether a conversation ends with a closing turn: the run goes on after its limit."""
+    newest = next((one for one in reversed(messages) if not is_interjection(one)), None)
+    return newest is not None and CLOSING_KEY in newest.additional_kwargs
+
+
+async def _ask(
+    call: ModelCall, limit: Limit, session: Session, emit: Emit
+) -> tuple[AIMessage | None, Usage]:
+    """Return the model's reply, and what it cost; None if there is no room for it, or it failed."""
     closing = replace(
         call,
-        request_suffix=render("closing_turn", limit=limit),
-        progress=replace(call.progress, elapsed_s=elapsed_s),
+        request_suffix=render("closing_turn", limit=limit.words()),
         counts_as_step=False,
-        closing_room="use",
+        says_what_is_left=False,
+        closing_reserve="use",
     )
     try:
-        reply, usage = await call_model(closing, session, emit)
+        return await call_model(closing, session, emit)
     except LimitReached as limit_reached:
         return None, limit_reached.spent
     except RunStopping:
@@ -57,16 +92,27 @@ async def closing_turn(
     except Exception as error:  # noqa: BLE001  # the run has stopped at its limit, whatever this is
         notice(emit, f"The model could not be asked for a last word: {error}")
         return None, error.spent if isinstance(error, ModelError) else no_usage()
-    text = reply.text.strip()
+
+
+def _read(raw: AIMessage, call: ModelCall, session: Session) -> tuple[AIMessage | None, Any]:
+    """Return the text of a closing turn as a reply, and the object in it that the caller wants.
+
+    Calls are dropped, also those that are written as text and quoted: nothing of them is run.
+    """
+    text, metadata = raw.text.strip(), raw.response_metadata
+    said = AIMessage(text, response_metadata=metadata)
+    structured = read_reply([said], session.settings.response_format).structured
+    if structured is None and (found := read_text_calls(text, call.tools)):
+        text = found[0]
     if not text:
-        return None, usage
-    return (
-        AIMessage(
-            text,
-            id=reply.id,
-            additional_kwargs={CLOSING_KEY: True},
-            usage_metadata=reply.usage_metadata,
-            response_metadata=reply.response_metadata,
-        ),
-        usage,
+        return None, None
+    if cause := cut_by(raw):
+        text += CUT_MARK.format(cause=cause)
+    reply = AIMessage(
+        text,
+        id=raw.id,
+        additional_kwargs={CLOSING_KEY: True},
+        usage_metadata=raw.usage_metadata,
+        response_metadata=metadata,
     )
+    return reply, structured

@@ -6,16 +6,22 @@ where that fails, a mechanical digest stands in, so that compaction always succe
 
 import time
 from dataclasses import dataclass, replace
+from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from langchain_core.messages.utils import count_tokens_approximately
 
 from openmanus_graph.backends.models import prices
 from openmanus_graph.backends.models.failures import ModelError
-from openmanus_graph.conversation.history import last_user_message
+from openmanus_graph.conversation.history import last_user_message, task_text_of
 from openmanus_graph.model_calls.call_model import ModelCall, call_model, window_of
-from openmanus_graph.model_calls.condensed import divide, size_of, task_text_of
-from openmanus_graph.model_calls.notes import NotesRoom, NotesWriter, refused_tokens, request_tokens
+from openmanus_graph.model_calls.condensed import divide, size_of
+from openmanus_graph.model_calls.notes import (
+    NotesLimits,
+    NotesWriter,
+    refused_tokens,
+    request_tokens,
+)
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.limits import LimitReached, RunStopping
 from openmanus_graph.runtime.session import Session
@@ -24,8 +30,8 @@ from openmanus_graph.state.reducers import Usage, add_usage, no_usage
 FULL_AT = 0.75
 """Share of the window at which a conversation is compacted before the next call."""
 PAST_SHARE, NOTES_SHARE, KEPT_SHARE, NEWEST_SHARE = 0.25, 0.2, 0.2, 0.4
-"""Shares of the room beside the task: earlier messages of the user, the notes as they are asked
-for, the newest turns, and the newest one if it alone takes more."""
+"""Shares of the characters beside the task: earlier messages of the user, the notes as they are
+asked for, the newest turns, and the newest one if it alone takes more."""
 LONGEST_NOTES = 1.5
 """How much longer than asked for notes may be."""
 CHARS_PER_TOKEN = 3
@@ -48,6 +54,10 @@ class ModelCallResult:
     ended: LimitReached | ModelError | None = None
     """Why there is no reply, or only that of a closing turn; None also where the run was asked to
     stop."""
+    answer: str = ""
+    """What the run ends with, where a limit ended it."""
+    structured: Any = None
+    """The object in it that the caller wants, if it is there."""
 
     @property
     def answered(self) -> bool:
@@ -145,17 +155,17 @@ async def compact(
     said = sum(map(size_of, call.history)) / max(1, request_tokens(call) - fixed)
     chars_per_token = min(float(CHARS_PER_TOKEN), max(1.0, said))
     beside_task = (limit - fixed) * chars_per_token - (len(task_text_of(task)) if task else 0)
-    room = int(max(beside_task, limit / 4))  # characters
+    free_chars = int(max(beside_task, limit / 4))
     shares = (PAST_SHARE, KEPT_SHARE, NEWEST_SHARE)
-    parts = divide(call.history, *(int(share * room) for share in shares))
-    notes_chars = max(least_notes, int(NOTES_SHARE * room))
-    notes_room = NotesRoom(
+    parts = divide(call.history, *(int(share * free_chars) for share in shares))
+    notes_chars = max(least_notes, int(NOTES_SHARE * free_chars))
+    notes_limits = NotesLimits(
         window=window,
         tokens=int(notes_chars / chars_per_token),
         max_chars=int(LONGEST_NOTES * notes_chars),
         chars_per_token=chars_per_token,
     )
-    notes = await writer.write(parts, notes_room)
+    notes = await writer.write(parts, notes_limits)
     text = f"The conversation was compacted: {len(parts.old)} messages became notes."
     notice(emit, text, "info")
     return parts.with_notes(notes)

@@ -17,6 +17,8 @@ from openmanus_graph.conversation.history import (
     is_cut_text,
     is_interjection,
     last_user_message,
+    task_text_of,
+    with_text,
 )
 from openmanus_graph.prompts import render
 from openmanus_graph.safety.untrusted_text import mark_untrusted
@@ -62,7 +64,7 @@ class DividedConversation:
         """Return the conversation that goes on."""
         text = render("compacted_task", task=self.task_text, notes=notes)
         extra = {**self.task.additional_kwargs, TASK_KEY: self.task_text, NOTES_KEY: notes}
-        first = HumanMessage(_replaced(self.task, text), id=self.task.id, additional_kwargs=extra)
+        first = HumanMessage(with_text(self.task, text), id=self.task.id, additional_kwargs=extra)
         return [*self.past, first, *self.interjections, *map(_uncounted, self.kept)]
 
 
@@ -98,11 +100,6 @@ def divide(
         interjections=[message for message in passed if is_interjection(message)],
         kept=kept,
     )
-
-
-def task_text_of(message: HumanMessage) -> str:
-    """Return what the user said, without notes."""
-    return str(message.additional_kwargs.get(TASK_KEY) or message.text)
 
 
 def _past(messages: Sequence[AnyMessage], max_chars: int) -> list[AnyMessage]:
@@ -144,7 +141,7 @@ def _plain(message: AnyMessage) -> AnyMessage:
     if NOTES_KEY not in message.additional_kwargs:
         return message
     own = {k: v for k, v in message.additional_kwargs.items() if k not in (TASK_KEY, NOTES_KEY)}
-    content = _replaced(message, task_text_of(message))
+    content = with_text(message, task_text_of(message))
     return HumanMessage(content, id=message.id, additional_kwargs=own)
 
 
@@ -168,10 +165,10 @@ def last_turns(
     newest = max((n for n, m in enumerate(messages) if m.type == "ai"), default=len(messages))
     turn = messages[newest:]
     results = [len(message.text) for message in turn if isinstance(message, ToolMessage)]
-    room = newest_chars - sum(map(size_of, turn)) + sum(results)
-    if not turn or room < 0:
+    free_chars = newest_chars - sum(map(size_of, turn)) + sum(results)
+    if not turn or free_chars < 0:
         return start, []
-    each = _fair_share(results, room)
+    each = _fair_share(results, free_chars)
     return newest, [
         message.model_copy(update={"content": cut_middle(message.text, each)})
         if isinstance(message, ToolMessage) and len(message.text) > each
@@ -188,13 +185,13 @@ def _unfinished_text(messages: Sequence[AnyMessage]) -> int:
     return start
 
 
-def _fair_share(sizes: Sequence[int], room: int) -> int:
+def _fair_share(sizes: Sequence[int], free_chars: int) -> int:
     """Return to what the longest must be cut for all to fit; what is shorter stays whole."""
     for number, size in enumerate(sorted(sizes)):
-        each = room // (len(sizes) - number)
+        each = free_chars // (len(sizes) - number)
         if size > each:
             return each
-        room -= size
+        free_chars -= size
     return max(sizes, default=0)
 
 
@@ -264,15 +261,15 @@ def digest(notes: str, texts: Sequence[str], max_chars: int) -> str:
     if len(whole) <= max_chars:
         return whole
     notes = cut_notes(notes, int(DIGEST_NOTES_SHARE * max_chars))
-    room = max_chars - len(render("compaction_digest", notes=notes, lines="")) - _TAGS_CHARS
+    free_chars = max_chars - len(render("compaction_digest", notes=notes, lines="")) - _TAGS_CHARS
     lines = (line for text in texts for line in cut_middle(text, DIGESTED_CHARS).splitlines())
     parts = (part for line in lines for part in _parts(line.strip()))
     shown = list(dict.fromkeys(parts))
     with_facts = [line for line in reversed(shown) if _FACT.search(line)]
     chosen = set[str]()
     for line in (*with_facts, *reversed(shown)):
-        if line not in chosen and len(line) < room:
-            room -= len(line) + 1
+        if line not in chosen and len(line) < free_chars:
+            free_chars -= len(line) + 1
             chosen.add(line)
     kept = "\n".join(line for line in shown if line in chosen)
     return render("compaction_digest", notes=notes, lines=mark_untrusted(kept))
@@ -295,14 +292,6 @@ def _calls(message: AnyMessage) -> list[Any]:
     if not isinstance(message, AIMessage):
         return []
     return [*message.tool_calls, *message.invalid_tool_calls]
-
-
-def _replaced(message: HumanMessage, text: str) -> str | list[str | dict[str, Any]]:
-    """Return a message's content with another text; pictures and files in it stay."""
-    if isinstance(message.content, str):
-        return text
-    others = [b for b in message.content if isinstance(b, dict) and b.get("type") != "text"]
-    return [{"type": "text", "text": text}, *others]
 
 
 def _uncounted(message: AnyMessage) -> AnyMessage:

@@ -43,7 +43,7 @@ MOST_CONTINUATIONS = 8
 
 
 @dataclass(frozen=True)
-class NotesRoom:
+class NotesLimits:
     """How long notes may be, and the request for them."""
 
     window: int
@@ -59,10 +59,10 @@ class NotesRoom:
         """Words that are asked for."""
         return max(1, int(self.tokens * WORDS_PER_TOKEN))
 
-    def within(self, window: int) -> "NotesRoom":
-        """Return the room in a window that turned out to be smaller."""
+    def within(self, window: int) -> "NotesLimits":
+        """Return the limits in a window that turned out to be smaller."""
         scale = min(1.0, window / self.window)
-        return NotesRoom(
+        return NotesLimits(
             window=int(scale * self.window),
             tokens=int(scale * self.tokens),
             max_chars=int(scale * self.max_chars),
@@ -106,12 +106,18 @@ class NotesWriter:
         # The middlewares stand around this request, too: what they change is part of the prefix,
         # and what they take out must not reach the provider here either. The live state stands
         # behind the prefix, and the next request has it anyway.
-        self._call = replace(call, counts_as_step=False, live_state=None, pause=asyncio.sleep)
+        self._call = replace(
+            call,
+            counts_as_step=False,
+            says_what_is_left=False,
+            live_state=None,
+            pause=asyncio.sleep,
+        )
         self.spent = no_usage()
         self.refused: int | None = None
         """Tokens of the shortest request that was refused for its length."""
 
-    async def write(self, parts: DividedConversation, room: NotesRoom) -> str:
+    async def write(self, parts: DividedConversation, limits: NotesLimits) -> str:
         """Return notes of what is not kept.
 
         Raises:
@@ -119,18 +125,18 @@ class NotesWriter:
         """
         draft = _Draft(parts.notes, transcript(parts.old))
         try:
-            await self._ask_at_the_end(parts, room, draft)
+            await self._ask_at_the_end(parts, limits, draft)
             if draft.left:
-                await self._ask_with_text(parts.task_text, room, draft)
+                await self._ask_with_text(parts.task_text, limits, draft)
         except ModelError as error:
             text = f"The notes could not be written by the model: {error.sentence}"
             notice(self._emit, text)
         if not draft.left:
-            return cut_notes(draft.notes, room.max_chars)
-        return await asyncio.to_thread(digest, draft.notes, draft.left, room.max_chars)
+            return cut_notes(draft.notes, limits.max_chars)
+        return await asyncio.to_thread(digest, draft.notes, draft.left, limits.max_chars)
 
     async def _ask_at_the_end(
-        self, parts: DividedConversation, room: NotesRoom, draft: "_Draft"
+        self, parts: DividedConversation, limits: NotesLimits, draft: "_Draft"
     ) -> None:
         """Ask at the end of the conversation, or of the longest beginning of it that fits."""
         history = self._call.history
@@ -139,13 +145,13 @@ class NotesWriter:
             for end in range(parts.began + 2, len(history) + 1)
             if end == len(history) or history[end].type != "tool"
         ]
-        request = render("compaction_request", words=str(room.words))
-        fits = room.window - room.tokens - count_tokens_approximately([HumanMessage(request)])
+        request = render("compaction_request", words=str(limits.words))
+        fits = limits.window - limits.tokens - count_tokens_approximately([HumanMessage(request)])
         while found := bisect_right(ends, fits, key=self._tokens_until):
             beginning = history[: ends[found - 1]]
             asked = replace(self._call, history=beginning, request_suffix=request)
             try:
-                written = await self._whole_text(asked, room)
+                written = await self._whole_text(asked, limits)
             except ModelError as error:
                 self._learn(error, asked)
                 fits = self._tokens_until(len(beginning)) // 2
@@ -162,13 +168,13 @@ class NotesWriter:
             replace(self._call, history=self._call.history[:end], request_suffix="")
         )
 
-    async def _ask_with_text(self, task: str, room: NotesRoom, draft: "_Draft") -> None:
+    async def _ask_with_text(self, task: str, limits: NotesLimits, draft: "_Draft") -> None:
         """Ask with what is left as text, in pieces, each with the notes so far."""
-        room = room.within(self.refused or room.window)
-        shown = int(PIECE_SHARE * room.window * room.chars_per_token)
-        piece_chars = max(LEAST_PIECE, shown - len(task) - room.max_chars)
+        limits = limits.within(self.refused or limits.window)
+        shown = int(PIECE_SHARE * limits.window * limits.chars_per_token)
+        piece_chars = max(LEAST_PIECE, shown - len(task) - limits.max_chars)
         draft.left = transcript_pieces(draft.left, piece_chars)
-        request = render("compaction_request", words=str(room.words))
+        request = render("compaction_request", words=str(limits.words))
         system = f"{render('compaction_system')}\n\n{render('text_from_outside')}"
         call = replace(self._call, system=system, request_suffix="", tools=())
         while draft.left:
@@ -177,7 +183,7 @@ class NotesWriter:
             text = render("compaction_transcript", task=task, transcript=said, request=request)
             asked = replace(call, history=[HumanMessage(text)])
             try:
-                written = await self._whole_text(asked, room)
+                written = await self._whole_text(asked, limits)
             except ModelError as error:
                 self._learn(error, asked)
                 if len(draft.left[0]) <= LEAST_PIECE:
@@ -186,7 +192,7 @@ class NotesWriter:
                 continue
             if not written:
                 return
-            draft.notes = cut_middle(written, room.max_chars)
+            draft.notes = cut_middle(written, limits.max_chars)
             del draft.left[0]
 
     def _learn(self, error: ModelError, asked: ModelCall) -> None:
@@ -196,12 +202,12 @@ class NotesWriter:
         tokens = refused_tokens(asked)
         self.refused = min(tokens, self.refused or tokens)
 
-    async def _whole_text(self, call: ModelCall, room: NotesRoom) -> str:
+    async def _whole_text(self, call: ModelCall, limits: NotesLimits) -> str:
         """Return the reply's text without its calls; one that was cut off is continued."""
         reply = await self._reply(call)
         text = str(reply.text)
         for _ in range(MOST_CONTINUATIONS):
-            if not cut_by(reply) or not reply.text.strip() or len(text) > room.max_chars:
+            if not cut_by(reply) or not reply.text.strip() or len(text) > limits.max_chars:
                 return text.strip()
             asked = [HumanMessage(call.request_suffix)] if call.request_suffix else []
             call = replace(

@@ -17,6 +17,7 @@ from openmanus_graph.conversation.history import (
     conversation_index,
     cut_by,
     with_invalid_call_positions,
+    with_text,
 )
 from openmanus_graph.conversation.text_calls import holds_unread_call, read_text_calls
 
@@ -63,7 +64,7 @@ def with_text_calls(
     text, calls = found
     return reply.model_copy(
         update={
-            "content": _with_text(reply, text),
+            "content": with_text(reply, text),
             "tool_calls": [
                 ToolCall(id=None, name=call.name, args=call.args, type="tool_call")
                 for call in calls
@@ -87,14 +88,6 @@ def _stands_in(history: Sequence[AnyMessage], source: str) -> bool:
     return any(
         wanted in "".join(message.text.split()) for message in history if message.type != "ai"
     )
-
-
-def _with_text(reply: AIMessage, text: str) -> str | list[str | dict[str, Any]]:
-    """Return a reply's content with another text; its other blocks stay."""
-    if isinstance(reply.content, str):
-        return text
-    others = [one for one in reply.content if isinstance(one, dict) and one.get("type") != "text"]
-    return [*others, *([{"type": "text", "text": text}] if text else [])]
 
 
 def storable(raw: AIMessage, history: Sequence[AnyMessage]) -> AIMessage:

@@ -23,7 +23,7 @@ from openmanus_graph.planning.plan import plan_text
 from openmanus_graph.planning.plan_view import publish_plan
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.artifacts import DRAFTS_FOLDER
-from openmanus_graph.runtime.limits import limit_reached
+from openmanus_graph.runtime.limits import reached_limit
 from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.safety.provenance import origin_of
 from openmanus_graph.state.context import Context
@@ -44,10 +44,10 @@ async def schedule(state: PlanningState, runtime: Runtime[Context]) -> dict[str,
     if steps_to_run(step_runs) or any(
         step_run["status"] == "not_started" for step_run in step_runs
     ):
-        reason = limit_reached(progress_of(state, settings), settings)
-        if reason is not None:
-            runtime.stream_writer({"type": "limit", "reason": reason})
-            return {"status": "stopped", "stop_reason": reason}
+        limit = reached_limit(progress_of(state, settings), settings)
+        if limit is not None:
+            runtime.stream_writer({"type": "limit", "reason": limit.reason})
+            return {"status": "stopped", "stop_reason": limit.reason}
     blocked = blocked_step_updates(step_runs)
     begun = started_step_updates(step_runs, settings.max_parallel_steps)
     steps = merge_steps(state["steps"], [blocked, begun])

@@ -8,11 +8,9 @@ from langgraph.runtime import Runtime
 from openmanus_graph.backends.persistence.interjections import interjection_reader
 from openmanus_graph.conversation.history import last_text
 from openmanus_graph.runtime.artifacts import changed_files
-from openmanus_graph.runtime.limits import limit_text
 from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ManusState
-from openmanus_graph.state.settings import Settings
 
 
 async def terminate(state: ManusState, runtime: Runtime[Context]) -> dict[str, Any]:
@@ -22,18 +20,14 @@ async def terminate(state: ManusState, runtime: Runtime[Context]) -> dict[str, A
         state.get("interjections", []), runtime.stream_writer
     )
     artifacts = await asyncio.to_thread(changed_files, session.workspace, state["run_message"])
-    answer = state.get("answer") or final_answer(state, session.settings)
+    answer = state.get("answer") or final_answer(state)
     return {"answer": answer, "artifacts": artifacts}
 
 
-def final_answer(state: ManusState, settings: Settings) -> str:
+def final_answer(state: ManusState) -> str:
     """Return the answer of a run to which nothing gave one."""
     text = last_text(state["messages"])
-    match state.get("stop_reason"):
-        case "max_steps" | "budget" | "timeout" as reason:
-            return "\n\n".join(filter(None, (text, limit_text(reason, settings, state["usage"]))))
-        case "stuck":
-            why = "The run stopped because its last steps repeated themselves without any result."
-            return "\n\n".join(filter(None, (text, why)))
-        case _:
-            return text
+    if state.get("stop_reason") != "stuck":
+        return text
+    why = "The run stopped because its last steps repeated themselves without any result."
+    return "\n\n".join(filter(None, (text, why)))

@@ -7,7 +7,7 @@ import asyncio
 import datetime
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,6 @@ from openmanus_graph.backends.browser.action_specs import HANDLE as BROWSER_HAND
 from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.backends.persistence.interjections import interjection_reader
 from openmanus_graph.conversation.history import (
-    CLOSING_KEY,
     cut_by,
     has_task,
     last_user_message,
@@ -28,9 +27,9 @@ from openmanus_graph.conversation.history import (
 )
 from openmanus_graph.conversation.outcome import NO_TASK, failure
 from openmanus_graph.conversation.replies import read_reply
-from openmanus_graph.model_calls.budget import near_any_limit, shared_budget
-from openmanus_graph.model_calls.call_model import LiveState, ModelCall, expected_cost
-from openmanus_graph.model_calls.closing_turn import closing_turn
+from openmanus_graph.model_calls.budget import closing_reserve
+from openmanus_graph.model_calls.call_model import LiveState, ModelCall
+from openmanus_graph.model_calls.closing_turn import close_run, is_closed
 from openmanus_graph.model_calls.compaction import ModelCallResult, call_with_compaction
 from openmanus_graph.model_calls.surroundings import surroundings
 from openmanus_graph.planning.flow import state_of_paused_run
@@ -47,7 +46,7 @@ from openmanus_graph.safety.untrusted_text import mark_untrusted
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ActInput, ManusState
 from openmanus_graph.state.plan import no_plans
-from openmanus_graph.state.reducers import add_usage, no_usage
+from openmanus_graph.state.reducers import no_usage
 from openmanus_graph.tool_calls.agent import Agent
 from openmanus_graph.tool_calls.chains import open_chains
 from openmanus_graph.tool_calls.toolset import ResolvedTools, resolve_tools
@@ -102,11 +101,9 @@ async def think(
         return {**turn.begun, **failure(reason)}
     middleware = model_middleware(turn, tools)
     call = await build_call(turn, tools, middleware)
-    call = await with_limits_near(call, turn.session)
     announce(turn.unread, turn.emit)
     result = await call_with_compaction(call, turn.session, turn.emit)
-    if isinstance(result.ended, LimitReached):
-        result = await close_run(turn, call, result, result.ended)
+    result = await close_run(call, result, turn.started, turn.session, turn.emit)
     if result.answered:
         tools.acknowledge()
     update = await apply_reply(turn, call, result)
@@ -186,6 +183,7 @@ def model_middleware(turn: Turn, tools: ResolvedTools) -> "ModelCallHooks | None
     hooks = with_hook(turn.agent.middleware, "wrap_model_call")
     if not hooks:
         return None
+    # Only here, as it imports `langchain.agents`, a tenth of the time to start.
     from openmanus_graph.model_calls.model_middleware import ModelCallHooks
 
     return ModelCallHooks(hooks, tools.toolset.tools, turn.state, turn.runtime, turn.session)
@@ -207,17 +205,9 @@ async def build_call(
         live_state=browser_state(turn.session, turn.state),
         pause=pause,
         middleware=middleware,
-        closing_room="none" if shared_budget() else "keep",  # a plan goes on after its step
+        closing_reserve=closing_reserve(turn.progress.steps),
+        says_what_is_left=True,
     )
-
-
-async def with_limits_near(call: ModelCall, session: Session) -> ModelCall:
-    """Return the call with a sentence on what is left, where the run comes near to a limit."""
-    cost = await expected_cost(call, session)
-    if near := near_any_limit(call.progress, cost, session.settings):
-        left = render("limit_near", left="; ".join(near))
-        return replace(call, request_suffix=f"{call.request_suffix}\n\n{left}".strip())
-    return call
 
 
 async def system_prompt(turn: Turn) -> str:
@@ -255,11 +245,6 @@ def request_suffix(turn: Turn, tools: ResolvedTools) -> str:
     return "\n\n".join(filter(None, parts))
 
 
-def is_closed(messages: Sequence[AnyMessage]) -> bool:
-    """Say whether a conversation ends with a closing turn: the run goes on after its limit."""
-    return bool(messages) and CLOSING_KEY in messages[-1].additional_kwargs
-
-
 def _listed(items: Iterable[str]) -> str:
     """List what pages, programs and servers named."""
     return mark_untrusted("\n".join(f"- {item}" for item in items))
@@ -270,6 +255,7 @@ def browser_state(session: Session, state: ManusState) -> LiveState | None:
     recent = recently_called(state["messages"], BROWSER, RECENT_MESSAGES)
     if not recent or session.find(BROWSER_HANDLE) is None:
         return None
+    # Only here: a run that needs no browser loads nothing of it.
     from openmanus_graph.backends.browser.observation import state_for_request
 
     observed = recently_called(state["messages"], BROWSER, 1)
@@ -281,25 +267,9 @@ async def browser_restorable(state: ManusState, session: Session) -> bool:
     states, live = state.get("handle_state", {}), session.identities()
     if not lost_state(states, live, f"{BROWSER_HANDLE}:"):
         return False
+    # A thread imports it, and only here: a run that needs no browser loads nothing of it.
     kept = await asyncio.to_thread(import_module, "openmanus_graph.backends.browser.kept_state")
     return await asyncio.to_thread(kept.has_kept_tabs, session)
-
-
-async def close_run(
-    turn: Turn, call: ModelCall, result: ModelCallResult, limit: LimitReached
-) -> ModelCallResult:
-    """Give the model its closing turn at a limit; its text is the reply, if there is room."""
-    turn.emit({"type": "limit", "reason": limit.reason})
-    if is_closed(turn.state["messages"]):
-        return result  # resumed under the same limit: it has said what is done
-    compacted = result.compacted
-    call = replace(
-        call,
-        history=compacted or call.history,
-        progress=replace(call.progress, usage=add_usage(call.progress.usage, result.usage)),
-    )
-    reply, usage = await closing_turn(call, turn.session, turn.emit, limit.reason, turn.started)
-    return replace(result, reply=reply, usage=add_usage(result.usage, usage))
 
 
 async def apply_reply(turn: Turn, call: ModelCall, result: ModelCallResult) -> ManusUpdate:
@@ -366,9 +336,8 @@ def ids_of(messages: Sequence[AnyMessage]) -> list[str]:
 def outcome_of(turn: Turn, call: ModelCall, result: ModelCallResult) -> ManusUpdate:
     """Return what a model call means for the run: how it ends, or that an agent step was taken."""
     if isinstance(result.ended, LimitReached):
-        answer = "" if result.reply is None else result.reply.text
-        ended = {"status": "stopped", "stop_reason": result.ended.reason}
-        return {**ended, "answer": answer, "hint": ""}
+        ended = {"status": "stopped", "stop_reason": result.ended.reason, "hint": ""}
+        return {**ended, "answer": result.answer, "structured": result.structured}
     if isinstance(result.ended, ModelError):
         return failure(result.ended.sentence)
     if result.reply is None:

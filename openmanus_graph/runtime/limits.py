@@ -1,6 +1,6 @@
 """The limits of a run and of a tool call, and what ends when one is reached or the run is stopped.
 
-`limit_reached` is checked before each model call. `limit_call` decides how long one tool call may
+`reached_limit` is asked before each model call. `limit_call` decides how long one tool call may
 take. `unless_stopped` and `pause` abandon calls without effects, and waits, when the run is asked
 to stop.
 """
@@ -19,21 +19,20 @@ from openmanus_graph.state.settings import SandboxSettings, Settings
 from openmanus_graph.state.tool_traits import Traits
 
 LimitReason = Literal["max_steps", "budget", "timeout"]
-
-
-class LimitReached(Exception):  # not an error: a regular end of a run
-    """A limit forbids another model call."""
-
-    def __init__(self, reason: LimitReason) -> None:
-        super().__init__(reason)
-        self.reason: LimitReason = reason
-        self.spent = no_usage()
-        """What other requests of the same model call had cost, where a middleware sends several."""
+ClosingReserve = Literal["none", "keep", "use"]
+"""What a model call does with the dollars, tokens and seconds that its run keeps for its closing
+turn: there are none; it leaves them; it is the closing turn."""
+CALLS_NEAR = 3
+"""The model is told what is left of a limit from so many calls before the closing turn on."""
+SHARE_NEAR = 0.9
+"""The model is told what is left of a budget once this share of it is used."""
+CLOSING_SHARE, CLOSING_MOST_S = 0.1, 30.0
+"""Share of a run's time that is kept for its closing turn, and the most of it."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run has come."""
+    """How far a run has come, or what one call takes."""
 
     steps: int
     """Agent steps; in plans, those of the planner too."""
@@ -55,128 +54,150 @@ class Progress:
         )
 
 
-def limit_reached(progress: Progress, settings: Settings) -> LimitReason | None:
-    """Return the limit that forbids another model call."""
-    usage, max_tokens = progress.usage, settings.max_total_tokens
-    if progress.steps >= settings.max_steps:
-        return "max_steps"
-    if usage["cost_usd"] >= settings.max_cost_usd:
-        return "budget"
-    if max_tokens is not None and _tokens(usage) >= max_tokens:
-        return "budget"
-    if settings.timeout_s is not None and progress.elapsed_s >= settings.timeout_s:
-        return "timeout"
+NO_PROGRESS = Progress(0, no_usage(), 0.0)
+
+
+@dataclass(frozen=True)
+class Limit:
+    """One limit of a run, how much of it is used, and what the calls to come take of it."""
+
+    reason: LimitReason
+    setting: str
+    """Name of its setting."""
+    unit: str
+    most: float
+    used: float
+    next_call: float
+    """What the next model call may take; of time nothing is known."""
+    closing: float
+    """What is kept for the closing turn."""
+
+    @property
+    def left(self) -> float:
+        """What is not used."""
+        return max(0, self.most - self.used)
+
+    def is_reached(self, reserve: ClosingReserve) -> bool:
+        """Say whether the next call is forbidden. The closing turn is a call beyond the steps."""
+        if reserve == "use" and self.reason == "max_steps":
+            return False
+        kept = self.closing if reserve == "keep" else 0
+        return self.left <= 0 or self.left < self.next_call + kept
+
+    def is_near(self) -> bool:
+        """Say whether few calls and a closing turn fit into what is left, or little of it is."""
+        share = 1 if self.reason == "max_steps" else SHARE_NEAR
+        return self.used >= share * self.most or self.left < (CALLS_NEAR + 1) * self.next_call
+
+    def words(self, steps: str = "steps") -> str:
+        """Return the limit in words.
+
+        Args:
+            steps: What `max_steps` counts, where that is not steps.
+        """
+        return self._amount(self.most, steps)
+
+    def left_words(self) -> str:
+        """Say in words what is left."""
+        own = ", this one included" if self.reason == "max_steps" else ""
+        return f"{self._number(self.left)} of {self.words()}{own}"
+
+    def text(self, steps: str = "steps") -> str:
+        """Say which limit ended the run, and how to go on. Arguments as of `words`."""
+        what, next_call = self.words(steps), self._amount(self.next_call, steps)
+        if self.reason == "budget" and not self.used:
+            takes = f", which takes about {next_call}" if self.next_call else ""
+            return (
+                f"The run did not begin: its limit of {what} is too small for one model call"
+                f"{takes}. It begins with a higher {self.setting}."
+            )
+        why = ""
+        if 0 < self.left < self.next_call:
+            left = self._amount(self.left, steps)
+            why = f": {left} are left, and the next model call takes about {next_call}"
+        return (
+            f"The run stopped at its limit of {what}{why}. It goes on with a higher {self.setting}."
+        )
+
+    def _amount(self, value: float, steps: str) -> str:
+        if self.unit == "$":
+            return self._number(value)
+        return f"{self._number(value)} {steps if self.reason == 'max_steps' else self.unit}"
+
+    def _number(self, value: float) -> str:
+        if self.unit == "$":
+            return f"${round(value, 4):.10g}"
+        return f"{round(value, 2):.10g}"
+
+
+class LimitReached(Exception):  # not an error: a regular end of a run
+    """A limit forbids another model call."""
+
+    def __init__(self, limit: Limit) -> None:
+        super().__init__(limit.reason)
+        self.limit = limit
+        self.spent = no_usage()
+        """What other requests of the same model call had cost, where a middleware sends several."""
+
+    @property
+    def reason(self) -> LimitReason:
+        """The kind of the limit, as the state and the events name it."""
+        return self.limit.reason
+
+
+def run_limits(
+    progress: Progress, settings: Settings, next_call: Progress = NO_PROGRESS
+) -> list[Limit]:
+    """Return the limits of a run.
+
+    Args:
+        progress: How far the run has come.
+        settings: Hold the limits.
+        next_call: What the next model call may take.
+    """
+    done, ahead = progress.usage, next_call.usage
+    dollars = done["cost_usd"], ahead["cost_usd"], ahead["cost_usd"]
+    steps = progress.steps, next_call.steps, 0
+    limits = [Limit("max_steps", "max_steps", "steps", settings.max_steps, *steps)]
+    if (most := settings.max_total_tokens) is not None:
+        tokens = _tokens(done), _tokens(ahead), _tokens(ahead)
+        limits.append(Limit("budget", "max_total_tokens", "tokens", most, *tokens))
+    limits.append(Limit("budget", "max_cost_usd", "$", settings.max_cost_usd, *dollars))
+    if (most_s := settings.timeout_s) is not None:
+        seconds = progress.elapsed_s, 0, min(CLOSING_MOST_S, CLOSING_SHARE * most_s)
+        limits.append(Limit("timeout", "timeout_s", "seconds", most_s, *seconds))
+    return limits
+
+
+def reached_limit(
+    progress: Progress,
+    settings: Settings,
+    next_call: Progress = NO_PROGRESS,
+    reserve: ClosingReserve = "none",
+) -> Limit | None:
+    """Return the limit that forbids the next model call. Arguments as of `run_limits`."""
+    limits = run_limits(progress, settings, next_call)
+    return next((limit for limit in limits if limit.is_reached(reserve)), None)
+
+
+def most_used_limit(reason: LimitReason, progress: Progress, settings: Settings) -> Limit:
+    """Return the limit of a kind that a run has used most of."""
+    limits = [limit for limit in run_limits(progress, settings) if limit.reason == reason]
+    return max(limits, key=lambda limit: limit.used / limit.most if limit.most else 1)
+
+
+def time_left_s(
+    progress: Progress, settings: Settings, reserve: ClosingReserve = "none"
+) -> float | None:
+    """Return the seconds that a run still has for its calls; None without a limit."""
+    for limit in run_limits(progress, settings):
+        if limit.reason == "timeout":
+            return limit.most - limit.used - (limit.closing if reserve == "keep" else 0)
     return None
 
 
 def _tokens(usage: Usage) -> int:
     return usage["input_tokens"] + usage["output_tokens"]
-
-
-STEPS_NEAR = 3
-"""The model is told how many steps are left from so many on, the next one included."""
-SHARE_NEAR = 0.9
-"""The model is told what is left of a budget once this share of it is used, or so few steps and a
-closing turn fit into it."""
-CLOSING_SHARE, CLOSING_MOST_S = 0.1, 30.0
-"""Share of a run's time that is kept for its closing turn, and the most of it."""
-
-
-def near_limits(progress: Progress, call: Usage, settings: Settings) -> dict[str, str]:
-    """Say what is left of each limit that a run comes near to, by what it limits.
-
-    Args:
-        progress: How far the run has come.
-        call: What one model call may cost.
-        settings: Hold the limits.
-    """
-    usage, near = progress.usage, dict[str, str]()
-    ahead = (STEPS_NEAR + 1) * call["cost_usd"], (STEPS_NEAR + 1) * _tokens(call)
-    tokens, max_tokens = _tokens(usage), settings.max_total_tokens
-    if (steps := settings.max_steps - progress.steps) <= STEPS_NEAR:
-        near["steps"] = f"{steps} of {settings.max_steps} steps, this one included"
-    dollars = usage["cost_usd"]
-    if dollars >= SHARE_NEAR * settings.max_cost_usd or dollars + ahead[0] > settings.max_cost_usd:
-        left = max(0.0, settings.max_cost_usd - dollars)
-        near["dollars"] = f"${left:.2g} of ${settings.max_cost_usd:g}"
-    if max_tokens and (tokens >= SHARE_NEAR * max_tokens or tokens + ahead[1] > max_tokens):
-        near["tokens"] = f"{max(0, max_tokens - tokens)} of {max_tokens} tokens"
-    if settings.timeout_s is not None and progress.elapsed_s >= SHARE_NEAR * settings.timeout_s:
-        left_s = max(0.0, settings.timeout_s - progress.elapsed_s)
-        near["time"] = f"{left_s:.0f} of {settings.timeout_s:g} seconds"
-    return near
-
-
-def closing_time_s(settings: Settings) -> float:
-    """Return the seconds at the end of a run's time that are kept for its closing turn."""
-    return min(CLOSING_MOST_S, CLOSING_SHARE * (settings.timeout_s or 0))
-
-
-def last_call_limit(progress: Progress, call: Usage, settings: Settings) -> LimitReason | None:
-    """Return the limit that leaves room for one more model call, but not for two.
-
-    Args:
-        progress: How far the run has come.
-        call: What one model call may cost.
-        settings: Hold the limits.
-    """
-    if has_room(progress, call, settings) and not has_room(progress, call, settings, calls=2):
-        return "budget"
-    if settings.timeout_s is not None:
-        left_s = settings.timeout_s - progress.elapsed_s
-        return "timeout" if left_s <= closing_time_s(settings) else None
-    return None
-
-
-def has_room(progress: Progress, call: Usage, settings: Settings, calls: int = 1) -> bool:
-    """Say whether the budgets of dollars and tokens hold so many more model calls of this cost."""
-    spent, max_tokens = progress.usage, settings.max_total_tokens
-    tokens = _tokens(spent) + calls * _tokens(call)
-    dollars = spent["cost_usd"] + calls * call["cost_usd"]
-    return dollars <= settings.max_cost_usd and (max_tokens is None or tokens <= max_tokens)
-
-
-def deadline(settings: Settings, started: float, elapsed_s: float) -> float | None:
-    """Return when the run's time for work is over, on the monotonic clock.
-
-    Args:
-        settings: Hold the limit.
-        started: When the current agent step started, on the monotonic clock.
-        elapsed_s: The run's time before that agent step, and what is kept of it at its end.
-    """
-    return None if settings.timeout_s is None else started + settings.timeout_s - elapsed_s
-
-
-def limit_text(reason: LimitReason, settings: Settings, usage: Usage, steps: str = "steps") -> str:
-    """Say in words which limit ended the run, and how to go on.
-
-    Args:
-        reason: The limit.
-        settings: Hold its value.
-        usage: The run's usage.
-        steps: What `max_steps` counts, where that is not steps.
-    """
-    what, name = limit_name(reason, settings, usage, steps)
-    return f"The run stopped at its limit of {what}. It goes on with a higher {name}."
-
-
-def limit_name(
-    reason: LimitReason, settings: Settings, usage: Usage, steps: str = "steps"
-) -> tuple[str, str]:
-    """Return a limit in words, and the name of its setting. Arguments as of `limit_text`."""
-    match reason:
-        case "max_steps":
-            return f"{settings.max_steps} {steps}", "max_steps"
-        case "timeout":
-            return f"{settings.timeout_s:g} seconds", "timeout_s"
-        case "budget":
-            most = settings.max_total_tokens
-            if (
-                most is not None
-                and _tokens(usage) / most > usage["cost_usd"] / settings.max_cost_usd
-            ):
-                return f"{most} tokens", "max_total_tokens"
-            return f"${settings.max_cost_usd:g}", "max_cost_usd"
 
 
 STOP_GRACE_S = 5.0

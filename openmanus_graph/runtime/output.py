@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from openmanus_graph.runtime.atomic_files import part_name
-from openmanus_graph.runtime.observation_room import MIN_ROOM, with_overrun
+from openmanus_graph.runtime.observation_size import MIN_OBSERVATION_CHARS, with_overrun
 from openmanus_graph.runtime.workspace import Workspace
 
 MARK_CHARS = 300
@@ -27,19 +27,19 @@ _CHUNK_BYTES = 1 << 20
 _UTF8_LONGEST = 4
 
 
-def shorten(text: str, workspace: Workspace, room: int = MIN_ROOM) -> str:
+def shorten(text: str, workspace: Workspace, max_chars: int = MIN_OBSERVATION_CHARS) -> str:
     """Return the text, or its head and tail with a mark that says where the whole was written.
 
     The same text always gives the same result. Blocks when it writes.
     """
-    if len(text) <= with_overrun(room):
+    if len(text) <= with_overrun(max_chars):
         return text
     place = _saved(lambda: workspace.keep(text.encode("utf-8", "replace"), ".txt"))
-    return _cut(text[:room], text[-room:], len(text), line_count(text), place, room)
+    return _cut(text[:max_chars], text[-max_chars:], len(text), line_count(text), place, max_chars)
 
 
 def shorten_file(
-    file: BinaryIO, workspace: Workspace, *, start: int = 0, room: int = MIN_ROOM
+    file: BinaryIO, workspace: Workspace, *, start: int = 0, max_chars: int = MIN_OBSERVATION_CHARS
 ) -> str:
     """Return an opened file's text from an offset on, shortened like `shorten`, in little memory.
 
@@ -47,14 +47,16 @@ def shorten_file(
     it again makes no second copy. Invalid UTF-8 is replaced in the text. Blocks.
     """
     file.seek(start)
-    if os.fstat(file.fileno()).st_size - start <= room * _UTF8_LONGEST:
-        return shorten(plain(file.read().decode("utf-8", "replace")), workspace, room)
-    whole = _scan(file, room)
-    if whole.characters <= with_overrun(room):
+    if os.fstat(file.fileno()).st_size - start <= max_chars * _UTF8_LONGEST:
+        return shorten(plain(file.read().decode("utf-8", "replace")), workspace, max_chars)
+    whole = _scan(file, max_chars)
+    if whole.characters <= with_overrun(max_chars):
         file.seek(start)
         return plain(file.read(whole.size).decode("utf-8", "replace"))
     place = _saved(lambda: _copy(file, start, whole, workspace))
-    return _cut(plain(whole.head), plain(whole.tail), whole.characters, whole.lines, place, room)
+    return _cut(
+        plain(whole.head), plain(whole.tail), whole.characters, whole.lines, place, max_chars
+    )
 
 
 def left_out(first: int, last: int, lines: int, characters: int, place: Path | str) -> str:
@@ -101,7 +103,7 @@ def line_count(text: str) -> int:
     return text.count("\n") + (not text.endswith("\n"))
 
 
-def _scan(source: BinaryIO, room: int) -> _Stream:
+def _scan(source: BinaryIO, max_chars: int) -> _Stream:
     """Read a stream in chunks from where it is, keeping its head and tail."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     digest, size, head, tail, characters, ends = hashlib.sha256(), 0, "", "", 0, 0
@@ -111,8 +113,8 @@ def _scan(source: BinaryIO, room: int) -> _Stream:
         text = decoder.decode(piece)
         characters += len(text)
         ends += text.count("\n")
-        head = head if len(head) >= room else (head + text)[:room]
-        tail = (tail + text)[-room:]
+        head = head if len(head) >= max_chars else (head + text)[:max_chars]
+        tail = (tail + text)[-max_chars:]
     lines = ends + (not tail.endswith("\n"))
     return _Stream(f"{digest.hexdigest()[:16]}.txt", size, head, tail, characters, lines)
 
@@ -141,7 +143,9 @@ def _saved(save: Callable[[], Path]) -> Path | str:
         return f"the whole could not be saved: {error.strerror}"
 
 
-def _cut(head: str, tail: str, characters: int, lines: int, place: Path | str, room: int) -> str:
+def _cut(
+    head: str, tail: str, characters: int, lines: int, place: Path | str, max_chars: int
+) -> str:
     """Join the ends, at line breaks where that costs little.
 
     Args:
@@ -150,10 +154,10 @@ def _cut(head: str, tail: str, characters: int, lines: int, place: Path | str, r
         characters: Of the whole.
         lines: Of the whole, however they end.
         place: Where the whole is, or why it is nowhere.
-        room: Characters of the result.
+        max_chars: Characters of the result.
     """
-    room = max(room - MARK_CHARS, room // 2)
-    head, tail = head[: room * 2 // 3], tail[-(room // 3) :]
+    max_chars = max(max_chars - MARK_CHARS, max_chars // 2)
+    head, tail = head[: max_chars * 2 // 3], tail[-(max_chars // 3) :]
     line_end, line_start = head.rfind("\n") + 1, tail.find("\n") + 1
     head = head[:line_end] if line_end > len(head) * 3 // 4 else head
     whole_lines = 0 < line_start < len(tail) // 4

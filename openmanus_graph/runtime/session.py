@@ -16,7 +16,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar, cast
 
-from openmanus_graph.runtime.observation_room import MIN_ROOM
+from openmanus_graph.runtime.observation_size import MIN_OBSERVATION_CHARS
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.reducers import HandleState, HandleStates
 from openmanus_graph.state.settings import Settings
@@ -59,7 +59,7 @@ class Session:
         self.key = key
         self.settings = settings
         self.workspace = Workspace.of(settings)
-        self.observation_room = MIN_ROOM
+        self.max_observation_chars = MIN_OBSERVATION_CHARS
         """Characters of one observation, by the model's window; set before a run's tools work."""
         self.checkpointed = False
         """Whether a checkpointer keeps its thread, so that another process may go on with it."""

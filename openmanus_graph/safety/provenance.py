@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
-from openmanus_graph.conversation.history import NOTES_KEY, ORIGIN_KEY, TASK_KEY, MessageCache
+from openmanus_graph.conversation.history import NOTES_KEY, ORIGIN_KEY, MessageCache, task_text_of
 from openmanus_graph.errors import ToolError
 from openmanus_graph.safety.urls import (
     canonical_url,
@@ -217,7 +217,7 @@ def _person_words(message: HumanMessage) -> str:
     """Return the person's own text, without the model's notes of a compacted conversation."""
     if origin := _origin(message):
         return origin["words"]
-    return str(message.additional_kwargs.get(TASK_KEY) or message.text)
+    return task_text_of(message)
 
 
 def _origin(message: HumanMessage) -> Origin | None:

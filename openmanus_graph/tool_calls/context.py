@@ -11,12 +11,12 @@ from langgraph.config import get_config
 
 from openmanus_graph.backends.persistence.ledger import EffectKey, Ledger, open_ledger
 from openmanus_graph.conversation.history import canonical_args
-from openmanus_graph.model_calls.budget import shared_budget
+from openmanus_graph.model_calls.budget import closing_reserve
 from openmanus_graph.model_calls.call_model import window_of
 from openmanus_graph.runtime.checkpoint_lineage import checkpointed_thread
 from openmanus_graph.runtime.events import Emit
-from openmanus_graph.runtime.limits import Progress, closing_time_s, deadline
-from openmanus_graph.runtime.observation_room import MIN_ROOM, observation_room
+from openmanus_graph.runtime.limits import ClosingReserve, Progress, time_left_s
+from openmanus_graph.runtime.observation_size import MIN_OBSERVATION_CHARS, max_observation_chars
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.state.interrupts import Decision
 from openmanus_graph.state.manus import PendingCall
@@ -135,15 +135,17 @@ async def open_call_context(
         plans: The thread's.
         handle_state: What its live handles held before this agent step.
         standing_approvals: What a person approved for the rest of the run.
-        for_our_model: Whether the run's own model reads the results: they get room by its window,
-            and the run keeps time for its closing turn. Those of a client's calls do not.
+        for_our_model: Whether the run's own model reads the results: they may be as long as its
+            window allows, and the run keeps time for its closing turn. For a client neither holds.
     """
     config = get_config()
-    kept_s, room = 0.0, MIN_ROOM
+    max_chars = MIN_OBSERVATION_CHARS
+    reserve: ClosingReserve = "none"
     if for_our_model:
-        kept_s = 0.0 if shared_budget() else closing_time_s(session.settings)
-        room = observation_room(await window_of(session.settings))
-    session.observation_room = room
+        max_chars = max_observation_chars(await window_of(session.settings))
+        reserve = closing_reserve(steps=1)  # the call belongs to one
+    session.max_observation_chars = max_chars  # where tools read it
+    left_s = time_left_s(progress, session.settings, reserve)
     thread, ledger = checkpointed_thread(config), await ledger_of(session, config)
     return ToolCallContext(
         session=session,
@@ -155,7 +157,7 @@ async def open_call_context(
         ledger=ledger,
         questions=Questions(ledger, config),
         progress=progress,
-        deadline=deadline(session.settings, time.monotonic(), progress.elapsed_s + kept_s),
+        deadline=None if left_s is None else time.monotonic() + left_s,
         plans=plans,
         handle_state=dict(handle_state),
         standing_approvals=list(standing_approvals),

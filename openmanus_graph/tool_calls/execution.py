@@ -21,7 +21,7 @@ from openmanus_graph.model_calls.external_model_calls import counting_external_c
 from openmanus_graph.model_calls.tool_model import ToolModel
 from openmanus_graph.runtime.limits import RunStopping, TimeLimit, limit_call, unless_stopped
 from openmanus_graph.runtime.middleware import added_messages
-from openmanus_graph.runtime.observation_room import with_overrun
+from openmanus_graph.runtime.observation_size import with_overrun
 from openmanus_graph.runtime.output import shorten
 from openmanus_graph.runtime.tool_runtime import CallRuntime, JsonSchemaTool
 from openmanus_graph.runtime.workspace import Workspace
@@ -183,9 +183,9 @@ async def _for_model(execution: CallExecution, observation: Observation) -> Obse
     if observation.ends_run is not None:
         return observation  # the answer itself, which is never cut
     text, session = observation.text, execution.context.session
-    room = session.observation_room
-    if len(text) > with_overrun(room) and not observation.bounded:
-        text = await asyncio.to_thread(shorten, text, session.workspace, room)
+    max_chars = session.max_observation_chars
+    if len(text) > with_overrun(max_chars) and not observation.bounded:
+        text = await asyncio.to_thread(shorten, text, session.workspace, max_chars)
     if execution.traits.untrusted and not observation.trusted_text:
         text = mark_untrusted(text)
     pictured = observation.images and execution.context.for_our_model

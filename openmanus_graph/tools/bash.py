@@ -39,13 +39,13 @@ async def bash(  # noqa: D417  # the model never sees `runtime`
         return Observation("A new shell was started.")
     warn_of_sandbox(session, runtime.stream_writer)
     limit = time_limit_of(runtime, traits_of(bash), timeout_s).remaining_s()
-    room = session.observation_room
+    max_chars = session.max_observation_chars
     if not command.strip():
-        work = partial(shell.more, room)
+        work = partial(shell.more, max_chars)
     elif command.strip().lower() in ("ctrl+c", "ctrl-c", "^c"):
-        work = partial(shell.interrupt_jobs, room)
+        work = partial(shell.interrupt_jobs, max_chars)
     else:
-        work = partial(shell.run, command, limit, room)
+        work = partial(shell.run, command, limit, max_chars)
     result = await run_blocking(shell.pool, work, shell.stop)
     failed = result.outcome != "done" or bool(result.code)
     silent = "(no output)" if command.strip() else "(nothing new; nothing runs in the background)"

@@ -43,7 +43,7 @@ async def run_code(code: str, runtime: ToolRuntime[Any, Any], limit: TimeLimit) 
     kernel, note = await asyncio.to_thread(_open_kernel, session)
     warn_of_sandbox(session, runtime.stream_writer)
     limit_s = limit.remaining_s()
-    work = partial(kernel.execute, code, limit_s, session.observation_room)
+    work = partial(kernel.execute, code, limit_s, session.max_observation_chars)
     result = await run_blocking(kernel.pool, work, kernel.stop)
     if result.outcome == "dead":
         await asyncio.to_thread(session.drop, "python")

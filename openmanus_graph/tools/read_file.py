@@ -54,7 +54,7 @@ def read_file(  # noqa: D417  # the model is not shown `runtime`
         lines: "120-400" or "120-".
     """
     session = call_runtime(runtime).session
-    wanted, room = parse_lines(lines), session.observation_room
+    wanted, max_chars = parse_lines(lines), session.max_observation_chars
     with opened_file(session.workspace, path) as file:
         head = file.read(_SAMPLE_BYTES)
         if not head:
@@ -62,15 +62,17 @@ def read_file(  # noqa: D417  # the model is not shown `runtime`
         try:
             kind = document_kind(file, head, PurePath(path).suffix.lower())
             if kind:
-                text = read_document(file, kind, pages, wanted, room)
+                text = read_document(file, kind, pages, wanted, max_chars)
             else:
-                text = _read_text(file, head, pages, wanted, room)
+                text = _read_text(file, head, pages, wanted, max_chars)
         except ToolError as error:
             raise ToolError(f"Cannot read {shown(path)}. {error}") from error
     return Observation(printable(text), bounded=True)
 
 
-def _read_text(file: BinaryIO, head: bytes, pages: str | None, wanted: Lines, room: int) -> str:
+def _read_text(
+    file: BinaryIO, head: bytes, pages: str | None, wanted: Lines, max_chars: int
+) -> str:
     size = os.fstat(file.fileno()).st_size
     sample = head
     if size > len(head):  # cut where no character is cut in two
@@ -90,7 +92,7 @@ def _read_text(file: BinaryIO, head: bytes, pages: str | None, wanted: Lines, ro
     line_end = "\n" if "\n" in sample.decode(encoding.name, "replace") else None
     lines = _lines(file, encoding, line_end)
     stream = (line for line, _ in zip(lines, numbers, strict=False))
-    excerpt = take(stream, wanted, room)
+    excerpt = take(stream, wanted, max_chars)
     total = None
     if size <= _COUNTED_BYTES:
         collections.deque(stream, maxlen=0)  # counts the rest

@@ -98,7 +98,7 @@ def str_replace_editor(  # noqa: D417  # the model is not shown `runtime`
     session = call_runtime(runtime).session
     workspace = session.workspace
     if command == "view":
-        return _view(workspace, path, view_range, session.observation_room)
+        return _view(workspace, path, view_range, session.max_observation_chars)
     with session.handle("str_replace_editor", _EditLock).lock:
         if command == "create":
             new = _required(file_text, "file_text", command)
@@ -133,7 +133,9 @@ def _valid_unicode(text: str) -> str:
     return text
 
 
-def _view(workspace: Workspace, path: str, view_range: list[int] | None, room: int) -> Observation:
+def _view(
+    workspace: Workspace, path: str, view_range: list[int] | None, max_chars: int
+) -> Observation:
     real = workspace.resolve_to_read(path)
     with as_tool_error("view", path):
         if stat.S_ISDIR(real.lstat().st_mode):
@@ -159,7 +161,7 @@ def _view(workspace: Workspace, path: str, view_range: list[int] | None, room: i
     encoding, content = decode_text(data, path)
     lines = split_lines(content)
     first, last = checked_range(view_range, len(lines))
-    text = _file_notes(encoding, content, path) + numbered(lines, first, last, room)
+    text = _file_notes(encoding, content, path) + numbered(lines, first, last, max_chars)
     return Observation(text, bounded=True)
 
 

@@ -133,7 +133,7 @@ def test_a_kill_in_the_middle_of_two_steps_repeats_no_finished_call(
 def test_a_limit_stops_the_plan_and_resume_raises_it(cli: Cli, model: OpenAIServer) -> None:
     brain = Brain("one", "two", "three")
     model.add(*brain.answers())
-    stopped = cli.run(*plan(cli, "--max-tokens", "300", "--json"))
+    stopped = cli.run(*plan(cli, "--max-tokens", "2600", "--json"))
     assert (stopped.code, stopped.final["stop_reason"]) == (3, "budget")
     done = cli.run("resume", "t", "--max-tokens", "100000", "--json")
     assert (done.code, done.final["status"]) == (0, "finished")

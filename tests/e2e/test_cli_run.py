@@ -232,13 +232,14 @@ def test_terminate_with_failure_is_exit_1(cli: Cli, model: OpenAIServer) -> None
 
 @pytest.mark.parametrize(
     ("option", "reason"),
-    [(("--max-tokens", "100"), "budget"), (("--timeout", "0.2"), "timeout")],
+    [(("--max-tokens", "3000"), "budget"), (("--timeout", "0.2"), "timeout")],
 )
 def test_other_limits_are_exit_3(
     cli: Cli, model: OpenAIServer, option: tuple[str, str], reason: str
 ) -> None:
     slow = Call("bash", {"command": "sleep 0.3; echo x"})
-    model.add(Reply("first", calls=(slow,)), Reply("never"))
+    usage = {"prompt_tokens": 2500, "completion_tokens": 20, "total_tokens": 2520}
+    model.add(Reply("first", calls=(slow,), usage=usage), Reply("never"))
     done = cli.run("run", "spend", "--json", *option)
     assert (done.code, done.final["stop_reason"]) == (3, reason)
     assert len(model.requests) == 1

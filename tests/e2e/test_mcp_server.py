@@ -19,7 +19,7 @@ from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
-from openmanus_graph.runtime.observation_room import MIN_ROOM, with_overrun
+from openmanus_graph.runtime.observation_size import MIN_OBSERVATION_CHARS, with_overrun
 from tests.support.cli import OPENMANUS, Cli, until
 from tests.support.limits import BACKSTOP_S, POLL_S
 from tests.support.openai_script import Call, Reply
@@ -143,7 +143,9 @@ async def test_a_client_on_stdio_is_offered_the_tools_and_uses_them(bare_cli: Cl
             await session.call_tool("bsh", {})
 
         long = await session.call_tool("bash", {"command": "seq 1 50000"})
-        assert len(words(long)) <= with_overrun(MIN_ROOM)  # no window of a model counts
+        assert len(words(long)) <= with_overrun(
+            MIN_OBSERVATION_CHARS
+        )  # no window of a model counts
         place = words(long).partition('read_file(path="')[2].partition('"')[0]
         read = await session.call_tool("read_file", {"path": place, "lines": "49999-"})
         assert words(read).endswith("\n49999\n50000")

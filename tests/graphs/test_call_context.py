@@ -24,10 +24,10 @@ class Nothing(TypedDict, total=False):
 
 
 @pytest.mark.parametrize(
-    ("for_our_model", "room", "time_s"), [(True, 80_000, 90), (False, 7000, 100)]
+    ("for_our_model", "max_chars", "time_s"), [(True, 80_000, 90), (False, 7000, 100)]
 )
-async def test_room_and_time_are_kept_for_our_own_model_only(
-    for_our_model: bool, room: int, time_s: int
+async def test_length_and_time_are_by_our_own_models_limits_only(
+    for_our_model: bool, max_chars: int, time_s: int
 ) -> None:
     seen: list[float] = []
 
@@ -47,7 +47,7 @@ async def test_room_and_time_are_kept_for_our_own_model_only(
         assert context.deadline is not None
         assert context.for_our_model is for_our_model
         assert before <= context.deadline - time_s <= time.monotonic()
-        seen.append(session.observation_room)
+        seen.append(session.max_observation_chars)
 
     builder = StateGraph(Nothing, context_schema=Context)
     builder.add_node("open", open_context)
@@ -57,4 +57,4 @@ async def test_room_and_time_are_kept_for_our_own_model_only(
     model.profile = ModelProfile(max_input_tokens=10**6)
     graph: Any = builder.compile().with_config(callbacks=[SessionKeeper()])
     await graph.ainvoke({}, context=Context(model=model, timeout_s=100))
-    assert seen == [room]
+    assert seen == [max_chars]

@@ -124,7 +124,7 @@ async def test_what_notes_cost_counts_even_if_the_budget_ends_there() -> None:
     model.profile = {"max_input_tokens": 2000}
     said = [HumanMessage("x" * 900), AIMessage("y " * 9000), HumanMessage("the task")]
     ran = await run_graph(
-        build_manus_graph(tools=[note]), model=model, task={"messages": said}, max_total_tokens=1000
+        build_manus_graph(tools=[note]), model=model, task={"messages": said}, max_total_tokens=2500
     )
     assert (ran.values["status"], ran.values["stop_reason"]) == ("stopped", "budget")
     usage = ran.values["usage"]

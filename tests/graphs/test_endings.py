@@ -12,6 +12,7 @@ from langgraph.types import Command
 
 from openmanus_graph import Context, build_manus_graph
 from openmanus_graph.graphs.planning import build_planning_graph
+from openmanus_graph.testing import ScriptedChatModel
 from openmanus_graph.tools.terminate import terminate
 from tests.support.graphs import Ran, add, calls, run_graph, scripted
 from tests.support.planning import PlanBrain, plan_call
@@ -21,6 +22,15 @@ CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
 ANNOUNCED = "Sure! I will first read all the invoices. Let me start by listing the files."
 ADD = calls(("add", {"a": 1, "b": 1}))
 CALL_AS_TEXT = '<tool_call>{"name": "add", "arguments": {"a": 1, "b": 1}}</tool_call>'
+
+
+class Priced(ScriptedChatModel):
+    """Calls itself a model whose price is known."""
+
+    model_name: str = "gpt-4o"
+
+    def __init__(self, *answers: Any, **fields: Any) -> None:
+        super().__init__(list(answers), **fields)
 
 
 @tool
@@ -238,9 +248,50 @@ async def test_room_for_the_closing_turn_is_kept_within_the_budget() -> None:
 
 
 async def test_a_budget_without_room_for_it_has_no_closing_turn() -> None:
-    ran = await manus(*adds(2), max_total_tokens=150)
+    model = scripted(*adds(2), usage=(1000, 200))
+    ran = await manus(model=model, max_total_tokens=2500)
     assert ended(ran) == ("stopped", "budget")
-    assert len(ran.model.requests) == 2
+    assert len(model.requests) == 1
+    assert "limit of 2500 tokens: 1300 tokens are left, and the next" in ran.values["answer"]
+
+
+@pytest.mark.parametrize("most", [1900, 2900, 3400, 4000, 8000])
+async def test_a_budget_of_tokens_is_not_overrun(most: int) -> None:
+    model = scripted(*adds(9), usage=(1300, 200))
+    ran = await manus(model=model, max_total_tokens=most)
+    assert ended(ran) == ("stopped", "budget")
+    assert 1500 <= 1500 * len(model.requests) <= most
+
+
+async def test_a_budget_of_dollars_is_not_overrun() -> None:
+    model = Priced(*adds(9), usage=(10_000, 1000))
+    ran = await manus(model=model, max_cost_usd=0.06)
+    assert ended(ran) == ("stopped", "budget")
+    assert 0.03 <= ran.values["usage"]["cost_usd"] <= 0.06
+
+
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [
+        ({"max_total_tokens": 150, "max_cost_usd": 1}, "its limit of 150 tokens is too small"),
+        ({"max_total_tokens": 10_000, "max_cost_usd": 0.001}, "its limit of $0.001 is too small"),
+    ],
+)
+async def test_a_budget_too_small_for_one_call_says_so(limit: dict[str, Any], said: str) -> None:
+    ran = await manus(model=Priced("never asked"), **limit)
+    assert ended(ran) == ("stopped", "budget")
+    assert said in ran.values["answer"]
+    assert "one model call, which takes about" in ran.values["answer"]
+    assert not ran.model.requests
+
+
+async def test_what_is_told_to_be_left_is_true() -> None:
+    model = scripted(*adds(2), "The sums are 1 and 2.", usage=(1000, 100))
+    await manus(model=model, max_total_tokens=5000)
+    told = [request[-1].text for request in model.requests]
+    assert ["5000 of 5000" in told[0], "3900 of 5000" in told[1], "2800 of 5000" in told[2]] == [
+        False, True, True,
+    ]  # fmt: skip
 
 
 async def test_a_step_of_a_plan_has_no_closing_turn() -> None:
@@ -336,3 +387,54 @@ async def test_an_object_that_the_caller_wants_is_no_call() -> None:
     ran = await manus(json.dumps(made), response_format=wanted)
     assert ended(ran) == ("finished", "answer")
     assert ran.values["structured"] == made
+
+
+WANTED = {"type": "object", "required": ["sum"], "properties": {"sum": {"type": "integer"}}}
+
+
+async def test_a_closing_turn_gives_the_object_that_the_caller_wants() -> None:
+    ran = await manus(*adds(1), '```json\n{"sum": 1}\n```', max_steps=1, response_format=WANTED)
+    assert ended(ran) == ("stopped", "max_steps")
+    assert ran.values["structured"] == {"sum": 1}
+    ran = await manus(*adds(1), "One is done.", max_steps=1, response_format=WANTED)
+    assert (ran.values["structured"], ran.values["answer"]) == (None, "One is done.")
+
+
+async def test_a_closing_text_that_was_cut_says_so() -> None:
+    cut = AIMessage("One of the", response_metadata={"finish_reason": "length"})
+    ran = await manus(*adds(1), cut, max_steps=1)
+    said = "One of the\n\n[This text was cut off by its length limit (max_tokens).]"
+    assert ran.values["answer"] == ran.messages[-1].text == said
+
+
+async def test_a_call_that_a_closing_text_quotes_is_no_answer() -> None:
+    graph = build_manus_graph(tools=[read_out, add], checkpointer=InMemorySaver())
+    look = calls(("read_out", {}), text="I read the page.")
+    ran = await run_graph(graph, look, CALL_AS_TEXT, config=CONFIG, max_steps=1)
+    assert CALL_AS_TEXT not in ran.values["answer"]
+    assert ran.values["answer"].startswith("I read the page.\n\nThe run stopped at its limit of 1 ")
+
+
+async def test_a_call_beside_a_call_written_as_text_leaves_the_text_before() -> None:
+    both = calls(("add", {"a": 5, "b": 5}), text=f"One is done.\n{CALL_AS_TEXT}", prefix="d")
+    ran = await manus(*adds(1), both, max_steps=1)
+    assert ran.values["answer"] == "One is done."
+
+
+async def test_a_run_that_is_stuck_ends_with_its_newest_text_and_why() -> None:
+    found = calls(("add", {"a": 2, "b": 2}), text="Two and two are 4.", prefix="f")
+    ran = await manus(found, *[ADD] * 30)
+    assert ended(ran) == ("stopped", "stuck")
+    assert ran.values["answer"].startswith("Two and two are 4.\n\nThe run stopped because its last")
+    assert "Further repeats" in suffix(ran), "it is asked for what it has before, not after it"
+
+
+async def test_a_run_that_could_not_begin_begins_with_a_higher_budget() -> None:
+    graph = build_manus_graph(tools=[add], checkpointer=InMemorySaver())
+    model = scripted("The sum is 2.")
+    await run_graph(graph, model=model, config=CONFIG, max_total_tokens=150)
+    ran = await run_graph(
+        graph, model=model, config=CONFIG, task=Command(goto="think"), max_total_tokens=9000
+    )
+    assert (*ended(ran), ran.values["answer"]) == ("finished", "answer", "The sum is 2.")
+    assert "goes on" not in suffix(ran)

@@ -450,10 +450,8 @@ async def test_max_steps_ends_the_run_and_it_goes_on_with_a_higher_limit() -> No
 
 
 async def test_the_token_limit_ends_the_run_before_the_next_call() -> None:
-    ran = await run_graph(
-        build_manus_graph(tools=[add]),
-        calls(("add", {"a": 1, "b": 1})), "never asked", max_total_tokens=120,
-    )  # fmt: skip
+    model = scripted(calls(("add", {"a": 1, "b": 1})), "never asked", usage=(800, 100))
+    ran = await run_graph(build_manus_graph(tools=[add]), model=model, max_total_tokens=900)
     assert ran.values["stop_reason"] == "budget"
     assert len(ran.model.requests) == 1
 

@@ -470,7 +470,8 @@ async def test_each_request_of_a_middleware_counts_and_is_within_the_limits() ->
     ran = await run_graph(graph, "draft", "done")
     assert ran.values["usage"]["model_calls"] == 2
     assert ran.values["step_count"] == 1
-    ran = await run_graph(graph, "draft", "done", max_total_tokens=100)
+    model = scripted("draft", "done", usage=(800, 100))
+    ran = await run_graph(graph, model=model, max_total_tokens=1000)
     assert ran.values["stop_reason"] == "budget"
     assert ran.values["usage"]["model_calls"] == 1
     assert len(ran.model.requests) == 1
@@ -553,7 +554,8 @@ async def test_the_models_that_tools_bring_along_are_counted(
     ran = await run_graph(graph, calls((name, {"question": "a"})), "done")
     assert ran.values["usage"]["model_calls"] == 3
     assert ran.values["usage"]["input_tokens"] == 300
-    ran = await run_graph(graph, calls((name, {"question": "a"})), max_total_tokens=200)
+    model = scripted(calls((name, {"question": "a"})), usage=(900, 100))
+    ran = await run_graph(graph, model=model, max_total_tokens=1100)
     assert ran.values["stop_reason"] == "budget"
     assert ran.values["usage"]["model_calls"] == 2
 
@@ -601,7 +603,7 @@ async def test_what_a_middleware_asks_by_itself_counts_before_the_next_request()
             return await handler(request)
 
     graph = build_manus_graph(tools=[add], middleware=[Ahead()])
-    ran = await run_graph(graph, "done", max_total_tokens=100)
+    ran = await run_graph(graph, "done", max_total_tokens=900)
     assert (ran.values["stop_reason"], len(ran.model.requests)) == ("budget", 0)
     assert ran.values["usage"]["model_calls"] == 1
 
@@ -612,7 +614,8 @@ async def test_steps_side_by_side_spend_one_budget_with_the_models_of_their_tool
     ask = calls(("consult", {"question": "a"}))
     brain = PlanBrain([plan_call(*steps)], lambda step, messages: ask)
     graph = build_planning_graph(executors={"own": own}, checkpointer=InMemorySaver())
-    ran = await run_graph(graph, model=brain.model(), config=CONFIG, max_total_tokens=600)
+    model = brain.model(usage=(1000, 100))
+    ran = await run_graph(graph, model=model, config=CONFIG, max_total_tokens=5300)
     assert ran.values["stop_reason"] == "budget"
     # A plan, three requests, and what their tools ask before the next request is refused.
     assert ran.values["usage"]["model_calls"] == 7
@@ -950,7 +953,8 @@ async def test_arguments_that_a_hook_changes_in_place_are_run_and_the_reply_stay
 async def test_model_retry_does_not_hide_a_limit() -> None:
     again = ModelRetryMiddleware(initial_delay=0, backoff_factor=0, jitter=False)
     graph = build_manus_graph(tools=[add], middleware=[Twice(), again])
-    ran = await run_graph(graph, "draft", "done", max_total_tokens=100)
+    model = scripted("draft", "done", usage=(800, 100))
+    ran = await run_graph(graph, model=model, max_total_tokens=1000)
     assert ran.values["stop_reason"] == "budget"
     assert len(ran.model.requests) == 1
 

@@ -328,9 +328,10 @@ async def test_a_budget_stops_the_flow_and_a_higher_one_goes_on() -> None:
         executors={"manus": build_manus_graph()}, checkpointer=InMemorySaver()
     )
     brain = PlanBrain([plan_call("one", "two")])
-    stopped = await planned(brain, graph, config=CONFIG, max_total_tokens=130)
+    stopped = await planned(brain, graph, config=CONFIG, max_total_tokens=2000)
     assert (stopped.values["status"], stopped.values["stop_reason"]) == ("stopped", "budget")
     assert "max_total_tokens" in stopped.values["answer"]
+    assert [who for who, _ in brain.asked] == ["plan"]
     ran = await planned(brain, graph, Command(goto="schedule"), CONFIG, max_total_tokens=100_000)
     assert ran.values["status"] == "finished"
     assert len(brain.requests("plan")) == 1

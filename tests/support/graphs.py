@@ -54,8 +54,8 @@ def calls(*made: tuple[str, dict[str, Any]], text: str = "", prefix: str = "c") 
     )
 
 
-def scripted(*answers: Answer) -> ScriptedChatModel:
-    return ScriptedChatModel(list(answers))
+def scripted(*answers: Answer, **fields: Any) -> ScriptedChatModel:
+    return ScriptedChatModel(list(answers), **fields)
 
 
 async def run_graph(

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from langchain_core.messages.ai import UsageMetadata
 
 from openmanus_graph import build_manus_graph
 from openmanus_graph.backends.browser.extraction import (
@@ -127,7 +128,9 @@ async def test_question_keeps_to_the_budget(awkward: str) -> None:
     graph = build_manus_graph(tools=[browser_use])
     goto = calls(("browser_use", {"action": "go_to_url", "url": f"{awkward}/article"}))
     ask = calls(("browser_use", {"action": "extract_content", "goal": "How high?"}), prefix="d")
-    ran = await run_graph(graph, goto, ask, allow_hosts=("127.0.0.1",), max_total_tokens=200)
+    usage = UsageMetadata(input_tokens=2600, output_tokens=100, total_tokens=2700)
+    ask = ask.model_copy(update={"usage_metadata": usage})
+    ran = await run_graph(graph, goto, ask, allow_hosts=("127.0.0.1",), max_total_tokens=3000)
     assert "limit (budget) is reached" in ran.results()[1]
     assert "330 metres" in ran.results()[1]
     assert ran.values["stop_reason"] == "budget"

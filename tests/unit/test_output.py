@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from openmanus_graph.runtime import output
-from openmanus_graph.runtime.observation_room import MIN_ROOM, observation_room
+from openmanus_graph.runtime.observation_size import MIN_OBSERVATION_CHARS, max_observation_chars
 from openmanus_graph.runtime.output import plain, shorten
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.testing.runtime import tool_runtime, tool_session
@@ -28,7 +28,7 @@ def test_shorten_keeps_head_and_tail_and_says_where_the_whole_is(tmp_path: Path)
     workspace = Workspace(tmp_path, tmp_path / "private")
     text = "".join(f"line {number}\n" for number in range(10000))
 
-    short = shorten(text, workspace, room=1000)
+    short = shorten(text, workspace, max_chars=1000)
 
     assert short.startswith("line 0\n")
     assert short.endswith("line 9999\n")
@@ -40,7 +40,9 @@ def test_shorten_keeps_head_and_tail_and_says_where_the_whole_is(tmp_path: Path)
 
 
 def test_shorten_counts_what_it_left_out(tmp_path: Path) -> None:
-    short = shorten("a" * 1000 + "好" * 9000, Workspace(tmp_path, tmp_path / "private"), room=300)
+    short = shorten(
+        "a" * 1000 + "好" * 9000, Workspace(tmp_path, tmp_path / "private"), max_chars=300
+    )
     note = short[short.index("[...") : short.index("...]")]  # has letters of its own
     shown = short.count("a") - note.count("a") + short.count("好")
     assert shown + int(note.split()[1]) == 10000
@@ -54,7 +56,7 @@ def test_same_output_gives_same_text(tmp_path: Path) -> None:
     first = shorten_file(tmp_path / "one", workspace)
     second = shorten_file(tmp_path / "two", workspace, start=7)
 
-    assert first == second == shorten("x" * 100_000, workspace, MIN_ROOM)
+    assert first == second == shorten("x" * 100_000, workspace, MIN_OBSERVATION_CHARS)
     assert len(list(workspace.outputs.iterdir())) == 1
 
 
@@ -105,10 +107,11 @@ def test_output_that_cannot_be_saved_still_shows_its_ends(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("window_tokens", "room"), [(4_000, 7_000), (32_000, 7_000), (128_000, 10_240), (10**6, 80_000)]
+    ("window_tokens", "max_chars"),
+    [(4_000, 7_000), (32_000, 7_000), (128_000, 10_240), (10**6, 80_000)],
 )
-def test_an_observations_room_grows_with_the_window(window_tokens: int, room: int) -> None:
-    assert observation_room(window_tokens) == room
+def test_an_observations_length_grows_with_the_window(window_tokens: int, max_chars: int) -> None:
+    assert max_observation_chars(window_tokens) == max_chars
 
 
 def lines(count: int) -> str:
@@ -116,7 +119,7 @@ def lines(count: int) -> str:
 
 
 @pytest.mark.parametrize("from_file", [True, False])
-def test_a_little_more_than_the_room_is_shown_whole(tmp_path: Path, *, from_file: bool) -> None:
+def test_a_little_more_than_that_is_shown_whole(tmp_path: Path, *, from_file: bool) -> None:
     workspace = Workspace(tmp_path, tmp_path / "private")
     for text in ("好" * 8050, "x" * 8050):
         (tmp_path / "text").write_text(text)

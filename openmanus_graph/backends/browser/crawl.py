@@ -200,7 +200,7 @@ def _report(results: Sequence[CrawledPage | FailedPage], session: Session) -> st
     rows = [f"{len(results)} address{'es' if len(results) > 1 else ''}: {len(read)} read, "
             f"{failed} failed."]  # fmt: skip
     heads = [_head(number, result) for number, result in enumerate(results, 1)]
-    budget = session.observation_room - HEADER_CHARS - sum(map(len, heads))
+    budget = session.max_observation_chars - HEADER_CHARS - sum(map(len, heads))
     for result, share in zip(results, _shares(results, budget), strict=True):
         rows.append(heads.pop(0))
         if isinstance(result, CrawledPage):

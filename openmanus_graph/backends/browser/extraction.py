@@ -60,9 +60,9 @@ async def extract_content(browser: BrowserSession, goal: str | None, ask: AskMod
 
 
 def _fitted(text: str, session: Session) -> str:
-    room = session.observation_room - HEADER_CHARS
-    room = min(session.settings.browser.max_content_length or room, room)
-    return fitted(text, room, session.workspace)
+    max_chars = session.max_observation_chars - HEADER_CHARS
+    max_chars = min(session.settings.browser.max_content_length or max_chars, max_chars)
+    return fitted(text, max_chars, session.workspace)
 
 
 async def _read_content(browser: BrowserSession) -> PageContent:

@@ -12,14 +12,18 @@ from openmanus_graph.backends.files.child import run_in_child
 from openmanus_graph.backends.files.document_formats import OPENERS, Document
 from openmanus_graph.backends.files.excerpt import Excerpt, Lines, parse_pages, take, wrapped
 from openmanus_graph.errors import ToolError
-from openmanus_graph.runtime.observation_room import MIN_ROOM
+from openmanus_graph.runtime.observation_size import MIN_OBSERVATION_CHARS
 
 _UNPACKED_BYTES = {"docx": 300 * 1024**2, "pptx": 300 * 1024**2, "xlsx": 2 * 1024**3}
 _ZIP_ENTRIES = 20_000
 
 
 def read_document(
-    file: BinaryIO, kind: str, pages: str | None, lines: Lines, room: int = MIN_ROOM
+    file: BinaryIO,
+    kind: str,
+    pages: str | None,
+    lines: Lines,
+    max_chars: int = MIN_OBSERVATION_CHARS,
 ) -> str:
     """Return an excerpt of a document as Markdown. Blocks; ToolError if it cannot be read.
 
@@ -28,14 +32,14 @@ def read_document(
         kind: One of `OPENERS`.
         pages: Pages, slides, sheets or cells, such as "1-3,7"; None for all.
         lines: Lines of what was chosen.
-        room: Characters of the excerpt.
+        max_chars: Characters of the excerpt.
     """
     request = {
         "kind": kind,
         "pages": pages,
         "first": lines.first,
         "last": lines.last,
-        "room": room,
+        "max_chars": max_chars,
     }
     entry = f"{__name__}:render_request"
     return str(run_in_child(entry, file, request, what=f"The {kind} parser"))
@@ -44,15 +48,21 @@ def read_document(
 def render_request(file: BinaryIO, request: dict[str, Any]) -> str:
     """Do in the child what `read_document` was asked for."""
     lines = Lines(request["first"], request["last"])
-    return render(file, request["kind"], request["pages"], lines, request["room"])
+    return render(file, request["kind"], request["pages"], lines, request["max_chars"])
 
 
-def render(file: BinaryIO, kind: str, pages: str | None, lines: Lines, room: int = MIN_ROOM) -> str:
+def render(
+    file: BinaryIO,
+    kind: str,
+    pages: str | None,
+    lines: Lines,
+    max_chars: int = MIN_OBSERVATION_CHARS,
+) -> str:
     """Read an excerpt in this process; what a parser raises comes through."""
     _check_zip(file, kind)
     document = OPENERS[kind](file)
     if not document.unit:
-        return _render_whole(document, pages, lines, room)
+        return _render_whole(document, pages, lines, max_chars)
     chosen = parse_pages(pages, document.total, document.unit)
     reached = [chosen[0]] if chosen else [0]
 
@@ -61,7 +71,7 @@ def render(file: BinaryIO, kind: str, pages: str | None, lines: Lines, room: int
             reached[0] = page
             yield from document.page(page)
 
-    excerpt = take(wrapped(stream()), lines, room)
+    excerpt = take(wrapped(stream()), lines, max_chars)
     rows = [f"[{document.name}, {_counted(document.total, document.unit)}]", *excerpt.lines]
     if excerpt.cut:
         later = [page for page in chosen if page > reached[0]]
@@ -75,11 +85,11 @@ def render(file: BinaryIO, kind: str, pages: str | None, lines: Lines, room: int
     return "\n".join(rows)
 
 
-def _render_whole(document: Document, pages: str | None, lines: Lines, room: int) -> str:
+def _render_whole(document: Document, pages: str | None, lines: Lines, max_chars: int) -> str:
     if pages:
         raise ToolError(f"A {document.name} has no pages. Use lines instead.")
     every = list(wrapped(document.page(1)))
-    excerpt = take(every, lines, room)
+    excerpt = take(every, lines, max_chars)
     rows = [f"[{document.name}, {_counted(len(every), 'line')} as Markdown]", *excerpt.lines]
     if excerpt.cut:
         rows.append(left_out(excerpt, lines, len(every)))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from openmanus_graph.errors import ToolError
-from openmanus_graph.runtime.observation_room import with_overrun
+from openmanus_graph.runtime.observation_size import with_overrun
 
 MAX_LINE_CHARS = 2_000
 _PART = re.compile(r"\s*(\d+)\s*(-?)\s*(\d*)\s*")
@@ -65,19 +65,19 @@ def parse_pages(text: str | None, total: int, unit: str) -> list[int]:
     return chosen
 
 
-def take(lines: Iterable[str], wanted: Lines, room: int) -> Excerpt:
-    """Take the wanted lines, or as many as fit in `room` characters. Reads no further than needed.
+def take(lines: Iterable[str], wanted: Lines, max_chars: int) -> Excerpt:
+    """Take the wanted lines, or as many as fit. Reads no further than needed.
 
-    At least one line is taken; a little more than the room is taken whole.
+    At least one line is taken; a little more than `max_chars` is taken whole.
     """
     taken: list[str] = []
     used = fitting = 0
     for line in itertools.islice(lines, wanted.first - 1, wanted.last):
         used += len(line) + 1
-        if used > with_overrun(room) and taken:
+        if used > with_overrun(max_chars) and taken:
             return Excerpt(taken[: max(fitting, 1)], wanted.first, cut=True)
         taken.append(line)
-        fitting += used <= room
+        fitting += used <= max_chars
     return Excerpt(taken, wanted.first, cut=False)
 
 

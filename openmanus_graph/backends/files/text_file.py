@@ -6,7 +6,7 @@ import unicodedata
 from dataclasses import dataclass
 
 from openmanus_graph.errors import ToolError
-from openmanus_graph.runtime.observation_room import MIN_ROOM, with_overrun
+from openmanus_graph.runtime.observation_size import MIN_OBSERVATION_CHARS, with_overrun
 
 MAX_LINE_CHARS = 2_000
 _CONTEXT_LINES = 4
@@ -186,14 +186,14 @@ def checked_range(view_range: list[int] | None, total: int) -> tuple[int, int]:
     return first, total if last == -1 else min(last, total)
 
 
-def numbered(lines: list[str], first: int, last: int, room: int) -> str:
-    """Show lines as `cat -n` does; the middle of what is too long for the room is left out."""
-    whole, _ = _fitting(lines, range(first, last + 1), with_overrun(room))
+def numbered(lines: list[str], first: int, last: int, max_chars: int) -> str:
+    """Show lines as `cat -n` does; the middle of what is longer is left out."""
+    whole, _ = _fitting(lines, range(first, last + 1), with_overrun(max_chars))
     if len(whole) == last - first + 1:
         return "\n".join(whole)
-    head, used = _fitting(lines, range(first, last + 1), room * 2 // 3)
+    head, used = _fitting(lines, range(first, last + 1), max_chars * 2 // 3)
     rest = range(last, first + len(head) - 1, -1)
-    tail, _ = _fitting(lines, rest, room - used)
+    tail, _ = _fitting(lines, rest, max_chars - used)
     left_out = last - first + 1 - len(head) - len(tail)
     if not left_out:
         return "\n".join([*head, *reversed(tail)])
@@ -208,17 +208,19 @@ def numbered(lines: list[str], first: int, last: int, room: int) -> str:
 def snippet(lines: list[str], first: int, last: int) -> str:
     """Show changed lines and a few around them."""
     first, last = max(1, first - _CONTEXT_LINES), min(len(lines), last + _CONTEXT_LINES)
-    return numbered(lines, first, last, MIN_ROOM) if lines else "(the file is empty now)"
+    return (
+        numbered(lines, first, last, MIN_OBSERVATION_CHARS) if lines else "(the file is empty now)"
+    )
 
 
-def _fitting(lines: list[str], numbers: range, room: int) -> tuple[list[str], int]:
+def _fitting(lines: list[str], numbers: range, max_chars: int) -> tuple[list[str], int]:
     """Take numbered lines while they fit; always at least one."""
     taken: list[str] = []
     used = 0
     for number in numbers:
         row = f"{number:6}\t{_view_line(lines[number - 1])}"
         used += len(row) + 1
-        if used > room and taken:
+        if used > max_chars and taken:
             return taken, used - len(row) - 1
         taken.append(row)
     return taken, used

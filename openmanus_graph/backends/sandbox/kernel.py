@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 from openmanus_graph.backends.sandbox.confinement import Sandbox
 from openmanus_graph.backends.sandbox.kernel_state import describe_kernel
 from openmanus_graph.errors import ToolError
-from openmanus_graph.runtime.observation_room import MIN_ROOM
+from openmanus_graph.runtime.observation_size import MIN_OBSERVATION_CHARS
 from openmanus_graph.runtime.output import shorten_file
 
 if TYPE_CHECKING:
@@ -70,8 +70,10 @@ class Kernel:
         """Whether the kernel still runs."""
         return self._tree.alive()
 
-    def execute(self, code: str, timeout_s: float, room: int = MIN_ROOM) -> CellResult:
-        """Run a cell and return at most `room` characters. Blocks; call it on `pool`."""
+    def execute(
+        self, code: str, timeout_s: float, max_chars: int = MIN_OBSERVATION_CHARS
+    ) -> CellResult:
+        """Run a cell and return at most `max_chars` characters. Blocks; call it on `pool`."""
         code = code.encode("utf-8", "replace").decode()
         (self._run / "pictures").unlink(missing_ok=True)
         with self._sandbox.call(self._tree):
@@ -81,7 +83,7 @@ class Kernel:
             message_id = self._send(self._shell, "execute_request", cell)
             reply = self._reply(self._shell, message_id, time.monotonic() + timeout_s)
             outcome = _outcome(reply) if reply else self._interrupt(message_id)
-        text = self._new_output(room)
+        text = self._new_output(max_chars)
         return CellResult(text, self._pictures(), outcome, self.why() if outcome == "dead" else "")
 
     def handle_state(self) -> str:
@@ -206,10 +208,10 @@ class Kernel:
             return f"It used more than {self._sandbox.settings.memory_mb} MB of memory."
         return self._tree.reason or f"It ended by itself, {self._tree.ending()}."
 
-    def _new_output(self, room: int) -> str:
+    def _new_output(self, max_chars: int) -> str:
         """Read the output since the last call, that of background threads too."""
         text = shorten_file(
-            self._spool, self._sandbox.workspace, start=self._read_offset, room=room
+            self._spool, self._sandbox.workspace, start=self._read_offset, max_chars=max_chars
         )
         self._read_offset = self._spool_size()
         if self._read_offset > _MAX_SPOOL_BYTES:

@@ -28,7 +28,7 @@ from openmanus_graph.backends.sandbox.kernel_state import (
     read_shell_state,
 )
 from openmanus_graph.errors import ToolError
-from openmanus_graph.runtime.observation_room import MIN_ROOM
+from openmanus_graph.runtime.observation_size import MIN_OBSERVATION_CHARS
 from openmanus_graph.runtime.output import shorten_file
 
 _ARGV = ("bash", "--noediting", "--norc", "--noprofile", "-i")
@@ -94,8 +94,10 @@ class Shell:
         """Whether the shell still runs."""
         return self._tree.alive()
 
-    def run(self, command: str, timeout_s: float, room: int = MIN_ROOM) -> CommandResult:
-        """Run a command and return at most `room` characters. Blocks; call it on `pool`."""
+    def run(
+        self, command: str, timeout_s: float, max_chars: int = MIN_OBSERVATION_CHARS
+    ) -> CommandResult:
+        """Run a command and return at most `max_chars` characters. Blocks; call it on `pool`."""
         inside = self._sandbox.backend.inside
         (self._run / "command").write_bytes(command.encode("utf-8", "replace") + b"\n")
         output = self._new_output()
@@ -109,18 +111,18 @@ class Shell:
             )
             code = self._wait(time.monotonic() + timeout_s)
             outcome = "done" if code is not None else self._interrupt()
-        return self._result(output, code, outcome, room)
+        return self._result(output, code, outcome, max_chars)
 
-    def more(self, room: int = MIN_ROOM) -> CommandResult:
-        """Return the new output of background jobs, of each at most `room` characters. Blocks."""
+    def more(self, max_chars: int = MIN_OBSERVATION_CHARS) -> CommandResult:
+        """Return the new output of background jobs, at most `max_chars` of each. Blocks."""
         pieces: list[str] = []
         for output in self._outputs:
             start, output.shown = output.shown, output.size()
             if start < output.shown:
-                pieces.append(self._shortened(output, room, start))
+                pieces.append(self._shortened(output, max_chars, start))
         return CommandResult("".join(pieces), 0, "done", jobs=self._inspect().jobs)
 
-    def interrupt_jobs(self, room: int = MIN_ROOM) -> CommandResult:
+    def interrupt_jobs(self, max_chars: int = MIN_OBSERVATION_CHARS) -> CommandResult:
         """Interrupt background jobs; kill those that do not stop; then as `more`. Blocks."""
         for name in ("INT", "TERM", "KILL"):
             if not self._inspect().jobs:
@@ -129,7 +131,7 @@ class Shell:
             self._send(f"{groups.format(name)}; {self._marker('$?')}")
             if self._wait(time.monotonic() + _STOP_TIMEOUT_S) is None:
                 self._type(b"\x03")
-        return self.more(room)
+        return self.more(max_chars)
 
     def handle_state(self) -> str:
         """Describe what commands have changed in the shell, for the model."""
@@ -243,12 +245,12 @@ class Shell:
         output: "_Output",
         code: int | None,
         outcome: Literal["done", "interrupted", "ended"],
-        room: int,
+        max_chars: int,
     ) -> CommandResult:
         """Build the result; keep the output file only if new jobs write to it."""
         known_jobs = self._current.jobs
         jobs = self._inspect().jobs if outcome != "ended" else ()
-        text = _JOB_STARTED.sub("", self._shortened(output, room))
+        text = _JOB_STARTED.sub("", self._shortened(output, max_chars))
         if outcome == "ended":
             text = text.removesuffix("exit\n")  # an interactive shell says so
         if shutil.disk_usage(self._run).free < _MIN_FREE_DISK:
@@ -264,8 +266,8 @@ class Shell:
             text, code, outcome, self.why() if outcome == "ended" else "", new_jobs, later
         )
 
-    def _shortened(self, output: "_Output", room: int, start: int = 0) -> str:
-        return shorten_file(output.file, self._sandbox.workspace, start=start, room=room)
+    def _shortened(self, output: "_Output", max_chars: int, start: int = 0) -> str:
+        return shorten_file(output.file, self._sandbox.workspace, start=start, max_chars=max_chars)
 
     def why(self) -> str:
         """Return why the shell ended, as a sentence."""

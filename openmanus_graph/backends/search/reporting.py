@@ -109,7 +109,7 @@ def _report_text(report: SearchReport, pages: Sequence[PageContent], session: Se
     found, query = len(report.hits), report.query
     head = f"{found or 'No'} result{'' if found == 1 else 's'} for {query.text!r}."
     rows = [head if found else f"{head} {_ADVICE}"]
-    chars_per_page = (session.observation_room - _HITS_CHARS) // max(1, len(pages))
+    chars_per_page = (session.max_observation_chars - _HITS_CHARS) // max(1, len(pages))
     for number, hit in enumerate(report.hits, 1):
         rows += ["", f"{number}. {hit.title}", f"   {hit.url}"]
         rows += [f"   {hit.snippet}"] if hit.snippet else []

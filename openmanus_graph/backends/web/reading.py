@@ -16,7 +16,7 @@ from openmanus_graph.backends.web.exchange import is_text
 from openmanus_graph.backends.web.guard import Guard
 from openmanus_graph.backends.web.markdown import Chunk, PageText, chunks, page_text
 from openmanus_graph.errors import ToolError
-from openmanus_graph.runtime.observation_room import MIN_ROOM, with_overrun
+from openmanus_graph.runtime.observation_size import MIN_OBSERVATION_CHARS, with_overrun
 from openmanus_graph.runtime.output import MARK_CHARS, left_out, line_count
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import Workspace
@@ -55,9 +55,11 @@ async def fetched(session: Session, url: str) -> Observation:
     """
     downloads = session.settings.browser.max_download_mb << 20
     page = await fetch(url, Guard.of(session.settings), download_limit_bytes=downloads)
-    room = session.observation_room - HEADER_CHARS if page.status < 400 else _ERROR_PAGE_CHARS
-    reading = await read_page(page, session.workspace, room=room)
-    text = await asyncio.to_thread(fitted, reading.text, room, session.workspace)
+    max_chars = (
+        session.max_observation_chars - HEADER_CHARS if page.status < 400 else _ERROR_PAGE_CHARS
+    )
+    reading = await read_page(page, session.workspace, max_chars=max_chars)
+    text = await asyncio.to_thread(fitted, reading.text, max_chars, session.workspace)
     return Observation(f"{_header(page, reading)}\n\n{text}", failed=page.status >= 400)
 
 
@@ -78,7 +80,11 @@ def _header(page: Page, reading: Reading) -> str:
 
 
 async def read_page(
-    page: Page, workspace: Workspace, *, word_count_threshold: int = 0, room: int = MIN_ROOM
+    page: Page,
+    workspace: Workspace,
+    *,
+    word_count_threshold: int = 0,
+    max_chars: int = MIN_OBSERVATION_CHARS,
 ) -> Reading:
     """Turn a response into text. ToolError if it is damaged.
 
@@ -88,7 +94,7 @@ async def read_page(
         page: The response.
         workspace: Keeps files.
         word_count_threshold: Shorter lines of menus and footers are left out, in words.
-        room: Characters of a document's text; pages come whole.
+        max_chars: Characters of a document's text; pages come whole.
     """
     if page.media_type in _HTML:
         return await read_html(page.body, page.url, page.charset, word_count_threshold)
@@ -96,7 +102,7 @@ async def read_page(
     if kind == "html" and not is_text(page.media_type):
         return await read_html(page.body, page.url, page.charset, word_count_threshold)
     if kind in _SUFFIXES:
-        return await asyncio.to_thread(_document, page, kind, workspace, room)
+        return await asyncio.to_thread(_document, page, kind, workspace, max_chars)
     return await asyncio.to_thread(_text_or_file, page, workspace)
 
 
@@ -108,13 +114,13 @@ async def read_html(
     return Reading("page", printable(found.markdown), found.title, found)
 
 
-def fitted(text: str, room: int, workspace: Workspace) -> str:
+def fitted(text: str, max_chars: int, workspace: Workspace) -> str:
     """Return a text, or its beginning with an outline of the rest. Blocks when it is long."""
-    if len(text) <= with_overrun(room):
+    if len(text) <= with_overrun(max_chars):
         return text
     kept = workspace.keep(text.encode("utf-8", "replace"), ".md")
-    outline = _outline(chunks(text), room // 4)
-    head = text[: max(room - len(outline) - MARK_CHARS, room // 2)]
+    outline = _outline(chunks(text), max_chars // 4)
+    head = text[: max(max_chars - len(outline) - MARK_CHARS, max_chars // 2)]
     head = head[: head.rfind("\n") + 1 or len(head)]
     lines = line_count(text)
     mark = left_out(head.count("\n") + 1, lines, lines, len(text) - len(head), kept)
@@ -122,14 +128,14 @@ def fitted(text: str, room: int, workspace: Workspace) -> str:
     return f"{end}\n\n[... {mark} ...]\n[The sections of the whole, by line:\n{outline}]"
 
 
-def _outline(parts: list[Chunk], room: int) -> str:
+def _outline(parts: list[Chunk], max_chars: int) -> str:
     """Return an outline: the sections with their line numbers, as many as fit."""
     rows: list[str] = []
     for number, part in enumerate(parts):
         heading = part.heading[-_HEADING_CHARS:] or part.text.strip()[:_HEADING_CHARS]
         heading = " ".join(heading.split())
         rows.append(f"{part.first_line}-{part.last_line}: {heading} ({len(part.text)} characters)")
-        full = sum(map(len, rows)) > room or len(rows) == _OUTLINE_ROWS
+        full = sum(map(len, rows)) > max_chars or len(rows) == _OUTLINE_ROWS
         if full and number + 1 < len(parts):
             rows.append(f"and {len(parts) - number - 1} more sections")
             break
@@ -146,10 +152,10 @@ def _file_name(page: Page) -> str:
     return page.filename or PurePosixPath(unquote(urlsplit(page.url).path)).name
 
 
-def _document(page: Page, kind: str, workspace: Workspace, room: int) -> Reading:
+def _document(page: Page, kind: str, workspace: Workspace, max_chars: int) -> Reading:
     kept = workspace.keep(page.body, _SUFFIXES[kind])
     with kept.open("rb") as file:
-        text = read_document(file, kind, None, Lines(), room)
+        text = read_document(file, kind, None, Lines(), max_chars)
     place = workspace.relative(kept)
     note = f"[{size_text(len(page.body))}; kept as {place}, for read_file or python_execute]"
     return Reading("document", f"{note}\n{printable(text)}", _file_name(page), kept=place)

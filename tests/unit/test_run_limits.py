@@ -1,0 +1,138 @@
+"""The limits of a run: which forbids the next call, which is near, and what is said of them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from openmanus_graph.runtime.limits import (
+    ClosingReserve,
+    Progress,
+    most_used_limit,
+    reached_limit,
+    run_limits,
+    time_left_s,
+)
+from openmanus_graph.state.reducers import no_usage
+from openmanus_graph.state.settings import ModelSettings, SandboxSettings, Settings
+
+CALL = 0.1
+"""Dollars; the same call takes 100 tokens."""
+
+
+def limited(**limits: Any) -> Settings:
+    return Settings(
+        main=ModelSettings("openai:x"), vision=None, workspace=Path("/w"), home=Path("/w"),
+        private=Path("/w/private"), protected=(), sandbox=SandboxSettings(),
+        max_steps=10, max_cost_usd=3.0, **limits,
+    )  # fmt: skip
+
+
+def progress(steps: int = 0, dollars: float = 0, tokens: int = 0, seconds: float = 0) -> Progress:
+    return Progress(steps, {**no_usage(), "cost_usd": dollars, "input_tokens": tokens}, seconds)
+
+
+STEP = progress(1, CALL, 100)
+
+
+@pytest.mark.parametrize(
+    ("done", "reserve", "setting"),
+    [
+        (progress(9), "keep", None),
+        (progress(10), "keep", "max_steps"),
+        (progress(10), "use", None),
+        (progress(tokens=900), "none", None),
+        (progress(tokens=901), "none", "max_total_tokens"),
+        (progress(tokens=800), "keep", None),
+        (progress(tokens=801), "keep", "max_total_tokens"),
+        (progress(tokens=900), "use", None),
+        (progress(tokens=901), "use", "max_total_tokens"),
+        (progress(dollars=2.85), "none", None),
+        (progress(dollars=2.95), "none", "max_cost_usd"),
+        (progress(dollars=2.85), "keep", "max_cost_usd"),
+        (progress(seconds=89), "keep", None),
+        (progress(seconds=90), "keep", None),
+        (progress(seconds=91), "keep", "timeout_s"),
+        (progress(seconds=91), "use", None),
+        (progress(seconds=100), "use", "timeout_s"),
+    ],
+)
+def test_a_call_is_made_if_it_fits_beside_the_closing_turn(
+    done: Progress, reserve: ClosingReserve, setting: str | None
+) -> None:
+    settings = limited(max_total_tokens=1000, timeout_s=100)
+    limit = reached_limit(done, settings, STEP, reserve)
+    assert (limit and limit.setting) == setting
+
+
+@pytest.mark.parametrize(
+    ("done", "told"),
+    [
+        (progress(6), []),
+        (progress(7), ["3 of 10 steps, this one included"]),
+        (progress(dollars=2.5), []),
+        (progress(dollars=2.61234), ["$0.3877 of $3"]),
+        (progress(tokens=600), []),
+        (progress(tokens=601), ["399 of 1000 tokens"]),
+        (progress(seconds=89), []),
+        (progress(seconds=91.5), ["8.5 of 100 seconds"]),
+    ],
+)
+def test_near_a_limit_it_is_said_what_is_left(done: Progress, told: list[str]) -> None:
+    limits = run_limits(done, limited(max_total_tokens=1000, timeout_s=100), STEP)
+    assert [limit.left_words() for limit in limits if limit.is_near()] == told
+
+
+@pytest.mark.parametrize(
+    ("done", "text"),
+    [
+        (
+            progress(3, tokens=1000),
+            "The run stopped at its limit of 1000 tokens. It goes on with a higher "
+            "max_total_tokens.",
+        ),
+        (
+            progress(3, tokens=950),
+            "The run stopped at its limit of 1000 tokens: 50 tokens are left, and the next model "
+            "call takes about 100 tokens. It goes on with a higher max_total_tokens.",
+        ),
+        (
+            progress(3, dollars=2.95),
+            "The run stopped at its limit of $3: $0.05 are left, and the next model call takes "
+            "about $0.1. It goes on with a higher max_cost_usd.",
+        ),
+        (
+            progress(10),
+            "The run stopped at its limit of 10 model calls. It goes on with a higher max_steps.",
+        ),
+    ],
+)
+def test_it_is_said_which_limit_ended_a_run(done: Progress, text: str) -> None:
+    limit = reached_limit(done, limited(max_total_tokens=1000), STEP)
+    assert limit is not None
+    assert limit.text(steps="model calls") == text
+
+
+def test_a_budget_too_small_for_a_call_is_named() -> None:
+    limit = reached_limit(progress(), limited(max_total_tokens=99), STEP)
+    assert limit is not None
+    assert "its limit of 99 tokens is too small for one model call, which takes" in limit.text()
+    used = most_used_limit("budget", progress(), limited(max_total_tokens=99))
+    assert "its limit of 99 tokens is too small for one model call. It" in used.text()
+
+
+def test_of_two_budgets_the_more_used_one_is_named() -> None:
+    settings = limited(max_total_tokens=1000)
+    assert most_used_limit("budget", progress(tokens=500), settings).setting == "max_total_tokens"
+    mostly_dollars = progress(tokens=500, dollars=2)
+    assert most_used_limit("budget", mostly_dollars, settings).setting == "max_cost_usd"
+
+
+@pytest.mark.parametrize(
+    ("timeout_s", "reserve", "left_s"),
+    [(None, "keep", None), (100, "none", 60), (100, "keep", 50), (1000, "keep", 930)],
+)
+def test_of_the_time_a_tenth_is_kept_at_most_30_s(
+    timeout_s: float | None, reserve: ClosingReserve, left_s: float | None
+) -> None:
+    assert time_left_s(progress(seconds=40), limited(timeout_s=timeout_s), reserve) == left_s
