@@ -1,11 +1,16 @@
 """Tells an answer from a text that only announces work. Pure.
 
-Three kinds of evidence: the text breaks off (a colon, dots), its words say what the speaker does
-next, or the task names files or addresses, nothing was called yet, and the text says nothing that
-the task did not say. The last needs no knowledge of the language.
+Four kinds of evidence: the text breaks off (a colon, dots); its words say what the speaker does
+next; the task is about files or pages, nothing was called yet, and the text says nothing that the
+task did not say; a file that the task names is not there, and the text does not speak of it. The
+last two need no knowledge of the language that the text is in. Where all files that the task names
+are there and one of them was written, words are no evidence.
 """
 
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
 
 SHORT_CHARS = 600
 """Longer texts announce work in their last sentence only: before it they report."""
@@ -24,6 +29,8 @@ _DOTS = ("...", "…", "……")
 _QUESTION = ("?", "？", "؟")
 _NUMBER = re.compile(r"(?<!\d)\d+(?:[.,]\d+)*(?![.)] )")
 """A figure, but not that of a list's item."""
+_STEP_NUMBER = re.compile(r"\bstep \d+\b", re.IGNORECASE)
+_BLOCK = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 _ADDRESS = re.compile(r"https?://[^\s)>\"']+")
 _FILE = re.compile(
     r"(?<![\w/-])[\w/-]++\.(?:csv|tsv|xlsx?|jsonl?|xml|ya?ml|txt|md|pdf|docx?|pptx?|html?|png|"
@@ -31,38 +38,91 @@ _FILE = re.compile(
     re.IGNORECASE,
 )
 
+_THINGS = re.compile(
+    r"\b(?:files?|folders?|director(?:y|ies)|repo(?:sitory)?|codebase|spreadsheets?"
+    r"|web ?(?:site|page)s?|datei(?:en)?|ordner|verzeichnis|fichiers?|dossiers?|archivos?|ficheros?"
+    r"|carpetas?|arquivos?|pastas?|cartell[ae]|bestand(?:en)?|mapp?en|filer(?:na)?|plik\w*|soubor\w*"
+    r"|složk\w*|fișier\w*|tiedosto\w*|kansio\w*|fájl\w*|mappá\w*|dosya\w*|klasör\w*|berkas|faili|folda"
+    r"|файл\w*|папк\w*|αρχεί\w*|φάκελ\w*|ملف\w*|المجلد|مجلد)\b|קובץ|קבצים|תיקי|फ़ाइल|फ़ोल्डर|文件|目录|網頁|网页|网站"
+    r"|ファイル|フォルダ|ディレクトリ|파일|폴더|ไฟล์|โฟลเดอร์|thư mục|\btệp\b|საქაღალდე|ფაილ",
+    re.IGNORECASE,
+)
+"""Words for what only a tool can look into."""
+
+_DO = (
+    r"(?:start|begin|now|next|first|then|read|list|check|look|open|run|analy[sz]e|compare|go|see"
+    r"|fetch|search|download|create|write|make|proceed|continue|process|examine|inspect|work)"
+)
+_DOING = (
+    r"(?:starting|beginning|reading|processing|checking|calling|running|opening|listing|comparing"
+    r"|continuing|working|proceeding|fetching|searching|looking|analy[sz]ing|writing|creating)"
+)
+_STATES = r"\b(?:is|are|was|were|takes?|took|costs?|shows?|showed|gives?|gave|needs?|makes?|made)\b"
 _NEXT_OWN_ACTION = re.compile(
-    # English
-    r"\b(?:i['’]ll|i (?:will|shall|am going to|am about to|plan to|intend to|need to|have to)|"
-    r"i should|"
-    r"i['’]m (?:going to|about to|gonna|now)|i['’]d start|let me|let['’]s|we['’]ll|we will|"
-    r"(?:i am|i['’]m) (?:now )?(?:starting|beginning|reading)|(?:proceeding|starting) (?:to|with)|"
-    r"starting now|working on it|hang tight|stand by|(?:one|a) moment|please wait)\b"
-    r"|^(?:now )?(?:reading|processing|checking|calling|running|opening|listing|comparing)\b"
-    r"|^action: \w+"
-    # German, Dutch, Scandinavian
-    r"|\bich werde\b|\bwerde ich\b|\blass(?:t|en sie)? mich\b|\bich (?:beginne|schaue)\b"
-    r"|\bich lese jetzt\b|\b(?:beginne|fange|lese) ich\b|\beinen moment\b"
-    r"|\bik (?:ga|zal)\b|\b(?:ga|zal) ik\b"
-    r"|\blaat me\b|\bjag (?:ska|kommer att)\b|\b(?:ska|kommer) jag\b|\bjeg (?:vil|skal)\b"
-    r"|\b(?:vil|skal) jeg\b"
-    # French, Spanish, Portuguese, Italian
-    r"|\bje vais\b|\bje commence(?:rai)?\b|\blaissez-moi\b|\bje m['’]en occupe\b|\bun instant\b"
-    r"|\bvoy a\b|\b(?:comenzaré|empezaré|leeré)\b|\bdéjame\b|\bvamos a\b|\bun momento\b"
-    r"|\bvou \w+r\b|\bvou \w+ndo\b|\bcomeçarei\b|\bdeixe-me\b|\binizi(?:o|erò)\b|\bfammi\b"
-    r"|\blasciami\b|\b(?!(?:im)?però\b)\w+[ei]rò\b"
-    # Polish, Russian, Ukrainian, Turkish
-    r"|\b(?:zacznę|przeczytam|sprawdzę|sprawdzam)\b|\bпозвольте мне\b|\b(?:начну|приступаю)\b"
-    r"|\b(?:сначала|сперва|сейчас|теперь) (?:я|\w+ю)\b|\b(?:почну|зараз я)\b"
-    r"|\b\w+(?:acağım|eceğim)\b|\bbaşlıyorum\b|\b\w+[ıiuü]yorum\b"
-    # Arabic, Hindi, Vietnamese, Indonesian, Thai
-    r"|\bسأ\w+|\bسوف أ\w*|\bدعني\b|(?:ूँगा|ूंगा|ूँगी|ूंगी)|\btôi sẽ\b|\bhãy để tôi\b"
-    r"|\bsaya akan\b|\bmari kita\b|ผมจะ|ฉันจะ|ดิฉันจะ|กรุณารอ"
-    # Chinese, Japanese, Korean: no spaces between words
-    r"|我(?:将|會|会|先|来|來|就来|马上|现在就|准备|打算|这就|要先|需要)|我们(?:将|先|来|开始)|让我|讓我"
-    r"|接下来我|正在|请稍|馬上|马上|(?:首先|第一步|下一步)[，,：:]?(?:读|讀|列|查|看)"
-    r"|(?:まず|次に|これから|それでは|では).{0,60}(?:確認|読|調べ|開始|始め)\w*ます|(?:始め|はじめ)ます"
-    r"|少々お待ち|(?:読み込み|読み込んで|確認し)\w*ます|겠습니다|할게요|시작합니다|기다려",
+    "|".join(
+        (
+            # English
+            r"\bi(?:['’]ll| (?:will|shall|should|must|plan to|intend to|am (?:going|about) to))\b",
+            rf"\bi (?:need|have|want|would like) (?:the list|to (?:first )?{_DO})\b",
+            rf"\bi['’](?:m (?:going to|about to|gonna|now|on it)|d (?:like to )?{_DO})\b",
+            rf"\b(?:i am|i['’]m) (?:now )?{_DOING}\b|\b(?:still|so far[;,]|[;,]) {_DOING}\b",
+            r"\blet me\b|\blet(?:['’]s| us)\b|\bi can do that\b|\beverything i need to\b",
+            rf"\bwe(?:['’]ll| will| need to| should| must) (?:now |first )?{_DO}\b",
+            rf"^(?:\W*(?:ok(?:ay)?|sure|alright|understood|got it|on it|now|next|first)\b)*\W*"
+            rf"(?:still )?{_DOING}\b(?!.*{_STATES})",
+            r"\b(?:hang tight|stand by|please wait|(?:get started|start) (?:now|right away)|will do"
+            r"|report back|comes next|(?:here(?:['’]s| is) )?my (?:plan|approach)\b.{0,3}:)",
+            r"\b(?:first|next) (?:step|up|on)?(?: is| are|: |would be)|\band will continue\b",
+            rf"^(?:now|next|first|then|time to),? (?:i )?{_DO}\b",
+            r"\bneeds? to be (?:written|made|read)\b",
+            r"^(?:just )?(?:one|a) moment\b|^i['’]m on it\b|^step 1\b|^action: \w+",
+            # German, Dutch, Scandinavian
+            r"\b(?:ich (?:werde|beginne|schaue|lese jetzt|liste|sehe mir|fange)|werde ich)\b",
+            r"\blass(?:t|en sie)? mich\b",
+            r"\b(?:beginne|fange|lese|liste|vergleiche|sehe|öffne) ich\b",
+            r"\beinen moment\b|^nun folgt\b",
+            r"\bik (?:ga|zal)\b|\b(?:ga|zal) ik\b|\blaat me\b",
+            r"\bjag (?:ska|kommer att)\b|\b(?:ska|kommer) jag\b|\bjeg (?:vil|skal)\b",
+            r"\b(?:vil|skal) jeg\b",
+            # French, Spanish, Portuguese, Italian, Romanian
+            r"\bje (?:vais|commence(?:rai)?|procède|m['’]en occupe)\b",
+            r"\bje \w+ (?:maintenant|d['’]abord)\b",
+            r"\b(?:d['’]abord|maintenant|ensuite),? je \w+|\blaissez-moi\b|\bcommençons\b",
+            r"\bun instant\b",
+            r"\bvoy a\b|\b(?:comenzaré|empezaré|leeré|procedo a|empecemos|comencemos|déjame)\b",
+            r"\b(?:ahora|primero|a continuación),? (?:\w+ré|necesito|\w+o)\b|\bestoy \w+ndo\b",
+            r"\bun momento\b",
+            r"\bvamos a (?:leer|ver|empezar|comenzar|listar|comparar)\b",
+            r"\bvou \w+(?:r|ndo)\b|\bcomeçarei\b|\bdeixe-me\b",
+            r"\b(?:primeiro|agora),? (?:vou|preciso)\b",
+            r"\binizi(?:o|erò|amo)\b|\b(?:fammi|lasciami)\b",
+            r"\b(?:ora|prima|poi|adesso) \w+(?:[ei]rò|o)\b",
+            r"^(?!(?:im)?però\b)\w+[ei]rò\b|\bvoi (?:citi|începe|compara|verifica)\w*\b",
+            # Polish, Czech, Russian, Ukrainian, Finnish, Hungarian, Turkish, Greek
+            r"\b(?:zacznę|przeczytam|sprawdzę|sprawdzam|začnu|přečtu|podívám)\b",
+            r"\bпозвольте мне\b",
+            r"\b(?:начну|приступаю|почну|зараз я)\b",
+            r"\b(?:сначала|сперва|сейчас|теперь) (?:я\b|\w+(?<!и)ю\b)",
+            r"\b(?:aloitan|luen (?:nyt|ensin)|seuraavaksi \w+n|nyt \w+n)\b",
+            r"\b(?:most|először|ezután)\b.*\w+(?:om|em|öm)\b",
+            r"\b\w+(?:acağım|eceğim)\b|\bbaşlıyorum\b|\b(?:şimdi|önce)\b.*\w+[ıiuü]yorum\b",
+            r"\bθα \w+ω\b",
+            # Arabic, Hebrew, Hindi, Vietnamese, Indonesian, Swahili, Thai
+            r"\bسأ\w+|\bسوف أ\w*|\bدعني\b|(?:ूँगा|ूंगा|ूँगी|ूंगी)|\bאני (?:אקרא|אתחיל|אבדוק)",
+            r"\btôi sẽ\b|\bhãy để tôi\b|\bsaya akan\b|\bmari kita\b",
+            r"\b(?:sasa|kwanza|kisha) nita\w+",
+            r"(?:ผม|ฉัน|ดิฉัน)จะ|^กรุณารอ(?:สักครู่|ครับ|ค่ะ)|กำลัง(?:อ่าน|ดู|ตรวจ|เปิด)",
+            r"เริ่มจากการ|ขั้นตอนต่อไปคือ|เดี๋ยวขอ",
+            # Chinese, Japanese, Korean: no spaces between words
+            r"我(?:将|會|会|来|來|就来|马上|现在(?:就|去)?|准备|打算|这就|要先|需要先|先(?:列|读|看|查|检|打开|分析))",
+            r"我们(?:将|先|来|开始)|让我|讓我|接下来(?:我|核|比|读|检|查|将)|接着(?:比|读|检|核)",
+            r"正在(?:读|讀|处理|處理|检查|分析|查看|打开|计算|列出|比较|下载|为您)|请稍|稍等|(?:马上|馬上)(?:开始|就)",
+            r"(?:首先|第一步|下一步|现在|先)[，,：:]?(?:读|讀|列|查|看)|开始(?:处理|读取|分析)",
+            r"(?:まず|次に|これから|それでは|では|ただいま).{0,60}(?:確認|読|調べ|開始|始め|比較|取得|作成)\w*(?:ます|ましょう)",
+            r"(?:始め|はじめ)ます|開始いたします|(?:読んで|見て|確認して)(?:いき|み)ま(?:す|しょう)|一覧表示します",
+            r"少々お待ち|(?:読み込み|読み込んで)\w*ます|確認いたします|(?<!좋)겠습니다|할게요|시작합니다|기다려",
+        )
+    ),
     re.IGNORECASE,
 )
 """Words by which a speaker says what he does next, in the languages that models are used in."""
@@ -89,51 +149,94 @@ _WORDS_WANTED = re.compile(
 """Tasks that want a text in which somebody may speak of what he will do."""
 
 
-def announces_work(text: str, *, task: str, worked: bool, asked: bool = False) -> bool:
+@dataclass(frozen=True)
+class NamedFiles:
+    """What has become of the files that a task names."""
+
+    missing: Sequence[str] = ()
+    """Not there, as the task names them."""
+    delivered: bool = False
+    """Whether all of them are there and the run has written one."""
+
+
+def announces_work(
+    text: str, *, task: str, worked: bool, files: NamedFiles = NamedFiles(), asked: bool = False
+) -> bool:
     """Say whether a text only announces work that no call does.
 
     Args:
         text: Of a reply without tool calls.
         task: What the person said.
-        worked: Whether the run has called a tool before.
+        worked: Whether the run has called a tool before, and its newest calls did not fail.
+        files: Those that the task names.
         asked: Whether the model was asked already whether it meant an answer: dots at the end, and
             words in a text that was to be written, are then no evidence any more.
     """
     text = text.strip()
     if text.endswith(_QUESTION):
         return False  # to the person
-    short = len(text) <= SHORT_CHARS and "```" not in text
-    end = text if short else text[-LAST_CHARS:]
-    if _BREAKS_OFF.search(end.rpartition("\n")[2]):
+    bare = _BLOCK.sub("\n", text).strip()
+    short = len(bare) <= SHORT_CHARS
+    end = bare if short else bare[-LAST_CHARS:]
+    if bare == text and _BREAKS_OFF.search(end.rpartition("\n")[2]):
         return True
-    if short and not asked and text.endswith(_DOTS):
+    if short and not asked and bare.endswith(_DOTS):
         return True
-    own_words = _QUOTED.sub("", end)
+    if not files.delivered and says_next_action(end, task, whole=short and not worked, asked=asked):
+        return True
+    if files.missing and not _speaks_of(text, task, files.missing):
+        return True
+    return not worked and names_things(task) and not says_something(text, task, asked=asked)
+
+
+def says_next_action(text: str, task: str, *, whole: bool, asked: bool) -> bool:
+    """Say whether words of a text say what the speaker does next.
+
+    Args:
+        text: To be looked into.
+        task: What the person said. A text that it wants may hold such words.
+        whole: Whether all sentences count, or the last two.
+        asked: Whether the model was asked already.
+    """
+    if asked and _WORDS_WANTED.search(task):
+        return False
+    own_words = _QUOTED.sub("", text)
     sentences = [one for one in map(_plain, _SENTENCE_END.split(own_words)) if one]
-    looked_at = sentences[-1:]
-    if short:
-        looked_at = sentences[-2:] if worked else sentences
-    speaks = not (asked and _WORDS_WANTED.search(task))
-    if speaks and any(map(_says_next_action, looked_at)):
-        return True
-    return not worked and names_things(task) and not says_something(text, task)
+    return any(map(_says_next_action, sentences if whole else sentences[-2:]))
 
 
 def names_things(task: str) -> bool:
-    """Say whether a task names files or addresses: it cannot be done without a tool."""
-    return bool(_FILE.search(task) or _ADDRESS.search(task))
+    """Say whether a task is about files or pages: it cannot be done without a tool."""
+    return bool(named_files(task) or _ADDRESS.search(task) or _THINGS.search(task))
+
+
+def named_files(task: str) -> list[str]:
+    """Return the files that a task names, as it names them."""
+    return list(dict.fromkeys(_FILE.findall(_ADDRESS.sub("", task))))
 
 
 def _says_next_action(sentence: str) -> bool:
     return bool(_NEXT_OWN_ACTION.search(sentence)) and not _NO_ACTION.search(sentence)
 
 
-def says_something(text: str, task: str) -> bool:
-    """Say whether a text holds what its task does not: figures, addresses, code, or much text."""
-    if len(text) > LEAST_FACTS_CHARS or "```" in text:
+def says_something(text: str, task: str, *, asked: bool = True) -> bool:
+    """Say whether a text holds what its task does not: figures, addresses, code, or much text.
+
+    Args:
+        text: To be looked into.
+        task: What the person said.
+        asked: Whether the model was asked already: code may be what it wants to run.
+    """
+    if len(text) > LEAST_FACTS_CHARS or (asked and "```" in text):
         return True
+    text = _STEP_NUMBER.sub("", text)
     known = set(_NUMBER.findall(task)) | set(_ADDRESS.findall(task))
     return bool({*_NUMBER.findall(text), *_ADDRESS.findall(text)} - known)
+
+
+def _speaks_of(text: str, task: str, missing: Sequence[str]) -> bool:
+    """Say whether a text says something, or at least names a file that is not there."""
+    return says_something(text, task) or any(PurePath(name).name in text for name in missing)
 
 
 def _plain(sentence: str) -> str:

@@ -130,6 +130,8 @@ _CUT_BY = {
 """Finish reasons that say so, in small letters."""
 ORIGIN_KEY = "openmanus_origin"
 """Key of the `Origin` in a message that a flow wrote."""
+STEP_KEY = "openmanus_step"
+"""Key of the step's own text in a message that a flow wrote for it."""
 INTERJECTION_KEY = "openmanus_remark"
 """Key in the message of an interjection."""
 CLOSING_KEY = "openmanus_closing"

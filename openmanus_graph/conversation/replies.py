@@ -4,16 +4,23 @@ import json
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from langchain_core.messages import AIMessage, AnyMessage
+from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 
-from openmanus_graph.conversation.announcements import announces_work, says_something
+from openmanus_graph.conversation.announcements import (
+    NamedFiles,
+    announces_work,
+    names_things,
+    says_next_action,
+    says_something,
+)
 from openmanus_graph.conversation.history import (
     CLOSING_KEY,
     NOTES_KEY,
     ORIGIN_KEY,
+    STEP_KEY,
     UNREAD_CALL_KEY,
     is_cut_text,
     last_reply,
@@ -29,8 +36,16 @@ from openmanus_graph.errors import ToolError
 ReplyKind = Literal[
     "calls", "answer", "cut", "empty", "announcement", "unread_call", "unstructured"
 ]
-ANSWER_MARK = re.compile(r"\W{0,3}answer\W{0,3}:\W{0,3}\s", re.IGNORECASE)
-"""How a reply begins that was asked about and is the answer, as `reply_announced` wants it."""
+ANSWER_MARK = re.compile(
+    r"(?:\A|\n)[^\w\n]{0,6}(?:(?:the|my|final) )*"
+    r"(?:answer|antwort|réponse|respuesta|resposta|risposta"
+    r"|antwoord|svar|vastaus|válasz|răspuns|odpowiedź|odpověď|cevap|yanıt|jawaban|jibu|trả lời"
+    r"|ответ|відповідь|απάντηση|الإجابة|الجواب|תשובה|उत्तर|คำตอบ|答案|回答|答え|답변|답)"
+    r"[^\w\n:：]{0,4}(?:[:：][^\w\n]{0,3}|\n)\s*",
+    re.IGNORECASE,
+)
+"""The line before an answer that was asked for, as `reply_announced` wants it."""
+NO_FILES = NamedFiles()
 MOST_ASKED: dict[ReplyKind, int] = {
     "announcement": 1,
     "unread_call": 1,
@@ -60,7 +75,9 @@ class ReplyReading:
 
 
 def read_reply(
-    messages: Sequence[AnyMessage], response_format: ResponseFormat | None
+    messages: Sequence[AnyMessage],
+    response_format: ResponseFormat | None,
+    files: NamedFiles = NO_FILES,
 ) -> ReplyReading:
     """Read the newest reply of a conversation.
 
@@ -69,6 +86,7 @@ def read_reply(
     Args:
         messages: The conversation, which ends with the reply, its results or an interjection.
         response_format: What the caller wants as an answer, if anything.
+        files: What has become of those that the task names.
     """
     without_calls = replies_without_calls(messages)
     if not without_calls:
@@ -85,20 +103,33 @@ def read_reply(
             return ReplyReading("answer", _parsed(text, response_format))
         except (ValueError, ToolError):
             return ReplyReading("unstructured", asked=asked)
-    return _read_text(reply, text, messages, asked)
+    return _read_text(reply, text, messages, files, asked)
 
 
 def _read_text(
-    reply: AIMessage, text: str, messages: Sequence[AnyMessage], asked: int
+    reply: AIMessage, text: str, messages: Sequence[AnyMessage], files: NamedFiles, asked: int
 ) -> ReplyReading:
     """Read a whole text, which is the answer unless it makes or announces calls."""
-    if asked and (mark := ANSWER_MARK.match(text)) and text[mark.end() :].strip():
-        return ReplyReading("answer", answer=text[mark.end() :].strip())
+    task, worked = task_of(messages), has_worked(messages)
+    if asked and (mark := ANSWER_MARK.search(text)) and (marked := text[mark.end() :].strip()):
+        idle = names_things(task) and not worked
+        if idle and says_next_action(marked, task, whole=True, asked=True):
+            return ReplyReading("announcement", asked=asked)
+        return ReplyReading("answer", answer=marked)
     if UNREAD_CALL_KEY in reply.additional_kwargs:
         return ReplyReading("unread_call", asked=asked)
-    if announces_work(text, task=task_of(messages), worked=has_worked(messages), asked=asked > 0):
+    if announces_work(
+        text, task=task, worked=worked, files=_asked_for(files, messages), asked=asked > 0
+    ):
         return ReplyReading("announcement", asked=asked)
     return ReplyReading("answer")
+
+
+def _asked_for(files: NamedFiles, messages: Sequence[AnyMessage]) -> NamedFiles:
+    """Return the files, none of them as missing where the newest calls failed: the text says so."""
+    results = next((m for m in newest_first(messages) if m.type == "tool"), None)
+    failed = isinstance(results, ToolMessage) and results.status == "error"
+    return replace(files, missing=()) if failed else files
 
 
 def replies_without_calls(messages: Sequence[AnyMessage]) -> list[AIMessage]:
@@ -116,35 +147,52 @@ def replies_without_calls(messages: Sequence[AnyMessage]) -> list[AIMessage]:
     return replies[::-1]
 
 
-def answer_beside_calls(messages: Sequence[AnyMessage]) -> str:
+def answer_beside_calls(messages: Sequence[AnyMessage], files: NamedFiles = NO_FILES) -> str:
     """Return what the model said beside its calls that can stand as the answer; else nothing.
 
-    The text of the newest reply counts, and an earlier one that says something of its own.
+    The text of the newest reply counts, and an earlier one that says something of its own, unless a
+    file that the task names is not there.
+
+    Args:
+        messages: The conversation.
+        files: What has become of those that the task names.
     """
-    task, newest = task_of(messages), last_reply(messages)
+    task, worked, newest = task_of(messages), has_worked(messages), last_reply(messages)
     for message, text in texts(messages):
         if {CLOSING_KEY, UNREAD_CALL_KEY} & message.additional_kwargs.keys():
             continue  # it says what was not done then
-        if announces_work(text, task=task, worked=True, asked=True):
+        if announces_work(text, task=task, worked=worked, files=files, asked=True):
             continue
-        if message is newest or says_something(text, task):
+        if message is newest or (says_something(text, task) and not files.missing):
             return text
     return ""
 
 
 def task_of(messages: Sequence[AnyMessage]) -> str:
-    """Return what the person said to begin the run; nothing where a flow wrote the message."""
+    """Return what the person said to begin the run; of a step of a plan its text."""
     message = last_user_message(messages)
-    if message is None or ORIGIN_KEY in message.additional_kwargs:
+    if message is None:
         return ""
-    return task_text_of(message)
+    kwargs = message.additional_kwargs
+    return str(kwargs.get(STEP_KEY, "")) if ORIGIN_KEY in kwargs else task_text_of(message)
 
 
 def has_worked(messages: Sequence[AnyMessage]) -> bool:
-    """Say whether the run has called a tool; a compacted conversation has only notes of it."""
+    """Say whether the run has called a tool, or was shown a picture that it is about.
+
+    A compacted conversation has only notes of calls. A call that only ends the run does no work.
+    """
     message = last_user_message(messages)
-    compacted = message is not None and NOTES_KEY in message.additional_kwargs
-    return compacted or any(message.type == "tool" for message in newest_first(messages))
+    if message is not None and (
+        NOTES_KEY in message.additional_kwargs or not isinstance(message.content, str)
+    ):
+        return True
+    return any(isinstance(m, ToolMessage) and not _ends_run(m) for m in newest_first(messages))
+
+
+def _ends_run(result: ToolMessage) -> bool:
+    noted: Any = result.artifact
+    return isinstance(noted, dict) and "ends_run" in noted
 
 
 def _parsed(text: str, response_format: ResponseFormat) -> Any:

@@ -53,9 +53,9 @@ def with_text_calls(
         tools: Definitions of those that were offered.
         history: The conversation before it.
     """
-    if not tools or reply.tool_calls or reply.invalid_tool_calls:
+    if reply.tool_calls or reply.invalid_tool_calls:
         return reply
-    found = read_text_calls(reply.text, tools)
+    found = read_text_calls(reply.text, tools) if tools else None
     if found is None and holds_unread_call(reply.text, tools):
         kept = {**reply.additional_kwargs, UNREAD_CALL_KEY: True}
         return reply.model_copy(update={"additional_kwargs": kept})

@@ -14,7 +14,7 @@ from langgraph.config import get_config
 from langgraph.errors import GraphBubbleUp, ParentCommand
 from langgraph.runtime import Runtime
 
-from openmanus_graph.conversation.history import ORIGIN_KEY
+from openmanus_graph.conversation.history import ORIGIN_KEY, STEP_KEY
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.model_calls.budget import SharedBudget, shared_budget, sharing
 from openmanus_graph.model_calls.condensed import cut_middle
@@ -197,7 +197,8 @@ def step_messages(step: StepState) -> list[AnyMessage]:
     paused_run = step["step_run"]["paused_run"]
     if paused_run is not None:
         return resumed_messages(paused_run, step["message_id"])
-    extra = {ORIGIN_KEY: step["origin"], "images": step["images"]}
+    text = step["step_run"]["text"]
+    extra = {ORIGIN_KEY: step["origin"], STEP_KEY: text, "images": step["images"]}
     return [HumanMessage(step["prompt"], id=step["message_id"], additional_kwargs=extra)]
 
 

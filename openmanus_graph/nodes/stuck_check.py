@@ -1,5 +1,6 @@
 """`stuck_check`: ends a run that is over or repeats itself, and sets hints for the next request."""
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
@@ -14,9 +15,11 @@ from openmanus_graph.conversation.replies import (
     ReplyReading,
     answer_beside_calls,
     read_reply,
+    task_of,
 )
 from openmanus_graph.conversation.stuck import StuckLevel, detect_stuck
 from openmanus_graph.prompts import render
+from openmanus_graph.runtime.artifacts import find_named_files
 from openmanus_graph.runtime.events import notice
 from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.state.context import Context
@@ -55,8 +58,12 @@ async def stuck_check(state: ManusState, runtime: Runtime[Context]) -> dict[str,
     messages, hint_before = state["messages"], state.get("hint", "")
     session = await enter_session(runtime)
     ending, stuck = tool_ending(messages), detect_stuck(messages)
-    reading = read_reply(messages, session.settings.response_format)
-    ended = ended_by_tool(messages, ending, hint_before) or ended_by_reply(messages, reading)
+    files = await asyncio.to_thread(
+        find_named_files, session.workspace, state["run_message"], task_of(messages)
+    )
+    reading = read_reply(messages, session.settings.response_format, files)
+    said = answer_beside_calls(messages, files) if ending else ""
+    ended = ended_by_tool(ending, said, hint_before) or ended_by_reply(messages, reading)
     if ended is not None:
         interjections = await interjection_reader(session)
         # A person who has said something meanwhile does not want it to end without that.
@@ -67,17 +74,15 @@ async def stuck_check(state: ManusState, runtime: Runtime[Context]) -> dict[str,
         return {"status": "stopped", "stop_reason": "stuck"}
     if reading.kind in NOTICES:
         notice(runtime.stream_writer, NOTICES[reading.kind])
-    hint = "\n\n".join(hints_for(messages, reading, ending, stuck))
+    hint = "\n\n".join(hints_for(messages, reading, ending, said, stuck))
     return {} if hint == hint_before else {"hint": hint}
 
 
-def ended_by_tool(
-    messages: Sequence[AnyMessage], ending: ToolEnding | None, hint_before: str
-) -> dict[str, Any] | None:
+def ended_by_tool(ending: ToolEnding | None, said: str, hint_before: str) -> dict[str, Any] | None:
     """Return how a tool's request ends the run; None if it does not, or is asked about."""
     if ending is None or ending.failed:
         return None
-    outcome = tool_outcome(ending, answer_beside_calls(messages))
+    outcome = tool_outcome(ending, said)
     if outcome is None and render("terminate_unanswered") in hint_before:
         return failure(UNANSWERED)
     return outcome
@@ -94,6 +99,7 @@ def hints_for(
     messages: Sequence[AnyMessage],
     reading: ReplyReading,
     ending: ToolEnding | None,
+    said: str,
     stuck: StuckLevel,
 ) -> Iterator[str]:
     """Yield what the next request should say."""
@@ -104,7 +110,7 @@ def hints_for(
         yield render("reply_text_calls")
     if ending is not None and ending.failed:
         yield render("terminate_refused", failed=", ".join(ending.failed))
-    elif ending is not None and ending.ending == "success" and not answer_beside_calls(messages):
+    elif ending is not None and ending.ending == "success" and not said:
         yield render("terminate_unanswered")
     if stuck.level != "ok":
         name = "stuck_hint" if stuck.level == "hint" else "stuck_change"

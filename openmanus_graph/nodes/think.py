@@ -26,7 +26,7 @@ from openmanus_graph.conversation.history import (
     recently_called,
 )
 from openmanus_graph.conversation.outcome import NO_TASK, failure
-from openmanus_graph.conversation.replies import read_reply
+from openmanus_graph.conversation.replies import read_reply, task_of
 from openmanus_graph.model_calls.budget import closing_reserve
 from openmanus_graph.model_calls.call_model import LiveState, ModelCall
 from openmanus_graph.model_calls.closing_turn import close_run, is_closed
@@ -34,7 +34,7 @@ from openmanus_graph.model_calls.compaction import ModelCallResult, call_with_co
 from openmanus_graph.model_calls.surroundings import surroundings
 from openmanus_graph.planning.flow import state_of_paused_run
 from openmanus_graph.prompts import render
-from openmanus_graph.runtime.artifacts import take_baseline
+from openmanus_graph.runtime.artifacts import find_named_files, take_baseline
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.interjections import InterjectionReader, announce
 from openmanus_graph.runtime.limits import LimitReached, Progress, pause
@@ -286,7 +286,7 @@ async def apply_reply(turn: Turn, call: ModelCall, result: ModelCallResult) -> M
         known = turn.state.get("handle_state", {})
         still_open = open_state(known, turn.live_handles)
         update |= {"handle_state": Overwrite(still_open)} if still_open != known else {}
-    update |= outcome_of(turn, call, result)
+    update |= await outcome_of(turn, call, result)
     return update | await new_messages(turn, result, answered=update.get("stop_reason") == "answer")
 
 
@@ -333,7 +333,7 @@ def ids_of(messages: Sequence[AnyMessage]) -> list[str]:
     return [message.id for message in messages if message.id]
 
 
-def outcome_of(turn: Turn, call: ModelCall, result: ModelCallResult) -> ManusUpdate:
+async def outcome_of(turn: Turn, call: ModelCall, result: ModelCallResult) -> ManusUpdate:
     """Return what a model call means for the run: how it ends, or that an agent step was taken."""
     if isinstance(result.ended, LimitReached):
         ended = {"status": "stopped", "stop_reason": result.ended.reason, "hint": ""}
@@ -345,7 +345,9 @@ def outcome_of(turn: Turn, call: ModelCall, result: ModelCallResult) -> ManusUpd
     if result.reply.tool_calls:
         return {"step_count": call.step}
     said = [*(result.compacted or call.history), result.reply]
-    reading = read_reply(said, turn.session.settings.response_format)
+    run = turn.state["run_message"]
+    files = await asyncio.to_thread(find_named_files, turn.session.workspace, run, task_of(said))
+    reading = read_reply(said, turn.session.settings.response_format, files)
     if reading.kind != "answer":
         return {"step_count": call.step}
     if cause := cut_by(result.reply):

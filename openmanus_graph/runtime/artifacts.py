@@ -8,10 +8,12 @@ import itertools
 import json
 import mimetypes
 import os
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePath
 from typing import Any, cast
 
+from openmanus_graph.conversation.announcements import NamedFiles, named_files
+from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.atomic_files import is_part
 from openmanus_graph.runtime.workspace import HOME_FOLDER, Workspace, put_file
 from openmanus_graph.state.manus import Artifact
@@ -58,15 +60,7 @@ def take_baseline(workspace: Workspace, run: str, *, anew: bool) -> None:
 
 def changed_files(workspace: Workspace, run: str) -> list[Artifact]:
     """List what the run created or changed, by path. Blocks."""
-    path = _baseline_path(workspace, run)
-    try:
-        known: Any = json.loads(path.read_text("utf-8"))
-        # Without a sandbox a command may have written something else there.
-        is_valid = known is None or isinstance(known, dict)
-        before = cast("dict[str, _Stamp] | None", known) if is_valid else {}
-        began = path.stat().st_mtime_ns
-    except (OSError, ValueError):
-        before, began = {}, 0  # without a baseline all files are listed rather than none
+    before, began = _baseline(workspace, run)
     found = (
         (name, stamp)
         for name, stamp in files_in(workspace)
@@ -80,6 +74,46 @@ def changed_files(workspace: Workspace, run: str) -> list[Artifact]:
         )
         for name, stamp in sorted(itertools.islice(found, MAX_FILES))
     ]
+
+
+def find_named_files(workspace: Workspace, run: str, task: str) -> NamedFiles:
+    """Find out what a run has made of the files that its task names. Blocks.
+
+    A file that was there when the run began and is not any more counts as dealt with.
+    """
+    before, began = _baseline(workspace, run)
+    missing: list[str] = []
+    written = False
+    for name in named_files(task):
+        try:
+            path = workspace.resolve(name)
+            found = path.stat()
+        except ToolError:
+            continue  # elsewhere: nothing is known of it
+        except OSError:
+            if name not in (before or {}):
+                missing.append(name)
+            continue
+        stamp = [found.st_size, found.st_mtime_ns]
+        known = before and before.get(path.relative_to(workspace.root).as_posix())
+        written |= stamp[1] >= began if before is None else known != stamp
+    if missing:  # it may lie in a folder that the task does not name
+        elsewhere = {PurePath(file["path"]).name for file in changed_files(workspace, run)}
+        written |= any(PurePath(name).name in elsewhere for name in missing)
+        missing = [name for name in missing if PurePath(name).name not in elsewhere]
+    return NamedFiles(missing, delivered=written and not missing)
+
+
+def _baseline(workspace: Workspace, run: str) -> tuple[Mapping[str, _Stamp] | None, int]:
+    """Return the files when the run began, None if they were too many, and that time in ns."""
+    path = _baseline_path(workspace, run)
+    try:
+        known: Any = json.loads(path.read_text("utf-8"))
+        # Without a sandbox a command may have written something else there.
+        is_valid = known is None or isinstance(known, dict)
+        return cast("dict[str, _Stamp] | None", known) if is_valid else {}, path.stat().st_mtime_ns
+    except (OSError, ValueError):
+        return {}, 0  # without a baseline all files are listed rather than none
 
 
 def _baseline_path(workspace: Workspace, run: str) -> Path:

@@ -91,7 +91,7 @@ def test_a_long_report_counts_by_its_last_sentence() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["Jeg kikker på bilagene.", "Filerne bliver læst og sammenlignet.", "ฉันกำลังดูไฟล์"]
+    "text", ["Jeg kikker på bilagene.", "Filerne bliver læst og sammenlignet.", "ខ្ញុំកំពុងមើលឯកសារ"]
 )
 def test_where_nothing_was_called_no_language_needs_to_be_known(text: str) -> None:
     assert announces(text, worked=False)
