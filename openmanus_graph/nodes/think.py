@@ -25,7 +25,7 @@ from openmanus_graph.conversation.history import (
 )
 from openmanus_graph.conversation.outcome import NO_TASK, failure
 from openmanus_graph.conversation.replies import read_reply
-from openmanus_graph.model_calls.budget import closing_reserve
+from openmanus_graph.model_calls.budget import keeps_closing_reserve
 from openmanus_graph.model_calls.call_model import LiveState, ModelCall
 from openmanus_graph.model_calls.closing_turn import close_run, is_closed
 from openmanus_graph.model_calls.compaction import ModelCallResult, call_with_compaction
@@ -203,7 +203,7 @@ async def build_call(
         live_state=browser_state(turn.session, turn.state),
         pause=pause,
         middleware=middleware,
-        closing_reserve=closing_reserve(turn.progress.steps),
+        keeps_reserve=keeps_closing_reserve(turn.progress.steps),
         says_what_is_left=True,
     )
 
