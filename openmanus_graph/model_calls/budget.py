@@ -12,7 +12,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 
 from openmanus_graph.runtime.limits import (
-    ClosingReserve,
     Limit,
     LimitReached,
     Progress,
@@ -136,8 +135,8 @@ def shared_budget() -> SharedBudget | None:
     return _budget.get()
 
 
-def closing_reserve(steps: int) -> ClosingReserve:
-    """Say whether a run keeps something for its closing turn.
+def keeps_closing_reserve(steps: int) -> bool:
+    """Say whether a run keeps dollars, tokens and seconds for its closing turn.
 
     Before its first step there is nothing to say; a part of a tree ends without one: the tree goes
     on after it.
@@ -145,7 +144,7 @@ def closing_reserve(steps: int) -> ClosingReserve:
     Args:
         steps: That the run has taken.
     """
-    return "keep" if steps and shared_budget() is None else "none"
+    return steps > 0 and shared_budget() is None
 
 
 @contextlib.asynccontextmanager
@@ -154,7 +153,8 @@ async def reserved(
     progress: Progress,
     settings: Settings,
     next_call: Progress,
-    reserve: ClosingReserve = "none",
+    *,
+    keeps_reserve: bool = False,
 ) -> AsyncGenerator[Reservation | None]:
     """Let a model call be made if it fits into the limits, those of the tree around it included.
 
@@ -163,14 +163,14 @@ async def reserved(
         progress: How far it has come.
         settings: Hold its own limits.
         next_call: What the call may cost.
-        reserve: What it does with what the run keeps for its closing turn.
+        keeps_reserve: Whether it leaves what the run keeps for its closing turn.
 
     Raises:
         LimitReached: A limit forbids it.
     """
     budget = shared_budget()
     if budget is None:
-        check_limits(progress, settings, next_call, reserve)
+        check_limits(progress, settings, next_call, keeps_reserve=keeps_reserve)
         yield None
         return
     budget.count_earlier(run, progress)
@@ -198,9 +198,10 @@ def check_limits(
     progress: Progress,
     settings: Settings,
     next_call: Progress,
-    reserve: ClosingReserve = "none",
+    *,
+    keeps_reserve: bool = False,
 ) -> None:
     """Raise LimitReached if a run's own limits forbid a model call. Arguments as of `reserved`."""
-    limit = reached_limit(progress, settings, next_call, reserve)
+    limit = reached_limit(progress, settings, next_call, keeps_reserve=keeps_reserve)
     if limit is not None:
         raise LimitReached(limit)

@@ -56,7 +56,6 @@ from openmanus_graph.model_calls.storable import storable, with_text_calls
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.limits import (
-    ClosingReserve,
     LimitReached,
     Progress,
     most_used_limit,
@@ -126,8 +125,8 @@ class ModelCall:
     """Waits so many seconds before it is repeated; what it raises ends the call."""
     middleware: ModelMiddleware | None = None
     """Stands around the sending; each request through it is reserved and counted by itself."""
-    closing_reserve: ClosingReserve = "none"
-    """What it does with what the run keeps for its closing turn."""
+    keeps_reserve: bool = False
+    """Whether it leaves what the run keeps for its closing turn."""
     says_what_is_left: bool = False
     """Whether the request says what is left of the limits that are near."""
 
@@ -149,7 +148,7 @@ async def call_model(call: ModelCall, session: Session, emit: Emit) -> tuple[AIM
             send = partial(requests.send_and_count, reservation=reservation)
             reply = await requests.reply(send)
         return reply, requests.spent
-    check_limits(call.progress, session.settings, next_call, call.closing_reserve)
+    check_limits(call.progress, session.settings, next_call, keeps_reserve=call.keeps_reserve)
     try:
         wrap = call.middleware.wrap_model_call
         reply = await requests.reply(partial(wrap, handler=requests.send_within_limits))
@@ -202,7 +201,9 @@ class _Requests:
         progress = replace(call.progress, usage=add_usage(call.progress.usage, spent))
         if self._attempts:  # a step is counted once, however many requests it sends
             next_call = replace(next_call, steps=0)
-        return reserved(self._session.key, progress, settings, next_call, call.closing_reserve)
+        return reserved(
+            self._session.key, progress, settings, next_call, keeps_reserve=call.keeps_reserve
+        )
 
     async def send_and_count(
         self, request: ProviderRequest, reservation: Reservation | None
@@ -237,7 +238,9 @@ class _Requests:
         emit({"type": "think_start", "step": call.step})
         started = time.monotonic()
         settings = self._session.settings
-        clock = asyncio.timeout(time_left_s(call.progress, settings, call.closing_reserve))
+        clock = asyncio.timeout(
+            time_left_s(call.progress, settings, keeps_reserve=call.keeps_reserve)
+        )
         try:
             async with clock:
                 raw = await send(request)

@@ -46,7 +46,7 @@ async def close_run(
     if not isinstance(result.ended, LimitReached):
         return result
     limit = result.ended.limit
-    emit({"type": "limit", "reason": limit.reason})
+    emit(limit.event())
     progress = replace(
         call.progress,
         usage=add_usage(call.progress.usage, result.usage),
@@ -54,7 +54,7 @@ async def close_run(
     )
     call = replace(call, history=result.compacted or call.history, progress=progress)
     raw, usage = None, no_usage()
-    if call.closing_reserve == "keep" and not is_closed(call.history):
+    if call.keeps_reserve and not is_closed(call.history):
         raw, usage = await _ask(call, limit, session, emit)
     result = replace(result, usage=add_usage(result.usage, usage))
     reply, structured = (None, None) if raw is None else _read(raw, call, session)
@@ -79,7 +79,7 @@ async def _ask(
         request_suffix=render("closing_turn", limit=limit.words()),
         counts_as_step=False,
         says_what_is_left=False,
-        closing_reserve="use",
+        keeps_reserve=False,
     )
     try:
         return await call_model(closing, session, emit)

@@ -84,9 +84,9 @@ async def create_plan(
         reply, usage = await call_model(call, session, runtime.stream_writer)
         spent = {"usage": usage, "step_count": 1}
         update |= _apply_reply(reply, now, drafts, executors, runtime.stream_writer)
-    except LimitReached as limit:
-        runtime.stream_writer({"type": "limit", "reason": limit.reason})
-        update |= {"status": "stopped", "stop_reason": limit.reason}
+    except LimitReached as ended:
+        runtime.stream_writer(ended.limit.event())
+        update |= {"status": "stopped", "stop_reason": ended.reason}
     except ModelError as error:
         update |= failure(error.sentence)
     spent["elapsed_s"] = now["elapsed_s"] + time.monotonic() - started

@@ -47,9 +47,9 @@ async def review_step(state: PlanningState, runtime: Runtime[Context]) -> dict[s
         now: PlanningState = {**state, "usage": add_usage(state["usage"], usage)}
         try:
             finding = await check_step_run(step_run, now, bash, session, emit)
-        except LimitReached as limit:
-            emit({"type": "limit", "reason": limit.reason})
-            ended = {"status": "stopped", "stop_reason": limit.reason}
+        except LimitReached as reached:
+            emit(reached.limit.event())
+            ended = {"status": "stopped", "stop_reason": reached.reason}
             break
         except ModelError as error:
             ended = failure(error.sentence)

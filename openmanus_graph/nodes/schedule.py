@@ -46,7 +46,7 @@ async def schedule(state: PlanningState, runtime: Runtime[Context]) -> dict[str,
     ):
         limit = reached_limit(progress_of(state, settings), settings)
         if limit is not None:
-            runtime.stream_writer({"type": "limit", "reason": limit.reason})
+            runtime.stream_writer(limit.event())
             return {"status": "stopped", "stop_reason": limit.reason}
     blocked = blocked_step_updates(step_runs)
     begun = started_step_updates(step_runs, settings.max_parallel_steps)

@@ -152,6 +152,10 @@ class Limit(_Event):
 
     type: Literal["limit"]
     reason: Literal["max_steps", "budget", "timeout", "stuck"]
+    setting: NotRequired[str]
+    """Name of the limit's setting."""
+    limit: NotRequired[float]
+    """Its value."""
 
 
 class Final(_Event):

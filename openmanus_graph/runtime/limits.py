@@ -19,9 +19,6 @@ from openmanus_graph.state.settings import SandboxSettings, Settings
 from openmanus_graph.state.tool_traits import Traits
 
 LimitReason = Literal["max_steps", "budget", "timeout"]
-ClosingReserve = Literal["none", "keep", "use"]
-"""What a model call does with the dollars, tokens and seconds that its run keeps for its closing
-turn: there are none; it leaves them; it is the closing turn."""
 CALLS_NEAR = 3
 """The model is told what is left of a limit from so many calls before the closing turn on."""
 SHARE_NEAR = 0.9
@@ -54,7 +51,8 @@ class Progress:
         )
 
 
-NO_PROGRESS = Progress(0, no_usage(), 0.0)
+A_STEP = Progress(1, no_usage(), 0.0)
+"""What a step takes at least."""
 
 
 @dataclass(frozen=True)
@@ -77,12 +75,11 @@ class Limit:
         """What is not used."""
         return max(0, self.most - self.used)
 
-    def is_reached(self, reserve: ClosingReserve) -> bool:
-        """Say whether the next call is forbidden. The closing turn is a call beyond the steps."""
-        if reserve == "use" and self.reason == "max_steps":
-            return False
-        kept = self.closing if reserve == "keep" else 0
-        return self.left <= 0 or self.left < self.next_call + kept
+    def is_reached(self, *, keeps_reserve: bool) -> bool:
+        """Say whether the next call is forbidden; by the steps only one that is a step."""
+        kept = self.closing if keeps_reserve else 0
+        used_up = self.left <= 0 and self.reason != "max_steps"
+        return used_up or self.left < self.next_call + kept
 
     def is_near(self) -> bool:
         """Say whether few calls and a closing turn fit into what is left, or little of it is."""
@@ -101,6 +98,15 @@ class Limit:
         """Say in words what is left."""
         own = ", this one included" if self.reason == "max_steps" else ""
         return f"{self._number(self.left)} of {self.words()}{own}"
+
+    def event(self) -> dict[str, Any]:
+        """Return the event that says which limit ends the run."""
+        return {
+            "type": "limit",
+            "reason": self.reason,
+            "setting": self.setting,
+            "limit": self.most,
+        }
 
     def text(self, steps: str = "steps") -> str:
         """Say which limit ended the run, and how to go on. Arguments as of `words`."""
@@ -145,9 +151,7 @@ class LimitReached(Exception):  # not an error: a regular end of a run
         return self.limit.reason
 
 
-def run_limits(
-    progress: Progress, settings: Settings, next_call: Progress = NO_PROGRESS
-) -> list[Limit]:
+def run_limits(progress: Progress, settings: Settings, next_call: Progress = A_STEP) -> list[Limit]:
     """Return the limits of a run.
 
     Args:
@@ -172,12 +176,13 @@ def run_limits(
 def reached_limit(
     progress: Progress,
     settings: Settings,
-    next_call: Progress = NO_PROGRESS,
-    reserve: ClosingReserve = "none",
+    next_call: Progress = A_STEP,
+    *,
+    keeps_reserve: bool = False,
 ) -> Limit | None:
     """Return the limit that forbids the next model call. Arguments as of `run_limits`."""
     limits = run_limits(progress, settings, next_call)
-    return next((limit for limit in limits if limit.is_reached(reserve)), None)
+    return next((limit for limit in limits if limit.is_reached(keeps_reserve=keeps_reserve)), None)
 
 
 def most_used_limit(reason: LimitReason, progress: Progress, settings: Settings) -> Limit:
@@ -187,12 +192,12 @@ def most_used_limit(reason: LimitReason, progress: Progress, settings: Settings)
 
 
 def time_left_s(
-    progress: Progress, settings: Settings, reserve: ClosingReserve = "none"
+    progress: Progress, settings: Settings, *, keeps_reserve: bool = False
 ) -> float | None:
     """Return the seconds that a run still has for its calls; None without a limit."""
     for limit in run_limits(progress, settings):
         if limit.reason == "timeout":
-            return limit.most - limit.used - (limit.closing if reserve == "keep" else 0)
+            return limit.most - limit.used - (limit.closing if keeps_reserve else 0)
     return None
 
 

@@ -11,11 +11,11 @@ from langgraph.config import get_config
 
 from openmanus_graph.backends.persistence.ledger import EffectKey, Ledger, open_ledger
 from openmanus_graph.conversation.history import canonical_args
-from openmanus_graph.model_calls.budget import closing_reserve
+from openmanus_graph.model_calls.budget import keeps_closing_reserve
 from openmanus_graph.model_calls.call_model import window_of
 from openmanus_graph.runtime.checkpoint_lineage import checkpointed_thread
 from openmanus_graph.runtime.events import Emit
-from openmanus_graph.runtime.limits import ClosingReserve, Progress, time_left_s
+from openmanus_graph.runtime.limits import Progress, time_left_s
 from openmanus_graph.runtime.observation_size import MIN_OBSERVATION_CHARS, max_observation_chars
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.state.interrupts import Decision
@@ -139,13 +139,12 @@ async def open_call_context(
             window allows, and the run keeps time for its closing turn. For a client neither holds.
     """
     config = get_config()
-    max_chars = MIN_OBSERVATION_CHARS
-    reserve: ClosingReserve = "none"
+    max_chars, keeps_reserve = MIN_OBSERVATION_CHARS, False
     if for_our_model:
         max_chars = max_observation_chars(await window_of(session.settings))
-        reserve = closing_reserve(steps=1)  # the call belongs to one
+        keeps_reserve = keeps_closing_reserve(steps=1)  # the call belongs to one
     session.max_observation_chars = max_chars  # where tools read it
-    left_s = time_left_s(progress, session.settings, reserve)
+    left_s = time_left_s(progress, session.settings, keeps_reserve=keeps_reserve)
     thread, ledger = checkpointed_thread(config), await ledger_of(session, config)
     return ToolCallContext(
         session=session,

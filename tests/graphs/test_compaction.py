@@ -129,6 +129,7 @@ async def test_what_notes_cost_counts_even_if_the_budget_ends_there() -> None:
     assert (ran.values["status"], ran.values["stop_reason"]) == ("stopped", "budget")
     usage = ran.values["usage"]
     assert len(model.requests) == usage["model_calls"] == 2
+    assert not [one for request in model.requests for one in request if "Left before" in one.text]
     assert usage["input_tokens"] + usage["output_tokens"] == 1240
 
 

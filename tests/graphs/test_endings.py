@@ -255,7 +255,7 @@ async def test_a_budget_without_room_for_it_has_no_closing_turn() -> None:
     assert "limit of 2500 tokens: 1300 tokens are left, and the next" in ran.values["answer"]
 
 
-@pytest.mark.parametrize("most", [1900, 2900, 3400, 4000, 8000])
+@pytest.mark.parametrize("most", [1700, 2900, 3400, 4000, 8000])
 async def test_a_budget_of_tokens_is_not_overrun(most: int) -> None:
     model = scripted(*adds(9), usage=(1300, 200))
     ran = await manus(model=model, max_total_tokens=most)
@@ -317,6 +317,17 @@ async def test_after_a_limit_the_run_goes_on_and_says_so() -> None:
     assert ended(ran) == ("finished", "answer")
     assert "goes on" in model.requests[2][-1].text
     assert took_turns(model.requests[-1])
+
+
+async def test_who_goes_on_under_the_same_limit_is_not_closed_again() -> None:
+    graph = build_manus_graph(tools=[add], checkpointer=InMemorySaver())
+    model = scripted(*adds(1), "One is done.")
+    await run_graph(graph, model=model, config=CONFIG, max_steps=1)
+    ran = await run_graph(
+        graph, model=model, config=CONFIG, task=Command(goto="think"), max_steps=1
+    )
+    assert len(model.requests) == 2
+    assert ran.values["answer"].startswith("One is done.\n\nThe run stopped at its limit of 1 ")
 
 
 @pytest.mark.parametrize(

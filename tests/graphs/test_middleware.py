@@ -477,6 +477,17 @@ async def test_each_request_of_a_middleware_counts_and_is_within_the_limits() ->
     assert len(ran.model.requests) == 1
 
 
+async def test_a_step_of_two_requests_is_one_step_of_a_plan() -> None:
+    def work(step: str, messages: list[Any]) -> Any:
+        return "The sum is 3." if any(one.type == "tool" for one in messages) else ADD
+
+    brain = PlanBrain([plan_call("one")], work)
+    executor = build_manus_graph(tools=[add], middleware=[Twice()])
+    graph = build_planning_graph(executors={"own": executor}, checkpointer=InMemorySaver())
+    ran = await run_graph(graph, model=brain.model(), config=CONFIG, max_steps=3)
+    assert (ran.values["status"], ran.values["step_count"]) == ("finished", 3)
+
+
 class Short(Middleware):
     state_schema = Keys
 

@@ -6,7 +6,13 @@ from typing import Any
 
 from playwright.async_api import Page
 
-from openmanus_graph.backends.browser.page import PageView, Snapshot, change_text, full_text
+from openmanus_graph.backends.browser.page import (
+    ActionReport,
+    PageView,
+    Snapshot,
+    change_text,
+    full_text,
+)
 from openmanus_graph.backends.browser.page.text import element_text
 from tests.support.limits import BACKSTOP_S
 
@@ -34,14 +40,16 @@ class Tab:
         self.shot = await self.view.look()
         return full_text(self.shot, budget_tokens)
 
-    async def do(self, action: Callable[..., Awaitable[str]], *args: Any, **more: Any) -> str:
+    async def do(
+        self, action: Callable[..., Awaitable[ActionReport]], *args: Any, **more: Any
+    ) -> str:
         """Act, wait and look, as the tool does; return what was done and what changed.
 
         Elements are named by their index or by a part of their text in the list.
         """
         given = [self.index(arg) if _is_name(arg) else arg for arg in args]
         plain = [arg.text if isinstance(arg, Text) else arg for arg in given]
-        said = await action(self.view, *plain, **more)
+        said = (await action(self.view, *plain, **more)).text
         note = await self.view.settle(BACKSTOP_S)
         before, self.shot = self.shot, await self.view.look()
         return "\n".join([said, note, change_text(before, self.shot, BUDGET)])

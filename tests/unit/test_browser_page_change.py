@@ -2,7 +2,16 @@
 
 from dataclasses import replace
 
-from openmanus_graph.backends.browser.page import Element, Line, Snapshot, change_text, full_text
+import pytest
+
+from openmanus_graph.backends.browser.page import (
+    ActionReport,
+    Element,
+    Line,
+    Snapshot,
+    change_text,
+    full_text,
+)
 from openmanus_graph.backends.browser.page.text import tokens
 
 VIEW = (1000, 700)
@@ -117,3 +126,51 @@ def test_messages_are_repeated_only_when_they_are_not_shown() -> None:
     assert change_text(before, gone, 500) == 'Message (gone again): "Saved"'
     shown = page(*FILLER, ("Saved",), messages=("Saved",))
     assert change_text(before, shown, 500) == "New or changed:\nSaved"
+
+
+NAME, BOX = element(1, "textbox", "Name", value=""), element(2, "checkbox", "Agreed")
+
+
+@pytest.mark.parametrize(
+    ("said", "now", "told"),
+    [
+        (ActionReport("Typed.", (1,), "Ada"), replace(NAME, value="Ada"), None),
+        (ActionReport("Typed.", (1,), "Ada"), replace(NAME, value="ADA"), '[1] value="ADA"'),
+        (ActionReport("Typed.", (1,)), replace(NAME, value="Ada"), '[1] value="Ada"'),
+        (
+            ActionReport('[1] textbox "Name" "Ada"'),
+            replace(NAME, value="Ada"),
+            '[1] textbox "Name" value="Ada"',
+        ),
+        (ActionReport("Clicked.", (2,)), replace(BOX, words=("checked",)), "[2] checked"),
+        (ActionReport("Clicked.", (2,)), replace(BOX, name="Refused"), '[2] checkbox "Refused"'),
+        (
+            ActionReport('Typed "[2] checkbox "Agreed"".', (1,), ""),
+            replace(BOX, words=("checked",)),
+            '[2] checkbox "Agreed" checked',
+        ),
+    ],
+)
+def test_only_what_the_report_names_is_not_told_again(
+    said: ActionReport, now: Element, told: str | None
+) -> None:
+    before = page((NAME,), (BOX,), *FILLER)
+    after = page(*((now,) if one.index == now.index else (one,) for one in (NAME, BOX)), *FILLER)
+    assert change_text(before, after, 1000, said) == (f"Changed: {told}" if told else "")
+
+
+def test_a_long_value_that_comes_cut_is_known_again() -> None:
+    text = "word " * 100
+    after = page((replace(NAME, value=text[:199] + "…"),), *FILLER)
+    said = ActionReport("Typed.", (1,), text)
+    assert change_text(page((NAME,), *FILLER), after, 1000, said) == ""
+
+
+@pytest.mark.parametrize(
+    ("place", "told"), [((300, 500), ""), ((300, 400), "Scrolled: 300 px above")]
+)
+def test_where_the_page_is_scrolled_to_is_told_once(place: tuple[int, int], told: str) -> None:
+    after = page(("Short",), above_px=300, below_px=500)
+    seen = change_text(page(("Short",)), after, 1000, ActionReport("Scrolled.", place=place))
+    assert seen.startswith(told)
+    assert bool(seen) == bool(told)

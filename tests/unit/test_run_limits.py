@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from openmanus_graph.model_calls.budget import SharedBudget, keeps_closing_reserve, sharing
 from openmanus_graph.runtime.limits import (
-    ClosingReserve,
     Progress,
     most_used_limit,
     reached_limit,
@@ -32,36 +32,37 @@ def progress(steps: int = 0, dollars: float = 0, tokens: int = 0, seconds: float
     return Progress(steps, {**no_usage(), "cost_usd": dollars, "input_tokens": tokens}, seconds)
 
 
-STEP = progress(1, CALL, 100)
+STEP, CLOSING = progress(1, CALL, 100), progress(0, CALL, 100)
 
 
 @pytest.mark.parametrize(
-    ("done", "reserve", "setting"),
+    ("done", "call", "setting"),
     [
-        (progress(9), "keep", None),
-        (progress(10), "keep", "max_steps"),
-        (progress(10), "use", None),
-        (progress(tokens=900), "none", None),
-        (progress(tokens=901), "none", "max_total_tokens"),
-        (progress(tokens=800), "keep", None),
-        (progress(tokens=801), "keep", "max_total_tokens"),
-        (progress(tokens=900), "use", None),
-        (progress(tokens=901), "use", "max_total_tokens"),
-        (progress(dollars=2.85), "none", None),
-        (progress(dollars=2.95), "none", "max_cost_usd"),
-        (progress(dollars=2.85), "keep", "max_cost_usd"),
-        (progress(seconds=89), "keep", None),
-        (progress(seconds=90), "keep", None),
-        (progress(seconds=91), "keep", "timeout_s"),
-        (progress(seconds=91), "use", None),
-        (progress(seconds=100), "use", "timeout_s"),
+        (progress(9), "step", None),
+        (progress(10), "step", "max_steps"),
+        (progress(10), "closing", None),
+        (progress(tokens=900), "part", None),
+        (progress(tokens=901), "part", "max_total_tokens"),
+        (progress(tokens=800), "step", None),
+        (progress(tokens=801), "step", "max_total_tokens"),
+        (progress(tokens=900), "closing", None),
+        (progress(tokens=901), "closing", "max_total_tokens"),
+        (progress(dollars=2.85), "part", None),
+        (progress(dollars=2.95), "part", "max_cost_usd"),
+        (progress(dollars=2.85), "step", "max_cost_usd"),
+        (progress(seconds=89), "step", None),
+        (progress(seconds=90), "step", None),
+        (progress(seconds=91), "step", "timeout_s"),
+        (progress(seconds=91), "closing", None),
+        (progress(seconds=100), "closing", "timeout_s"),
     ],
 )
 def test_a_call_is_made_if_it_fits_beside_the_closing_turn(
-    done: Progress, reserve: ClosingReserve, setting: str | None
+    done: Progress, call: str, setting: str | None
 ) -> None:
     settings = limited(max_total_tokens=1000, timeout_s=100)
-    limit = reached_limit(done, settings, STEP, reserve)
+    next_call = CLOSING if call == "closing" else STEP
+    limit = reached_limit(done, settings, next_call, keeps_reserve=call == "step")
     assert (limit and limit.setting) == setting
 
 
@@ -113,6 +114,11 @@ def test_it_is_said_which_limit_ended_a_run(done: Progress, text: str) -> None:
     assert limit.text(steps="model calls") == text
 
 
+def test_what_is_no_step_may_follow_the_last_step() -> None:
+    assert reached_limit(progress(10), limited()) is not None
+    assert reached_limit(progress(10), limited(), CLOSING) is None
+
+
 def test_a_budget_too_small_for_a_call_is_named() -> None:
     limit = reached_limit(progress(), limited(max_total_tokens=99), STEP)
     assert limit is not None
@@ -129,10 +135,19 @@ def test_of_two_budgets_the_more_used_one_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("timeout_s", "reserve", "left_s"),
-    [(None, "keep", None), (100, "none", 60), (100, "keep", 50), (1000, "keep", 930)],
+    ("timeout_s", "keeps_reserve", "left_s"),
+    [(None, True, None), (100, False, 60), (100, True, 50), (1000, True, 930)],
 )
 def test_of_the_time_a_tenth_is_kept_at_most_30_s(
-    timeout_s: float | None, reserve: ClosingReserve, left_s: float | None
+    timeout_s: float | None, keeps_reserve: bool, left_s: float | None
 ) -> None:
-    assert time_left_s(progress(seconds=40), limited(timeout_s=timeout_s), reserve) == left_s
+    assert (
+        time_left_s(progress(seconds=40), limited(timeout_s=timeout_s), keeps_reserve=keeps_reserve)
+        == left_s
+    )
+
+
+def test_a_run_that_has_begun_and_is_no_part_of_a_tree_keeps_a_reserve() -> None:
+    assert (keeps_closing_reserve(0), keeps_closing_reserve(1)) == (False, True)
+    with sharing(SharedBudget(limited(), progress())):
+        assert not keeps_closing_reserve(1)

@@ -12,6 +12,7 @@ from openmanus_graph.backends.browser.action_specs import ActionArguments
 from openmanus_graph.backends.browser.browser_session import BrowserSession
 from openmanus_graph.backends.browser.downloads import file_name, keep_file
 from openmanus_graph.backends.browser.navigation import go_to, move_in_history
+from openmanus_graph.backends.browser.page import ActionReport
 from openmanus_graph.backends.files.text_file import size_text
 from openmanus_graph.errors import TrustedToolError
 from openmanus_graph.runtime.workspace import opened_file
@@ -20,8 +21,8 @@ MAX_WAIT_S = 60
 DEFAULT_WAIT_S = 3
 PDF_S = 30.0
 
-ActionHandler = Callable[[BrowserSession, ActionArguments], Awaitable[str]]
-"""Returns a sentence that says what was done."""
+ActionHandler = Callable[[BrowserSession, ActionArguments], Awaitable[ActionReport | str]]
+"""Returns what was done; a sentence alone if that names nothing of a page."""
 
 
 async def _get_state(browser: BrowserSession, args: ActionArguments) -> str:
@@ -44,7 +45,7 @@ async def _close_tab(browser: BrowserSession, args: ActionArguments) -> str:
     return f"Closed tab {tab.id}."
 
 
-async def _drag_and_drop(browser: BrowserSession, args: ActionArguments) -> str:
+async def _drag_and_drop(browser: BrowserSession, args: ActionArguments) -> ActionReport:
     view, source = browser.current.view, args.required_index
     if args.target_index is not None:
         return await pages.drag_and_drop(view, source, args.target_index)
@@ -55,7 +56,7 @@ async def _drag_and_drop(browser: BrowserSession, args: ActionArguments) -> str:
     raise TrustedToolError("drag_and_drop needs target_index, or text or x and y: where to drop.")
 
 
-async def _input_text(browser: BrowserSession, args: ActionArguments) -> str:
+async def _input_text(browser: BrowserSession, args: ActionArguments) -> ActionReport:
     view, index, text = browser.current.view, args.required_index, args.required_text
     if not browser.secrets.mentioned(text):
         return await pages.input_text(view, index, text)
@@ -66,13 +67,13 @@ async def _input_text(browser: BrowserSession, args: ActionArguments) -> str:
     return await pages.input_text(view, index, value, secret=True)
 
 
-async def _send_keys(browser: BrowserSession, args: ActionArguments) -> str:
+async def _send_keys(browser: BrowserSession, args: ActionArguments) -> ActionReport:
     if browser.secrets.mentioned(args.keys or ""):
         raise TrustedToolError("Nothing was typed: secrets are typed with input_text and an index.")
     return await pages.send_keys(browser.current.view, args.keys or "")
 
 
-async def _scroll_up(browser: BrowserSession, args: ActionArguments) -> str:
+async def _scroll_up(browser: BrowserSession, args: ActionArguments) -> ActionReport:
     amount = args.scroll_amount
     if amount is None:
         size = browser.current.page.viewport_size
@@ -80,7 +81,7 @@ async def _scroll_up(browser: BrowserSession, args: ActionArguments) -> str:
     return await pages.scroll(browser.current.view, -abs(amount), args.index)
 
 
-async def _upload_file(browser: BrowserSession, args: ActionArguments) -> str:
+async def _upload_file(browser: BrowserSession, args: ActionArguments) -> ActionReport | str:
     names = [name for line in args.required_text.splitlines() if (name := line.strip())]
     paths = await asyncio.to_thread(_copy_files, browser, names)
     tab = browser.current

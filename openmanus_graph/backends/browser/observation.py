@@ -9,6 +9,7 @@ from openmanus_graph.backends.browser.browser_session import BrowserSession
 from openmanus_graph.backends.browser.browsers import browser_loop
 from openmanus_graph.backends.browser.navigation import stop_loading
 from openmanus_graph.backends.browser.page import (
+    ActionReport,
     Snapshot,
     change_text,
     full_text,
@@ -37,7 +38,7 @@ _FEW_GARBLED = 5
 
 
 async def observe(
-    browser: BrowserSession, done: str, urls: dict[int, str], *, whole_page: bool
+    browser: BrowserSession, done: ActionReport, urls: dict[int, str], *, whole_page: bool
 ) -> str:
     """Wait until the page is quiet and describe it, or what changed on it.
 
@@ -48,7 +49,7 @@ async def observe(
         whole_page: Whether to describe all of the page even if the model has seen it.
     """
     tab, snapshot = await _take_snapshot(browser)
-    parts = [done.replace(DIALOG_OPENED, ""), *browser.notices.take()]
+    parts = [done.text.replace(DIALOG_OPENED, ""), *browser.notices.take()]
     if dialog := browser.dialogs.describe():
         return "\n".join(filter(None, (*parts, dialog)))
     parts += _tab_changes(browser, urls)

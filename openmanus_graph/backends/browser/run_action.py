@@ -11,6 +11,7 @@ from openmanus_graph.backends.browser.browsers import browser_loop
 from openmanus_graph.backends.browser.extraction import extract_content
 from openmanus_graph.backends.browser.launch import first_line
 from openmanus_graph.backends.browser.observation import observe, tab_urls
+from openmanus_graph.backends.browser.page import ActionReport
 from openmanus_graph.backends.browser.tab import BLANK
 from openmanus_graph.backends.search.searching import search_for
 from openmanus_graph.errors import ToolError, TrustedToolError
@@ -93,8 +94,8 @@ async def _run_on_page(browser: BrowserSession, action: str, args: ActionArgumen
                 done = f"{action} was cut off: {first_line(error)}"
                 return await _observe_replacement(browser, done)
             if acted_on is not None and acted_on.id not in browser.tabs:
-                done = f"{action}: the page closed itself."
-                return ActionResult(await observe(browser, done, urls, whole_page=True))
+                report = ActionReport(f"{action}: the page closed itself.")
+                return ActionResult(await observe(browser, report, urls, whole_page=True))
             advice = "Look at the page with get_state."
             raise ToolError(f"{action} failed: {first_line(error)} {advice}") from error
         except TimeoutError as error:
@@ -116,14 +117,16 @@ async def _run_handler(
     if open_dialog and not spec.allowed_in_dialog:
         raise ToolError(f"Nothing was done. {open_dialog}")
     done = await browser.dialogs.until(ACTION_HANDLERS[action](browser, args)) or ""
+    report = ActionReport(done) if isinstance(done, str) else done
     if not spec.takes_snapshot:
-        return ActionResult("\n".join([done, *browser.notices.take()]))
-    return ActionResult(await observe(browser, done, urls, whole_page=spec.shows_whole_page))
+        return ActionResult("\n".join([report.text, *browser.notices.take()]))
+    return ActionResult(await observe(browser, report, urls, whole_page=spec.shows_whole_page))
 
 
 async def _observe_replacement(browser: BrowserSession, done: str) -> ActionResult:
     """Observe the new page after the browser or a page was replaced."""
-    return ActionResult(await observe(browser, done, {}, whole_page=True), failed=True)
+    seen = await observe(browser, ActionReport(done), {}, whole_page=True)
+    return ActionResult(seen, failed=True)
 
 
 def _with_notices(browser: BrowserSession, error: ToolError) -> ToolError:

@@ -26,10 +26,14 @@ _REPLIES = {
     "question": " --answer TEXT",
     "approval": " --approve (or --reject; --all answers several at once)",
     "unknown_outcome": " --approve (or --reject, or --answer TEXT)",
-    "max_steps": " --max-steps N",
-    "budget": " --max-cost-usd X (or --max-tokens N)",
-    "timeout": " --timeout SECONDS",
 }
+_LIMIT_OPTIONS = {
+    "max_steps": "--max-steps",
+    "max_cost_usd": "--max-cost-usd",
+    "max_total_tokens": "--max-tokens",
+    "timeout_s": "--timeout",
+}
+"""Which of a limit's settings is raised by which option."""
 _PLAN_REPLIES = """\
 Go on with: [bold]openmanus resume {thread} --approve[/]
   or else:  [bold]openmanus resume {thread} --answer "WHAT TO CHANGE"[/]  (it is planned again)
@@ -75,6 +79,8 @@ class TerminalView:
         self.checklist = Checklist(self.console)
         self.reviewing = False
         """Whether the question that is open is about a plan."""
+        self._higher_limit = ""
+        """The option with which the run goes on beyond the limit that ended it."""
 
     def show(self, event: Mapping[str, Any]) -> None:
         """Show an event."""
@@ -152,6 +158,8 @@ class TerminalView:
 
     def _limit(self, event: Mapping[str, Any]) -> None:
         self._line(f"[yellow]limit reached: {escape(event['reason'])}[/]")
+        if (option := _LIMIT_OPTIONS.get(event.get("setting", ""))) is not None:
+            self._higher_limit = f" {option} {2 * event['limit']:g}"
 
     def _interrupt(self, event: Mapping[str, Any]) -> None:
         self.checklist.hide()
@@ -173,7 +181,8 @@ class TerminalView:
             self._line(f"[red]{escape(answer)}[/]")
         if status in ("waiting", "stopped", "cancelled") or reason == "error":
             thread = escape(shlex.quote(event["thread"]))
-            line = f"Go on with: [bold]openmanus resume {thread}{_REPLIES.get(reason, '')}[/]"
+            reply = _REPLIES.get(reason, self._higher_limit)
+            line = f"Go on with: [bold]openmanus resume {thread}{reply}[/]"
             self._line(_PLAN_REPLIES.format(thread=thread) if self.reviewing else line)
         # On a terminal the answer was just streamed; it is not shown twice.
         streamed = sys.stdout.isatty() and reason == "answer" and not self.quiet

@@ -13,12 +13,14 @@ from openmanus_graph.backends.browser.page.pointer import (
     scroll,
     scroll_to_text,
 )
+from openmanus_graph.backends.browser.page.report import ActionReport
 from openmanus_graph.backends.browser.page.screenshot import marked_screenshot
 from openmanus_graph.backends.browser.page.snapshot import Element, Line, Snapshot
 from openmanus_graph.backends.browser.page.text import full_text
 from openmanus_graph.backends.browser.page.view import PageView, Target, prepare_context
 
 __all__ = [
+    "ActionReport",
     "Element",
     "Line",
     "PageView",

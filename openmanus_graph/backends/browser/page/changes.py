@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from openmanus_graph.backends.browser.page.report import ActionReport
 from openmanus_graph.backends.browser.page.snapshot import FIELDS, FOCUSED, Element, Line, Snapshot
 from openmanus_graph.backends.browser.page.text import (
     LEFT_OUT,
@@ -24,11 +25,13 @@ MAX_REMOVED_NAMES = 6
 MAX_REMOVED_TEXTS = 6
 REMOVED_TEXT_CHARS = 80
 
+NOTHING_SAID = ActionReport()
+
 T = TypeVar("T", int, str)
 
 
 def change_text(
-    before: Snapshot | None, after: Snapshot, budget_tokens: int, said: str = ""
+    before: Snapshot | None, after: Snapshot, budget_tokens: int, said: ActionReport = NOTHING_SAID
 ) -> str:
     """Describe the diff of two snapshots; the whole page if that is shorter or it is another page.
 
@@ -38,7 +41,7 @@ def change_text(
         before: The last snapshot that the model saw, or None.
         after: The new one.
         budget_tokens: At most about this many tokens.
-        said: The action's own sentence; what it says of the page is not said again.
+        said: What the action's own sentence says of the page, which is not said again.
 
     Returns:
         Empty if `said` says all that changed.
@@ -49,12 +52,12 @@ def change_text(
     if before.above_px != after.above_px and LEFT_OUT in whole:
         return whole
     notes = "\n".join(_changes(before, after, said))
-    if not notes and not (said and _changes(before, after, "")):
+    if not notes and not (said.text and _changes(before, after, NOTHING_SAID)):
         return NOTHING_CHANGED
     return notes if tokens(notes) < tokens(whole) else whole
 
 
-def _changes(before: Snapshot, after: Snapshot, said: str) -> list[str]:
+def _changes(before: Snapshot, after: Snapshot, said: ActionReport) -> list[str]:
     return [
         *_page_changes(before, after, said),
         *_element_changes(before, after, said),
@@ -62,15 +65,14 @@ def _changes(before: Snapshot, after: Snapshot, said: str) -> list[str]:
     ]
 
 
-def _page_changes(before: Snapshot, after: Snapshot, said: str) -> list[str]:
+def _page_changes(before: Snapshot, after: Snapshot, said: ActionReport) -> list[str]:
     notes: list[str] = []
     if before.url != after.url:
         notes.append(f"Address: {after.url}")
     if before.title != after.title:
         notes.append(f'Title: "{after.title}"')
-    place = f"{after.above_px} px above, {after.below_px} px below"
-    if before.above_px != after.above_px and place not in said:
-        notes.append(f"Scrolled: {place} the window")
+    if before.above_px != after.above_px and said.place != (after.above_px, after.below_px):
+        notes.append(f"Scrolled: {after.above_px} px above, {after.below_px} px below the window")
     notes += [note for note in page_notes(after) if note not in page_notes(before)]
     shown = " ".join(_text_of(line) for line in after.lines)
     # The texts of alerts and toasts that have disappeared again.
@@ -78,7 +80,7 @@ def _page_changes(before: Snapshot, after: Snapshot, said: str) -> list[str]:
     return notes + [f'Message (gone again): "{text}"' for text in closed]
 
 
-def _element_changes(before: Snapshot, after: Snapshot, said: str) -> list[str]:
+def _element_changes(before: Snapshot, after: Snapshot, said: ActionReport) -> list[str]:
     """List elements whose value or state has changed, and the field that has the focus now."""
     both = [
         (before.elements[index], element)
@@ -93,21 +95,21 @@ def _element_changes(before: Snapshot, after: Snapshot, said: str) -> list[str]:
         and new.role in FIELDS
         and FOCUSED in new.words
         and FOCUSED not in old.words
-        and new.label not in said
+        and new.index not in said.elements
     ]
     return [text for text in changed if text] + focused
 
 
-def _element_change(old: Element, new: Element, said: str) -> str:
+def _element_change(old: Element, new: Element, said: ActionReport) -> str:
     """Describe a changed element with its previous state; its options only if they changed.
 
     Of an element that was acted on only what the action did not say; empty if it said all.
     """
     shown = replace(new, option_count=0) if old.options == new.options else new
     text = f"Changed: {element_text(shown)}"
-    if new.label in said:
+    if new.index in said.elements and new.label == old.label:
         shown = replace(shown, address="", words=tuple(w for w in shown.words if w != FOCUSED))
-        if _is_said(old, new, said):
+        if _holds(new, said.value) and replace(old, value=new.value).state == new.state:
             return ""
         text = " ".join([f"Changed: [{new.index}]", *state_words(shown)])
     if old.value != new.value and old.value:
@@ -116,15 +118,14 @@ def _element_change(old: Element, new: Element, said: str) -> str:
     return text + (f" (no longer {', '.join(removed)})" if removed else "")
 
 
-def _is_said(old: Element, new: Element, said: str) -> bool:
-    """Return whether a sentence names the element's new value, and nothing else changed."""
-    value = " ".join((new.value or "").split())
-    if len(value) >= MAX_VALUE_CHARS:
-        value = value.removesuffix("…")
-    elif value:
-        value += '"'
-    named = f'"{value}' in " ".join(said.split()) if value else said.startswith("Cleared")
-    return named and replace(old, value=new.value).state == new.state
+def _holds(element: Element, value: str | None) -> bool:
+    """Return whether an element shows this value, of which a long one comes cut."""
+    if value is None:
+        return False
+    wanted, shown = " ".join(value.split()), " ".join((element.value or "").split())
+    if len(shown) >= MAX_VALUE_CHARS:
+        return wanted.startswith(shown.removesuffix("…"))
+    return shown == wanted
 
 
 def _line_changes(before: Snapshot, after: Snapshot) -> list[str]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from openmanus_graph.backends.browser.page.frames import FrameDetached, JsonObject
 from openmanus_graph.backends.browser.page.pointer import click
+from openmanus_graph.backends.browser.page.report import ActionReport
 from openmanus_graph.backends.browser.page.snapshot import Element
 from openmanus_graph.backends.browser.page.view import PageView, Target
 from openmanus_graph.errors import ToolError
@@ -36,16 +37,16 @@ class Option:
         return f"{place}: {self.name}{value}{group}{''.join(', ' + mark for mark in marks)}"
 
 
-async def dropdown_options(view: PageView, index: int) -> str:
+async def dropdown_options(view: PageView, index: int) -> ActionReport:
     """List what can be chosen from a drop-down; a closed one that is not native is opened."""
     target, found = await view.with_element(index, _native_options)
     if found["kind"] != "custom":
-        return _list_text(target, _options(found), "")
+        return ActionReport(_list_text(target, _options(found), ""), (index,))
     options = await _open_list(view, target)
-    return _list_text(target, options, "The list is open now.")
+    return ActionReport(_list_text(target, options, "The list is open now."), (index,))
 
 
-async def select_dropdown_option(view: PageView, index: int, text: str) -> str:
+async def select_dropdown_option(view: PageView, index: int, text: str) -> ActionReport:
     """Choose an option by its label, its value or its place in the list (from 0)."""
     target, found = await view.with_element(index, _native_options)
     await view.begin(target)
@@ -54,11 +55,16 @@ async def select_dropdown_option(view: PageView, index: int, text: str) -> str:
     if found["kind"] == "datalist":
         option = _match(_options(found), text, target)
         await target.call("assign", option.value or option.name)
-        return f'Chose "{option.name}" in {target.label}.'
+        return _chosen(target, option)
     options = await _open_list(view, target, wanted=text)
     option = _match(options, text, target)
     await click(view, await _index_of(view, target, option))
-    return f'Chose "{option.name}" in {target.label}.'
+    return _chosen(target, option)
+
+
+def _chosen(target: Target, option: Option, also: str = "") -> ActionReport:
+    said = f'Chose "{option.name}" in {target.label}.{also}'
+    return ActionReport(said, (target.element.index,), option.name)
 
 
 async def _native_options(target: Target) -> tuple[Target, JsonObject]:
@@ -72,7 +78,7 @@ def _options(found: JsonObject) -> list[Option]:
     ]
 
 
-async def _select_native(target: Target, found: JsonObject, text: str) -> str:
+async def _select_native(target: Target, found: JsonObject, text: str) -> ActionReport:
     target.require_enabled(found["disabled"])
     option = _match(_options(found), text, target)
     answer = await target.call("selectOption", option.number)
@@ -80,7 +86,7 @@ async def _select_native(target: Target, found: JsonObject, text: str) -> str:
     if chosen is not None and option.name not in chosen:
         raise ToolError(f'{target.label} went back to "{", ".join(chosen)}" by itself.')
     also = f" Selected now: {', '.join(chosen)}." if chosen and len(chosen) > 1 else ""
-    return f'Chose "{option.name}" in {target.label}.{also}'
+    return _chosen(target, option, also)
 
 
 async def _open_list(view: PageView, target: Target, wanted: str = "") -> list[Option]:

@@ -2,11 +2,14 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from openmanus_graph.backends.browser.page.dropdown import select_dropdown_option
 from openmanus_graph.backends.browser.page.frames import FrameDetached, JsonObject
 from openmanus_graph.backends.browser.page.pointer import DIALOG_OPENED, click
+from openmanus_graph.backends.browser.page.report import ActionReport
+from openmanus_graph.backends.browser.page.snapshot import Element
 from openmanus_graph.backends.browser.page.view import PageView, Target
 from openmanus_graph.errors import ToolError, TrustedToolError
 
@@ -30,7 +33,9 @@ KEY_NAMES = {
 _COMBINATION = re.compile(r"(ctrl|control|cmd|command|meta|alt|option|shift)\+.", re.IGNORECASE)
 
 
-async def input_text(view: PageView, index: int, text: str, *, secret: bool = False) -> str:
+async def input_text(
+    view: PageView, index: int, text: str, *, secret: bool = False
+) -> ActionReport:
     """Replace what a field holds by a text.
 
     Args:
@@ -53,11 +58,11 @@ async def input_text(view: PageView, index: int, text: str, *, secret: bool = Fa
     number = await _focus_field(target, facts, secret)
     await view.act(_type(view, text if facts["many"] else text.replace("\n", " "), facts))
     if view.frames.dialog_open:
-        return f"Typed into {target.label}.{DIALOG_OPENED}"
+        return ActionReport(f"Typed into {target.label}.{DIALOG_OPENED}", (index,))
     return await _verify(target, number, text, secret or facts["type"] == "password")
 
 
-async def send_keys(view: PageView, keys: str) -> str:
+async def send_keys(view: PageView, keys: str) -> ActionReport:
     """Press keys ("Enter", "Control+A", "Tab Tab Enter") or type a text where the cursor is."""
     presses = [_press_name(token) for token in keys.split()]
     for token, press in zip(keys.split(), presses, strict=True):
@@ -68,16 +73,19 @@ async def send_keys(view: PageView, keys: str) -> str:
     await view.begin()
     if not presses or not all(presses):
         await view.act(view.page.keyboard.type(keys))
-        return f'Typed "{keys}".'
+        return ActionReport(f'Typed "{keys}".')
     for press in presses:
         await view.act(view.page.keyboard.press(str(press)))
         if view.frames.dialog_open:
-            return f"Pressed {press}.{DIALOG_OPENED}"
+            return ActionReport(f"Pressed {press}.{DIALOG_OPENED}")
     said = f"Pressed {' '.join(str(press) for press in presses)}."
-    return said + await _focus_text(view) if presses[-1] in ("Tab", "Shift+Tab") else said
+    focused = await _focused(view) if presses[-1] in ("Tab", "Shift+Tab") else None
+    if focused is None:
+        return ActionReport(said)
+    return ActionReport(f"{said} The focus is on {focused.label}.", (focused.index,))
 
 
-async def upload_file(view: PageView, index: int, paths: Sequence[Path]) -> str:
+async def upload_file(view: PageView, index: int, paths: Sequence[Path]) -> ActionReport:
     """Put files into a file input, or into the chooser that a click on the element opens.
 
     Args:
@@ -101,18 +109,17 @@ async def upload_file(view: PageView, index: int, paths: Sequence[Path]) -> str:
         node = await view.frames.evaluate(target.world, function)
         files = {"files": [str(path) for path in paths], "objectId": node.get("objectId")}
         await view.frames.send(target.world.session, "DOM.setFileInputFiles", files)
-    return f"Gave {', '.join(path.name for path in paths)} to {target.label}."
+    names = ", ".join(path.name for path in paths)
+    return ActionReport(f"Gave {names} to {target.label}.", (index,))
 
 
-async def _focus_text(view: PageView) -> str:
-    """Describe which element has the focus now."""
+async def _focused(view: PageView) -> Element | None:
+    """Return the element that has the focus now, if it is a known one."""
     worlds = await view.frames.worlds()
     answer = await view.frames.call(worlds[0], "focusedNumber")
     elements = view.snapshot.elements.values() if view.snapshot else ()
-    for element in elements:
-        if (element.frame, element.number) == (worlds[0].key, answer):
-            return f" The focus is on {element.label}."
-    return ""
+    place = (worlds[0].key, answer)
+    return next((one for one in elements if (one.frame, one.number) == place), None)
 
 
 def _press_name(token: str) -> str | None:
@@ -141,7 +148,7 @@ def _require_text_field(target: Target, facts: JsonObject) -> None:
         raise ToolError(f"{target.label} takes files: use upload_file with their paths.")
 
 
-async def _assign(target: Target, text: str) -> str:
+async def _assign(target: Target, text: str) -> ActionReport:
     """Set a field that is not typed into: dates, times, colours, sliders."""
     facts = await target.call("assign", text.strip())
     if facts.get("refused"):
@@ -149,9 +156,10 @@ async def _assign(target: Target, text: str) -> str:
             f'{target.label} did not take "{text}". It needs the form {facts["format"]}, and '
             "holds what it held before."
         )
+    said = f'Set {target.label} to "{text}".'
     if facts["value"] != text.strip():
-        return f'{target.label} now holds "{facts["value"]}".'
-    return f'Set {target.label} to "{text}".'
+        said = f'{target.label} now holds "{facts["value"]}".'
+    return ActionReport(said, (target.element.index,), facts["value"])
 
 
 async def _focus_field(target: Target, facts: JsonObject, secret: bool) -> int | None:
@@ -189,15 +197,19 @@ async def _type(view: PageView, text: str, facts: JsonObject) -> None:
             await keyboard.type(line)
 
 
-async def _verify(target: Target, number: int | None, text: str, hidden: bool) -> str:
+async def _verify(target: Target, number: int | None, text: str, hidden: bool) -> ActionReport:
     """Read the field back; set it at once if typing was disturbed; say what it holds."""
     frames, world = target.view.frames, target.world
     shown = "the text" if hidden else f'"{text[:SHOWN_CHARS]}"'
-    said = f"Typed {shown} into {target.label}." if text else f"Cleared {target.label}."
+    said = ActionReport(
+        f"Typed {shown} into {target.label}." if text else f"Cleared {target.label}.",
+        (target.element.index,),
+        None if hidden and text else text,
+    )
     try:
         facts = await frames.call(world, "field", number)
         if facts.get("gone"):
-            return said + " The page has drawn the field anew since."
+            return replace(said, text=f"{said.text} The page has drawn the field anew since.")
         if not _holds(facts, text) and not facts["rich"]:
             facts = await frames.call(world, "assign", number, text)
     except FrameDetached:
@@ -207,10 +219,15 @@ async def _verify(target: Target, number: int | None, text: str, hidden: bool) -
     return _differs(target, facts, text, said, hidden)
 
 
-def _differs(target: Target, facts: JsonObject, text: str, said: str, hidden: bool) -> str:
+def _differs(
+    target: Target, facts: JsonObject, text: str, said: ActionReport, hidden: bool
+) -> ActionReport:
     """Describe how a field changed the text; ToolError if it did not accept it."""
     if _holds(facts, text):
-        return said if hidden else f'{said} It shows "{facts["value"][:SHOWN_CHARS]}".'
+        if hidden:
+            return said
+        shown = f'{said.text} It shows "{facts["value"][:SHOWN_CHARS]}".'
+        return replace(said, text=shown, value=facts["value"])
     if hidden:
         raise ToolError(f"{target.label} did not take the text as given.")
     why = f" {facts['invalid']}" if facts["invalid"] else ""

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from openmanus_graph.backends.browser.page.frames import DialogOpen, FrameDetached, JsonObject
+from openmanus_graph.backends.browser.page.report import ActionReport
 from openmanus_graph.backends.browser.page.snapshot import Element
 from openmanus_graph.backends.browser.page.view import PageView, Target
 from openmanus_graph.errors import ToolError, TrustedToolError
@@ -35,7 +36,7 @@ class ElementPoint:
     facts: JsonObject
 
 
-async def click(view: PageView, index: int) -> str:
+async def click(view: PageView, index: int) -> ActionReport:
     """Click an element."""
     point = await view.with_element(index, locate)
     facts, label = point.facts, point.target.label
@@ -49,21 +50,22 @@ async def click(view: PageView, index: int) -> str:
         raise ToolError(f"{label} takes files: use upload_file with their paths.")
     point = await _move_pointer(view, point)
     text, options = _CLICKS[point.facts["click"]]
-    return await _click_point(view, point.x, point.y, f"{text} {point.target.label}.", **options)
+    said = await _click_point(view, point.x, point.y, f"{text} {point.target.label}.", **options)
+    return ActionReport(said, (index,))
 
 
-async def click_at(view: PageView, x: float, y: float) -> str:
+async def click_at(view: PageView, x: float, y: float) -> ActionReport:
     """Click a point of the window, for canvas and drawings."""
     await _check_point(view, x, y)
     await view.begin()
-    return await _click_point(view, x, y, f"Clicked at x={x:g} y={y:g}.")
+    return ActionReport(await _click_point(view, x, y, f"Clicked at x={x:g} y={y:g}."))
 
 
-async def hover(view: PageView, index: int) -> str:
+async def hover(view: PageView, index: int) -> ActionReport:
     """Move the pointer over an element."""
     point = await _move_pointer(view, await view.with_element(index, locate))
     leads = f", which leads to {point.facts['href']}" if point.facts["href"] else ""
-    return f"The pointer is over {point.target.label}{leads}."
+    return ActionReport(f"The pointer is over {point.target.label}{leads}.", (index,))
 
 
 async def _move_pointer(view: PageView, point: ElementPoint) -> ElementPoint:
@@ -81,25 +83,26 @@ async def _move_pointer(view: PageView, point: ElementPoint) -> ElementPoint:
     return point
 
 
-async def drag_and_drop(view: PageView, source: int, target: int) -> str:
+async def drag_and_drop(view: PageView, source: int, target: int) -> ActionReport:
     """Drag one element onto another."""
     start = await view.with_element(source, locate)
     end = await view.with_element(target, partial(_locate_drop, start.target))
-    return await _drag_from(start, (end.x, end.y), f"onto {end.target.label}")
+    said = await _drag_from(start, (end.x, end.y), f"onto {end.target.label}")
+    return ActionReport(said, (source, target))
 
 
-async def drag_to_text(view: PageView, source: int, text: str) -> str:
+async def drag_to_text(view: PageView, source: int, text: str) -> ActionReport:
     """Drag an element onto a text: drop targets are not always listed as elements."""
     start = await view.with_element(source, locate)
     end = await _locate_drop(start.target, await _text_target(view, text))
-    return await _drag_from(start, (end.x, end.y), f'onto "{text}"')
+    return ActionReport(await _drag_from(start, (end.x, end.y), f'onto "{text}"'), (source,))
 
 
-async def drag_to_point(view: PageView, source: int, x: float, y: float) -> str:
+async def drag_to_point(view: PageView, source: int, x: float, y: float) -> ActionReport:
     """Drag an element to a point of the window."""
     await _check_point(view, x, y)
     start = await view.with_element(source, locate)
-    return await _drag_from(start, (x, y), f"to x={x:g} y={y:g}")
+    return ActionReport(await _drag_from(start, (x, y), f"to x={x:g} y={y:g}"), (source,))
 
 
 async def _drag_from(start: ElementPoint, end: tuple[float, float], where: str) -> str:
@@ -218,7 +221,9 @@ async def _move_pressed(
     await mouse.up()
 
 
-async def scroll(view: PageView, pixels: int | None = None, index: int | None = None) -> str:
+async def scroll(
+    view: PageView, pixels: int | None = None, index: int | None = None
+) -> ActionReport:
     """Scroll the page or the part of it that an element belongs to.
 
     Args:
@@ -229,18 +234,19 @@ async def scroll(view: PageView, pixels: int | None = None, index: int | None = 
     if index is None:
         await view.begin()
         worlds = await view.frames.worlds()
-        return _describe_scroll(
-            await view.frames.call(worlds[0], "scrollPage", None, pixels), "the page"
-        )
+        answer = await view.frames.call(worlds[0], "scrollPage", None, pixels)
+        place = (answer["above"], answer["below"]) if answer["moved"] else None
+        return ActionReport(_describe_scroll(answer, "the page"), place=place)
 
-    async def move(target: Target) -> str:
+    async def move(target: Target) -> ActionReport:
         await view.begin(target)
-        return _describe_scroll(await target.call("scrollPage", pixels), target.label)
+        answer = await target.call("scrollPage", pixels)
+        return ActionReport(_describe_scroll(answer, target.label), (index,))
 
     return await view.with_element(index, move)
 
 
-async def scroll_to_text(view: PageView, text: str) -> str:
+async def scroll_to_text(view: PageView, text: str) -> ActionReport:
     """Scroll to the first place that shows a text; to the next one when called again."""
     await view.begin()
     for world in await view.frames.worlds():
@@ -250,7 +256,7 @@ async def scroll_to_text(view: PageView, text: str) -> str:
             continue
         if found["places"]:
             many = f" (place {found['place']} of {found['places']})" if found["places"] > 1 else ""
-            return f'Scrolled to "{found["text"]}"{many}.'
+            return ActionReport(f'Scrolled to "{found["text"]}"{many}.')
     raise TrustedToolError(
         f'The page does not show "{text}". Look for fewer or other words; more may appear after '
         "scrolling down or opening a part of the page."
