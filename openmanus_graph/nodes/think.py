@@ -26,13 +26,8 @@ from openmanus_graph.conversation.history import (
     recently_called,
 )
 from openmanus_graph.conversation.outcome import NO_TASK, failure
-<<<<<<< .merge_file_L4OezC
 from openmanus_graph.conversation.replies import read_reply, task_of
-from openmanus_graph.model_calls.budget import closing_reserve
-=======
-from openmanus_graph.conversation.replies import read_reply
 from openmanus_graph.model_calls.budget import keeps_closing_reserve
->>>>>>> .merge_file_O1Oay1
 from openmanus_graph.model_calls.call_model import LiveState, ModelCall
 from openmanus_graph.model_calls.closing_turn import close_run, is_closed
 from openmanus_graph.model_calls.compaction import ModelCallResult, call_with_compaction
