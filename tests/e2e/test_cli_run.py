@@ -192,7 +192,7 @@ def test_max_steps_stops_and_resume_goes_on(cli: Cli, model: OpenAIServer) -> No
     model.add(*steps[:2], Reply("Two of three."), steps[2], Reply("All three."))
     done = cli.run("run", "three", "--max-steps", "2", "--thread", "t", "--workspace", "files")
     assert done.code == 3
-    assert "openmanus resume t --max-steps N" in done.stderr
+    assert "openmanus resume t --max-steps 4\n" in done.stderr
     assert done.stdout == "Two of three.\n"
     assert len(model.requests) == 3
     again = cli.run("resume", "t", "--json")

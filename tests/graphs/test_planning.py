@@ -126,7 +126,7 @@ async def test_steps_without_dependencies_follow_one_another_and_keep_their_shel
 
     brain = PlanBrain([plan_call("set it", "read it")], work)
     await planned(brain)
-    assert "result" not in brain.requests("0")[0][-1].text
+    assert "Result of step" not in brain.requests("0")[0][-1].text
     assert "saw kept" in brain.requests("1")[0][-1].text
     assert "[kept]" in brain.requests("1")[-1][-1].text
 

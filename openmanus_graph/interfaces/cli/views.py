@@ -85,7 +85,7 @@ class TerminalView:
     def show(self, event: Mapping[str, Any]) -> None:
         """Show an event."""
         kind = str(event["type"])
-        if self.quiet and kind not in ("final", "interrupt"):
+        if self.quiet and kind not in ("final", "interrupt", "limit"):
             return
         show = getattr(self, f"_{kind}", None)
         if show is not None:  # other events are for programs
@@ -157,7 +157,8 @@ class TerminalView:
             self._line(line)
 
     def _limit(self, event: Mapping[str, Any]) -> None:
-        self._line(f"[yellow]limit reached: {escape(event['reason'])}[/]")
+        if not self.quiet:
+            self._line(f"[yellow]limit reached: {escape(event['reason'])}[/]")
         if (option := _LIMIT_OPTIONS.get(event.get("setting", ""))) is not None:
             self._higher_limit = f" {option} {2 * event['limit']:g}"
 
