@@ -37,7 +37,7 @@ ReplyKind = Literal[
     "calls", "answer", "cut", "empty", "announcement", "unread_call", "unstructured"
 ]
 ANSWER_MARK = re.compile(
-    r"(?:\A|\n)[^\w\n]{0,6}(?:(?:the|my|final) )*"
+    r"(?:\A|\n)[^\w\n]{0,6}(?:(?:the|my|final|die|la|el|a) )*"
     r"(?:answer|antwort|réponse|respuesta|resposta|risposta"
     r"|antwoord|svar|vastaus|válasz|răspuns|odpowiedź|odpověď|cevap|yanıt|jawaban|jibu|trả lời"
     r"|ответ|відповідь|απάντηση|الإجابة|الجواب|תשובה|उत्तर|คำตอบ|答案|回答|答え|답변|답)"

@@ -21,6 +21,7 @@ from openmanus_graph.conversation.history import (
     with_text,
 )
 from openmanus_graph.prompts import render
+from openmanus_graph.runtime.output import MARK
 from openmanus_graph.safety.untrusted_text import mark_untrusted
 
 MESSAGE_PIECES, MOST_PIECES = 2, 12
@@ -170,7 +171,7 @@ def last_turns(
         return start, []
     each = _fair_share(results, free_chars)
     return newest, [
-        message.model_copy(update={"content": cut_middle(message.text, each)})
+        message.model_copy(update={"content": _cut_again(message.text, each)})
         if isinstance(message, ToolMessage) and len(message.text) > each
         else message
         for message in turn
@@ -241,6 +242,18 @@ def cut_middle(text: str, max_chars: int) -> str:
     half = max(0, max_chars - MARK_CHARS) // 2
     tail = text[len(text) - half :]
     return f"{text[:half]}\n[... {len(text) - 2 * half} characters left out ...]\n{tail}"
+
+
+def _cut_again(text: str, max_chars: int) -> str:
+    """Cut a result, of which the mark stays that says where the whole of it is."""
+    mark = next((one for one in text.splitlines() if MARK.fullmatch(one)), None)
+    if mark is None or len(mark) > max_chars // 2:
+        return cut_middle(text, max_chars)
+    head, _, tail = text.partition(f"{mark}\n")
+    half = (max_chars - len(mark) - MARK_CHARS) // 2
+    head, tail = head[:half], tail[max(0, len(tail) - half) :]
+    more = len(text) - len(mark) - len(head) - len(tail)
+    return f"{head}\n{mark}\n[... {more} more characters around it left out ...]\n{tail}"
 
 
 def cut_notes(notes: str, max_chars: int) -> str:

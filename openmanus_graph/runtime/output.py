@@ -18,6 +18,8 @@ from openmanus_graph.runtime.workspace import Workspace
 
 MARK_CHARS = 300
 """Characters kept free for `left_out`."""
+MARK = re.compile(r"\[\.\.\. (?:lines \d|\d+ characters of line).* left out; .+ \.\.\.\]")
+"""The line in a shortened text that says what was left out, and where the whole is."""
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _OVERWRITTEN = re.compile(r"^[^\n]*\r(?!\n)", re.MULTILINE)
@@ -166,4 +168,4 @@ def _cut(
     last = lines - line_count(tail) + (not whole_lines)
     mark = left_out(first, last, lines, characters - len(head) - len(tail), place)
     gap = "" if head.endswith("\n") else "\n"
-    return f"{head}{gap}[... {mark} ...]\n{tail}"
+    return f"{head}{gap}[... {mark} ...]\n{tail}"  # as `MARK` finds it

@@ -1,6 +1,7 @@
 """How runs end: replies that are no answer are asked about, and limits give one closing turn."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -171,6 +172,72 @@ async def test_the_beginning_of_a_cut_answer_beside_terminate_is_not_lost() -> N
     assert ran.values["answer"] == "The invoices are all right: 4 of 4."
 
 
+@tool
+def write_report(text: str) -> str:
+    """Write report.md."""
+    Path("work").mkdir(exist_ok=True)
+    Path("work/report.md").write_text(text)
+    return "written"
+
+
+REPORT = "Add 1 and 1, and write the sum to report.md"
+GEORGIAN = "ახლა დავწერ ანგარიშს."
+"""An announcement in a language of which no words are known."""
+WRITTEN = calls(("write_report", {"text": "2"}), prefix="w")
+
+
+async def reports(*answers: Any, task: str = REPORT) -> Ran:
+    graph = build_manus_graph(tools=[add, write_report, terminate], checkpointer=InMemorySaver())
+    return await run_graph(graph, *answers, task=task, config=CONFIG)
+
+
+async def test_a_file_that_the_task_names_and_nobody_wrote_is_asked_about() -> None:
+    ran = await reports(ADD, GEORGIAN, WRITTEN, "It is written.")
+    assert (ended(ran), ran.values["answer"]) == (("finished", "answer"), "It is written.")
+    assert "calls no tool" in suffix(ran, 2)
+
+
+async def test_who_never_writes_the_file_that_the_task_names_fails_in_any_language() -> None:
+    assert ended(await reports(ADD, GEORGIAN, GEORGIAN)) == ("failed", "error")
+
+
+async def test_where_the_file_that_the_task_names_was_written_words_are_no_evidence() -> None:
+    ran = await reports(ADD, WRITTEN, "report.md says 2. From there I will go on holiday.")
+    assert ended(ran) == ("finished", "answer")
+    assert len(ran.model.requests) == 3
+
+
+async def test_who_says_what_came_of_a_file_that_is_not_there_has_answered() -> None:
+    failed = calls(("write_report", {"txt": "2"}), prefix="w")
+    for ran in (await reports(ADD, failed, "It could not be written."),
+                await reports(ADD, "I was not allowed to write report.md.")):  # fmt: skip
+        assert ended(ran) == ("finished", "answer")
+
+
+async def test_a_remark_on_the_way_is_no_answer_of_a_bare_success() -> None:
+    remark = calls(("add", {"a": 1, "b": 1}), text="Sum 1 of 40 is 2. On to the others.")
+    bare = calls(("terminate", {"status": "success"}), prefix="t")
+    ran = await reports(remark, bare, WRITTEN, "It is written: 2.")
+    assert ran.values["answer"] == "It is written: 2."
+    beside = calls(("terminate", {"status": "success"}), text=GEORGIAN)
+    assert "without an answer" in suffix(await reports(beside, WRITTEN, "Written: 2."), 1)
+
+
+@pytest.mark.parametrize(
+    "marked",
+    ["Answer:\nIt is blue.", "**Answer:** It is blue.", "It is done.\n\nAnswer: It is blue.",
+     "## Answer\nIt is blue.", "答案：It is blue.", "Die Antwort:\nIt is blue."],
+)  # fmt: skip
+async def test_an_answer_that_was_asked_for_has_a_mark(marked: str) -> None:
+    ran = await reports("It is blue.", marked, task="Which colour is in config.json?")
+    assert (ended(ran), ran.values["answer"]) == (("finished", "answer"), "It is blue.")
+
+
+async def test_a_mark_makes_no_answer_of_an_announcement() -> None:
+    ran = await reports(ANNOUNCED, f"Answer:\n{ANNOUNCED}")
+    assert ended(ran) == ("failed", "error")
+
+
 async def test_a_bare_success_is_asked_for_its_answer_once() -> None:
     bare = calls(("terminate", {"status": "success"}))
     ran = await manus(bare, "The sum is 2.")
@@ -195,6 +262,25 @@ async def test_a_step_of_a_plan_that_only_announces_has_failed() -> None:
     ran = await run_graph(graph, model=brain.model(), config=CONFIG)
     assert ended(ran) == ("failed", "terminate")
     assert "announced work" in brain.requests("summary")[0][-1].text
+
+
+async def test_a_step_s_own_text_says_what_it_is_to_make() -> None:
+    brain = PlanBrain([plan_call("write report.md"), "No other way."], lambda *_: GEORGIAN)
+    graph = build_planning_graph(
+        executors={"manus": build_manus_graph(tools=[add])}, checkpointer=InMemorySaver()
+    )
+    ran = await run_graph(graph, model=brain.model(), config=CONFIG)
+    assert ended(ran) == ("failed", "terminate")
+
+
+async def test_a_call_as_text_is_no_answer_of_a_plan() -> None:
+    brain = PlanBrain([plan_call("one")], summary=CALL_AS_TEXT)
+    graph = build_planning_graph(
+        executors={"manus": build_manus_graph(tools=[add])}, checkpointer=InMemorySaver()
+    )
+    ran = await run_graph(graph, model=brain.model(), config=CONFIG)
+    assert "result of 0" in ran.values["answer"]
+    assert "tool_call" not in ran.values["answer"]
 
 
 async def test_near_its_limit_the_model_is_told_what_is_left() -> None:

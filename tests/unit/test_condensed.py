@@ -2,6 +2,7 @@
 
 import re
 from itertools import chain
+from pathlib import Path
 
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
@@ -18,6 +19,8 @@ from openmanus_graph.model_calls.condensed import (
     transcript,
     transcript_pieces,
 )
+from openmanus_graph.runtime.output import shorten
+from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.safety.untrusted_text import mark_untrusted
 from tests.support.graphs import calls
 
@@ -206,6 +209,17 @@ def test_a_text_that_is_being_written_stays_whole(max_chars: int) -> None:
     pieces: list[AnyMessage] = [cut_reply("a" * 100), cut_reply("b" * 100), cut_reply("c" * 100)]
     history = [*turn(1, "x" * 20_000), *pieces]
     assert last_turns(history, max_chars, max_chars) == (2, pieces)
+
+
+def test_a_result_that_is_cut_again_keeps_the_mark_that_says_where_it_is_whole(
+    tmp_path: Path,
+) -> None:
+    workspace = Workspace(tmp_path / "work", tmp_path / "private")
+    shown = shorten("a line\n" * 5000, workspace)
+    mark = next(line for line in shown.splitlines() if line.startswith("[... lines"))
+    _, (_, result) = last_turns(turn(1, shown), 1500, 1500)
+    assert mark in result.text
+    assert len(result.text) < 1500
 
 
 def test_a_digest_keeps_figures_and_paths_rather_than_talk() -> None:

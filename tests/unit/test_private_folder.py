@@ -15,6 +15,7 @@ from openmanus_graph.backends.sandbox.choose import probes
 from openmanus_graph.backends.sandbox.confinement import sandbox_of
 from openmanus_graph.config.resolve import private_folder, private_folders, resolve_settings
 from openmanus_graph.errors import ToolError
+from openmanus_graph.interfaces.service.failures import prepare_home
 from openmanus_graph.runtime.artifacts import DRAFTS_FOLDER, changed_files, files_in, take_baseline
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import Workspace, incoming_file, opened_file, put_file
@@ -239,6 +240,15 @@ def test_a_private_folder_that_must_lie_in_the_workspace_is_warned_of(
     assert "OPENMANUS_HOME" in warning
     outside = resolve_settings(Context(workspace=str(tmp_path / "w")), "t", without_model=True)
     assert outside.warnings == ()
+
+
+def test_git_overlooks_the_home(tmp_path: Path) -> None:
+    prepare_home(tmp_path / "home")
+    ignored = tmp_path / "home" / ".gitignore"
+    assert ignored.read_text() == "*\n"
+    ignored.write_text("own")
+    prepare_home(tmp_path / "home")
+    assert ignored.read_text() == "own"
 
 
 def test_the_home_is_no_part_of_the_workspace_that_is_the_folder_itself(

@@ -1,5 +1,6 @@
 """Errors that end a command with one line on stderr instead of a traceback."""
 
+import contextlib
 import errno
 import sqlite3
 import tempfile
@@ -30,9 +31,11 @@ class ReportedError(RunError):
 
 
 def prepare_home(home: Path) -> None:
-    """Create the home folder. ConfigError when it cannot be written."""
+    """Create the home folder, which git is to overlook. ConfigError when it cannot be written."""
     try:
         home.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError), (home / ".gitignore").open("x") as ignored:
+            ignored.write("*\n")
         with tempfile.TemporaryFile(dir=home):
             pass
     except OSError as error:
