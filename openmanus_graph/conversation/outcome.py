@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from langchain_core.messages import AnyMessage
 from pydantic import BaseModel, ValidationError
@@ -37,17 +37,26 @@ def tool_ending(messages: Sequence[AnyMessage]) -> ToolEnding | None:
     It counts only if no other call of the step failed; `terminate(failure)` always counts.
     """
     results = last_results(messages)
-    for result in results:
-        request: Any = result.artifact
-        if isinstance(request, dict) and "ends_run" in request:
-            break
-    else:
+    result = next(filter(ends_run, results), None)
+    if result is None:
         return None
     failed = tuple(other.name or "?" for other in results if other.status == "error")
-    asked = cast("dict[str, Any]", request)
+    asked: dict[str, Any] = result.artifact
     ending: Ending = asked["ends_run"]
     failed = () if ending == "failure" else failed
     return ToolEnding(ending, result.text, asked.get("structured"), failed)
+
+
+def ends_run(result: AnyMessage) -> bool:
+    """Say whether a tool's result asks to end the run."""
+    noted: Any = getattr(result, "artifact", None)
+    return isinstance(noted, dict) and "ends_run" in noted
+
+
+def asked_to_end_before(messages: Sequence[AnyMessage]) -> bool:
+    """Say whether the step before the newest one asked to end the run, too, and could have."""
+    before = tool_ending(messages[: len(messages) - len(last_results(messages)) - 1])
+    return before is not None and not before.failed
 
 
 def tool_outcome(ending: ToolEnding, said: str) -> dict[str, Any] | None:

@@ -30,7 +30,7 @@ from openmanus_graph.conversation.history import (
     task_text_of,
     texts,
 )
-from openmanus_graph.conversation.outcome import ResponseFormat, validated
+from openmanus_graph.conversation.outcome import ResponseFormat, ends_run, validated
 from openmanus_graph.errors import ToolError
 
 ReplyKind = Literal[
@@ -187,12 +187,7 @@ def has_worked(messages: Sequence[AnyMessage]) -> bool:
         NOTES_KEY in message.additional_kwargs or not isinstance(message.content, str)
     ):
         return True
-    return any(isinstance(m, ToolMessage) and not _ends_run(m) for m in newest_first(messages))
-
-
-def _ends_run(result: ToolMessage) -> bool:
-    noted: Any = result.artifact
-    return isinstance(noted, dict) and "ends_run" in noted
+    return any(m.type == "tool" and not ends_run(m) for m in newest_first(messages))
 
 
 def _parsed(text: str, response_format: ResponseFormat) -> Any:

@@ -9,7 +9,13 @@ from langgraph.runtime import Runtime
 
 from openmanus_graph.backends.persistence.interjections import interjection_reader
 from openmanus_graph.conversation.history import LENGTH_LIMIT, TEXT_CALLS_KEY, last_reply, last_text
-from openmanus_graph.conversation.outcome import ToolEnding, failure, tool_ending, tool_outcome
+from openmanus_graph.conversation.outcome import (
+    ToolEnding,
+    asked_to_end_before,
+    failure,
+    tool_ending,
+    tool_outcome,
+)
 from openmanus_graph.conversation.replies import (
     ReplyKind,
     ReplyReading,
@@ -63,7 +69,7 @@ async def stuck_check(state: ManusState, runtime: Runtime[Context]) -> dict[str,
     )
     reading = read_reply(messages, session.settings.response_format, files)
     said = answer_beside_calls(messages, files) if ending else ""
-    ended = ended_by_tool(ending, said, hint_before) or ended_by_reply(messages, reading)
+    ended = ended_by_tool(messages, ending, said) or ended_by_reply(messages, reading)
     if ended is not None:
         interjections = await interjection_reader(session)
         # A person who has said something meanwhile does not want it to end without that.
@@ -78,12 +84,14 @@ async def stuck_check(state: ManusState, runtime: Runtime[Context]) -> dict[str,
     return {} if hint == hint_before else {"hint": hint}
 
 
-def ended_by_tool(ending: ToolEnding | None, said: str, hint_before: str) -> dict[str, Any] | None:
+def ended_by_tool(
+    messages: Sequence[AnyMessage], ending: ToolEnding | None, said: str
+) -> dict[str, Any] | None:
     """Return how a tool's request ends the run; None if it does not, or is asked about."""
     if ending is None or ending.failed:
         return None
     outcome = tool_outcome(ending, said)
-    if outcome is None and render("terminate_unanswered") in hint_before:
+    if outcome is None and asked_to_end_before(messages):
         return failure(UNANSWERED)
     return outcome
 
