@@ -4,7 +4,7 @@ Four kinds of evidence: the text breaks off (a colon, dots); its words say what 
 next; the task is about files or pages, nothing was called yet, and the text says nothing that the
 task did not say; a file that the task names is not there, and the text does not speak of it. The
 last two need no knowledge of the language that the text is in. Where all files that the task names
-are there and one of them was written, words are no evidence.
+are there and one of them was written, a model that was asked is believed whatever its words.
 """
 
 import re
@@ -18,6 +18,8 @@ LAST_CHARS = 1000
 """Of a longer text that is looked at: its last sentence."""
 LEAST_FACTS_CHARS = 400
 """A text this long says something of its own."""
+LEAST_BYTES = 16
+"""A shorter text is a brief answer rather than an announcement, unless its words say so."""
 
 _SENTENCE_END = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])|\n+")
 _QUOTED = re.compile(r"\"[^\"\n]*\"|“[^”]*”|„[^“”]*[“”]|«[^»]*»|「[^」]*」|`[^`\n]*`")
@@ -75,6 +77,7 @@ _NEXT_OWN_ACTION = re.compile(
             r"\b(?:first|next) (?:step|up|on)?(?: is| are|: |would be)|\band will continue\b",
             rf"^(?:now|next|first|then|time to),? (?:i )?{_DO}\b",
             r"\bneeds? to be (?:written|made|read)\b",
+            r"^(?:ok(?:ay)?|sure|alright|understood|got it|on it|certainly|of course)\W*$",
             r"^(?:just )?(?:one|a) moment\b|^i['’]m on it\b|^step 1\b|^action: \w+",
             # German, Dutch, Scandinavian
             r"\b(?:ich (?:werde|beginne|schaue|lese jetzt|liste|sehe mir|fange)|werde ich)\b",
@@ -114,6 +117,7 @@ _NEXT_OWN_ACTION = re.compile(
             r"(?:ผม|ฉัน|ดิฉัน)จะ|^กรุณารอ(?:สักครู่|ครับ|ค่ะ)|กำลัง(?:อ่าน|ดู|ตรวจ|เปิด)",
             r"เริ่มจากการ|ขั้นตอนต่อไปคือ|เดี๋ยวขอ",
             # Chinese, Japanese, Korean: no spaces between words
+            r"^(?:好的?|收到|明白了?|没问题|了解|かしこまりました|承知しました|はい|네|알겠습니다)\W*$",
             r"我(?:将|會|会|来|來|就来|马上|现在(?:就|去)?|准备|打算|这就|要先|需要先|先(?:列|读|看|查|检|打开|分析))",
             r"我们(?:将|先|来|开始)|让我|讓我|接下来(?:我|核|比|读|检|查|将)|接着(?:比|读|检|核)",
             r"正在(?:读|讀|处理|處理|检查|分析|查看|打开|计算|列出|比较|下载|为您)|请稍|稍等|(?:马上|馬上)(?:开始|就)",
@@ -182,11 +186,14 @@ def announces_work(
         return True
     if short and not asked and bare.endswith(_DOTS):
         return True
-    if not files.delivered and says_next_action(end, task, whole=short and not worked, asked=asked):
+    insists = asked and files.delivered
+    if not insists and says_next_action(end, task, whole=short and not worked, asked=asked):
         return True
     if files.missing and not _speaks_of(text, task, files.missing):
         return True
-    return not worked and names_things(task) and not says_something(text, task, asked=asked)
+    if worked or len(text.encode("utf-8", "replace")) < LEAST_BYTES or not names_things(task):
+        return False
+    return not says_something(text, task, asked=asked)
 
 
 def says_next_action(text: str, task: str, *, whole: bool, asked: bool) -> bool:

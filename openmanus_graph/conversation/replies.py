@@ -183,9 +183,8 @@ def has_worked(messages: Sequence[AnyMessage]) -> bool:
     A compacted conversation has only notes of calls. A call that only ends the run does no work.
     """
     message = last_user_message(messages)
-    if message is not None and (
-        NOTES_KEY in message.additional_kwargs or not isinstance(message.content, str)
-    ):
+    given = message.additional_kwargs if message is not None else {}
+    if NOTES_KEY in given or given.get("images"):
         return True
     return any(m.type == "tool" and not ends_run(m) for m in newest_first(messages))
 

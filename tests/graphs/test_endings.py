@@ -201,10 +201,10 @@ async def test_who_never_writes_the_file_that_the_task_names_fails_in_any_langua
     assert ended(await reports(ADD, GEORGIAN, GEORGIAN)) == ("failed", "error")
 
 
-async def test_where_the_file_that_the_task_names_was_written_words_are_no_evidence() -> None:
-    ran = await reports(ADD, WRITTEN, "report.md says 2. From there I will go on holiday.")
-    assert ended(ran) == ("finished", "answer")
-    assert len(ran.model.requests) == 3
+async def test_who_wrote_the_file_that_the_task_names_is_believed_when_asked() -> None:
+    said = "report.md says 2. From there I will go on holiday."
+    ran = await reports(ADD, WRITTEN, said, said)
+    assert (ended(ran), ran.values["answer"]) == (("finished", "answer"), said)
 
 
 async def test_who_says_what_came_of_a_file_that_is_not_there_has_answered() -> None:

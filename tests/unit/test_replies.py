@@ -148,8 +148,8 @@ def test_a_text_in_the_wrong_form_is_asked_about_three_times() -> None:
 
 def test_a_task_that_a_flow_wrote_does_not_make_short_results_suspicious() -> None:
     step = HumanMessage(TASK, id="h", additional_kwargs={ORIGIN_KEY: {}})
-    assert read_reply([step, AIMessage("Fertig.")], None).kind == "answer"
-    assert read_reply(conversation(AIMessage("Fertig.")), None).kind == "announcement"
+    assert read_reply([step, AIMessage("Es ist alles fertig.")], None).kind == "answer"
+    assert read_reply(conversation(AIMessage("Es ist alles fertig.")), None).kind == "announcement"
 
 
 def test_the_answer_beside_terminate_is_its_own_text_or_an_earlier_one_with_facts() -> None:
@@ -167,7 +167,7 @@ def test_the_answer_beside_terminate_is_its_own_text_or_an_earlier_one_with_fact
 def test_after_a_compaction_the_notes_are_not_the_task_and_work_was_done() -> None:
     extra = {TASK_KEY: TASK, NOTES_KEY: "The total is 42."}
     task = HumanMessage(f"{TASK}\nNotes: the total is 42.", id="h", additional_kwargs=extra)
-    assert read_reply([task, AIMessage("Fertig.")], None).kind == "answer"
+    assert read_reply([task, AIMessage("Es ist alles fertig.")], None).kind == "answer"
     call = tool_call(name="bash", args={}, id="b")
     found = AIMessage("The total is 42.", tool_calls=[call])
     result = ToolMessage("ok", tool_call_id="b")
