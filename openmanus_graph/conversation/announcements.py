@@ -77,8 +77,7 @@ _NEXT_OWN_ACTION = re.compile(
             r"\b(?:first|next) (?:step|up|on)?(?: is| are|: |would be)|\band will continue\b",
             rf"^(?:now|next|first|then|time to),? (?:i )?{_DO}\b",
             r"\bneeds? to be (?:written|made|read)\b",
-            r"^(?:ok(?:ay)?|sure|alright|understood|got it|on it|certainly|of course)\W*$",
-            r"^(?:just )?(?:one|a) moment\b|^i['’]m on it\b|^step 1\b|^action: \w+",
+            r"^(?:just )?(?:one|a) moment\b|^(?:i['’]m )?on it\b|^step 1\b|^action: \w+",
             # German, Dutch, Scandinavian
             r"\b(?:ich (?:werde|beginne|schaue|lese jetzt|liste|sehe mir|fange)|werde ich)\b",
             r"\blass(?:t|en sie)? mich\b",
@@ -117,7 +116,6 @@ _NEXT_OWN_ACTION = re.compile(
             r"(?:ผม|ฉัน|ดิฉัน)จะ|^กรุณารอ(?:สักครู่|ครับ|ค่ะ)|กำลัง(?:อ่าน|ดู|ตรวจ|เปิด)",
             r"เริ่มจากการ|ขั้นตอนต่อไปคือ|เดี๋ยวขอ",
             # Chinese, Japanese, Korean: no spaces between words
-            r"^(?:好的?|收到|明白了?|没问题|了解|かしこまりました|承知しました|はい|네|알겠습니다)\W*$",
             r"我(?:将|會|会|来|來|就来|马上|现在(?:就|去)?|准备|打算|这就|要先|需要先|先(?:列|读|看|查|检|打开|分析))",
             r"我们(?:将|先|来|开始)|让我|讓我|接下来(?:我|核|比|读|检|查|将)|接着(?:比|读|检|核)",
             r"正在(?:读|讀|处理|處理|检查|分析|查看|打开|计算|列出|比较|下载|为您)|请稍|稍等|(?:马上|馬上)(?:开始|就)",

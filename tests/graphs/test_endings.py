@@ -265,7 +265,9 @@ async def test_a_step_of_a_plan_that_only_announces_has_failed() -> None:
 
 
 async def test_a_step_s_own_text_says_what_it_is_to_make() -> None:
-    brain = PlanBrain([plan_call("write report.md"), "No other way."], lambda step, messages: GEORGIAN)
+    brain = PlanBrain(
+        [plan_call("write report.md"), "No other way."], lambda step, messages: GEORGIAN
+    )
     graph = build_planning_graph(
         executors={"manus": build_manus_graph(tools=[add])}, checkpointer=InMemorySaver()
     )
