@@ -18,7 +18,7 @@ LAST_CHARS = 1000
 """Of a longer text that is looked at: its last sentence."""
 LEAST_FACTS_CHARS = 400
 """A text this long says something of its own."""
-LEAST_BYTES = 16
+LEAST_BYTES = 24
 """A shorter text is a brief answer rather than an announcement, unless its words say so."""
 
 _SENTENCE_END = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])|\n+")

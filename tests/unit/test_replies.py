@@ -102,7 +102,7 @@ def test_where_nothing_was_called_no_language_needs_to_be_known(text: str) -> No
 
 def test_figures_and_addresses_of_its_own_make_an_answer() -> None:
     assert not announces("Summen er 42.", worked=False)
-    assert announces("Summen fra ledger.csv.", worked=False)
+    assert announces("Summen fra ledger.csv er regnet ud.", worked=False)
     assert not announces("Se https://example.com/a.", worked=False)
 
 
@@ -147,9 +147,10 @@ def test_a_text_in_the_wrong_form_is_asked_about_three_times() -> None:
 
 
 def test_a_task_that_a_flow_wrote_does_not_make_short_results_suspicious() -> None:
+    result = "Es ist nun alles fertig."
     step = HumanMessage(TASK, id="h", additional_kwargs={ORIGIN_KEY: {}})
-    assert read_reply([step, AIMessage("Es ist alles fertig.")], None).kind == "answer"
-    assert read_reply(conversation(AIMessage("Es ist alles fertig.")), None).kind == "announcement"
+    assert read_reply([step, AIMessage(result)], None).kind == "answer"
+    assert read_reply(conversation(AIMessage(result)), None).kind == "announcement"
 
 
 def test_the_answer_beside_terminate_is_its_own_text_or_an_earlier_one_with_facts() -> None:
@@ -167,7 +168,7 @@ def test_the_answer_beside_terminate_is_its_own_text_or_an_earlier_one_with_fact
 def test_after_a_compaction_the_notes_are_not_the_task_and_work_was_done() -> None:
     extra = {TASK_KEY: TASK, NOTES_KEY: "The total is 42."}
     task = HumanMessage(f"{TASK}\nNotes: the total is 42.", id="h", additional_kwargs=extra)
-    assert read_reply([task, AIMessage("Es ist alles fertig.")], None).kind == "answer"
+    assert read_reply([task, AIMessage("Es ist nun alles fertig geworden.")], None).kind == "answer"
     call = tool_call(name="bash", args={}, id="b")
     found = AIMessage("The total is 42.", tool_calls=[call])
     result = ToolMessage("ok", tool_call_id="b")
