@@ -12,20 +12,25 @@ from langgraph.store.base import BaseStore
 
 from openmanus_graph.graphs.catalog import default_executors, describe_agent
 from openmanus_graph.nodes.approve_plan import approve_plan, route_after_approve_plan
+from openmanus_graph.nodes.check_step import check_step, route_after_check_step
 from openmanus_graph.nodes.create_plan import create_plan, route_after_create_plan
+from openmanus_graph.nodes.execute_step import execute_step
 from openmanus_graph.nodes.finalize import finalize
+from openmanus_graph.nodes.next_step import next_step
+from openmanus_graph.nodes.replan_step import replan_step
 from openmanus_graph.nodes.review_step import review_step, route_after_review_step
-from openmanus_graph.nodes.run_step import run_step
+from openmanus_graph.nodes.run_step import PlanGraphs, run_step
 from openmanus_graph.nodes.schedule import route_after_schedule, schedule
 from openmanus_graph.planning.executors import Executor, Executors, ExecutorSet, collect_executors
+from openmanus_graph.planning.flow import next_node
 from openmanus_graph.runtime.session_registry import SessionKeeper, graph_node
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ManusInput, ManusOutput
-from openmanus_graph.state.planning import PlanningState, StepInput, StepOutput, StepState
+from openmanus_graph.state.planning import PlanningState, StepInput, StepState
 from openmanus_graph.state.renamed import with_current_names
 
 PlanningGraph = CompiledStateGraph[PlanningState, Context, ManusInput, ManusOutput]
-StepGraph = CompiledStateGraph[StepState, Context, StepInput, StepOutput]
+WorkerGraph = CompiledStateGraph[StepState, Context, StepInput, StepState]
 
 
 def build_planning_graph(
@@ -60,7 +65,8 @@ def build_planning_graph(
     builder.add_node("create_plan", graph_node(partial(create_plan, executors=executor_set)))
     builder.add_node("approve_plan", graph_node(partial(approve_plan, executors=executor_set)))
     builder.add_node("schedule", graph_node(schedule))
-    builder.add_node("run_step", step_graph(executor_set))
+    graphs = PlanGraphs(worker_graph(executor_set))
+    builder.add_node("run_step", graph_node(worker_node(graphs)))
     builder.add_node("review_step", graph_node(review_step))
     builder.add_node("finalize", graph_node(finalize))
 
@@ -76,42 +82,63 @@ def build_planning_graph(
     builder.add_conditional_edges(
         "schedule",
         route_after_schedule,
-        ["run_step", "review_step", "create_plan", "approve_plan", "finalize"],
+        ["run_step", "create_plan", "approve_plan", "finalize"],
     )
     builder.add_edge("run_step", "review_step")
-    builder.add_conditional_edges(
-        "review_step", route_after_review_step, ["create_plan", "schedule", "finalize"]
-    )
+    builder.add_conditional_edges("review_step", route_after_review_step, ["schedule", "finalize"])
     builder.add_edge("finalize", END)
 
-    compiled = builder.compile(checkpointer=checkpointer, store=store, name=name)
-    return compiled.with_config(callbacks=[SessionKeeper()])
+    graphs.flow = builder.compile(checkpointer=checkpointer, store=store, name=name)
+    return graphs.flow.with_config(callbacks=[SessionKeeper()])
 
 
-def step_graph(executor_set: ExecutorSet) -> StepGraph:
-    """Build `run_step`: one node per executor, of which a step visits its own."""
-    builder = StateGraph(
-        StepState, context_schema=Context, input_schema=StepInput, output_schema=StepOutput
-    )
+def worker_graph(executor_set: ExecutorSet) -> WorkerGraph:
+    """Build what `run_step` runs: a worker that does step after step, each by its executor."""
+    builder = StateGraph(StepState, context_schema=Context, input_schema=StepInput)
     for name, executor in executor_set.executors.items():
         builder.add_node(name, graph_node(executor_node(executor)))
-        builder.add_edge(name, END)
-    builder.add_conditional_edges(START, executor_of, executor_set.names)
+        builder.add_edge(name, "check_step")
+    builder.add_node("check_step", graph_node(check_step))
+    builder.add_node("replan_step", graph_node(partial(replan_step, executors=executor_set)))
+    builder.add_node("next_step", graph_node(next_step))
+
+    begin = [*executor_set.names, "check_step", "replan_step"]
+    builder.add_conditional_edges(START, route_to_step, [*begin, "next_step"])
+    builder.add_conditional_edges(
+        "check_step", route_after_check_step, ["replan_step", "next_step"]
+    )
+    builder.add_edge("replan_step", "next_step")
+    builder.add_conditional_edges("next_step", route_after_next_step, [*begin, END])
     return builder.compile(name="run_step")
+
+
+def worker_node(graphs: PlanGraphs) -> Callable[..., Awaitable[dict[str, Any]]]:
+    """Make the node of the workers. LangGraph finds and draws the graph in its closure."""
+    worker = graphs.worker
+
+    async def do_steps(given: StepInput, runtime: Runtime[Context]) -> dict[str, Any]:
+        return await run_step(given, runtime, graphs=graphs, worker=worker)
+
+    return do_steps
 
 
 def executor_node(executor: Executor) -> Callable[..., Awaitable[dict[str, Any]]]:
     """Make the node of one executor. LangGraph finds and draws the graph in its closure."""
 
     async def do_step(step: StepState, runtime: Runtime[Context]) -> dict[str, Any]:
-        return await run_step(step, runtime, executor=executor)
+        return await execute_step(step, runtime, executor=executor)
 
     return do_step
 
 
-async def executor_of(step: StepState) -> str:
-    """Return the node that does a step."""
-    return str(with_current_names(step)["step_run"]["executor"])
+async def route_to_step(saved: StepState) -> str:
+    """Go on with the step that a worker begins with, or have it take one."""
+    return next_node(with_current_names(saved).get("step_run"))
+
+
+async def route_after_next_step(step: StepState) -> str:
+    """Do the step that was taken; without one the worker is done."""
+    return END if step["step_run"] is None else next_node(step["step_run"])
 
 
 graph = build_planning_graph()

@@ -1,4 +1,4 @@
-"""`create_plan`: the model makes the plan, or replaces a part of it that broke."""
+"""`create_plan`: the model makes the plan."""
 
 import asyncio
 import datetime
@@ -19,10 +19,7 @@ from openmanus_graph.model_calls.call_model import ModelCall, call_model
 from openmanus_graph.planning.executors import ExecutorSet
 from openmanus_graph.planning.flow import (
     new_step_run,
-    plan_of,
     progress_of,
-    replanned_order,
-    replanning_text,
     state_of_paused_run,
     step_runs_of,
     steps_to_replace,
@@ -65,7 +62,9 @@ async def create_plan(
         return _begun(begun, session, now) | failure(NO_TASK)
     if begun and unfinished_plan(now) != "create_plan":  # it goes on with a plan it had made
         return _begun(begun, session, now)
-    drafts = now["drafts"] or _replanning_request(now)
+    if now["replanning"]:  # since there are workers, the one whose step failed does that
+        return {"replanning": [], "drafts": []}
+    drafts = now["drafts"]
     call = ModelCall(
         system=render(
             "plan_create", roster=executors.roster(), date=datetime.date.today().isoformat()
@@ -100,13 +99,11 @@ def _apply_reply(
     executors: ExecutorSet,
     emit: Emit,
 ) -> Update:
-    """Return what a reply means: another try, the part that is planned anew, or the plan."""
-    draft = read_draft(reply, state, executors.names)
+    """Return what a reply means: another try, or the plan."""
+    draft = read_draft(reply, state, executors.names, [])
     asked = sum(isinstance(message, AIMessage) for message in drafts) + 1
     if draft.steps is None and asked < MAX_DRAFTS and not draft.refused:
         return {"drafts": [*drafts, reply, *draft.answers]}
-    if state["replanning"]:
-        return _replanned(state, draft)
     title, steps = draft.title, draft.steps
     if steps is None:
         notice(emit, "The model made no plan; a plain one is used.")
@@ -176,15 +173,24 @@ class Draft:
     """It says in words that there is no other way."""
 
 
-def read_draft(reply: AIMessage, state: PlanningState, executors: Sequence[str]) -> Draft:
-    """Take the first plan of a reply, or say what is wrong with each of its calls."""
+def read_draft(
+    reply: AIMessage, state: PlanningState, executors: Sequence[str], failed: Sequence[str]
+) -> Draft:
+    """Take the first plan of a reply, or say what is wrong with each of its calls.
+
+    Args:
+        reply: The model's.
+        state: The plan as it stands, if there is one.
+        executors: The names that steps may have.
+        failed: The steps whose part is planned anew; none in a new plan.
+    """
     problems: dict[str, str] = {
         str(call["id"]): call["error"] or "the arguments are no JSON object"
         for call in reply.invalid_tool_calls
     }
     for call in reply.tool_calls:
         try:
-            return _draft_of_call(call["name"], call["args"], state, executors)
+            return _draft_of_call(call["name"], call["args"], state, executors, failed)
         except (PlanError, ToolError) as error:
             problems[str(call["id"])] = str(error)
     answers: list[AnyMessage] = [
@@ -197,12 +203,16 @@ def read_draft(reply: AIMessage, state: PlanningState, executors: Sequence[str])
     ]
     if not problems:
         answers = [HumanMessage(render("plan_invalid", problem="it has no call of planning"))]
-    refused = bool(state["replanning"]) and not problems and bool(reply.text.strip())
+    refused = bool(failed) and not problems and bool(reply.text.strip())
     return Draft("", None, answers, refused)
 
 
 def _draft_of_call(
-    name: str, args: Mapping[str, Any], state: PlanningState, executors: Sequence[str]
+    name: str,
+    args: Mapping[str, Any],
+    state: PlanningState,
+    executors: Sequence[str],
+    failed: Sequence[str],
 ) -> Draft:
     if name != planning.name:
         raise PlanError(f"there is no tool {name!r} here")
@@ -210,45 +220,10 @@ def _draft_of_call(
     if args["command"] not in ("create", "update"):
         raise PlanError(f"the command {args['command']!r} makes no plan")
     given = args.get("steps") or ()
-    if not state["replanning"]:
+    if not failed:
         title = args.get("title") or task_of(state)[:80]
         return Draft(title, make_steps(given, executors))
-    replaced, _ = steps_to_replace(step_runs_of(state), state["replanning"])
+    replaced, _ = steps_to_replace(step_runs_of(state), failed)
     kept = [step_run for step_run in step_runs_of(state) if step_run["id"] not in replaced]
     prefix = f"r{state['replans'] + 1}."
     return Draft(state["title"], make_steps(given, executors, kept=kept, prefix=prefix))
-
-
-def _replanned(state: PlanningState, draft: Draft) -> Update:
-    """Replace the broken part, or leave its failed steps blocked."""
-    if draft.steps is None:
-        blocked = {name: {"status": "blocked"} for name in state["replanning"]}
-        return {"steps": blocked, "replanning": [], "drafts": []}
-    replaced, _ = steps_to_replace(step_runs_of(state), state["replanning"])
-    new = [step["id"] for step in draft.steps]
-    steps: Update = dict.fromkeys(replaced)
-    return {
-        "order": replanned_order(state["order"], replaced, new),
-        "steps": steps | {step["id"]: new_step_run(step) for step in draft.steps},
-        "replanning": [],
-        "drafts": [],
-        "replans": state["replans"] + 1,
-    }
-
-
-def _replanning_request(state: PlanningState) -> list[AnyMessage]:
-    """Return what the model is asked where a part of the plan failed; nothing for a new plan."""
-    if not state["replanning"]:
-        return []
-    step_runs = step_runs_of(state)
-    failed = [step_run for step_run in step_runs if step_run["id"] in state["replanning"]]
-    replaced, completed = steps_to_replace(step_runs, state["replanning"])
-    plan, failures = replanning_text(plan_of(state), failed)
-    text = render(
-        "plan_replan",
-        plan=plan,
-        failures=failures,
-        replaced=", ".join(replaced),
-        completed=", ".join(completed) or "none",
-    )
-    return [HumanMessage(text)]

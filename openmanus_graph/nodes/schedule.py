@@ -1,26 +1,29 @@
 """`schedule`: begins the steps of the plan whose dependencies are completed."""
 
+import sys
+import uuid
 from typing import Any, cast
 
+from langgraph.config import get_config
 from langgraph.runtime import Runtime
 from langgraph.types import Send
 
 from openmanus_graph.conversation.history import last_user_message
 from openmanus_graph.model_calls.projection import picture_paths
 from openmanus_graph.planning.flow import (
+    begun_step_updates,
     blocked_step_updates,
     plan_of,
     progress_of,
-    started_step_updates,
     step_context_text,
     step_runs_of,
-    steps_to_review,
-    steps_to_run,
+    steps_under_way,
     task_of,
     unfinished_plan,
 )
 from openmanus_graph.planning.plan import plan_text
 from openmanus_graph.planning.plan_view import publish_plan
+from openmanus_graph.planning.wave import Wave
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.artifacts import DRAFTS_FOLDER
 from openmanus_graph.runtime.limits import reached_limit
@@ -33,15 +36,15 @@ from openmanus_graph.state.renamed import with_current_names
 
 
 async def schedule(state: PlanningState, runtime: Runtime[Context]) -> dict[str, Any]:
-    """Begin the steps whose dependencies are completed, within the budget. None at a limit."""
+    """Begin a wave with the steps whose dependencies are completed. None at a limit."""
     session = await enter_session(runtime)
     settings = session.settings
     branch = session.on_fork(state["branch"])
     begins: dict[str, Any] = {"branch": branch, "status": None, "stop_reason": None, "answer": ""}
-    step_runs = step_runs_of(state)
-    if unfinished_plan(state) or steps_to_review(step_runs):  # a run that was stopped there goes on
+    if unfinished_plan(state):  # a run that was stopped there goes on
         return begins
-    if steps_to_run(step_runs) or any(
+    step_runs = step_runs_of(state)
+    if steps_under_way(step_runs) or any(
         step_run["status"] == "not_started" for step_run in step_runs
     ):
         limit = reached_limit(progress_of(state, settings), settings)
@@ -49,25 +52,42 @@ async def schedule(state: PlanningState, runtime: Runtime[Context]) -> dict[str,
             runtime.stream_writer(limit.event())
             return {"status": "stopped", "stop_reason": limit.reason}
     blocked = blocked_step_updates(step_runs)
-    begun = started_step_updates(step_runs, settings.max_parallel_steps)
+    places = min(settings.max_parallel_steps, get_config().get("max_concurrency") or sys.maxsize)
+    begun = begun_step_updates(step_runs, places)
+    wave = uuid.uuid4().hex
     steps = merge_steps(state["steps"], [blocked, begun])
-    plan = plan_of({**state, "steps": steps})
-    await publish_plan(plan, session, runtime.stream_writer)
-    return {**begins, "steps": {**blocked, **begun}}
+    now: PlanningState = {**state, "steps": steps, "wave": wave}
+    await publish_plan(plan_of(now), session, runtime.stream_writer)
+    session.cached((Wave, wave), lambda: Wave(now, session))
+    return {
+        **begins,
+        "steps": {**blocked, **begun},
+        "wave": wave,
+        "workers": wave_width(now, places),
+    }
+
+
+def wave_width(state: PlanningState, places: int) -> int:
+    """Return how many workers a wave has: with one step under way it ends before the next."""
+    step_runs = step_runs_of(state)
+    left = [step_run for step_run in step_runs if step_run["status"] == "not_started"]
+    begun = len(steps_under_way(step_runs))
+    return min(places, begun + len(left)) if begun > 1 else begun
 
 
 async def route_after_schedule(saved: PlanningState) -> list[Send] | str:
-    """Send each step that begins to `run_step`; without any the run is over."""
+    """Send the workers to `run_step`, with the steps that begin; without any the run is over."""
     state = cast("PlanningState", with_current_names(saved))  # routers get it as it was saved
-    step_runs = step_runs_of(state)
     if state.get("stop_reason"):
         return "finalize"
     if again := unfinished_plan(state):
         return again
-    if steps_to_review(step_runs):
-        return "review_step"
-    begun = [Send("run_step", step_input(step_run, state)) for step_run in steps_to_run(step_runs)]
-    return begun or "finalize"
+    begun = steps_under_way(step_runs_of(state))
+    given = [step_input(step_run, state) for step_run in begun]
+    free = sorted({*range(state["workers"])} - {step_run["worker"] for step_run in begun})
+    idle = [{"wave": state["wave"], "worker": worker} for worker in free]
+    sends = [Send("run_step", one) for one in (*given, *idle[: state["workers"] - len(begun)])]
+    return sends or "finalize"
 
 
 def step_origin(step_run: StepRun, state: PlanningState) -> Origin:
@@ -86,6 +106,8 @@ def step_input(step_run: StepRun, state: PlanningState) -> StepInput:
     """Return what a step's run is given."""
     user = last_user_message(state["messages"])
     return StepInput(
+        wave=state["wave"],
+        worker=step_run["worker"],
         step_run=step_run,
         message_id=f"{state['branch']}/{state['replans']}/{step_run['id']}/{step_run['attempt']}",
         prompt=render(

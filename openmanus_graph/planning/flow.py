@@ -4,8 +4,8 @@ In the order of the graph: which steps start, what they are given, what follows 
 which steps are replaced. At the end: how a step that a limit paused is resumed.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, TypeGuard
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeGuard, cast
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
@@ -14,7 +14,13 @@ from openmanus_graph.model_calls.condensed import cut_middle
 from openmanus_graph.planning.plan import dependents, plan_text, ready_steps
 from openmanus_graph.runtime.limits import LimitReason, Progress
 from openmanus_graph.state.plan import Plan, Step
-from openmanus_graph.state.planning import PausedRun, PlanningState, StepRun
+from openmanus_graph.state.planning import (
+    PausedRun,
+    PlanningState,
+    StepRun,
+    StepState,
+    WorkerReport,
+)
 from openmanus_graph.state.renamed import with_current_names
 from openmanus_graph.state.settings import Settings
 
@@ -51,8 +57,8 @@ def task_of(state: PlanningState) -> str:
 
 
 def unfinished_plan(state: PlanningState) -> Literal["create_plan", "approve_plan"] | None:
-    """Return the node to run next while the plan is not complete, revised or approved."""
-    if not state["order"] or state["drafts"] or state["replanning"]:
+    """Return the node to run next while the plan is not complete or approved."""
+    if not state["order"] or state["drafts"]:
         return "create_plan"
     return None if state["reviewed"] else "approve_plan"
 
@@ -74,28 +80,52 @@ def new_step_run(step: Step) -> StepRun:
     )
 
 
-def started_step_updates(step_runs: Sequence[StepRun], limit: int) -> dict[str, dict[str, Any]]:
-    """Return the updates that start or continue the steps which can run now.
+def begun_step_updates(step_runs: Sequence[StepRun], limit: int) -> dict[str, dict[str, Any]]:
+    """Return the updates that begin the steps of a wave, or go on with them.
 
     Args:
         step_runs: The plan.
-        limit: How many may run at once.
+        limit: How many may run at once; what had begun and finds no place is begun later.
+    """
+    going_on = steps_under_way(step_runs)
+    postponed = dict.fromkeys(
+        (step_run["id"] for step_run in going_on[limit:]), {"status": "not_started"}
+    )
+    ready = [step_run for step_run in startable_steps(step_runs) if step_run not in going_on]
+    free = list(range(limit))
+    return {**postponed, **started_step_updates(step_runs, [*going_on, *ready], free)}
+
+
+def started_step_updates(
+    step_runs: Sequence[StepRun], ready: Sequence[StepRun], free: Sequence[int]
+) -> dict[str, dict[str, Any]]:
+    """Return the updates that give steps to free workers, in order, as long as there are any.
+
+    Args:
+        step_runs: The plan.
+        ready: Steps of it that can start or go on.
+        free: The workers.
     """
     by_id = {step_run["id"]: step_run for step_run in step_runs}
-    paused_by_limit = steps_to_run(step_runs)
-    ready = [*paused_by_limit, *(by_id[step["id"]] for step in ready_steps(step_runs))]
-    postponed = dict.fromkeys(
-        (step_run["id"] for step_run in paused_by_limit[limit:]), {"status": "not_started"}
-    )
-    free = list(range(limit))
+    left = list(free)
     started: dict[str, dict[str, Any]] = {}
-    for step_run in ready[:limit]:
-        worker = _choose_worker(step_run, by_id, free)
-        free.remove(worker)
-        continues = step_run["status"] == "in_progress" or step_run["paused_run"] is not None
-        attempt = step_run["attempt"] + (0 if continues else 1)
+    for step_run in ready[: len(left)]:
+        worker = _choose_worker(step_run, by_id, left)
+        left.remove(worker)
+        goes_on = (
+            step_run["status"] == "in_progress"
+            or bool(step_run["outcome"])
+            or step_run["paused_run"] is not None
+        )
+        attempt = step_run["attempt"] + (0 if goes_on else 1)
         started[step_run["id"]] = {"status": "in_progress", "attempt": attempt, "worker": worker}
-    return {**postponed, **started}
+    return started
+
+
+def startable_steps(step_runs: Sequence[StepRun]) -> list[StepRun]:
+    """Return the steps that have not started and wait for nothing."""
+    ready = {step["id"] for step in ready_steps(step_runs)}
+    return [step_run for step_run in step_runs if step_run["id"] in ready]
 
 
 def _choose_worker(step_run: StepRun, by_id: Mapping[str, StepRun], free: Sequence[int]) -> int:
@@ -186,26 +216,65 @@ def shared_files(
             yield path, unordered
 
 
-def steps_to_run(step_runs: Sequence[StepRun]) -> list[StepRun]:
-    """Return the steps that have started, or were paused by a limit."""
-    return [
-        step_run
-        for step_run in step_runs
-        if step_run["status"] == "in_progress" and not step_run["outcome"]
-    ]
+def steps_under_way(step_runs: Sequence[StepRun]) -> list[StepRun]:
+    """Return the steps that have begun: to be run, reviewed or planned anew."""
+    return [step_run for step_run in step_runs if is_under_way(step_run)]
 
 
-def steps_to_review(step_runs: Sequence[StepRun]) -> list[StepRun]:
-    """Return the steps whose run has ended and was not reviewed yet."""
-    return [
-        step_run
-        for step_run in step_runs
-        if step_run["status"] == "in_progress" and step_run["outcome"]
-    ]
+def is_under_way(step_run: StepRun) -> bool:
+    """Say whether a step has begun and somebody has to go on with it, in this run."""
+    # Before there were workers, a step that was to be planned anew was blocked already.
+    broken = step_run["status"] == "blocked" and step_run["outcome"] == "failed"
+    return (step_run["status"] == "in_progress" or broken) and not is_limit(step_run["outcome"])
+
+
+def next_node(step_run: StepRun | None) -> str:
+    """Return the node of a worker that goes on with a step; without one it takes another."""
+    if step_run is None:
+        return "next_step"
+    if not step_run["outcome"]:
+        return step_run["executor"]
+    return "replan_step" if step_run["failures"] >= MAX_ATTEMPTS else "check_step"
+
+
+def current_step(step: StepState) -> StepRun:
+    """Return the step that a worker has, as it is now."""
+    step_run = cast("StepRun", step["step_run"])  # between steps no node asks
+    return cast("StepRun", {**step_run, **step["steps"].get(step_run["id"], {})})
+
+
+def merge_reports(
+    state: PlanningState, reports: Iterable[WorkerReport]
+) -> tuple[list[str], dict[str, StepRun], int]:
+    """Return the plan's order, its steps and the count of replacements, with what workers did.
+
+    Of a step the report with the most attempts counts. Reports that were merged before change
+    nothing.
+
+    Args:
+        state: The plan before, and how often a part of it was replaced.
+        reports: Of all workers.
+    """
+    reports = list(reports)
+    order, steps, replans = list(state["order"]), dict(state["steps"]), state["replans"]
+    replacements = [one for report in reports for one in report["replacements"]]
+    for one in sorted(replacements, key=lambda one: one["number"]):
+        if one["number"] > replans:
+            new = [step_run["id"] for step_run in one["new"]]
+            order = replanned_order(order, one["replaced"], new)
+            steps = {name: steps[name] for name in steps if name not in one["replaced"]}
+            steps |= {step_run["id"]: step_run for step_run in one["new"]}
+            replans = one["number"]
+    for report in reports:
+        for name, fields in report["steps"].items():
+            known = steps.get(name)
+            if known and fields.get("attempt", known["attempt"]) >= known["attempt"]:
+                steps[name] = cast("StepRun", {**known, **fields})
+    return order, steps, replans
 
 
 def reviewed_step_update(step_run: StepRun, problem: str | None, replans: int) -> dict[str, Any]:
-    """Return the update of a reviewed step; `outcome` is kept where it needs replanning.
+    """Return the update of a reviewed step; one that needs replanning stays under way.
 
     Args:
         step_run: The step.
@@ -218,15 +287,9 @@ def reviewed_step_update(step_run: StepRun, problem: str | None, replans: int) -
     failed = {"notes": problem, "failures": failures}
     if failures < MAX_ATTEMPTS:
         return {**failed, "status": "not_started", "outcome": ""}
-    can_replan = replans < MAX_REPLANS
-    return {**failed, "status": "blocked", "outcome": "failed" if can_replan else ""}
-
-
-def limit_of(step_runs: Sequence[StepRun]) -> LimitReason | None:
-    """Return the limit of the whole run that ended one of these steps, or None."""
-    return next(
-        (step_run["outcome"] for step_run in step_runs if is_limit(step_run["outcome"])), None
-    )
+    if replans < MAX_REPLANS:
+        return {**failed, "outcome": "failed"}
+    return {**failed, "status": "blocked", "outcome": ""}
 
 
 def is_limit(outcome: str | None) -> TypeGuard[LimitReason]:

@@ -1,15 +1,12 @@
-"""Reads a run's own position in its thread's checkpoints: spent usage, and the fork it is on."""
+"""Reads a run's own position in its thread's checkpoints: its namespace, and the fork it is on."""
 
 import asyncio
 import time
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
-
-from openmanus_graph.runtime.limits import Progress
-from openmanus_graph.state.reducers import Usage, no_usage
 
 CHECKPOINTER_KEY = "__pregel_checkpointer"
 """Where LangGraph keeps a run's checkpointer; it has no public names for this and the next."""
@@ -30,27 +27,9 @@ def checkpointed_thread(config: RunnableConfig) -> str | None:
     return str(configurable["thread_id"])
 
 
-async def spent_by_siblings(config: RunnableConfig) -> Progress:
-    """Return the usage of parallel plan steps that ended before this one started.
-
-    After a crash or a question only unfinished plan steps run again; the updates of the others are
-    pending writes, merged into the state when all have ended.
-    """
-    spent = Progress(0, no_usage(), 0.0)
-    thread = checkpointed_thread(config)
-    if thread is None:
-        return spent
-    configurable = config.get("configurable", {})
-    # The namespace of this node is its flow's, then `run_step`, then the executor.
-    outer = configurable["checkpoint_ns"].split("|")[:-2]
-    place = {"thread_id": thread, "checkpoint_ns": "|".join(outer)}
-    head = await configurable[CHECKPOINTER_KEY].aget_tuple({"configurable": place})
-    for _, channel, value in (head.pending_writes or ()) if head else ():
-        if channel == "usage" and isinstance(value, dict):
-            spent = spent.plus(Progress(0, cast("Usage", value), 0.0))
-        elif channel == "step_count" and isinstance(value, int):
-            spent = spent.plus(Progress(value, no_usage(), 0.0))
-    return spent
+def outer_namespace(config: RunnableConfig) -> str:
+    """Return the namespace of a node's own graph, in which that graph's checkpoints are."""
+    return str(config.get("configurable", {})["checkpoint_ns"]).rpartition("|")[0]
 
 
 async def fork_id_of(config: RunnableConfig) -> str:

@@ -109,6 +109,10 @@ class Session:
             cache.setdefault(key, make())
         return cast("T", cache[key])  # the key stands for one type of value
 
+    def find_cached(self, key: Any) -> Any:
+        """Return what was made for this key during this run; None if nothing was."""
+        return self._cache.get(key)
+
     def cached_across_runs(self, key: Any, make: Callable[[], T]) -> T:
         """Return what `make` made for this key during the session's life. Never waits."""
         return cast(

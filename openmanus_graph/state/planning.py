@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal
 from langchain_core.messages import AnyMessage
 from typing_extensions import TypedDict
 
-from openmanus_graph.state.manus import ManusOutput
+from openmanus_graph.state.manus import ManusOutput, StopReason
 from openmanus_graph.state.plan import Origin, Step, merge_steps
-from openmanus_graph.state.reducers import DeltaChannel, Usage, furthest
+from openmanus_graph.state.reducers import DeltaChannel, Usage, furthest, merge_usage
 from openmanus_graph.state.renamed import PlanningNames01, StepNames01
 
 Outcome = Literal["", "succeeded", "failed", "max_steps", "budget", "timeout"]
@@ -59,10 +59,46 @@ class StepRun(Step):
     """Those of them that it certainly changed."""
 
 
-class StepInput(TypedDict):
-    """What one `Send` to `run_step` carries."""
+class Replacement(TypedDict):
+    """A part of the plan that was planned anew."""
 
-    step_run: StepRun
+    number: int
+    """Of the run's replacements, from 1: they are applied in this order."""
+    replaced: list[str]
+    """Ids of the steps that are gone."""
+    new: list[StepRun]
+    """What stands in the place of the first of them."""
+
+
+class RunEnd(TypedDict):
+    """Why the whole run ends before its plan is done: a limit, or a model that failed."""
+
+    status: Literal["stopped", "failed"]
+    stop_reason: StopReason
+    answer: str
+
+
+class WorkerReport(TypedDict):
+    """What a worker's steps came to."""
+
+    steps: dict[str, dict[str, Any]]
+    """The steps that it ran, or their fields that changed, by id."""
+    replacements: list[Replacement]
+    run_end: RunEnd | None
+
+
+class StepInput(TypedDict):
+    """What one `Send` to `run_step` carries: a worker, and the step that it begins with.
+
+    Threads of before there were workers have neither `wave` nor `worker` in it.
+    """
+
+    wave: str
+    """Names the workers that run at once."""
+    worker: int
+    """Its number. One without a step takes the first that another worker makes ready."""
+    step_run: StepRun | None
+    """The step, as it begins; None when there is none to do any more."""
     message_id: str
     """Of the message that begins the executor's run; names its branch in the ledger."""
     prompt: str
@@ -74,17 +110,21 @@ class StepInput(TypedDict):
     before: FlowProgress
 
 
-class StepOutput(TypedDict):
-    """What `run_step` writes to the plan's state."""
+class StepState(StepInput, StepNames01):
+    """The state of the graph inside `run_step`: of one worker, which does step after step."""
 
-    steps: dict[str, Any]
-    usage: Usage
-    step_count: int
-    elapsed_s: float
-
-
-class StepState(StepInput, StepOutput, StepNames01):
-    """The state of the graph that is `run_step`."""
+    steps: Annotated[dict[str, Any], DeltaChannel(merge_steps, snapshot_frequency=1000)]
+    """The steps that it ran, by id, as they are now."""
+    replacements: Annotated[list[Replacement], operator.add]
+    """Parts of the plan that it planned anew."""
+    run_end: RunEnd | None
+    """Set where the whole run ends with one of its steps."""
+    usage: Annotated[Usage, merge_usage]
+    """Of its steps' runs that have ended, their checks and replanning."""
+    step_count: Annotated[int, operator.add]
+    """Model calls of these runs and of replanning."""
+    elapsed_s: Annotated[float, furthest]
+    """Of the whole run."""
 
 
 class PlanningState(ManusOutput, PlanningNames01):
@@ -96,15 +136,21 @@ class PlanningState(ManusOutput, PlanningNames01):
     title: str
     """Of the plan; empty while there is none. Written by `create_plan`."""
     order: list[str]
-    """Ids of the plan's steps, as they are shown; written by `create_plan`."""
+    """Ids of the plan's steps, as they are shown; written by `create_plan`, `review_step`."""
     steps: Annotated[dict[str, StepRun], DeltaChannel(merge_steps, snapshot_frequency=1000)]
     """By id. Incremental, so that storage grows linearly with the steps."""
     drafts: list[AnyMessage]
     """What was said with the model about the plan that is being made; emptied when it stands."""
     replanning: list[str]
-    """Ids of steps that failed for good, whose part of the plan `create_plan` is to replace."""
+    """Only of threads that `create_plan` planned anew: ids of the steps that had failed."""
     replans: int
     """How often a part was replaced in this run."""
+    wave: str
+    """Names the workers that run at once; written by `schedule`."""
+    workers: int
+    """How many there are; written by `schedule`."""
+    reports: Annotated[dict[str, WorkerReport], operator.or_]
+    """What the workers of this wave did, by their number; emptied by `review_step`."""
     reviewed: bool
     """Whether nobody needs to see the plan any more; written by `create_plan`, `approve_plan`."""
     run_message: str

@@ -1,7 +1,7 @@
 """A model for planning runs that decides by what it is shown: it goes on after any crash."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage
@@ -25,7 +25,7 @@ def use(name: str, **args: Any) -> AIMessage:
     return AIMessage("", tool_calls=[tool_call(name=name, args=args, id="call")])
 
 
-def step_of(messages: list[BaseMessage]) -> str:
+def step_of(messages: Sequence[BaseMessage]) -> str:
     """Return the id of the step that a request is about."""
     asked = next(message for message in messages if message.type == "human")
     return str(_STEP.findall(asked.text)[-1])  # a flow that does a step repeats its own prompt

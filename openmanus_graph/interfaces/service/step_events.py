@@ -32,7 +32,7 @@ class StepEventTagger:
         place = tuple(namespace)
         if event["type"] == "step_start":
             self._steps[place] = str(event["id"])
-        if event["type"] in ("step_start", "step_end"):  # these belong to the plan around the step
+        if event["type"] in ("step_start", "step_end", "plan"):  # of the plan around the step
             place = place[:-1]
         return {**event, **self._step_at(place)}
 

@@ -1,0 +1,63 @@
+"""`check_step`: checks the step that a worker ran, and decides what follows if it failed."""
+
+from typing import Any
+
+from langgraph.runtime import Runtime
+
+from openmanus_graph.backends.models.failures import ModelError
+from openmanus_graph.conversation.outcome import failure
+from openmanus_graph.model_calls.budget import sharing
+from openmanus_graph.nodes.run_step import wave_of
+from openmanus_graph.planning.checks import check_step_run
+from openmanus_graph.planning.flow import (
+    current_step,
+    is_limit,
+    reviewed_step_update,
+    shared_files,
+    step_runs_of,
+)
+from openmanus_graph.planning.plan_view import emit_step_event
+from openmanus_graph.planning.wave import report_of, worker_of
+from openmanus_graph.runtime.events import notice
+from openmanus_graph.runtime.limits import LimitReached
+from openmanus_graph.runtime.session_registry import enter_session
+from openmanus_graph.state.context import Context
+from openmanus_graph.state.planning import RunEnd, StepState
+from openmanus_graph.tools.bash import bash
+
+
+async def check_step(state: StepState, runtime: Runtime[Context]) -> dict[str, Any]:
+    """Check a step that ran. A failed one is tried again, then planned anew, then blocked."""
+    session = await enter_session(runtime)
+    wave, step_run, emit = wave_of(session, state), current_step(state), runtime.stream_writer
+    wave.learn(worker_of(state), report_of(state))
+    for path, writers in shared_files(step_runs_of(wave.state), [step_run]):
+        notice(emit, f"Steps {' and '.join(writers)} wrote the same file: {path}. Look at it.")
+    if is_limit(step_run["outcome"]):
+        emit_step_event(session, emit, "step_end", step_run, step_run["status"])
+        return {"run_end": RunEnd(status="stopped", stop_reason=step_run["outcome"], answer="")}
+    try:
+        with sharing(wave.budget):
+            finding = await check_step_run(step_run, wave.state, bash, session, emit)
+    except LimitReached as ended:
+        return {"run_end": RunEnd(status="stopped", stop_reason=ended.reason, answer="")}
+    except ModelError as error:
+        return {"run_end": failure(error.sentence)}
+    if finding.problem is not None:
+        notice(emit, f"Step {step_run['id']} failed: {finding.problem}")
+    update = reviewed_step_update(step_run, finding.problem, wave.state["replans"])
+    replanned = update.get("outcome") == "failed"
+    status = "blocked" if replanned else update["status"]
+    emit_step_event(session, emit, "step_end", step_run, status)
+    update["cost_usd"] = step_run["cost_usd"] + finding.usage["cost_usd"]
+    return {
+        "steps": {step_run["id"]: update},
+        "usage": finding.usage,
+        "elapsed_s": wave.elapsed_s,
+    }
+
+
+async def route_after_check_step(state: StepState) -> str:
+    """Plan a step anew that failed for good; else take the next one."""
+    ended = state.get("run_end") or current_step(state)["outcome"] != "failed"
+    return "next_step" if ended else "replan_step"

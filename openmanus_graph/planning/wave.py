@@ -1,0 +1,169 @@
+"""The steps of a plan that run at once, and the workers that do them one after another.
+
+A wave is one superstep of the planning graph: `schedule` begins it with a `Send` for each worker,
+`review_step` takes what came of it into the plan. Inside, a worker that is done with a step takes
+the next one as soon as its dependencies are completed, whatever the others do. The wave ends when
+no step runs.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping
+from typing import cast
+
+from openmanus_graph.model_calls.budget import SharedBudget, shared_budget
+from openmanus_graph.planning.flow import (
+    is_under_way,
+    merge_reports,
+    plan_of,
+    startable_steps,
+    started_step_updates,
+    step_runs_of,
+)
+from openmanus_graph.planning.plan_view import publish_plan
+from openmanus_graph.runtime.events import Emit
+from openmanus_graph.runtime.limits import Progress
+from openmanus_graph.runtime.session import Session
+from openmanus_graph.state.planning import PlanningState, StepRun, StepState, WorkerReport
+from openmanus_graph.state.reducers import no_usage
+
+
+class Wave:
+    """The plan as it stands now, and who does which step. For one event loop.
+
+    It is told what a worker has done by the worker's next node: what it knows is saved.
+    """
+
+    def __init__(self, state: PlanningState, session: Session) -> None:
+        """Begin, or go on after a crash or a question.
+
+        Args:
+            state: Of the plan; its `reports` are what the workers have done so far.
+            session: Of the run.
+        """
+        self._state: PlanningState = {**state, "reports": {}}
+        self._session = session
+        self._started = time.monotonic()
+        self._idle: dict[int, asyncio.Future[StepRun | None]] = {}
+        self._left: set[int] = set()
+        self._ended = False
+        self._publishing = asyncio.Lock()
+        self._replanning = asyncio.Lock()
+        self._replanner: int | None = None
+        self.budget = self._make_budget()
+        self._merge(state.get("reports", {}).values())
+        self._working = {
+            step_run["worker"]: step_run["id"]
+            for step_run in step_runs_of(self._state)
+            if is_under_way(step_run)
+        }
+        """The step of each worker that has one."""
+
+    @property
+    def state(self) -> PlanningState:
+        """The plan's state as it is now; what was spent is counted by the budget."""
+        now: PlanningState = {**self._state}
+        now["usage"], now["step_count"], now["elapsed_s"] = no_usage(), 0, self.elapsed_s
+        return now
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds of the whole run so far."""
+        return self._state["elapsed_s"] + time.monotonic() - self._started
+
+    def learn(self, worker: int, report: WorkerReport) -> None:
+        """Take what a worker has done and saved into the plan."""
+        self._merge([report])
+        step = self._state["steps"].get(self._working.get(worker, ""))
+        if step is None or not is_under_way(step):
+            self._working.pop(worker, None)
+        self._settle()
+
+    async def next_step(self, worker: int, emit: Emit) -> StepRun | None:
+        """Wait for a step that this worker can do; None when no other can make one ready."""
+        self.end_replanning(worker)
+        waiting: asyncio.Future[StepRun | None] = asyncio.get_running_loop().create_future()
+        self._idle[worker] = waiting
+        self._settle()
+        try:
+            async with self._publishing:  # so that an older plan is never shown after a newer one
+                await publish_plan(plan_of(self._state), self._session, emit)
+            return await waiting
+        finally:
+            self._idle.pop(worker, None)
+
+    def leave(self, worker: int) -> None:
+        """Note that a worker's run is over, or waits for a person: others wait for it no longer."""
+        self._left.add(worker)
+        self.end_replanning(worker)
+        self._settle()
+
+    async def begin_replanning(self, worker: int) -> None:
+        """Wait until no other worker replans: each has to see what the one before replaced."""
+        if self._replanner != worker:
+            await self._replanning.acquire()
+            self._replanner = worker
+
+    def end_replanning(self, worker: int) -> None:
+        """Let others replan, once the worker's replacement is saved."""
+        if self._replanner == worker:
+            self._replanner = None
+            self._replanning.release()
+
+    def _make_budget(self) -> SharedBudget:
+        """Return what the steps share with all that runs inside them, and around this plan."""
+        state = self._state
+        progress = Progress(state["step_count"], state["usage"], state["elapsed_s"])
+        around = shared_budget()
+        if around is None:
+            return SharedBudget(self._session.settings, progress)
+        around.count_earlier(self._session.key, progress)  # this flow is a step of another one
+        return around
+
+    def _merge(self, reports: Iterable[WorkerReport]) -> None:
+        known = list(reports)
+        order, steps, replans = merge_reports(self._state, known)
+        self._state = {**self._state, "order": order, "steps": steps, "replans": replans}
+        self._ended = self._ended or any(report["run_end"] for report in known)
+
+    def _settle(self) -> None:
+        """Give idle workers the steps that can start, and let them go where nothing is to come.
+
+        Nothing is handed out when no step runs: then the wave ends, and the next one begins with as
+        many workers as there is work for. But a step that waits for a person keeps it open.
+        """
+        if self._working and not self._ended:
+            self._hand_out()
+            if self._working.keys() - self._left:
+                return
+        for waiting in self._idle.values():
+            if not waiting.done():
+                waiting.set_result(None)
+
+    def _hand_out(self) -> None:
+        free = [worker for worker, waiting in self._idle.items() if not waiting.done()]
+        step_runs = step_runs_of(self._state)
+        started = started_step_updates(step_runs, startable_steps(step_runs), free)
+        for name, fields in started.items():
+            step_run = cast("StepRun", {**self._state["steps"][name], **fields})
+            self._state = {**self._state, "steps": {**self._state["steps"], name: step_run}}
+            self._working[step_run["worker"]] = name
+            self._idle[step_run["worker"]].set_result(step_run)
+
+
+def report_of(step: StepState | Mapping[str, object]) -> WorkerReport:
+    """Return what a worker has done, from its state; nothing from one that has not begun."""
+    worker = cast("StepState", step)
+    return WorkerReport(
+        steps=worker.get("steps") or {},
+        replacements=worker.get("replacements") or [],
+        run_end=worker.get("run_end"),
+    )
+
+
+def worker_of(step: StepState) -> int:
+    """Return a worker's number: its own, or in older threads the one of its step."""
+    if "worker" in step:
+        return step["worker"]
+    step_run = step.get("step_run")
+    return step_run["worker"] if step_run else 0

@@ -1,0 +1,181 @@
+"""Steps that do not wait for unrelated ones: begun, tried again, planned anew, asking, resumed."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.types import Command, interrupt
+from typing_extensions import override
+
+from openmanus_graph.graphs.planning import build_planning_graph
+from tests.support.graphs import Ran, run_graph
+from tests.support.limits import BACKSTOP_S
+from tests.support.planning import PlanBrain, plan_call, step_of
+
+CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
+Work = Callable[[], Awaitable[str | None]]
+"""Returns what a step answers; None for its usual answer."""
+
+
+class Team:
+    """An executor for all steps: somebody else's graph, whose work is a function by step."""
+
+    def __init__(self, **work: Work) -> None:
+        self.work: Mapping[str, Work] = work
+        self.begun: list[str] = []
+        self._reached: dict[str, asyncio.Event] = {}
+
+    def reached(self, name: str) -> asyncio.Event:
+        return self._reached.setdefault(name, asyncio.Event())
+
+    async def until(self, name: str) -> None:
+        """Wait until a step has begun."""
+        async with asyncio.timeout(BACKSTOP_S):
+            await self.reached(name).wait()
+
+    def graph(self) -> Any:
+        async def do(state: MessagesState) -> dict[str, Any]:
+            step = step_of(state["messages"])
+            self.begun.append(step)
+            self.reached(step).set()
+            work = self.work.get(step)
+            said = await work() if work else None
+            return {"messages": [AIMessage(said or f"result of {step}")]}
+
+        builder = StateGraph(MessagesState)
+        builder.add_node("do", do)
+        builder.add_edge(START, "do")
+        builder.add_edge("do", END)
+        return builder.compile()
+
+
+def step(name: str, *needs: str) -> dict[str, Any]:
+    return {"id": name, "text": f"do {name}", "depends_on": list(needs)}
+
+
+def flow(team: Team) -> Any:
+    return build_planning_graph(executors=team.graph(), checkpointer=InMemorySaver())
+
+
+async def run(graph: Any, brain: PlanBrain, task: Any = "the task", **context: Any) -> Ran:
+    return await run_graph(graph, model=brain.model(), task=task, config=CONFIG, **context)
+
+
+def statuses(ran: Ran) -> dict[str, str]:
+    return {name: one["status"] for name, one in ran.values["steps"].items()}
+
+
+async def fails() -> str:
+    raise RuntimeError("no")
+
+
+async def test_a_step_begins_when_its_dependencies_end_though_another_still_runs() -> None:
+    team = Team(b=lambda: team.until("d"))
+    brain = PlanBrain([plan_call(step("a"), step("b"), step("c", "a"), step("d", "c"))])
+    ran = await run(flow(team), brain)
+    assert sorted(team.begun) == ["a", "b", "c", "d"]
+    assert set(statuses(ran).values()) == {"completed"}
+
+
+async def test_a_step_is_tried_again_and_planned_anew_though_another_still_runs() -> None:
+    team = Team(bad=fails, long=lambda: team.until("end"))
+    brain = PlanBrain(
+        [
+            plan_call(step("bad"), step("long"), step("end", "bad")),
+            plan_call(step("good"), step("other"), step("end", "good", "other")),
+        ]
+    )
+    ran = await run(flow(team), brain)
+    assert sorted(team.begun) == ["bad", "bad", "end", "good", "long", "other"]
+    assert statuses(ran) == dict.fromkeys(("good", "other", "end", "long"), "completed")
+    assert ran.values["order"] == ["good", "other", "end", "long"]
+
+
+class Replanner(PlanBrain):
+    """Replaces a step that failed, `x` or `y`, and the last one."""
+
+    @override
+    def answer(self, messages: list[BaseMessage]) -> Any:
+        if "What failed:" in messages[-1].text:
+            failed = "x" if "- step x" in messages[-1].text else "y"
+            again = len(self.requests("plan"))
+            needs = ("x2", "y2") if again > 1 else (f"{failed}2", "y" if failed == "x" else "x")
+            self.plans.append(plan_call(step(f"{failed}2"), step(f"end{again}", *needs)))
+        return super().answer(messages)
+
+
+async def test_two_steps_that_break_at_once_are_planned_anew_one_after_the_other() -> None:
+    async def meet() -> str:
+        for name in ("x", "y"):
+            await team.until(name)
+        raise RuntimeError("no")
+
+    team = Team(x=meet, y=meet)
+    brain = Replanner([plan_call(step("x"), step("y"), step("end", "x", "y"))])
+    ran = await run(flow(team), brain)
+    _, first, second = brain.requests("plan")
+    assert "end1" not in first[-1].text
+    assert "end1" in second[-1].text, "the second sees what the first replaced"
+    assert statuses(ran) == dict.fromkeys(("x2", "y2", "end2"), "completed")
+
+
+async def test_a_chain_goes_on_while_another_step_asks_and_both_questions_are_answered() -> None:
+    async def ask() -> str:
+        return f"was told {interrupt({'question': 'which?'})}"
+
+    team = Team(asks=ask, also=ask)
+    plan = plan_call(step("asks"), step("also"), step("a"), step("b", "a"), step("c", "b"),
+                     step("end", "asks", "also", "c"))  # fmt: skip
+    graph, brain = flow(team), PlanBrain([plan])
+    await run(graph, brain)
+    assert sorted(team.begun) == ["a", "also", "asks", "b", "c"]
+    state = await graph.aget_state(CONFIG)
+    assert len(state.interrupts) == 2
+    first, second = (one.id for one in state.interrupts)
+    await run(graph, brain, Command(resume={first: "red"}))
+    (left,) = (await graph.aget_state(CONFIG)).interrupts
+    assert left.id == second
+    ran = await run(graph, brain, Command(resume={second: "blue"}))
+    assert set(statuses(ran).values()) == {"completed"}
+    assert [team.begun.count(name) for name in ("a", "b", "c", "end")] == [1, 1, 1, 1]
+    told = brain.requests("summary")[0][-1].text
+    assert ("was told red" in told, "was told blue" in told) == (True, True)
+
+
+async def test_after_a_crash_each_step_goes_on_where_it_was_and_none_runs_again() -> None:
+    stop = asyncio.Event()
+
+    async def hang() -> None:
+        await team.until("d")
+        if not stop.is_set():
+            stop.set()
+            await asyncio.Event().wait()
+
+    team = Team(b=hang)
+    plan = plan_call(step("a"), step("b"), step("c", "a"), step("d", "c"), step("end", "b", "d"))
+    graph, brain = flow(team), PlanBrain([plan])
+    running = asyncio.create_task(run(graph, brain))
+    async with asyncio.timeout(BACKSTOP_S):
+        await stop.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    ran = await run(graph, brain, None)
+    assert set(statuses(ran).values()) == {"completed"}
+    assert [team.begun.count(name) for name in ("a", "b", "c", "end")] == [1, 2, 1, 1]
+    assert len(brain.requests("plan")) == 1
+
+
+async def test_a_hundred_steps_side_by_side_take_a_few_checkpoints_each() -> None:
+    brain = PlanBrain([plan_call(*(step(str(number)) for number in range(100)))])
+    saver = InMemorySaver()
+    graph = build_planning_graph(executors=Team().graph(), checkpointer=saver)
+    ran = await run(graph, brain)
+    assert set(statuses(ran).values()) == {"completed"}
+    saved = sum(len(places) for places in saver.storage["t"].values())
+    assert saved < 8 * 100
