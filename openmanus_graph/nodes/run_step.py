@@ -63,14 +63,17 @@ def wave_of(session: Session, step: StepInput) -> Wave:
 
 async def _restore_wave(name: str, session: Session, graphs: PlanGraphs) -> None:
     if session.find_cached((Wave, name)) is None and graphs.flow is not None:
-        state = await saved_plan_state(graphs.flow, graphs.worker, get_config())
-        session.cached((Wave, name), lambda: Wave(state, session))
+        state, ended = await saved_plan_state(graphs.flow, graphs.worker, get_config())
+        session.cached((Wave, name), lambda: Wave(state, session, ended))
 
 
 async def saved_plan_state(
     flow: AnyGraph, worker: AnyGraph, config: RunnableConfig
-) -> PlanningState:
+) -> tuple[PlanningState, set[str]]:
     """Return a plan's state with what its workers have done and saved so far.
+
+    Also the steps of tasks that ended in threads of before there were workers: each was one step,
+    whose review comes later.
 
     Args:
         flow: The planning graph.
@@ -86,10 +89,12 @@ async def saved_plan_state(
     }
     saved = await flow.aget_state({"configurable": place})
     state = cast("PlanningState", with_current_names(saved.values))
-    reports = dict(state.get("reports", {}))
+    reports, ended = dict(state.get("reports", {})), set[str]()
     for task in saved.tasks:
-        # What an ended task wrote is in `values` already.
-        if task.name != "run_step" or task.result is not None or not task.state:
+        if task.name != "run_step" or not task.state:
+            continue
+        if task.result is not None:  # what it wrote is in `values` already
+            ended |= (task.result.get("steps") or {}).keys()
             continue
         inner = cast("RunnableConfig", task.state).get("configurable", {})
         found = await worker.aget_state({"configurable": {**inner, CHECKPOINTER_KEY: saver}})
@@ -99,4 +104,4 @@ async def saved_plan_state(
         state["step_count"] += values.get("step_count", 0)
         state["elapsed_s"] = max(state["elapsed_s"], values.get("elapsed_s", 0.0))
     state["reports"] = reports
-    return state
+    return state, ended

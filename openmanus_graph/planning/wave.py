@@ -8,7 +8,7 @@ no step runs.
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import cast
 
 from openmanus_graph.model_calls.budget import SharedBudget, shared_budget
@@ -34,12 +34,15 @@ class Wave:
     It is told what a worker has done by the worker's next node: what it knows is saved.
     """
 
-    def __init__(self, state: PlanningState, session: Session) -> None:
+    def __init__(
+        self, state: PlanningState, session: Session, ended: Collection[str] = ()
+    ) -> None:
         """Begin, or go on after a crash or a question.
 
         Args:
             state: Of the plan; its `reports` are what the workers have done so far.
             session: Of the run.
+            ended: Steps that nobody goes on with before the next wave, though they are under way.
         """
         self._state: PlanningState = {**state, "reports": {}}
         self._session = session
@@ -55,7 +58,7 @@ class Wave:
         self._working = {
             step_run["worker"]: step_run["id"]
             for step_run in step_runs_of(self._state)
-            if is_under_way(step_run)
+            if is_under_way(step_run) and step_run["id"] not in ended
         }
         """The step of each worker that has one."""
 
