@@ -7,11 +7,13 @@ from typing import Any, cast
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.config import get_config
+from langgraph.errors import GraphInterrupt
 from langgraph.pregel import Pregel
 from langgraph.runtime import Runtime
 
 from openmanus_graph.planning.wave import Wave, report_of, worker_of
 from openmanus_graph.runtime.checkpoint_lineage import CHECKPOINTER_KEY, outer_namespace
+from openmanus_graph.runtime.events import interrupt_event
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.state.context import Context
@@ -43,6 +45,11 @@ async def run_step(
     wave, number = wave_of(session, given), worker_of(cast("StepState", given))
     try:
         done = await worker.ainvoke(given)
+    except GraphInterrupt as asked:
+        # At once: LangGraph reports it when the other workers have ended as well.
+        for waiting in () if session.is_plan_step else asked.args[0]:
+            runtime.stream_writer({"plan_step": wave.step_of(number), **interrupt_event(waiting)})
+        raise
     finally:
         wave.leave(number)
     return {

@@ -34,9 +34,7 @@ class Wave:
     It is told what a worker has done by the worker's next node: what it knows is saved.
     """
 
-    def __init__(
-        self, state: PlanningState, session: Session, ended: Collection[str] = ()
-    ) -> None:
+    def __init__(self, state: PlanningState, session: Session, ended: Collection[str] = ()) -> None:
         """Begin, or go on after a crash or a question.
 
         Args:
@@ -74,10 +72,14 @@ class Wave:
         """Seconds of the whole run so far."""
         return self._state["elapsed_s"] + time.monotonic() - self._started
 
+    def step_of(self, worker: int) -> str:
+        """Return the id of the step that a worker has; empty if it has none."""
+        return self._working.get(worker, "")
+
     def learn(self, worker: int, report: WorkerReport) -> None:
         """Take what a worker has done and saved into the plan."""
         self._merge([report])
-        step = self._state["steps"].get(self._working.get(worker, ""))
+        step = self._state["steps"].get(self.step_of(worker))
         if step is None or not is_under_way(step):
             self._working.pop(worker, None)
         self._settle()

@@ -103,7 +103,7 @@ class Notice(_StepsEvent):
 
 
 class InterruptEvent(_StepsEvent):
-    """The run waits for a person."""
+    """The run waits for a person; other steps of a plan go on meanwhile."""
 
     type: Literal["interrupt"]
     id: str
@@ -203,8 +203,10 @@ GRAPH_EVENTS = (
     "step_start",
     "step_end",
     "limit",
+    "interrupt",
 )
-"""The events that a graph sends; the others are sent by the command line."""
+"""The events that a graph sends; the others are sent by the command line, as are questions that no
+plan's step asks."""
 
 
 def interrupt_event(waiting: Interrupt) -> dict[str, Any]:

@@ -5,13 +5,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.types import Command, interrupt
 from typing_extensions import override
 
+from openmanus_graph import Context
 from openmanus_graph.graphs.planning import build_planning_graph
 from tests.support.graphs import Ran, run_graph
 from tests.support.limits import BACKSTOP_S
@@ -145,6 +146,34 @@ async def test_a_chain_goes_on_while_another_step_asks_and_both_questions_are_an
     assert [team.begun.count(name) for name in ("a", "b", "c", "end")] == [1, 1, 1, 1]
     told = brain.requests("summary")[0][-1].text
     assert ("was told red" in told, "was told blue" in told) == (True, True)
+
+
+async def test_a_question_is_shown_while_other_steps_run() -> None:
+    shown = asyncio.Event()
+
+    async def ask() -> str:
+        return f"was told {interrupt({'question': 'which?'})}"
+
+    async def until_shown() -> None:
+        async with asyncio.timeout(BACKSTOP_S):
+            await shown.wait()
+
+    team = Team(asks=ask, long=until_shown)
+    graph, brain = flow(team), PlanBrain([plan_call(step("asks"), step("long"))])
+    questions: list[Any] = []
+    async for event in graph.astream(
+        {"messages": [HumanMessage("the task")]},
+        CONFIG,
+        context=Context(model=brain.model(), workspace="work"),
+        stream_mode="custom",
+    ):
+        if event["type"] == "interrupt":
+            questions.append((event["plan_step"], event["question"]))
+            shown.set()
+    assert questions == [("asks", "which?")]
+    ran = await run(graph, brain, Command(resume="red"))
+    assert set(statuses(ran).values()) == {"completed"}
+    assert team.begun.count("long") == 1
 
 
 async def test_after_a_crash_each_step_goes_on_where_it_was_and_none_runs_again() -> None:

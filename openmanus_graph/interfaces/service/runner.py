@@ -173,6 +173,8 @@ class _Driver:
         self.control = RunControl()
         self.signals = Signals(self.control, self._emit)
         self.tagger = StepEventTagger()
+        self._asked = set[str]()
+        """Ids of the questions that were shown since the run was begun or resumed."""
 
     async def drive(self, given: Any) -> tuple[dict[str, Any], int]:
         """Run to the end and return what the `final` event holds, and the exit code."""
@@ -235,6 +237,7 @@ class _Driver:
             return True
 
     async def _stream(self, step: Any) -> None:
+        self._asked.clear()
         parts = self.graph.astream(
             step,
             self.config,
@@ -249,6 +252,8 @@ class _Driver:
             event = self.tagger.event(part["ns"], part["data"])
             if event is not None:
                 self._emit(**event)
+                if event["type"] == "interrupt":
+                    self._asked.add(event["id"])
 
     async def _answers(self) -> dict[str, Any]:
         """Ask the open questions up to the first that is not answered; return the answers."""
@@ -256,6 +261,8 @@ class _Driver:
         answers: dict[str, Any] = {}
         for task in state.tasks:
             for waiting in task.interrupts:
+                if waiting.id in self._asked:  # a plan's step shows its question at once
+                    continue
                 self._emit(**{**self.tagger.of_task(task), **interrupt_event(waiting)})
         for waiting in state.interrupts if self.signals.first is None else ():
             with self.signals.asking():

@@ -59,8 +59,9 @@ class RemoteView:
                 self.final = dict(event)
             case "interrupt":
                 self.questions.append(event)
-            case "think_start":
-                self.questions.clear()
+            case "think_start":  # another step of the plan may go on while one waits
+                step = event.get("plan_step")
+                self.questions = [one for one in self.questions if one.get("plan_step") != step]
             case _:
                 pass
         self._show(event)

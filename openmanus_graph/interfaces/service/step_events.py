@@ -34,7 +34,7 @@ class StepEventTagger:
             self._steps[place] = str(event["id"])
         if event["type"] in ("step_start", "step_end", "plan"):  # of the plan around the step
             place = place[:-1]
-        return {**event, **self._step_at(place)}
+        return {**self._step_at(place), **event}
 
     def of_task(self, task: PregelTask) -> dict[str, str]:
         """Return `plan_step` for a question of a task, if it is a step."""
