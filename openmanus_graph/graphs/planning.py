@@ -19,7 +19,7 @@ from openmanus_graph.nodes.finalize import finalize
 from openmanus_graph.nodes.next_step import next_step
 from openmanus_graph.nodes.replan_step import replan_step
 from openmanus_graph.nodes.review_step import review_step, route_after_review_step
-from openmanus_graph.nodes.run_step import PlanGraphs, run_step
+from openmanus_graph.nodes.run_step import Flow, run_step
 from openmanus_graph.nodes.schedule import route_after_schedule, schedule
 from openmanus_graph.planning.executors import Executor, Executors, ExecutorSet, collect_executors
 from openmanus_graph.planning.flow import next_node
@@ -65,8 +65,8 @@ def build_planning_graph(
     builder.add_node("create_plan", graph_node(partial(create_plan, executors=executor_set)))
     builder.add_node("approve_plan", graph_node(partial(approve_plan, executors=executor_set)))
     builder.add_node("schedule", graph_node(schedule))
-    graphs = PlanGraphs(worker_graph(executor_set))
-    builder.add_node("run_step", graph_node(worker_node(graphs)))
+    flow = Flow()
+    builder.add_node("run_step", graph_node(worker_node(worker_graph(executor_set), flow)))
     builder.add_node("review_step", graph_node(review_step))
     builder.add_node("finalize", graph_node(finalize))
 
@@ -88,8 +88,9 @@ def build_planning_graph(
     builder.add_conditional_edges("review_step", route_after_review_step, ["schedule", "finalize"])
     builder.add_edge("finalize", END)
 
-    graphs.flow = builder.compile(checkpointer=checkpointer, store=store, name=name)
-    return graphs.flow.with_config(callbacks=[SessionKeeper()])
+    compiled = builder.compile(checkpointer=checkpointer, store=store, name=name)
+    flow.graph = compiled
+    return compiled.with_config(callbacks=[SessionKeeper()])
 
 
 def worker_graph(executor_set: ExecutorSet) -> WorkerGraph:
@@ -112,12 +113,11 @@ def worker_graph(executor_set: ExecutorSet) -> WorkerGraph:
     return builder.compile(name="run_step")
 
 
-def worker_node(graphs: PlanGraphs) -> Callable[..., Awaitable[dict[str, Any]]]:
+def worker_node(worker: WorkerGraph, flow: Flow) -> Callable[..., Awaitable[dict[str, Any]]]:
     """Make the node of the workers. LangGraph finds and draws the graph in its closure."""
-    worker = graphs.worker
 
     async def do_steps(given: StepInput, runtime: Runtime[Context]) -> dict[str, Any]:
-        return await run_step(given, runtime, graphs=graphs, worker=worker)
+        return await run_step(given, runtime, worker=worker, flow=flow)
 
     return do_steps
 

@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
 from typing_extensions import override
 
 from tests.support.cli import Cli, Event
@@ -23,6 +24,12 @@ DEEP: list[dict[str, Any]] = [
     {"id": f"d{n}", "text": "x", "depends_on": [f"w{n}"]} for n in range(2)
 ]
 STEPS: list[dict[str, Any]] = [*WIDE, *DEEP, {"id": "end", "text": "x", "depends_on": ["d0", "d1"]}]
+CHAINS: list[dict[str, Any]] = [
+    {"id": f"c{chain}{n}", "text": "x", "depends_on": [f"c{chain}{n - 1}"] if n else []}
+    for chain in range(4)
+    for n in range(3)
+]
+"""Four chains, so that four steps run all the time."""
 LINES = 2
 """That each step writes, a call each."""
 
@@ -39,7 +46,8 @@ def careful(body: dict[str, Any]) -> Reply:
     step = step_in(body)
     if step is None:
         if str(messages[0]["content"]).startswith("You plan how"):
-            plan = {"command": "create", "title": "Lines", "steps": STEPS}
+            chains = "four chains" in str(messages[-1]["content"])
+            plan = {"command": "create", "title": "Lines", "steps": CHAINS if chains else STEPS}
             return Reply(calls=(Call("planning", plan),))
         return Reply("All of it is done.")
     told = [str(message["content"]) for message in messages if message["role"] == "tool"]
@@ -56,9 +64,11 @@ def careful(body: dict[str, Any]) -> Reply:
 class PlanOrdeal(Ordeal):
     """A plan that is killed and resumed until it ends."""
 
+    task = "write"
+
     @override
     def run_argv(self) -> tuple[str, ...]:
-        return ("plan", "write", "--thread", THREAD, "--workspace", "files", "--sandbox", "none")
+        return ("plan", self.task, "--thread", THREAD, "--workspace", "files", "--sandbox", "none")
 
     @override
     def look_at_thread(self) -> bool:
@@ -71,14 +81,28 @@ def completed(events: list[Event]) -> set[str]:
     return {step["id"] for step in plans[-1] if step["status"] == "completed"} if plans else set()
 
 
+class ChainsOrdeal(PlanOrdeal):
+    """A plan of four chains."""
+
+    task = "write four chains"
+
+
+@pytest.mark.parametrize(
+    ("made", "steps", "at_once", "kills"), [(PlanOrdeal, STEPS, 3, 4), (ChainsOrdeal, CHAINS, 4, 5)]
+)
 def test_killed_at_any_event_no_finished_step_or_call_runs_again(
-    tmp_path: Path, zygote: Zygote
+    tmp_path: Path,
+    zygote: Zygote,
+    made: type[PlanOrdeal],
+    steps: list[dict[str, Any]],
+    at_once: int,
+    kills: int,
 ) -> None:
     chance = random.Random(5)
-    ordeal = PlanOrdeal(tmp_path / "killed", zygote, model=careful)
-    ordeal.see_through(*(Kill(chance.randrange(9, 31), whole=bool(n % 2)) for n in range(4)))
-    assert sum(life.killed for life in ordeal.lives) == 4, ordeal.story()
-    wanted = Counter(f"{step['id']}.{n}" for step in STEPS for n in range(LINES))
+    ordeal = made(tmp_path / "killed", zygote, model=careful)
+    ordeal.see_through(*(Kill(chance.randrange(9, 31), whole=bool(n % 2)) for n in range(kills)))
+    assert sum(life.killed for life in ordeal.lives) == kills, ordeal.story()
+    wanted = Counter(f"{step['id']}.{n}" for step in steps for n in range(LINES))
     require_equal("lines", Counter(ordeal.files()["log.txt"].split()), wanted)
     for number, life in enumerate(ordeal.lives[:-1]):
         sent = ordeal.requests_of(number + 1)
@@ -87,7 +111,7 @@ def test_killed_at_any_event_no_finished_step_or_call_runs_again(
     plans = [r for r in ordeal.server.requests if step_in(r.body) is None]
     assert len(plans) == 2, "the plan and the summary"
     counted = ordeal.lives[-1].final["usage"]["model_calls"]
-    lost = len(WIDE) * 4  # each kill may take along a reply of each step that runs
+    lost = at_once * kills  # each kill may take along a reply of each step that runs
     assert len(ordeal.server.requests) - lost <= counted <= len(ordeal.server.requests)
 
 

@@ -2,18 +2,24 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.errors import GraphDrained
 from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.runtime import RunControl
 from langgraph.types import Command, interrupt
 from typing_extensions import override
 
 from openmanus_graph import Context
+from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
+from openmanus_graph.backends.persistence.forks import fork, points_of
 from openmanus_graph.graphs.planning import build_planning_graph
+from openmanus_graph.planning.saved_plan import plan_at
 from tests.support.graphs import Ran, run_graph
 from tests.support.limits import BACKSTOP_S
 from tests.support.planning import PlanBrain, plan_call, step_of
@@ -198,6 +204,81 @@ async def test_after_a_crash_each_step_goes_on_where_it_was_and_none_runs_again(
     assert set(statuses(ran).values()) == {"completed"}
     assert [team.begun.count(name) for name in ("a", "b", "c", "end")] == [1, 2, 1, 1]
     assert len(brain.requests("plan")) == 1
+
+
+@pytest.mark.parametrize("at_once", [1, 2])
+async def test_a_caller_may_let_fewer_tasks_run_at_once_than_there_are_places(at_once: int) -> None:
+    team = Team()
+    plan = plan_call(step("a"), step("b"), step("c", "a"), step("d", "b"), step("e", "c", "d"))
+    graph, brain = flow(team), PlanBrain([plan])
+    result = await graph.ainvoke(
+        {"messages": [HumanMessage("the task")]},
+        {**CONFIG, "max_concurrency": at_once},
+        context=Context(model=brain.model(), workspace="work"),
+    )
+    assert (result["status"], len(team.begun)) == ("finished", 5)
+
+
+async def test_a_drain_ends_what_runs_and_what_waits_and_nothing_is_done_twice() -> None:
+    control = RunControl()
+
+    async def drain() -> None:
+        await team.until("c")
+        control.request_drain("signal")
+
+    team = Team(b=drain)
+    plan = plan_call(step("a"), step("b"), step("c", "a"), step("d", "b"), step("end", "c", "d"))
+    graph, brain = flow(team), PlanBrain([plan])
+    given, context = (
+        {"messages": [HumanMessage("the task")]},
+        Context(model=brain.model(), workspace="work"),
+    )
+    async with asyncio.timeout(BACKSTOP_S):
+        with pytest.raises(GraphDrained):
+            await graph.ainvoke(given, CONFIG, context=context, control=control)
+    assert sorted(team.begun) == ["a", "b", "c"]
+    ran = await run(graph, brain, None)
+    assert set(statuses(ran).values()) == {"completed"}
+    assert sorted(team.begun) == ["a", "b", "c", "d", "end"]
+
+
+async def test_a_fork_in_the_middle_of_a_wave_does_its_steps_for_itself(tmp_path: Path) -> None:
+    async def ask() -> str:
+        return f"was told {interrupt({'question': 'which?'})}"
+
+    team = Team(asks=ask)
+    plan = plan_call(step("first"), step("asks", "first"), step("a", "first"), step("b", "a"))
+    brain = PlanBrain([plan])
+    async with open_checkpointer(tmp_path) as saver:
+        graph = build_planning_graph(executors=team.graph(), checkpointer=saver)
+        await run(graph, brain)
+        *_, newest = await points_of(saver, "t")
+        await fork(saver, "t", newest.checkpoint, "new")
+        place: RunnableConfig = {"configurable": {"thread_id": "new"}}
+        await run_graph(graph, model=brain.model(), task=None, config=place)
+        assert (await graph.aget_state(place)).interrupts
+        for config in (place, CONFIG):
+            again: Command[Any] = Command(resume="red")
+            ran = await run_graph(graph, model=brain.model(), task=again, config=config)
+            assert set(statuses(ran).values()) == {"completed"}
+    counts = {name: team.begun.count(name) for name in ("first", "a", "b")}
+    assert counts == {"first": 1, "a": 2, "b": 2}
+    assert len(brain.requests("plan")) == 1
+
+
+async def test_a_plan_in_the_middle_of_a_wave_is_read_from_its_workers() -> None:
+    async def ask() -> str:
+        return f"was told {interrupt({'question': 'which?'})}"
+
+    team = Team(asks=ask)
+    brain = PlanBrain([plan_call(step("asks"), step("a"), step("b", "a"), step("c", "asks"))])
+    graph = flow(team)
+    await run(graph, brain)
+    seen = await plan_at(graph, (await graph.aget_state(CONFIG)).config)
+    assert {name: one["status"] for name, one in seen["steps"].items()} == {
+        "asks": "in_progress", "a": "completed", "b": "completed", "c": "not_started",
+    }  # fmt: skip
+    assert seen["steps"]["b"]["result"] == "result of b"
 
 
 async def test_a_hundred_steps_side_by_side_take_a_few_checkpoints_each() -> None:

@@ -29,6 +29,7 @@ from openmanus_graph.interfaces.service.threads import (
     whole_thread,
 )
 from openmanus_graph.planning.plan_view import plan_as_json
+from openmanus_graph.planning.saved_plan import plan_at
 from openmanus_graph.runtime.output import printable
 
 SHOWN_TASK_CHARS = 60
@@ -125,6 +126,8 @@ async def _read_thread(thread: Thread) -> tuple[dict[str, Any], Runs, str]:
         graph = build_agent(thread.agent, checkpointer=checkpointer)
         state = await graph.aget_state({"configurable": {"thread_id": thread.id}})
         values = dict(state.values)
+        if plan_in(values) and state.tasks:  # in the middle of a wave the workers know more
+            values = dict(await plan_at(graph, state.config))
         runs = await runs_of_steps(graph, checkpointer, thread.id, values)
         return values, runs, questions_of(state)
 
