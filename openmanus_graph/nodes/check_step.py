@@ -29,7 +29,8 @@ from openmanus_graph.tools.bash import bash
 async def check_step(state: StepState, runtime: Runtime[Context]) -> dict[str, Any]:
     """Check a step that ran. A failed one is tried again, then planned anew, then blocked."""
     session = await enter_session(runtime)
-    wave, step_run, emit = wave_of(session, state), current_step(state), runtime.stream_writer
+    wave, step_run = wave_of(session, state), current_step(state)
+    emit = wave.emit
     wave.learn(worker_of(state), report_of(state))
     for path, writers in shared_files(step_runs_of(wave.state), [step_run]):
         notice(emit, f"Steps {' and '.join(writers)} wrote the same file: {path}. Look at it.")

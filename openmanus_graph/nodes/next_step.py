@@ -17,7 +17,7 @@ async def next_step(state: StepState, runtime: Runtime[Context]) -> dict[str, An
     session = await enter_session(runtime)
     wave, worker = wave_of(session, state), worker_of(state)
     wave.learn(worker, report_of(state))
-    step_run = await wave.next_step(worker, runtime.stream_writer)
+    step_run = await wave.next_step(worker)
     if step_run is None:
         return {"step_run": None, "elapsed_s": wave.elapsed_s}
     taken = {key: step_run[key] for key in ("status", "attempt", "worker")}

@@ -24,6 +24,7 @@ from openmanus_graph.planning.flow import (
 )
 from openmanus_graph.planning.wave import report_of, worker_of
 from openmanus_graph.prompts import render
+from openmanus_graph.runtime.events import Emit
 from openmanus_graph.runtime.limits import LimitReached
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.session_registry import enter_session
@@ -43,7 +44,7 @@ async def replan_step(
     await wave.begin_replanning(worker)
     try:
         with sharing(wave.budget):
-            draft, usage, calls = await _ask(wave.state, step_run, executors, session, runtime)
+            draft, usage, calls = await _ask(wave.state, step_run, executors, session, wave.emit)
     except LimitReached as ended:
         return {"run_end": RunEnd(status="stopped", stop_reason=ended.reason, answer="")}
     except ModelError as error:
@@ -66,7 +67,7 @@ async def _ask(
     failed: StepRun,
     executors: ExecutorSet,
     session: Session,
-    runtime: Runtime[Context],
+    emit: Emit,
 ) -> tuple[Draft, Usage, int]:
     """Ask until there is a plan or a refusal; return it with the usage and count of the calls."""
     messages, usage, asked = [_request(state, failed)], no_usage(), 0
@@ -83,7 +84,7 @@ async def _ask(
             step=asked,
             counts_as_step=True,
         )
-        reply, used = await call_model(call, session, runtime.stream_writer)
+        reply, used = await call_model(call, session, emit)
         usage = add_usage(usage, used)
         draft = read_draft(reply, state, executors.names, [failed["id"]])
         if draft.steps is not None or draft.refused or asked == MAX_DRAFTS:

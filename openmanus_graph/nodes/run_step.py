@@ -36,6 +36,7 @@ async def run_step(
         async with session.cached((asyncio.Lock, name), asyncio.Lock):
             await _restore_wave(name, session, flow)
     wave, number = wave_of(session, given), worker_of(cast("StepState", given))
+    wave.emit = runtime.stream_writer
     try:
         done = await worker.ainvoke(given)
     except GraphInterrupt as asked:

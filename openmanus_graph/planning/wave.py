@@ -9,10 +9,11 @@ no step runs.
 import asyncio
 import time
 from collections.abc import Collection, Iterable, Mapping
-from typing import cast
+from typing import Any, cast
 
 from openmanus_graph.model_calls.budget import SharedBudget, shared_budget
 from openmanus_graph.planning.flow import (
+    is_limit,
     is_under_way,
     merge_reports,
     plan_of,
@@ -42,6 +43,9 @@ class Wave:
             session: Of the run.
             ended: Steps that nobody goes on with before the next wave, though they are under way.
         """
+        self.emit: Emit = ignore
+        """Sends events into the stream of the planning graph itself, which everybody reads; set by
+        `run_step`."""
         self._state: PlanningState = {**state, "reports": {}}
         self._session = session
         self._started = time.monotonic()
@@ -84,7 +88,7 @@ class Wave:
             self._working.pop(worker, None)
         self._settle()
 
-    async def next_step(self, worker: int, emit: Emit) -> StepRun | None:
+    async def next_step(self, worker: int) -> StepRun | None:
         """Wait for a step that this worker can do; None when no other can make one ready."""
         self.end_replanning(worker)
         waiting: asyncio.Future[StepRun | None] = asyncio.get_running_loop().create_future()
@@ -92,7 +96,7 @@ class Wave:
         self._settle()
         try:
             async with self._publishing:  # so that an older plan is never shown after a newer one
-                await publish_plan(plan_of(self._state), self._session, emit)
+                await publish_plan(plan_of(self._state), self._session, self.emit)
             return await waiting
         finally:
             self._idle.pop(worker, None)
@@ -129,7 +133,8 @@ class Wave:
         known = list(reports)
         order, steps, replans = merge_reports(self._state, known)
         self._state = {**self._state, "order": order, "steps": steps, "replans": replans}
-        self._ended = self._ended or any(report["run_end"] for report in known)
+        limits = (is_limit(step_run["outcome"]) for step_run in steps.values())
+        self._ended = self._ended or any(report["run_end"] for report in known) or any(limits)
 
     def _settle(self) -> None:
         """Give idle workers the steps that can start, and let them go where nothing is to come.
@@ -154,6 +159,10 @@ class Wave:
             self._state = {**self._state, "steps": {**self._state["steps"], name: step_run}}
             self._working[step_run["worker"]] = name
             self._idle[step_run["worker"]].set_result(step_run)
+
+
+def ignore(event: dict[str, Any]) -> None:
+    """Send an event nowhere."""
 
 
 def report_of(step: StepState | Mapping[str, object]) -> WorkerReport:

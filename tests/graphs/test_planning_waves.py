@@ -15,14 +15,14 @@ from langgraph.runtime import RunControl
 from langgraph.types import Command, interrupt
 from typing_extensions import override
 
-from openmanus_graph import Context
+from openmanus_graph import Context, build_manus_graph
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.forks import fork, points_of
 from openmanus_graph.graphs.planning import build_planning_graph
 from openmanus_graph.planning.saved_plan import plan_at
 from tests.support.graphs import Ran, run_graph
 from tests.support.limits import BACKSTOP_S
-from tests.support.planning import PlanBrain, plan_call, step_of
+from tests.support.planning import PlanBrain, plan_call, step_of, use
 
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
 Work = Callable[[], Awaitable[str | None]]
@@ -240,6 +240,35 @@ async def test_a_drain_ends_what_runs_and_what_waits_and_nothing_is_done_twice()
     ran = await run(graph, brain, None)
     assert set(statuses(ran).values()) == {"completed"}
     assert sorted(team.begun) == ["a", "b", "c", "d", "end"]
+
+
+async def test_nothing_begins_beside_a_step_that_a_limit_of_the_whole_run_ended() -> None:
+    limited = asyncio.Event()
+
+    async def until_limited() -> None:
+        async with asyncio.timeout(BACKSTOP_S):
+            await limited.wait()
+
+    def work(name: str, messages: list[BaseMessage]) -> Any:
+        return use("bash", command="true") if messages[-1].type == "human" else "done"
+
+    team = Team(b=until_limited)
+    executors = {"manus": build_manus_graph(), "team": team.graph()}
+    graph = build_planning_graph(executors=executors, checkpointer=InMemorySaver())
+    steps = [step("a"), {**step("b"), "executor": "team"}, {**step("c", "b"), "executor": "team"}]
+    brain = PlanBrain([plan_call(*steps)], work)
+    async for event in graph.astream(
+        {"messages": [HumanMessage("the task")]},
+        CONFIG,
+        context=Context(model=brain.model(), workspace="work", max_steps=2),
+        stream_mode="custom",
+    ):
+        if event["type"] == "step_end" and event["id"] == "a":
+            limited.set()
+    assert team.begun == ["b"]
+    ran = await run(graph, brain, Command(goto="schedule"), max_steps=20)
+    assert set(statuses(ran).values()) == {"completed"}
+    assert team.begun == ["b", "c"]
 
 
 async def test_a_fork_in_the_middle_of_a_wave_does_its_steps_for_itself(tmp_path: Path) -> None:
