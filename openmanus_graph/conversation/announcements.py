@@ -218,7 +218,8 @@ def announces_work(
     believed = asked and bool(_WELL_KNOWN.search(text))
     if files.missing:
         named = any(PurePath(name).name in text for name in files.missing)
-        return not (named or facts or (believed and worked)) if asked else not (named and worked)
+        speaks = facts or (named and (worked or asked))
+        return not (speaks or (believed and worked))
     if worked or facts or len(text.encode("utf-8", "replace")) < LEAST_BYTES:
         return False
     only_words = not named_files(task) and not _ADDRESS.search(task)
