@@ -84,7 +84,7 @@ _NEXT_OWN_ACTION = re.compile(
             r"^(?:just )?(?:one|a) moment\b|^(?:i['’]m )?on it\b|^step 1\b|^action: \w+",
             r"^(?:that failed[;,:.]? )?(?:retrying|trying|moving on|viewing|generating|on to the)\b"
             rf"(?!.*{_STATES})",
-            r"\bin progress\b\W*$|^\[ \] \w+",
+            r"\bin progress\b\W*$",
             # German, Dutch, Scandinavian
             r"\bich \w+ (?:nun|jetzt|dann|zuerst)\b|\b(?:nun|jetzt|dann|dazu|zuerst) \w+ ich\b",
             r"\b(?:ich (?:werde|beginne|schaue|lese jetzt|liste|sehe mir|fange)|werde ich)\b",
