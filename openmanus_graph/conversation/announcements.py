@@ -3,8 +3,9 @@
 Four kinds of evidence: the text breaks off (a colon, dots); its words say what the speaker does
 next; the task is about files or pages, nothing was called yet, and the text says nothing that the
 task did not say; a file that the task names is not there, and the text does not speak of it. The
-last two need no knowledge of the language that the text is in. Where all files that the task names
-are there and one of them was written, a model that was asked is believed whatever its words.
+last two need no knowledge of the language that the text is in. A model that was asked is believed
+whatever its words where work speaks for it: all files that the task names are there and one was
+written, or calls were made and the text holds figures.
 """
 
 import re
@@ -67,18 +68,25 @@ _NEXT_OWN_ACTION = re.compile(
             r"\bi(?:['’]ll| (?:will|shall|should|must|plan to|intend to|am (?:going|about) to))\b",
             rf"\bi (?:need|have|want|would like) (?:the list|to (?:first )?{_DO})\b",
             rf"\bi['’](?:m (?:going to|about to|gonna|now|on it)|d (?:like to )?{_DO})\b",
-            rf"\b(?:i am|i['’]m) (?:now )?{_DOING}\b|\b(?:still|so far[;,]|[;,]) {_DOING}\b",
+            rf"\b(?:i am|i['’]m) (?:now )?{_DOING}\b|\b(?:still|so far[;,]) {_DOING}\b",
+            rf"; {_DOING}\b",
+            rf"\bi (?:now )?(?:proceed|continue) to\b|[;,] {_DOING} (?:the rest|with|on)\b",
             r"\blet me\b|\blet(?:['’]s| us)\b|\bi can do that\b|\beverything i need to\b",
             rf"\bwe(?:['’]ll| will| need to| should| must) (?:now |first )?{_DO}\b",
             rf"^(?:\W*(?:ok(?:ay)?|sure|alright|understood|got it|on it|now|next|first)\b)*\W*"
             rf"(?:still )?{_DOING}\b(?!.*{_STATES})",
             r"\b(?:hang tight|stand by|please wait|(?:get started|start) (?:now|right away)|will do"
             r"|report back|comes next|(?:here(?:['’]s| is) )?my (?:plan|approach)\b.{0,3}:)",
-            r"\b(?:first|next) (?:step|up|on)?(?: is| are|: |would be)|\band will continue\b",
-            rf"^(?:now|next|first|then|time to),? (?:i )?{_DO}\b",
+            r"\b(?:first|next) (?:step|up|on)?(?: are|: | (?:is|would be) to " + _DO + r"\b)",
+            r"\band will continue\b",
+            rf"^(?:now|next|first|time to),? (?:i )?{_DO}\b",
             r"\bneeds? to be (?:written|made|read)\b",
             r"^(?:just )?(?:one|a) moment\b|^(?:i['’]m )?on it\b|^step 1\b|^action: \w+",
+            r"^(?:that failed[;,:.]? )?(?:retrying|trying|moving on|viewing|generating|on to the)\b"
+            rf"(?!.*{_STATES})",
+            r"\bin progress\b\W*$",
             # German, Dutch, Scandinavian
+            r"\bich \w+ (?:nun|jetzt|dann|zuerst)\b|\b(?:nun|jetzt|dann|dazu|zuerst) \w+ ich\b",
             r"\b(?:ich (?:werde|beginne|schaue|lese jetzt|liste|sehe mir|fange)|werde ich)\b",
             r"\blass(?:t|en sie)? mich\b",
             r"\b(?:beginne|fange|lese|liste|vergleiche|sehe|öffne) ich\b",
@@ -130,7 +138,14 @@ _NEXT_OWN_ACTION = re.compile(
 """Words by which a speaker says what he does next, in the languages that models are used in."""
 
 _NO_ACTION = re.compile(
-    r"\b(?:if|once|when|whenever|should|unless) (?:you|there|it|they|the|anything|something)\b"
+    r"\b(?<!check )(?<!see )(?:if|once|when|whenever|should|unless) "
+    r"(?:you|there|it|they|the|anything|something)\b"
+    r"|\b(?:i|we)(?:['’]ll| will| am going to|['’]m going to) (?:now |then )?"
+    r"(?:finish|end|conclude|close|terminate|wrap|await|stand by|mark)\b"
+    r"|\blet me (?:double|note|add|stress)\b"
+    r"|\bi (?:should|must) (?:note|mention|add|admit|say|stress|point)\b"
+    r"|\b(?:beende|warte|schließe)\b|\b(?:terminer|attendre|clore)\b|\b(?:finalizar|terminar|esperar|encerrar|"
+    r"aguardar|concludere|attendere)\w*|заверш|ожида|жду\b|结束|等待|마치|기다리|종료"
     r"|\blet me (?:know|be clear|explain|put|denote)\b|\bjust say\b|\bto you\b"
     r"|\b(?:i|we)(?:['’]ll| will| shall) (?:be (?:happy|glad|here|able)|wait|not\b|never\b|only\b|"
     r"gladly|leave|stop|assume|remember|keep|call you|always|subtract|tell you)"
@@ -145,7 +160,9 @@ _NO_ACTION = re.compile(
 
 _WORDS_WANTED = re.compile(
     r"\b(?:translat|übersetz|tradu|poem|haiku|song|slogan|letter|e-?mail|reply|story|joke|draft|"
-    r"conjugat|quote|minutes|gedicht|brief|poème|carta)|翻译|翻訳|번역|诗|信|メール",
+    r"conjugat|quote|minutes|message|post\b|tweet|sms|bio\b|dialog|speech|recipe|sentence|chess|role|"
+    r"gedicht|brief|nachricht|rezept|rede\b|poème|message|recette|discours|carta|mensaje|receta|mensagem)"
+    r"|翻译|翻訳|번역|诗|信|消息|メール|メッセージ|메시지",
     re.IGNORECASE,
 )
 """Tasks that want a text in which somebody may speak of what he will do."""
@@ -159,6 +176,21 @@ class NamedFiles:
     """Not there, as the task names them."""
     delivered: bool = False
     """Whether all of them are there and the run has written one."""
+
+
+_OFFERS = re.compile(
+    r"\b(?:shall|should|may|can) (?:i|we) (?:now |first )?"
+    r"(?:start|begin|proceed|go|continue|read|do)\b"
+    r"|\b(?:want|like) me to\b|\bsoll ich\b|\bdois-je\b|\b(?:quieres|desea) que\b|要我"
+    r"|需要我|しましょうか|할까요",
+    re.IGNORECASE,
+)
+"""Questions whether to begin, by which no work was done."""
+_WELL_KNOWN = re.compile(
+    r"\b(?:the|is|are|of|der|die|das|ist|und|le|les|est|el|los|es|está|het|een|il|che|os|não)\b",
+    re.IGNORECASE,
+)
+"""Words of languages in which few announcements escape the words above."""
 
 
 def announces_work(
@@ -175,8 +207,27 @@ def announces_work(
             words in a text that was to be written, are then no evidence any more.
     """
     text = text.strip()
-    if text.endswith(_QUESTION):
-        return False  # to the person
+    if text.endswith(_QUESTION):  # to the person
+        return not (worked or asked) and bool(_OFFERS.search(text))
+    facts = says_something(text, task, asked=asked)
+    if asked and not files.missing and (files.delivered or (worked and facts)):
+        return False
+    if _words_announce(text, task, worked=worked, asked=asked):
+        return True
+    # From here on no word gives it away, which tells little where the language is not well known.
+    believed = asked and bool(_WELL_KNOWN.search(text))
+    if files.missing:
+        named = any(PurePath(name).name in text for name in files.missing)
+        speaks = facts or (named and (worked or asked))
+        return not (speaks or (believed and worked))
+    if worked or facts or len(text.encode("utf-8", "replace")) < LEAST_BYTES:
+        return False
+    only_words = not named_files(task) and not _ADDRESS.search(task)
+    return names_things(task) and not (believed and only_words)
+
+
+def _words_announce(text: str, task: str, *, worked: bool, asked: bool) -> bool:
+    """Say whether a text breaks off, or says what the speaker does next."""
     bare = _BLOCK.sub("\n", text).strip()
     short = len(bare) <= SHORT_CHARS
     end = bare if short else bare[-LAST_CHARS:]
@@ -184,14 +235,7 @@ def announces_work(
         return True
     if short and not asked and bare.endswith(_DOTS):
         return True
-    insists = asked and files.delivered
-    if not insists and says_next_action(end, task, whole=short and not worked, asked=asked):
-        return True
-    if files.missing and not _speaks_of(text, task, files.missing):
-        return True
-    if worked or len(text.encode("utf-8", "replace")) < LEAST_BYTES or not names_things(task):
-        return False
-    return not says_something(text, task, asked=asked)
+    return says_next_action(end, task, whole=short and not worked, asked=asked)
 
 
 def says_next_action(text: str, task: str, *, whole: bool, asked: bool) -> bool:
@@ -237,11 +281,6 @@ def says_something(text: str, task: str, *, asked: bool = True) -> bool:
     text = _STEP_NUMBER.sub("", text)
     known = set(_NUMBER.findall(task)) | set(_ADDRESS.findall(task))
     return bool({*_NUMBER.findall(text), *_ADDRESS.findall(text)} - known)
-
-
-def _speaks_of(text: str, task: str, missing: Sequence[str]) -> bool:
-    """Say whether a text says something, or at least names a file that is not there."""
-    return says_something(text, task) or any(PurePath(name).name in text for name in missing)
 
 
 def _plain(sentence: str) -> str:

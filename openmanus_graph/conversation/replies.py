@@ -112,8 +112,8 @@ def _read_text(
     """Read a whole text, which is the answer unless it makes or announces calls."""
     task, worked = task_of(messages), has_worked(messages)
     if asked and (mark := ANSWER_MARK.search(text)) and (marked := text[mark.end() :].strip()):
-        idle = names_things(task) and not worked
-        if idle and says_next_action(marked, task, whole=True, asked=True):
+        empty = names_things(task) and not says_something(marked, task)
+        if empty and says_next_action(marked, task, whole=True, asked=True):
             return ReplyReading("announcement", asked=asked)
         return ReplyReading("answer", answer=marked)
     if UNREAD_CALL_KEY in reply.additional_kwargs:

@@ -7,7 +7,7 @@ block or in the middle of its text, is left alone.
 import ast
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, cast
@@ -62,6 +62,7 @@ _DECODER = json.JSONDecoder(strict=False)  # line breaks inside strings
 _PYTHON = re.compile(r"(?:\[\s*|print\(\s*)?[A-Za-z_]\w*\(")
 _MOST_STARTS = 8
 """Lines that begin like JSON, at the end of a text, that are looked into."""
+_OBSERVED = re.compile(r"\s*^Observation:?\s*\Z", re.MULTILINE)
 _GAP_CHARS = 80
 """Between the name of a tool and the name of its first argument, in any form of a call."""
 _LAST_CHARS = 4000
@@ -121,7 +122,12 @@ def holds_unread_call(text: str, tools: Sequence[Mapping[str, Any]]) -> bool:
     hidden = _QUOTED.sub(_blank, text)
     if _MARKED_LINE.search(hidden):
         return True
-    if not schemas or not text.endswith(("}", "]", ")", ">", "```", "~~~")):
+    if not schemas:
+        return False
+    if _names_tool(text, hidden, schemas):
+        return True
+    text = _OBSERVED.sub("", text)
+    if not text.endswith(("}", "]", ")", ">", "```", "~~~")):
         return False
     end = _QUOTED_BEFORE_END.sub(_blank, text[-_LAST_CHARS:])
     names = "|".join(map(re.escape, schemas))
@@ -129,6 +135,38 @@ def holds_unread_call(text: str, tools: Sequence[Mapping[str, Any]]) -> bool:
         _names_argument(end[found.end() : found.end() + _GAP_CHARS], schemas[found[0]])
         for found in re.finditer(rf"(?<![\w-])(?:{names})(?![\w-])", end)
     )
+
+
+def _names_tool(text: str, hidden: str, schemas: Mapping[str, Any]) -> bool:
+    """Say whether a line begins with a tag or with JSON that names a tool, whatever follows it.
+
+    JSON that is the whole text may name one that is not there, or be the arguments alone.
+    """
+    names = "|".join(map(re.escape, schemas))
+    if re.search(rf"^<(?:{names}|execute_\w+)>", hidden, re.MULTILINE):
+        return True
+    fenced = _FENCED.match(text)
+    source = (fenced[1] if fenced else text).strip()
+    for start in [found.start() for found in re.finditer(r"^\{", source, re.MULTILINE)][:1]:
+        try:
+            value, end = _DECODER.raw_decode(source, start)
+        except _UNREADABLE:
+            return False
+        whole, calls = not (start or source[end:].strip()), _of_json(value, source) or []
+        if any(call.name in schemas and _fits(call, schemas[call.name]) for call in calls):
+            return True
+        if whole and isinstance(value, dict):
+            given = cast("dict[str, Any]", value).keys()
+            return {"name", "arguments"} == given or any(
+                _takes(one, given) for one in schemas.values()
+            )
+    return False
+
+
+def _takes(schema: Mapping[str, Any], given: Collection[str]) -> bool:
+    """Say whether arguments are some of a tool's, and all that it requires."""
+    required = set(schema.get("required", ()))
+    return bool(required) and required <= set(given) <= schema.get("properties", {}).keys()
 
 
 def _names_argument(text: str, schema: Mapping[str, Any]) -> bool:

@@ -17,10 +17,12 @@ from openmanus_graph.conversation.outcome import (
     tool_outcome,
 )
 from openmanus_graph.conversation.replies import (
+    NO_FILES,
     ReplyKind,
     ReplyReading,
     answer_beside_calls,
     read_reply,
+    replies_without_calls,
     task_of,
 )
 from openmanus_graph.conversation.stuck import StuckLevel, detect_stuck
@@ -64,9 +66,10 @@ async def stuck_check(state: ManusState, runtime: Runtime[Context]) -> dict[str,
     messages, hint_before = state["messages"], state.get("hint", "")
     session = await enter_session(runtime)
     ending, stuck = tool_ending(messages), detect_stuck(messages)
-    files = await asyncio.to_thread(
-        find_named_files, session.workspace, state["run_message"], task_of(messages)
-    )
+    files = NO_FILES
+    if ending is not None or replies_without_calls(messages):  # it may look through the workspace
+        run, task = state["run_message"], task_of(messages)
+        files = await asyncio.to_thread(find_named_files, session.workspace, run, task)
     reading = read_reply(messages, session.settings.response_format, files)
     said = answer_beside_calls(messages, files) if ending else ""
     ended = ended_by_tool(messages, ending, said) or ended_by_reply(messages, reading)

@@ -156,6 +156,8 @@ class Limit(_Event):
     """Name of the limit's setting."""
     limit: NotRequired[float]
     """Its value."""
+    higher: NotRequired[float]
+    """One with which the run can go on."""
 
 
 class Final(_Event):

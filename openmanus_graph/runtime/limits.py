@@ -106,6 +106,7 @@ class Limit:
             "reason": self.reason,
             "setting": self.setting,
             "limit": self.most,
+            "higher": max(2 * self.most, self.used + 2 * (self.next_call + self.closing)),
         }
 
     def text(self, steps: str = "steps") -> str:

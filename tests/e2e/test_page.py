@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from tests.support.openai_script import Call, Reply
 from tests.support.page import Desk, Tab
@@ -203,6 +203,32 @@ def test_a_plan_is_a_checklist(at: Desk, tab: Tab) -> None:
     expect(panel).to_contain_text("1 of 2 steps completed")
     expect(panel.locator("li").first).to_contain_text(f"Look {EVIL}")
     expect(panel.locator("li").first).to_contain_text("completed")
+
+
+def test_files_chosen_before_the_page_is_ready_are_kept(at: Desk, tab: Tab, tmp_path: Path) -> None:
+    names = ("one.txt", "two.txt", "three.txt")
+    for name in names:
+        (tmp_path / name).write_text(name, "utf-8")
+    held: list[Route] = []
+    page = tab.page
+    page.route("**/app/api/options", lambda route: held.append(route))
+    page.route("**/files/three.txt*", lambda route: route.abort())
+    page.reload()
+    chooser = page.locator(".composer input[type=file]")
+    chooser.set_input_files([tmp_path / name for name in names])
+    page.get_by_role("textbox", name="Task", exact=True).fill("Look.")
+    expect(page.locator(".attached li")).to_have_count(3)
+    expect(page.locator(".attached")).to_contain_text("The upload broke off")
+    at.model.add(Reply(text="I see them."))
+    page.unroute("**/app/api/options")
+    held.pop().continue_()
+    expect(page.locator("#agent option").first).to_be_attached()
+    page.get_by_role("button", name="Start", exact=True).click()
+    tab.until("Finished")
+    page.get_by_role("tab", name="Files").click()
+    expect(page.locator(".files li")).to_have_count(2)
+    expect(page.locator(".attached")).to_contain_text("three.txt")
+    expect(page.locator(".attached")).to_contain_text("The upload broke off")
 
 
 def test_files_are_uploaded_shown_and_downloaded(at: Desk, tab: Tab, tmp_path: Path) -> None:

@@ -233,6 +233,41 @@ async def test_an_answer_that_was_asked_for_has_a_mark(marked: str) -> None:
     assert (ended(ran), ran.values["answer"]) == (("finished", "answer"), "It is blue.")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"name": "add", "arguments": {"a": 1, "b": 1}}\n\nThis will add them.',
+        '{"name": "sum_up", "arguments": {"a": 1}}',
+        '```json\n{"a": 1, "b": 1}\n```',
+        "<add>1, 1</add>",
+        'Action: add\nAction Input: {"a": 1, "b": 1}\nObservation:',
+    ],
+)
+async def test_every_other_way_to_write_a_call_is_asked_about(text: str) -> None:
+    ran = await manus(text, ADD, "The sum is 2.")
+    assert (ended(ran), ran.results()) == (("finished", "answer"), ["2"])
+    assert "nothing was run" in suffix(ran, 1)
+
+
+async def test_who_only_asks_whether_to_begin_is_asked_to_do_it() -> None:
+    ran = await reports("Sure! Shall I start?", WRITTEN, "It is written: 2.")
+    assert ran.values["answer"] == "It is written: 2."
+    asked = await reports("Which of the two reports do you mean?", task="Read the report.")
+    assert ended(asked) == ("finished", "answer")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "The sum of them is 4711. I'll finish here.",
+        "이상으로 보고를 마치겠습니다. 합계는 4711입니다.",
+    ],
+)
+async def test_figures_and_closing_words_are_an_answer(said: str) -> None:
+    ran = await manus(ADD, said)
+    assert ended(ran) == ("finished", "answer")
+
+
 async def test_a_mark_makes_no_answer_of_an_announcement() -> None:
     ran = await reports(ANNOUNCED, f"Answer:\n{ANNOUNCED}")
     assert ended(ran) == ("failed", "error")

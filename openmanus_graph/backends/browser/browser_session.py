@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from playwright.async_api import Download, Page
 
 MAX_TABS = 20
+CLOSE_PAGE_S = 5.0
 CLOSE_S = 15.0
 REMEMBER_S = 2.0
 REOPEN_S = 15.0
@@ -298,8 +299,6 @@ class BrowserSession:
         Returns:
             Whether it was opened.
         """
-        from playwright.async_api import Error
-
         try:
             self.connection.guard.check(url)
             if await self._goto(tab, url) and not tab.refused:
@@ -310,14 +309,11 @@ class BrowserSession:
         self.notices.add(f"{url} was not opened again. {why}")
         self.tabs.pop(tab.id, None)
         tab.view.close()
-        with contextlib.suppress(Error):
-            await tab.page.close()
+        await _close_page(tab.page)
         return False
 
     async def _replace_page(self, tab: Tab) -> None:
         """Give a crashed tab a new page at the same address."""
-        from playwright.async_api import Error
-
         old, old_view = tab.page, tab.view
         page = await self.connection.new_page()
         duplicate = self._tab_of(page)
@@ -328,8 +324,7 @@ class BrowserSession:
         self._subscribe(tab)
         self._current = tab.id
         old_view.close()
-        with contextlib.suppress(Error):
-            await old.close()
+        await _close_page(old)
         await self._goto(tab, tab.url)
         self.notices.add(f"The page had crashed and was loaded again: {tab.url}")
 
@@ -397,3 +392,12 @@ class BrowserSession:
             "The page asks for a file. Give it with upload_file and text=PATH in the workspace; "
             "no index is needed."
         )
+
+
+async def _close_page(page: "Page") -> None:
+    """Close a page, for a bounded time: one that has crashed may never say that it is closed."""
+    from playwright.async_api import Error
+
+    with contextlib.suppress(Error, TimeoutError):
+        async with asyncio.timeout(CLOSE_PAGE_S):
+            await page.close()

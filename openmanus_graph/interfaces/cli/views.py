@@ -160,7 +160,7 @@ class TerminalView:
         if not self.quiet:
             self._line(f"[yellow]limit reached: {escape(event['reason'])}[/]")
         if (option := _LIMIT_OPTIONS.get(event.get("setting", ""))) is not None:
-            self._higher_limit = f" {option} {2 * event['limit']:g}"
+            self._higher_limit = f" {option} {event['higher']:.4g}"
 
     def _interrupt(self, event: Mapping[str, Any]) -> None:
         self.checklist.hide()

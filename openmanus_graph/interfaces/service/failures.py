@@ -34,7 +34,7 @@ def prepare_home(home: Path) -> None:
     """Create the home folder, which git is to overlook. ConfigError when it cannot be written."""
     try:
         home.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(FileExistsError), (home / ".gitignore").open("x") as ignored:
+        with contextlib.suppress(OSError), (home / ".gitignore").open("x") as ignored:
             ignored.write("*\n")
         with tempfile.TemporaryFile(dir=home):
             pass

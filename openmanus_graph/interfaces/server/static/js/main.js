@@ -92,7 +92,6 @@ async function startTask(text, agent, context) {
   const id = session?.id ?? draft ?? (await api.createThread());
   await api.startRun(id, { agent, message: text, context, ...(images.length ? { images } : {}) });
   uploads.clear();
-  draft = null;
   if (session?.id !== id) openThread(id);
   timeline.toEnd();
   threads.refresh();
@@ -164,7 +163,7 @@ async function stopRun() {
 
 function openThread(id, { push = true } = {}) {
   session?.close();
-  uploads.forget();
+  if (id !== draft) uploads.forget(); // else they belong to this thread, and say what did not arrive
   draft = null;
   trouble.hidden = true;
   lastStatus = "";
@@ -196,6 +195,11 @@ function newTask({ push = true } = {}) {
   draft = null;
   trouble.hidden = true;
   if (push) window.history.pushState(null, "", "/app");
+  showNewTask();
+}
+
+/** What was written and attached stays: a person may be faster than the server's first answer. */
+function showNewTask() {
   composer.use(null);
   frame.show("run");
   draw();
@@ -243,7 +247,8 @@ function drawElsewhere(info) {
 function route() {
   const match = /^\/app\/t\/([^/]+)\/?$/.exec(location.pathname);
   if (match) openThread(decodeURIComponent(match[1]), { push: false });
-  else newTask({ push: false });
+  else if (session) newTask({ push: false });
+  else showNewTask();
 }
 
 async function begin() {
