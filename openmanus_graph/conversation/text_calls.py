@@ -166,7 +166,7 @@ def _names_tool(text: str, hidden: str, schemas: Mapping[str, Any]) -> bool:
 def _takes(schema: Mapping[str, Any], given: Collection[str]) -> bool:
     """Say whether arguments are some of a tool's, and all that it requires."""
     required = set(schema.get("required", ()))
-    return bool(required) and required <= set(given) <= schema.get("properties", {}).keys()
+    return bool(given) and required <= set(given) <= schema.get("properties", {}).keys()
 
 
 def _names_argument(text: str, schema: Mapping[str, Any]) -> bool:

@@ -247,6 +247,17 @@ def test_other_limits_are_exit_3(
     assert "first" in done.final["answer"]
 
 
+def test_the_command_that_goes_on_after_a_large_budget_works(cli: Cli, model: OpenAIServer) -> None:
+    usage = {"prompt_tokens": 11_900, "completion_tokens": 20, "total_tokens": 11_920}
+    more = Call("bash", {"command": "echo x"})
+    model.add(Reply("first", calls=(more,), usage=usage), Reply("All is spent."))
+    stopped = cli.run("run", "spend", "--thread", "t", "--max-tokens", "12345")
+    assert stopped.code == 3
+    command = stopped.stderr.rpartition("openmanus ")[2].split()
+    assert command[:3] == ["resume", "t", "--max-tokens"]
+    assert cli.run(*command).stdout == "All is spent.\n"
+
+
 @pytest.mark.parametrize("redirected", ["--json", "2>&1"])
 def test_a_reader_that_goes_away_does_not_break_the_run(
     cli: Cli, model: OpenAIServer, redirected: str

@@ -150,6 +150,8 @@ def test_what_an_answer_quotes_is_no_call(text: str) -> None:
         '<｜DSML｜invoke name="bash">\n<｜DSML｜parameter name="command" string="true">ls'
         "</｜DSML｜parameter>\n</｜DSML｜invoke>",
         'bash\n{"command": "ls"}',
+        '{"command": "ls -la"}',
+        '```json\n{"command": "ls", "timeout_s": 5}\n```',
         "<tool_call>bash\n</tool_call>",
         "<start_function_call>call:bash{command:<escape>ls<escape>}<end_function_call>",
     ],
@@ -170,6 +172,8 @@ def test_a_call_in_a_form_that_is_not_read_is_seen(text: str) -> None:
         'def bash(command):\n    return {"bash": command}',
         '```python\nresult = bash(command="ls")\n```',
         '{"bash": "a shell", "read_file": "reads", "commands": []}',
+        '{"command": "ls", "why": "it lists the files"}',
+        "{}",
         '{"name": "bash", "parameters": {"type": "object", "properties": {"command": {}}}}',
     ],
 )

@@ -395,7 +395,10 @@ class BrowserSession:
 
 
 async def _close_page(page: "Page") -> None:
-    """Close a page, for a bounded time: one that has crashed may never say that it is closed."""
+    """Close a page, for a bounded time.
+
+    One that has crashed, or whose navigation has just failed, may never say that it is closed.
+    """
     from playwright.async_api import Error
 
     with contextlib.suppress(Error, TimeoutError):

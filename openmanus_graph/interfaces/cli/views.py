@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import shlex
 import sys
 import time
@@ -160,7 +161,7 @@ class TerminalView:
         if not self.quiet:
             self._line(f"[yellow]limit reached: {escape(event['reason'])}[/]")
         if (option := _LIMIT_OPTIONS.get(event.get("setting", ""))) is not None:
-            self._higher_limit = f" {option} {event['higher']:.4g}"
+            self._higher_limit = f" {option} {_option_value(event['higher'])}"
 
     def _interrupt(self, event: Mapping[str, Any]) -> None:
         self.checklist.hide()
@@ -224,6 +225,11 @@ class TerminalView:
         if self.spinner is not None:
             self.spinner.stop()
             self.spinner = None
+
+
+def _option_value(limit: float) -> str:
+    """Write a limit as an option takes it: without an exponent, large ones whole."""
+    return str(math.ceil(limit)) if limit >= 1000 else f"{limit:.4g}"
 
 
 def _label(event: Mapping[str, Any]) -> str:
