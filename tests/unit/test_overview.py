@@ -3,6 +3,7 @@
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import openpyxl
 import pytest
@@ -67,7 +68,7 @@ def test_the_rows_of_a_large_table_are_estimated_and_its_columns_bounded(root: P
 
 def test_of_a_workbook_the_first_sheet_is_shown(root: Path) -> None:
     book = openpyxl.Workbook()
-    sheet = book.active
+    sheet: Any = book.active
     sheet.title = "Q1"
     sheet.append(["region", "net"])
     sheet.append(["North", 3])

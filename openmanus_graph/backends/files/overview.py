@@ -5,7 +5,7 @@ import heapq
 import io
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import islice
 from pathlib import PurePath
 from typing import Any, BinaryIO, cast
@@ -54,14 +54,20 @@ _File = tuple[str, int]
 """Its path in the workspace, and its size in bytes."""
 
 
-def workspace_overview(workspace: Workspace) -> str:
+def workspace_overview(workspace: Workspace, without: Collection[str] = ()) -> str:
     """List a workspace's files, with what tables and short texts hold; empty without any. Blocks.
 
     Files near the root come first. Links, caches, our own and hidden files are left out: these hold
     secrets. Of a large file only the beginning is read.
+
+    Args:
+        workspace: Its folder.
+        without: Paths that are left out as well.
     """
     walked = islice(files_in(workspace), MAX_COUNTED + 1)
-    found = [(name, size) for name, (size, _) in walked if "/." not in f"/{name}"]
+    found = [
+        (name, size) for name, (size, _) in walked if "/." not in f"/{name}" and name not in without
+    ]
     listed: list[_File] = []
     rows: list[str] = []
     room = _LIST_CHARS
@@ -196,8 +202,10 @@ def _json(text: str, *, lines: bool) -> str:
     if not isinstance(value, list):
         return ""
     items = cast("list[Any]", value)
-    fields = _listed(items[0]) if items and isinstance(items[0], dict) else ""
-    return f", {len(items):,} items" + (f" with {fields}" if fields else "")
+    found = f", {len(items):,} items"
+    if not items or not isinstance(items[0], dict):
+        return found
+    return f"{found} with {_listed(cast('dict[str, Any]', items[0]))}"
 
 
 def _listed(values: Iterable[object]) -> str:
