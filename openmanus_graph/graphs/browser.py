@@ -6,5 +6,6 @@ build_browser_graph = agent_builder(
     "browser",
     "Build the web agent: browser, search and page reading, without Python or a shell.",
     "browser_system",
+    "browser_ending",
 )
 graph = build_browser_graph()

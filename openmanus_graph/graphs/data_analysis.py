@@ -6,5 +6,6 @@ build_data_analysis_graph = agent_builder(
     "data_analysis",
     "Build the data analyst: Python, charts by a declarative grammar, reports.",
     "data_analysis_system",
+    "data_analysis_ending",
 )
 graph = build_data_analysis_graph()

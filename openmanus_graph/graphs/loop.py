@@ -159,6 +159,7 @@ def agent_builder(
     agent: str,
     purpose: str,
     system: str,
+    ending: str,
     *,
     takes_configured: bool = False,
     needs_servers: bool = False,
@@ -169,6 +170,7 @@ def agent_builder(
         agent: Its name in the catalogue, which says what it works with.
         purpose: What it builds: the builder's docstring.
         system: Name of its system prompt, see `prompts`.
+        ending: Name of the part of it that says how a run ends.
         takes_configured: Whether it uses the configured MCP servers.
         needs_servers: Whether it has nothing to do without any.
     """
@@ -195,6 +197,7 @@ def agent_builder(
             [*chosen, *extra_tools],
             prompts,
             system,
+            ending,
             takes_configured=takes_configured,
             needs_servers=needs_servers,
             structured_tool=structured_completion,

@@ -6,6 +6,7 @@ build_manus_graph = agent_builder(
     "manus",
     "Build the general agent.",
     "manus_system",
+    "manus_ending",
     takes_configured=True,
 )
 graph = build_manus_graph()

@@ -17,7 +17,7 @@ from openmanus_graph.nodes.create_plan import create_plan, route_after_create_pl
 from openmanus_graph.nodes.execute_step import execute_step
 from openmanus_graph.nodes.finalize import finalize
 from openmanus_graph.nodes.next_step import next_step
-from openmanus_graph.nodes.replan_step import replan_step
+from openmanus_graph.nodes.replan_step import replan_step, route_after_replan_step
 from openmanus_graph.nodes.review_step import review_step, route_after_review_step
 from openmanus_graph.nodes.run_step import Flow, run_step
 from openmanus_graph.nodes.schedule import route_after_schedule, schedule
@@ -108,7 +108,9 @@ def worker_graph(executor_set: ExecutorSet) -> WorkerGraph:
     builder.add_conditional_edges(
         "check_step", route_after_check_step, ["replan_step", "next_step"]
     )
-    builder.add_edge("replan_step", "next_step")
+    builder.add_conditional_edges(
+        "replan_step", route_after_replan_step, ["replan_step", "next_step"]
+    )
     builder.add_conditional_edges("next_step", route_after_next_step, [*begin, END])
     return builder.compile(name="run_step")
 

@@ -6,5 +6,6 @@ build_swe_graph = agent_builder(
     "swe",
     "Build the software agent: a shell and an editor; find, reproduce, fix, test.",
     "swe_system",
+    "swe_ending",
 )
 graph = build_swe_graph()

@@ -14,14 +14,13 @@ from langgraph.config import get_config
 from langgraph.errors import GraphBubbleUp, ParentCommand
 from langgraph.runtime import Runtime
 
-from openmanus_graph.conversation.history import ORIGIN_KEY, STEP_KEY
+from openmanus_graph.conversation.history import HANDOVER_KEY, ORIGIN_KEY, STEP_KEY
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.model_calls.budget import sharing
 from openmanus_graph.model_calls.condensed import cut_middle
 from openmanus_graph.nodes.run_step import wave_of
 from openmanus_graph.planning.executors import Executor
 from openmanus_graph.planning.flow import (
-    RESULT_CHARS,
     current_step,
     is_limit,
     pause_run,
@@ -36,6 +35,7 @@ from openmanus_graph.planning.step_outcome import (
     outcome_at,
     read_outcome,
 )
+from openmanus_graph.planning.step_texts import RESULT_CHARS, RESULTS_CHARS
 from openmanus_graph.runtime.artifacts import changed_files, take_baseline
 from openmanus_graph.runtime.run_observer import PLAN_STEP_KEY, plan_step_of
 from openmanus_graph.runtime.session import Session
@@ -69,11 +69,13 @@ async def execute_step(
     seconds = max(time.monotonic() - started, outcome.elapsed_s)
     paused_by_limit = is_limit(outcome.kind)
     written = executor_run.written_files.written_files
+    is_answer = bool(step.get("task")) and outcome.kind == "succeeded"
+    result = cut_middle(outcome.text, RESULTS_CHARS if is_answer else RESULT_CHARS)
     update = {
         "attempt": step_run["attempt"],
         "outcome": outcome.kind,
         "paused_run": pause_run(executor_run.values_to_resume, run) if paused_by_limit else None,
-        "result": "" if paused_by_limit else cut_middle(outcome.text, RESULT_CHARS),
+        "result": "" if paused_by_limit else result,
         "urls": urls,
         "files": named_files([file["path"] for file in found], outcome.messages),
         "written_files": sorted({*step_run["written_files"], *written}),
@@ -191,7 +193,13 @@ def step_messages(step: StepState) -> list[AnyMessage]:
     step_run = current_step(step)
     if step_run["paused_run"] is not None:
         return resumed_messages(step_run["paused_run"], step["message_id"])
-    extra = {ORIGIN_KEY: step["origin"], STEP_KEY: step_run["text"], "images": step["images"]}
+    task = step.get("task", "")
+    extra: dict[str, Any] = {
+        ORIGIN_KEY: step["origin"],
+        STEP_KEY: f"{task}\n\n{step_run['text']}".strip(),
+        HANDOVER_KEY: not task,
+        "images": step["images"],
+    }
     return [HumanMessage(step["prompt"], id=step["message_id"], additional_kwargs=extra)]
 
 

@@ -14,10 +14,11 @@ from openmanus_graph.model_calls.call_model import ModelCall, call_model
 from openmanus_graph.planning.flow import (
     final_status,
     is_limit,
-    results_text,
+    only_result,
     step_runs_of,
     task_of,
 )
+from openmanus_graph.planning.step_texts import results_text
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.artifacts import changed_files
 from openmanus_graph.runtime.events import Emit, notice
@@ -35,10 +36,8 @@ async def finalize(state: PlanningState, runtime: Runtime[Context]) -> dict[str,
     session = await enter_session(runtime)
     update: dict[str, Any] = {}
     if state.get("stop_reason") is None:
-        update = {
-            **final_status(step_runs_of(state)),
-            **await _summary(state, session, runtime.stream_writer),
-        }
+        update = final_status(step_runs_of(state))
+        update |= await _answer(state, session, runtime.stream_writer)
     elif not state.get("answer"):
         reason = state.get("stop_reason")
         why = ""
@@ -52,6 +51,13 @@ async def finalize(state: PlanningState, runtime: Runtime[Context]) -> dict[str,
     artifacts = await asyncio.to_thread(changed_files, session.workspace, state["run_message"])
     await (await interjection_reader(session)).end_run([], runtime.stream_writer)
     return update | {"messages": [AIMessage(answer)], "artifacts": artifacts}
+
+
+async def _answer(state: PlanningState, session: Session, emit: Emit) -> dict[str, Any]:
+    """Return the answer: of a plan of one step its result; else, or in a format, a summary."""
+    if session.settings.response_format is None and (answer := only_result(state)):
+        return {"answer": answer}
+    return await _summary(state, session, emit)
 
 
 async def _summary(state: PlanningState, session: Session, emit: Emit) -> dict[str, Any]:

@@ -13,19 +13,17 @@ from openmanus_graph.model_calls.projection import picture_paths
 from openmanus_graph.planning.flow import (
     begun_step_updates,
     blocked_step_updates,
+    is_whole_plan,
     plan_of,
     progress_of,
-    step_context_text,
     step_runs_of,
     steps_under_way,
     task_of,
     unfinished_plan,
 )
-from openmanus_graph.planning.plan import plan_text
 from openmanus_graph.planning.plan_view import publish_plan
+from openmanus_graph.planning.step_texts import step_prompt
 from openmanus_graph.planning.wave import Wave
-from openmanus_graph.prompts import render
-from openmanus_graph.runtime.artifacts import DRAFTS_FOLDER
 from openmanus_graph.runtime.limits import reached_limit
 from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.safety.provenance import origin_of
@@ -99,6 +97,8 @@ def step_origin(step_run: StepRun, state: PlanningState) -> Origin:
         other["result"] or other["notes"] for other in steps
     )
     tainted = any(other["attempt"] for other in steps) and not nothing_ran
+    # So may files, and what failed in the part of the plan before.
+    tainted |= state.get("planned_from_files", False) or state["replans"] > 0
     return origin_of(last_user_message(state["messages"]), urls, tainted=tainted)
 
 
@@ -110,15 +110,8 @@ def step_input(step_run: StepRun, state: PlanningState) -> StepInput:
         worker=step_run["worker"],
         step_run=step_run,
         message_id=f"{state['branch']}/{state['replans']}/{step_run['id']}/{step_run['attempt']}",
-        prompt=render(
-            "plan_step",
-            task=task_of(state),
-            plan=plan_text(plan_of(state), around=state["order"].index(step_run["id"])),
-            step=step_run["id"],
-            text=step_run["text"],
-            given=step_context_text(step_run, state["steps"]),
-            drafts=DRAFTS_FOLDER,
-        ),
+        prompt=step_prompt(step_run, state),
+        task=task_of(state) if is_whole_plan(state) else "",
         origin=step_origin(step_run, state),
         images=[] if user is None else list(picture_paths(user)),
         before=FlowProgress(

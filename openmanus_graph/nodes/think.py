@@ -20,6 +20,7 @@ from openmanus_graph.backends.browser.action_specs import HANDLE as BROWSER_HAND
 from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.backends.persistence.interjections import interjection_reader
 from openmanus_graph.conversation.history import (
+    HANDOVER_KEY,
     cut_by,
     has_task,
     last_user_message,
@@ -217,7 +218,10 @@ async def system_prompt(turn: Turn) -> str:
     if own is not None:
         return f"{own}\n\n{render('text_from_outside')}"
     where = await surroundings(settings, turn.agent.tools, turn.state["run_date"])
-    text = f"{render(turn.agent.system_prompt)}\n\n{where}"
+    asked = last_user_message(turn.state["messages"])
+    hands_over = asked is not None and asked.additional_kwargs.get(HANDOVER_KEY, False)
+    ending = render("step_ending" if hands_over else turn.agent.ending)
+    text = f"{render(turn.agent.system_prompt, ending=ending)}\n\n{where}"
     if not settings.instructions:
         return text
     project = render("project_instructions", instructions=settings.instructions.strip())

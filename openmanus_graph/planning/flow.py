@@ -1,7 +1,7 @@
 """Decides what the execution of a plan does next: pure functions of the planning graph's state.
 
-In the order of the graph: which steps start, what they are given, what follows from their review,
-which steps are replaced. At the end: how a step that a limit paused is resumed.
+In the order of the graph: which steps start, what follows from their review, which are replaced.
+At the end: how a step that a limit paused is resumed.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,8 +10,7 @@ from typing import Any, Literal, TypeGuard, cast
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
 from openmanus_graph.conversation.history import last_user_message
-from openmanus_graph.model_calls.condensed import cut_middle
-from openmanus_graph.planning.plan import dependents, plan_text, ready_steps
+from openmanus_graph.planning.plan import dependents, ready_steps
 from openmanus_graph.runtime.limits import LimitReason, Progress
 from openmanus_graph.state.plan import Plan, Step
 from openmanus_graph.state.planning import (
@@ -26,10 +25,6 @@ from openmanus_graph.state.settings import Settings
 
 MAX_ATTEMPTS = 2
 MAX_REPLANS = 2
-RESULT_CHARS = 6000
-"""Limit of a step's result in the requests of other steps and of the summary."""
-RESULTS_CHARS = 60_000
-"""Limit of all results in one such request."""
 PAUSED_RUN_KEY = "openmanus_carried"
 """Key of a paused run's state in `additional_kwargs` of the message that resumes it."""
 _NOT_RESUMED = {
@@ -154,45 +149,16 @@ def progress_of(state: PlanningState, settings: Settings) -> Progress:
     return Progress(steps, state["usage"], state["elapsed_s"])
 
 
-def step_context_text(step_run: StepRun, steps: Mapping[str, StepRun]) -> str:
-    """Return the context of a step: results it depends on, its last failure, and its check."""
-    needed = [steps[name] for name in step_run["depends_on"]]
-    chars = _chars_per_result(len(needed))
-    parts = [
-        f"Result of step {one['id']} ({one['text']}):\n{cut_middle(one['result'], chars)}"
-        for one in needed
-    ]
-    if step_run["failures"]:
-        parts.append(f"It was tried before and failed: {step_run['notes']} Do it another way.")
-    if step_run["done_when"]:
-        parts.append(f"It counts as done when: {step_run['done_when']}")
-    return "\n\n".join(parts)
+def is_whole_plan(state: PlanningState) -> bool:
+    """Say whether one step is the whole plan: it is the task itself, and its result the answer."""
+    return len(state["order"]) == 1
 
 
-def _chars_per_result(results: int) -> int:
-    return min(RESULT_CHARS, RESULTS_CHARS // max(1, results))
-
-
-def results_text(step_runs: Sequence[StepRun], *, with_errors: bool) -> str:
-    """Return all steps with their results.
-
-    Args:
-        step_runs: The plan.
-        with_errors: Whether to say how steps failed, in the words of tools and checks: for a model
-            that writes about it, not for an answer.
-    """
-    chars = _chars_per_result(len(step_runs))
-    parts: list[str] = []
-    for step_run in step_runs:
-        failed = step_run["failures"] and not with_errors
-        outcome = "It was not done." if failed else step_run["notes"]
-        if step_run["status"] == "completed":
-            outcome = step_run["result"]
-        if step_run["paused_run"] is not None:
-            outcome = "Not done yet; it goes on where it stopped when the run is resumed."
-        head = f"Step {step_run['id']} ({step_run['status'].replace('_', ' ')}): {step_run['text']}"
-        parts.append(f"{head}\n{cut_middle(outcome, chars)}".strip())
-    return "\n\n".join(parts)
+def only_result(state: PlanningState) -> str:
+    """Return the result of a plan of one step that is done; else nothing."""
+    step_runs = step_runs_of(state)
+    done = is_whole_plan(state) and step_runs[0]["status"] == "completed"
+    return step_runs[0]["result"] if done else ""
 
 
 def shared_files(
@@ -315,14 +281,6 @@ def steps_to_replace(
         if step_run["id"] in affected and step_run["status"] != "completed"
     ]
     return replaced, [step_run["id"] for step_run in step_runs if step_run["status"] == "completed"]
-
-
-def replanning_text(plan: Plan, failed: Sequence[StepRun]) -> tuple[str, str]:
-    """Return the plan and its failures as text, for the model that replans."""
-    failures = [
-        f"- step {step_run['id']} ({step_run['text']}): {step_run['notes']}" for step_run in failed
-    ]
-    return plan_text(plan), "\n".join(failures)
 
 
 def replanned_order(order: Sequence[str], replaced: Sequence[str], new: Sequence[str]) -> list[str]:

@@ -7,8 +7,6 @@ from typing import Any
 from openmanus_graph.state.plan import Plan, Step, StepStatus
 
 MAX_STEPS = 100
-STEPS_AROUND = 12
-"""Steps before and after one that are shown of a long plan, to keep each request short."""
 MARKS: Mapping[StepStatus, str] = {
     "not_started": "[ ]",
     "in_progress": "[→]",
@@ -169,17 +167,21 @@ def dependents(steps: Sequence[Step], roots: Collection[str]) -> list[str]:
     return [step["id"] for step in steps if step["id"] in found and step["id"] not in roots]
 
 
-def plan_text(plan: Plan, around: int | None = None) -> str:
-    """Write a plan as the `planning` tool shows it.
+def ancestors_of(steps: Sequence[Step], name: str) -> list[str]:
+    """Return the ids of all steps that one depends on, directly or not, in the plan's order."""
+    needs = {step["id"]: step["depends_on"] for step in steps}
+    found: set[str] = set()
+    left = list(needs[name])
+    while left:
+        if (one := left.pop()) not in found:
+            found.add(one)
+            left += needs[one]
+    return [step["id"] for step in steps if step["id"] in found]
 
-    Args:
-        plan: All of it.
-        around: Index of a step; a long plan is then cut to the steps near it.
-    """
+
+def plan_text(plan: Plan) -> str:
+    """Write a plan as the `planning` tool shows it."""
     steps = plan["steps"]
-    shown = range(len(steps))
-    if around is not None:
-        shown = range(max(0, around - STEPS_AROUND), min(len(steps), around + STEPS_AROUND + 1))
     counts = {status: sum(s["status"] == status for s in steps) for status in MARKS}
     done, total = counts["completed"], len(steps)
     share = f" ({100 * done / total:.1f}%)" if total else ""
@@ -194,13 +196,8 @@ def plan_text(plan: Plan, around: int | None = None) -> str:
         "",
         "Steps:",
     ]
-    if shown.start:
-        lines.append(f"... ({shown.start} steps before)")
-    for index in shown:
-        step = steps[index]
+    for index, step in enumerate(steps):
         lines.append(f"{index}. {MARKS[step['status']]} {step['text']}")
         if step["notes"]:
             lines.append(f"   Notes: {step['notes']}")
-    if left := len(steps) - shown.stop:
-        lines.append(f"... ({left} steps after)")
     return "\n".join(lines)

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 from openmanus_graph.runtime.events import Emit, notice
@@ -144,10 +145,21 @@ def emit_step_event(
     emit(event | spent)
 
 
+def plan_files(workspace: Workspace) -> list[str]:
+    """Return the names of the files in which we keep a plan. Blocks."""
+    names = (PLAN_FILE, FALLBACK_PLAN_FILE)
+    with contextlib.suppress(OSError):  # a model would see it as a file like any other
+        return [name for name in names if _is_ours(workspace.root / name)]
+    return []
+
+
+def _is_ours(path: Path) -> bool:
+    return path.is_file() and PLAN_FILE_MARK in path.read_text("utf-8", errors="replace")
+
+
 def _write_plan_file(workspace: Workspace, text: str) -> None:
     path = workspace.root / PLAN_FILE
-    with contextlib.suppress(FileNotFoundError):
-        if PLAN_FILE_MARK not in path.read_text("utf-8", errors="replace"):
-            path = workspace.root / FALLBACK_PLAN_FILE  # the person has a plan.md of their own
+    if path.exists() and not _is_ours(path):
+        path = workspace.root / FALLBACK_PLAN_FILE  # the person has a plan.md of their own
     data = f"{text}\n{PLAN_FILE_MARK}\n".encode("utf-8", "replace")
     put_file(workspace, path, data, synced=False)  # it is written again at the next change

@@ -1,7 +1,7 @@
 """The state of the planning graph."""
 
 import operator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NotRequired
 
 from langchain_core.messages import AnyMessage
 from typing_extensions import TypedDict
@@ -103,6 +103,9 @@ class StepInput(TypedDict):
     """Of the message that begins the executor's run; names its branch in the ledger."""
     prompt: str
     """What the executor is asked."""
+    task: NotRequired[str]
+    """The whole task, if the step is all of the plan: then its run ends as any other does, and its
+    answer is the flow's. Empty if there are other steps."""
     origin: Origin
     """What verifies addresses in it."""
     images: list[str]
@@ -117,6 +120,8 @@ class StepState(StepInput, StepNames01):
     """The steps that it ran, by id, as they are now."""
     replacements: Annotated[list[Replacement], operator.add]
     """Parts of the plan that it planned anew."""
+    drafts: list[AnyMessage]
+    """What was said with the model about the part that it plans anew; emptied when that stands."""
     run_end: RunEnd | None
     """Set where the whole run ends with one of its steps."""
     usage: Annotated[Usage, merge_usage]
@@ -141,6 +146,9 @@ class PlanningState(ManusOutput, PlanningNames01):
     """By id. Incremental, so that storage grows linearly with the steps."""
     drafts: list[AnyMessage]
     """What was said with the model about the plan that is being made; emptied when it stands."""
+    planned_from_files: bool
+    """Whether files were shown to the model that made the plan, so that one may have written what
+    the steps say; written by `create_plan`."""
     replanning: list[str]
     """Only of threads that `create_plan` planned anew: ids of the steps that had failed."""
     replans: int

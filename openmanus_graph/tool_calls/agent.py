@@ -30,6 +30,8 @@ class Agent:
     """The texts that the builder's caller replaced."""
     system_prompt: str
     """Name of its own, see `prompts`."""
+    ending: str
+    """Name of the text in it that says how a run ends: a step of a plan has another one."""
     servers: tuple[MCPServer, ...] = ()
     """MCP servers that the builder's caller passed."""
     takes_configured: bool = False
@@ -47,6 +49,7 @@ def define_agent(
     tools: Iterable[ToolLike],
     prompts: Mapping[str, str] | None,
     system_prompt: str,
+    ending: str,
     *,
     takes_configured: bool = False,
     needs_servers: bool = False,
@@ -60,6 +63,7 @@ def define_agent(
         tools: LangChain tools, functions with a docstring, or MCP servers.
         prompts: Texts that replace the agent's own: `system`, `next_step`.
         system_prompt: Name of the agent's own.
+        ending: Name of its part that says how a run ends.
         takes_configured: Whether it uses the configured MCP servers.
         needs_servers: Whether it has nothing to do without any.
         structured_tool: Makes the tool that delivers a structured answer.
@@ -85,6 +89,7 @@ def define_agent(
         tools=found,
         prompts=dict(prompts or {}),
         system_prompt=system_prompt,
+        ending=ending,
         servers=servers,
         takes_configured=takes_configured,
         needs_servers=needs_servers,

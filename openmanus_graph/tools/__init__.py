@@ -51,6 +51,14 @@ def planner_tools() -> "list[BaseTool]":
     return [planning, *default_tools()]
 
 
+def look_tools() -> "list[BaseTool]":
+    """Return the tools by which files are looked at and nothing is changed: a planner's own."""
+    from openmanus_graph.tool_calls.declaration import traits_of
+
+    traits = ((tool, traits_of(tool)) for tool in default_tools())
+    return [tool for tool, known in traits if known.reads_files and known.effect == "pure"]
+
+
 def mcp_tools() -> "list[BaseTool]":
     """Return the MCP agent's only tool beside those of its servers."""
     from openmanus_graph.tools.terminate import terminate

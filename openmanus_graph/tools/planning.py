@@ -8,11 +8,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from openmanus_graph.errors import ToolError
 from openmanus_graph.planning.plan import PlanError, make_steps, plan_text
+from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.tool_runtime import call_runtime
 from openmanus_graph.state.plan import Plan, Plans, Step, StepStatus
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls.declaration import manus_tool
 from openmanus_graph.tool_calls.toolset import Toolset
+from openmanus_graph.tools import look_tools
 
 Command = Literal["create", "update", "list", "get", "set_active", "mark_step", "delete"]
 StepRows = Sequence[str | Mapping[str, Any]]
@@ -100,7 +102,18 @@ def _refuse_unused_arguments(command: Command, **given: Any) -> None:
 
 
 PLANNING = Toolset({planning.name: planning}, None)
-"""The tool alone, for the model that makes a plan."""
+"""The tool alone, to check what a person writes."""
+
+
+async def drafting_toolset(session: Session) -> Toolset:
+    """Return the tools of the model that makes a plan: this one, and those to look at files."""
+
+    def make() -> Toolset:
+        chosen = session.settings.tools
+        looking = [tool for tool in look_tools() if chosen is None or tool.name in chosen]
+        return Toolset({tool.name: tool for tool in (planning, *looking)}, None)
+
+    return await session.cached_off_loop(drafting_toolset, make)
 
 
 def _create(plans: Plans, plan_id: str | None, title: str | None, rows: StepRows) -> Observation:

@@ -14,7 +14,13 @@ from pydantic import BeforeValidator, WithJsonSchema
 from openmanus_graph.backends.files.documents import left_out, read_document
 from openmanus_graph.backends.files.excerpt import MAX_LINE_CHARS, Lines, parse_lines, take
 from openmanus_graph.backends.files.file_kinds import binary_kind, document_kind, image_type
-from openmanus_graph.backends.files.text_file import Encoding, detect_encoding, printable, size_text
+from openmanus_graph.backends.files.text_file import (
+    Encoding,
+    detect_encoding,
+    printable,
+    size_text,
+    whole_characters,
+)
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.tool_runtime import call_runtime
 from openmanus_graph.runtime.workspace import opened_file, shown
@@ -74,10 +80,7 @@ def _read_text(
     file: BinaryIO, head: bytes, pages: str | None, wanted: Lines, max_chars: int
 ) -> str:
     size = os.fstat(file.fileno()).st_size
-    sample = head
-    if size > len(head):  # cut where no character is cut in two
-        whole_lines = head[: head.rfind(b"\n") + 1]
-        sample = head[: len(head) // 4 * 4] if b"\0" in head else whole_lines or head
+    sample = whole_characters(head, cut=size > len(head))
     encoding = detect_encoding(sample)
     if encoding is None:
         advice = "use python_execute"

@@ -99,7 +99,7 @@ def test_they_are_agents_executors_and_graphs_of_a_server(cli: Cli, model: OpenA
     assert "- sommelier-2: Knows wine.\n- crew-2: Plans a tasting." in roster
     assert "broken" not in roster
     flow = cli.run("run", "plan tastings", "--agent", "crew-2", "--thread", "c")
-    assert (flow.code, flow.stdout) == (0, "In the end: 1 red.\n")
+    assert (flow.code, flow.stdout) == (0, "Take the red one.\n")
     unknown = cli.run("run", "x", "--agent", "waiter")
     assert unknown.code == 2
     assert "crew-2" in unknown.stderr

@@ -36,13 +36,13 @@ class Brain:
             self.asked["summary"] += 1
             return Reply("All of it is done.")
         found = STEP.search(str(messages[1]["content"]))
-        assert found is not None
-        self.asked[found[1]] += 1
+        step = found[1] if found else "z"  # a plan's only step, which is asked for as the task is
+        self.asked[step] += 1
         if messages[-1]["role"] == "tool":
-            return Reply(f"{found[1]}: {str(messages[-1]['content'])[:60]}")
-        wait = f"touch begun-{found[1]}; until [ -e go ]; do sleep 0.02; done; "
-        command = f"echo {found[1]} >> log; {wait if found[1] == self.slow else ''}"
-        return Reply(calls=(Call("bash", {"command": f"{command}echo ok > {found[1]}.txt"}),))
+            return Reply(f"{step}: {str(messages[-1]['content'])[:60]}")
+        wait = f"touch begun-{step}; until [ -e go ]; do sleep 0.02; done; "
+        command = f"echo {step} >> log; {wait if step == self.slow else ''}"
+        return Reply(calls=(Call("bash", {"command": f"{command}echo ok > {step}.txt"}),))
 
     def answers(self, count: int = 60) -> list[Answer]:
         return [self] * count

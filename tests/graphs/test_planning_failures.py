@@ -64,8 +64,7 @@ async def trusted_text(state: OwnState) -> dict[str, Any]:
 async def test_a_state_of_ones_own_is_no_trouble() -> None:
     brain = PlanBrain([plan_call("x")])
     ran = await run(brain, graph_of(trusted_text, OwnState))
-    assert ran.values["status"] == "finished"
-    assert "it is done" in brain.requests("summary")[0][-1].text
+    assert (ran.values["status"], ran.values["answer"]) == ("finished", "it is done")
 
 
 class NoList(TypedDict):
@@ -91,8 +90,8 @@ async def test_the_tokens_of_somebody_elses_graph_are_on_the_bill() -> None:
         return {"messages": [AIMessage("done", usage_metadata=used)]}
 
     ran = await run(PlanBrain([plan_call("x")]), graph_of(reply))
-    assert ran.values["usage"]["model_calls"] == 3
-    assert ran.values["usage"]["input_tokens"] == 207
+    assert ran.values["usage"]["model_calls"] == 2
+    assert ran.values["usage"]["input_tokens"] == 107
 
 
 async def silent(state: MessagesState) -> dict[str, Any]:
@@ -205,7 +204,9 @@ async def test_a_check_holds_or_fails(done_when: str, problem: str | None) -> No
     ran = await run(brain)
     assert statuses(ran) == {"s": "blocked" if problem else "completed"}
     if problem:
-        assert problem in brain.requests("s")[2][-1].text, "the second try is told"
+        tries = {asked[1].text for asked in brain.requests("s")}
+        assert len(tries) == 2
+        assert any(problem in text for text in tries), "the second try is told"
         assert problem in brain.requests("summary")[0][-1].text
 
 

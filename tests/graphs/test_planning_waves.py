@@ -108,8 +108,8 @@ class Replanner(PlanBrain):
 
     @override
     def answer(self, messages: list[BaseMessage]) -> Any:
-        if "What failed:" in messages[-1].text:
-            failed = "x" if "- step x" in messages[-1].text else "y"
+        if " failed:\n" in messages[-1].text:
+            failed = "x" if "Step x failed" in messages[-1].text else "y"
             again = len(self.requests("plan"))
             needs = ("x2", "y2") if again > 1 else (f"{failed}2", "y" if failed == "x" else "x")
             self.plans.append(plan_call(step(f"{failed}2"), step(f"end{again}", *needs)))

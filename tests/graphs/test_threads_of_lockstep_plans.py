@@ -99,4 +99,4 @@ async def test_what_was_to_be_planned_anew_is(saver: LeanSqliteSaver) -> None:
     brain = PlanBrain([plan_call(*steps)], work)
     result, statuses = await resume(saver, "replan", None, brain)
     assert (result["status"], statuses) == ("finished", {"b": "completed", "c": "completed"})
-    assert "What failed" in brain.requests("plan")[0][-1].text
+    assert "Step a failed" in brain.requests("plan")[0][-1].text

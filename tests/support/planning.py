@@ -25,10 +25,23 @@ def use(name: str, **args: Any) -> AIMessage:
     return AIMessage("", tool_calls=[tool_call(name=name, args=args, id="call")])
 
 
-def step_of(messages: Sequence[BaseMessage]) -> str:
-    """Return the id of the step that a request is about."""
+def step_of(messages: Sequence[BaseMessage], only: str = "0") -> str:
+    """Return the id of the step that a request is about.
+
+    Args:
+        messages: The request.
+        only: The step of a plan that has no other: it is asked for as the task is.
+    """
     asked = next(message for message in messages if message.type == "human")
-    return str(_STEP.findall(asked.text)[-1])  # a flow that does a step repeats its own prompt
+    named = _STEP.findall(asked.text)
+    return str(named[-1]) if named else only  # a flow that does a step repeats its own prompt
+
+
+def only_step_of(reply: Reply) -> str:
+    """Return the id of a plan's first step."""
+    calls = reply.tool_calls if isinstance(reply, AIMessage) else []
+    steps: list[Any] = calls[0]["args"].get("steps") or [""] if calls else [""]
+    return "0" if isinstance(steps[0], str) else str(steps[0].get("id", "0"))
 
 
 class PlanBrain:
@@ -44,6 +57,7 @@ class PlanBrain:
         self.plans, self.steps, self.summary = list(plans), steps or {}, summary
         self.verdicts = list(verdicts or [])
         self.asked: list[tuple[str, list[BaseMessage]]] = []
+        self.only = "0"
 
     def model(self, **fields: Any) -> ScriptedChatModel:
         return ScriptedChatModel([self.answer] * 1000, **fields)
@@ -52,7 +66,9 @@ class PlanBrain:
         system = messages[0].text
         if system.startswith("You plan how"):
             self.asked.append(("plan", messages))
-            return self.plans.pop(0)
+            planned = self.plans.pop(0)
+            self.only = only_step_of(planned)
+            return planned
         if system.startswith("You write the final"):
             self.asked.append(("summary", messages))
             return self.summary
@@ -62,7 +78,7 @@ class PlanBrain:
         return self._step(messages)
 
     def _step(self, messages: list[BaseMessage]) -> Reply:
-        step = step_of(messages)
+        step = step_of(messages, self.only)
         self.asked.append((step, messages))
         if callable(self.steps):
             return self.steps(step, messages)

@@ -20,8 +20,13 @@ ROOT = Path(__file__).parent.parent.parent
 PACKAGE = ROOT / "openmanus_graph"
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 
-SYSTEM_PROMPTS = [f"{name}_system" for name in
-                  ("manus", "browser", "planner", "swe", "data_analysis", "mcp")]  # fmt: skip
+AGENTS = ("manus", "browser", "planner", "swe", "data_analysis", "mcp")
+PLAN_PROMPTS = [
+    *(f"plan_{part}" for part in
+      ("create", "look", "looked", "workspace", "step", "only_step", "replan", "rejected",
+       "invalid", "summary")),
+    "step_ending",
+]  # fmt: skip
 
 
 def test_nothing_is_loaded_before_it_is_needed(tmp_path: Path) -> None:
@@ -120,14 +125,29 @@ def test_prompt_and_tools_are_as_in_the_snapshots() -> None:
     tools = {tool["function"]["name"]: tool["function"] for tool in sent}
     found = json.dumps(tools, indent=1, ensure_ascii=False) + "\n"
     assert found == (SNAPSHOTS / "tools.json").read_text(encoding="utf-8")
-    for name in SYSTEM_PROMPTS:
-        assert render(name) + "\n" == (SNAPSHOTS / f"{name}.md").read_text(encoding="utf-8")
+    for name in AGENTS:
+        prompt = render(f"{name}_system", ending=render(f"{name}_ending"))
+        assert prompt + "\n" == (SNAPSHOTS / f"{name}_system.md").read_text(encoding="utf-8")
+
+
+def test_the_prompts_of_plans_are_as_in_the_snapshot() -> None:
+    folder = PACKAGE / "prompts"
+    texts = (f"# {name}\n\n{(folder / f'{name}.md').read_text('utf-8')}" for name in PLAN_PROMPTS)
+    assert "\n".join(texts) == (SNAPSHOTS / "plans.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_a_step_is_not_told_how_the_agent_usually_ends(name: str) -> None:
+    prompt = render(f"{name}_system", ending=render("step_ending"))
+    usual = ("report.md", "The task is done", "language of the task", "ends the run")
+    assert not [words for words in usual if words in prompt]
+    assert "It says what to hand over" in prompt
 
 
 @pytest.mark.parametrize(
     ("name", "variables", "reason"),
     [
-        ("no_such_text", {}, "There is no prompt 'no_such_text'. There are: browser_system, "),
+        ("no_such_text", {}, "There is no prompt 'no_such_text'. There are: browser_ending, "),
         ("plan_rejected", {"plan": "x"}, "The prompt plan_rejected also needs: reason."),
         (
             "plan_check",

@@ -24,6 +24,7 @@ def read_document(
     pages: str | None,
     lines: Lines,
     max_chars: int = MIN_OBSERVATION_CHARS,
+    timeout_s: float | None = None,
 ) -> str:
     """Return an excerpt of a document as Markdown. Blocks; ToolError if it cannot be read.
 
@@ -33,6 +34,7 @@ def read_document(
         pages: Pages, slides, sheets or cells, such as "1-3,7"; None for all.
         lines: Lines of what was chosen.
         max_chars: Characters of the excerpt.
+        timeout_s: Of the reading; a minute if left out.
     """
     request = {
         "kind": kind,
@@ -42,7 +44,8 @@ def read_document(
         "max_chars": max_chars,
     }
     entry = f"{__name__}:render_request"
-    return str(run_in_child(entry, file, request, what=f"The {kind} parser"))
+    what = f"The {kind} parser"
+    return str(run_in_child(entry, file, request, what=what, timeout_s=timeout_s))
 
 
 def render_request(file: BinaryIO, request: dict[str, Any]) -> str:

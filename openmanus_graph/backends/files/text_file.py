@@ -73,6 +73,20 @@ def detect_encoding(data: bytes) -> Encoding | None:
     return next((encoding for encoding in candidates if encoding.fits(data)), None)
 
 
+def whole_characters(head: bytes, *, cut: bool) -> bytes:
+    """Return the beginning of a file up to where no character is cut in two.
+
+    Args:
+        head: Its first bytes.
+        cut: Whether there are more.
+    """
+    if not cut:
+        return head
+    if b"\0" in head:
+        return head[: len(head) // 4 * 4]
+    return head[: head.rfind(b"\n") + 1] or head
+
+
 def _reads_as_text(data: bytes, name: str) -> bool:
     """Say whether bytes are plainly text in UTF-16: nearly any even number of bytes decodes.
 

@@ -58,7 +58,7 @@ def build_server(offer: Offer, version: str) -> ToolServer:
     context, settings = ready_for_tools(offer.options)
     chosen = offered_tools(offer.tools, settings.tools)
     toolset = Toolset({tool.name: tool for tool in chosen}, None)
-    definition = define_agent("mcp_server", chosen, None, "manus_system")
+    definition = define_agent("mcp_server", chosen, None, "manus_system", "manus_ending")
     graph = build_call_graph(definition)
     agent = None
     if offer.agent is not None:
