@@ -21,7 +21,7 @@ from openmanus_graph.planning.flow import (
     task_of,
     unfinished_plan,
 )
-from openmanus_graph.planning.plan import plan_text
+from openmanus_graph.planning.plan import plan_text, without_notes
 from openmanus_graph.planning.plan_view import publish_plan
 from openmanus_graph.planning.wave import Wave
 from openmanus_graph.prompts import render
@@ -105,6 +105,7 @@ def step_origin(step_run: StepRun, state: PlanningState) -> Origin:
 def step_input(step_run: StepRun, state: PlanningState) -> StepInput:
     """Return what a step's run is given."""
     user = last_user_message(state["messages"])
+    plan = without_notes(plan_of(state), state["order"])
     return StepInput(
         wave=state["wave"],
         worker=step_run["worker"],
@@ -113,7 +114,7 @@ def step_input(step_run: StepRun, state: PlanningState) -> StepInput:
         prompt=render(
             "plan_step",
             task=task_of(state),
-            plan=plan_text(plan_of(state), around=state["order"].index(step_run["id"])),
+            plan=plan_text(plan, around=state["order"].index(step_run["id"])),
             step=step_run["id"],
             text=step_run["text"],
             given=step_context_text(step_run, state["steps"]),

@@ -11,7 +11,9 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMes
 
 from openmanus_graph.conversation.history import last_user_message
 from openmanus_graph.model_calls.condensed import cut_middle
-from openmanus_graph.planning.plan import dependents, plan_text, ready_steps
+from openmanus_graph.planning.evidence import attempt_text
+from openmanus_graph.planning.plan import dependents, plan_text, ready_steps, without_notes
+from openmanus_graph.prompts import render
 from openmanus_graph.runtime.limits import LimitReason, Progress
 from openmanus_graph.state.plan import Plan, Step
 from openmanus_graph.state.planning import (
@@ -77,6 +79,9 @@ def new_step_run(step: Step) -> StepRun:
         urls=[],
         files=[],
         written_files=[],
+        evidence="",
+        disputed="",
+        judged_attempt=0,
     )
 
 
@@ -163,7 +168,7 @@ def step_context_text(step_run: StepRun, steps: Mapping[str, StepRun]) -> str:
         for one in needed
     ]
     if step_run["failures"]:
-        parts.append(f"It was tried before and failed: {step_run['notes']} Do it another way.")
+        parts.append(render("plan_retry", failure=attempt_text(step_run)))
     if step_run["done_when"]:
         parts.append(f"It counts as done when: {step_run['done_when']}")
     return "\n\n".join(parts)
@@ -234,7 +239,14 @@ def next_node(step_run: StepRun | None) -> str:
         return "next_step"
     if not step_run["outcome"]:
         return step_run["executor"]
+    if step_run.get("disputed"):
+        return "judge_check"
     return "replan_step" if step_run["failures"] >= MAX_ATTEMPTS else "check_step"
+
+
+def is_judged(step_run: StepRun) -> bool:
+    """Say whether a judge looked at a step's check in this attempt: it does so once."""
+    return step_run.get("judged_attempt") == step_run["attempt"]
 
 
 def current_step(step: StepState) -> StepRun:
@@ -282,7 +294,7 @@ def reviewed_step_update(step_run: StepRun, problem: str | None, replans: int) -
         replans: How often a part of the plan was replaced already.
     """
     if problem is None:
-        return {"status": "completed", "notes": "", "outcome": ""}
+        return {"status": "completed", "notes": "", "outcome": "", "evidence": ""}
     failures = step_run["failures"] + 1
     failed = {"notes": problem, "failures": failures}
     if failures < MAX_ATTEMPTS:
@@ -318,11 +330,13 @@ def steps_to_replace(
 
 
 def replanning_text(plan: Plan, failed: Sequence[StepRun]) -> tuple[str, str]:
-    """Return the plan and its failures as text, for the model that replans."""
+    """Return the plan and its failures as text, for the model that replans; no failure twice."""
     failures = [
-        f"- step {step_run['id']} ({step_run['text']}): {step_run['notes']}" for step_run in failed
+        f"- step {step_run['id']} ({step_run['text']}): {attempt_text(step_run)}"
+        for step_run in failed
     ]
-    return plan_text(plan), "\n".join(failures)
+    shown = without_notes(plan, {step_run["id"] for step_run in failed})
+    return plan_text(shown), "\n".join(failures)
 
 
 def replanned_order(order: Sequence[str], replaced: Sequence[str], new: Sequence[str]) -> list[str]:

@@ -169,6 +169,14 @@ def dependents(steps: Sequence[Step], roots: Collection[str]) -> list[str]:
     return [step["id"] for step in steps if step["id"] in found and step["id"] not in roots]
 
 
+def without_notes(plan: Plan, ids: Collection[str]) -> Plan:
+    """Return a plan without the notes of some steps: how they failed, in words of tools, say."""
+    steps: list[Step] = [
+        {**step, "notes": ""} if step["id"] in ids else step for step in plan["steps"]
+    ]
+    return {**plan, "steps": steps}
+
+
 def plan_text(plan: Plan, around: int | None = None) -> str:
     """Write a plan as the `planning` tool shows it.
 

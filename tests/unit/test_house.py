@@ -130,9 +130,9 @@ def test_prompt_and_tools_are_as_in_the_snapshots() -> None:
         ("no_such_text", {}, "There is no prompt 'no_such_text'. There are: browser_system, "),
         ("plan_rejected", {"plan": "x"}, "The prompt plan_rejected also needs: reason."),
         (
-            "plan_check",
+            "plan_summary",
             {"goal": "x", "url": "y"},
-            "The prompt plan_check has no variables goal, url.",
+            "The prompt plan_summary has no variables goal, url.",
         ),
     ],
 )

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import socket
 import threading
 from pathlib import Path
@@ -14,7 +15,8 @@ from openmanus_graph.backends.sandbox.backend import Layout
 from openmanus_graph.backends.sandbox.read_only import ReadOnlyResult, run_read_only
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.workspace import Workspace
-from openmanus_graph.state.settings import SandboxMode, SandboxSettings
+from openmanus_graph.state.context import SandboxMode
+from openmanus_graph.state.settings import SandboxSettings
 
 MODES: list[SandboxMode] = ["bwrap", "nono", "none"]
 
@@ -140,7 +142,7 @@ def test_without_a_sandbox_a_workspace_that_cannot_be_copied_is_refused(
     def full(*args: object, **options: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(read_only.shutil, "copytree", full)
+    monkeypatch.setattr(shutil, "copytree", full)
     with pytest.raises(ToolError, match="could not be copied .No space left"):
         look(workspace, "true", "none")
 
