@@ -336,7 +336,7 @@ def replanning_text(plan: Plan, failed: Sequence[StepRun]) -> tuple[str, str]:
         for step_run in failed
     ]
     shown = without_notes(plan, {step_run["id"] for step_run in failed})
-    return plan_text(shown), "\n".join(failures)
+    return plan_text(shown), "\n".join([*failures, render("text_from_outside")])
 
 
 def replanned_order(order: Sequence[str], replaced: Sequence[str], new: Sequence[str]) -> list[str]:
