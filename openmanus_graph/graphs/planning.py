@@ -12,10 +12,11 @@ from langgraph.store.base import BaseStore
 
 from openmanus_graph.graphs.catalog import default_executors, describe_agent
 from openmanus_graph.nodes.approve_plan import approve_plan, route_after_approve_plan
-from openmanus_graph.nodes.check_step import check_step, route_after_check_step
+from openmanus_graph.nodes.check_step import check_step, route_after_check
 from openmanus_graph.nodes.create_plan import create_plan, route_after_create_plan
 from openmanus_graph.nodes.execute_step import execute_step
 from openmanus_graph.nodes.finalize import finalize
+from openmanus_graph.nodes.judge_check import judge_check
 from openmanus_graph.nodes.next_step import next_step
 from openmanus_graph.nodes.replan_step import replan_step, route_after_replan_step
 from openmanus_graph.nodes.review_step import review_step, route_after_review_step
@@ -100,17 +101,18 @@ def worker_graph(executor_set: ExecutorSet) -> WorkerGraph:
         builder.add_node(name, graph_node(executor_node(executor)))
         builder.add_edge(name, "check_step")
     builder.add_node("check_step", graph_node(check_step))
+    builder.add_node("judge_check", graph_node(judge_check))
     builder.add_node("replan_step", graph_node(partial(replan_step, executors=executor_set)))
     builder.add_node("next_step", graph_node(next_step))
 
-    begin = [*executor_set.names, "check_step", "replan_step"]
+    begin = [*executor_set.names, "check_step", "judge_check", "replan_step"]
     builder.add_conditional_edges(START, route_to_step, [*begin, "next_step"])
-    builder.add_conditional_edges(
-        "check_step", route_after_check_step, ["replan_step", "next_step"]
-    )
-    builder.add_conditional_edges(
-        "replan_step", route_after_replan_step, ["replan_step", "next_step"]
-    )
+    after_check = ["judge_check", "replan_step", "next_step"]
+    builder.add_conditional_edges("check_step", route_after_check, after_check)
+    after_judge = ["check_step", "replan_step", "next_step"]
+    builder.add_conditional_edges("judge_check", route_after_check, after_judge)
+    after_replan = ["replan_step", "next_step"]
+    builder.add_conditional_edges("replan_step", route_after_replan_step, after_replan)
     builder.add_conditional_edges("next_step", route_after_next_step, [*begin, END])
     return builder.compile(name="run_step")
 

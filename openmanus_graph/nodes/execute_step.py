@@ -19,6 +19,7 @@ from openmanus_graph.errors import ConfigError
 from openmanus_graph.model_calls.budget import sharing
 from openmanus_graph.model_calls.condensed import cut_middle
 from openmanus_graph.nodes.run_step import wave_of
+from openmanus_graph.planning.evidence import run_evidence
 from openmanus_graph.planning.executors import Executor
 from openmanus_graph.planning.flow import (
     current_step,
@@ -77,6 +78,7 @@ async def execute_step(
         "paused_run": pause_run(executor_run.values_to_resume, run) if paused_by_limit else None,
         "result": "" if paused_by_limit else result,
         "urls": urls,
+        "evidence": "" if paused_by_limit else run_evidence(outcome.messages),
         "files": named_files([file["path"] for file in found], outcome.messages),
         "written_files": sorted({*step_run["written_files"], *written}),
         "seconds": step_run["seconds"] + seconds,

@@ -10,6 +10,7 @@ from openmanus_graph.conversation.outcome import failure
 from openmanus_graph.model_calls.budget import sharing
 from openmanus_graph.nodes.run_step import wave_of
 from openmanus_graph.planning.drafting import Drafting, next_draft
+from openmanus_graph.planning.evidence import attempt_text
 from openmanus_graph.planning.executors import ExecutorSet
 from openmanus_graph.planning.flow import (
     current_step,
@@ -78,7 +79,7 @@ def _request(state: PlanningState, failed: StepRun) -> AnyMessage:
         "plan_replan",
         plan=steps_text(step_runs),
         failed=failed["id"],
-        why=failed["notes"],
+        why=attempt_text(failed),
         replaced=", ".join(replaced),
         completed=", ".join(completed) or "none",
     )

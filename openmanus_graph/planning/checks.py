@@ -1,31 +1,28 @@
 """Checks whether a step of a plan is done: by a file, a command, or a question to the model."""
 
 import asyncio
-import os
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.tools import BaseTool
 
+from openmanus_graph.backends.files.file_content import content_problem
 from openmanus_graph.errors import ToolError
 from openmanus_graph.model_calls.call_model import ModelCall, call_model
+from openmanus_graph.planning.check_shell import command_problem
+from openmanus_graph.planning.evidence import evidence_text
+from openmanus_graph.planning.flow import is_judged
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.events import Emit
 from openmanus_graph.runtime.limits import Progress
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.runtime.workspace import Workspace
-from openmanus_graph.state.manus import PendingCall
-from openmanus_graph.state.plan import no_plans
+from openmanus_graph.runtime.workspace import opened_file
 from openmanus_graph.state.planning import PlanningState, StepRun
 from openmanus_graph.state.reducers import Usage, no_usage
 from openmanus_graph.state.tool_traits import Observation
-from openmanus_graph.tool_calls.context import open_call_context
 from openmanus_graph.tool_calls.declaration import manus_tool
-from openmanus_graph.tool_calls.questions import Questions
-from openmanus_graph.tool_calls.run_call import run_call
 from openmanus_graph.tool_calls.toolset import Toolset
 
 FILE, COMMAND = "file:", "command:"
@@ -36,9 +33,6 @@ _PATH = re.compile(
     re.IGNORECASE,
 )
 _QUOTES = " `\"'"
-OUTPUT_CHARS = 1500
-EVIDENCE_CHARS = 12_000
-"""Total for the files that a step changed."""
 
 
 @manus_tool(effect="pure")
@@ -62,14 +56,13 @@ class Finding:
 
 
 async def check_step_run(
-    step_run: StepRun, state: PlanningState, shell: BaseTool, session: Session, emit: Emit
+    step_run: StepRun, state: PlanningState, session: Session, emit: Emit
 ) -> Finding:
     """Check a step whose run has ended.
 
     Args:
         step_run: The step.
         state: The planning graph's state.
-        shell: The tool that runs a check's command, named `command` among its arguments.
         session: The run's session.
         emit: Sends the events.
 
@@ -83,12 +76,21 @@ async def check_step_run(
     if kind == "file":
         return Finding(await asyncio.to_thread(_file_problem, wanted, session), no_usage())
     if kind == "command":
-        return Finding(
-            await _command_problem(wanted, step_run, state, shell, session, emit), no_usage()
-        )
-    if wanted:
-        return await _ask_model(step_run, state, session, emit)
-    return Finding(None, no_usage())
+        if not wanted:
+            return Finding(f"Its check `{COMMAND}` names no command.", no_usage())
+        problem = await command_problem(wanted, step_run, state, session, emit)
+        return Finding(problem, no_usage())
+    if not wanted:
+        return Finding(None, no_usage())
+    evidence = await asyncio.to_thread(evidence_text, step_run, session.workspace)
+    request = render(
+        "plan_check_request",
+        text=step_run["text"],
+        done_when=step_run["done_when"],
+        evidence=evidence,
+    )
+    reply, usage = await ask_judge("plan_check", request, verdict, state, session, emit)
+    return Finding(read_verdict(reply), usage)
 
 
 def read_check(done_when: str) -> tuple[Literal["file", "command", "question"], str]:
@@ -108,6 +110,18 @@ def read_check(done_when: str) -> tuple[Literal["file", "command", "question"], 
     return ("command" if quoted or _SHELL.fullmatch(text) else "question"), text
 
 
+def is_disputed(step_run: StepRun) -> bool:
+    """Say whether a judge is to look at a step's check that failed.
+
+    That is when its executor, told of a failure, hands the step over again: then either its work
+    or the check is wrong. No words are looked for, in which it might say so. A question was put to
+    a judge already.
+    """
+    handed_over_again = step_run["failures"] > 0 and step_run["outcome"] == "succeeded"
+    is_question = read_check(step_run["done_when"])[0] == "question"
+    return handed_over_again and not is_question and not is_judged(step_run)
+
+
 def _unquoted(text: str) -> str:
     """Remove the backticks that a model put around a text: a shell would run them."""
     text = text.strip()
@@ -116,89 +130,54 @@ def _unquoted(text: str) -> str:
 
 
 def _file_problem(name: str, session: Session) -> str | None:
-    if not name:
-        return f"Its check `{FILE}` names no file."
+    """Say why a file is not what its name says; a folder must not be empty."""
+    workspace = session.workspace
     try:
-        path = session.workspace.resolve(name)
-    except ToolError as error:
+        path = workspace.resolve(name)
+        if not name or path == workspace.root:
+            return f"Its check `{FILE}` names no file."
+        if not path.exists():
+            return f"The file {name} does not exist."
+        if path.is_dir():
+            return None if any(path.iterdir()) else f"The folder {name} is empty."
+        with opened_file(workspace, name) as file:
+            problem = content_problem(file, path.name)
+    except (OSError, ToolError) as error:
         return str(error)
-    if not path.exists():
-        return f"The file {name} does not exist."
-    return f"The file {name} is empty." if path.is_file() and not path.stat().st_size else None
+    return f"The file {name} {problem.rstrip('.')}." if problem else None
 
 
-async def _command_problem(
-    command: str,
-    step_run: StepRun,
+async def ask_judge(
+    system: Literal["plan_check", "plan_judge"],
+    request: str,
+    tool: BaseTool,
     state: PlanningState,
-    shell: BaseTool,
     session: Session,
     emit: Emit,
-) -> str | None:
-    if not command:
-        return f"Its check `{COMMAND}` names no command."
-    context = await open_call_context(
-        session,
-        Toolset({shell.name: shell}, None),
-        emit,
-        branch=state["branch"],
-        progress=Progress(0, state["usage"], state["elapsed_s"]),
-        plans=no_plans(),
-        handle_state={},
-    )
-    # A check has no effects to record: it runs again after a crash, without the ledger.
-    context.ledger, context.questions = None, Questions(None)
-    # Each check gets a new shell, so that it cannot change the next one.
-    call = PendingCall(
-        id=f"check-{step_run['id']}-{step_run['attempt']}",
-        name=shell.name,
-        args={"command": command, "restart": True},
-        occurrence=step_run["attempt"],
-        problem=None,
-    )
-    result = await run_call(call, context)
-    if result.status != "error":
-        return None
-    return f"`{command}` failed: {result.text[-OUTPUT_CHARS:]}"
+) -> tuple[AIMessage, Usage]:
+    """Ask the model to judge a step, and return its reply and what it cost.
 
+    Args:
+        system: The prompt that says what is to be judged.
+        request: The step, and what there is to judge it by.
+        tool: What it answers with.
+        state: Of the plan.
+        session: Of the run.
+        emit: Takes the events.
 
-async def _ask_model(
-    step_run: StepRun, state: PlanningState, session: Session, emit: Emit
-) -> Finding:
-    evidence = render(
-        "plan_check_request",
-        text=step_run["text"],
-        done_when=step_run["done_when"],
-        result=step_run["result"],
-        files=await asyncio.to_thread(file_evidence, step_run["files"], session.workspace),
-    )
+    Raises:
+        LimitReached: The run's limits forbid the call.
+        ModelError: It failed after all retries.
+    """
     call = ModelCall(
-        system=render("plan_check"),
-        history=[HumanMessage(evidence)],
+        system=render(system, outside=render("text_from_outside").replace("\n", " ")),
+        history=[HumanMessage(request)],
         request_suffix="",
-        tools=Toolset({verdict.name: verdict}, None).definitions,
+        tools=Toolset({tool.name: tool}, None).definitions,
         progress=Progress(0, state["usage"], state["elapsed_s"]),
         step=state["step_count"] + 1,
     )
-    reply, usage = await call_model(call, session, emit)
-    return Finding(read_verdict(reply), usage)
-
-
-def file_evidence(paths: Sequence[str], workspace: Workspace) -> str:
-    """Return the contents of files, as far as they are text. Blocks."""
-    chars = EVIDENCE_CHARS // max(1, len(paths))
-    excerpts: list[str] = []
-    for path in paths:
-        try:
-            with workspace.resolve(path).open("rb") as file:
-                size, start = os.fstat(file.fileno()).st_size, file.read(4 * chars)
-        except (OSError, ToolError):
-            excerpts.append(f"{path} (gone)")
-            continue
-        head = f"{path} ({size:,} bytes)"
-        text = start.decode("utf-8", "replace")[:chars]
-        excerpts.append(head if b"\0" in start else f"{head}\n{text}")
-    return "\n\n".join(excerpts) or "none that are known"
+    return await call_model(call, session, emit)
 
 
 def read_verdict(reply: AIMessage) -> str | None:

@@ -72,6 +72,9 @@ def new_step_run(step: Step) -> StepRun:
         urls=[],
         files=[],
         written_files=[],
+        evidence="",
+        disputed="",
+        judged_attempt=0,
     )
 
 
@@ -200,7 +203,14 @@ def next_node(step_run: StepRun | None) -> str:
         return "next_step"
     if not step_run["outcome"]:
         return step_run["executor"]
+    if step_run.get("disputed"):
+        return "judge_check"
     return "replan_step" if step_run["failures"] >= MAX_ATTEMPTS else "check_step"
+
+
+def is_judged(step_run: StepRun) -> bool:
+    """Say whether a judge looked at a step's check in this attempt: it does so once."""
+    return step_run.get("judged_attempt") == step_run["attempt"]
 
 
 def current_step(step: StepState) -> StepRun:
@@ -248,7 +258,7 @@ def reviewed_step_update(step_run: StepRun, problem: str | None, replans: int) -
         replans: How often a part of the plan was replaced already.
     """
     if problem is None:
-        return {"status": "completed", "notes": "", "outcome": ""}
+        return {"status": "completed", "notes": "", "outcome": "", "evidence": ""}
     failures = step_run["failures"] + 1
     failed = {"notes": problem, "failures": failures}
     if failures < MAX_ATTEMPTS:

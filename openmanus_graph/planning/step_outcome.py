@@ -190,7 +190,7 @@ class WrittenFiles:
                 self._watch([call["args"] for call in message.tool_calls])
 
     def _watch(self, arguments: Sequence[Any]) -> None:
-        names = dict.fromkeys(name for text in strings_in(arguments) for name in _names_in(text))
+        names = dict.fromkeys(name for text in strings_in(arguments) for name in names_in(text))
         for name in islice(names, _MAX_FILE_NAMES):
             try:
                 path = self._workspace.resolve(name)
@@ -200,7 +200,7 @@ class WrittenFiles:
                 self._stamps.setdefault(path, _size_and_time(path))
 
 
-def _names_in(text: str) -> Iterator[str]:
+def names_in(text: str) -> Iterator[str]:
     """Yield possible file names, one by one: a single long regex search would block threads."""
     if len(text) < _MAX_NAME_CHARS and "\n" not in text:
         yield text

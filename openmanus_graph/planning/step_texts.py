@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from openmanus_graph.model_calls.condensed import cut_middle
+from openmanus_graph.planning.evidence import attempt_text
 from openmanus_graph.planning.flow import is_whole_plan, step_runs_of, task_of
 from openmanus_graph.planning.plan import MARKS, ancestors_of
 from openmanus_graph.prompts import render
@@ -83,7 +84,7 @@ def step_context_text(step_run: StepRun, steps: Mapping[str, StepRun]) -> str:
     chars = _chars_per_result(len(needed))
     parts = [f"Result of step {one['id']}:\n{cut_middle(one['result'], chars)}" for one in needed]
     if step_run["failures"]:
-        parts.append(f"It was tried before and failed: {step_run['notes']} Do it another way.")
+        parts.append(render("plan_retry", failure=attempt_text(step_run)))
     if step_run["done_when"]:
         parts.append(f"It counts as done when: {step_run['done_when']}")
     return "\n\n".join(parts)

@@ -57,6 +57,13 @@ class StepRun(Step):
     """Paths that its newest run may have changed, relative to the workspace."""
     written_files: list[str]
     """Those of them that it certainly changed."""
+    evidence: str
+    """What its tools and the person said in its newest run, until it is completed. Threads of
+    before checks were judged have none of these three."""
+    disputed: str
+    """What its check said that a judge is to look at; empty if none is."""
+    judged_attempt: int
+    """The last attempt in which a judge looked at its check; 0 if none did."""
 
 
 class Replacement(TypedDict):

@@ -115,6 +115,67 @@ def test_killed_at_any_event_no_finished_step_or_call_runs_again(
     assert len(ordeal.server.requests) - lost <= counted <= len(ordeal.server.requests)
 
 
+WRONG, RIGHT = "command: test $(wc -l < a.csv) -eq 1", "command: test $(wc -l < a.csv) -eq 2"
+
+
+def disputing(body: dict[str, Any]) -> Reply:
+    """Answer in a plan of two steps; the check of the first counts the header of a table."""
+    messages: list[dict[str, Any]] = body["messages"]
+    system = str(messages[0]["content"])
+    if system.startswith("You plan how"):
+        step: dict[str, Any] = {"id": "s", "text": "x", "depends_on": [], "done_when": WRONG}
+        after: dict[str, Any] = {"id": "t", "text": "y", "depends_on": ["s"]}
+        plan: dict[str, Any] = {"command": "create", "title": "Table", "steps": [step, after]}
+        return Reply(calls=(Call("planning", plan),))
+    if system.startswith("A step of a plan was done"):
+        ruling = {"check_is_wrong": True, "reason": "the header", "corrected_check": RIGHT}
+        return Reply(calls=(Call("judgement", ruling),))
+    if step_in(body) != "s" or messages[-1]["role"] == "tool":
+        return Reply("a.csv is right.")
+    write = "printf 'a\\n1\\n' > a.csv; echo s >> log.txt"
+    return Reply(calls=(Call("bash", {"command": write}),))
+
+
+class DisputeOrdeal(PlanOrdeal):
+    """A plan with a check that is wrong."""
+
+
+def corrected_check_begins(event: Event) -> bool:
+    """Say whether the judge's correction is saved, and about to be run."""
+    return event["type"] == "tool_start" and str(event["call_id"]).endswith("-corrected")
+
+
+def correction_is_shown(event: Event) -> bool:
+    """Say whether the judge has answered: what it said is being saved."""
+    return event["type"] == "notice" and "was wrong and is now" in event["text"]
+
+
+def check_fails_again(event: Event) -> bool:
+    """Say whether the judge is about to be asked."""
+    return event["type"] == "notice" and "failed again" in event["text"]
+
+
+@pytest.mark.parametrize(
+    ("moment", "asked"),
+    [(check_fails_again, {1}), (correction_is_shown, {1, 2}), (corrected_check_begins, {1})],
+)
+def test_killed_around_the_judging_of_a_check_no_saved_part_is_done_again(
+    tmp_path: Path, zygote: Zygote, moment: Any, asked: set[int]
+) -> None:
+    ordeal = DisputeOrdeal(tmp_path / "killed", zygote, model=disputing)
+    ordeal.see_through(Kill(moment))
+    assert sum(life.killed for life in ordeal.lives) == 1, ordeal.story()
+    assert ordeal.lives[-1].final["status"] == "finished"
+    bodies = [request.body for request in ordeal.server.requests]
+    judged = [b for b in bodies if "A step of a plan was done" in str(b["messages"][0]["content"])]
+    assert len(judged) in asked, ordeal.story()
+    require_equal("tries", ordeal.files()["log.txt"].split(), ["s", "s"])
+    require_equal("calls of the executor", sum(step_in(body) == "s" for body in bodies), 4)
+    plans = [e["steps"] for e in ordeal.lives[-1].events if e["type"] == "plan"]
+    assert [step["done_when"] for step in plans[-1]] == [RIGHT]
+    assert plans[-1][0]["status"] == "completed"
+
+
 def answers() -> list[Answer]:
     return [careful] * 200
 

@@ -486,11 +486,12 @@ async def test_two_steps_with_one_check_are_both_checked() -> None:
     graph = build_planning_graph(
         executors={"manus": build_manus_graph()}, checkpointer=InMemorySaver()
     )
-    check = "command: echo checked >> checks"
+    check = "command: echo checked"
     brain = PlanBrain([plan_call({"text": "a", "done_when": check},
                                  {"text": "b", "done_when": check})], work)  # fmt: skip
-    await planned(brain, graph, config=CONFIG)
-    assert (await asyncio.to_thread(Path("work/checks").read_text)).count("checked") == 2
+    ran = await planned(brain, graph, config=CONFIG)
+    checked = [event["output"] for event in ran.events if event["type"] == "tool_end"]
+    assert checked == ["checked", "checked"]
 
 
 NO_STEPS: list[Any] = [[1], "ab", [{"text": 3}], {}, None, [None], [[]]]

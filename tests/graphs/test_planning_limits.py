@@ -212,3 +212,25 @@ async def test_fewer_steps_at_once_may_go_on_than_were_halted() -> None:
     assert ran.values["status"] == "finished"
     assert await lines() == [f"{step}.{n}" for step in range(3) for n in range(3)]
     assert len(brain.asked) == 14, "nobody was asked twice"
+
+
+async def test_a_limit_before_the_judge_of_a_check_leaves_it_to_the_next_run() -> None:
+    def work(step: str, messages: list[Any]) -> Any:
+        if any(message.type == "tool" for message in messages):
+            return "The check is wrong."
+        return use("bash", command="echo x >> log")
+
+    wrong, right = "command: grep -q y log", "command: grep -q x log"
+    ruling = use("judgement", check_is_wrong=True, reason="it is x", corrected_check=right)
+    graph = flow()
+    brain = PlanBrain(
+        [plan_call({"id": "s", "text": "x", "done_when": wrong})], work, judgements=[ruling]
+    )
+    stopped = await run(graph, brain, max_total_tokens=6000)
+    assert (stopped.values["status"], stopped.values["stop_reason"]) == ("stopped", "budget")
+    assert [len(brain.requests(kind)) for kind in ("s", "judge")] == [4, 0]
+    done = await run(graph, brain, AGAIN, max_total_tokens=100_000)
+    assert done.values["status"] == "finished"
+    assert done.values["steps"]["s"]["done_when"] == right
+    assert [len(brain.requests(kind)) for kind in ("s", "judge")] == [4, 1]
+    assert await lines() == ["x", "x"]

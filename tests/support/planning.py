@@ -53,9 +53,11 @@ class PlanBrain:
         steps: Mapping[str, list[Reply]] | StepBrain | None = None,
         summary: Reply = "the summary",
         verdicts: list[Reply] | None = None,
+        judgements: list[Reply] | None = None,
     ) -> None:
         self.plans, self.steps, self.summary = list(plans), steps or {}, summary
         self.verdicts = list(verdicts or [])
+        self.judgements = list(judgements or [])
         self.asked: list[tuple[str, list[BaseMessage]]] = []
         self.only = "0"
 
@@ -75,6 +77,9 @@ class PlanBrain:
         if system.startswith("You check whether"):
             self.asked.append(("check", messages))
             return self.verdicts.pop(0)
+        if system.startswith("A step of a plan was done"):
+            self.asked.append(("judge", messages))
+            return self.judgements.pop(0) if self.judgements else "I cannot say."
         return self._step(messages)
 
     def _step(self, messages: list[BaseMessage]) -> Reply:

@@ -1,8 +1,16 @@
-"""What a plan's `done_when` is taken for."""
+"""What a plan's `done_when` is taken for, and what a judge is shown and may change."""
+
+from typing import Any
 
 import pytest
+from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.messages.tool import tool_call
 
+from openmanus_graph.conversation.history import interjection_message
+from openmanus_graph.planning.check_judge import read_judgement
+from openmanus_graph.planning.check_shell import removal_in
 from openmanus_graph.planning.checks import read_check
+from openmanus_graph.planning.evidence import RESULTS_CHARS, run_evidence
 
 
 @pytest.mark.parametrize(
@@ -31,3 +39,76 @@ from openmanus_graph.planning.checks import read_check
 )
 def test_a_check_is_taken_for_what_it_is(written: str, kind: str, wanted: str) -> None:
     assert read_check(written) == (kind, wanted)
+
+
+@pytest.mark.parametrize(
+    ("command", "removal"),
+    [
+        ("rm -rf .; test 1 -eq 1", "rm -rf ."),
+        ("test -s a && bash -c 'rm b'", "rm b"),
+        ("rm -rf /tmp/../home", "rm -rf /tmp/../home"),
+        ("truncate -s 0 a.csv", "truncate -s 0 a.csv"),
+        ("diff a b > /tmp/x; rm -f /tmp/x", None),
+        ("sort a >$TMPDIR/x; rm $TMPDIR/x", None),
+        ("grep -q 'rm -rf .' run.sh", None),
+    ],
+)
+def test_a_command_that_removes_files_is_no_check(command: str, removal: str | None) -> None:
+    assert removal_in(command) == removal
+
+
+def ruled(**args: Any) -> AIMessage:
+    return AIMessage("", tool_calls=[tool_call(name="judgement", args=args, id="j")])
+
+
+@pytest.mark.parametrize(
+    ("done_when", "reply", "corrected"),
+    [
+        ("command: test 1 -eq 2", {"corrected_check": "command: `grep x y`"}, "command: grep x y"),
+        ("file: a.csv", {"corrected_check": "file: out/a.csv"}, "file: out/a.csv"),
+        ("a.csv", {"corrected_check": "$ test -s b.csv"}, "command: test -s b.csv"),
+        ("command: x y", {"corrected_check": "file: out/a.csv"}, None),
+        ("command: x y", {"corrected_check": "Is it good?"}, None),
+        ("command: x y", {"corrected_check": "command:"}, None),
+        ("command: x y", {"corrected_check": "`x y`"}, None),
+        ("command: x y", {"corrected_check": ""}, None),
+        ("command: x y", {"corrected_check": 7}, None),
+        ("command: x y", {"corrected_check": "command: z", "check_is_wrong": "true"}, None),
+        ("command: x y", {"corrected_check": "command: z", "check_is_wrong": False}, None),
+    ],
+)
+def test_a_judge_corrects_by_a_check_that_runs_or_not_at_all(
+    done_when: str, reply: dict[str, Any], corrected: str | None
+) -> None:
+    judged = ruled(**{"check_is_wrong": True, "reason": "because"} | reply)
+    found, reason = read_judgement(judged, done_when)
+    assert found == corrected
+    assert "because" in reason
+
+
+@pytest.mark.parametrize(
+    "reply", [AIMessage(""), AIMessage("It is wrong."), AIMessage("", tool_calls=[
+        tool_call(name="verdict", args={"check_is_wrong": True}, id="v")])],
+)  # fmt: skip
+def test_a_judge_that_gives_no_judgement_corrects_nothing(reply: AIMessage) -> None:
+    assert read_judgement(reply, "file: a") == (None, "It gave no judgement.")
+
+
+def test_the_evidence_of_a_run_is_bounded_and_marked() -> None:
+    messages: list[Any] = [interjection_message("i", "use euros")]
+    for number in range(40):
+        call = tool_call(name="bash", args={"command": f"say {number}"}, id=str(number))
+        messages += [AIMessage("", tool_calls=[call]),
+                     ToolMessage(f"n{number} " + "x" * 3000, tool_call_id=str(number),
+                                 name="bash")]  # fmt: skip
+    ask = tool_call(name="ask_human", args={"inquire": "Which year?"}, id="ask")
+    messages += [AIMessage("", tool_calls=[ask]),
+                 ToolMessage("2023", tool_call_id="ask", name="ask_human")]  # fmt: skip
+    person, tools = run_evidence(messages).split("\n\nWhat its tools said")
+    assert "use euros\nAsked 'Which year?': 2023" in person
+    assert "n39" in tools
+    assert "say 39" in tools
+    assert "n0 " not in tools
+    assert len(tools) < RESULTS_CHARS + 200
+    assert person.count("untrusted-") == tools.count("untrusted-") == 2
+    assert run_evidence([AIMessage("done")]) == ""

@@ -150,9 +150,9 @@ def test_a_step_is_not_told_how_the_agent_usually_ends(name: str) -> None:
         ("no_such_text", {}, "There is no prompt 'no_such_text'. There are: browser_ending, "),
         ("plan_rejected", {"plan": "x"}, "The prompt plan_rejected also needs: reason."),
         (
-            "plan_check",
+            "plan_summary",
             {"goal": "x", "url": "y"},
-            "The prompt plan_check has no variables goal, url.",
+            "The prompt plan_summary has no variables goal, url.",
         ),
     ],
 )

@@ -22,6 +22,8 @@ class Layout:
     """Folders of that interpreter and its packages, read-only."""
     readable: tuple[Path, ...] = ()
     """Certificates and local package indices, read-only; only with the network."""
+    read_only: bool = False
+    """Whether programs may change nothing outside of the scratch folder."""
 
     @property
     def tmp(self) -> Path:

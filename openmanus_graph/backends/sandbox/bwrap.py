@@ -149,7 +149,8 @@ def _etc(network: bool, own: Path) -> list[str]:
 def _places(layout: Layout) -> list[tuple[Path, list[str]]]:
     """Mounts whose order follows their depth: whatever lies deeper wins."""
     workspace = layout.workspace
-    places = [(path, ["--bind", str(path)]) for path in (workspace.root, workspace.python)]
+    bind = "--ro-bind" if layout.read_only else "--bind"
+    places = [(path, [bind, str(path)]) for path in (workspace.root, workspace.python)]
     outputs = str(workspace.outputs)
     for place in (workspace.outputs, *workspace.former_outputs()):
         places.append((place, ["--ro-bind", outputs]))

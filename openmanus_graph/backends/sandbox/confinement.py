@@ -34,8 +34,19 @@ _serial = itertools.count(1)
 class Sandbox:
     """Starts programs in a thread's sandbox. A handle of the session; methods block."""
 
-    def __init__(self, workspace: Workspace, settings: SandboxSettings) -> None:
-        """Prepare the folders. Raises ConfigError when the mode does not work here."""
+    def __init__(
+        self, workspace: Workspace, settings: SandboxSettings, *, read_only: bool = False
+    ) -> None:
+        """Prepare the folders.
+
+        Args:
+            workspace: The thread's.
+            settings: How programs are confined.
+            read_only: Whether they may change nothing outside of the scratch folder.
+
+        Raises:
+            ConfigError: The mode does not work here.
+        """
         if workspace.root == Path(workspace.root.anchor):
             raise ConfigError("workspace: the root of the file system cannot be a workspace.")
         choice = choose_sandbox(settings)
@@ -54,11 +65,12 @@ class Sandbox:
             python=make_python(workspace.python),
             prefixes=python_prefixes(),
             readable=tuple(environment.local_files(texts, Path.home())),
+            read_only=read_only,
         )
         self.backend = choice.make(self.layout, settings)
         self.warning = warning_of(choice, self.layout)
         """Warnings for people before programs run here; often empty."""
-        folders = (workspace.root, workspace.python, scratch)
+        folders = (scratch,) if read_only else (workspace.root, workspace.python, scratch)
         self.monitor = LimitMonitor(folders, settings, lambda: list(self._trees))
 
     @property

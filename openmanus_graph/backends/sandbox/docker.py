@@ -50,7 +50,8 @@ def container_options(
     options += ["--user", f"{os.getuid()}:{os.getgid()}", "--workdir", root]
     options += ["--memory", f"{settings.memory_mb}m", "--pids-limit", str(settings.processes)]
     options += [] if settings.network else ["--network", "none"]
-    mounts = [(root, root), (python, python), (str(layout.tmp), "/tmp")]
+    mode = ":ro" if layout.read_only else ""
+    mounts = [(root, root + mode), (python, python + mode), (str(layout.tmp), "/tmp")]
     for source, target in [*mounts, (str(layout.home), HOME), (str(layout.run), RUN)]:
         options += ["--volume", f"{source}:{target}"]
     for place in (workspace.outputs, *workspace.former_outputs()):

@@ -78,13 +78,15 @@ class Nono:
         """Make the command; `launch.py` applies the rules to itself first."""
         layout, workspace = self._layout, self._layout.workspace
         outputs = (workspace.outputs, *workspace.former_outputs())
-        folders = [*_FOLDERS, *map(str, (*layout.prefixes, *layout.readable, *outputs))]
+        own = (workspace.root, workspace.python)
+        read, write = (own, ()) if layout.read_only else ((), own)
+        folders = [*_FOLDERS, *map(str, (*layout.prefixes, *layout.readable, *outputs, *read))]
         files = [*_FILES, *(_NETWORK_FILES if self._settings.network else ())]
         rules = {
             "package": str(_package()),
             "read": [path for path in (*folders, *files) if Path(path).exists()],
             "write": [
-                *(str(path) for path in (workspace.root, workspace.python, layout.scratch)),
+                *(str(path) for path in (*write, layout.scratch)),
                 *(path for path in (*_DEVICES, "/dev/shm") if Path(path).exists()),
             ],
             "deny": [str(path) for path in masked(layout)] if sys.platform == "darwin" else [],

@@ -1,0 +1,130 @@
+"""Runs a single command that may look at the workspace, and can change nothing in it."""
+
+import contextlib
+import os
+import shutil
+import stat
+import subprocess
+import tempfile
+import threading
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from openmanus_graph.backends.sandbox.confinement import Sandbox
+from openmanus_graph.backends.sandbox.process_tree import Tree
+from openmanus_graph.errors import ToolError
+from openmanus_graph.runtime.output import shorten_file
+from openmanus_graph.runtime.workspace import Workspace
+from openmanus_graph.state.settings import SandboxSettings
+
+MOST_COPIED_BYTES = 500 << 20
+"""Of a workspace that is copied, where there is no sandbox that keeps it as it is."""
+_POLL_S = 0.1
+_PROGRAM = ("bash", "--noprofile", "--norc", "-c", 'cd -- "$1" && eval "$2"', "bash")
+
+
+@dataclass(frozen=True)
+class ReadOnlyResult:
+    """What a command printed, and how it ended."""
+
+    text: str
+    code: int
+    """Exit status."""
+    reason: str
+    """Why we ended it, as a sentence; empty if it ended by itself."""
+
+
+def run_read_only(
+    command: str,
+    workspace: Workspace,
+    settings: SandboxSettings,
+    *,
+    limit_s: float,
+    stop: threading.Event,
+    max_chars: int,
+    in_empty_folder: bool = False,
+) -> ReadOnlyResult:
+    """Run a command in a sandbox of its own, with a scratch `/tmp` and without network. Blocks.
+
+    Without a sandbox (mode `none`) it runs in a copy of the workspace, which is thrown away: what
+    it names by an absolute path is not protected there.
+
+    Args:
+        command: For bash.
+        workspace: Where it runs.
+        settings: How programs are confined.
+        limit_s: Seconds after which it is ended, with all that it has started.
+        stop: Ends it when it is set.
+        max_chars: Of its output; more is shortened.
+        in_empty_folder: Whether it runs in an empty folder instead.
+
+    Raises:
+        ToolError: There is no sandbox, and the workspace cannot be copied.
+        ConfigError: The sandbox does not work here.
+    """
+    sandbox = Sandbox(workspace, replace(settings, network=False), read_only=True)
+    with contextlib.closing(sandbox), tempfile.TemporaryFile() as output:
+        folder = workspace.root
+        if in_empty_folder:
+            folder = sandbox.layout.tmp / "empty"
+            folder.mkdir()
+        elif sandbox.backend.name == "none":
+            folder = sandbox.layout.scratch / "copy"
+            _copy(workspace, folder)
+        program = (*_PROGRAM, sandbox.backend.inside(folder), command)
+        tree = sandbox.start(program, output=output.fileno())
+        with sandbox.call(tree):
+            if not _ended(tree, limit_s, stop):
+                tree.kill(f"It did not end within {round(limit_s, 2):g} s and was ended.")
+        reason = tree.reason
+        if not reason and tree.out_of_memory():
+            reason = f"It used more than {settings.memory_mb} MB of memory and was ended."
+        sandbox.end(tree)
+        text = shorten_file(output, workspace, max_chars=max_chars)
+        return ReadOnlyResult(text, tree.process.wait(), reason)
+
+
+def _ended(tree: Tree, limit_s: float, stop: threading.Event) -> bool:
+    """Wait for a program's end; say whether it came in time."""
+    ends = time.monotonic() + limit_s
+    while not stop.is_set() and (left_s := ends - time.monotonic()) > 0:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            tree.process.wait(min(left_s, _POLL_S))
+            return True
+    return False
+
+
+def _copy(workspace: Workspace, target: Path) -> None:
+    """Copy all but protected and special files. ToolError if that is too much, or fails."""
+    left = MOST_COPIED_BYTES
+
+    def left_out(folder: str, names: list[str]) -> set[str]:
+        nonlocal left
+        dropped: set[str] = set()
+        for name in names:
+            path = Path(folder, name)
+            found = path.lstat()
+            if workspace.hides(path) or not _is_copied(found.st_mode):
+                dropped.add(name)
+            elif stat.S_ISREG(found.st_mode):
+                left -= found.st_size
+        if left < 0:
+            raise ToolError(
+                f"It was not run: there is no sandbox, and the workspace has more than "
+                f"{MOST_COPIED_BYTES >> 20} MB, too much for the copy that it would run on. "
+                "`file: NAME` or a question can be checked instead."
+            )
+        return dropped
+
+    try:
+        shutil.copytree(workspace.root, target, symlinks=True, ignore=left_out)
+    except OSError as error:
+        why = os.strerror(error.errno) if error.errno else str(error)[:300]
+        raise ToolError(
+            f"It was not run: there is no sandbox, and the workspace could not be copied ({why})."
+        ) from error
+
+
+def _is_copied(mode: int) -> bool:
+    return stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode)
