@@ -16,6 +16,7 @@ from tests.support.crash import Kill, Ordeal, require_equal
 from tests.support.crash_script import THREAD
 from tests.support.openai_script import Answer, Call, Reply
 from tests.support.openai_server import OpenAIServer
+from tests.support.planning import plans_shown
 from tests.support.zygote import Zygote
 
 STEP = re.compile(r"Your step \((.+?)\):")
@@ -77,7 +78,7 @@ class PlanOrdeal(Ordeal):
 
 def completed(events: list[Event]) -> set[str]:
     """Return the steps that the newest plan shows as completed."""
-    plans = [event["steps"] for event in events if event["type"] == "plan"]
+    plans = plans_shown(events)
     return {step["id"] for step in plans[-1] if step["status"] == "completed"} if plans else set()
 
 

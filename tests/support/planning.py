@@ -1,12 +1,13 @@
 """A model for planning runs that decides by what it is shown: it goes on after any crash."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.messages.tool import tool_call
 
+from openmanus_graph.planning.plan_view import shown_after
 from openmanus_graph.testing import ScriptedChatModel
 
 Reply = AIMessage | str | Exception
@@ -29,6 +30,17 @@ def step_of(messages: Sequence[BaseMessage]) -> str:
     """Return the id of the step that a request is about."""
     asked = next(message for message in messages if message.type == "human")
     return str(_STEP.findall(asked.text)[-1])  # a flow that does a step repeats its own prompt
+
+
+def plans_shown(events: Iterable[Mapping[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Return the steps of the outermost plan as they were after each of its events."""
+    shown: dict[str, Any] = {}
+    plans: list[list[dict[str, Any]]] = []
+    for event in events:
+        if event["type"] in ("plan", "plan_change") and not event.get("plan_step"):
+            shown = shown_after(shown, event)
+            plans.append(shown["steps"])
+    return plans
 
 
 class PlanBrain:
