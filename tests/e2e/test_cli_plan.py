@@ -206,7 +206,7 @@ def test_ctrl_c_saves_reports_the_whole_cost_and_resume_goes_on(
 def test_ctrl_c_while_four_steps_run_and_resume_does_none_of_them_twice(
     cli: Cli, model: OpenAIServer
 ) -> None:
-    four = [{"id": name, "text": name, "depends_on": []} for name in "abcd"]
+    four: list[dict[str, Any]] = [{"id": name, "text": name, "depends_on": []} for name in "abcd"]
     brain = Brain(*four, {"id": "end", "text": "join", "depends_on": [*"abcd"]}, slow="abcd")
     model.add(*brain.answers())
     running = cli.start(*plan(cli))

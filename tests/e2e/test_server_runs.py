@@ -284,8 +284,10 @@ def two_steps(body: dict[str, Any]) -> Reply:
     """Plan two steps, of which one asks while the other waits for a file."""
     system, *messages = (str(message["content"]) for message in body["messages"])
     if system.startswith("You plan how"):
-        steps = [{"id": name, "text": name, "depends_on": []} for name in ("asks", "waits")]
-        plan = {"command": "create", "title": "Two", "steps": steps}
+        steps: list[dict[str, Any]] = [
+            {"id": name, "text": name, "depends_on": []} for name in ("asks", "waits")
+        ]
+        plan: dict[str, Any] = {"command": "create", "title": "Two", "steps": steps}
         return Reply(calls=(Call("planning", plan),))
     if system.startswith("You write the final"):
         return Reply(text="Done.")

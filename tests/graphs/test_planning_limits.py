@@ -220,6 +220,9 @@ class Priced(ScriptedChatModel):
 
     model_name: str = "gpt-4o"
 
+    def __init__(self, *answers: Any, **fields: Any) -> None:
+        super().__init__(list(answers), **fields)
+
 
 ENDS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("budget", {"max_total_tokens": 8200}, {"max_total_tokens": 100_000}),
@@ -241,11 +244,13 @@ async def test_a_limit_in_the_middle_of_three_steps_loses_nothing_and_asks_nobod
         wait = "until [ -e go ]; do sleep 0.02; done" if reason == "timeout" and done else "true"
         return use("bash", command=f"{wait}; echo {step}.{done} | tee -a log")
 
-    middle = [{"id": name, "text": name, "depends_on": ["quick"]} for name in "abc"]
-    quick = {"id": "quick", "text": "quick", "depends_on": []}
+    middle: list[dict[str, Any]] = [
+        {"id": name, "text": name, "depends_on": ["quick"]} for name in "abc"
+    ]
+    quick: dict[str, Any] = {"id": "quick", "text": "quick", "depends_on": []}
     end = {"id": "end", "text": "end", "depends_on": [*"abc"]}
     graph, brain = flow(), PlanBrain([plan_call(quick, *middle, end)], work)
-    model = Priced([brain.answer] * 100, usage=(1000, 100))
+    model = Priced(*[brain.answer] * 100, usage=(1000, 100))
     stopped = await run_graph(graph, model=model, config=CONFIG, **low)
     assert (stopped.values["status"], stopped.values["stop_reason"]) == ("stopped", reason)
     await asyncio.to_thread(Path("work/go").touch)

@@ -17,7 +17,7 @@ from openmanus_graph import Context
 from openmanus_graph.graphs.planning import build_planning_graph
 from tests.support.graphs import Ran, run_graph
 from tests.support.limits import BACKSTOP_S
-from tests.support.planning import PlanBrain, plan_call
+from tests.support.planning import InnerBrain, PlanBrain, plan_call
 from tests.support.team import Team, step
 
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
@@ -99,18 +99,6 @@ async def test_a_plan_in_the_graph_of_an_app_is_cut_off_and_goes_on(placed: Any)
     assert len(brain.requests("plan")) == 1
 
 
-class InnerBrain(PlanBrain):
-    """Tells the requests of a plan inside the step `inner` from those of the plan around it."""
-
-    def __init__(self, outer: PlanBrain, inner: PlanBrain) -> None:
-        super().__init__([])
-        self.outer, self.inner = outer, inner
-
-    def answer(self, messages: list[Any]) -> Any:
-        text = "\n".join(message.text for message in messages[1:])
-        return (self.inner if "Your step (inner)" in text else self.outer).answer(messages)
-
-
 async def test_a_plan_inside_a_step_is_cut_off_and_goes_on() -> None:
     stopping = Stopping()
     team = Team()
@@ -124,7 +112,7 @@ async def test_a_plan_inside_a_step_is_cut_off_and_goes_on() -> None:
         [plan_call({**step("inner"), "executor": "pieces"}, step("beside"), step("end", "inner"))]
     )
     inner = PlanBrain([plan_call(step("a"), step("b"), step("c", "a"))], summary="both")
-    brain = InnerBrain(outer, inner)
+    brain = InnerBrain(outer, inner, step="inner")
     await cut_off(graph, brain, stopping.reached)
     ran = await run(graph, brain, None)
     assert ran.values["status"] == "finished"

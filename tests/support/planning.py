@@ -6,6 +6,7 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.messages.tool import tool_call
+from typing_extensions import override
 
 from openmanus_graph.planning.plan_view import shown_after
 from openmanus_graph.testing import ScriptedChatModel
@@ -85,3 +86,16 @@ class PlanBrain:
     def requests(self, kind: str) -> list[list[BaseMessage]]:
         """Return what was asked about one step, or with one purpose."""
         return [messages for asked, messages in self.asked if asked == kind]
+
+
+class InnerBrain(PlanBrain):
+    """Tells the requests of a plan inside a step from those of the plan around it."""
+
+    def __init__(self, outer: PlanBrain, inner: PlanBrain, step: str) -> None:
+        super().__init__([])
+        self.outer, self.inner, self.step = outer, inner, f"Your step ({step})"
+
+    @override
+    def answer(self, messages: list[BaseMessage]) -> Reply:
+        text = "\n".join(message.text for message in messages[1:])
+        return (self.inner if self.step in text else self.outer).answer(messages)
