@@ -14,7 +14,7 @@ from openmanus_graph.graphs.catalog import default_executors, describe_agent
 from openmanus_graph.nodes.approve_plan import approve_plan, route_after_approve_plan
 from openmanus_graph.nodes.check_step import check_step, route_after_check
 from openmanus_graph.nodes.create_plan import create_plan, route_after_create_plan
-from openmanus_graph.nodes.execute_step import execute_step
+from openmanus_graph.nodes.execute_step import execute_step, missing_executor
 from openmanus_graph.nodes.finalize import finalize
 from openmanus_graph.nodes.judge_check import judge_check
 from openmanus_graph.nodes.next_step import next_step
@@ -104,8 +104,19 @@ def worker_graph(executor_set: ExecutorSet) -> WorkerGraph:
     builder.add_node("judge_check", graph_node(judge_check))
     builder.add_node("replan_step", graph_node(partial(replan_step, executors=executor_set)))
     builder.add_node("next_step", graph_node(next_step))
+    builder.add_node(
+        "missing_executor", graph_node(partial(missing_executor, executors=executor_set))
+    )
+    builder.add_edge("missing_executor", "check_step")
 
-    begin = [*executor_set.names, "check_step", "judge_check", "replan_step"]
+    async def route_to_step(saved: StepState) -> str:
+        return next_node(with_current_names(saved).get("step_run"), executor_set.names)
+
+    async def route_after_next_step(step: StepState) -> str:
+        return next_node(step["step_run"], executor_set.names) if step["step_run"] else END
+
+    begin = [*executor_set.names, "missing_executor", "check_step"]
+    begin += ["judge_check", "replan_step"]
     builder.add_conditional_edges(START, route_to_step, [*begin, "next_step"])
     after_check = ["judge_check", "replan_step", "next_step"]
     builder.add_conditional_edges("check_step", route_after_check, after_check)
@@ -133,16 +144,6 @@ def executor_node(executor: Executor) -> Callable[..., Awaitable[dict[str, Any]]
         return await execute_step(step, runtime, executor=executor)
 
     return do_step
-
-
-async def route_to_step(saved: StepState) -> str:
-    """Go on with the step that a worker begins with, or have it take one."""
-    return next_node(with_current_names(saved).get("step_run"))
-
-
-async def route_after_next_step(step: StepState) -> str:
-    """Do the step that was taken; without one the worker is done."""
-    return END if step["step_run"] is None else next_node(step["step_run"])
 
 
 graph = build_planning_graph()

@@ -9,7 +9,7 @@ from langchain_core.messages import ToolMessage
 from langgraph.runtime import Runtime
 from langgraph.types import Command
 
-from openmanus_graph.planning.plan_view import plan_event
+from openmanus_graph.planning.plan_view import ShownPlan
 from openmanus_graph.runtime.limits import Progress
 from openmanus_graph.runtime.middleware import with_hook, with_updates
 from openmanus_graph.runtime.session import changed_state
@@ -67,5 +67,7 @@ async def act(
     if context.plans is not state["plans"]:
         update["plans"] = context.plans
         if (active := context.plans["active"]) is not None:
-            runtime.stream_writer(plan_event(context.plans["plans"][active]))
+            shown = session.cached((ShownPlan, state["branch"]), ShownPlan)
+            if event := shown.next_event(context.plans["plans"][active]):
+                runtime.stream_writer(event)
     return with_updates(update, context.updates)

@@ -13,8 +13,8 @@ from openmanus_graph.planning.flow import (
     current_step,
     is_limit,
     is_under_way,
-    next_node,
     reviewed_step_update,
+    reviewing_node,
     shared_files,
     step_runs_of,
 )
@@ -81,4 +81,4 @@ async def route_after_check(state: StepState) -> str:
     """Have a disputed check judged, check by a corrected one, or plan anew; else take a step."""
     step_run = current_step(state)
     ended = state.get("run_end") or not is_under_way(step_run)
-    return "next_step" if ended else next_node(step_run)
+    return "next_step" if ended else reviewing_node(step_run)

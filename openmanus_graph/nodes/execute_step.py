@@ -20,8 +20,9 @@ from openmanus_graph.model_calls.budget import sharing
 from openmanus_graph.model_calls.condensed import cut_middle
 from openmanus_graph.nodes.run_step import wave_of
 from openmanus_graph.planning.evidence import run_evidence
-from openmanus_graph.planning.executors import Executor
+from openmanus_graph.planning.executors import Executor, ExecutorSet
 from openmanus_graph.planning.flow import (
+    MAX_ATTEMPTS,
     current_step,
     is_limit,
     pause_run,
@@ -90,6 +91,17 @@ async def execute_step(
         "step_count": outcome.steps,
         "elapsed_s": max(wave.elapsed_s, step["before"]["elapsed_s"] + seconds),
     }
+
+
+async def missing_executor(
+    step: StepState, runtime: Runtime[Context], *, executors: ExecutorSet
+) -> dict[str, Any]:
+    """Fail a step whose executor was there when the plan was made; trying again would not help."""
+    step_run = current_step(step)
+    there = ", ".join(executors.names)
+    why = f"There is no executor {step_run['executor']} any more; there is: {there}."
+    failed = {"outcome": "failed", "result": why, "failures": MAX_ATTEMPTS - 1}
+    return {"steps": {step_run["id"]: {"attempt": step_run["attempt"], **failed}}}
 
 
 class ExecutorRun:

@@ -9,7 +9,7 @@ from langgraph.errors import GraphInterrupt
 from langgraph.runtime import Runtime
 
 from openmanus_graph.planning.saved_plan import AnyGraph, plan_around
-from openmanus_graph.planning.wave import Wave, report_of, worker_of
+from openmanus_graph.planning.wave import Wave, places_of, report_of, worker_of
 from openmanus_graph.runtime.events import interrupt_event
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.session_registry import enter_session
@@ -37,6 +37,7 @@ async def run_step(
             await _restore_wave(name, session, flow)
     wave, number = wave_of(session, given), worker_of(cast("StepState", given))
     wave.emit = runtime.stream_writer
+    await wave.enter(number)
     try:
         done = await worker.ainvoke(given)
     except GraphInterrupt as asked:
@@ -64,5 +65,7 @@ def wave_of(session: Session, step: StepInput) -> Wave:
 
 async def _restore_wave(name: str, session: Session, flow: Flow) -> None:
     if session.find_cached((Wave, name)) is None and flow.graph is not None:
-        state, ended = await plan_around(flow.graph, get_config())
-        session.cached((Wave, name), lambda: Wave(state, session, ended))
+        saved = await plan_around(flow.graph, get_config())
+        places = places_of(session, get_config())
+        wave = Wave(saved.state, session, places, ended=saved.ended, left=saved.left)
+        session.cached((Wave, name), lambda: wave)

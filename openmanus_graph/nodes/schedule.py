@@ -1,6 +1,5 @@
 """`schedule`: begins the steps of the plan whose dependencies are completed."""
 
-import sys
 import uuid
 from typing import Any, cast
 
@@ -21,9 +20,10 @@ from openmanus_graph.planning.flow import (
     task_of,
     unfinished_plan,
 )
+from openmanus_graph.planning.plan import most_at_once
 from openmanus_graph.planning.plan_view import publish_plan
 from openmanus_graph.planning.step_texts import step_prompt
-from openmanus_graph.planning.wave import Wave
+from openmanus_graph.planning.wave import Wave, places_of
 from openmanus_graph.runtime.limits import reached_limit
 from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.safety.provenance import origin_of
@@ -50,13 +50,13 @@ async def schedule(state: PlanningState, runtime: Runtime[Context]) -> dict[str,
             runtime.stream_writer(limit.event())
             return {"status": "stopped", "stop_reason": limit.reason}
     blocked = blocked_step_updates(step_runs)
-    places = min(settings.max_parallel_steps, get_config().get("max_concurrency") or sys.maxsize)
+    places = places_of(session, get_config())
     begun = begun_step_updates(step_runs, places)
     wave = uuid.uuid4().hex
     steps = merge_steps(state["steps"], [blocked, begun])
     now: PlanningState = {**state, "steps": steps, "wave": wave}
     await publish_plan(plan_of(now), session, runtime.stream_writer)
-    session.cached((Wave, wave), lambda: Wave(now, session))
+    session.cached((Wave, wave), lambda: Wave(now, session, places))
     return {
         **begins,
         "steps": {**blocked, **begun},
@@ -68,9 +68,9 @@ async def schedule(state: PlanningState, runtime: Runtime[Context]) -> dict[str,
 def wave_width(state: PlanningState, places: int) -> int:
     """Return how many workers a wave has: with one step under way it ends before the next."""
     step_runs = step_runs_of(state)
+    begun = steps_under_way(step_runs)
     left = [step_run for step_run in step_runs if step_run["status"] == "not_started"]
-    begun = len(steps_under_way(step_runs))
-    return min(places, begun + len(left)) if begun > 1 else begun
+    return min(places, most_at_once([*begun, *left])) if len(begun) > 1 else len(begun)
 
 
 async def route_after_schedule(saved: PlanningState) -> list[Send] | str:

@@ -4,7 +4,7 @@ In the order of the graph: which steps start, what follows from their review, wh
 At the end: how a step that a limit paused is resumed.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeGuard, cast
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
@@ -197,12 +197,23 @@ def is_under_way(step_run: StepRun) -> bool:
     return (step_run["status"] == "in_progress" or broken) and not is_limit(step_run["outcome"])
 
 
-def next_node(step_run: StepRun | None) -> str:
-    """Return the node of a worker that goes on with a step; without one it takes another."""
+def next_node(step_run: StepRun | None, executors: Collection[str]) -> str:
+    """Return the node of a worker that goes on with a step; without one it takes another.
+
+    Args:
+        step_run: The step.
+        executors: Their names. A plan may name one that there was when it was made.
+    """
     if step_run is None:
         return "next_step"
     if not step_run["outcome"]:
-        return step_run["executor"]
+        known = step_run["executor"] in executors
+        return step_run["executor"] if known else "missing_executor"
+    return reviewing_node(step_run)
+
+
+def reviewing_node(step_run: StepRun) -> str:
+    """Return the node of a worker that looks at what a step has come to."""
     if step_run.get("disputed"):
         return "judge_check"
     return "replan_step" if step_run["failures"] >= MAX_ATTEMPTS else "check_step"

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from graphlib import TopologicalSorter
 from typing import Any
 
 from openmanus_graph.state.plan import Plan, Step, StepStatus
@@ -157,6 +158,22 @@ def ready_steps(steps: Sequence[Step]) -> list[Step]:
         for step in steps
         if step["status"] == "not_started" and completed.issuperset(step["depends_on"])
     ]
+
+
+def most_at_once(steps: Sequence[Step]) -> int:
+    """Return a bound of how many steps can be under way at once.
+
+    It is the number of chains of steps that wait for each other; of a chain one is under way.
+    """
+    names = {step["id"] for step in steps}
+    needs = {step["id"]: names.intersection(step["depends_on"]) for step in steps}
+    before: dict[str, set[str]] = {}
+    ends: list[str] = []
+    for name in TopologicalSorter(needs).static_order():
+        before[name] = needs[name].union(*(before[need] for need in needs[name]))
+        chain = next((n for n, end in enumerate(ends) if end in before[name]), len(ends))
+        ends[chain : chain + 1] = [name]
+    return len(ends)
 
 
 def dependents(steps: Sequence[Step], roots: Collection[str]) -> list[str]:

@@ -1,9 +1,9 @@
 """Shows a plan to people: the review request before it runs, its events, and `plan.md`."""
 
 import asyncio
-import contextlib
 import json
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -114,19 +114,67 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def plan_event(plan: Plan) -> dict[str, Any]:
-    """Return the event that shows a plan as it stands."""
-    return {"type": "plan", **_plan_fields(plan, _EVENT_FIELDS)}
+class ShownPlan:
+    """A plan as those who follow a run have seen it, so that its events carry what changed.
+
+    A run of n steps names O(n) steps in its events, though some of them are whole.
+    """
+
+    def __init__(self) -> None:
+        self._plan_id = ""
+        self._title = ""
+        self._steps: dict[str, dict[str, Any]] = {}
+        self._named = 0
+        """How many steps were named since the plan was last shown whole."""
+
+    def next_event(self, plan: Plan) -> dict[str, Any] | None:
+        """Return the event that shows a plan as it stands; None if nothing changed.
+
+        It is whole where there is something that nobody has seen yet, at the plan's end, and where
+        the changes since would name as many steps: who began to listen in between gets it then.
+        """
+        title = plan["title"]
+        steps = {step["id"]: step for step in _plan_fields(plan, _EVENT_FIELDS)["steps"]}
+        changed = [step for name, step in steps.items() if step != self._steps.get(name)]
+        is_new = (self._plan_id, self._title) != (plan["plan_id"], title) or not self._steps
+        same_order = list(steps) == list(self._steps)
+        if not (is_new or changed) and same_order:
+            return None
+        self._plan_id, self._title, self._steps = plan["plan_id"], title, steps
+        self._named += len(changed)
+        ended = all(step["status"] in ("completed", "blocked") for step in steps.values())
+        if is_new or ended or self._named >= len(steps):
+            self._named = 0
+            return {"type": "plan", "title": title, "steps": list(steps.values())}
+        order = {} if same_order else {"order": list(steps)}
+        return {"type": "plan_change", "steps": changed, **order}
+
+
+def shown_after(shown: Mapping[str, Any], event: Mapping[str, Any]) -> dict[str, Any]:
+    """Return title and steps as a `plan` or `plan_change` event leaves them.
+
+    Args:
+        shown: What this returned for the event before with the same `plan_step`; empty at first.
+        event: The event.
+    """
+    if event["type"] == "plan":
+        return {"title": event["title"], "steps": event["steps"]}
+    if not shown:
+        return {}
+    steps = {step["id"]: step for step in (*shown["steps"], *event["steps"])}
+    order = event.get("order") or steps
+    return {**shown, "steps": [steps[name] for name in order]}
 
 
 async def publish_plan(plan: Plan, session: Session, emit: Emit) -> None:
     """Send the plan's event and write its file; a file that cannot be written gives a notice.
 
-    Does nothing for a plan inside a step of another plan.
+    Does nothing where nothing changed, and for a plan inside a step of another plan.
     """
     if session.is_plan_step:
         return
-    emit(plan_event(plan))
+    if event := session.cached(ShownPlan, ShownPlan).next_event(plan):
+        emit(event)
     try:
         await asyncio.to_thread(_write_plan_file, session.workspace, plan_document(plan))
     except OSError as error:
@@ -148,18 +196,28 @@ def emit_step_event(
 def plan_files(workspace: Workspace) -> list[str]:
     """Return the names of the files in which we keep a plan. Blocks."""
     names = (PLAN_FILE, FALLBACK_PLAN_FILE)
-    with contextlib.suppress(OSError):  # a model would see it as a file like any other
-        return [name for name in names if _is_ours(workspace.root / name)]
+    with suppress(OSError):  # a model would see it as a file like any other
+        return [name for name in names if _is_ours(_content(workspace.root / name))]
     return []
 
 
-def _is_ours(path: Path) -> bool:
-    return path.is_file() and PLAN_FILE_MARK in path.read_text("utf-8", errors="replace")
+def _is_ours(content: bytes | None) -> bool:
+    return content is not None and PLAN_FILE_MARK.encode() in content
 
 
 def _write_plan_file(workspace: Workspace, text: str) -> None:
-    path = workspace.root / PLAN_FILE
-    if path.exists() and not _is_ours(path):
-        path = workspace.root / FALLBACK_PLAN_FILE  # the person has a plan.md of their own
     data = f"{text}\n{PLAN_FILE_MARK}\n".encode("utf-8", "replace")
-    put_file(workspace, path, data, synced=False)  # it is written again at the next change
+    path = workspace.root / PLAN_FILE
+    found = _content(path)
+    if found is not None and not _is_ours(found):
+        path = workspace.root / FALLBACK_PLAN_FILE  # the person has a plan.md of their own
+        found = _content(path)
+    if found != data:
+        put_file(workspace, path, data, synced=False)  # it is written again at the next change
+
+
+def _content(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None

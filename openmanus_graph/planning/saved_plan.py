@@ -16,7 +16,7 @@ from openmanus_graph.runtime.checkpoint_lineage import (
     outer_namespace,
 )
 from openmanus_graph.state.plan import merge_steps
-from openmanus_graph.state.planning import PlanningState
+from openmanus_graph.state.planning import PlanningState, WorkerReport
 from openmanus_graph.state.reducers import merge_usage
 from openmanus_graph.state.renamed import with_current_names
 
@@ -30,6 +30,8 @@ class SavedPlan(NamedTuple):
     ended: set[str]
     """Steps of tasks that ended in threads of before there were workers: each was one step, whose
     review comes later."""
+    left: set[int]
+    """Workers whose tasks ended."""
 
 
 async def plan_around(flow: AnyGraph, config: RunnableConfig) -> SavedPlan:
@@ -60,7 +62,7 @@ async def plan_at(flow: AnyGraph, config: RunnableConfig) -> PlanningState:
         config: Names the thread and the checkpoint.
     """
     place = {**config.get("configurable", {}), CHECKPOINTER_KEY: cast("Any", flow).checkpointer}
-    state, _ = await _saved_plan(flow, place, with_tasks=True)
+    state, *_ = await _saved_plan(flow, place, with_tasks=True)
     order, steps, replans = merge_reports(state, state["reports"].values())
     state["order"], state["steps"], state["replans"] = order, steps, replans
     return state
@@ -71,7 +73,7 @@ async def _saved_plan(flow: AnyGraph, place: Mapping[str, Any], *, with_tasks: b
     state = cast("PlanningState", with_current_names(saved.values))
     state["reports"] = dict(state.get("reports") or {})
     tasks: Sequence[PregelTask] = saved.tasks if with_tasks else ()
-    ended = set[str]()
+    ended, left = set[str](), set[int]()
     for task in tasks:
         if task.name != "run_step":
             continue
@@ -81,14 +83,16 @@ async def _saved_plan(flow: AnyGraph, place: Mapping[str, Any], *, with_tasks: b
             state["reports"][task.id] = report_of(values)
         else:
             values = cast("Mapping[str, Any]", done)
-            state["reports"].update(values.get("reports") or {})
+            reports = cast("dict[str, WorkerReport]", values.get("reports") or {})
+            state["reports"].update(reports)
+            left.update(map(int, reports))
             steps = cast("dict[str, Any]", values.get("steps") or {})
             state["steps"] = merge_steps(state["steps"], [steps])
             ended |= steps.keys()
         state["usage"] = merge_usage(state["usage"], values.get("usage"))
         state["step_count"] += values.get("step_count") or 0
         state["elapsed_s"] = max(state["elapsed_s"], values.get("elapsed_s") or 0.0)
-    return SavedPlan(state, ended)
+    return SavedPlan(state, ended, left)
 
 
 async def _worker_state(flow: AnyGraph, task: PregelTask, saver: Any) -> Mapping[str, Any]:

@@ -7,9 +7,13 @@ no step runs.
 """
 
 import asyncio
+import sys
 import time
 from collections.abc import Collection, Iterable, Mapping
+from itertools import islice
 from typing import Any, cast
+
+from langchain_core.runnables import RunnableConfig
 
 from openmanus_graph.model_calls.budget import SharedBudget, shared_budget
 from openmanus_graph.planning.flow import (
@@ -35,13 +39,23 @@ class Wave:
     It is told what a worker has done by the worker's next node: what it knows is saved.
     """
 
-    def __init__(self, state: PlanningState, session: Session, ended: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        state: PlanningState,
+        session: Session,
+        places: int,
+        *,
+        ended: Collection[str] = (),
+        left: Collection[int] = (),
+    ) -> None:
         """Begin, or go on after a crash or a question.
 
         Args:
             state: Of the plan; its `reports` are what the workers have done so far.
             session: Of the run.
+            places: How many workers may run at once; a run that goes on may have fewer.
             ended: Steps that nobody goes on with before the next wave, though they are under way.
+            left: Workers whose runs were over before.
         """
         self.emit: Emit = ignore
         """Sends events into the stream of the planning graph itself, which everybody reads; set by
@@ -50,7 +64,10 @@ class Wave:
         self._session = session
         self._started = time.monotonic()
         self._idle: dict[int, asyncio.Future[StepRun | None]] = {}
-        self._left: set[int] = set()
+        self._places = places
+        self._place = asyncio.Semaphore(places)
+        self._entered: set[int] = set()
+        self._left = set(left)
         self._ended = False
         self._publishing = asyncio.Lock()
         self._replanning = asyncio.Lock()
@@ -88,6 +105,11 @@ class Wave:
             self._working.pop(worker, None)
         self._settle()
 
+    async def enter(self, worker: int) -> None:
+        """Wait for a place for this worker's run, which has to `leave` at its end."""
+        await self._place.acquire()
+        self._entered.add(worker)
+
     async def next_step(self, worker: int) -> StepRun | None:
         """Wait for a step that this worker can do; None when no other can make one ready."""
         self.end_replanning(worker)
@@ -104,6 +126,7 @@ class Wave:
     def leave(self, worker: int) -> None:
         """Note that a worker's run is over, or waits for a person: others wait for it no longer."""
         self._left.add(worker)
+        self._place.release()
         self.end_replanning(worker)
         self._settle()
 
@@ -145,10 +168,21 @@ class Wave:
         if self._working and not self._ended:
             self._hand_out()
             if self._working.keys() - self._left:
+                self._let_go(self._kept_out())
                 return
-        for waiting in self._idle.values():
-            if not waiting.done():
-                waiting.set_result(None)
+        self._let_go(len(self._idle))
+
+    def _kept_out(self) -> int:
+        """Return how many workers have a step and find no place to go on with it."""
+        if len(self._entered - self._left) < self._places:
+            return 0
+        return len(self._working.keys() - self._entered - self._left)
+
+    def _let_go(self, count: int) -> None:
+        """End the wait of so many idle workers; their runs are over."""
+        waiting = (one for one in self._idle.values() if not one.done())
+        for one in list(islice(waiting, count)):
+            one.set_result(None)
 
     def _hand_out(self) -> None:
         free = [worker for worker, waiting in self._idle.items() if not waiting.done()]
@@ -159,6 +193,12 @@ class Wave:
             self._state = {**self._state, "steps": {**self._state["steps"], name: step_run}}
             self._working[step_run["worker"]] = name
             self._idle[step_run["worker"]].set_result(step_run)
+
+
+def places_of(session: Session, config: RunnableConfig) -> int:
+    """Return how many workers may run at once: by the settings, and by the caller's own limit."""
+    at_once = config.get("max_concurrency") or sys.maxsize
+    return min(session.settings.max_parallel_steps, at_once)
 
 
 def ignore(event: dict[str, Any]) -> None:

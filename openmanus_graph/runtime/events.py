@@ -127,11 +127,24 @@ class PlanStep(TypedDict):
 
 
 class Plan(_StepsEvent):
-    """The plan as it stands."""
+    """The plan as it stands: the first time in each run, at its end, and now and then between."""
 
     type: Literal["plan"]
     title: str
     steps: list[PlanStep]
+
+
+class PlanChange(_StepsEvent):
+    """What changed since the last `plan` or `plan_change` with the same `plan_step`.
+
+    Who has not read a `plan` yet waits for the next one.
+    """
+
+    type: Literal["plan_change"]
+    steps: list[PlanStep]
+    """The steps that are new, or that changed in anything, each as it is now."""
+    order: NotRequired[list[str]]
+    """Ids of all steps, where one came, went or moved; those that are not among them are gone."""
 
 
 class StepEvent(_StepsEvent):
@@ -182,6 +195,7 @@ Event = Annotated[
     | Notice
     | InterruptEvent
     | Plan
+    | PlanChange
     | StepEvent
     | Limit
     | Final,
@@ -202,6 +216,7 @@ GRAPH_EVENTS = (
     "tool_end",
     "notice",
     "plan",
+    "plan_change",
     "step_start",
     "step_end",
     "limit",

@@ -10,6 +10,7 @@ from tests.support.charts import ink
 from tests.support.cli import Cli
 from tests.support.openai_script import Reply
 from tests.support.openai_server import OpenAIServer
+from tests.support.planning import plans_shown
 
 
 def test_the_demo_finishes_with_its_files_and_is_a_thread(bare_cli: Cli) -> None:
@@ -32,7 +33,7 @@ def test_the_demo_of_a_plan_joins_its_branches_and_delivers_charts(bare_cli: Cli
     done = bare_cli.run("demo", "--plan", "--json", "--workspace", "files")
     assert (done.code, done.final["status"]) == (0, "finished")
     assert all(event["ok"] for event in done.of("tool_end"))
-    at_once = done.of("plan")[2]["steps"]
+    at_once = plans_shown(done.events)[2]
     assert [step["status"] for step in at_once][:3] == ["completed", "in_progress", "in_progress"]
     drafts = (bare_cli.workspace / DRAFTS_FOLDER).iterdir()
     assert sorted(folder.name for folder in drafts) == ["islands", "size"]

@@ -41,7 +41,7 @@ class Brain:
         if messages[-1]["role"] == "tool":
             return Reply(f"{step}: {str(messages[-1]['content'])[:60]}")
         wait = f"touch begun-{step}; until [ -e go ]; do sleep 0.02; done; "
-        command = f"echo {step} >> log; {wait if step == self.slow else ''}"
+        command = f"echo {step} >> log; {wait if step in self.slow else ''}"
         return Reply(calls=(Call("bash", {"command": f"{command}echo ok > {step}.txt"}),))
 
     def answers(self, count: int = 60) -> list[Answer]:
@@ -109,7 +109,11 @@ def test_its_events_are_those_of_the_list_and_name_the_step(cli: Cli, model: Ope
         assert event["executor"] == "manus"
         assert event["seconds"] > 0
         assert event["cost_usd"] == 0
-    assert not [e for e in (*done.of("step_start"), *done.of("plan")) if "plan_step" in e]
+    assert not [
+        e
+        for e in (*done.of("step_start"), *done.of("plan"), *done.of("plan_change"))
+        if "plan_step" in e
+    ]
 
 
 def test_a_kill_in_the_middle_of_two_steps_repeats_no_finished_call(
@@ -197,6 +201,27 @@ def test_ctrl_c_saves_reports_the_whole_cost_and_resume_goes_on(
     assert log_of(cli) == ["a", "b", "c"]
     assert brain.asked["plan"] == 1
     assert not [m for r in model.requests for m in r.messages if "tried before" in str(m)]
+
+
+def test_ctrl_c_while_four_steps_run_and_resume_does_none_of_them_twice(
+    cli: Cli, model: OpenAIServer
+) -> None:
+    four: list[dict[str, Any]] = [{"id": name, "text": name, "depends_on": []} for name in "abcd"]
+    brain = Brain(*four, {"id": "end", "text": "join", "depends_on": [*"abcd"]}, slow="abcd")
+    model.add(*brain.answers())
+    running = cli.start(*plan(cli))
+    until(lambda: all((cli.workspace / f"begun-{name}").exists() for name in "abcd"))
+    running.signal(signal.SIGINT)
+    running.wait_for(lambda e: e["type"] == "notice" and "Finishing" in e["text"])
+    (cli.workspace / "go").touch()
+    stopped = running.finish()
+    assert (stopped.code, stopped.final["status"]) == (130, "cancelled")
+    done = cli.run("resume", "t", "--json")
+    assert (done.code, done.final["answer"]) == (0, "All of it is done.")
+    assert log_of(cli) == ["a", "b", "c", "d", "end"]
+    assert (brain.asked["plan"], brain.asked["summary"]) == (1, 1)
+    assert [brain.asked[name] for name in (*"abcd", "end")] == [2] * 5
+    assert done.final["usage"]["model_calls"] == len(model.requests)
 
 
 def test_a_plan_waits_for_an_answer_that_can_be_carried_out(cli: Cli, model: OpenAIServer) -> None:

@@ -16,6 +16,8 @@ from tests.support.crash import Kill, Ordeal, require_equal
 from tests.support.crash_script import THREAD
 from tests.support.openai_script import Answer, Call, Reply
 from tests.support.openai_server import OpenAIServer
+from tests.support.planning import plans_shown
+from tests.support.sampling import chance, sampled
 from tests.support.zygote import Zygote
 
 STEP = re.compile(r"Your step \((.+?)\):")
@@ -30,6 +32,8 @@ CHAINS: list[dict[str, Any]] = [
     for n in range(3)
 ]
 """Four chains, so that four steps run all the time."""
+MOMENTS, LAST_EVENT = 30, 200
+"""Of kills of the four chains, and one of the last of the run's events."""
 LINES = 2
 """That each step writes, a call each."""
 
@@ -77,7 +81,7 @@ class PlanOrdeal(Ordeal):
 
 def completed(events: list[Event]) -> set[str]:
     """Return the steps that the newest plan shows as completed."""
-    plans = [event["steps"] for event in events if event["type"] == "plan"]
+    plans = plans_shown(events)
     return {step["id"] for step in plans[-1] if step["status"] == "completed"} if plans else set()
 
 
@@ -98,10 +102,15 @@ def test_killed_at_any_event_no_finished_step_or_call_runs_again(
     at_once: int,
     kills: int,
 ) -> None:
-    chance = random.Random(5)
+    drawn = random.Random(5)
     ordeal = made(tmp_path / "killed", zygote, model=careful)
-    ordeal.see_through(*(Kill(chance.randrange(9, 31), whole=bool(n % 2)) for n in range(kills)))
+    ordeal.see_through(*(Kill(drawn.randrange(9, 31), whole=bool(n % 2)) for n in range(kills)))
     assert sum(life.killed for life in ordeal.lives) == kills, ordeal.story()
+    require_all_done_once(ordeal, steps, at_once)
+
+
+def require_all_done_once(ordeal: PlanOrdeal, steps: list[dict[str, Any]], at_once: int) -> None:
+    """Fail if a line is missing or there twice, or a finished step was asked again."""
     wanted = Counter(f"{step['id']}.{n}" for step in steps for n in range(LINES))
     require_equal("lines", Counter(ordeal.files()["log.txt"].split()), wanted)
     for number, life in enumerate(ordeal.lives[:-1]):
@@ -111,6 +120,7 @@ def test_killed_at_any_event_no_finished_step_or_call_runs_again(
     plans = [r for r in ordeal.server.requests if step_in(r.body) is None]
     assert len(plans) == 2, "the plan and the summary"
     counted = ordeal.lives[-1].final["usage"]["model_calls"]
+    kills = sum(life.killed for life in ordeal.lives)
     lost = at_once * kills  # each kill may take along a reply of each step that runs
     assert len(ordeal.server.requests) - lost <= counted <= len(ordeal.server.requests)
 
@@ -171,9 +181,33 @@ def test_killed_around_the_judging_of_a_check_no_saved_part_is_done_again(
     assert len(judged) in asked, ordeal.story()
     require_equal("tries", ordeal.files()["log.txt"].split(), ["s", "s"])
     require_equal("calls of the executor", sum(step_in(body) == "s" for body in bodies), 4)
-    plans = [e["steps"] for e in ordeal.lives[-1].events if e["type"] == "plan"]
-    assert [step["done_when"] for step in plans[-1]] == [RIGHT]
-    assert plans[-1][0]["status"] == "completed"
+    shown = plans_shown(ordeal.lives[-1].events)[-1]
+    assert [(step["done_when"], step["status"]) for step in shown] == [
+        (RIGHT, "completed"), ("", "completed"),
+    ]  # fmt: skip
+
+
+def kills_of_chains() -> list[tuple[Kill, ...]]:
+    """Draw moments from the beginning to the end of four chains; a third is killed again later."""
+    drawn = chance("moments of a plan")
+    kills: list[tuple[Kill, ...]] = []
+    for number in range(MOMENTS):
+        event = 1 + number * LAST_EVENT // MOMENTS
+        delay_s = drawn.uniform(0, 0.1) if number % 2 else None
+        first = Kill(event, delay_s, whole=drawn.random() < 0.5)
+        again = Kill(drawn.randint(1, 30), whole=drawn.random() < 0.5)
+        kills.append((first, again) if number % 3 == 0 else (first,))
+    return kills
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kills", sampled(kills_of_chains(), 1, "chains"), ids=range(MOMENTS))
+def test_four_running_steps_killed_at_a_moment_lose_and_repeat_nothing(
+    tmp_path: Path, zygote: Zygote, kills: tuple[Kill, ...]
+) -> None:
+    ordeal = ChainsOrdeal(tmp_path / "killed", zygote, model=careful)
+    ordeal.see_through(*kills)
+    require_all_done_once(ordeal, CHAINS, 4)
 
 
 def answers() -> list[Answer]:

@@ -56,7 +56,8 @@ REDUCED = """async (events) => {
     }
     const plain = (model) => JSON.stringify([model.rows, model.usage, model.status, model.plan]);
     const whole = modelOf(events);
-    return { same: plain(whole) === plain(inParts), rows: whole.rows, status: whole.status };
+    return { same: plain(whole) === plain(inParts), rows: whole.rows, status: whole.status,
+        plan: whole.plan };
 }"""
 
 
@@ -213,6 +214,36 @@ def test_the_stream_is_read_wherever_it_is_cut(tab: Tab) -> None:
     assert [json.loads(one) for one in told] == [
         [{"seq": 1, "text": "a\nb é 👍"}, {"running": True, "seq": 1, "type": "live"}]
     ]
+
+
+def plan_steps(**statuses: str) -> list[dict[str, Any]]:
+    made: dict[str, Any] = {"text": "x", "executor": "manus", "depends_on": [], "done_when": ""}
+    return [{"id": name, "status": status, **made} for name, status in statuses.items()]
+
+
+def test_the_page_follows_what_changes_in_a_plan_and_not_the_plan_of_a_step(tab: Tab) -> None:
+    told: list[dict[str, Any]] = [
+        {"type": "plan_change", "steps": plan_steps(lost="completed"), "order": ["lost"]},
+        {"type": "plan", "title": "T", "steps": plan_steps(a="not_started", b="not_started")},
+        {"type": "plan", "title": "T", "steps": plan_steps(x="not_started"), "ns": "a"},
+        {"type": "plan_change", "steps": plan_steps(a="in_progress")},
+        {"type": "plan_change", "steps": plan_steps(x="completed"), "ns": "a"},
+        {"type": "step_end", "id": "a", "executor": "manus", "status": "completed"},
+        {"type": "plan_change", "steps": plan_steps(a="completed", c="not_started"),
+         "order": ["c", "a"]},
+    ]  # fmt: skip
+    stamp = {"ns": "", "run": "r", "ts": "2026-01-01T00:00:00Z"}
+    events = [{**stamp, **one, "seq": number} for number, one in enumerate(told, 1)]
+    shown = [tab.page.evaluate(REDUCED, events[:count]) for count in range(1, len(events) + 1)]
+    assert all(one["same"] for one in shown)
+    assert [[f"{one['id']} {one['status']}" for one in each["plan"]] for each in shown[2:]] == [
+        ["a not_started", "b not_started"],
+        ["a in_progress", "b not_started"],
+        ["a in_progress", "b not_started"],
+        ["a completed", "b not_started"],
+        ["c not_started", "a completed"],
+    ]
+    assert shown[0]["plan"] == []
 
 
 def test_events_give_the_same_page_in_any_portions_and_sent_twice(tab: Tab) -> None:

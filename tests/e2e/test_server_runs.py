@@ -278,3 +278,49 @@ async def test_ten_thousand_events_are_sent_whole_and_in_order(
 async def _python(code: str, *args: str) -> None:
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, *args)
     assert await process.wait() == 0
+
+
+def two_steps(body: dict[str, Any]) -> Reply:
+    """Plan two steps, of which one asks while the other waits for a file."""
+    system, *messages = (str(message["content"]) for message in body["messages"])
+    if system.startswith("You plan how"):
+        steps: list[dict[str, Any]] = [
+            {"id": name, "text": name, "depends_on": []} for name in ("asks", "waits")
+        ]
+        plan: dict[str, Any] = {"command": "create", "title": "Two", "steps": steps}
+        return Reply(calls=(Call("planning", plan),))
+    if system.startswith("You write the final"):
+        return Reply(text="Done.")
+    if len(messages) > 1:
+        return Reply(text=f"It is {messages[-1]}")
+    if "Your step (asks)" in messages[0]:
+        return Reply(calls=(Call("ask_human", {"inquire": "Which colour?"}),))
+    return Reply(calls=(Call("bash", {"command": "until [ -e go ]; do sleep 0.05; done"}),))
+
+
+async def test_an_answer_to_a_step_is_taken_when_the_steps_beside_it_have_ended(
+    served: Served, served_model: OpenAIServer
+) -> None:
+    served_model.add(*[two_steps] * 12)
+    async with new_page(served) as page, served.http() as http:
+        await page.ask(agent="planning", message="Do both.")
+        await page.until(
+            lambda _: (
+                {"interrupt", "bash"} <= {event.get("tool") or event["type"] for event in page.seen}
+            )
+        )
+        asked = next(event for event in page.seen if event["type"] == "interrupt")
+        await page.ask(409, answers={"0" * 32: "nobody asked"})
+        await page.ask(answers={asked["id"]: "red"})
+        refused = await page.ask(409, answers={asked["id"]: "blue"})
+        assert "answered already" in refused["detail"]
+        put = await http.put(f"{page.base}/files/go", content=b"")
+        assert put.status_code == 201
+        assert (await page.final())["status"] == "waiting"
+        assert (await page.final())["status"] == "finished"
+        taken = [(e["id"], e["answer"]) for e in page.seen if e["type"] == "answered"]
+    assert taken == [(asked["id"], "red")]
+    summary = str(served_model.requests[-1].messages[-1])
+    assert ("It is red" in summary, "blue" in summary) == (True, False)
+    begun = [event["id"] for event in page.seen if event["type"] == "step_start"]
+    assert begun.count("waits") == 1

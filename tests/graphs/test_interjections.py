@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.runnables import RunnableConfig
+from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
@@ -20,6 +21,7 @@ from openmanus_graph.model_calls.call_model import ModelCall
 from openmanus_graph.runtime.interjections import Interjection
 from openmanus_graph.tools.terminate import terminate
 from tests.support.graphs import Ran, calls, run_graph, scripted
+from tests.support.limits import BACKSTOP_S
 from tests.support.planning import PlanBrain, plan_call, use
 
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
@@ -188,6 +190,37 @@ async def test_each_step_of_a_plan_reads_it_once() -> None:
     assert ran.values["status"] == "finished", ran.values
     assert texts(brain.requests("0")[-1])[1:] == ["in euros"]
     assert texts(brain.requests("1")[-1])[1:] == ["in euros"]
+    assert await waiting() == []
+
+
+async def test_steps_side_by_side_each_read_what_is_said_meanwhile_once() -> None:
+    said = asyncio.Event()
+
+    @tool
+    async def wait_until_said() -> str:
+        """Wait until the person has said something."""
+        async with asyncio.timeout(BACKSTOP_S):
+            await said.wait()
+        return "waited"
+
+    def steps(step: str, messages: list[BaseMessage]) -> AIMessage | str:
+        worked = any(message.type == "tool" for message in messages)
+        if worked and step == "says":
+            said.set()
+        if worked or step == "later":
+            return f"result of {step}"
+        return use("hear", text="in euros") if step == "says" else use("wait_until_said")
+
+    beside: list[Any] = [{"id": name, "text": name, "depends_on": []} for name in ("says", "waits")]
+    later = {"id": "later", "text": "later", "depends_on": ["says", "waits"]}
+    brain = PlanBrain([plan_call(*beside, later)], steps)
+    graph = build_planning_graph(
+        executors=build_manus_graph(tools=[hear, wait_until_said]), checkpointer=InMemorySaver()
+    )
+    ran = await run_graph(graph, model=brain.model(), config=CONFIG)
+    assert ran.values["status"] == "finished", ran.values
+    for name in ("says", "waits", "later"):
+        assert texts(brain.requests(name)[-1])[1:] == ["in euros"], name
     assert await waiting() == []
 
 

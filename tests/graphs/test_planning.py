@@ -18,7 +18,7 @@ from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.graphs.planning import build_planning_graph
 from tests.support.graphs import Ran, run_graph
 from tests.support.limits import BACKSTOP_S
-from tests.support.planning import PlanBrain, plan_call, use
+from tests.support.planning import PlanBrain, plan_call, plans_shown, use
 
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
 
@@ -36,11 +36,7 @@ async def questions(graph: Any) -> list[Any]:
 
 
 def plan_events(ran: Ran) -> list[dict[str, str]]:
-    return [
-        {step["id"]: step["status"] for step in event["steps"]}
-        for event in ran.events
-        if event["type"] == "plan"
-    ]
+    return [{one["id"]: one["status"] for one in steps} for steps in plans_shown(ran.events)]
 
 
 def echo(name: str, answer: Any = None, error: Exception | None = None) -> Any:

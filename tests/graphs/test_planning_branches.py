@@ -16,7 +16,7 @@ from openmanus_graph.graphs.catalog import register_agent
 from openmanus_graph.graphs.planning import build_planning_graph
 from tests.support.graphs import Ran, run_graph
 from tests.support.limits import BACKSTOP_S
-from tests.support.planning import PlanBrain, plan_call, use
+from tests.support.planning import InnerBrain, PlanBrain, plan_call, use
 
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
 
@@ -103,19 +103,6 @@ async def test_a_halted_step_goes_on_in_a_fork_and_in_its_own_line() -> None:
     assert await lines() == ["x"] * 4, "the third call is another one on the fork"
 
 
-class InnerBrain(PlanBrain):
-    """Tells the inner flow's requests from the outer one's by their task."""
-
-    def __init__(self, outer: PlanBrain, inner: PlanBrain) -> None:
-        super().__init__([])
-        self.outer, self.inner = outer, inner
-
-    def answer(self, messages: list[Any]) -> Any:
-        text = "\n".join(message.text for message in messages[1:])
-        brain = self.inner if "Your step (0)" in text else self.outer
-        return brain.answer(messages)
-
-
 def test_teams_built_in_two_threads_at_once_are_both_whole(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -160,7 +147,7 @@ async def test_a_registered_flow_does_a_step_of_a_plan(monkeypatch: pytest.Monke
         one_line,
         summary="both pieces",
     )  # fmt: skip
-    brain = InnerBrain(outer, inner)
+    brain = InnerBrain(outer, inner, step="0")
     graph = build_planning_graph(checkpointer=InMemorySaver())
     ran = await run_graph(graph, model=brain.model(), config=CONFIG, max_steps=4)
     assert ran.values["stop_reason"] == "max_steps", ran.values["answer"]

@@ -20,7 +20,7 @@ from openmanus_graph.graphs.planning import build_planning_graph
 from openmanus_graph.planning.step_outcome import WrittenFiles
 from openmanus_graph.runtime.workspace import Workspace
 from tests.support.graphs import Ran, run_graph
-from tests.support.planning import PlanBrain, plan_call, use
+from tests.support.planning import PlanBrain, plan_call, plans_shown, use
 
 SIDE_BY_SIDE: dict[str, Any] = {"text": "x", "depends_on": []}
 
@@ -39,8 +39,7 @@ async def run(brain: PlanBrain, executors: Any = None, **context: Any) -> Ran:
 
 
 def statuses(ran: Ran) -> dict[str, str]:
-    plans = [event["steps"] for event in ran.events if event["type"] == "plan"]
-    return {step["id"]: step["status"] for step in plans[-1]}
+    return {step["id"]: step["status"] for step in plans_shown(ran.events)[-1]}
 
 
 def warnings(ran: Ran) -> str:

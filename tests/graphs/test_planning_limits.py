@@ -13,6 +13,7 @@ from langgraph.types import Command
 
 from openmanus_graph import build_manus_graph
 from openmanus_graph.graphs.planning import build_planning_graph
+from openmanus_graph.testing import ScriptedChatModel
 from tests.support.graphs import Ran, run_graph
 from tests.support.limits import BACKSTOP_S
 from tests.support.planning import PlanBrain, plan_call, use
@@ -234,3 +235,51 @@ async def test_a_limit_before_the_judge_of_a_check_leaves_it_to_the_next_run() -
     assert done.values["steps"]["s"]["done_when"] == right
     assert [len(brain.requests(kind)) for kind in ("s", "judge")] == [4, 1]
     assert await lines() == ["x", "x"]
+
+
+class Priced(ScriptedChatModel):
+    """Calls itself a model whose price is known: $0.0035 a call of 1,100 tokens."""
+
+    model_name: str = "gpt-4o"
+
+    def __init__(self, *answers: Any, **fields: Any) -> None:
+        super().__init__(list(answers), **fields)
+
+
+ENDS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("budget", {"max_total_tokens": 8200}, {"max_total_tokens": 100_000}),
+    ("budget", {"max_cost_usd": 0.03}, {"max_cost_usd": 1.0}),
+    ("max_steps", {"max_steps": 7}, {"max_steps": 60}),
+    ("timeout", {"timeout_s": 4}, {"timeout_s": BACKSTOP_S}),
+]
+
+
+@pytest.mark.parametrize(("reason", "low", "high"), ENDS)
+async def test_a_limit_in_the_middle_of_three_steps_loses_nothing_and_asks_nobody_again(
+    reason: str, low: dict[str, Any], high: dict[str, Any]
+) -> None:
+    def work(step: str, messages: list[Any]) -> Any:
+        told = [message.text for message in messages if message.type == "tool"]
+        done = sum(text.startswith(f"{step}.") for text in told)  # one may have been cut off
+        if step in ("quick", "end") or done == 3:
+            return f"result of {step}"
+        wait = "until [ -e go ]; do sleep 0.02; done" if reason == "timeout" and done else "true"
+        return use("bash", command=f"{wait}; echo {step}.{done} | tee -a log")
+
+    middle: list[dict[str, Any]] = [
+        {"id": name, "text": name, "depends_on": ["quick"]} for name in "abc"
+    ]
+    quick: dict[str, Any] = {"id": "quick", "text": "quick", "depends_on": []}
+    end = {"id": "end", "text": "end", "depends_on": [*"abc"]}
+    graph, brain = flow(), PlanBrain([plan_call(quick, *middle, end)], work)
+    model = Priced(*[brain.answer] * 100, usage=(1000, 100))
+    stopped = await run_graph(graph, model=model, config=CONFIG, **low)
+    assert (stopped.values["status"], stopped.values["stop_reason"]) == ("stopped", reason)
+    await asyncio.to_thread(Path("work/go").touch)
+    ran = await run_graph(graph, model=model, task=AGAIN, config=CONFIG, **high)
+    assert ran.values["status"] == "finished"
+    assert await lines() == [f"{name}.{number}" for name in "abc" for number in range(3)]
+    if reason != "timeout":  # which takes along the calls that run
+        asked = [len(brain.requests(name)) for name in ("plan", "quick", *"abc", "end")]
+        assert asked == [1, 1, 4, 4, 4, 1]
+    assert ran.values["usage"]["model_calls"] == len(brain.asked)

@@ -1,16 +1,14 @@
 """Steps that do not wait for unrelated ones: begun, tried again, planned anew, asking, resumed."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+from langchain_core.messages import BaseMessage, HumanMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.errors import GraphDrained
-from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.runtime import RunControl
 from langgraph.types import Command, interrupt
 from typing_extensions import override
@@ -22,47 +20,10 @@ from openmanus_graph.graphs.planning import build_planning_graph
 from openmanus_graph.planning.saved_plan import plan_at
 from tests.support.graphs import Ran, run_graph
 from tests.support.limits import BACKSTOP_S
-from tests.support.planning import PlanBrain, plan_call, step_of, use
+from tests.support.planning import PlanBrain, plan_call, use
+from tests.support.team import Team, step
 
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
-Work = Callable[[], Awaitable[str | None]]
-"""Returns what a step answers; None for its usual answer."""
-
-
-class Team:
-    """An executor for all steps: somebody else's graph, whose work is a function by step."""
-
-    def __init__(self, **work: Work) -> None:
-        self.work: Mapping[str, Work] = work
-        self.begun: list[str] = []
-        self._reached: dict[str, asyncio.Event] = {}
-
-    def reached(self, name: str) -> asyncio.Event:
-        return self._reached.setdefault(name, asyncio.Event())
-
-    async def until(self, name: str) -> None:
-        """Wait until a step has begun."""
-        async with asyncio.timeout(BACKSTOP_S):
-            await self.reached(name).wait()
-
-    def graph(self) -> Any:
-        async def do(state: MessagesState) -> dict[str, Any]:
-            step = step_of(state["messages"])
-            self.begun.append(step)
-            self.reached(step).set()
-            work = self.work.get(step)
-            said = await work() if work else None
-            return {"messages": [AIMessage(said or f"result of {step}")]}
-
-        builder = StateGraph(MessagesState)
-        builder.add_node("do", do)
-        builder.add_edge(START, "do")
-        builder.add_edge("do", END)
-        return builder.compile()
-
-
-def step(name: str, *needs: str) -> dict[str, Any]:
-    return {"id": name, "text": f"do {name}", "depends_on": list(needs)}
 
 
 def flow(team: Team) -> Any:
@@ -308,6 +269,18 @@ async def test_a_plan_in_the_middle_of_a_wave_is_read_from_its_workers() -> None
         "asks": "in_progress", "a": "completed", "b": "completed", "c": "not_started",
     }  # fmt: skip
     assert seen["steps"]["b"]["result"] == "result of b"
+
+
+async def test_more_places_than_a_plan_can_use_cost_nothing() -> None:
+    saved: list[int] = []
+    for places in (2, 8):
+        chains = [step(f"{c}{n}", *([f"{c}{n - 1}"] if n else [])) for n in range(5) for c in "ab"]
+        saver = InMemorySaver()
+        graph = build_planning_graph(executors=Team().graph(), checkpointer=saver)
+        ran = await run(graph, PlanBrain([plan_call(*chains)]), max_parallel_steps=places)
+        assert set(statuses(ran).values()) == {"completed"}
+        saved.append(sum(len(kept) for kept in saver.storage["t"].values()))
+    assert saved[0] == saved[1]
 
 
 async def test_a_hundred_steps_side_by_side_take_a_few_checkpoints_each() -> None:

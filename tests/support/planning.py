@@ -1,12 +1,14 @@
 """A model for planning runs that decides by what it is shown: it goes on after any crash."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.messages.tool import tool_call
+from typing_extensions import override
 
+from openmanus_graph.planning.plan_view import shown_after
 from openmanus_graph.testing import ScriptedChatModel
 
 Reply = AIMessage | str | Exception
@@ -42,6 +44,17 @@ def only_step_of(reply: Reply) -> str:
     calls = reply.tool_calls if isinstance(reply, AIMessage) else []
     steps: list[Any] = calls[0]["args"].get("steps") or [""] if calls else [""]
     return "0" if isinstance(steps[0], str) else str(steps[0].get("id", "0"))
+
+
+def plans_shown(events: Iterable[Mapping[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Return the steps of the outermost plan as they were after each of its events."""
+    shown: dict[str, Any] = {}
+    plans: list[list[dict[str, Any]]] = []
+    for event in events:
+        if event["type"] in ("plan", "plan_change") and not event.get("plan_step"):
+            shown = shown_after(shown, event)
+            plans.append(shown["steps"])
+    return plans
 
 
 class PlanBrain:
@@ -94,3 +107,16 @@ class PlanBrain:
     def requests(self, kind: str) -> list[list[BaseMessage]]:
         """Return what was asked about one step, or with one purpose."""
         return [messages for asked, messages in self.asked if asked == kind]
+
+
+class InnerBrain(PlanBrain):
+    """Tells the requests of a plan inside a step from those of the plan around it."""
+
+    def __init__(self, outer: PlanBrain, inner: PlanBrain, step: str) -> None:
+        super().__init__([])
+        self.outer, self.inner, self.step = outer, inner, f"Your step ({step})"
+
+    @override
+    def answer(self, messages: list[BaseMessage]) -> Reply:
+        text = "\n".join(message.text for message in messages[1:])
+        return (self.inner if self.step in text else self.outer).answer(messages)

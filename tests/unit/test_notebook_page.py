@@ -170,6 +170,16 @@ def test_a_plan_is_updated_in_its_place() -> None:
     assert shown.index("[✓]") < shown.index("after")
 
 
+def test_what_changed_in_a_plan_is_shown_in_its_place() -> None:
+    first = plan({"id": "a"}, {"id": "b"}, {"id": "c"})
+    change = {**plan({"id": "b", "status": "completed"}), "type": "plan_change"}
+    shown = page_of(first, start(plan_step="b"), change)
+    assert "1 of 3 completed" in shown
+    assert [name for name in ("do a", "do b", "do c") if name in shown] == ["do a", "do b", "do c"]
+    gone = page_of(first, {**change, "order": ["c", "b"]})
+    assert (gone.index("do c") < gone.index("do b"), "do a" in gone) == (True, False)
+
+
 def test_a_plan_within_a_step_stands_under_that_step() -> None:
     inner = plan({"id": "x"}, plan_step="b")
     shown = page_of(plan({"id": "a"}, {"id": "b"}), inner, start(tool="deep", plan_step="b/x"))

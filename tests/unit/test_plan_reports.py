@@ -12,7 +12,7 @@ from openmanus_graph.planning.flow import (
     new_step_run,
     next_node,
 )
-from openmanus_graph.planning.plan import make_steps
+from openmanus_graph.planning.plan import make_steps, most_at_once
 from openmanus_graph.state.planning import PlanningState, Replacement, StepRun, WorkerReport
 
 
@@ -71,12 +71,14 @@ def test_what_is_known_of_a_step_is_not_true_of_one_under_its_old_name() -> None
         ({"outcome": "succeeded"}, "check_step"),
         ({"outcome": "failed", "failures": 1}, "check_step"),
         ({"outcome": "failed", "failures": MAX_ATTEMPTS}, "replan_step"),
+        ({"executor": "gone"}, "missing_executor"),
+        ({"executor": "gone", "outcome": "succeeded"}, "check_step"),
     ],
 )
 def test_a_worker_goes_on_where_its_step_is(fields: dict[str, Any], node: str) -> None:
-    (step_run,) = step_runs("a", executor="manus", **fields)
-    assert next_node(step_run) == node
-    assert next_node(None) == "next_step"
+    (step_run,) = step_runs("a", **{"executor": "manus", **fields})
+    assert next_node(step_run, ["manus"]) == node
+    assert next_node(None, ["manus"]) == "next_step"
 
 
 def test_what_had_begun_comes_first_and_keeps_its_worker() -> None:
@@ -91,3 +93,35 @@ def test_what_had_begun_comes_first_and_keeps_its_worker() -> None:
     }
     fewer = begun_step_updates(step_runs("a", "b", **begun), 1)
     assert (fewer["a"]["status"], fewer["b"]["status"]) == ("in_progress", "not_started")
+
+
+CHAIN: dict[str, list[str]] = {"a": [], "b": ["a"], "c": ["b"], "d": ["c"]}
+DIAMONDS: dict[str, list[str]] = {
+    "a": [],
+    "b": [],
+    "c": ["b", "a"],
+    "d": ["c"],
+    "e": ["c"],
+    "f": ["e", "d"],
+}
+
+
+AT_ONCE: list[tuple[dict[str, list[str]], int]] = [
+    ({}, 0),
+    ({"a": []}, 1),
+    (CHAIN, 1),
+    ({**CHAIN, "long": []}, 2),
+    (DIAMONDS, 2),
+    ({name: [] for name in "abcd"}, 4),
+    ({"end": [*"abc"], "a": [], "b": [], "c": []}, 3),
+    ({"a": ["gone"], "b": ["gone", "a"]}, 1),
+]
+
+
+@pytest.mark.parametrize(("needs", "count"), AT_ONCE)
+def test_no_more_steps_are_at_once_than_there_are_chains(
+    needs: dict[str, list[str]], count: int
+) -> None:
+    made = step_runs(*needs) if needs else []
+    steps = [cast("StepRun", {**one, "depends_on": needs[one["id"]]}) for one in made]
+    assert most_at_once(steps) == count

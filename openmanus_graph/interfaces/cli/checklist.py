@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.text import Text
 
 from openmanus_graph.planning.plan import MARKS
+from openmanus_graph.planning.plan_view import shown_after
 from openmanus_graph.runtime.output import printable
 
 NAME_CELLS, TEXT_CELLS = 16, 24
@@ -24,8 +25,8 @@ class Checklist:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._live: Live | None = None
-        self._title = ""
-        self._steps: Sequence[Mapping[str, Any]] = ()
+        self._plan: Mapping[str, Any] = {}
+        """Title and steps."""
         self._lines: dict[str, str] = {}
         """The line of each step as last written without a terminal."""
         self._doing: dict[str, str] = {}
@@ -36,9 +37,14 @@ class Checklist:
         """Say whether there is a plan."""
         return bool(self._steps)
 
+    @property
+    def _steps(self) -> Sequence[Mapping[str, Any]]:
+        steps: Sequence[Mapping[str, Any]] = self._plan.get("steps", ())
+        return steps
+
     def update(self, event: Mapping[str, Any]) -> Iterator[str]:
-        """Apply a `plan` event; yield the lines to print where there is no live display."""
-        self._title, self._steps = str(event.get("title", "")), tuple(event["steps"])
+        """Apply an event of the plan; yield the lines to print where there is no live display."""
+        self._plan = shown_after(self._plan, event)
         under_way = {str(s["id"]) for s in self._steps if s["status"] == "in_progress"}
         now = time.monotonic()
         self._started = {name: self._started.get(name, now) for name in under_way}
@@ -46,7 +52,7 @@ class Checklist:
             self.show()
             return
         if not self._lines:
-            yield f"[bold]{escape(printable(self._title))}[/]"
+            yield f"[bold]{escape(printable(self._plan['title']))}[/]"
         for step in self._steps:
             line = _line(step)
             if self._lines.get(step["id"]) != line:
@@ -94,7 +100,7 @@ class Checklist:
         active = [n for n, step in enumerate(steps) if step["status"] == "in_progress"]
         start = min(max(0, (active or [0])[0] - 1), max(0, len(steps) - room))
         shown = steps[start : start + room]
-        title = printable(self._title)
+        title = printable(self._plan["title"])
         head = f"{self.progress}{' · ' if self._overall else ''}{self._overall} · {title}"
         yield _row(head, style="bold")
         if start:

@@ -157,6 +157,8 @@ class TerminalView:
         for line in self.checklist.update(event):
             self._line(line)
 
+    _plan_change = _plan
+
     def _limit(self, event: Mapping[str, Any]) -> None:
         if not self.quiet:
             self._line(f"[yellow]limit reached: {escape(event['reason'])}[/]")

@@ -8,6 +8,7 @@ from typing import Any
 
 from openmanus_graph.backends.files.file_kinds import data_url
 from openmanus_graph.planning.plan import MARKS
+from openmanus_graph.planning.plan_view import shown_after
 from openmanus_graph.state.reducers import no_usage
 
 SHOWN_CHARS = 2000
@@ -45,9 +46,10 @@ class RunPage:
                 self._call(place, event["call_id"]).update(event)
             case "notice" if event["level"] != "info":
                 self._append("notice", place, text=event["text"])
-            case "plan":
-                plan = next(self._find("plan", place), None) or self._append("plan", place)
-                plan.update(event)
+            case "plan" | "plan_change":
+                plan = next(self._find("plan", place), {})
+                if shown := shown_after(plan, event):
+                    (plan or self._append("plan", place)).update(shown)
             case _:
                 pass
 

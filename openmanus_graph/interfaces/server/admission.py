@@ -79,24 +79,42 @@ def _check_context(context: Mapping[str, Any], thread: str) -> None:
 
 
 async def _checked_answer(threads: Store, known: Thread, answer: Any) -> Any:
-    """Return an answer in the form that its question reads. Refused: its question is not open."""
-    if threads.journal.is_running(known.id):
-        raise Refused(409, "That was answered already: the run goes on.")
-    state = await state_of(known.id, known.agent)
-    if state is None:
+    """Return an answer by its question's id, in the form that this reads. Refused: it is not open.
+
+    A step of a plan asks while others run: the answer is queued until these have ended.
+    """
+    asked = await _open_questions(threads, known)
+    if asked is None:
         return answer
-    asked = {interrupt.id: interrupt.value for interrupt in state.interrupts}
-    if not asked:
-        raise Refused(409, "This thread asks nothing any more: that was answered already.")
     ids = answered_ids(answer)
     if ids is None:
         if len(asked) > 1:
             raise Refused(409, f"Several questions are open; answer by id: {', '.join(asked)}.")
-        return middleware_answer(next(iter(asked.values())), answer)
+        ids = list(asked)
+        answer = {ids[0]: answer}
     closed = [one for one in ids if one not in asked]
     if closed:
         raise Refused(409, f"Not open: {', '.join(closed)}. Open: {', '.join(asked)}.")
+    if threads.journal.is_running(known.id):
+        threads.journal.keep_answered(known.id, ids)
     return {one: middleware_answer(asked[one], answer[one]) for one in ids}
+
+
+async def _open_questions(threads: Store, known: Thread) -> dict[str, Any] | None:
+    """Return what the open questions ask, by id; None if nothing is known of the thread's state."""
+    is_running = threads.journal.is_running(known.id)
+    unanswered = threads.journal.unanswered(known.id)
+    if is_running and not unanswered:
+        raise Refused(409, "That was answered already: the run goes on.")
+    state = await state_of(known.id, known.agent)
+    if state is None:
+        return None
+    asked = {interrupt.id: interrupt.value for interrupt in state.interrupts}
+    if is_running:
+        asked = {one: value for one, value in asked.items() if one in unanswered}
+    if not asked:
+        raise Refused(409, "This thread asks nothing any more: that was answered already.")
+    return asked
 
 
 def answered_ids(answer: Any) -> list[str] | None:

@@ -15,7 +15,7 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Collection, Generator
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
@@ -55,6 +55,10 @@ class _ThreadEvents:
     events: deque[_Event] = field(default_factory=deque[_Event])
     followers: set[asyncio.Event] = field(default_factory=set[asyncio.Event])
     runs: int = 0
+    asked: set[str] = field(default_factory=set[str])
+    """Ids of the questions that the current run has asked so far, while its other steps go on."""
+    answered: set[str] = field(default_factory=set[str])
+    """Ids of those that have an answer, which is taken when the run has ended."""
 
 
 class Journal:
@@ -79,6 +83,7 @@ class Journal:
         with self._lock:
             buffer = self._threads.setdefault(thread, _ThreadEvents(floor=last, seq=last))
             buffer.runs += 1
+            buffer.asked.clear()
             buffer.seq = max(buffer.seq, last, time.time_ns() // 1000)
             buffer.events = deque(event for event in buffer.events if event.unsaved)
             buffer.floor = buffer.events[0].seq - 1 if buffer.events else buffer.seq
@@ -124,6 +129,10 @@ class Journal:
             }
             text = json.dumps(stamped, default=str)
             kind, source = str(event["type"]), (run, step)
+            if kind == "interrupt":
+                buffer.asked.add(str(event["id"]))
+            if kind == "answered":
+                buffer.answered.discard(str(event["id"]))
             if kind == "think_start":
                 _drop_tokens(buffer, source, buffer.seq)
             buffer.events.append(_Event(buffer.seq, text, kind, source, kind != "token"))
@@ -206,6 +215,16 @@ class Journal:
         """Say whether a run of this process works on a thread."""
         buffer = self._threads.get(thread)
         return buffer is not None and buffer.runs > 0
+
+    def unanswered(self, thread: str) -> set[str]:
+        """Return the questions of the run that works on a thread that nobody has answered yet."""
+        buffer = self._threads.get(thread)
+        return set() if buffer is None or not buffer.runs else buffer.asked - buffer.answered
+
+    def keep_answered(self, thread: str, questions: Collection[str]) -> None:
+        """Note that these questions of a running run have answers, until these are taken."""
+        if buffer := self._threads.get(thread):
+            buffer.answered.update(questions)
 
     @property
     def running(self) -> list[str]:

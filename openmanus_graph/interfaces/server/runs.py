@@ -47,6 +47,8 @@ async def start_run(thread: str, request: RunRequest) -> dict[str, str]:
     agent = request.agent or (known.agent if known else "") or DEFAULT_AGENT
     if agent not in agent_names():
         raise Refused(422, f"There is no agent {agent!r}. There are: {', '.join(agent_names())}.")
+    # An answer to a step of a plan waits until the steps beside it have ended.
+    queued = request.answers is not None and store().journal.is_running(thread)
     run: dict[str, Any] = {**await _payload(thread, known, request), "context": request.context}
     await admit(thread, run)
     client = get_client()
@@ -58,7 +60,7 @@ async def start_run(thread: str, request: RunRequest) -> dict[str, str]:
             **run,
             checkpoint_id=request.checkpoint_id,
             stream_mode=["custom"],
-            multitask_strategy="reject",
+            multitask_strategy="enqueue" if queued else "reject",
         )
     except httpx.HTTPStatusError as error:
         status, sentence = error.response.status_code, f"The server refused the run: {error}"

@@ -10,6 +10,8 @@ from openmanus_graph.state.settings import Settings
 
 RECURSION_LIMIT = 100_000
 """Of a graph that sets none itself: our own have limits of their own, far below."""
+_OF_THE_PLAN_AROUND = ("step_start", "step_end", "plan", "plan_change")
+"""Events that a step's graph sends of the plan that the step is of."""
 Namespace = Sequence[str]
 
 
@@ -32,7 +34,7 @@ class StepEventTagger:
         place = tuple(namespace)
         if event["type"] == "step_start":
             self._steps[place] = str(event["id"])
-        if event["type"] in ("step_start", "step_end", "plan"):  # of the plan around the step
+        if event["type"] in _OF_THE_PLAN_AROUND:
             place = place[:-1]
         return {**self._step_at(place), **event}
 

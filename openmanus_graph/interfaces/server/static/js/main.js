@@ -70,10 +70,12 @@ const composer = createComposer({
   attach: (chosen) => uploads.add(chosen),
 });
 
-/** Answers given one after the other go off one after the other: a thread does one run at a time. */
+/**
+ * A plan's step asks while others run: the server keeps the answer until these have ended. Answers to
+ * what no step of a running plan asked go off one after the other: a thread does one run at a time.
+ */
 async function sendAnswers(to, answers) {
   for (let tries = 3; ; tries -= 1) {
-    await to.idle();
     const open = Object.fromEntries(Object.entries(answers).filter(([id]) => to.model.questions.has(id)));
     if (!Object.keys(open).length) return; // somebody was faster
     try {
@@ -81,6 +83,7 @@ async function sendAnswers(to, answers) {
       return;
     } catch (error) {
       if (error.status !== 409 || tries === 0) throw error;
+      await to.idle();
       await new Promise((resolve) => { setTimeout(resolve, 300); });
     }
   }

@@ -138,10 +138,8 @@ const HANDLERS = {
     add(model, event, { kind: "steer", text: event.text });
   },
 
-  plan(model, event) {
-    model.plan = event.steps;
-    model.planRevision = model.revision;
-  },
+  plan: planned,
+  plan_change: planned,
 
   step_start: planStep,
   step_end: planStep,
@@ -191,6 +189,21 @@ const HANDLERS = {
   },
 };
 
+/** The steps as an event leaves them. A plan within a step shows where there is no plan around it. */
+function planned(model, event) {
+  const scope = scopeOf(model, event);
+  scope.plan = event.type === "plan" ? event.steps : changedPlan(scope.plan, event);
+  if (event.ns && scopeOf(model, {}).plan.length > 0) return;
+  model.plan = scope.plan;
+  model.planRevision = model.revision;
+}
+
+function changedPlan(known, event) {
+  if (known.length === 0) return known; // the whole of it is still to come
+  const steps = new Map([...known, ...event.steps].map((step) => [step.id, step]));
+  return (event.order ?? [...steps.keys()]).map((id) => steps.get(id)).filter(Boolean);
+}
+
 function planStep(model, event) {
   const step = model.plan.find((one) => one.id === event.id);
   add(model, event, { kind: "step", id: event.id, text: step?.text ?? "", executor: event.executor,
@@ -209,7 +222,7 @@ function guessKind(model, event) {
 /** The steps of a plan run at once, each in a graph of its own. */
 function scopeOf(model, event) {
   const name = event.ns ?? "";
-  if (!model.scopes.has(name)) model.scopes.set(name, { think: null, calls: new Map() });
+  if (!model.scopes.has(name)) model.scopes.set(name, { think: null, calls: new Map(), plan: [] });
   return model.scopes.get(name);
 }
 

@@ -28,6 +28,7 @@ export function createApprovals(send) {
     for (const card of touched) card.busy(true);
     try {
       await send(answers);
+      for (const card of touched) card.sent();
     } catch (error) {
       for (const card of touched) card.fail(error.message);
     }
@@ -119,6 +120,10 @@ function questionCard(question, decide) {
     busy(on) {
       error.textContent = "";
       for (const control of area.querySelectorAll("button, input, textarea")) control.disabled = on;
+    },
+    sent() {
+      stagedNote.hidden = false;
+      stagedNote.textContent = "Sent. It is taken when the steps that still run have ended.";
     },
     fail(message) {
       card.busy(false);
