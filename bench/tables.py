@@ -101,7 +101,8 @@ def run(scale: Scale) -> Table:
 
 
 def _memory_of_command(steps: int) -> float:
-    with server(steps, "--script", "file") as base_url, tempfile.TemporaryDirectory() as folder:
+    serves = ("--steps", str(steps), "--script", "file")
+    with server(*serves) as base_url, tempfile.TemporaryDirectory() as folder:
         command = [COMMAND, "run", "go", "--model", "openai:bench", "--base-url", base_url]
         limits = ["--max-steps", str(steps + 1), "--quiet"]
         place = {**os.environ, "OPENMANUS_HOME": f"{folder}/home"}

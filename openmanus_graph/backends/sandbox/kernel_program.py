@@ -26,6 +26,10 @@ import weakref
 from pathlib import Path
 from typing import Any, cast
 
+sys.modules["debugpy"] = cast("Any", None)  # ipykernel can do without: nobody debugs here, and it
+importlib.import_module("ipykernel.debugger")  # takes as long to load as all the rest together
+del sys.modules["debugpy"]
+
 from ipykernel import compiler
 from ipykernel.displayhook import ZMQShellDisplayHook
 from ipykernel.ipkernel import IPythonKernel
@@ -67,7 +71,8 @@ def _bytes(content: str | bytes) -> bytes:
 
 
 _saved: dict[str, Path] = {}
-_run, _workspace = Path(sys.argv[1]), Path.cwd()
+_run = _workspace = Path()
+"""Set when the kernel begins."""
 
 
 def _save(content: bytes, suffix: str) -> str:
@@ -302,6 +307,8 @@ def _end_with_parent() -> None:
 
 def main() -> None:
     """Run the kernel until it is told to end."""
+    global _run, _workspace
+    _run, _workspace = Path(sys.argv[1]), Path.cwd()
     _end_with_parent()
     # A process group of its own: an interrupt then reaches the programs a cell has started.
     if os.getpgrp() != os.getpid():

@@ -1,0 +1,205 @@
+"""Starts Python in a sandbox by forking a process that has loaded the kernel's modules already.
+
+To load them takes ten times the CPU of all the rest of a kernel's start, and most of its memory,
+which forked processes share. One such process serves all sandboxes that are open.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import select
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Generator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import psutil
+
+from openmanus_graph.backends.sandbox import bwrap
+from openmanus_graph.backends.sandbox.environment import SYSTEM_PATH, sandbox_environment
+from openmanus_graph.backends.sandbox.limits import rlimits
+from openmanus_graph.backends.sandbox.process_tree import Tree
+from openmanus_graph.backends.sandbox.scratch import PARENT_PACKAGES, site_packages
+
+if TYPE_CHECKING:
+    from openmanus_graph.backends.sandbox.confinement import Sandbox
+
+_PROGRAM = Path(__file__).with_name("fork_server.py")
+_HOLDER = ("/bin/sh", "-c", 'echo; read -r code && exit "$code"; exit 1')
+"""Holds a sandbox open for a forked process, and ends as that one did; also when nobody is left to
+say so."""
+_START_TIMEOUT_S = 60.0
+_SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+
+
+class ForkServer:
+    """The process that forks others. It ends with its last user, and when this process does."""
+
+    def __init__(self) -> None:
+        """Start it. Raises OSError where that is impossible."""
+        variables = sandbox_environment(
+            home=bwrap.HOME, tmp="/tmp", path=SYSTEM_PATH, network=False, host=os.environ
+        )
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs, _sealed_copy(os.path.realpath(sys.executable)) as program:
+            self._process = subprocess.Popen(
+                [sys.executable, str(_PROGRAM), str(theirs.fileno())],
+                executable=f"/proc/self/fd/{program}",
+                pass_fds=(theirs.fileno(), program),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=variables,
+                cwd="/",
+                start_new_session=True,
+            )
+
+    def start(
+        self, sandbox: "Sandbox", arguments: Sequence[str], *, output: int, given: int
+    ) -> Tree | None:
+        """Start Python in a sandbox; None where it has to be started the usual way. Blocks.
+
+        Args:
+            sandbox: Of bubblewrap, with no packages of its own that the loaded ones would hide.
+            arguments: The program as seen inside, and its arguments.
+            output: File descriptor of its standard output and error.
+            given: File descriptor of its standard input.
+        """
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        with _pipe() as (held, holding), _pipe() as (report, reporting), _pipe() as (end, at_end):
+            tree = sandbox.start(_HOLDER, output=holding.fileno(), given=end.fileno())
+            holding.close()
+            try:
+                _line(held, deadline)
+                request = _request(sandbox, tree, arguments)
+                fds = (given, output, reporting.fileno(), at_end.fileno())
+                socket.send_fds(self._control, [json.dumps(request).encode()], fds)
+                reporting.close()
+                tree.joined = int(_line(report, deadline))
+                if _line(report, deadline) == b"ready":
+                    return tree
+            except (OSError, ValueError, IndexError, psutil.Error):
+                pass
+        sandbox.end(tree)
+        return None
+
+    def close(self) -> None:
+        """End it; what it has forked goes on."""
+        self._control.close()
+        self._process.wait()
+
+    def leave(self) -> None:
+        """Let go of it in a forked child of this process: it is the parent's."""
+        self._control.close()
+
+
+def can_fork(sandbox: "Sandbox") -> bool:
+    """Say whether a forked process would be as one that is started in the sandbox.
+
+    Not if the thread has installed packages, which could be other versions of the loaded ones.
+    """
+    if sandbox.backend.name != bwrap.Bwrap.name:
+        return False
+    return os.listdir(site_packages(sandbox.workspace.python)) == [PARENT_PACKAGES]
+
+
+@contextlib.contextmanager
+def _sealed_copy(program: str) -> Generator[int]:
+    """Copy a program to where nobody can write to it; yield a file descriptor of the copy.
+
+    A process may write to the file that it was made of, by `/proc/self/exe`, if its user may. The
+    one in a sandbox would be the interpreter of the whole machine.
+    """
+    copy = os.memfd_create("python", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        with open(program, "rb") as source:  # noqa: PTH123  # no file of a folder is made of it
+            os.sendfile(copy, source.fileno(), 0, os.fstat(source.fileno()).st_size)
+        fcntl.fcntl(copy, fcntl.F_ADD_SEALS, _SEALS)
+        readable = os.open(f"/proc/self/fd/{copy}", os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        os.close(copy)  # what is open for writing cannot be run
+    try:
+        yield readable
+    finally:
+        os.close(readable)
+
+
+@contextlib.contextmanager
+def _pipe() -> Generator[tuple[BinaryIO, BinaryIO]]:
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb", 0) as reader, os.fdopen(writing, "wb", 0) as writer:
+        yield reader, writer
+
+
+def _line(pipe: BinaryIO, deadline: float) -> bytes:
+    """Read a line. Raises OSError if none comes."""
+    line = b""
+    while not line.endswith(b"\n"):
+        if not select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            raise TimeoutError
+        byte = pipe.read(1)
+        if not byte:
+            raise BrokenPipeError
+        line += byte
+    return line.strip()
+
+
+def _request(sandbox: "Sandbox", tree: Tree, arguments: Sequence[str]) -> dict[str, Any]:
+    """Make the request that starts Python in the sandbox that a program holds open."""
+    inside = psutil.Process(tree.process.pid).children(recursive=True)[-1]
+    return {
+        "target": inside.pid,
+        "groups": tree.group.entries if tree.group else [],
+        "limits": rlimits(sandbox.settings, tree.group),
+        "environment": sandbox.environment(),
+        "folder": str(sandbox.workspace.root),
+        "python": sandbox.backend.python,
+        "packages": str(site_packages(sandbox.workspace.python)),
+        "argv": list(arguments),
+    }
+
+
+_lock = threading.Lock()
+_server: ForkServer | None = None
+_users = 0
+
+
+def use_fork_server() -> ForkServer | None:
+    """Return the process that forks, for as long as `leave_fork_server` is not called; None where
+    there can be none."""
+    global _server, _users
+    with _lock:
+        if _server is None:
+            try:
+                _server = ForkServer()
+            except OSError:
+                return None
+        _users += 1
+        return _server
+
+
+def leave_fork_server() -> None:
+    """Need it no longer; the last one ends it."""
+    global _server, _users
+    with _lock:
+        _users -= 1
+        if not _users and _server is not None:
+            _server.close()
+            _server = None
+
+
+def _leave_after_fork() -> None:
+    """Let go of the process in a forked child of ours: it is the parent's."""
+    global _lock, _server, _users
+    _lock = threading.Lock()
+    if _server is not None:
+        _server.leave()
+    _server, _users = None, 0
+
+
+os.register_at_fork(after_in_child=_leave_after_fork)
