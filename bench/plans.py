@@ -24,7 +24,10 @@ TASK = "Add up the rows of each part, and write each total to a file of its own.
 def measure_case(case: str, way: str, latency_s: float = 0.0) -> Figures:
     """Do a case's work as a `plan` or as a `plain` run, with a model of its own."""
     model = ("--case", case, "--latency", str(latency_s))
-    with server(*model, module="bench.plan_model") as base_url, tempfile.TemporaryDirectory() as folder:
+    with (
+        server(*model, module="bench.plan_model") as base_url,
+        tempfile.TemporaryDirectory() as folder,
+    ):
         command = [sys.executable, "-m", "bench.plans", way, folder, "--base-url", base_url]
         memory_mb = 0.0
         with subprocess.Popen(command, stdout=subprocess.PIPE) as running:

@@ -47,7 +47,8 @@ class Sandbox:
         choice = choose_sandbox(settings)
         self.settings, self.workspace = settings, workspace
         workspace.prepare()
-        self._trees: list[Tree] = []
+        self.trees: list[Tree] = []
+        """The programs that run here."""
         self._fork_server: ForkServer | None = None
         self._lock = make_scratch()
         scratch = Path(self._lock.name).parent
@@ -66,7 +67,7 @@ class Sandbox:
         self.warning = warning_of(choice, self.layout)
         """Warnings for people before programs run here; often empty."""
         folders = (workspace.root, workspace.python, scratch)
-        self.monitor = LimitMonitor(folders, settings, lambda: list(self._trees))
+        self.monitor = LimitMonitor(folders, settings, lambda: list(self.trees))
 
     @property
     def reaches_network(self) -> bool:
@@ -130,7 +131,7 @@ class Sandbox:
             holds_processes=self.backend.holds_processes,
             kill_command=launch.kill,
         )
-        self._trees.append(tree)
+        self.trees.append(tree)
         return tree
 
     def start_python(self, arguments: Sequence[str], *, output: int, given: int) -> Tree:
@@ -161,8 +162,8 @@ class Sandbox:
 
     def end(self, tree: Tree) -> None:
         """Kill a program and forget it."""
-        if tree in self._trees:
-            self._trees.remove(tree)
+        if tree in self.trees:
+            self.trees.remove(tree)
             tree.close()
 
     def handle_state(self) -> str:
@@ -172,7 +173,7 @@ class Sandbox:
     def close(self) -> None:
         """End all programs and remove the thread's own folder."""
         self.monitor.close()
-        for tree in list(self._trees):
+        for tree in list(self.trees):
             self.end(tree)
         if self._fork_server is not None:
             leave_fork_server()

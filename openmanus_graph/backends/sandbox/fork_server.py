@@ -52,7 +52,6 @@ _MODULES = (
 """What a kernel loads as it begins, beside what its program does."""
 
 
-
 def _program(name: str) -> Any:
     """Load a program that lies beside this one, and can do without our package, too."""
     path = Path(__file__).with_name(f"{name}.py")
@@ -124,13 +123,13 @@ def _start(request: dict[str, Any], given: int, output: int, report: int, ended:
 
 def _confinement(process: str) -> dict[str, str]:
     """Return what confines a process: its namespaces and capabilities, for one that joins it."""
-    found = {name: os.readlink(f"{process}/ns/{name}") for name in _NAMESPACES}
-    for line in Path(f"{process}/status").read_text().splitlines():
+    found = {name: str(Path(process, "ns", name).readlink()) for name in _NAMESPACES}
+    for line in Path(process, "status").read_text().splitlines():
         name, _, value = line.partition(":")
         if name in _STATUS:
             found[name] = value.strip()
     with contextlib.suppress(OSError):  # only where there is such a security module
-        found["label"] = Path(f"{process}/attr/current").read_text()
+        found["label"] = Path(process, "attr/current").read_text()
     return found
 
 
@@ -143,7 +142,7 @@ def _join_namespaces(target: int, confinement: dict[str, str]) -> None:
 
 
 def _confine(request: dict[str, Any], confinement: dict[str, str]) -> None:
-    """Take on limits and capabilities; raise PermissionError if they are not those of the target."""
+    """Take on limits and capabilities; raise PermissionError if it is not confined by then."""
     os.setsid()
     launch.limit(request["limits"])
     launch.reset_signals()

@@ -1,7 +1,7 @@
 """Starts Python in a sandbox by forking a process that has loaded the kernel's modules already.
 
-To load them takes ten times the CPU of all the rest of a kernel's start, and most of its memory,
-which forked processes share. One such process serves all sandboxes that are open.
+Loading them takes most of a kernel's CPU at its start and most of its memory, which those that are
+forked share. One such process serves all sandboxes that are open. Linux only; see docs/adr/0007.
 """
 
 import contextlib
@@ -16,25 +16,44 @@ import threading
 import time
 from collections.abc import Generator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 import psutil
 
 from openmanus_graph.backends.sandbox import bwrap
+from openmanus_graph.backends.sandbox.backend import Backend
 from openmanus_graph.backends.sandbox.environment import SYSTEM_PATH, sandbox_environment
 from openmanus_graph.backends.sandbox.limits import rlimits
 from openmanus_graph.backends.sandbox.process_tree import Tree
 from openmanus_graph.backends.sandbox.scratch import PARENT_PACKAGES, site_packages
-
-if TYPE_CHECKING:
-    from openmanus_graph.backends.sandbox.confinement import Sandbox
+from openmanus_graph.runtime.workspace import Workspace
+from openmanus_graph.state.settings import SandboxSettings
 
 _PROGRAM = Path(__file__).with_name("fork_server.py")
 _HOLDER = ("/bin/sh", "-c", 'echo; read -r code && exit "$code"; exit 1')
-"""Holds a sandbox open for a forked process, and ends as that one did; also when nobody is left to
-say so."""
+"""Holds a sandbox open for a forked process, and ends as it is told that one did, or by itself when
+nobody is left to tell it."""
 _START_TIMEOUT_S = 60.0
-_SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+
+
+class ProgramStarter(Protocol):
+    """A sandbox, as far as it is needed here."""
+
+    settings: SandboxSettings
+    workspace: Workspace
+    backend: Backend
+
+    def environment(self) -> dict[str, str]:
+        """Make the environment of a program."""
+        ...
+
+    def start(self, program: Sequence[str], *, output: int, given: int) -> Tree:
+        """Start a program."""
+        ...
+
+    def end(self, tree: Tree) -> None:
+        """Kill a program and forget it."""
+        ...
 
 
 class ForkServer:
@@ -45,22 +64,25 @@ class ForkServer:
         variables = sandbox_environment(
             home=bwrap.HOME, tmp="/tmp", path=SYSTEM_PATH, network=False, host=os.environ
         )
-        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs, _sealed_copy(os.path.realpath(sys.executable)) as program:
-            self._process = subprocess.Popen(
-                [sys.executable, str(_PROGRAM), str(theirs.fileno())],
-                executable=f"/proc/self/fd/{program}",
-                pass_fds=(theirs.fileno(), program),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                env=variables,
-                cwd="/",
-                start_new_session=True,
-            )
+        with _sealed_copy(os.path.realpath(sys.executable)) as program:
+            self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with theirs, contextlib.ExitStack() as on_failure:
+                on_failure.callback(self._control.close)
+                self._process = subprocess.Popen(
+                    [sys.executable, str(_PROGRAM), str(theirs.fileno())],
+                    executable=f"/proc/self/fd/{program}",
+                    pass_fds=(theirs.fileno(), program),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    env=variables,
+                    cwd="/",
+                    start_new_session=True,
+                )
+                on_failure.pop_all()
 
     def start(
-        self, sandbox: "Sandbox", arguments: Sequence[str], *, output: int, given: int
+        self, sandbox: ProgramStarter, arguments: Sequence[str], *, output: int, given: int
     ) -> Tree | None:
         """Start Python in a sandbox; None where it has to be started the usual way. Blocks.
 
@@ -98,14 +120,15 @@ class ForkServer:
         self._control.close()
 
 
-def can_fork(sandbox: "Sandbox") -> bool:
+def can_fork(sandbox: ProgramStarter) -> bool:
     """Say whether a forked process would be as one that is started in the sandbox.
 
     Not if the thread has installed packages, which could be other versions of the loaded ones.
     """
     if sandbox.backend.name != bwrap.Bwrap.name:
         return False
-    return os.listdir(site_packages(sandbox.workspace.python)) == [PARENT_PACKAGES]
+    installed = site_packages(sandbox.workspace.python).iterdir()
+    return all(path.name == PARENT_PACKAGES for path in installed)
 
 
 @contextlib.contextmanager
@@ -119,7 +142,8 @@ def _sealed_copy(program: str) -> Generator[int]:
     try:
         with open(program, "rb") as source:  # noqa: PTH123  # no file of a folder is made of it
             os.sendfile(copy, source.fileno(), 0, os.fstat(source.fileno()).st_size)
-        fcntl.fcntl(copy, fcntl.F_ADD_SEALS, _SEALS)
+        seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
+        fcntl.fcntl(copy, fcntl.F_ADD_SEALS, seals)
         readable = os.open(f"/proc/self/fd/{copy}", os.O_RDONLY | os.O_CLOEXEC)
     finally:
         os.close(copy)  # what is open for writing cannot be run
@@ -149,11 +173,15 @@ def _line(pipe: BinaryIO, deadline: float) -> bytes:
     return line.strip()
 
 
-def _request(sandbox: "Sandbox", tree: Tree, arguments: Sequence[str]) -> dict[str, Any]:
+def confining_process(tree: Tree) -> int:
+    """Return the number of a process that runs inside of a sandbox."""
+    return psutil.Process(tree.process.pid).children(recursive=True)[-1].pid
+
+
+def _request(sandbox: ProgramStarter, tree: Tree, arguments: Sequence[str]) -> dict[str, Any]:
     """Make the request that starts Python in the sandbox that a program holds open."""
-    inside = psutil.Process(tree.process.pid).children(recursive=True)[-1]
     return {
-        "target": inside.pid,
+        "target": confining_process(tree),
         "groups": tree.group.entries if tree.group else [],
         "limits": rlimits(sandbox.settings, tree.group),
         "environment": sandbox.environment(),
@@ -170,8 +198,7 @@ _users = 0
 
 
 def use_fork_server() -> ForkServer | None:
-    """Return the process that forks, for as long as `leave_fork_server` is not called; None where
-    there can be none."""
+    """Return the process that forks, to be left later on; None where there can be none."""
     global _server, _users
     with _lock:
         if _server is None:

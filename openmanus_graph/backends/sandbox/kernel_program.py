@@ -26,10 +26,6 @@ import weakref
 from pathlib import Path
 from typing import Any, cast
 
-sys.modules["debugpy"] = cast("Any", None)  # ipykernel can do without: nobody debugs here, and it
-importlib.import_module("ipykernel.debugger")  # takes as long to load as all the rest together
-del sys.modules["debugpy"]
-
 from ipykernel import compiler
 from ipykernel.displayhook import ZMQShellDisplayHook
 from ipykernel.ipkernel import IPythonKernel
@@ -280,6 +276,19 @@ def _sort(value: Any) -> str:
     else:
         return "variables"
     return "definitions" if module == "__main__" else "imports"
+
+
+def _load_without_debugger() -> None:
+    """Let ipykernel believe that debugpy is not installed.
+
+    Nobody debugs here, and to load it takes nearly as long as to load all the rest.
+    """
+    sys.modules["debugpy"] = cast("Any", None)
+    importlib.import_module("ipykernel.debugger")
+    del sys.modules["debugpy"]
+
+
+_load_without_debugger()
 
 
 class App(IPKernelApp):
