@@ -15,10 +15,44 @@ from typing import Any
 
 import psutil
 
-from bench.measure import Figures, server
+from bench.measure import Figures, medians, server
+from bench.plan_model import CASES
 
 LOOK_S = 0.1
 TASK = "Add up the rows of each part, and write each total to a file of its own."
+
+
+LATENCY_S = {"four independent parts and a summary": 5.0}
+"""Of a model call, where it is not none."""
+MOST = {
+    "a chain of four": {"tokens": 1.15, "cpu_s": 1.3},
+    "four independent parts": {"cpu_s": 1.3},
+    "four independent parts and a summary": {"wall_s": 0.55},
+}
+"""How many times the plain run's a figure may be."""
+FIGURES = {"model_calls": "{:.0f}", "tokens": "{:.0f}", "cpu_s": "{:.2f}", "wall_s": "{:.1f}",
+           "memory_mb": "{:.0f}"}  # fmt: skip
+
+
+def measure_plans(*, runs: int, quick: bool) -> list[list[str]]:
+    """Measure every case both ways, in turn, and return the rows of a table."""
+    rows: list[list[str]] = []
+    for case in list(CASES)[:1] if quick else CASES:
+        latency_s = LATENCY_S.get(case, 0.0)
+        taken: dict[str, list[Figures]] = {"plan": [], "plain": []}
+        for _ in range(1 if latency_s else runs):
+            for way, figures in taken.items():
+                figures.append(measure_case(case, way, latency_s))
+        plan, plain = (medians(figures) for figures in taken.values())
+        cells = [_cell(shown, plan[name], plain[name]) for name, shown in FIGURES.items()]
+        limits = [f"{name} {most} x" for name, most in MOST.get(case, {}).items()]
+        shown = f"{case}, {latency_s:g} s a model call" if latency_s else case
+        rows.append([shown, *cells, ", ".join(limits)])
+    return rows
+
+
+def _cell(shown: str, plan: float, plain: float) -> str:
+    return f"{shown.format(plan)} ({shown.format(plain)}) {plan / plain:.2f} x"
 
 
 def measure_case(case: str, way: str, latency_s: float = 0.0) -> Figures:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +50,8 @@ def session(tmp_path: Path) -> Iterator[Session]:
         yield one
 
 
-@contextlib.contextmanager
-def opened(root: Path, settings: SandboxSettings = BWRAP) -> Iterator[Session]:
-    with contextlib.closing(tool_session(root, sandbox=settings)) as one:
-        yield one
+def opened(root: Path) -> AbstractContextManager[Session]:
+    return contextlib.closing(tool_session(root, sandbox=BWRAP))
 
 
 def kernel_of(session: Session) -> Kernel:
@@ -172,7 +171,10 @@ def test_a_kernel_that_is_confined_otherwise_is_not_run(
 def test_the_memory_of_a_forked_kernel_counts_without_a_control_group(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(confinement, "make_group", lambda _: None)
+    def none(_: SandboxSettings) -> None:
+        return None
+
+    monkeypatch.setattr(confinement, "make_group", none)
     assert run(session, IS_FORKED) == "True"
     [tree] = sandbox_of(session).trees
     names = [process.name() for process in tree.members()]
