@@ -39,7 +39,7 @@ async def test_steps_of_a_chain_go_on_in_one_kernel() -> None:
 
 
 async def test_steps_side_by_side_have_kernels_of_their_own() -> None:
-    steps = [{"id": name, "text": name, "depends_on": []} for name in "abcd"]
+    steps: list[Any] = [{"id": name, "text": name, "depends_on": []} for name in "abcd"]
     cells = [REMEMBER, "import time; time.sleep(0.2)", RECALL]
     found = await results(steps, dict.fromkeys("abcd", cells))
     for name, one in found.items():

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -145,6 +146,12 @@ def test_a_kernel_is_started_where_the_process_that_forks_is_gone(
     assert run(session, "x") == "1"
 
 
+def test_a_kernel_starts_where_programs_have_removed_its_environment(session: Session) -> None:
+    sandbox_of(session)
+    shutil.rmtree(session.workspace.python)
+    assert run(session, IS_FORKED) == "False"
+
+
 def test_a_kernel_is_started_where_nothing_can_be_forked(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,6 +173,7 @@ def test_a_kernel_that_is_confined_otherwise_is_not_run(
 
     monkeypatch.setattr(forked_python, "confining_process", elsewhere)
     assert run(session, IS_FORKED) == "False"
+    assert len(sandbox_of(session).trees) == 1
 
 
 def test_the_memory_of_a_forked_kernel_counts_without_a_control_group(

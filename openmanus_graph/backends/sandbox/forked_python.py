@@ -61,6 +61,8 @@ class ForkServer:
 
     def __init__(self) -> None:
         """Start it. Raises OSError where that is impossible."""
+        self._refused = False
+        """Whether a start has failed: the next ones would, too."""
         variables = sandbox_environment(
             home=bwrap.HOME, tmp="/tmp", path=SYSTEM_PATH, network=False, host=os.environ
         )
@@ -92,6 +94,8 @@ class ForkServer:
             output: File descriptor of its standard output and error.
             given: File descriptor of its standard input.
         """
+        if self._refused:
+            return None
         deadline = time.monotonic() + _START_TIMEOUT_S
         with _pipe() as (held, holding), _pipe() as (report, reporting), _pipe() as (end, at_end):
             tree = sandbox.start(_HOLDER, output=holding.fileno(), given=end.fileno())
@@ -107,12 +111,14 @@ class ForkServer:
                     return tree
             except (OSError, ValueError, IndexError, psutil.Error):
                 pass
+        self._refused = True
         sandbox.end(tree)
         return None
 
     def close(self) -> None:
         """End it; what it has forked goes on."""
         self._control.close()
+        self._process.kill()
         self._process.wait()
 
     def leave(self) -> None:
@@ -127,8 +133,11 @@ def can_fork(sandbox: ProgramStarter) -> bool:
     """
     if sandbox.backend.name != bwrap.Bwrap.name:
         return False
-    installed = site_packages(sandbox.workspace.python).iterdir()
-    return all(path.name == PARENT_PACKAGES for path in installed)
+    try:
+        installed = [path.name for path in site_packages(sandbox.workspace.python).iterdir()]
+    except OSError:  # programs may have removed it
+        return False
+    return installed == [PARENT_PACKAGES]
 
 
 @contextlib.contextmanager
