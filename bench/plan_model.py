@@ -35,6 +35,13 @@ def asks(step: str) -> list[Call]:
     return [("ask_human", {"inquire": QUESTION}), *calls_of(step)]
 
 
+def adds_up(step: str) -> list[Call]:
+    """Return the work of a step that makes one total of those of all parts."""
+    totals = "sum(json.load(open(name))['total'] for name in glob.glob('p?.json'))"
+    cell = f"import glob, json\njson.dump({{'total': {totals}}}, open('{step}.json', 'w'))"
+    return [("python_execute", {"code": cell})]
+
+
 @dataclass(frozen=True)
 class Case:
     """A piece of work."""
@@ -58,7 +65,9 @@ PARTS: dict[str, list[str]] = {"p0": [], "p1": [], "p2": [], "p3": []}
 CASES = {
     "a chain of four": Case(CHAIN),
     "four independent parts": Case(PARTS),
-    "four independent parts and a summary": Case({**PARTS, "sum": list(PARTS)}),
+    "four independent parts and a summary": Case(
+        {**PARTS, "sum": list(PARTS)}, work={"sum": adds_up}
+    ),
     "a chain whose second step fails once": Case(CHAIN, fails="s1"),
     "a chain whose second step asks the person": Case(CHAIN, work={"s1": asks}),
 }
