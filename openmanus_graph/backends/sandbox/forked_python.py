@@ -1,7 +1,7 @@
 """Starts Python in a sandbox by forking a process that has loaded the kernel's modules already.
 
 Loading them takes most of a kernel's CPU at its start and most of its memory, which those that are
-forked share. One such process serves all sandboxes that are open. Linux only; see docs/adr/0007.
+forked share. One such process serves all sandboxes that are open. Linux only; see docs/adr/0008.
 """
 
 import contextlib
