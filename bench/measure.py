@@ -15,13 +15,12 @@ Figures = dict[str, float]
 
 
 @contextlib.contextmanager
-def server(steps: int, *more: str) -> Generator[str]:
-    """Start the local model as a process."""
+def server(*options: str, module: str = "bench.server") -> Generator[str]:
+    """Start a local model as a process."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "bench.server", "--port", str(port), "--steps", str(steps)]
-    process = subprocess.Popen([*command, *more])
+    process = subprocess.Popen([sys.executable, "-m", module, "--port", str(port), *options])
     try:
         while True:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
@@ -35,7 +34,7 @@ def server(steps: int, *more: str) -> Generator[str]:
 
 def measure(subject: str, steps: int, *more: str, serves: Sequence[str] = ()) -> Figures:
     """Run one child against a server of its own and read its figures."""
-    with server(steps, *serves) as base_url:
+    with server("--steps", str(steps), *serves) as base_url:
         command = [sys.executable, "-m", "bench.child", subject, "--base-url", base_url, *more]
         begun = time.perf_counter()
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)

@@ -8,7 +8,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 FILLER = "x" * 700
 Call = tuple[str, dict[str, Any]]
@@ -37,6 +37,17 @@ SCRIPTS: dict[str, Callable[[int], list[Call]]] = {
     "first uses": lambda step: [FIRST_USES[step % len(FIRST_USES)]],
 }
 """The calls of each step."""
+
+
+class Replying(Protocol):
+    """What is served."""
+
+    seen: list[dict[str, float]]
+    """Filled by `serve`."""
+
+    def reply(self, body: bytes) -> bytes:
+        """Answer a request."""
+        ...
 
 
 class Model:
@@ -74,7 +85,7 @@ class Model:
         return json.dumps(answer).encode()
 
 
-async def serve(port: int, model: Model, latency_s: float) -> None:
+async def serve(port: int, model: Replying, latency_s: float) -> None:
     """Serve until killed.
 
     `GET /` returns what was seen of each request: when it came, its bytes, those of its last two

@@ -101,7 +101,8 @@ def run(scale: Scale) -> Table:
 
 
 def _memory_of_command(steps: int) -> float:
-    with server(steps, "--script", "file") as base_url, tempfile.TemporaryDirectory() as folder:
+    serves = ("--steps", str(steps), "--script", "file")
+    with server(*serves) as base_url, tempfile.TemporaryDirectory() as folder:
         command = [COMMAND, "run", "go", "--model", "openai:bench", "--base-url", base_url]
         limits = ["--max-steps", str(steps + 1), "--quiet"]
         place = {**os.environ, "OPENMANUS_HOME": f"{folder}/home"}
@@ -220,6 +221,15 @@ def flow(scale: Scale) -> Table:
     return Table(["plans", "", "ratio", "at most"], measure_flow(quick=scale.quick))
 
 
+def plans(scale: Scale) -> Table:
+    """What plans cost beside one run that makes the same calls."""
+    from bench.plans import measure_plans
+
+    head = ["a plan (a plain run)", "model calls", "tokens", "CPU s", "seconds", "MB at most"]
+    rows = measure_plans(runs=scale.runs, quick=scale.quick)
+    return Table([*head, "at most"], rows)
+
+
 def mcp(scale: Scale) -> Table:
     """What MCP servers cost beside the bare SDK."""
     from bench.mcp import measure_servers
@@ -278,6 +288,7 @@ TABLES: dict[str, Callable[[Scale], Table]] = {
         install,
         browser,
         flow,
+        plans,
         mcp,
         serving,
         page,

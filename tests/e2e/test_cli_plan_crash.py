@@ -167,7 +167,7 @@ def check_fails_again(event: Event) -> bool:
 
 @pytest.mark.parametrize(
     ("moment", "asked"),
-    [(check_fails_again, {1}), (correction_is_shown, {1, 2}), (corrected_check_begins, {1})],
+    [(check_fails_again, {1, 2}), (correction_is_shown, {1, 2}), (corrected_check_begins, {1})],
 )
 def test_killed_around_the_judging_of_a_check_no_saved_part_is_done_again(
     tmp_path: Path, zygote: Zygote, moment: Any, asked: set[int]

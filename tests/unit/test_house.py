@@ -54,7 +54,8 @@ print([name for name in late if name in sys.modules])
 
 def test_one_module_touches_the_garbage_collector() -> None:
     touching = [path for path in PACKAGE.rglob("*.py") if "import gc\n" in path.read_text("utf-8")]
-    assert [path.name for path in touching] == ["garbage_collection.py"]
+    in_process = [path.name for path in touching if path.name != "fork_server.py"]  # a program
+    assert in_process == ["garbage_collection.py"]
 
 
 def test_public_names_stand_in_one_list(tmp_path: Path) -> None:

@@ -121,7 +121,9 @@ def _namespaces(root: Path, settings: SandboxSettings) -> list[str]:
         powers = ("CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_CHOWN")
         spaces = ["--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try"]
         spaces += [] if settings.network else ["--unshare-net"]
-        return spaces + [word for power in powers for word in ("--cap-add", power)]
+        # Without the drop root keeps every power, and outside of a user namespace they are real.
+        kept = [word for power in powers for word in ("--cap-add", power)]
+        return [*spaces, "--cap-drop", "ALL", *kept]
     return ["--unshare-all", *network]
 
 

@@ -12,6 +12,12 @@ from pathlib import Path
 from openmanus_graph.backends.sandbox import environment
 from openmanus_graph.backends.sandbox.backend import Layout
 from openmanus_graph.backends.sandbox.choose import choose_sandbox, reaches_network, warning_of
+from openmanus_graph.backends.sandbox.forked_python import (
+    ForkServer,
+    can_fork,
+    leave_fork_server,
+    use_fork_server,
+)
 from openmanus_graph.backends.sandbox.limits import make_group, rlimits
 from openmanus_graph.backends.sandbox.process_tree import MARKER, LimitMonitor, Tree
 from openmanus_graph.backends.sandbox.scratch import (
@@ -52,7 +58,9 @@ class Sandbox:
         choice = choose_sandbox(settings)
         self.settings, self.workspace = settings, workspace
         workspace.prepare()
-        self._trees: list[Tree] = []
+        self.trees: list[Tree] = []
+        """The programs that run here."""
+        self._fork_server: ForkServer | None = None
         self._lock = make_scratch()
         scratch = Path(self._lock.name).parent
         network, host = settings.network, os.environ
@@ -71,7 +79,7 @@ class Sandbox:
         self.warning = warning_of(choice, self.layout)
         """Warnings for people before programs run here; often empty."""
         folders = (scratch,) if read_only else (workspace.root, workspace.python, scratch)
-        self.monitor = LimitMonitor(folders, settings, lambda: list(self._trees))
+        self.monitor = LimitMonitor(folders, settings, lambda: list(self.trees))
 
     @property
     def reaches_network(self) -> bool:
@@ -135,8 +143,24 @@ class Sandbox:
             holds_processes=self.backend.holds_processes,
             kill_command=launch.kill,
         )
-        self._trees.append(tree)
+        self.trees.append(tree)
         return tree
+
+    def start_python(self, arguments: Sequence[str], *, output: int, given: int) -> Tree:
+        """Start Python as `start` does, but forked from a process that is warm where that can be.
+
+        Args:
+            arguments: The program, with its path as seen inside, and its arguments.
+            output: As of `start`.
+            given: As of `start`.
+        """
+        if can_fork(self):
+            self._fork_server = self._fork_server or use_fork_server()
+            if self._fork_server is not None:
+                tree = self._fork_server.start(self, arguments, output=output, given=given)
+                if tree is not None:
+                    return tree
+        return self.start([self.backend.python, *arguments], output=output, given=given)
 
     @contextlib.contextmanager
     def call(self, tree: Tree) -> Generator[None, None, None]:
@@ -150,8 +174,8 @@ class Sandbox:
 
     def end(self, tree: Tree) -> None:
         """Kill a program and forget it."""
-        if tree in self._trees:
-            self._trees.remove(tree)
+        if tree in self.trees:
+            self.trees.remove(tree)
             tree.close()
 
     def handle_state(self) -> str:
@@ -161,8 +185,10 @@ class Sandbox:
     def close(self) -> None:
         """End all programs and remove the thread's own folder."""
         self.monitor.close()
-        for tree in list(self._trees):
+        for tree in list(self.trees):
             self.end(tree)
+        if self._fork_server is not None:
+            leave_fork_server()
         remove_folder(self.layout.scratch)
         self._lock.close()
 

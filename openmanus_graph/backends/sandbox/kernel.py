@@ -113,14 +113,15 @@ class Kernel:
         program = self._run / "kernel_program.py"
         program.write_bytes(_PROGRAM.read_bytes())
         paths = (program, self._run, self._run / "kernel.json")
-        argv = [sandbox.backend.python, *map(inside, paths)]
+        argv = [inside(path) for path in paths]
         child_end, parent_end = os.pipe()
         self._lifeline = os.fdopen(parent_end, "wb")
         """Held open; the kernel ends when it is closed, however this process ends."""
         self._spool = self._open_spool()
         """The kernel's output. Read by the open file: a cell may replace what its name means."""
         with os.fdopen(child_end, "rb") as lifeline:
-            self._tree = sandbox.start(argv, output=self._spool.fileno(), given=lifeline.fileno())
+            output = self._spool.fileno()
+            self._tree = sandbox.start_python(argv, output=output, given=lifeline.fileno())
         from jupyter_client.session import Session  # takes a while, and so does the kernel's start
 
         self._session = Session(username="openmanus", key=connection["key"].encode())

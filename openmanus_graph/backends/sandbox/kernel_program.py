@@ -67,7 +67,8 @@ def _bytes(content: str | bytes) -> bytes:
 
 
 _saved: dict[str, Path] = {}
-_run, _workspace = Path(sys.argv[1]), Path.cwd()
+_run = _workspace = Path()
+"""Set when the kernel begins."""
 
 
 def _save(content: bytes, suffix: str) -> str:
@@ -277,6 +278,19 @@ def _sort(value: Any) -> str:
     return "definitions" if module == "__main__" else "imports"
 
 
+def _load_without_debugger() -> None:
+    """Let ipykernel believe that debugpy is not installed.
+
+    Nobody debugs here, and to load it takes nearly as long as to load all the rest.
+    """
+    sys.modules["debugpy"] = cast("Any", None)
+    importlib.import_module("ipykernel.debugger")
+    del sys.modules["debugpy"]
+
+
+_load_without_debugger()
+
+
 class App(IPKernelApp):
     """The application with that kernel."""
 
@@ -302,6 +316,8 @@ def _end_with_parent() -> None:
 
 def main() -> None:
     """Run the kernel until it is told to end."""
+    global _run, _workspace
+    _run, _workspace = Path(sys.argv[1]), Path.cwd()
     _end_with_parent()
     # A process group of its own: an interrupt then reaches the programs a cell has started.
     if os.getpgrp() != os.getpid():

@@ -13,6 +13,7 @@ import resource
 import signal
 import sys
 import termios
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 PR_SET_PDEATHSIG = 1
@@ -21,28 +22,42 @@ PR_SET_PDEATHSIG = 1
 def main() -> None:
     """Apply the specification to this process and exec the program."""
     spec: dict[str, Any] = json.loads(sys.argv[1])
-    for group in spec.get("groups", ()):
-        with open(group, "w") as file:  # noqa: PTH123  # pathlib costs a third of the start
-            file.write(str(os.getpid()))
+    join_groups(spec.get("groups", ()))
     if spec.get("terminal"):
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     if spec.get("die_with"):
         _die_with(int(spec["die_with"]))
     if spec.get("nono"):
         _confine(spec["nono"])
-    for name, value in spec.get("limits", {}).items():
-        _limit(getattr(resource, name), value)
-    # Who starts us in the background, or by nohup, has these ignored, and a shell cannot undo that.
-    for ignored in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
-        signal.signal(ignored, signal.SIG_DFL)
+    limit(spec.get("limits", {}))
+    reset_signals()
     os.execvp(sys.argv[2], sys.argv[2:])
 
 
-def _limit(which: int, value: int) -> None:
-    _, hard = resource.getrlimit(which)
-    bounded = value if hard == resource.RLIM_INFINITY else min(value, hard)
-    with contextlib.suppress(OSError, ValueError):  # macOS knows some of them only by name
-        resource.setrlimit(which, (bounded, bounded))
+def join_groups(entries: Iterable[str]) -> None:
+    """Join control groups by the files that their members write themselves to."""
+    for entry in entries:
+        with open(entry, "w") as file:  # noqa: PTH123  # pathlib costs a third of the start
+            file.write(str(os.getpid()))
+
+
+def limit(limits: Mapping[str, int]) -> None:
+    """Limit this process and those that it starts, by the limits' names in `resource`."""
+    for name, value in limits.items():
+        which = getattr(resource, name)
+        _, hard = resource.getrlimit(which)
+        bounded = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        with contextlib.suppress(OSError, ValueError):  # macOS knows some of them only by name
+            resource.setrlimit(which, (bounded, bounded))
+
+
+def reset_signals() -> None:
+    """Let signals end the program that those who start us in the background have ignored.
+
+    By nohup, say; a shell cannot undo that.
+    """
+    for ignored in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+        signal.signal(ignored, signal.SIG_DFL)
 
 
 def _die_with(parent: int) -> None:

@@ -40,6 +40,8 @@ class Tree:
         self.group = group
         self.busy = False
         """A call is running: limits are checked more often, and a full disk kills this tree."""
+        self.joined: int | None = None
+        """A process outside of the tree whose children have joined it; it ends with them."""
         self.reason = ""
         """Why we killed it, as a sentence for the model."""
         self._marker = marker
@@ -67,9 +69,10 @@ class Tree:
         """List the processes, daemons too, unless the backend kills those itself."""
         found = {self.process.pid}
         found.update(self.group.members() if self.group else ())
-        with contextlib.suppress(psutil.Error):
-            children = psutil.Process(self.process.pid).children(recursive=True)
-            found.update(child.pid for child in children)
+        for root in filter(None, (self.process.pid, self.joined)):
+            with contextlib.suppress(psutil.Error):
+                children = psutil.Process(root).children(recursive=True)
+                found.update(child.pid for child in children)
         if not self._holds_processes:
             # A daemon is no child any more, but has kept its environment.
             for process in psutil.process_iter(["environ"]):

@@ -18,6 +18,8 @@ from filelock import FileLock
 from openmanus_graph.backends.sandbox.environment import pip_configuration
 
 _SCRATCH_PREFIX = "openmanus-"
+PARENT_PACKAGES = "_parent.pth"
+"""The file of a thread's environment that adds our own packages."""
 _MAX_TMP_CHARS = 40
 """Characters of the temporary folder's path: a socket's path ends at 107."""
 _PIP_SCRIPT = '#!/bin/sh\nexec "$(dirname "$0")/python" -m pip "$@"\n'
@@ -98,22 +100,21 @@ def make_python(folder: Path) -> Path:
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(folder.with_suffix(".lock")):
-        base, version = base_python(), f"{sys.version_info.major}.{sys.version_info.minor}"
-        packages = folder / "lib" / f"python{version}" / "site-packages"
+        base, packages = base_python(), site_packages(folder)
         python = folder / "bin" / "python"
         lines = [f"home = {base.parent}", "include-system-site-packages = false"]
         configuration = "\n".join([*lines, f"version = {sys.version.split()[0]}", ""])
         parents = "".join(
             f"import site; site.addsitedir({str(path)!r})\n" for path in package_folders()
         )
-        marker, path = folder / "pyvenv.cfg", packages / "_parent.pth"
+        marker, path = folder / "pyvenv.cfg", packages / PARENT_PACKAGES
         if marker.exists() and marker.read_text() != configuration:
             shutil.rmtree(folder)  # made for another Python, whose packages would not load
         if marker.exists() and path.exists() and path.read_text() == parents and python.exists():
             return python
         packages.mkdir(parents=True, exist_ok=True)
         python.parent.mkdir(exist_ok=True)
-        for name in ("python", "python3", f"python{version}"):
+        for name in ("python", "python3", packages.parent.name):
             link = python.with_name(name)
             link.unlink(missing_ok=True)
             link.symlink_to(base if name == "python" else "python")
@@ -124,6 +125,12 @@ def make_python(folder: Path) -> Path:
         path.write_text(parents)
         marker.write_text(configuration)
         return python
+
+
+def site_packages(folder: Path) -> Path:
+    """Name the folder of an environment's own packages."""
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    return folder / "lib" / f"python{version}" / "site-packages"
 
 
 def python_prefixes() -> tuple[Path, ...]:
