@@ -88,8 +88,6 @@ class PageView:
         self.network = Network(page)
         self._indices = Indices()
         self._acted_world: FrameWorld | None = None
-        self.lists: dict[int, list[int]] = {}
-        """The options that appeared after a click on a custom drop-down, by indices."""
 
     def close(self) -> None:
         """Stop listening to the page."""

@@ -1,4 +1,4 @@
-// Fields, drop-downs and file inputs.
+// Fields and file inputs.
 const TYPED = new Set(['text', 'search', 'email', 'url', 'tel', 'password', 'number', '']);
 
 // The field an index stands for: itself, its label's control, or the one inside it.
@@ -107,101 +107,6 @@ function assign(number, value) {
   else target.value = value;
   tell(target, 'input', 'change');
   return facts(target);
-}
-
-function optionFacts(option, place) {
-  return {
-    n: place,
-    name: optionName(option),
-    value: option.value,
-    selected: option.selected,
-    disabled: option.disabled || !!option.parentElement?.disabled,
-    group: option.parentElement?.label || '',
-  };
-}
-
-function nativeOptions(number) {
-  const el = held.get(number);
-  if (gone(el)) return { gone: true };
-  const target = fieldOf(el);
-  if (target.localName === 'select') {
-    return {
-      kind: 'select',
-      many: target.multiple,
-      disabled: target.matches(':disabled'),
-      options: [...target.options].map(optionFacts),
-    };
-  }
-  if (target.localName === 'input' && target.list) {
-    return { kind: 'datalist', options: [...target.list.options].map(optionFacts) };
-  }
-  return { kind: 'custom' };
-}
-
-function selectOption(number, place) {
-  const el = held.get(number);
-  if (gone(el)) return { gone: true };
-  const target = fieldOf(el);
-  target.focus({ preventScroll: true });
-  if (!target.multiple) target.selectedIndex = place;
-  else target.options[place].selected = true;
-  tell(target, 'input', 'change');
-  return { chosen: target.isConnected ? [...target.selectedOptions].map(optionName) : null };
-}
-
-const OPTIONS = '[role=option],[role=menuitem],[role=menuitemradio],[role=menuitemcheckbox],[role=treeitem]';
-
-// The list that belongs to a drop-down made of other elements, if it is open.
-function listOf(el) {
-  const root = el.getRootNode(),
-    inner = el.querySelector('[aria-controls],[aria-owns]');
-  for (const one of [el, inner]) {
-    for (const id of ((one && (attr(one, 'aria-controls') || attr(one, 'aria-owns'))) || '').split(/\s+/)) {
-      const list = id && (root.getElementById?.(id) || document.getElementById(id));
-      if (list && list.checkVisibility()) return list;
-    }
-  }
-  if (['listbox', 'menu', 'tree'].includes(attr(el, 'role')) || el.querySelector(OPTIONS)) return el;
-  const lists = [...document.querySelectorAll('[role=listbox],[role=menu]')].filter((one) => seen(one));
-  return lists.length === 1 ? lists[0] : null;
-}
-
-function customOptions(number) {
-  const el = held.get(number);
-  if (gone(el)) return { gone: true };
-  const list = listOf(el);
-  if (!list) return { options: null };
-  const named = [...list.querySelectorAll(OPTIONS)];
-  const all = named.length ? named : [...list.querySelectorAll('li')];
-  const options = all
-    .filter((one) => one.checkVisibility({ visibilityProperty: true }))
-    .map((one) => ({
-      n: numberOf(one),
-      name: nameOf(one, 'option'),
-      value: attr(one, 'data-value') ?? attr(one, 'value') ?? '',
-      selected: attr(one, 'aria-selected') === 'true' || attr(one, 'aria-checked') === 'true',
-      disabled: attr(one, 'aria-disabled') === 'true',
-      group: '',
-      place: +attr(one, 'aria-posinset') || 0,
-    }));
-  return options.length ? { options, list: numberOf(list) } : { options: null };
-}
-
-// Scroll a long list by most of its height, for lists that draw only what is in view.
-async function pageList(number, toStart) {
-  const list = held.get(number);
-  if (gone(list)) return { gone: true };
-  const inner = [list, ...list.querySelectorAll('*')].find(
-    (one) =>
-      one.scrollHeight > one.clientHeight + 1 && /auto|scroll|hidden/.test(getComputedStyle(one).overflowY),
-  );
-  const area = inner || scrollerOf(list);
-  if (area === document.scrollingElement) return { moved: false };
-  const before = area.scrollTop;
-  area.scrollTop = toStart ? 0 : before + Math.max(20, area.clientHeight * 0.8);
-  await frame();
-  await frame();
-  return { moved: area.scrollTop !== before };
 }
 
 function fileInput(number) {
