@@ -261,7 +261,8 @@ class PageView:
             ),
             elements={n: _element(n, entry, page["url"]) for n, entry in entries.items()},
             messages=tuple(text for walk in walks.values() for text in walk.found["messages"]),
-            left_out=sum(walk.found["rest"] for walk in walks.values()),
+            left_out_above=sum(walk.found["above"] for walk in walks.values()),
+            left_out_below=sum(walk.found["rest"] for walk in walks.values()),
             covered=sum(walk.found["covered"] for walk in walks.values()),
         )
 
@@ -284,6 +285,6 @@ def _element(index: int, entry: Entry, page_url: str) -> Element:
         hint=facts.get("hint", ""),
         colour=facts.get("colour", ""),
         address=shown_address(facts.get("href", ""), page_url),
-        more_px=facts.get("more", 0),
+        scroll_px=tuple(facts["scroll"]) if "scroll" in facts else None,
         open=facts.get("open", False),
     )

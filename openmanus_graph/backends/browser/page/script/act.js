@@ -30,6 +30,7 @@ function pointsOf(el) {
   const boxes = areaRects.has(el)
     ? [areaRects.get(el)]
     : [...el.getClientRects()].filter((b) => b.width > 0 && b.height > 0);
+  if (!boxes.length) boxes.push(boxOf(el));
   const points = [];
   for (const b of boxes.slice(0, 4)) {
     const left = Math.max(b.left, 0),
