@@ -22,7 +22,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ('"open details"', "word"), (".icon-trash", "trash"), ('"×"', "cross"), ("#red", "red"),
+        ('"open details"', "word"), ("icon trash", "trash"), ('"×"', "cross"), ("#red", "red"),
         ("#disc", "disc"), ("#square", "square"), ("Pears", "Pears"), ("Buy mug", "buy"),
         ("Rendered", "reactish"), ("Left room", "#left"), ("Right room", "#right"),
         ('link "\\+"', "#plus"), ('double-clickable "Open by', "twice 2"),

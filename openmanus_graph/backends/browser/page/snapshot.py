@@ -35,6 +35,8 @@ class Element:
     words: tuple[str, ...] = ()
     """States: checked, disabled, expanded ..."""
     value: str | None = None
+    value_chars: int = 0
+    """The length of a value that is shown cut."""
     options: tuple[str, ...] = ()
     option_count: int = 0
     format: str = ""

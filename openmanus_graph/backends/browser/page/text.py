@@ -160,6 +160,8 @@ def state_words(element: Element) -> list[str]:
         words.append(_canvas_place(element))
     if element.value:
         words.append(f'value="{element.value}"')
+    if element.value_chars:
+        words.append(f"({element.value_chars} characters, see extract_content)")
     words += element.words
     if element.format:
         words.append(f"({element.format})")

@@ -279,6 +279,7 @@ def _element(index: int, entry: Entry, page_url: str) -> Element:
         box=(left + entry.offset[0], top + entry.offset[1], width, height),
         words=tuple(facts.get("words", ())),
         value=facts.get("value"),
+        value_chars=facts.get("long", 0),
         options=tuple(facts.get("options", ())),
         option_count=facts.get("count", 0),
         format=facts.get("format", ""),

@@ -46,6 +46,14 @@ class PageWalk extends Walk {
     this.wrapped(el, role, box, { ...inner, strong: true }, around);
   }
 
+  // An editor that draws its text itself: one field, whatever it is drawn of.
+  editor(el, box, inner) {
+    if (!inner.onTop && !this.uncovered(el)) return void this.covered++;
+    const keys = this.editors.get(el);
+    const name = nameOf(keys, 'textbox') || squeeze(attr(el, 'aria-label'));
+    this.list(el, 'textbox', box, { name, value: editorText(el), format: 'the lines in view', focused: keys === this.active });
+  }
+
   field(el, role) {
     return { name: nameOf(el, role), value: valueOf(el, role), options: choicesOf(el), format: formatOf(el) };
   }

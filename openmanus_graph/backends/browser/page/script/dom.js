@@ -100,7 +100,8 @@ function holds(outer, inner) {
 function deepActive() {
   let el = document.activeElement;
   while (el && rootOf(el)?.activeElement) el = rootOf(el).activeElement;
-  return el && el !== document.body && el !== document.documentElement ? el : null;
+  const page = el === document.body || el === document.documentElement;
+  return el && (!page || el.isContentEditable) ? el : null;
 }
 
 // A control that people cannot see or hit; its label stands for it then.

@@ -5,8 +5,10 @@ const TYPED = new Set(['text', 'search', 'email', 'url', 'tel', 'password', 'num
 function fieldOf(el) {
   if (FIELDS.has(el.localName) || el.isContentEditable) return el;
   if (el.localName === 'label' && el.control) return el.control;
-  const root = rootOf(el) || el;
+  const root = rootOf(el) || el,
+    keys = editorFields().get(el);
   return (
+    keys ||
     root.querySelector(
       'input:not([type=hidden]),textarea,[contenteditable=""],[contenteditable=true],select',
     ) || el
@@ -20,8 +22,12 @@ function focusedNumber() {
 }
 
 function textOf(el) {
+  for (const [editor, keys] of isKeyField(el) ? editorFields() : []) if (keys === el) return editorText(editor);
   return el.isContentEditable ? el.innerText.replace(/\n$/, '') : (el.value ?? '');
 }
+
+// Not a plain field: its text is what an editor makes of keys and pastes.
+const isRich = (el) => el.isContentEditable || isKeyField(el);
 
 function facts(el) {
   const tag = el.localName,
@@ -29,7 +35,7 @@ function facts(el) {
   const kind =
     tag === 'select'
       ? 'select'
-      : tag === 'textarea' || el.isContentEditable
+      : tag === 'textarea' || isRich(el)
         ? 'text'
         : tag !== 'input'
           ? 'none'
@@ -45,8 +51,8 @@ function facts(el) {
   return {
     kind,
     type,
-    many: tag === 'textarea' || el.isContentEditable,
-    rich: el.isContentEditable,
+    many: tag === 'textarea' || isRich(el),
+    rich: isRich(el),
     value: textOf(el),
     disabled: el.matches(':disabled') || attr(el, 'aria-disabled') === 'true',
     readonly: el.readOnly === true && kind !== 'check',

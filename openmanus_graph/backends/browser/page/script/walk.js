@@ -79,6 +79,7 @@ class Walk {
     this.top = topRoots();
     this.active = deepActive();
     this.hovers = hoverTriggers();
+    this.editors = editorFields();
     this.ends = performance.now() + limits.milliseconds;
     this.full = false;
     this.deeper = []; // what is nested deeper, and where it belongs
@@ -264,6 +265,7 @@ class Walk {
   content(el, style, box, inner, around) {
     const tag = el.localName;
     if (tag === 'iframe' || tag === 'frame') return this.frame(el, box);
+    if (this.editors.has(el)) return this.editor(el, box, inner);
     const there = box.width > 0 && box.height > 0 && !inner.unseen;
     const role = there && !untouchable(el, style) ? nativeRole(el) || this.cellRole(el, around) : '';
     const soft = there && !role ? this.softReason(el, style, box, around) : '';
@@ -327,10 +329,11 @@ class Walk {
       name: cut(facts.name || '', facts.cut || LONG_NAME),
     };
     const words = facts.words || statesOf(el, role);
-    if (el === this.active) words.push('focused');
+    if (el === this.active || facts.focused) words.push('focused');
     if (words.length) entry.words = words;
-    if (facts.value) entry.value = cut(facts.value, 200);
-    else if (facts.value === '') entry.value = '';
+    if (facts.value) entry.value = cut(facts.value, LONG_VALUE);
+    if (facts.value?.length > LONG_VALUE) entry.long = facts.value.length;
+    if (facts.value === '') entry.value = '';
     if (facts.options) [entry.options, entry.count] = [facts.options.slice(0, 12), facts.options.length];
     if (facts.format) entry.format = facts.format;
     const href = hrefOf(el);
