@@ -22,7 +22,7 @@ _SCRIPTS = (
     "forms", "dropdowns",
 )  # fmt: skip
 _CALLABLE = (
-    "collect, mark, quiet, point, under, pointNow, bringTogether, framePlace, scrollPage, "
+    "collect, mark, quiet, showing, point, under, pointNow, bringTogether, framePlace, scrollPage, "
     "scrollToText, numberOfText, field, enter, assign, nativeOptions, selectOption, "
     "paste, copied, noteLists, customOptions, pageList, shownChoice, fileInput, fileFacts, connected, "
     "numberOf, focusedNumber, adopt, storedValues"

@@ -10,6 +10,7 @@ const BUSY =
   '[class*=skeleton i],[class*=loader i]';
 const LOADING =
   /^(loading|please wait|searching|just a moment|wird geladen|bitte warten|chargement|cargando)\b.{0,20}$/i;
+const LONGEST_MOVE = 1500; // ms after an action that transitions and animations are awaited
 let lastChange = performance.now(); // of anything but animations
 let markedAt = 0; // when the last action began
 let changes = 0; // since then
@@ -111,6 +112,33 @@ const frame = () =>
     });
   });
 
+const SHIFTING =
+  /opacity|visibility|display|transform|translate|scale|height|width|margin|^(left|right|top|bottom)$|inset|clip|grid/i;
+
+// Whether it shows, hides or moves something, unlike a change of colour.
+function shifts(animation) {
+  const names = animation.transitionProperty
+    ? [animation.transitionProperty]
+    : animation.effect.getKeyframes().flatMap(Object.keys);
+  return names.some((name) => SHIFTING.test(name));
+}
+
+// What moves or fades to an end: elements and the ms they still take.
+function moves() {
+  return document
+    .getAnimations()
+    .filter((one) => one.playState === 'running' && one.effect?.target && one.timeline === document.timeline)
+    .filter(shifts)
+    .map((one) => ({ el: one.effect.target, ms: one.effect.getComputedTiming().endTime - one.currentTime }))
+    .filter(({ el, ms }) => ms > 0 && Number.isFinite(ms) && visibleIn(el) && inViewport(rectOf(el)));
+}
+
+// What still moves, by its text; endless animations are no moves.
+function movingNow() {
+  const names = moves().map(({ el }) => cut(contentText(el, 40), 30) || el.localName);
+  return [...new Set(names)].slice(0, 3);
+}
+
 // How long the page should still be given now, in ms; 0 when it has settled.
 function patience(began) {
   const now = performance.now(),
@@ -121,17 +149,21 @@ function patience(began) {
   const timers = timersLeft(waits ? 2500 : loading ? 2000 : 600);
   const rest = loading ? (timers < 0 ? 400 : 100) : changes ? 12 : 24;
   const quiet = rest - (now - Math.max(lastChange, changes ? 0 : began));
+  if (since < LONGEST_MOVE && moves().some(({ ms }) => ms < LONGEST_MOVE)) return 30;
   if (since < 3000 && timers > 0) return Math.max(timers, quiet, 1);
   if (since < 2500 && ((loading && waits) || busy())) return 100;
   return Math.max(quiet, 0);
 }
+
+// Whether a page that nobody has acted on yet shows something.
+const showing = () => markedAt === 0 && document.readyState !== 'loading' && !bare() && !busy();
 
 // Resolves when the page is quiet, or after `limit` ms.
 async function quiet(limit) {
   const began = performance.now();
   for (let frames = 0; performance.now() - began < limit; frames++) {
     await frame();
-    if (patience(began) === 0) return JSON.stringify({ settled: true, changes });
+    if (patience(began) === 0) return JSON.stringify({ settled: true, changes, moving: movingNow() });
   }
   return JSON.stringify({ settled: false, changes });
 }
