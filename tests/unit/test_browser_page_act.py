@@ -187,3 +187,10 @@ async def test_a_dialog_of_the_page_blocks_and_is_reported(tab: Tab) -> None:
     await tab.view.settle()
     assert "after alert" in await tab.see()
     await tab.page.close()  # it would hold the dialogs of the next test
+
+
+async def test_the_source_of_a_script_is_no_text_of_the_page(tab: Tab) -> None:
+    await tab.open("menus.html")
+    assert 'Scrolled to "Users"' in await tab.do(scroll_to_text, Text("Users"))
+    with pytest.raises(ToolError, match="does not show"):
+        await scroll_to_text(tab.view, "querySelectorAll")

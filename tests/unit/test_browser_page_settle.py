@@ -80,6 +80,7 @@ async def test_a_request_without_an_end_is_reported(tab: Tab) -> None:
     [
         ("Fade in", 'button "In the card"', ""),
         ("Fade out", "Gone: [", ""),
+        ("In steps", 'button "At last"', ""),
         ("Slowly", 'button "In the card"', "Still moving: Faded content In the card."),
     ],
 )

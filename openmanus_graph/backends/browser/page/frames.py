@@ -23,9 +23,9 @@ _SCRIPTS = (
 )  # fmt: skip
 _CALLABLE = (
     "collect, mark, quiet, showing, point, under, pointNow, bringTogether, framePlace, scrollPage, "
-    "scrollToText, numberOfText, field, enter, assign, nativeOptions, selectOption, "
-    "paste, copied, noteLists, customOptions, pageList, shownChoice, fileInput, fileFacts, connected, "
-    "numberOf, focusedNumber, adopt, storedValues"
+    "scrollToText, numberOfText, field, enter, assign, nativeOptions, selectOption, paste, copied, "
+    "noteLists, customOptions, pageList, shownChoice, fileInput, fileFacts, connected, numberOf, "
+    "focusedNumber, adopt, storedValues"
 )
 
 
