@@ -64,6 +64,7 @@ async def test_each_cell_of_a_grid_can_be_used(tab: Tab) -> None:
     )
     assert re.search(r'gridcell "north" · \[\d+\] gridcell: \[\d+\] link "south"', text), text
     assert "no | grid" in text, "a table that nobody listens to"
+    assert re.search(r'Mo \| \[\d+\] link "1" \| \[\d+\] link "2"', text), "its links are enough"
     assert "Used: Bob" in await tab.do(click, '"Bob"')
     assert "Used: empty cell" in await tab.do(click, "gridcell empty")
 

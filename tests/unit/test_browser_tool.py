@@ -34,9 +34,9 @@ from openmanus_graph.tools.browser_use import (
 )
 from tests.support.awkward_site import awkward_site
 from tests.support.browsing import Browsing
-from tests.support.pages import PageServer
 from tests.support.cli import until
 from tests.support.graphs import calls
+from tests.support.pages import PageServer
 from tests.support.search_engines import Found, SearchServer
 from tests.support.searching import local_settings
 

@@ -99,6 +99,8 @@ class PageWalk extends Walk {
     const role = attr(el, 'role');
     if (role === 'grid' || role === 'treegrid') return true;
     if (el.localName !== 'table') return false;
+    const controls = el.querySelectorAll('td a[href],td button,td input,td select').length;
+    if (controls * 2 > el.querySelectorAll('td').length) return false; // as in a calendar of links
     const around = [el, ...el.tBodies];
     for (let one = parentOf(el); one && around.length < 8; one = parentOf(one)) {
       const outer = rectOf(one);

@@ -1,5 +1,7 @@
 // Editors that draw their text themselves and take keys by a field that nobody sees.
 
+// Grids take keys in the same way, but are more than one text.
+const NO_EDITOR = 'table,[role=grid],[role=treegrid],[role=row],iframe';
 const LATE_PASTE_MS = 100;
 
 // The fields of such editors by what a person sees of each: CodeMirror 5, Ace, Monaco.
@@ -9,7 +11,7 @@ function editorFields() {
     if (!isKeyField(el)) continue;
     let editor = parentOf(el);
     while (editor && (rectOf(editor).width < 40 || rectOf(editor).height < 16)) editor = parentOf(editor);
-    if (editor && editor !== document.body) found.set(editor, el);
+    if (editor && editor !== document.body && !editor.querySelector(NO_EDITOR)) found.set(editor, el);
   }
   return found;
 }

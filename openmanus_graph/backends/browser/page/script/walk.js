@@ -340,8 +340,10 @@ class Walk {
     if (href) entry.href = cut(href, 300);
     if (facts.scroll) entry.scroll = facts.scroll.map(Math.round);
     if (facts.open) entry.open = true;
-    if (!entry.name && role !== 'gridcell') entry.hint = iconOf(el) || hintOf(el);
-    if ((!entry.name && role !== 'gridcell' && !FIELDS.has(el.localName)) || SHAPES.has(el.localName)) entry.colour = colourOf(el);
+    const bare = !entry.name && role !== 'gridcell',
+      icon = bare ? iconOf(el) : '';
+    if (bare) entry.hint = icon || hintOf(el);
+    if ((bare && !icon && !FIELDS.has(el.localName)) || SHAPES.has(el.localName)) entry.colour = colourOf(el);
     this.listed++;
     this.items.push(['e', entry]);
   }
