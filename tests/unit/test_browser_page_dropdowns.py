@@ -124,6 +124,7 @@ async def test_a_list_that_is_open_already_is_chosen_from(tab: Tab, field: str) 
     ("field", "text", "said"),
     [
         ("Stays as it is", "Other", 'which shows "Stays as it is" now'),
+        ("Stays as it is", "it", 'which shows "Stays as it is" now'),
         ('"More"', "Archive", 'Clicked "Archive" in the list of'),
     ],
 )

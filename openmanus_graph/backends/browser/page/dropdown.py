@@ -63,10 +63,11 @@ async def select_dropdown_option(view: PageView, index: int, text: str) -> Actio
         return await _select_native(target, found, text)
     if found["kind"] == "datalist":
         return await _assign_suggestion(target, _match(_options(found), text, target))
+    before = await target.call("shownChoice", 0)
     option = _match(await _open_list(view, target, wanted=text), text, target)
     await _click_option(view, target, option)
     await view.settle(OPEN_LIMIT_S)
-    return await _choice_made(target, option)
+    return await _choice_made(target, option, before["text"])
 
 
 def _chosen(target: Target, option: Option, also: str = "") -> ActionReport:
@@ -74,12 +75,15 @@ def _chosen(target: Target, option: Option, also: str = "") -> ActionReport:
     return ActionReport(said, (target.element.index,), option.name)
 
 
-async def _choice_made(target: Target, option: Option) -> ActionReport:
-    """Say that an option was chosen only if the drop-down shows it now."""
+async def _choice_made(target: Target, option: Option, before: str) -> ActionReport:
+    """Say that an option was chosen only if the drop-down shows it now, and not by chance."""
     shown: JsonObject = {"text": "", "selected": False}
     with contextlib.suppress(FrameDetached, DialogOpen):
         shown = await target.call("shownChoice", option.number)
-    if option.name in shown["text"] or shown["selected"]:
+    shows_it = option.name == shown["text"] or (
+        shown["text"] != before and option.name in shown["text"]
+    )
+    if shows_it or shown["selected"]:
         return _chosen(target, option)
     now = f', which shows "{shown["text"][:SHOWN_CHARS]}" now' if shown["text"] else ""
     said = f'Clicked "{option.name}" in the list of {target.label}{now}.'
