@@ -61,6 +61,7 @@ async def test_long_texts_say_so_and_are_read_whole(tab: Tab) -> None:
     html = "\n".join([part["html"] for part in await serialize(tab.page)])
     assert "the last word" in html
     assert "Lyon" in html
+    assert "(An editor: only its lines in view follow.)" in html
     assert "hunter2" not in html
     await tab.do(input_text, '"City"', Text("s3cret"), secret=True)
     assert "s3cret" not in "\n".join([part["html"] for part in await serialize(tab.page)])

@@ -51,7 +51,7 @@ class PageWalk extends Walk {
     if (!inner.onTop && !this.uncovered(el)) return void this.covered++;
     const keys = this.editors.get(el);
     const name = nameOf(keys, 'textbox') || squeeze(attr(el, 'aria-label'));
-    this.list(el, 'textbox', box, { name, value: editorText(el), format: 'the lines in view', focused: keys === this.active });
+    this.list(el, 'textbox', box, { name, value: editorText(el), drawn: true, focused: keys === this.active });
   }
 
   field(el, role) {

@@ -62,6 +62,8 @@
     const editors = window.monaco?.editor.getEditors() || [];
     return editors.find((one) => one.getContainerDomNode().contains(el))?.getValue() ?? null;
   };
+  const drawsInView = (el) =>
+    ['cm-content', 'CodeMirror', 'ace_editor', 'monaco-editor'].some((name) => attr(el, 'class')?.split(' ').includes(name));
   const walk = (node, depth) => {
     if (size > limit || depth > 4000) return;
     if (nodeTypeOf(node) === 3) { put(escaped(node.data)); return; }
@@ -70,6 +72,7 @@
     if (SKIP.has(name.toUpperCase()) || hidden(node)) return;
     const tag = name.toLowerCase().replace(/[^a-z0-9-]/g, '');
     const text = textOf(node, tag);
+    if (text === null && drawsInView(node)) put('<p>(An editor: only its lines in view follow.)</p>');
     if (text !== null) return put(text && (text.includes('\n') ? `<pre>${escaped(text)}</pre>` : `<span> ${escaped(text)} </span>`));
     // What parsers of HTML take is less deep than what scripts make.
     const plain = depth > 100 && BOXES.has(name);

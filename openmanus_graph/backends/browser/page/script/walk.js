@@ -332,10 +332,11 @@ class Walk {
     if (el === this.active || facts.focused) words.push('focused');
     if (words.length) entry.words = words;
     if (facts.value) entry.value = cut(facts.value, LONG_VALUE);
-    if (facts.value?.length > LONG_VALUE) entry.long = facts.value.length;
+    if (facts.value?.length > LONG_VALUE && !facts.drawn) entry.long = facts.value.length;
     if (facts.value === '') entry.value = '';
     if (facts.options) [entry.options, entry.count] = [facts.options.slice(0, 12), facts.options.length];
-    if (facts.format) entry.format = facts.format;
+    if (facts.drawn) entry.format = 'the lines in view';
+    else if (facts.format) entry.format = facts.format;
     const href = hrefOf(el);
     if (href) entry.href = cut(href, 300);
     if (facts.scroll) entry.scroll = facts.scroll.map(Math.round);
