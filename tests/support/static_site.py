@@ -15,7 +15,7 @@ SITES = Path(__file__).parent / "sites"
 
 
 class SiteHandler(SilentHandler, SimpleHTTPRequestHandler):
-    """Serves files; `/slow?ms=300` answers that much later."""
+    """Serves files; `/slow?ms=300` answers that much later, `/drip` and `/stream` end later."""
 
     stopped = threading.Event()
 
@@ -26,6 +26,14 @@ class SiteHandler(SilentHandler, SimpleHTTPRequestHandler):
             wait_ms = int(parse_qs(parts.query)["ms"][0])
             self.stopped.wait(wait_ms / 1000)
             self.send_json({"ms": wait_ms})
+        elif parts.path in ("/drip", "/stream"):
+            self.send_response(200)
+            kinds = {"/drip": "application/json", "/stream": "text/event-stream"}
+            self.send_header("Content-Type", kinds[parts.path])
+            self.end_headers()
+            self.wfile.write(b"data: one\n\n")
+            self.wfile.flush()
+            self.stopped.wait(int(parse_qs(parts.query)["ms"][0]) / 1000)
         elif parts.query == "slow":
             self.stopped.wait(0.5)
             super().do_GET()

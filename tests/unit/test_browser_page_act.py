@@ -22,7 +22,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ('"open details"', "word"), (".icon-trash", "trash"), ('"×"', "cross"), ("#red", "red"),
+        ('"open details"', "word"), ("icon trash", "trash"), ('"×"', "cross"), ("#red", "red"),
         ("#disc", "disc"), ("#square", "square"), ("Pears", "Pears"), ("Buy mug", "buy"),
         ("Rendered", "reactish"), ("Left room", "#left"), ("Right room", "#right"),
         ('link "\\+"', "#plus"), ('double-clickable "Open by', "twice 2"),
@@ -187,3 +187,10 @@ async def test_a_dialog_of_the_page_blocks_and_is_reported(tab: Tab) -> None:
     await tab.view.settle()
     assert "after alert" in await tab.see()
     await tab.page.close()  # it would hold the dialogs of the next test
+
+
+async def test_the_source_of_a_script_is_no_text_of_the_page(tab: Tab) -> None:
+    await tab.open("menus.html")
+    assert 'Scrolled to "Users"' in await tab.do(scroll_to_text, Text("Users"))
+    with pytest.raises(ToolError, match="does not show"):
+        await scroll_to_text(tab.view, "querySelectorAll")

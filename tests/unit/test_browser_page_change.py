@@ -103,7 +103,7 @@ def test_a_page_too_long_is_shown_from_the_window_on() -> None:
         },
     )
     text = change_text(page(*lines), moved, 500)
-    assert "lines above are left out" in text
+    assert "elements are left out: scroll up" in text
     assert '[101] link "L101"' in text
     assert '"L5"' not in text
 

@@ -85,3 +85,60 @@ async def test_what_opens_no_list_is_reported(tab: Tab) -> None:
     await tab.open("tables.html")
     with pytest.raises(ToolError, match="no list of options appeared"):
         await dropdown_options(tab.view, tab.index('"Save"'))
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "done"),
+    [
+        ('"Owner"', "Users", "owner Users"),
+        ('"Many"', "Option 45", "many Option 45"),
+        ("Plan none", "Gold", "plan Gold"),
+    ],
+)
+async def test_a_list_is_that_of_the_field_and_of_no_menu_beside_it(
+    tab: Tab, field: str, text: str, done: str
+) -> None:
+    await tab.open("menus.html")
+    said = await tab.do(select_dropdown_option, field, Text(text))
+    assert f'Chose "{text}" in [' in said
+    assert f"Did: {done}" in said
+
+
+async def test_a_list_that_draws_what_is_in_view_is_read_whole(tab: Tab) -> None:
+    await tab.open("menus.html")
+    said = await tab.do(dropdown_options, '"Many"')
+    assert "\n59: Option 59\n" in said
+    assert "Users" not in said
+    assert "Did: many Option 7" in await tab.do(select_dropdown_option, '"Many"', Text("option 7"))
+
+
+@pytest.mark.parametrize("field", ['"Owner"', "Plan none"])
+async def test_a_list_that_is_open_already_is_chosen_from(tab: Tab, field: str) -> None:
+    await tab.open("menus.html")
+    await tab.do(click, field)
+    wanted = "Anna" if "Owner" in field else "Basic"
+    assert f'Chose "{wanted}"' in await tab.do(select_dropdown_option, field, Text(wanted))
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "said"),
+    [
+        ("Stays as it is", "Other", 'which shows "Stays as it is" now'),
+        ("Stays as it is", "it", 'which shows "Stays as it is" now'),
+        ('"More"', "Archive", 'Clicked "Archive" in the list of'),
+    ],
+)
+async def test_what_a_field_does_not_show_was_not_chosen(
+    tab: Tab, field: str, text: str, said: str
+) -> None:
+    await tab.open("menus.html")
+    done = await tab.do(select_dropdown_option, field, Text(text))
+    assert said in done
+    assert "Chose" not in done
+
+
+async def test_a_menu_of_the_page_is_no_list_of_a_button(tab: Tab) -> None:
+    await tab.open("menus.html")
+    with pytest.raises(ToolError, match="no list of options appeared"):
+        await select_dropdown_option(tab.view, tab.index("Opens nothing"), "Users")
+    assert "went to" not in await tab.see()

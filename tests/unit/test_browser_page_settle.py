@@ -1,9 +1,14 @@
 """Waiting: what an action sets off is there at the next look, and nothing waits for ever."""
 
+import asyncio
+import base64
+import hashlib
+
 import pytest
 
-from openmanus_graph.backends.browser.page import change_text, click, network
+from openmanus_graph.backends.browser.page import change_text, click, network, view
 from openmanus_graph.backends.browser.page.frames import EVENTS
+from tests.support.limits import BACKSTOP_S
 from tests.support.tabs import Tab
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -68,6 +73,80 @@ async def test_a_request_without_an_end_is_reported(tab: Tab) -> None:
     assert note == "The page is still loading (slow)."
     await tab.view.look()
     assert await tab.view.settle(0.01) != ""
+
+
+@pytest.mark.parametrize(
+    ("button", "result", "note"),
+    [
+        ("Fade in", 'button "In the card"', ""),
+        ("Fade out", "Gone: [", ""),
+        ("In steps", 'button "At last"', ""),
+        ("Slowly", 'button "In the card"', "Still moving: Faded content In the card."),
+    ],
+)
+async def test_what_moves_or_fades_is_awaited_or_said(
+    tab: Tab, button: str, result: str, note: str
+) -> None:
+    await tab.open("waits.html")
+    if button == "Fade out":
+        await tab.do(click, '"Fade in"')
+    said = await tab.do(click, f'"{button}"')
+    assert result in said
+    assert "Nothing on the page changed" not in said
+    assert said.split("\n")[1] == note
+
+
+@pytest.mark.parametrize(
+    ("page", "note"),
+    [("unread", "A response is still coming in (drip)."), ("streams", "")],
+)
+async def test_a_response_that_nobody_reads_is_not_waited_for(
+    tab: Tab, page: str, note: str
+) -> None:
+    await tab.page.goto(f"{tab.site}/waits.html?{page}")
+    assert await tab.view.settle(BACKSTOP_S) == note
+
+
+async def answer_messages(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Speak as much of the web socket protocol as answering short messages takes."""
+    request = (await reader.readuntil(b"\r\n\r\n")).decode()
+    key = request.split("Sec-WebSocket-Key: ")[1].split("\r\n")[0]
+    digest = hashlib.sha1(f"{key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11".encode()).digest()
+    accept = base64.b64encode(digest).decode()
+    writer.write(
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        f"Sec-WebSocket-Accept: {accept}\r\n\r\n".encode()
+    )
+    while (head := await reader.read(2)) and head[0] == 0x81:
+        await reader.readexactly(4 + (head[1] & 0x7F))
+        await asyncio.sleep(0.4)  # what a server takes
+        writer.write(b"\x81\x0aanswered " + b"!")
+    writer.close()
+
+
+async def test_the_answer_to_a_message_over_a_web_socket_is_awaited(tab: Tab) -> None:
+    server = await asyncio.start_server(answer_messages, "127.0.0.1", 0)
+    async with server:
+        await tab.open("waits.html")
+        await tab.page.evaluate(
+            """(port) => {
+                const socket = new WebSocket(`ws://127.0.0.1:${port}/`);
+                socket.onmessage = (event) => (out.textContent = event.data);
+                nothing.onclick = () => socket.send('click');
+                return new Promise((resolve) => (socket.onopen = resolve));
+            }""",
+            server.sockets[0].getsockname()[1],
+        )
+        assert "answered !" in await tab.do(click, '"Nothing"')
+        await tab.page.goto("about:blank")
+
+
+async def test_a_page_that_shows_something_is_shown_while_it_loads(
+    tab: Tab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(view, "SHOWN_S", 0.1)
+    await tab.page.goto(f"{tab.site}/waits.html?endless")
+    assert await tab.view.settle(BACKSTOP_S) == "The page is still loading (slow)."
 
 
 async def test_a_page_whose_scripts_hang_is_waited_for_no_longer_than_allowed(tab: Tab) -> None:

@@ -36,6 +36,7 @@ from tests.support.awkward_site import awkward_site
 from tests.support.browsing import Browsing
 from tests.support.cli import until
 from tests.support.graphs import calls
+from tests.support.pages import PageServer
 from tests.support.search_engines import Found, SearchServer
 from tests.support.searching import local_settings
 
@@ -187,6 +188,13 @@ async def test_redirect_to_a_private_address_is_reported_as_refused(
         assert "--allow-host" in seen.text
         assert not seen.trusted_text, "the server has chosen the place"
     assert (await use.observe("go_to_url", url="http://10.0.0.1/")).trusted_text
+
+
+async def test_a_redirect_to_a_file_is_told(used: Browsing) -> None:
+    with PageServer() as site:
+        seen = await used.observe("go_to_url", url=site.url("/redirect?to=file:///etc/passwd"))
+    assert seen.failed
+    assert "such as a file of this machine" in seen.text
 
 
 async def test_endless_redirect_ends(used: Browsing, awkward: str) -> None:

@@ -53,13 +53,22 @@ def test_the_usual_elements_become_markdown() -> None:
         ("next.html", "https://site.example/docs/next.html"),
         ("/x?a=1&amp;b=2", "https://site.example/x?a=1&b=2"),
         ("//other.example/", "https://other.example/"),
-        ("#part", "https://site.example/docs/page.html#part"),
+        ("#/part", "https://site.example/docs/page.html#/part"),
+        ("other.html#part", "https://site.example/docs/other.html#part"),
         (" https://a.example/a b(c) ", "https://a.example/a%20b%28c%29"),
         ("mailto:me@site.example", "mailto:me@site.example"),
     ],
 )
 def test_links_are_whole_addresses(href: str, address: str) -> None:
     assert main_of(f'<p>see <a href="{href}">this</a></p>') == f"see [this]({address})"
+
+
+def test_places_on_the_page_itself_have_no_address() -> None:
+    html = """<h2>Use<a class="headerlink" href="#use">¶</a></h2><p>See <a href="#b">below</a>.</p>
+    <h2><a href="https://a.example/">Away</a></h2><p>The end.</p>"""
+    text = main_of(html)
+    assert text.startswith("## Use\n\nSee below.")
+    assert chunks(text, 40)[-1].heading == "Away"
 
 
 @pytest.mark.parametrize(

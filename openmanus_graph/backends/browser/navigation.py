@@ -34,6 +34,8 @@ _ERROR_REASONS = {
     "ERR_CONNECTION_CLOSED": "the server broke the connection off. Try again, or another source",
     "ERR_EMPTY_RESPONSE": "the server sent no answer. Try again, or another source",
     "ERR_TIMED_OUT": "the server does not answer. Try again later, or another source",
+    "ERR_UNSAFE_REDIRECT": "it leads on to an address that no page may open, such as a file of "
+    "this machine. Use another source",
     "ERR_UNSAFE_PORT": "browsers do not open this port. Use fetch_page, or another source",
     "ERR_TUNNEL_CONNECTION_FAILED": "the server cannot be reached. Check the address",
     "ERR_ABORTED": "the page was left again before it loaded. Look with get_state",

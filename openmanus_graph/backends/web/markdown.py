@@ -11,6 +11,7 @@ from openmanus_graph.backends.files.child import run_in_child
 REST_HEADING = "## Menus and the rest of the page"
 CHUNK_CHARS = 6000
 _CONVERT_ENTRY = "openmanus_graph.backends.web.page_text:convert"
+_LINK = re.compile(r"!?\[([^][]*)\]\([^()\s]*\)")
 _HEADING = re.compile(r"(#{1,6}) +(.+)")
 
 
@@ -124,7 +125,7 @@ def _pieces(text: str, max_chars: int) -> Iterator[Chunk]:
         if heading:
             level = len(heading[1])
             path = [*((above, title) for above, title in path if above < level)]
-            path.append((level, heading[2].strip()))
+            path.append((level, _LINK.sub(r"\1", heading[2]).strip()))
         lines.append(line)
         size += len(line) + 1
     if lines:

@@ -47,6 +47,9 @@ _MAIN_TEXT_SHARE = 0.25
 """Minimum share of the page's text in the element marked as main content."""
 _LANGUAGE = re.compile(r"\b(?:lang(?:uage)?|highlight-source|brush:)[-:\s]*([\w+#-]+)")
 _USUAL_THRESHOLD = 10
+_PERMALINK_MARKS = ("", "¶", "#", "§", "🔗", "⚓", "\uf0c1")
+ROUTES = ("/", "!")
+"""A fragment that begins so is an address within an app, any other a place on the page."""
 _LINK = re.compile(r"!?\[([^][]*)\]\([^()\s]*\)")
 _KEPT_BLOCK = re.compile(r"^(?:#|>|\||`{3}|\s*(?:[-*+]|\d+[.)])\s|={3,}|-{3,})|\]\(|\d")
 
@@ -66,6 +69,7 @@ def convert(file: BinaryIO, request: dict[str, Any]) -> dict[str, Any]:
     _make_absolute(soup, str(request["url"]))
     links = {str(tag["href"]) for tag in soup.find_all("a", href=True)}
     images = len(soup.find_all("img", src=True))
+    _unlink_places(soup, str(request["url"]))
     _remove_unwanted(soup)
     (main, rest), dropped = _split(soup), 0
     threshold = int(request["word_count_threshold"])
@@ -133,6 +137,18 @@ def _make_absolute(soup: "BeautifulSoup", url: str) -> None:
             tag[name] = address
         else:
             del tag[name]
+
+
+def _unlink_places(soup: "BeautifulSoup", url: str) -> None:
+    """Take the addresses from links to places on the page itself, and the marks of headings out."""
+    here = url.partition("#")[0]
+    for link in soup.find_all("a", href=True):
+        page, _, place = str(link["href"]).partition("#")
+        if page != here or not place or place.startswith(ROUTES):
+            continue
+        del link["href"]
+        if link.get_text(strip=True) in _PERMALINK_MARKS and not link.find("img"):
+            link.decompose()
 
 
 def _absolute(url: str, link: str) -> str:

@@ -1,10 +1,16 @@
 """Drop-downs of every kind: native ones, suggestion lists, and lists made of other elements."""
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from openmanus_graph.backends.browser.page.frames import FrameDetached, JsonObject
-from openmanus_graph.backends.browser.page.pointer import click
+from openmanus_graph.backends.browser.page.frames import DialogOpen, FrameDetached, JsonObject
+from openmanus_graph.backends.browser.page.pointer import (
+    NO_BOX,
+    click,
+    click_point,
+    locate,
+)
 from openmanus_graph.backends.browser.page.report import ActionReport
 from openmanus_graph.backends.browser.page.snapshot import Element
 from openmanus_graph.backends.browser.page.view import PageView, Target
@@ -15,6 +21,9 @@ MAX_OPTIONS = 3000
 MAX_PAGES = 200
 """How far a list that draws only what is in view is paged through."""
 OPEN_LIMIT_S = 3.0
+CLICKS = 3
+"""How often an option is looked for again that scrolling has drawn anew."""
+SHOWN_CHARS = 80
 
 
 @dataclass(frozen=True)
@@ -53,18 +62,48 @@ async def select_dropdown_option(view: PageView, index: int, text: str) -> Actio
     if found["kind"] == "select":
         return await _select_native(target, found, text)
     if found["kind"] == "datalist":
-        option = _match(_options(found), text, target)
-        await target.call("assign", option.value or option.name)
-        return _chosen(target, option)
-    options = await _open_list(view, target, wanted=text)
-    option = _match(options, text, target)
-    await click(view, await _index_of(view, target, option))
-    return _chosen(target, option)
+        return await _assign_suggestion(target, _match(_options(found), text, target))
+    before = await target.call("shownChoice", 0)
+    option = _match(await _open_list(view, target, wanted=text), text, target)
+    await _click_option(view, target, option)
+    await view.settle(OPEN_LIMIT_S)
+    return await _choice_made(target, option, before["text"])
 
 
 def _chosen(target: Target, option: Option, also: str = "") -> ActionReport:
     said = f'Chose "{option.name}" in {target.label}.{also}'
     return ActionReport(said, (target.element.index,), option.name)
+
+
+async def _choice_made(target: Target, option: Option, before: str) -> ActionReport:
+    """Say that an option was chosen only if the drop-down shows it now, and not by chance."""
+    shown: JsonObject = {"text": "", "selected": False}
+    with contextlib.suppress(FrameDetached, DialogOpen):
+        shown = await target.call("shownChoice", option.number)
+    shows_it = option.name == shown["text"] or (
+        shown["text"] != before and option.name in shown["text"]
+    )
+    if shows_it or shown["selected"]:
+        return _chosen(target, option)
+    now = f', which shows "{shown["text"][:SHOWN_CHARS]}" now' if shown["text"] else ""
+    said = f'Clicked "{option.name}" in the list of {target.label}{now}.'
+    return ActionReport(said, (target.element.index,))
+
+
+async def _click_option(view: PageView, target: Target, option: Option) -> None:
+    """Click an option; one of a list that draws only what is in view is looked for again."""
+    for _ in range(CLICKS):
+        element = Element(0, target.world.key, option.number, "option", option.name, NO_BOX)
+        with contextlib.suppress(FrameDetached):
+            await click_point(view, await locate(Target(view, target.world, element)))
+            return
+        drawn = _options(await target.call("customOptions", []))  # scrolling may draw it anew
+        option = (
+            _same(drawn, option.name)
+            or _same(await _read_list(view, target, option.name), option.name)
+            or option
+        )
+    raise ToolError(f'The option "{option.name}" is no longer shown. List the options again.')
 
 
 async def _native_options(target: Target) -> tuple[Target, JsonObject]:
@@ -81,75 +120,85 @@ def _options(found: JsonObject) -> list[Option]:
 async def _select_native(target: Target, found: JsonObject, text: str) -> ActionReport:
     target.require_enabled(found["disabled"])
     option = _match(_options(found), text, target)
-    answer = await target.call("selectOption", option.number)
-    chosen = answer["chosen"]
-    if chosen is not None and option.name not in chosen:
+    await target.call("selectOption", option.number)
+    await target.view.settle(OPEN_LIMIT_S)
+    try:
+        now = _options(await target.call("nativeOptions"))
+    except (FrameDetached, DialogOpen):  # the page has left, or asks something
+        return _chosen(target, option)
+    chosen = [one.name for one in now if one.selected]
+    if option.name not in chosen:
         raise ToolError(f'{target.label} went back to "{", ".join(chosen)}" by itself.')
-    also = f" Selected now: {', '.join(chosen)}." if chosen and len(chosen) > 1 else ""
+    also = f" Selected now: {', '.join(chosen)}." if len(chosen) > 1 else ""
     return _chosen(target, option, also)
+
+
+async def _assign_suggestion(target: Target, option: Option) -> ActionReport:
+    wanted = option.value or option.name
+    value = (await target.call("assign", wanted))["value"]
+    if value != wanted:
+        raise ToolError(f'{target.label} did not take "{option.name}": it holds "{value}".')
+    return _chosen(target, option)
 
 
 async def _open_list(view: PageView, target: Target, wanted: str = "") -> list[Option]:
     """Open a drop-down if it is closed, and read its list."""
-    options = await _read_list(view, target, wanted)
-    if options:
+    if options := await _read_list(view, target, wanted):
         return options
     before = await view.look()
-    opened = view.lists.get(target.element.index, [])
-    if still := [before.elements[one] for one in opened if one in before.elements]:
-        return _named_options(still)
-    await click(view, target.element.index)
-    await view.settle(OPEN_LIMIT_S)
-    after = await view.look()
-    options = await _read_list(view, target, wanted)
-    if not options:
-        new = [one for index, one in after.elements.items() if index not in before.elements]
-        view.lists[target.element.index] = [one.index for one in new]
-        options = _named_options(new)
-    if not options:
-        raise ToolError(
-            f"{target.label} was clicked, but no list of options appeared. If it filters while "
-            "one types, use input_text and then click the suggestion."
-        )
-    return options
+    for _ in range(2):  # the first click may close what was open
+        await target.call("noteLists")
+        await click(view, target.element.index)
+        await view.settle(OPEN_LIMIT_S)
+        after = await view.look()
+        appeared = [
+            one.number
+            for index, one in after.elements.items()
+            if index not in before.elements and one.frame == target.world.key
+        ]
+        if options := await _read_list(view, target, wanted, appeared):
+            return options
+        if before.elements.keys() <= after.elements.keys():
+            break
+        before = after
+    raise ToolError(
+        f"{target.label} was clicked, but no list of options appeared. If it filters while "
+        "one types, use input_text and then click the suggestion."
+    )
 
 
-async def _read_list(view: PageView, target: Target, wanted: str) -> list[Option]:
-    """Read an open list, paging through one that draws only what is in view."""
+async def _read_list(
+    view: PageView, target: Target, wanted: str, appeared: Sequence[int] = ()
+) -> list[Option]:
+    """Read an open list, paging through one that draws only what is in view.
+
+    Args:
+        view: The tab's page.
+        target: The drop-down.
+        wanted: Read no further than to this option.
+        appeared: The numbers of the elements that a click on the drop-down has opened.
+    """
+    options: dict[tuple[str, str], Option] = {}
+    most = MAX_OPTIONS if wanted else MAX_LISTED
     try:
-        found = await target.call("customOptions")
-        if not found.get("options"):
-            return []
-        options = {(one.name, one.value): one for one in _options(found)}
-        turned = await view.frames.call(target.world, "pageList", found["list"], True)
-        for _ in range(MAX_PAGES):
-            enough = MAX_OPTIONS if wanted else MAX_LISTED
-            if len(options) > enough or (wanted and _same(list(options.values()), wanted)):
+        for page in range(MAX_PAGES):
+            found = await target.call("customOptions", list(appeared))
+            if not found.get("options"):
+                break
+            if page == 0 and found["list"]:
+                await view.frames.call(target.world, "pageList", found["list"], True)
+                found = await target.call("customOptions", list(appeared))
+            options |= {(one.name, one.value): one for one in _options(found)}
+            if len(options) > most or (wanted and _same(list(options.values()), wanted)):
+                break
+            if not found.get("list"):
                 break
             turned = await view.frames.call(target.world, "pageList", found["list"], False)
-            found = await target.call("customOptions")
-            options |= {(one.name, one.value): one for one in _options(found)}
             if not turned.get("moved"):
                 break
     except FrameDetached:
         return []
     return list(options.values())
-
-
-def _named_options(elements: Sequence[Element]) -> list[Option]:
-    """Take the elements that appeared when the drop-down was clicked for its options."""
-    return [Option(one.name, number=one.number) for one in elements if one.name]
-
-
-async def _index_of(view: PageView, target: Target, option: Option) -> int:
-    """Return the index of an option's element: the one it was read from, else the last so named."""
-    snapshot = await view.look()
-    named = [one for one in snapshot.elements.values() if one.name == option.name]
-    if not named:
-        raise ToolError(f'The option "{option.name}" is no longer shown. List the options again.')
-    read_from = (target.world.key, option.number)
-    same = (one for one in named if (one.frame, one.number) == read_from)
-    return next(same, named[-1]).index
 
 
 def _match(options: Sequence[Option], text: str, target: Target) -> Option:

@@ -19,6 +19,7 @@ LAST_CHARS = 5
 CHOOSER_MS = 4000
 _CLICKED_ROLES = ("button", "link", "disclosure", "tab", "menuitem", "option", "switch")
 SHOWN_CHARS = 200
+SELECT_ALL = "ControlOrMeta+a"
 KEY_NAMES = {
     "ctrl": "Control", "control": "Control", "cmd": "Meta", "command": "Meta", "meta": "Meta",
     "alt": "Alt", "option": "Alt", "shift": "Shift", "esc": "Escape", "escape": "Escape",
@@ -56,7 +57,8 @@ async def input_text(
     if facts["kind"] == "set":
         return await _assign(target, text)
     number = await _focus_field(target, facts, secret)
-    await view.act(_type(view, text if facts["many"] else text.replace("\n", " "), facts))
+    typed = _type_rich(target, text) if facts["rich"] else _type(view, facts, text)
+    await view.act(typed)
     if view.frames.dialog_open:
         return ActionReport(f"Typed into {target.label}.{DIALOG_OPENED}", (index,))
     return await _verify(target, number, text, secret or facts["type"] == "password")
@@ -179,8 +181,21 @@ async def _focus_field(target: Target, facts: JsonObject, secret: bool) -> int |
     return None
 
 
-async def _type(view: PageView, text: str, facts: JsonObject) -> None:
+async def _type_rich(target: Target, text: str) -> None:
+    """Type into an editor; lines are pasted, for to Enter it may give a meaning of its own."""
+    keyboard = target.view.page.keyboard
+    await keyboard.press(SELECT_ALL)  # it may draw a part of its text only
+    if "\n" not in text:
+        await _type(target.view, {"many": True}, text)
+        return
+    pasted = await target.view.frames.call(target.world, "paste", text)
+    if not pasted["taken"]:
+        await keyboard.insert_text(text)
+
+
+async def _type(view: PageView, facts: JsonObject, text: str) -> None:
     keyboard = view.page.keyboard
+    text = text if facts["many"] else text.replace("\n", " ")
     if not text:
         await keyboard.press("Delete")
         return
@@ -189,9 +204,7 @@ async def _type(view: PageView, text: str, facts: JsonObject) -> None:
         await keyboard.insert_text(text[:-LAST_CHARS])
         text = text[-LAST_CHARS:]
     for place, line in enumerate(text.split("\n")):
-        if place and facts["rich"]:
-            await keyboard.press("Shift+Enter")
-        elif place:
+        if place:
             await keyboard.insert_text("\n")
         if line:
             await keyboard.type(line)
@@ -210,13 +223,33 @@ async def _verify(target: Target, number: int | None, text: str, hidden: bool) -
         facts = await frames.call(world, "field", number)
         if facts.get("gone"):
             return replace(said, text=f"{said.text} The page has drawn the field anew since.")
-        if not _holds(facts, text) and not facts["rich"]:
+        if facts["rich"] and not _same_lines(facts["value"], text):
+            facts["value"] = await _copied(target) or facts["value"]
+        elif not _holds(facts, text):
             facts = await frames.call(world, "assign", number, text)
     except FrameDetached:
         return said
-    if facts["value"].split() == text.split():
+    if _same_lines(facts["value"], text):
         return said
     return _differs(target, facts, text, said, hidden)
+
+
+async def _copied(target: Target) -> str:
+    """Return the whole text of an editor that draws a part of it only; empty if it gives none."""
+    keyboard, frames = target.view.page.keyboard, target.view.frames
+    await keyboard.press(SELECT_ALL)
+    copied = await frames.call(target.world, "copied")
+    await keyboard.press("ArrowRight")
+    return copied["text"] or ""
+
+
+def _same_lines(shown: str, text: str) -> bool:
+    """Return whether two texts have the same lines, but for empty ones and blanks at their ends."""
+    one, other = (
+        [line.rstrip() for line in lines.replace("\xa0", " ").split("\n") if line.strip()]
+        for lines in (shown, text)
+    )
+    return one == other
 
 
 def _differs(
@@ -242,7 +275,8 @@ def _holds(facts: JsonObject, text: str) -> bool:
     """Return whether a field holds a text, as changed by its mask, limit or completion."""
     value, length = _letters(facts["value"]), facts["longest"]
     wanted = _letters(text[:length] if length else text)
-    return value == wanted or bool(wanted) and value.startswith(wanted)
+    completed = bool(wanted) and not facts["rich"] and value.startswith(wanted)
+    return value == wanted or completed
 
 
 def _letters(text: str) -> str:

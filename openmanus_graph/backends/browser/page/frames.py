@@ -17,12 +17,15 @@ if TYPE_CHECKING:
 
 EVENTS = "om" + secrets.token_hex(6)
 """How the names of our events and of our world begin, in this process."""
-_SCRIPTS = ("dom", "names", "quiet", "hover", "walk", "clickable", "collect", "act", "forms")
+_SCRIPTS = (
+    "dom", "names", "quiet", "hover", "walk", "clickable", "collect", "act", "editors",
+    "forms", "dropdowns",
+)  # fmt: skip
 _CALLABLE = (
-    "collect, mark, quiet, point, under, pointNow, bringTogether, framePlace, scrollPage, "
-    "scrollToText, numberOfText, field, enter, assign, nativeOptions, selectOption, "
-    "customOptions, pageList, fileInput, fileFacts, connected, numberOf, focusedNumber, adopt, "
-    "storedValues"
+    "collect, mark, quiet, showing, point, under, pointNow, bringTogether, framePlace, scrollPage, "
+    "scrollToText, numberOfText, field, enter, assign, nativeOptions, selectOption, paste, copied, "
+    "noteLists, customOptions, pageList, shownChoice, fileInput, fileFacts, connected, numberOf, "
+    "focusedNumber, adopt, storedValues"
 )
 
 

@@ -2,12 +2,12 @@
 
 from urllib.parse import urlsplit
 
+from openmanus_graph.backends.web.page_text import ROUTES
+
 MAX_ADDRESS_CHARS = 60
 CUT = "…"
 """Ends an address that is not shown whole; `hover` shows it."""
 _ADDRESS_SCHEMES = ("http", "https", "mailto", "tel")
-_ROUTES = ("/", "!")
-"""A fragment that begins so is an address within an app, any other a place on the page."""
 
 
 def shown_address(href: str, page_url: str) -> str:
@@ -29,7 +29,7 @@ def shown_address(href: str, page_url: str) -> str:
     address = href
     if link.netloc and (link.scheme, link.netloc) == (page.scheme, page.netloc):
         if href.partition("#")[0] == page_url.partition("#")[0] and not link.fragment.startswith(
-            _ROUTES
+            ROUTES
         ):
             return ""
         address = href[len(f"{link.scheme}://{link.netloc}") :]

@@ -1,11 +1,13 @@
 """The requests of a page that an action may have caused."""
 
+import math
 import time
 from collections import Counter
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from playwright.async_api import Page, Request
+    from playwright.async_api import Page, Request, Response, WebSocket
 
 _IGNORED = {
     "image",
@@ -30,6 +32,14 @@ MAX_LATE_POLLS = 2
 """An address that responds late and is requested again at once, this often, is a long poll."""
 RENDER_S = 0.06
 """From the end of a response until the page has rendered it."""
+BODY_S = 1.0
+"""A response that has begun and does not end: the page does not read it, or it is a stream."""
+STREAMS = ("text/event-stream", "application/x-ndjson")
+ANSWER_S = 1.0
+"""How long the answer to a message over a web socket is awaited."""
+NEXT_MESSAGE_S = 0.15
+SOCKET_S = 2.5
+"""Messages this long after an action were not caused by it."""
 
 
 class Network:
@@ -45,20 +55,28 @@ class Network:
         """When an address last responded late."""
         self._action_began = time.monotonic()
         self._ended = 0.0
+        self._answered: dict[Request, float] = {}
+        """When the responses began that have not ended."""
+        self._quiet_after = 0.0
+        """Until when an answer over a web socket may come."""
         self.started = 0
         page.on("request", self._on_request)
+        page.on("response", self._on_response)
+        page.on("websocket", self._on_socket)
         page.on("requestfinished", self._on_request_done)
         page.on("requestfailed", self._on_request_done)
 
     def close(self) -> None:
         """Stop listening to the page."""
         self._page.remove_listener("request", self._on_request)
+        self._page.remove_listener("response", self._on_response)
+        self._page.remove_listener("websocket", self._on_socket)
         self._page.remove_listener("requestfinished", self._on_request_done)
         self._page.remove_listener("requestfailed", self._on_request_done)
 
     def begin_action(self) -> None:
         """Begin an action: requests that are still open were not caused by it."""
-        self._action_began = time.monotonic()
+        self._action_began, self._quiet_after = time.monotonic(), 0.0
         self._repeats.clear()
         self._open = {
             request: started_at
@@ -72,12 +90,20 @@ class Network:
 
     def busy(self) -> bool:
         """Return whether a request is open, or has just ended and may not be rendered yet."""
-        return bool(self._open) or time.monotonic() - self._ended < RENDER_S
+        now = time.monotonic()
+        pending = any(not self._is_unread(request) for request in self._open)
+        return pending or now - self._ended < RENDER_S or now < self._quiet_after
 
     def waiting_for(self) -> str:
         """Return the names of the open requests, at most three."""
-        paths = [_path(request) for request in self._open]
-        return ", ".join(path.rsplit("/", 1)[-1][:60] or path for path in paths[:3])
+        return _names(self._open)
+
+    def unread(self) -> str:
+        """Return the names of the requests whose responses do not end, at most three."""
+        return _names(filter(self._is_unread, self._open))
+
+    def _is_unread(self, request: "Request") -> bool:
+        return time.monotonic() > self._answered.get(request, math.inf) + BODY_S
 
     def _on_request(self, request: "Request") -> None:
         if request.resource_type in _IGNORED or request.url.startswith(("data:", "blob:")):
@@ -99,6 +125,24 @@ class Network:
             self._open[request] = time.monotonic()
             self.started += 1
 
+    def _on_response(self, response: "Response") -> None:
+        request = response.request
+        if request not in self._open or request.resource_type not in ("fetch", "xhr"):
+            return
+        self._answered[request] = time.monotonic()
+        if response.headers.get("content-type", "").startswith(STREAMS):
+            self._open.pop(request)
+
+    def _on_socket(self, socket: "WebSocket") -> None:
+        socket.on("framesent", lambda _: self._await_message(ANSWER_S))
+        socket.on("framereceived", lambda _: self._await_message(NEXT_MESSAGE_S))
+
+    def _await_message(self, within_s: float) -> None:
+        """Wait for what an action sets off over a web socket, in a bounded time after it."""
+        now = time.monotonic()
+        if now - self._action_began < SOCKET_S:
+            self._quiet_after = now + within_s
+
     def _is_late_poll(self, path: str, now: float) -> bool:
         """Return whether an address has just responded late, as a long poll does."""
         is_late = any(
@@ -108,11 +152,17 @@ class Network:
         return is_late or now - self._late_responses.get(path, 0.0) < NEXT_POLL_S
 
     def _on_request_done(self, request: "Request") -> None:
+        self._answered.pop(request, None)
         started_at, now = self._open.pop(request, None), time.monotonic()
         if started_at is not None:
             self._ended = now
             if now - started_at > SLOW_S:
                 self._late_responses[_path(request)] = now
+
+
+def _names(requests: "Iterable[Request]") -> str:
+    paths = [_path(request) for request in requests]
+    return ", ".join(path.rsplit("/", 1)[-1][:60] or path for path in paths[:3])
 
 
 def _path(request: "Request") -> str:

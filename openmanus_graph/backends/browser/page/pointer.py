@@ -38,7 +38,11 @@ class ElementPoint:
 
 async def click(view: PageView, index: int) -> ActionReport:
     """Click an element."""
-    point = await view.with_element(index, locate)
+    return await click_point(view, await view.with_element(index, locate))
+
+
+async def click_point(view: PageView, point: ElementPoint) -> ActionReport:
+    """Click an element that was located."""
     facts, label = point.facts, point.target.label
     point.target.require_enabled(facts["disabled"])
     if facts["tag"] == "select":
@@ -50,15 +54,15 @@ async def click(view: PageView, index: int) -> ActionReport:
         raise ToolError(f"{label} takes files: use upload_file with their paths.")
     point = await _move_pointer(view, point)
     text, options = _CLICKS[point.facts["click"]]
-    said = await _click_point(view, point.x, point.y, f"{text} {point.target.label}.", **options)
-    return ActionReport(said, (index,))
+    said = await _click_at(view, point.x, point.y, f"{text} {point.target.label}.", **options)
+    return ActionReport(said, (point.target.element.index,))
 
 
 async def click_at(view: PageView, x: float, y: float) -> ActionReport:
     """Click a point of the window, for canvas and drawings."""
     await _check_point(view, x, y)
     await view.begin()
-    return ActionReport(await _click_point(view, x, y, f"Clicked at x={x:g} y={y:g}."))
+    return ActionReport(await _click_at(view, x, y, f"Clicked at x={x:g} y={y:g}."))
 
 
 async def hover(view: PageView, index: int) -> ActionReport:
@@ -133,7 +137,7 @@ async def locate(target: Target) -> ElementPoint:
     return ElementPoint(target, x, y, facts)
 
 
-async def _click_point(view: PageView, x: float, y: float, text: str, **options: Any) -> str:
+async def _click_at(view: PageView, x: float, y: float, text: str, **options: Any) -> str:
     await view.act(view.page.mouse.click(x, y, **options))
     return text + (DIALOG_OPENED if view.frames.dialog_open else "")
 

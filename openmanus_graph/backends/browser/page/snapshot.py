@@ -35,6 +35,8 @@ class Element:
     words: tuple[str, ...] = ()
     """States: checked, disabled, expanded ..."""
     value: str | None = None
+    value_chars: int = 0
+    """The length of a value that is shown cut."""
     options: tuple[str, ...] = ()
     option_count: int = 0
     format: str = ""
@@ -43,8 +45,8 @@ class Element:
     colour: str = ""
     address: str = ""
     """Where a link leads, as it is shown (`link_address`)."""
-    more_px: int = 0
-    """The content of a scroll area that is out of view."""
+    scroll_px: tuple[int, ...] | None = None
+    """How much of a scroll area's content is out of view above and below."""
     open: bool = False
     """Its contents are shown in its line after it, because they can be acted on too."""
 
@@ -85,8 +87,9 @@ class Snapshot:
     elements: dict[int, Element] = field(default_factory=dict[int, Element])
     messages: tuple[str, ...] = ()
     """What alerts and toasts said since the last action, even if they are gone."""
-    left_out: int = 0
-    """Nodes that were skipped because the page is too large."""
+    left_out_above: int = 0
+    left_out_below: int = 0
+    """HTML elements that were skipped because the page is too large."""
     covered: int = 0
     """Elements that lie behind an open dialog."""
     note: str = ""
@@ -202,9 +205,8 @@ class Assembler:
         key = walk.children.get(facts["n"], "")
         name = f'"{facts["name"]}"' if facts["name"] else facts["src"][:80]
         if key not in self._walks or depth > 8:
-            if name:
-                self._text(f"(frame {name}, not readable)")
-                self._break()
+            self._text(f"(frame {name or 'without a name'}, not readable)")
+            self._break()
             return
         self._text(f"(frame {name or 'without a name'}:)")
         self._break()

@@ -69,7 +69,9 @@ def _lines_in_view(snapshot: Snapshot, lines: list[str], budget: int) -> list[st
     first, last = _lines_to_show(snapshot, list(map(_cost, lines)), budget)
     shown: list[str] = []
     if first:
-        shown.append(f"(… {first} lines above {LEFT_OUT} up to see them)")
+        above = sum(len(indices_of(line)) for line in snapshot.lines[:first])
+        some = f" with {above} elements" if above else ""
+        shown.append(f"(… {first} lines above{some} {LEFT_OUT} up to see them)")
     shown += lines[first:last]
     if last < len(lines):
         rest = [part for line in snapshot.lines[last:] for part in indices_of(line)]
@@ -116,14 +118,16 @@ def page_notes(snapshot: Snapshot) -> list[str]:
     if snapshot.covered:
         notes.append(
             f"(A dialog is on top: {snapshot.covered} elements behind it cannot be reached and "
-            "are left out.)"
+            "are left out until it is closed.)"
         )
     if any(element.address.endswith(CUT) for element in snapshot.elements.values()):
         notes.append(CUT_ADDRESS_NOTE)
-    if snapshot.left_out:
+    if snapshot.left_out_above or snapshot.left_out_below:
+        places = {"above": snapshot.left_out_above, "at its end": snapshot.left_out_below}
+        left_out = " and ".join(f"{count} {where}" for where, count in places.items() if count)
         notes.append(
-            f"(The page is very large: about {snapshot.left_out} further nodes were not looked "
-            "at. Use scroll_to_text or extract_content for them.)"
+            f"(The page is very large: of its HTML elements {left_out} were not looked at. "
+            "Scroll there with scroll_down, scroll_up or scroll_to_text, or use extract_content.)"
         )
     return notes
 
@@ -156,19 +160,24 @@ def state_words(element: Element) -> list[str]:
         words.append(_canvas_place(element))
     if element.value:
         words.append(f'value="{element.value}"')
+    if element.value_chars:
+        words.append(f"({element.value_chars} characters, see extract_content)")
     words += element.words
     if element.format:
         words.append(f"({element.format})")
     if element.option_count:
         words.append(_options_text(element))
-    if element.more_px:
-        words.append(f"({element.more_px} px more)")
+    if element.scroll_px:
+        above, below = element.scroll_px
+        words.append(f"({above} px above, {below} px more)" if above else f"({below} px more)")
     return words
 
 
 def _description(element: Element) -> list[str]:
     """Describe what has no name by its hint, its colour and its size."""
     words = [element.hint] if element.hint else []
+    if not words and element.role in ("button", "link"):
+        words.append("(no name)")
     if element.colour:
         words.append(element.colour)
     if element.role == "canvas":

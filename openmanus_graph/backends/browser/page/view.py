@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -42,6 +43,8 @@ DIALOG_NOTE = "A dialog of the page is open and blocks it: answer it with handle
 ERROR_PAGE_TOKENS = 3000
 """How much of the page an error shows when an element was not found."""
 QUIET_MS = 1000
+SHOWN_S = 4.0
+"""After this, a page that is loading and shows something is not waited for any longer."""
 
 
 @dataclass(frozen=True)
@@ -88,8 +91,8 @@ class PageView:
         self.network = Network(page)
         self._indices = Indices()
         self._acted_world: FrameWorld | None = None
-        self.lists: dict[int, list[int]] = {}
-        """The options that appeared after a click on a custom drop-down, by indices."""
+        self._is_settled = False
+        self._moving: list[str] = []
 
     def close(self) -> None:
         """Stop listening to the page."""
@@ -98,17 +101,37 @@ class PageView:
 
     async def settle(self, limit_s: float = 8.0) -> str:
         """Wait until the page is quiet; return a note if it is not so after `limit_s`."""
+        shown_by = time.monotonic() + SHOWN_S
         try:
             async with asyncio.timeout(limit_s):
                 while not await self._quiet():
                     if self.frames.dialog_open:
                         return DIALOG_NOTE
+                    if time.monotonic() > shown_by and await self._shows_something():
+                        break
         except TimeoutError:
-            waiting = self.network.waiting_for()
-            return "The page is still loading" + (f" ({waiting})." if waiting else ".")
+            pass
         except DialogOpen:
             return DIALOG_NOTE
-        return ""
+        else:
+            if self._is_settled:
+                return self._still_running()
+        waiting = self.network.waiting_for()
+        return "The page is still loading" + (f" ({waiting})." if waiting else ".")
+
+    async def _shows_something(self) -> bool:
+        """Return whether a page that is loading shows content already, to be seen soon."""
+        with contextlib.suppress(FrameDetached):
+            worlds = await self.frames.worlds()
+            return bool(worlds) and bool(await self.frames.call(worlds[0], "showing"))
+        return False
+
+    def _still_running(self) -> str:
+        """Return a note on what goes on in a page that is quiet otherwise; empty if nothing."""
+        notes = [f"Still moving: {', '.join(self._moving)}."] if self._moving else []
+        if unread := self.network.unread():
+            notes.append(f"A response is still coming in ({unread}).")
+        return " ".join(notes)
 
     async def look(self) -> Snapshot:
         """Take and store a snapshot of the page; the previous one while a dialog is open."""
@@ -190,7 +213,7 @@ class PageView:
         if self.network.busy():
             await asyncio.sleep(0.015)
             return False
-        started = self.network.started
+        started, self._is_settled = self.network.started, False
         try:
             worlds = await self.frames.worlds()
             watched = worlds[:1]
@@ -202,7 +225,9 @@ class PageView:
             await asyncio.sleep(0.02)
             return False
         settled = bool(answers) and all(answer["settled"] for answer in answers)
-        return settled and started == self.network.started and not self.network.busy()
+        self._moving = [text for answer in answers for text in answer.get("moving", ())]
+        self._is_settled = settled and started == self.network.started and not self.network.busy()
+        return self._is_settled
 
     async def _look(self) -> Snapshot:
         worlds = await self.frames.worlds()
@@ -263,7 +288,8 @@ class PageView:
             ),
             elements={n: _element(n, entry, page["url"]) for n, entry in entries.items()},
             messages=tuple(text for walk in walks.values() for text in walk.found["messages"]),
-            left_out=sum(walk.found["rest"] for walk in walks.values()),
+            left_out_above=sum(walk.found["above"] for walk in walks.values()),
+            left_out_below=sum(walk.found["rest"] for walk in walks.values()),
             covered=sum(walk.found["covered"] for walk in walks.values()),
         )
 
@@ -280,12 +306,13 @@ def _element(index: int, entry: Entry, page_url: str) -> Element:
         box=(left + entry.offset[0], top + entry.offset[1], width, height),
         words=tuple(facts.get("words", ())),
         value=facts.get("value"),
+        value_chars=facts.get("long", 0),
         options=tuple(facts.get("options", ())),
         option_count=facts.get("count", 0),
         format=facts.get("format", ""),
         hint=facts.get("hint", ""),
         colour=facts.get("colour", ""),
         address=shown_address(facts.get("href", ""), page_url),
-        more_px=facts.get("more", 0),
+        scroll_px=tuple(facts["scroll"]) if "scroll" in facts else None,
         open=facts.get("open", False),
     )

@@ -30,6 +30,7 @@ function pointsOf(el) {
   const boxes = areaRects.has(el)
     ? [areaRects.get(el)]
     : [...el.getClientRects()].filter((b) => b.width > 0 && b.height > 0);
+  if (!boxes.length) boxes.push(boxOf(el));
   const points = [];
   for (const b of boxes.slice(0, 4)) {
     const left = Math.max(b.left, 0),
@@ -187,6 +188,13 @@ async function scrollPage(number, pixels) {
 
 let found = { text: '', at: -1 };
 
+// Whether a person can read the text there: scripts are text of the document as well.
+function shows(el, wanted) {
+  const roots = [...(rootOf(el)?.children || [])];
+  const read = [el.innerText ?? el.textContent, ...roots.map((one) => one.innerText ?? '')];
+  return read.some((text) => squeeze(text).toLowerCase().includes(wanted));
+}
+
 // The innermost elements that show a text.
 function placesOf(wanted) {
   const places = [];
@@ -198,7 +206,7 @@ function placesOf(wanted) {
     if (!visibleIn(el) && getComputedStyle(el).display !== 'contents') return;
     const before = places.length;
     for (const child of childNodesOf(el)) if (nodeTypeOf(child) === 1) visit(child, depth + 1);
-    if (places.length === before) places.push(el);
+    if (places.length === before && shows(el, wanted)) places.push(el);
   };
   if (document.body && wanted) visit(document.body, 0);
   return places;
@@ -221,7 +229,8 @@ async function scrollToText(text) {
   const el = places[found.at];
   el.scrollIntoView({ block: 'center', inline: 'nearest', behavior: 'instant' });
   await frame();
-  return { places: places.length, place: found.at + 1, text: cut(squeeze(el.textContent), 120) };
+  const shown = squeeze(el.innerText ?? el.textContent);
+  return { places: places.length, place: found.at + 1, text: cut(shown, 120) };
 }
 
 // Origin and local storage of the page; nothing where it has none, or too much to be kept.

@@ -7,9 +7,9 @@ class PageWalk extends Walk {
     if (first) first[1].words = [...(first[1].words || []), 'opens on hover'];
   }
 
-  image(el, box, inner) {
+  image(el, box, inner, listed) {
     const alt = squeeze(attr(el, 'alt'));
-    if (alt && !inner.silent && box.width > 2)
+    if (alt && !listed && !inner.silent && box.width > 2)
       this.text({ data: `(image: ${cut(alt, 100)})`, parentElement: el }, inner);
     const map =
       attr(el, 'usemap') && document.querySelector(`map[name="${CSS.escape(attr(el, 'usemap').slice(1))}"]`);
@@ -46,6 +46,14 @@ class PageWalk extends Walk {
     this.wrapped(el, role, box, { ...inner, strong: true }, around);
   }
 
+  // An editor that draws its text itself: one field, whatever it is drawn of.
+  editor(el, box, inner) {
+    if (!inner.onTop && !this.uncovered(el)) return void this.covered++;
+    const keys = this.editors.get(el);
+    const name = nameOf(keys, 'textbox') || squeeze(attr(el, 'aria-label'));
+    this.list(el, 'textbox', box, { name, value: editorText(el), drawn: true, focused: keys === this.active });
+  }
+
   field(el, role) {
     return { name: nameOf(el, role), value: valueOf(el, role), options: choicesOf(el), format: formatOf(el) };
   }
@@ -73,14 +81,40 @@ class PageWalk extends Walk {
     const found = this.listed - before;
     if (!found) {
       const name = nameOf(el, role);
+      if (!name && role === 'gridcell') return this.list(el, role, box, { words: [...statesOf(el, role), 'empty'] });
       const whole = !around.silent && name.length > LONG_NAME && own;
       this.list(el, role, box, { name, cut: whole ? 70 : LONG_NAME, value: valueOf(el, role) });
       if (whole) this.items.push(...contents.slice(1));
       return;
     }
-    const name = squeeze(attr(el, 'aria-label')) || cut(contentText(el), 60);
-    this.list(el, role, box, { name, open: true });
+    const said = squeeze(attr(el, 'aria-label')) || namedBy(el, 'aria-labelledby') || squeeze(attr(el, 'title'));
+    this.list(el, role, box, { name: said || cut(contentText(el), 60), open: true });
+    // Its contents stand for its name, unless they do not show it.
+    if (said && !shownBy(contents).includes(said)) this.items.push(['t', said + ' ']);
     this.items.push(...contents.slice(1));
+  }
+
+  // A table whose cells are used: by its role, or by listeners around all of it.
+  isGrid(el, box) {
+    const role = attr(el, 'role');
+    if (role === 'grid' || role === 'treegrid') return true;
+    if (el.localName !== 'table') return false;
+    const controls = el.querySelectorAll('td a[href],td button,td input,td select').length;
+    if (controls * 2 > el.querySelectorAll('td').length) return false; // as in a calendar of links
+    const around = [el, ...el.tBodies];
+    for (let one = parentOf(el); one && around.length < 8; one = parentOf(one)) {
+      const outer = rectOf(one);
+      if (outer.width * outer.height > 2 * box.width * box.height) break;
+      around.push(one);
+    }
+    return around.some((one) => one !== document.body && waitsForCells(handled.get(one) || ''));
+  }
+
+  cellRole(el, around) {
+    if (!around.grid) return '';
+    const role = attr(el, 'role');
+    if (['gridcell', 'columnheader', 'rowheader'].includes(role)) return role;
+    return !role && (el.localName === 'td' || el.localName === 'th') ? 'gridcell' : '';
   }
 
   // Why something that was not made for it can be acted on: listener, property, cursor ...
@@ -186,6 +220,12 @@ class PageWalk extends Walk {
     if (whole) this.items.push(...contents);
   }
 }
+
+// Frameworks listen for everything at their root, which says nothing of what is in it.
+const waitsForCells = (kinds) => /press|double/.test(kinds) && kinds.split(' ').length < 7;
+
+const shownBy = (items) =>
+  squeeze(items.map((item) => (item?.[0] === 't' ? item[1] : item?.[0] === 'e' ? ` ${item[1].name} ` : ' ')).join(''));
 
 // The text before the first element: what stands there also while nothing is opened.
 function firstWords(contents) {

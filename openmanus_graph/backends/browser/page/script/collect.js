@@ -1,9 +1,15 @@
 // What Python asks for: the walk's findings as JSON.
 function collect(limits) {
   const gone = forgetDetached();
-  const walk = new PageWalk(limits);
   const body = document.querySelector('body, frameset');
-  if (body) walk.all(body);
+  const walked = (from) => {
+    const walk = new PageWalk({ ...limits, from });
+    if (body) walk.all(body);
+    return walk;
+  };
+  let walk = walked(-Infinity);
+  // What the window shows of a very large page is looked at rather than its beginning.
+  if (walk.rest && scrollY > innerHeight) walk = walked(-innerHeight);
   const scroller = document.scrollingElement || document.documentElement;
   return JSON.stringify({
     url: location.href,
@@ -11,6 +17,7 @@ function collect(limits) {
     document: documentId,
     items: walk.items,
     rest: walk.rest,
+    above: walk.above,
     gone,
     covered: walk.covered,
     messages: passingMessages(),

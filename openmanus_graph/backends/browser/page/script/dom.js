@@ -62,8 +62,20 @@ function childNodesOf(el) {
   return nodesIn(el);
 }
 
-function boxOf(el) {
-  return areaRects.get(el) || rectOf(el);
+// Its box, or that of what floats or is placed in it where it has no size of its own.
+function boxOf(el, depth = 3) {
+  const box = areaRects.get(el) || rectOf(el);
+  if ((box.width && box.height) || !depth) return box;
+  const inner = [...childNodesOf(el)]
+    .filter((node) => nodeTypeOf(node) === 1)
+    .map((child) => boxOf(child, depth - 1))
+    .filter((one) => one.width && one.height);
+  if (!inner.length) return box;
+  const left = Math.min(...inner.map((one) => one.left)),
+    top = Math.min(...inner.map((one) => one.top));
+  const right = Math.max(...inner.map((one) => one.right)),
+    bottom = Math.max(...inner.map((one) => one.bottom));
+  return new DOMRect(left, top, right - left, bottom - top);
 }
 
 function inViewport(box) {
@@ -88,7 +100,8 @@ function holds(outer, inner) {
 function deepActive() {
   let el = document.activeElement;
   while (el && rootOf(el)?.activeElement) el = rootOf(el).activeElement;
-  return el && el !== document.body && el !== document.documentElement ? el : null;
+  const page = el === document.body || el === document.documentElement;
+  return el && (!page || el.isContentEditable) ? el : null;
 }
 
 // A control that people cannot see or hit; its label stands for it then.

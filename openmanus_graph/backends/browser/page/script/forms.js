@@ -1,12 +1,14 @@
-// Fields, drop-downs and file inputs.
+// Fields and file inputs.
 const TYPED = new Set(['text', 'search', 'email', 'url', 'tel', 'password', 'number', '']);
 
 // The field an index stands for: itself, its label's control, or the one inside it.
 function fieldOf(el) {
   if (FIELDS.has(el.localName) || el.isContentEditable) return el;
   if (el.localName === 'label' && el.control) return el.control;
-  const root = rootOf(el) || el;
+  const root = rootOf(el) || el,
+    keys = editorFields().get(el);
   return (
+    keys ||
     root.querySelector(
       'input:not([type=hidden]),textarea,[contenteditable=""],[contenteditable=true],select',
     ) || el
@@ -20,8 +22,12 @@ function focusedNumber() {
 }
 
 function textOf(el) {
+  for (const [editor, keys] of isKeyField(el) ? editorFields() : []) if (keys === el) return editorText(editor);
   return el.isContentEditable ? el.innerText.replace(/\n$/, '') : (el.value ?? '');
 }
+
+// Not a plain field: its text is what an editor makes of keys and pastes.
+const isRich = (el) => el.isContentEditable || isKeyField(el);
 
 function facts(el) {
   const tag = el.localName,
@@ -29,7 +35,7 @@ function facts(el) {
   const kind =
     tag === 'select'
       ? 'select'
-      : tag === 'textarea' || el.isContentEditable
+      : tag === 'textarea' || isRich(el)
         ? 'text'
         : tag !== 'input'
           ? 'none'
@@ -45,8 +51,8 @@ function facts(el) {
   return {
     kind,
     type,
-    many: tag === 'textarea' || el.isContentEditable,
-    rich: el.isContentEditable,
+    many: tag === 'textarea' || isRich(el),
+    rich: isRich(el),
     value: textOf(el),
     disabled: el.matches(':disabled') || attr(el, 'aria-disabled') === 'true',
     readonly: el.readOnly === true && kind !== 'check',
@@ -107,101 +113,6 @@ function assign(number, value) {
   else target.value = value;
   tell(target, 'input', 'change');
   return facts(target);
-}
-
-function optionFacts(option, place) {
-  return {
-    n: place,
-    name: optionName(option),
-    value: option.value,
-    selected: option.selected,
-    disabled: option.disabled || !!option.parentElement?.disabled,
-    group: option.parentElement?.label || '',
-  };
-}
-
-function nativeOptions(number) {
-  const el = held.get(number);
-  if (gone(el)) return { gone: true };
-  const target = fieldOf(el);
-  if (target.localName === 'select') {
-    return {
-      kind: 'select',
-      many: target.multiple,
-      disabled: target.matches(':disabled'),
-      options: [...target.options].map(optionFacts),
-    };
-  }
-  if (target.localName === 'input' && target.list) {
-    return { kind: 'datalist', options: [...target.list.options].map(optionFacts) };
-  }
-  return { kind: 'custom' };
-}
-
-function selectOption(number, place) {
-  const el = held.get(number);
-  if (gone(el)) return { gone: true };
-  const target = fieldOf(el);
-  target.focus({ preventScroll: true });
-  if (!target.multiple) target.selectedIndex = place;
-  else target.options[place].selected = true;
-  tell(target, 'input', 'change');
-  return { chosen: target.isConnected ? [...target.selectedOptions].map(optionName) : null };
-}
-
-const OPTIONS = '[role=option],[role=menuitem],[role=menuitemradio],[role=menuitemcheckbox],[role=treeitem]';
-
-// The list that belongs to a drop-down made of other elements, if it is open.
-function listOf(el) {
-  const root = el.getRootNode(),
-    inner = el.querySelector('[aria-controls],[aria-owns]');
-  for (const one of [el, inner]) {
-    for (const id of ((one && (attr(one, 'aria-controls') || attr(one, 'aria-owns'))) || '').split(/\s+/)) {
-      const list = id && (root.getElementById?.(id) || document.getElementById(id));
-      if (list && list.checkVisibility()) return list;
-    }
-  }
-  if (['listbox', 'menu', 'tree'].includes(attr(el, 'role')) || el.querySelector(OPTIONS)) return el;
-  const lists = [...document.querySelectorAll('[role=listbox],[role=menu]')].filter((one) => seen(one));
-  return lists.length === 1 ? lists[0] : null;
-}
-
-function customOptions(number) {
-  const el = held.get(number);
-  if (gone(el)) return { gone: true };
-  const list = listOf(el);
-  if (!list) return { options: null };
-  const named = [...list.querySelectorAll(OPTIONS)];
-  const all = named.length ? named : [...list.querySelectorAll('li')];
-  const options = all
-    .filter((one) => one.checkVisibility({ visibilityProperty: true }))
-    .map((one) => ({
-      n: numberOf(one),
-      name: nameOf(one, 'option'),
-      value: attr(one, 'data-value') ?? attr(one, 'value') ?? '',
-      selected: attr(one, 'aria-selected') === 'true' || attr(one, 'aria-checked') === 'true',
-      disabled: attr(one, 'aria-disabled') === 'true',
-      group: '',
-      place: +attr(one, 'aria-posinset') || 0,
-    }));
-  return options.length ? { options, list: numberOf(list) } : { options: null };
-}
-
-// Scroll a long list by most of its height, for lists that draw only what is in view.
-async function pageList(number, toStart) {
-  const list = held.get(number);
-  if (gone(list)) return { gone: true };
-  const inner = [list, ...list.querySelectorAll('*')].find(
-    (one) =>
-      one.scrollHeight > one.clientHeight + 1 && /auto|scroll|hidden/.test(getComputedStyle(one).overflowY),
-  );
-  const area = inner || scrollerOf(list);
-  if (area === document.scrollingElement) return { moved: false };
-  const before = area.scrollTop;
-  area.scrollTop = toStart ? 0 : before + Math.max(20, area.clientHeight * 0.8);
-  await frame();
-  await frame();
-  return { moved: area.scrollTop !== before };
 }
 
 function fileInput(number) {

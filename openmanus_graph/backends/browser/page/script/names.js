@@ -127,7 +127,7 @@ function nameOf(el, role) {
     (tag === 'input' && role === 'button'
       ? squeeze(el.value || attr(el, 'alt')) || { submit: 'Submit', reset: 'Reset' }[el.type] || ''
       : '') ||
-    squeeze(attr(el, 'alt'));
+    altOf(el);
   if (said) return said;
   const fromContent = !FIELDS.has(tag) && role !== 'textbox' && role !== 'listbox' && role !== 'canvas';
   return (
@@ -137,8 +137,44 @@ function nameOf(el, role) {
     squeeze(attr(el, 'placeholder')) ||
     squeeze(attr(el, 'aria-placeholder')) ||
     (fromContent && childTitle(el)) ||
-    ''
+    wrapperTitle(el)
   );
+}
+
+// What a picture shows, and what its tooltip adds: the markers of a map are all called alike.
+function altOf(el) {
+  const alt = squeeze(attr(el, 'alt')),
+    title = squeeze(attr(el, 'title'));
+  return alt && title && !alt.includes(title) ? `${alt} (${title})` : alt;
+}
+
+// The tooltip of what stands around it and is hardly larger, such as the host of its shadow root.
+function wrapperTitle(el) {
+  const box = rectOf(el);
+  for (let outer = parentOf(el), i = 0; outer && i < 3; outer = parentOf(outer), i++) {
+    const around = rectOf(outer);
+    if (around.width > box.width + 24 || around.height > box.height + 24) return '';
+    const title = squeeze(attr(outer, 'aria-label') || attr(outer, 'title'));
+    if (title) return title;
+  }
+  return '';
+}
+
+const ICON_CLASS =
+  /^(?:fa[srlb]?|bi|mdi|ri|ti|las?|glyphicon|icon|anticon|el-icon|pi|codicon|octicon|lucide|feather|tabler-icon|ion|uil|bxs?|ph)[-_](.+)$/;
+const ICON_SHAPE = /^(?:lg|sm|xs|md|xl|xxl|\d*x|\d+|fw|spin|solid|regular|light|fill|btn|button|wrapper|container|only)$/;
+
+// What an icon font or a set of drawings calls its picture: "icon trash".
+function iconOf(el) {
+  for (const one of [el, ...[...(el.querySelectorAll?.('i,em,b,span,svg,use') || [])].slice(0, 8)]) {
+    const drawing = one.localName === 'use' ? attr(one, 'href') || attr(one, 'xlink:href') || '' : '';
+    const names = [...squeeze(attr(one, 'class')).split(' '), drawing.split('#').pop()];
+    for (const name of names) {
+      const word = ICON_CLASS.exec(name)?.[1];
+      if (word && !ICON_SHAPE.test(word)) return cut(`icon ${word.replace(/[-_]/g, ' ')}`, 40);
+    }
+  }
+  return '';
 }
 
 function svgTitle(el) {

@@ -1,7 +1,7 @@
 // Notices when the page changes, so that an action's effects are awaited and nothing else.
 const ASK = 'openmanus-timers?',
   ANSWER = 'openmanus-timers!';
-const RESTLESS = 5; // changes of one node after which it counts as an animation
+const RESTLESS = 8; // times that one node changes after which it counts as an animation
 const MESSAGE =
   '[role=alert],[role=status],[role=log],[aria-live=polite],[aria-live=assertive],' +
   '[class*=toast i],[class*=snackbar i],[class*=notification i],[class*=alert i],output';
@@ -10,6 +10,9 @@ const BUSY =
   '[class*=skeleton i],[class*=loader i]';
 const LOADING =
   /^(loading|please wait|searching|just a moment|wird geladen|bitte warten|chargement|cargando)\b.{0,20}$/i;
+const LONGEST_MOVE = 1500; // ms after an action that transitions and animations are awaited
+const LONGEST_PAUSE = 400;
+const STILL_FRAMES = 3; // without a change: what is drawn in steps takes a frame for each
 let lastChange = performance.now(); // of anything but animations
 let markedAt = 0; // when the last action began
 let changes = 0; // since then
@@ -20,10 +23,13 @@ const observed = new WeakSet();
 
 const observer = new MutationObserver((records) => {
   let counted = false;
-  for (const record of records) {
-    const count = (restless.get(record.target) || 0) + (record.type === 'childList' ? 0.5 : 1);
-    restless.set(record.target, count);
+  const times = new Map(records.map((record) => [record.target, record.type === 'childList' ? 0.5 : 1]));
+  for (const [target, more] of times) {
+    const count = (restless.get(target) || 0) + more;
+    restless.set(target, count);
     if (count <= RESTLESS) counted = true;
+  }
+  for (const record of records) {
     if (record.type !== 'attributes') noteMessage(record);
   }
   if (counted) {
@@ -111,6 +117,47 @@ const frame = () =>
     });
   });
 
+const SHIFTING =
+  /opacity|visibility|display|transform|translate|scale|height|width|margin|^(left|right|top|bottom)$|inset|clip|grid/i;
+
+// Whether it shows, hides or moves something, unlike a change of colour.
+function shifts(animation) {
+  const names = animation.transitionProperty
+    ? [animation.transitionProperty]
+    : animation.effect.getKeyframes().flatMap(Object.keys);
+  return names.some((name) => SHIFTING.test(name));
+}
+
+// What moves or fades to an end, other than mere decoration: elements and the ms they still take.
+function moves() {
+  return document
+    .getAnimations()
+    .filter((one) => one.effect?.target && one.timeline === document.timeline && shifts(one))
+    .map((one) => ({
+      el: one.effect.target,
+      ms: one.effect.getComputedTiming().endTime - one.currentTime,
+      waits: one.playState === 'paused',
+    }))
+    .filter(({ el, ms }) => ms > 0 && Number.isFinite(ms) && visibleIn(el) && atViewport(rectOf(el)))
+    .filter(({ el }) => squeeze(el.textContent) || el.querySelector('input,button,img,svg,canvas'));
+}
+
+// In view, or just outside of it, where it comes from or goes to.
+const atViewport = ({ left, right, top, bottom, width, height }) =>
+  inViewport(new DOMRect(left - width, top - height, right - left + 2 * width, bottom - top + 2 * height));
+
+// Some begin paused, and go on when the page has drawn them once.
+function moving(since) {
+  if (since > LONGEST_MOVE) return false;
+  return moves().some(({ ms, waits }) => (waits ? since < LONGEST_PAUSE : ms < LONGEST_MOVE));
+}
+
+// What still moves, by its text; endless animations are no moves.
+function movingNow() {
+  const going = moves().filter(({ waits }) => !waits);
+  return [...new Set(going.map(({ el }) => cut(contentText(el, 40), 30) || el.localName))].slice(0, 3);
+}
+
 // How long the page should still be given now, in ms; 0 when it has settled.
 function patience(began) {
   const now = performance.now(),
@@ -121,17 +168,22 @@ function patience(began) {
   const timers = timersLeft(waits ? 2500 : loading ? 2000 : 600);
   const rest = loading ? (timers < 0 ? 400 : 100) : changes ? 12 : 24;
   const quiet = rest - (now - Math.max(lastChange, changes ? 0 : began));
+  if (moving(since)) return 30;
   if (since < 3000 && timers > 0) return Math.max(timers, quiet, 1);
   if (since < 2500 && ((loading && waits) || busy())) return 100;
   return Math.max(quiet, 0);
 }
 
+// Whether a page that nobody has acted on yet shows something.
+const showing = () => markedAt === 0 && document.readyState !== 'loading' && !bare() && !busy();
+
 // Resolves when the page is quiet, or after `limit` ms.
 async function quiet(limit) {
   const began = performance.now();
-  for (let frames = 0; performance.now() - began < limit; frames++) {
+  for (let still = 0, seenChange = lastChange; performance.now() - began < limit; still++) {
     await frame();
-    if (patience(began) === 0) return JSON.stringify({ settled: true, changes });
+    if (seenChange !== lastChange) [still, seenChange] = [0, lastChange];
+    if (still >= STILL_FRAMES && patience(began) === 0) return JSON.stringify({ settled: true, changes, moving: movingNow() });
   }
   return JSON.stringify({ settled: false, changes });
 }

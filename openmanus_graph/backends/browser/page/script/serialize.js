@@ -41,6 +41,29 @@
     }
     return text;
   };
+  const UNTYPED = new Set(['hidden', 'password', 'checkbox', 'radio', 'button', 'submit', 'reset', 'image', 'file', 'range', 'color']);
+  // The whole text of a field or an editor; null for anything else. Secrets are drawn as dots.
+  const textOf = (el, tag) => {
+    const isField = tag === 'textarea' || (tag === 'input' && !UNTYPED.has(el.type));
+    if (isField) return el.type === 'password' || getComputedStyle(el).webkitTextSecurity !== 'none' ? '' : el.value;
+    try {
+      return editorText(el);
+    } catch {
+      return null; // the page has named something of its own so
+    }
+  };
+  // Editors draw the lines in view only: asked of the ones that can be asked for all.
+  const editorText = (el) => {
+    const known = el.classList;
+    if (known.contains('cm-content')) return (el.cmTile || el.cmView)?.view?.state.doc.toString() ?? null;
+    if (known.contains('CodeMirror')) return el.CodeMirror?.getValue() ?? null;
+    if (known.contains('ace_editor')) return el.env?.editor.getValue() ?? null;
+    if (!known.contains('monaco-editor')) return null;
+    const editors = window.monaco?.editor.getEditors() || [];
+    return editors.find((one) => one.getContainerDomNode().contains(el))?.getValue() ?? null;
+  };
+  const drawsInView = (el) =>
+    ['cm-content', 'CodeMirror', 'ace_editor', 'monaco-editor'].some((name) => attr(el, 'class')?.split(' ').includes(name));
   const walk = (node, depth) => {
     if (size > limit || depth > 4000) return;
     if (nodeTypeOf(node) === 3) { put(escaped(node.data)); return; }
@@ -48,6 +71,9 @@
     const name = tagOf(node);
     if (SKIP.has(name.toUpperCase()) || hidden(node)) return;
     const tag = name.toLowerCase().replace(/[^a-z0-9-]/g, '');
+    const text = textOf(node, tag);
+    if (text === null && drawsInView(node)) put('<p>(An editor: only its lines in view follow.)</p>');
+    if (text !== null) return put(text && (text.includes('\n') ? `<pre>${escaped(text)}</pre>` : `<span> ${escaped(text)} </span>`));
     // What parsers of HTML take is less deep than what scripts make.
     const plain = depth > 100 && BOXES.has(name);
     if (!plain) put(`<${tag}${attributes(node)}>`);

@@ -50,7 +50,21 @@ const SHAPES = new Set([
 const ROW_ROLES = new Set(['row', 'listitem', 'option', 'article', 'treeitem']);
 const ROW_TAGS = new Set(['tr', 'li', 'article', 'dt', 'dd']);
 const LONG_NAME = 160;
+const LONG_VALUE = 200;
 const DEEPEST = 500; // as far as the stack reaches with some to spare
+
+// How many elements of the document stand from this one on.
+function followers(el) {
+  while (el.getRootNode() instanceof ShadowRoot) el = el.getRootNode().host;
+  const all = document.querySelectorAll('*');
+  return all.length - Array.prototype.indexOf.call(all, el);
+}
+
+const outside = (box, clip) =>
+  box.right < clip.left || box.left > clip.right || box.bottom < clip.top || box.top > clip.bottom;
+const cutAway = (box, clip) =>
+  Math.min(box.right, clip.right) - Math.max(box.left, clip.left) < 2 ||
+  Math.min(box.bottom, clip.bottom) - Math.max(box.top, clip.top) < 2;
 
 class Walk {
   constructor(limits) {
@@ -60,13 +74,16 @@ class Walk {
     this.listed = 0;
     this.visited = 0;
     this.covered = 0; // elements behind a dialog
-    this.rest = 0; // elements left out because a limit was reached
+    this.rest = 0; // elements left out at the end because a limit was reached
+    this.above = 0; // elements left out because the window is far below them
     this.top = topRoots();
     this.active = deepActive();
     this.hovers = hoverTriggers();
+    this.editors = editorFields();
     this.ends = performance.now() + limits.milliseconds;
     this.full = false;
     this.deeper = []; // what is nested deeper, and where it belongs
+    this.scrolled = [scrollX, scrollY]; // how far what is looked at may stand before the window
   }
 
   // Everything from the body on, also what is nested deeper than the stack reaches.
@@ -94,6 +111,7 @@ class Walk {
       pointer: false,
       clip: null,
       delegate: false,
+      grid: false,
       strong: false,
       onTop: !this.top,
       silent: false,
@@ -159,24 +177,32 @@ class Walk {
     if (tag === 'br') return void this.items.push(['b']);
     if (around.depth > DEEPEST) return this.later(el, around);
     this.visited++;
-    if (this.visited % 256 === 0 && this.overdue()) return;
+    if (this.visited % 256 === 0 && this.overdue(el)) return;
     const shown = visibleIn(el);
     const style = getComputedStyle(el);
     if (!shown && style.display !== 'contents') return;
     if (/^inset\((50|100)%/.test(style.clipPath)) return;
     if ((el instanceof HTMLElement && inertOf(el)) || (style.opacity === '0' && !(FIELDS.has(tag) || tag === 'label'))) return;
-    if (style.display === 'contents') return this.children(el, { ...around, depth: around.depth + 1 });
-    const box = boxOf(el);
+    if (style.display === 'contents' && !nativeRole(el))
+      return this.children(el, { ...around, depth: around.depth + 1 });
+    let box = rectOf(el);
+    if (box.height && box.top + Math.max(box.height, el.scrollHeight) < this.limits.from && style.position !== 'fixed')
+      return void (this.above += 1 + allIn(el, '*').length);
     const inner = this.inside(el, style, box, around);
-    if (inner) this.visible(el, style, box, inner, around, repeated);
+    if (!inner) return;
+    if (!box.width || !box.height) box = boxOf(el);
+    const [x, y] = this.scrolled;
+    this.scrolled = [x + el.scrollLeft, y + el.scrollTop];
+    this.visible(el, style, box, inner, around, repeated);
+    this.scrolled = [x, y];
   }
 
-  overdue() {
+  overdue(el) {
     this.full =
       performance.now() > this.ends ||
       this.listed >= this.limits.elements ||
       this.texts >= this.limits.characters;
-    if (this.full) this.rest = document.querySelectorAll('*').length - this.visited;
+    if (this.full) this.rest = followers(el);
     return this.full;
   }
 
@@ -186,14 +212,8 @@ class Walk {
     const position = style.position;
     if (position === 'fixed' || (position === 'absolute' && clip && !clip.positioned)) clip = null;
     const root = el === document.body || el === document.documentElement;
-    if (
-      clip &&
-      !root &&
-      box.width &&
-      (Math.min(box.right, clip.right) - Math.max(box.left, clip.left) < 2 ||
-        Math.min(box.bottom, clip.bottom) - Math.max(box.top, clip.top) < 2)
-    )
-      return null;
+    const empty = !box.width || !box.height; // what floats or is placed in it has its own place
+    if (clip && !root && !empty && cutAway(box, clip)) return null;
     const overflow = style.overflowX + style.overflowY;
     if (!root && overflow !== 'visiblevisible') {
       if (box.width < 3 || box.height < 3) return null;
@@ -213,8 +233,9 @@ class Walk {
       clip,
       pointer: style.cursor === 'pointer',
       onTop: around.onTop || this.top.includes(el),
-      unseen: style.visibility !== 'visible',
+      unseen: style.visibility !== 'visible' || !!(clip && !root && empty && outside(box, clip)),
       delegate: false,
+      grid: around.grid || this.isGrid(el, box),
       depth: around.depth + 1,
     };
   }
@@ -222,6 +243,7 @@ class Walk {
   visible(el, style, box, inner, around, repeated) {
     const tag = el.localName;
     const block =
+      style.display !== 'contents' &&
       style.display !== 'inline' && style.display !== 'inline-block' && style.display !== 'inline-flex';
     const cell = tag === 'td' || tag === 'th';
     const row = this.isRow(el, style, repeated);
@@ -243,18 +265,19 @@ class Walk {
   content(el, style, box, inner, around) {
     const tag = el.localName;
     if (tag === 'iframe' || tag === 'frame') return this.frame(el, box);
-    if (tag === 'img') this.image(el, box, inner);
+    if (this.editors.has(el)) return this.editor(el, box, inner);
     const there = box.width > 0 && box.height > 0 && !inner.unseen;
-    const role = there && !untouchable(el, style) ? nativeRole(el) : '';
+    const role = there && !untouchable(el, style) ? nativeRole(el) || this.cellRole(el, around) : '';
+    const soft = there && !role ? this.softReason(el, style, box, around) : '';
+    if (tag === 'img') this.image(el, box, inner, role || soft);
     if (role && FIELDS.has(tag) && hiddenControl(el) && el.labels?.length) return;
     if (role) return this.strong(el, role, box, inner, around);
     if (tag === 'label' && el.control && hiddenControl(el.control) && nativeRole(el.control)) {
       return this.label(el, box, inner);
     }
-    const soft = there ? this.softReason(el, style, box, around) : '';
     if (soft) return this.soft(el, soft, box, inner, around);
     if (this.scrollArea(el, style, box))
-      this.list(el, 'scroll area', box, { more: el.scrollHeight - el.clientHeight });
+      this.list(el, 'scroll area', box, { scroll: [el.scrollTop, el.scrollHeight - el.clientHeight - el.scrollTop] });
     this.children(el, { ...inner, delegate: around.delegate && !this.leaf(el) });
   }
 
@@ -298,7 +321,7 @@ class Walk {
   }
 
   list(el, role, box, facts) {
-    if (box.right + scrollX <= 0 || box.bottom + scrollY <= 0) return;
+    if (box.right + this.scrolled[0] <= 0 || box.bottom + this.scrolled[1] <= 0) return;
     const entry = {
       n: numberOf(el),
       role,
@@ -306,18 +329,22 @@ class Walk {
       name: cut(facts.name || '', facts.cut || LONG_NAME),
     };
     const words = facts.words || statesOf(el, role);
-    if (el === this.active) words.push('focused');
+    if (el === this.active || facts.focused) words.push('focused');
     if (words.length) entry.words = words;
-    if (facts.value) entry.value = cut(facts.value, 200);
-    else if (facts.value === '') entry.value = '';
+    if (facts.value) entry.value = cut(facts.value, LONG_VALUE);
+    if (facts.value?.length > LONG_VALUE && !facts.drawn) entry.long = facts.value.length;
+    if (facts.value === '') entry.value = '';
     if (facts.options) [entry.options, entry.count] = [facts.options.slice(0, 12), facts.options.length];
-    if (facts.format) entry.format = facts.format;
+    if (facts.drawn) entry.format = 'the lines in view';
+    else if (facts.format) entry.format = facts.format;
     const href = hrefOf(el);
     if (href) entry.href = cut(href, 300);
-    if (facts.more) entry.more = facts.more;
+    if (facts.scroll) entry.scroll = facts.scroll.map(Math.round);
     if (facts.open) entry.open = true;
-    if (!entry.name) entry.hint = hintOf(el);
-    if ((!entry.name && !FIELDS.has(el.localName)) || SHAPES.has(el.localName)) entry.colour = colourOf(el);
+    const bare = !entry.name && role !== 'gridcell',
+      icon = bare ? iconOf(el) : '';
+    if (bare) entry.hint = icon || hintOf(el);
+    if ((bare && !icon && !FIELDS.has(el.localName)) || SHAPES.has(el.localName)) entry.colour = colourOf(el);
     this.listed++;
     this.items.push(['e', entry]);
   }
