@@ -56,7 +56,6 @@ async def test_each_agent_runs_asks_and_goes_on(
 async def test_a_plan_runs_through_the_client(served: Served, served_model: OpenAIServer) -> None:
     served_model.add(
         Reply(calls=(Call("planning", PLAN),)),
-        Reply(text="5"),
         Reply(text="The sum is 5."),
     )
     async with served.sdk() as client:

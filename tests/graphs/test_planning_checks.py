@@ -19,6 +19,7 @@ from openmanus_graph.state.context import SandboxMode
 from openmanus_graph.tools import default_tools
 from tests.support.graphs import Ran, run_graph
 from tests.support.planning import PlanBrain, plan_call, use
+from tests.support.sandboxes import MODES
 
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
 WRONG = "command: test $(wc -l < by_month.csv) -eq 2"
@@ -182,7 +183,7 @@ async def test_a_try_that_gave_up_is_not_judged() -> None:
     assert not brain.requests("judge")
 
 
-@pytest.mark.parametrize("sandbox", ["bwrap", "nono", "none"])
+@pytest.mark.parametrize("sandbox", MODES)
 @pytest.mark.parametrize(
     ("check", "status", "why"),
     [

@@ -184,8 +184,8 @@ class Replanner(PlanBrain):
 
     @override
     def answer(self, messages: list[BaseMessage]) -> Any:
-        if "What failed:" in messages[-1].text:
-            is_x = "- step x" in messages[-1].text
+        if "Replace the part of the plan that broke" in messages[-1].text:
+            is_x = "Step x failed:" in messages[-1].text
             new = (step("x2"), step("end", "x2", "y")) if is_x else (step("later2", "y"),)
             self.plans.append(plan_call(*new))
         return super().answer(messages)

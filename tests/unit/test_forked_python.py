@@ -113,6 +113,7 @@ def test_a_kernel_cannot_change_the_program_that_it_runs(session: Session) -> No
 
 
 def test_the_process_that_forks_ends_with_the_last_sandbox(tmp_path: Path) -> None:
+    before = psutil.Process().children()
     with opened(tmp_path / "a") as first:
         with opened(tmp_path / "b") as second:
             run(first, "1")
@@ -121,7 +122,7 @@ def test_the_process_that_forks_ends_with_the_last_sandbox(tmp_path: Path) -> No
         assert run(first, "2") == "2"
         assert server.is_running()
     assert not server.is_running()
-    assert not psutil.Process().children()
+    assert set(psutil.Process().children()) <= set(before)
 
 
 def test_a_kernel_loads_no_debugger_and_has_one(session: Session) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from openmanus_graph.backends.sandbox.choose import probes
 from openmanus_graph.backends.sandbox.confinement import sandbox_of
 from openmanus_graph.config.resolve import private_folder, private_folders, resolve_settings
 from openmanus_graph.errors import ToolError
@@ -26,11 +25,8 @@ from openmanus_graph.tools.bash import bash
 from openmanus_graph.tools.python_execute import python_execute
 from openmanus_graph.tools.read_file import read_file
 from openmanus_graph.tools.str_replace_editor import str_replace_editor
+from tests.support.sandboxes import MODES
 
-MODES: list[SandboxMode] = [
-    mode for mode in ("bwrap", "nono", "none") if probes(SandboxSettings())[mode]().works
-]
-"""Those of this machine; docker's command is looked at in test_sandbox."""
 LONG = "seq 1 20000"
 
 
