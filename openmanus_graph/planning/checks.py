@@ -114,12 +114,13 @@ def is_disputed(step_run: StepRun) -> bool:
     """Say whether a judge is to look at a step's check that failed.
 
     That is when its executor, told of a failure, hands the step over again: then either its work
-    or the check is wrong. No words are looked for, in which it might say so. A question was put to
-    a judge already.
+    or the check is wrong. No words are looked for, in which it might say so. Where it has made no
+    file there is nothing that a check could refuse wrongly. A question was put to a judge already.
     """
     handed_over_again = step_run["failures"] > 0 and step_run["outcome"] == "succeeded"
+    has_made = bool(step_run["written_files"] or step_run["files"])
     is_question = read_check(step_run["done_when"])[0] == "question"
-    return handed_over_again and not is_question and not is_judged(step_run)
+    return handed_over_again and has_made and not is_question and not is_judged(step_run)
 
 
 def _unquoted(text: str) -> str:

@@ -40,22 +40,22 @@ async def test_steps_of_a_chain_go_on_in_one_kernel() -> None:
 
 async def test_steps_side_by_side_have_kernels_of_their_own() -> None:
     steps: list[Any] = [{"id": name, "text": name, "depends_on": []} for name in "abcd"]
-    cells = [REMEMBER, "import time; time.sleep(0.2)", RECALL]
-    found = await results(steps, dict.fromkeys("abcd", cells))
+    found = await results(steps, dict.fromkeys("abcd", [REMEMBER, RECALL]))
     for name, one in found.items():
         assert one.endswith(f"{name!r})")
 
 
 async def test_a_step_that_runs_no_python_starts_no_kernel() -> None:
-    names: list[str] = []
+    before = psutil.Process().children(recursive=True)  # of sessions that other tests left open
+    began: list[str] = []
 
     def work(step: str, messages: list[Any]) -> Any:
         if messages[-1].type == "human":
             return use("bash", command="echo done")
-        programs = [process.cmdline() for process in psutil.Process().children(recursive=True)]
-        names.extend(" ".join(program) for program in programs)
+        now = psutil.Process().children(recursive=True)
+        began.extend(" ".join(process.cmdline()) for process in now if process not in before)
         return "done"
 
     await run_graph(build_planning_graph(), model=PlanBrain([plan_call("one")], work).model())
-    assert names
-    assert not [name for name in names if "kernel_program" in name or "fork_server" in name]
+    assert began
+    assert not [line for line in began if "kernel_program" in line or "fork_server" in line]

@@ -20,6 +20,7 @@ from openmanus_graph.backends.sandbox.confinement import sandbox_of
 from openmanus_graph.backends.sandbox.kernel import Kernel
 from openmanus_graph.backends.sandbox.scratch import site_packages
 from openmanus_graph.runtime.session import Session
+from openmanus_graph.runtime.session_registry import close_all
 from openmanus_graph.state.settings import SandboxSettings
 from openmanus_graph.testing.runtime import tool_session
 from tests.support.limits import BACKSTOP_S
@@ -43,6 +44,12 @@ print(json.dumps({
 """
 IS_FORKED = "import os; os.getppid() == 0"
 """Whether its parent is outside of its namespace."""
+
+
+@pytest.fixture(autouse=True)
+def no_other_sandboxes() -> None:
+    """Close the sessions that other tests left open: they share the process that forks."""
+    close_all()
 
 
 @pytest.fixture
