@@ -47,7 +47,7 @@ class RunPage:
             case "notice" if event["level"] != "info":
                 self._append("notice", place, text=event["text"])
             case "plan" | "plan_change":
-                plan: Block = next(self._find("plan", place), None) or {}
+                plan = next(self._find("plan", place), Block())
                 if shown := shown_after(plan, event):
                     (plan or self._append("plan", place)).update(shown)
             case _:
