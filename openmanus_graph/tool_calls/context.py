@@ -162,3 +162,21 @@ async def open_call_context(
         standing_approvals=list(standing_approvals),
         for_our_model=for_our_model,
     )
+
+
+async def open_unrecorded_context(
+    session: Session, toolset: Toolset, emit: Emit, progress: Progress
+) -> ToolCallContext:
+    """Return the context of calls that change nothing: after a crash they run again.
+
+    Args:
+        session: Of the run.
+        toolset: The tools on offer.
+        emit: Takes the events.
+        progress: How far the run has come.
+    """
+    context = await open_call_context(
+        session, toolset, emit, branch="", progress=progress, plans=no_plans(), handle_state={}
+    )
+    context.ledger, context.questions = None, Questions(None)
+    return context
