@@ -186,8 +186,9 @@ def test_two_open_questions_are_answered_by_their_ids(cli: Cli, model: OpenAISer
     first = cli.run("resume", "t", "--answer", "red", "--id", ids["b"], "--json")
     assert (first.code, first.final["answer"]) == (4, "Which colour for a?")
     assert first.final["usage"]["model_calls"] == len(model.requests), "what has ended counts once"
-    done = cli.run("resume", "t", "--answer", "blue", "--json")
+    done = cli.run("resume", "t", "--answer", "blue")
     assert done.code == 0
+    assert "a: blue" not in done.stderr, "the words of steps that run at once would mingle"
     summary = str(model.requests[-1].messages[-1])
     assert "a: blue" in summary
     assert "b: red" in summary

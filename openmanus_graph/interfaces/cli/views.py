@@ -115,7 +115,7 @@ class TerminalView:
 
     def _token(self, event: Mapping[str, Any]) -> None:
         self._stop_spinner()
-        if self.checklist:
+        if self.checklist or event.get("plan_step"):
             return  # steps that run at once would write into each other's lines
         self.console.print(Text(printable(event["text"])), end="")
         self.line_open = True
