@@ -30,8 +30,8 @@ MOST = {
     "four independent parts and a summary": {"wall_s": 0.55},
 }
 """How many times the plain run's a figure may be."""
-FIGURES = {"model_calls": "{:.0f}", "tokens": "{:.0f}", "cpu_s": "{:.2f}", "cpu_ms_a_call": "{:.0f}",
-           "wall_s": "{:.1f}", "memory_mb": "{:.0f}"}  # fmt: skip
+FIGURES = {"model_calls": "{:.0f}", "tokens": "{:.0f}", "cpu_s": "{:.2f}",
+           "cpu_ms_a_call": "{:.0f}", "wall_s": "{:.1f}", "memory_mb": "{:.0f}"}  # fmt: skip
 
 
 def measure_plans(*, runs: int, quick: bool) -> list[list[str]]:

@@ -4,6 +4,7 @@ import json
 import re
 import signal
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 from tests.support.cli import Cli, until
@@ -157,6 +158,23 @@ def test_a_limit_stops_the_plan_and_resume_raises_it(cli: Cli, model: OpenAIServ
     assert set(log_of(cli)) == {"0", "1", "2"}
     again = brain.asked.total() - brain.asked["plan"] - brain.asked["summary"]
     assert done.final["usage"]["model_calls"] == again + 2, "the bill goes on"
+
+
+def test_a_budget_that_ends_in_the_middle_of_three_steps_and_the_printed_command(
+    cli: Cli, model: OpenAIServer
+) -> None:
+    brain = Brain(*({"id": name, "text": name, "depends_on": []} for name in "abc"))
+    used = {"prompt_tokens": 1950, "completion_tokens": 50, "total_tokens": 2000}
+    model.add(*[lambda body: replace(brain(body), usage=used)] * 10)
+    stopped = cli.run(*plan(cli, "--max-tokens", "9000"))
+    assert stopped.code == 3
+    assert "steps   0 of 3 completed" in stopped.stderr
+    command = re.findall("Go on with: openmanus (.+)", stopped.stderr)[-1].split()
+    assert command[:3] == ["resume", "t", "--max-tokens"]
+    done = cli.run(*command[:3], command[3] + "0")
+    assert done.code == 0, done.stderr
+    assert sorted(log_of(cli)) == ["a", "b", "c"]
+    assert brain.asked["plan"] == 1
 
 
 def test_an_empty_task_is_wrong_usage(cli: Cli) -> None:
