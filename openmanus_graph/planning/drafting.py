@@ -14,6 +14,7 @@ from typing import Any
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
 from openmanus_graph.backends.files.overview import workspace_overview
+from openmanus_graph.backends.persistence.interjections import interjection_reader
 from openmanus_graph.conversation.history import calls_in_order
 from openmanus_graph.errors import ToolError
 from openmanus_graph.model_calls.call_model import ModelCall, call_model
@@ -108,6 +109,7 @@ async def next_draft(drafting: Drafting, session: Session, emit: Emit) -> Draft:
     messages, saw_files = drafting.messages, False
     if not drafting.replies and (shown := await _shown_workspace(session.workspace)):
         messages, saw_files = [shown, *messages], True
+    said = await (await interjection_reader(session)).read_by_steps()
     call = ModelCall(
         system=render(
             "plan_create",
@@ -116,7 +118,7 @@ async def next_draft(drafting: Drafting, session: Session, emit: Emit) -> Draft:
             date=datetime.date.today().isoformat(),
             marks=render("text_from_outside"),
         ),
-        history=[*drafting.state["messages"], *messages],
+        history=[*drafting.state["messages"], *said, *messages],
         request_suffix=render("plan_looked") if drafting.looks == MAX_LOOKS else "",
         tools=drafting.toolset.definitions,
         progress=progress_of(drafting.state, session.settings),
