@@ -110,8 +110,9 @@ def test_the_words_of_a_decision(typed: str, meant: Decision) -> None:
 
 @pytest.mark.parametrize(
     "typed",
-    ["", " ", "yes please do", "y.", "yes, do", "a b", "approve it", "always please", "ok", "e", "edit",
-     "no!", "rm", "nope", "paid by hand", "=", "= ", '{"paid": 3}', "yes\nno", "\u0430", "ÿ"],
+    ["", " ", "yes please do", "y.", "yes, do", "a b", "approve it", "always please", "ok", "e",
+     "edit", "no!", "rm", "nope", "paid by hand", "=", "= ", '{"paid": 3}', "yes\nno",
+     "\u0430", "ÿ"],
 )  # fmt: skip
 def test_any_other_text_is_no_decision_and_no_result(typed: str) -> None:
     assert read_typed_decision(typed) is None

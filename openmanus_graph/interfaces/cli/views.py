@@ -36,7 +36,7 @@ _LIMIT_OPTIONS = {
 """Which of a limit's settings is raised by which option."""
 _PLAN_REPLIES = """\
 Go on with: [bold]openmanus resume {thread} --approve[/]
-  or else:  [bold]openmanus resume {thread} --reject --reason "WHAT TO CHANGE"[/]  (it is planned again)
+  or else:  [bold]openmanus resume {thread} --reject --reason "WHAT TO CHANGE"[/]  (plans again)
             [bold]openmanus show {thread} --plan > plan.json[/]  (edit it, then)
             [bold]openmanus resume {thread} --answer "$(cat plan.json)"[/]
             [bold]openmanus resume {thread} --reject[/]  (nothing is done)"""
