@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from openmanus_graph.safety.shell_words import Word, joined, word_set
 
 RUNNING_VARIABLES = word_set(
-    "BROWSER EDITOR FCEDIT GIT_ASKPASS GIT_EDITOR GIT_EXTERNAL_DIFF GIT_PAGER GIT_PROXY_COMMAND "
-    "GIT_SEQUENCE_EDITOR GIT_SSH GIT_SSH_COMMAND LESSCLOSE LESSOPEN MANPAGER PAGER PROMPT_COMMAND "
-    "PS0 PS1 PS2 PS4 RSYNC_RSH SSH_ASKPASS SUDO_ASKPASS SYSTEMD_EDITOR VISUAL"
+    "BASH_ALIASES BASH_CMDS BROWSER EDITOR FCEDIT GIT_ASKPASS GIT_EDITOR GIT_EXTERNAL_DIFF "
+    "GIT_PAGER GIT_PROXY_COMMAND GIT_SEQUENCE_EDITOR GIT_SSH GIT_SSH_COMMAND LESSCLOSE "
+    "LESSOPEN MANPAGER PAGER PROMPT_COMMAND PS0 PS1 PS2 PS4 RSYNC_RSH SSH_ASKPASS "
+    "SUDO_ASKPASS SYSTEMD_EDITOR VISUAL"
 )
 """Variables whose value programs run."""
 SOURCED_VARIABLES = word_set("BASH_ENV ENV")
@@ -133,7 +134,7 @@ _STARTS = {
     r"|s/.*/e\w*;",
     "python": r"\bos\.(?:system|popen|exec|spawn|posix_spawn|fork)|\bsubprocess\b|\bpty\b|\bpopen\b"
     r"|\bposix\b|__import__|\bimportlib\b|(?<![.\w])(?:eval|exec|compile)\(|\bctypes\b|\brunpy\b"
-    r"|from\s+os\s+import|import\s+os\s+as|getattr\(\s*(?:os|__)|vars\(\s*os|os\.__dict__"
+    r"|from\s+os\s+import|\bos\s+as\b|getattr\(\s*(?:os|__)|vars\(\s*os|os\.__dict__"
     r"|asyncio\.create_sub|^\s*!",
     "ruby": r"`|%x|\b(?:system|exec|execute|spawn|popen|Open3|passthru|shell_exec|proc_open|eval"
     r"|run|shell)\b",

@@ -52,7 +52,8 @@ WRAPPERS: dict[str, _Wrapper] = {
         word_set(
             "! { if then elif else while until do builtin busybox toybox nohup setpriv unshare "
             "nsenter prlimit systemd-run strace ltrace fakeroot firejail bwrap pkexec parallel "
-            "unbuffer proxychains proxychains4 torsocks numactl tini dumb-init rlwrap xvfb-run"
+            "unbuffer proxychains proxychains4 torsocks numactl tini dumb-init rlwrap xvfb-run "
+            "shell"  # of Makefiles
         ),
         _PLAIN,
     ),
@@ -148,6 +149,7 @@ def _add_options(runs: Runs, name: str, words: Sequence[Word]) -> None:
         runs.also.append(" ".join(joined([Word(name, True), *words[options.command :]]).split()))
     if language := language_of(name):
         code, known = inline_code(words)
+        runs.programs += re.findall(r"/s?bin/([\w.-]+)", code)
         runs.language, runs.hidden = language, runs.hidden or not known
         runs.code = code if starts_programs(language, code) else ""
 
@@ -200,12 +202,14 @@ def _named_programs(name: str, words: Sequence[Word]) -> Iterator[str]:
 def add_variable(runs: Runs, name: str, value: Word) -> None:
     """Add what a variable makes programs run: `env PAGER='rm x' man ls`."""
     runs.hidden |= hides_substitution(value.text)
-    if name in RUNNING_VARIABLES:
+    if name.split("[")[0] in RUNNING_VARIABLES:
         runs.texts.append(value.text)
         runs.hidden |= not value.literal
     elif name in SOURCED_VARIABLES:
         runs.runs_input, runs.script = True, value.text
-        runs.hidden |= not value.literal
+        runs.hidden |= not value.literal or bool(set("$`") & set(value.text))
+    elif name == "PATH":  # a file that is written may bear a program's name
+        runs.runs_input = True
 
 
 def _add_written(runs: Runs, name: str, words: Sequence[Word]) -> None:

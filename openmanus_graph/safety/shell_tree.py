@@ -113,8 +113,9 @@ class ShellTree:
         if node.type == "variable_assignment":
             name, _, value = self._text(node).partition("=")
             add_variable(self.runs, name.removesuffix("+"), read_word(value))
-        elif node.type == "expansion" and "@P" in self._text(node):
-            self.runs.hidden = True  # expands the value as a prompt
+        elif node.type == "expansion":
+            self.runs.hidden |= "@P" in self._text(node)  # expands the value as a prompt
+            self.broken |= "`" in self._text(node)  # taken for text
         elif node.type == "test_command":
             self.runs.hidden |= hides_substitution(self._text(node).lstrip("[ "))
         if node.type == "comment":
@@ -133,10 +134,13 @@ class ShellTree:
             self.simple &= bool(_NO_FILE.fullmatch(text) or text in (">&-", "<&-"))
             if ">" in text and not self._writes_known_text(node):
                 self.made.add(PurePosixPath(read_word(self._text(target)).text).name)
+            self.runs.runs_input |= "hooks/" in text  # of git, say
         elif node.type == "heredoc_redirect":
             self._check_heredoc({one.type: self._text(one) for one in node.children})
         else:
-            self.written.append(read_word(self._text(node).removeprefix("<<<").strip()).text)
+            given = read_word(self._text(node).removeprefix("<<<").strip()).text
+            self.written.append(given)
+            self.runs.hidden |= hides_substitution(given)
 
     def _writes_known_text(self, redirect: "Node") -> bool:
         """Say whether what is redirected is text that `written` holds, or a command's echo."""

@@ -11,6 +11,7 @@ from openmanus_graph.state.setting_declaration import Rule
 from openmanus_graph.tool_calls.declaration import traits_of
 from openmanus_graph.tools.bash import bash
 from tests.support.sampling import sampled
+from tests.support.shell_bypasses import BYPASSES
 from tests.support.shell_corpus import CORPUS, EVERYDAY, EVERYDAY_UNSEEN
 from tests.support.shell_lines import drawn_lines
 from tests.support.shell_oracle import ShellOracle
@@ -51,6 +52,11 @@ def test_a_rule_sees_what_bash_starts(construct: str, oracle: ShellOracle) -> No
     assert started == [True] * len(denied) + [False] * len(harmless), "the corpus itself"
     assert [text for text in denied if decide(text) == "allow"] == []
     assert [text for text in harmless if decide(text) != "allow"] == []
+
+
+def test_no_line_that_was_written_to_be_overlooked_is(oracle: ShellOracle) -> None:
+    assert [one.denied for one in oracle.run(BYPASSES)] == [True] * len(BYPASSES)
+    assert [text for text in BYPASSES if decide(text) == "allow"] == []
 
 
 def test_everyday_lines_are_not_asked_about() -> None:
