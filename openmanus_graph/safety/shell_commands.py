@@ -147,6 +147,8 @@ class _Reader:
         """Read a text, and what it writes if shells or interpreters read that."""
         self._read(text, 0)
         for body in self._written:  # more are added as they are read
+            if interpreter := re.match(r"#!.*?([\w.-]+)\s*(?:\n|$)", body):
+                self.result.programs.append(interpreter[1])
             if self._runs_input:
                 self._read(body, 1)
             if any(starts_programs(language, body) for language in self._languages):

@@ -170,7 +170,7 @@ def _runs_by_name(name: str, words: Sequence[Word]) -> Runs:
         return Runs(hidden=unseen, runs_input=True, script=script)
     if name == "coproc":
         return Runs([(1, len(words)), (2, len(words))])
-    own = words[0].text.startswith(".") or name in _MAKES
+    own = name in _MAKES or ("/" in words[0].text and not _PROGRAM_PATH.search(words[0].text))
     return Runs(runs_input=own, script="" if name in _MAKES or not own else words[0].text)
 
 
@@ -214,8 +214,9 @@ def add_variable(runs: Runs, name: str, value: Word) -> None:
 
 def _add_written(runs: Runs, name: str, words: Sequence[Word]) -> None:
     """Add what a command writes, as far as that can be known."""
-    if name in _WRITING or language_of(name):
-        runs.made |= {PurePosixPath(word.text).name for word in words[1:]}
+    if name in _WRITING or name in _FINDS or language_of(name):
+        for word in words[1:]:
+            runs.made |= {PurePosixPath(word.text).name, *re.findall(r"[\w.-]+", word.text)}
     if name not in ("echo", "printf"):
         return
     text = joined(words[1:])
@@ -288,7 +289,7 @@ def _runs_of_wrapper(name: str, words: Sequence[Word]) -> Runs:
     texts = list(_option_texts(words, wrapper.text)) if wrapper.text else []
     if wrapper.joined:
         texts += [joined(words[start:]) for start in starts]
-    shell = name in ("su", "ssh") and not texts
+    shell = name in ("su", "ssh", "script") and not texts
     commands = [(start, end) for start in starts]
     runs = Runs(commands, texts, end if wrapper.text and texts else 0, shell, shell)
     if name in _FILLING:

@@ -38,6 +38,10 @@ _WORDS = word_set(
 _ONE_WORD = frozenset(["simple_expansion", "concatenation", "variable_assignment"])
 _GAP = re.compile(rb"(?:\\\n)*[ \t\n](?:[ \t\n]|\\\n)*(?:-[ \t]+)?")
 """The grammar drops a lone `-` before a here-document."""
+_STARTUP_FILE = re.compile(
+    r"hooks/|\.git/|/\.?gitconfig|\.(?:bash\w+|profile|gitconfig|inputrc|vimrc|z\w+)[\"']?$"
+)
+"""Files that programs read at their next start, and run what they say."""
 _NO_FILE = re.compile(r"\d*(?:&>>?|[<>]|>>|>\|)\s*/dev/null|\d*[<>]&\s*(?:\d+|-)")
 
 
@@ -134,7 +138,7 @@ class ShellTree:
             self.simple &= bool(_NO_FILE.fullmatch(text) or text in (">&-", "<&-"))
             if ">" in text and not self._writes_known_text(node):
                 self.made.add(PurePosixPath(read_word(self._text(target)).text).name)
-            self.runs.runs_input |= "hooks/" in text  # of git, say
+            self.runs.hidden |= ">" in text and bool(_STARTUP_FILE.search(text))
         elif node.type == "heredoc_redirect":
             self._check_heredoc({one.type: self._text(one) for one in node.children})
         else:
