@@ -19,8 +19,9 @@ from tests.unit.test_policy import settings
 
 REMOVE = Rule("bash", {"command": "rm *"}, "deny", "a test")
 BATCH, BATCHES = 250, 40
-MOST_BLOCKED = 0.08
-"""Of the lines that only mention the program: those that bash and the parser read differently."""
+MOST_BLOCKED = 0.12
+"""Of a batch's lines that only mention the program (of all of them it is 4 %): where bash and the
+parser read a line differently, a name in it counts as a command."""
 MOST_COVERED = 2
 """Texts of a batch that bash cannot parse and that a rule allows: groups of nothing but comments,
 which the parser takes, and bash does not."""
