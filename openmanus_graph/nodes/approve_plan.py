@@ -66,7 +66,8 @@ def _apply_decision(
 ) -> dict[str, Any]:
     """Return the update that a decision means. PlanError: it cannot be carried out, and why."""
     if decision is None:
-        raise PlanError("that was no decision (approve, edit, reject, or what to change)")
+        forms = "`approve`, `reject WHAT TO CHANGE`, or the steps as JSON"
+        raise PlanError(f"that is no decision ({forms})")
     if decision.type == "approve":
         return {"reviewed": True}
     if decision.type == "edit":

@@ -23,6 +23,7 @@ from openmanus_graph.state.interrupts import (
     Decision,
     allowed_decisions,
     asked_again,
+    no_decision,
     read_decision,
 )
 from openmanus_graph.state.validation import validation_problems
@@ -153,7 +154,7 @@ class Questions:
         shown, tries = dict(request), 0
         while True:
             decision = read_decision(await self.ask(key, f"{name} {tries}", shown))
-            problem = f"That was no decision ({', '.join(allowed)})."
+            problem = no_decision(allowed)
             if decision is not None and decision.type in allowed:
                 problem = await objection(decision) if objection else ""
                 if not problem:

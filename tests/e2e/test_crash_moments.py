@@ -162,7 +162,7 @@ def test_while_the_conversation_is_compacted(make: Make, undisturbed: Ordeal, mo
     [
         (("--approve",), "r1\nr1\n", "rang r1"),
         (("--reject", "--reason", "I heard it."), "r1\n", "not to repeat it. I heard it."),
-        (("--answer", "It rang at noon."), "r1\n", "It rang at noon."),
+        (("--answer", "= It rang at noon."), "r1\n", "It rang at noon."),
     ],
 )
 def test_an_external_call_in_flight_is_asked_about_and_its_sibling_stands(
