@@ -124,13 +124,13 @@ class _Provenance:
     def read(self, message: AnyMessage) -> None:
         """Read the next message."""
         if isinstance(message, HumanMessage):
-            if origin := _origin(message):
+            if origin := origin_in(message):
                 self.tainted |= origin["tainted"]
                 links = "\n".join(origin["urls"])
                 self._add_links(
                     _shown.get(message, lambda _: canonical_urls_in(links)), allowed=True
                 )
-            self._add_domains(message, _person_words)
+            self._add_domains(message, person_words)
             if NOTES_KEY in message.additional_kwargs:  # the messages before the notes are gone
                 self.tainted = self._program_ran = True
         elif isinstance(message, AIMessage):
@@ -213,14 +213,15 @@ class _Provenance:
         return traits.effect_of(args) == "workspace" and not traits.untrusted
 
 
-def _person_words(message: HumanMessage) -> str:
+def person_words(message: HumanMessage) -> str:
     """Return the person's own text, without the model's notes of a compacted conversation."""
-    if origin := _origin(message):
+    if origin := origin_in(message):
         return origin["words"]
     return task_text_of(message)
 
 
-def _origin(message: HumanMessage) -> Origin | None:
+def origin_in(message: HumanMessage) -> Origin | None:
+    """Return what a flow says of a message that it wrote; None of a person's own message."""
     origin = message.additional_kwargs.get(ORIGIN_KEY)
     return cast("Origin", with_current_names(origin)) if origin else None  # made by `origin_of`
 
@@ -235,10 +236,10 @@ def origin_of(message: HumanMessage | None, urls: Sequence[str], *, tainted: boo
     """
     if message is None:
         return Origin(words="", urls=list(urls), tainted=tainted)
-    outer = _origin(message)
+    outer = origin_in(message)
     known = outer["urls"] if outer else []
     return Origin(
-        words=_person_words(message),
+        words=person_words(message),
         urls=[*known, *urls],
         tainted=tainted or bool(outer and outer["tainted"]),
     )
