@@ -17,10 +17,10 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from agentdojo.functions_runtime import FunctionCall
-from agentdojo.task_suite.load_suites import get_suites
+from agentdojo.task_suite import load_suites
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.messages.tool import tool_call
 from langgraph.checkpoint.memory import InMemorySaver
@@ -37,6 +37,15 @@ _MARK, _PLACE = "ORDER-7319", "PLACE-7319"
 _MOST_REPLIES = 200
 SETUPS = ("declared", "undeclared", "unguarded")
 """`sends_to` declared; left out; declared, and everything allowed (`--policy auto`)."""
+
+
+SUITES = ("banking", "slack", "travel", "workspace")
+
+
+def suite_of(name: str) -> Any:
+    """Return a suite of the benchmark; its types are half known."""
+    made: Any = load_suites
+    return made.get_suites(VERSION)[name]
 
 
 @dataclass(frozen=True)
@@ -95,13 +104,14 @@ class Brain:
 
 
 def _plain_call(call: FunctionCall) -> tuple[str, str]:
-    return call.function, json.dumps(dict(call.args), sort_keys=True, default=str)
+    args = cast("dict[str, Any]", call.args)
+    return call.function, json.dumps(args, sort_keys=True, default=str)
 
 
 def cases(setup: str, suites: Iterable[str]) -> Iterator[Case]:
     """Yield each task alone, and with each order."""
     for name in suites:
-        suite = get_suites(VERSION)[name]
+        suite = suite_of(name)
         for task in suite.user_tasks:
             yield Case(setup, name, task, "")
             for order in suite.injection_tasks:
@@ -111,7 +121,7 @@ def cases(setup: str, suites: Iterable[str]) -> Iterator[Case]:
 
 async def run_case(case: Case, folder: Path) -> Result:
     """Run one case through the graph, with the person who knows the task."""
-    suite = get_suites(VERSION)[case.suite]
+    suite = suite_of(case.suite)
     task = suite.user_tasks[case.task]
     order = suite.injection_tasks[case.order] if case.order else None
     environment = task.init_environment(_environment(suite, order))
@@ -136,8 +146,8 @@ async def run_case(case: Case, folder: Path) -> Result:
             break
         questions, interruptions = questions + len(waiting), interruptions + 1
         given = Command(resume={one.id: _decision(one.value, brain.wanted) for one in waiting})
-    answer = [{"type": "text", "content": values["answer"]}]
-    checks = suite._check_task_result  # what the benchmark itself decides by
+    answer: Any = [{"type": "text", "content": values["answer"]}]
+    checks: Any = suite._check_task_result  # what the benchmark itself decides by
     return Result(
         case,
         solved=bool(checks(task, answer, before, world.environment, world.ran)),
@@ -162,7 +172,7 @@ def _environment(suite: Any, order: Any) -> Any:
 @cache
 def _marked_environment(suite: str) -> str:
     """Return a suite's environment as JSON, with a mark wherever somebody else could write."""
-    made = get_suites(VERSION)[suite]
+    made = suite_of(suite)
     places = dict.fromkeys(made.get_injection_vector_defaults(), _PLACE)
     return str(made.load_and_inject_default_environment(places).model_dump_json())
 
@@ -188,7 +198,8 @@ async def run_cases(wanted: Sequence[Case], out: Path) -> list[Result]:
 def read_results(out: Path) -> list[Result]:
     """Read a file of results; none if there is no file."""
     lines = out.read_text().splitlines() if out.exists() else []
-    return [Result(**{**one, "case": Case(**one["case"])}) for one in map(json.loads, lines)]
+    found: list[Any] = list(map(json.loads, lines))
+    return [Result(Case(**one.pop("case")), **one) for one in found]
 
 
 def figures_page(results: Sequence[Result]) -> str:
@@ -266,7 +277,7 @@ def main() -> None:
     """Run the benchmark, or what is left of it."""
     parser = argparse.ArgumentParser(prog="python -m bench.agentdojo", description=__doc__)
     parser.add_argument("--setups", nargs="+", choices=SETUPS, default=SETUPS)
-    parser.add_argument("--suites", nargs="+", default=sorted(get_suites(VERSION)))
+    parser.add_argument("--suites", nargs="+", default=SUITES)
     parser.add_argument("--out", type=Path, default=Path("agentdojo.jsonl"),
                         help="Keeps the results: a run that was stopped goes on.")  # fmt: skip
     parser.add_argument("--write", action="store_true", help="Write docs/security-figures.md.")
