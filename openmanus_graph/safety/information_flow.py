@@ -122,8 +122,9 @@ class _Judgement:
         yield from self._addresses(args, sends_to)
         names_nothing = bool(self.declared.sends_to) and not places
         if (names_nothing or self.declared.destructive) and not self._is_asked_for(args):
-            target = next(((name, one) for name, one in leaves(args)), ("", ""))
-            yield *target, "destructive" if self.declared.destructive else "no_destination"
+            argument, value = next(leaves(args), ("", ""))
+            rule: FlowRule = "destructive" if self.declared.destructive else "no_destination"
+            yield argument, value, rule
         yield from self._private(args)
 
     def _addresses(self, args: Mapping[str, Any], sends_to: Collection[str]) -> Iterator[_Found]:

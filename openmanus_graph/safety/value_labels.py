@@ -225,7 +225,7 @@ def leaves(args: Mapping[str, Any], but: Collection[str] = ()) -> Iterator[tuple
         args: Of the call.
         but: Names, at any depth, whose values are left out.
     """
-    for names, value in _leaves(args, ()):
+    for names, value in _leaves(dict(args), ()):
         if not set(names) & set(but):
             yield names[0], value
 
@@ -237,7 +237,7 @@ def destinations(args: Mapping[str, Any], sends_to: Collection[str]) -> Iterator
         args: Of the call.
         sends_to: Names of arguments, or of fields within them.
     """
-    for names, value in _leaves(args, ()):
+    for names, value in _leaves(dict(args), ()):
         if set(names) & set(sends_to):
             yield names[0], value
 
@@ -247,9 +247,9 @@ def _leaves(value: Any, names: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...
     pending: list[tuple[Any, tuple[str, ...]]] = [(value, names)]
     while pending:  # JSON of others may be nested deeper than Python calls functions
         one, way = pending.pop()
-        if isinstance(one, Mapping):
-            fields = cast("Mapping[Any, Any]", one)
-            pending += [(inner, (*way, str(name))) for name, inner in reversed(fields.items())]
+        if isinstance(one, dict):
+            fields = reversed(list(cast("dict[Any, Any]", one).items()))
+            pending += [(inner, (*way, str(name))) for name, inner in fields]
         elif isinstance(one, list | tuple):
             pending += [(inner, way) for inner in reversed(cast("Sequence[Any]", one))]
         elif isinstance(one, str | int | float) and not isinstance(one, bool) and one != "":

@@ -155,7 +155,10 @@ def _argument_names(tool: BaseTool) -> Collection[str]:
         schema = tool.args_schema
     if isinstance(schema, type):
         return cast("dict[str, Any]", getattr(schema, "model_fields", {})).keys()
-    return schema.get("properties", {}).keys() if isinstance(schema, dict) else ()
+    if not isinstance(schema, dict):
+        return ()
+    properties: Any = cast("dict[str, Any]", schema).get("properties")
+    return cast("dict[str, Any]", properties).keys() if isinstance(properties, dict) else ()
 
 
 def declared_traits(tool: BaseTool) -> Traits | None:

@@ -173,7 +173,7 @@ async def test_a_fork_keeps_what_was_verified() -> None:
     state = await office.graph.aget_state(THREAD)
     other: Any = {"configurable": {"thread_id": "fork"}}
     await office.graph.aupdate_state(other, state.values, as_node="__start__")
-    given = {"messages": [HumanMessage("Once more.")]}
+    given: Any = {"messages": [HumanMessage("Once more.")]}
     values = await office.graph.ainvoke(given, other, context=office.context)
     assert "__interrupt__" not in values
     assert office.sent == [THIEF, THIEF]
@@ -185,7 +185,7 @@ async def test_a_step_of_a_plan_is_asked_about_too() -> None:
     manus = build_manus_graph(tools=office.tools())
     graph = build_planning_graph(executors={"manus": manus}, checkpointer=InMemorySaver())
     context = Context(model=model, workspace="work")
-    given = {"messages": [HumanMessage("Look after my mail.")]}
+    given: Any = {"messages": [HumanMessage("Look after my mail.")]}
     values = await graph.ainvoke(given, THREAD, context=context)
     (asked,) = values["__interrupt__"]
     assert THIEF in asked.value["question"], "the plan is the model's: it verifies nothing"
