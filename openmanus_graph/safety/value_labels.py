@@ -76,8 +76,8 @@ class ValueLabels:
                 NOTES_KEY in message.additional_kwargs  # the messages before the notes are gone
             )
             self._hear(person_words(message))
-            if VERIFIED_KEY in message.additional_kwargs:
-                self._take_over(message.additional_kwargs[VERIFIED_KEY])
+            if kept := message.additional_kwargs.get(VERIFIED_KEY):
+                self._take_over(kept)
         elif isinstance(message, AIMessage):
             self.calls |= {
                 one["id"] or "": (one["name"], one["args"]) for one in message.tool_calls
