@@ -35,6 +35,8 @@ _TO_READ = re.compile(
 )
 LONG_TEXT = 60
 """Characters from which what stands behind such a colon is a text that was pasted."""
+_SOURCE = re.compile(r"(?:https?://|www\.|[~./]*/)\S+|\S+\.\w{2,4}\b", re.IGNORECASE)
+"""An address or a file, at the beginning of what the person wants read."""
 _ITEM = re.compile(r"[ \t]*(?:[-*•]|\d+[.)])[ \t]")
 
 
@@ -58,7 +60,8 @@ def own_words(text: str) -> OwnWords:
         if _is_pasted(own[introduced.end() :]):
             own = own[: introduced.end()]
             break
-    if (to_read := _TO_READ.search(own)) is not None:
+    to_read = _TO_READ.search(own)
+    if to_read is not None and _is_pasted(own[to_read.end() :], least_chars=1):
         own = own[: to_read.end()]
     return OwnWords(own, own != text)
 
@@ -72,13 +75,15 @@ def _without_tagged(text: str) -> str:
     return text
 
 
-def _is_pasted(rest: str) -> bool:
+def _is_pasted(rest: str, least_chars: int = LONG_TEXT) -> bool:
     """Say whether what stands behind a colon is a text that somebody else wrote.
 
-    A list is the person's own, and so is what he puts in quotation marks to have it used.
+    A list is the person's own, and so are addresses and names of files, and what he puts in
+    quotation marks to have it used.
     """
     lines = [line for line in rest.strip().splitlines() if line.strip()]
-    if not lines or all(_ITEM.match(line) for line in lines):
+    if not lines or all(_ITEM.match(line) or len(line.split()) == 1 for line in lines):
         return False
-    quoted = lines[0].lstrip()[:1] in "'\"“‘«"
-    return len(rest.strip()) >= LONG_TEXT and not quoted
+    names_source = len(lines) == 1 and _SOURCE.match(lines[0].strip()) is not None
+    quoted = lines[0].lstrip()[:1] in "'\"“‘«" and least_chars > 1
+    return len(rest.strip()) >= least_chars and not (quoted or names_source)

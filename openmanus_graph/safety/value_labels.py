@@ -59,7 +59,7 @@ class ValueLabels:
     trusted: set[Tokens] = field(default_factory=set[Tokens])
     """Whole fields of trusted tools."""
     plain: set[Tokens] = field(default_factory=set[Tokens])
-    """Whole fields of tools that are not declared untrusted."""
+    """Whole fields of tools that read neither what is foreign nor files, nor run programs."""
     private: dict[str, str] = field(default_factory=dict[str, str])
     """Whole fields of private tools, by their letters and digits."""
     reached: set[Tokens] = field(default_factory=set[Tokens])
@@ -133,18 +133,19 @@ class ValueLabels:
             return
         if result.status != "error" and "edited" not in artifact and declared.sends_to:
             self.reached.update(tokens_of(one) for _, one in destinations(args, declared.sends_to))
-        self._read_fields(result, declared)
-        reads = declared.untrusted or declared.reads_files
-        self.tainted |= reads or declared.effect_of(args) != "pure"
+        foreign = declared.untrusted or declared.reads_files
+        effect = declared.effect_of(args)
+        self._read_fields(result, declared, plain=not foreign and effect != "workspace")
+        self.tainted |= foreign or effect != "pure"
 
-    def _read_fields(self, result: ToolMessage, declared: Traits) -> None:
-        if declared.untrusted and not (declared.trusted or declared.private):
+    def _read_fields(self, result: ToolMessage, declared: Traits, *, plain: bool) -> None:
+        if not (plain or declared.trusted or declared.private):
             return
         for names, value in _fields.get(result, lambda one: _fields_in(one.text)):
             tokens = tokens_of(value)
             if _covers(declared.trusted, names):
                 self.trusted.add(tokens)
-            if not declared.untrusted:
+            if plain:
                 self.plain.add(tokens)
             if _covers(declared.private, names) and _is_telling(value):
                 self.private[squeezed(value)] = value

@@ -141,6 +141,9 @@ def test_a_text_that_a_person_quotes_is_not_his_own(text: str) -> None:
         "Write the following message to the channel: Hi, I am a bot",
         "Mail 'Catch up over lunch.' to \"anna@shop.example\"",
         "Note: be quick",
+        "Summarise this article: https://shop.example/a/very/long/path?of=an&address=that&goes=on",
+        "Summarise this article: https://shop.example/a in three sentences that are short",
+        "Translate this file: notes/report.docx into English, please, and keep the headings",
         "Add an event titled 'Lunch' at 12:00 for one hour with the description 'Eat'.",
     ],
 )
