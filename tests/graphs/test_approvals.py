@@ -28,7 +28,7 @@ class Shop:
     def __init__(self, *replies: str | AIMessage, **context: Any) -> None:
         self.done: list[str] = []
 
-        @manus_tool(effect="external")
+        @manus_tool(effect="external", sends_to=())
         def pay(amount: int, to: str = "anna") -> str:
             """Pay.
 
