@@ -83,6 +83,17 @@ def test_a_plan_is_carried_out_shown_and_exported(cli: Cli, model: OpenAIServer)
     assert none.code == 2
 
 
+def test_a_run_may_turn_to_a_plan(cli: Cli, model: OpenAIServer) -> None:
+    model.add(*Brain(*JOIN).answers())
+    done = cli.run("run", "join them", *plan(cli, "--plan", "auto")[2:])
+    assert (done.code, done.stdout) == (0, "All of it is done.\n")
+    assert log_of(cli) == ["a", "b", "c"]
+    refused = cli.run("run", "join them", "--plan", "auto", "--agent", "browser")
+    assert refused.code == 2
+    assert "the plan says who does each step" in refused.stderr
+    assert len(model.requests) == 8
+
+
 def test_its_events_are_those_of_the_list_and_name_the_step(cli: Cli, model: OpenAIServer) -> None:
     model.add(*Brain(*JOIN).answers())
     done = cli.run(*plan(cli, "--json"))

@@ -1,6 +1,5 @@
 """The commands of `openmanus` and of `openmanus mcp`, which import what they need when they run."""
 
-from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -9,6 +8,7 @@ from openmanus_graph.interfaces.service.options import (
     InputOptions,
     McpOptions,
     OutputOptions,
+    PlanName,
     RunOptions,
     ServerOptions,
     takes,
@@ -37,10 +37,16 @@ def run(
     options: RunOptions,
     output: OutputOptions,
     task: Annotated[str, typer.Argument(help="What to do; - reads it from stdin.")],
+    plan: Annotated[
+        PlanName,
+        typer.Option(help="auto: by a plan, if the task has independent parts. Default never."),
+    ] = "never",
 ) -> None:
     """Do one task."""
-    from openmanus_graph.interfaces.cli.run import run_task
+    from openmanus_graph.interfaces.cli.run import planned, run_task
 
+    if plan == "auto":
+        given = planned(given)
     raise typer.Exit(run_task(task, given, options, output))
 
 
@@ -53,10 +59,9 @@ def plan(
     task: Annotated[str, typer.Argument(help="What to do; - reads it from stdin.")],
 ) -> None:
     """Do one task by a plan, whose steps run side by side."""
-    from openmanus_graph.graphs.catalog import FLOW
-    from openmanus_graph.interfaces.cli.run import run_task
+    from openmanus_graph.interfaces.cli.run import planned, run_task
 
-    raise typer.Exit(run_task(task, replace(given, agent=FLOW), options, output))
+    raise typer.Exit(run_task(task, planned(given), options, output))
 
 
 @app.command()

@@ -6,12 +6,13 @@ import logging
 import shlex
 import sys
 from collections.abc import Callable, Generator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from openmanus_graph.backends.models.failures import redact_secrets
 from openmanus_graph.backends.models.spec import parse_spec
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.graphs.catalog import check_agent
+from openmanus_graph.graphs.catalog import FLOW, check_agent
 from openmanus_graph.interfaces.cli.streams import is_stdout_closed, stdout_failure
 from openmanus_graph.interfaces.service.failures import RunError
 from openmanus_graph.interfaces.service.options import InputOptions, OutputOptions, RunOptions
@@ -40,6 +41,16 @@ def run_task(task: str, given: InputOptions, options: RunOptions, output: Output
     ask_for_trust(options.config)
 
     return execute_run(lambda: new_run(text, given, take_thread(given, options)), output)
+
+
+def planned(given: InputOptions) -> InputOptions:
+    """Return the options of a run by a plan. ConfigError when they name an agent."""
+    if given.agent is not None:
+        raise ConfigError(
+            f"--plan auto and --agent {given.agent} do not go together: the plan says who does "
+            "each step. Leave one of them away."
+        )
+    return replace(given, agent=FLOW)
 
 
 def resume_thread(thread: str, reply: Reply, options: RunOptions, output: OutputOptions) -> int:

@@ -12,6 +12,7 @@ from openmanus_graph.errors import ConfigError
 
 SandboxName = Literal["auto", "bwrap", "nono", "docker", "none"]
 PolicyName = Literal["ask", "auto", "never"]
+PlanName = Literal["auto", "never"]
 Transport = Literal["stdio", "http"]
 
 
