@@ -50,7 +50,7 @@ def plan_request(plan: Plan, problem: str) -> dict[str, Any]:
     """
     again = f"That cannot be done: {problem}. " if problem else ""
     question = (
-        f"{again}Carry out this plan? Approve, edit its steps, or reject and say what to change."
+        f"{again}Carry out this plan? Approve, edit its steps, reject, or say what to change."
         f"\n\n{plan_for_review(plan)}"
     )
     allowed = ("approve", "edit", "reject", "respond")

@@ -55,7 +55,7 @@ def unknown_outcome_request(name: str, args: Mapping[str, Any], call_id: str) ->
     """Return what an interrupt shows to learn what became of a call that a crash cut off."""
     question = (
         f"{name} was under way when the run was cut off, and nobody knows whether it took place. "
-        "Approve to run it again, reject to leave it, or give its result (as text: `= RESULT`)."
+        "Approve to run it again, reject to leave it, or give its result."
     )
     allowed = ("approve", "reject", "respond")
     return decision_request("unknown_outcome", question, name, args, call_id, allowed)
@@ -207,6 +207,20 @@ def read_typed_decision(text: str) -> Decision | None:
     if word in _APPROVE:
         return Decision("approve")
     return Decision("approve", remember=True) if word == "always" else None
+
+
+def read_decision_on(kind: str, value: Any) -> Decision | None:
+    """Understand an answer to a question of a kind; None if it is none.
+
+    What became of a call is told in any words, as nothing is allowed by them. A text that should be
+    JSON and is not is no answer there either.
+    """
+    decision = read_decision(value)
+    if decision is None and kind == "unknown_outcome" and isinstance(value, str):
+        told = value.strip()
+        if told and not told.startswith(("{", "[", "=")):
+            return Decision("respond", message=told)
+    return decision
 
 
 def no_decision(allowed: Sequence[str]) -> str:

@@ -24,7 +24,7 @@ from openmanus_graph.state.interrupts import (
     allowed_decisions,
     asked_again,
     no_decision,
-    read_decision,
+    read_decision_on,
 )
 from openmanus_graph.state.validation import validation_problems
 
@@ -153,7 +153,8 @@ class Questions:
         allowed = allowed_decisions(request)
         shown, tries = dict(request), 0
         while True:
-            decision = read_decision(await self.ask(key, f"{name} {tries}", shown))
+            answer = await self.ask(key, f"{name} {tries}", shown)
+            decision = read_decision_on(request["kind"], answer)
             problem = no_decision(allowed)
             if decision is not None and decision.type in allowed:
                 problem = await objection(decision) if objection else ""

@@ -35,7 +35,7 @@ from openmanus_graph.tools.ask_human import ask_human
 
 _HINTS = {
     "approval": "Answer `approve`, `always`, `reject WHY`, or `= RESULT`.",
-    "unknown_outcome": "Answer `approve` (run it again), `reject WHY`, or `= RESULT`.",
+    "unknown_outcome": "Answer `approve` (run it again), `reject WHY`, or with its result.",
 }
 
 

@@ -16,7 +16,7 @@ from openmanus_graph.nodes.approve_plan import read_review
 from openmanus_graph.planning.plan import PlanError
 from openmanus_graph.planning.plan_view import is_plan_request, plan_of_request
 from openmanus_graph.runtime.events import interrupt_event
-from openmanus_graph.state.interrupts import read_decision
+from openmanus_graph.state.interrupts import read_decision_on
 
 
 class StdinLines:
@@ -60,9 +60,9 @@ EDIT = "e"
 QUESTION_PROMPT = "Your answer: "
 PROMPTS = {
     "approval": "[a]pprove, [always] in this run, [e]dit, [r]eject WHY, or = RESULT: ",
-    "unknown_outcome": "[a]pprove, [r]eject WHY, or = RESULT: ",
+    "unknown_outcome": "[a]pprove, [r]eject WHY, or type its result: ",
 }
-PLAN_PROMPT = "[a]pprove, [e]dit, or [r]eject WHAT TO CHANGE: "
+PLAN_PROMPT = "[a]pprove, [e]dit, [r]eject, or say what to change: "
 
 
 class TerminalPerson:
@@ -89,7 +89,7 @@ async def _decide(lines: StdinLines, kind: str) -> Any | None:
     while (typed := await lines.ask(PROMPTS[kind])) is not None:
         if kind == "approval" and typed.strip().lower() == EDIT:
             typed = await _edited_arguments(lines)
-        if typed and read_decision(typed) is not None:
+        if typed and read_decision_on(kind, typed) is not None:
             return typed
         sys.stderr.write("That is no decision, and nothing was done.\n")
     return None

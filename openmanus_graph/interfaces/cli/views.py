@@ -26,7 +26,7 @@ OUTPUT_LINES = 6
 _REPLIES = {
     "question": " --answer TEXT",
     "approval": " --approve (or --reject; --all answers several at once)",
-    "unknown_outcome": " --approve (or --reject, or --answer '= RESULT')",
+    "unknown_outcome": " --approve (or --reject, or --answer TEXT)",
 }
 _LIMIT_OPTIONS = {
     "max_steps": "--max-steps",
@@ -37,7 +37,7 @@ _LIMIT_OPTIONS = {
 """Which of a limit's settings is raised by which option."""
 _PLAN_REPLIES = """\
 Go on with: [bold]openmanus resume {thread} --approve[/]
-  or else:  [bold]openmanus resume {thread} --reject --reason "WHAT TO CHANGE"[/]  (plans again)
+  or else:  [bold]openmanus resume {thread} --answer "WHAT TO CHANGE"[/]  (it is planned again)
             [bold]openmanus show {thread} --plan > plan.json[/]  (edit it, then)
             [bold]openmanus resume {thread} --answer "$(cat plan.json)"[/]
             [bold]openmanus resume {thread} --reject[/]  (nothing is done)"""

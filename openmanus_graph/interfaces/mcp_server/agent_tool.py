@@ -32,7 +32,7 @@ _THREAD = re.compile(PREFIX + r"[0-9a-f]{16}")
 _HINTS = {
     "question": "with the answer as its task",
     "approval": "with `approve`, `reject WHY`, or `= RESULT` as its task",
-    "unknown_outcome": "with `approve` (run it again), `reject WHY`, or `= RESULT` as its task",
+    "unknown_outcome": "with `approve` (run it again), `reject WHY`, or its result, as its task",
 }
 
 
