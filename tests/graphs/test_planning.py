@@ -342,7 +342,7 @@ async def test_a_person_reviews_edits_and_sends_back() -> None:
     await planned(brain, graph, config=CONFIG, review_plan=True)
     (waiting,) = await questions(graph)
     assert waiting.value["action_requests"][0]["args"]["steps"][0]["text"] == "first"
-    await planned(brain, graph, Command(resume="r shorter please"), CONFIG, review_plan=True)
+    await planned(brain, graph, Command(resume="shorter please"), CONFIG, review_plan=True)
     assert "shorter please" in brain.requests("plan")[1][-1].text
     nonsense = {"type": "edit", "args": {"args": {"steps": [{"text": "x", "executor": "who"}]}}}
     await planned(brain, graph, Command(resume=nonsense), CONFIG, review_plan=True)
@@ -355,6 +355,18 @@ async def test_a_person_reviews_edits_and_sends_back() -> None:
     assert plan_events(ran)[-1] == {"0": "completed", "1": "completed"}
     written = await asyncio.to_thread(Path("work/plan.md").read_text, "utf-8")
     assert "[A-1] mine" in written
+
+
+@pytest.mark.parametrize("answer", ["yes please do", "r yes please do", "= yes please do"])
+async def test_whatever_is_said_of_a_plan_is_what_to_change(answer: str) -> None:
+    graph = build_planning_graph(executors=echo("x"), checkpointer=InMemorySaver())
+    brain = PlanBrain([plan_call("first"), plan_call("second")])
+    await planned(brain, graph, config=CONFIG, review_plan=True)
+    ran = await planned(brain, graph, Command(resume=answer), CONFIG, review_plan=True)
+    assert not [e for e in ran.events if e["type"] == "step_start"]
+    assert "yes please do" in brain.requests("plan")[1][-1].text
+    (waiting,) = await questions(graph)
+    assert waiting.value["action_requests"][0]["args"]["steps"][0]["text"] == "second"
 
 
 async def test_a_rejected_plan_ends_the_run() -> None:
@@ -436,7 +448,7 @@ async def test_a_plan_that_was_sent_back_is_never_carried_out_by_a_resume() -> N
     no = ModelError("bad_request", "No.")
     brain, graph = await refused_once(plan_call("bad"), no, plan_call("good"))
     await planned(brain, graph, config=CONFIG, review_plan=True)
-    await planned(brain, graph, Command(resume="no not so"), CONFIG, review_plan=True)
+    await planned(brain, graph, Command(resume="not so"), CONFIG, review_plan=True)
     ran = await planned(brain, graph, Command(goto="schedule"), CONFIG, review_plan=True)
     assert not [e for e in ran.events if e["type"] == "step_start"]
     (waiting,) = await questions(graph)
@@ -506,7 +518,6 @@ NO_STEPS: list[Any] = [[1], "ab", [{"text": 3}], {}, None, [None], [[]]]
         ('[{"text": "x", "until": 3}]', "until"),
         ('{"steps": ["x"], "plan": 3}', "plan"),
         (7, "no decision"),
-        ("yes please do", "no decision"),
         ("", "no decision"),
     ],
 )  # fmt: skip

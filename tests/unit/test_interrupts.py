@@ -4,11 +4,13 @@ from typing import Any
 
 import pytest
 
+from openmanus_graph.nodes.approve_plan import read_review
 from openmanus_graph.state.interrupts import (
     Decision,
     no_decision,
     question_request,
     read_decision,
+    read_decision_on,
     read_text,
     read_typed_decision,
 )
@@ -118,6 +120,41 @@ def test_any_other_text_is_no_decision_and_no_result(typed: str) -> None:
     assert read_typed_decision(typed) is None
     assert read_decision(typed) is None
     assert read_decision({"decisions": [typed]}) is None
+
+
+@pytest.mark.parametrize(
+    ("told", "meant"),
+    [
+        ("yes please do", Decision("respond", message="yes please do")),
+        (" It was paid at noon.\n", Decision("respond", message="It was paid at noon.")),
+        ("= paid", PAID), ("a", APPROVE), ("no", Decision("reject")),
+        ("", None), (" ", None), ("=", None), ("{paid", None), ('{"paid": 3}', None), ("[1", None),
+        (None, None), (7, None), ({"type": "maybe"}, None),
+    ],
+)  # fmt: skip
+def test_what_became_of_a_call_is_told_in_any_words(told: Any, meant: Decision | None) -> None:
+    assert read_decision_on("unknown_outcome", told) == meant
+
+
+@pytest.mark.parametrize("typed", ["yes please do", "It was paid at noon.", "a lot", "ok"])
+def test_an_approval_takes_only_its_own_words(typed: str) -> None:
+    assert read_decision_on("approval", typed) is None
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("yes please do", Decision("respond", message="yes please do")),
+        ("[SWE] shall do it", Decision("respond", message="[SWE] shall do it")),
+        ("r shorter", Decision("reject", message="shorter")),
+        ("y", APPROVE), ("reject", Decision("reject")),
+        ('["mine"]', Decision("edit", args={"steps": ["mine"]})),
+        ([{"type": "accept", "args": None}], APPROVE),
+        ("", None), (" ", None), (None, None), (7, None),
+    ],
+)  # fmt: skip
+def test_what_is_to_change_of_a_plan_is_said_in_any_words(said: Any, meant: Decision) -> None:
+    assert read_review(said) == meant
 
 
 def test_a_refusal_names_the_words_that_count() -> None:
