@@ -143,7 +143,7 @@ def test_a_servers_question_waits_and_is_lost_with_the_process(
     assert "How many?" in asked.final["answer"]
     lost = cli.run("resume", "t", "--answer", "3", "--json")
     assert (lost.code, lost.final["stop_reason"]) == (4, "unknown_outcome")
-    done = cli.run("resume", "t", "--answer", "= it was 3", "--json")
+    done = cli.run("resume", "t", "--answer", "it was 3", "--json")
     assert (done.code, "it was 3" in done.of("tool_end")[0]["output"]) == (0, True)
 
 

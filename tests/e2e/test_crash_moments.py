@@ -162,7 +162,7 @@ def test_while_the_conversation_is_compacted(make: Make, undisturbed: Ordeal, mo
     [
         (("--approve",), "r1\nr1\n", "rang r1"),
         (("--reject", "--reason", "I heard it."), "r1\n", "not to repeat it. I heard it."),
-        (("--answer", "= It rang at noon."), "r1\n", "It rang at noon."),
+        (("--answer", "It rang at noon."), "r1\n", "It rang at noon."),
     ],
 )
 def test_an_external_call_in_flight_is_asked_about_and_its_sibling_stands(
@@ -386,7 +386,7 @@ from openmanus_graph import Context, build_manus_graph
 
 
 async def main() -> None:
-    begin, answer = {"messages": [HumanMessage("write")]}, Command(resume="no")
+    begin, answer = {"messages": [HumanMessage("write")]}, Command(resume="it rang once")
     given = {"begin": begin, "go on": None, "answer": answer}[sys.argv[1]]
     config = {"configurable": {"thread_id": "t"}}
     context = Context(workspace="files", sandbox="none", policy="auto")
@@ -428,7 +428,7 @@ def test_an_app_with_a_checkpointer_of_its_own(cli: Cli, model: OpenAIServer) ->
     assert (cli.workspace / "ring.log").read_text() == "r1\n"
     assert [m["content"] for m in model.requests[-1].messages if m["role"] == "tool"] == [
         "b1",
-        "no",
+        "it rang once",
     ]
 
 
