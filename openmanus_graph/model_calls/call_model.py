@@ -65,6 +65,7 @@ from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import opened_file
 from openmanus_graph.state.reducers import Usage, add_usage, no_usage
 from openmanus_graph.state.settings import ModelSettings, Settings
+from openmanus_graph.state.tool_traits import Traits
 
 EXPECTED_OUTPUT_TOKENS = 500
 """Of a conversation's first call."""
@@ -116,6 +117,8 @@ class ModelCall:
     progress: Progress
     step: int
     """Number of the agent's step, for the events."""
+    traits: Mapping[str, Traits] = field(default_factory=dict[str, Traits])
+    """Of the tools: compaction keeps what their results had verified."""
     counts_as_step: bool = False
     """Whether it counts towards `max_steps`: an agent's step, or the planner's."""
     live_state: LiveState | None = None

@@ -202,6 +202,7 @@ async def build_call(
         tools=tools.toolset.definitions,
         progress=turn.progress,
         step=turn.progress.steps + 1,
+        traits=tools.toolset.traits,
         counts_as_step=True,
         live_state=browser_state(turn.session, turn.state),
         pause=pause,
@@ -376,7 +377,9 @@ async def route_after_think(state: ManusState, *, agent: Agent) -> list[Send] | 
     session = running_session()
     resolved = session and session.resolved.get(agent)
     chains = await open_chains(
-        resolved.toolset.tools if resolved else agent.tools, state["messages"]
+        resolved.toolset.tools if resolved else agent.tools,
+        state["messages"],
+        state.get("approved_values", []),
     )
     if not chains:
         return "stuck_check"
@@ -392,6 +395,7 @@ async def route_after_think(state: ManusState, *, agent: Agent) -> list[Send] | 
                 handle_state=state.get("handle_state", {}),
                 plans=plans,
                 standing_approvals=state.get("standing_approvals", []),
+                approved_values=state.get("approved_values", []),
             ),
         )
         for chain in chains

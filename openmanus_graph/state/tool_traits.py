@@ -42,6 +42,17 @@ class Traits:
     shell: str = ""
     """The argument that is a shell text: rules of the policy look at each command in it."""
 
+    sends_to: Sequence[str] | None = None
+    """Arguments, or fields in them, that decide where something goes or whom it hits. None: not
+    declared; an external tool's are then known by their usual names (`information_flow`)."""
+    trusted: bool | Sequence[str] = False
+    """Whole JSON fields of the output verify a destination; or only those of these names."""
+    private: bool | Sequence[str] = False
+    """Whole JSON fields of the output leave in external calls only if a person says so; or those of
+    these names."""
+    destructive: bool = False
+    """A call destroys what cannot be brought back: the person must have named what it hits."""
+
     def effect_of(self, args: Mapping[str, Any]) -> Effect:
         """Say what a call with these arguments may change."""
         return self.effect(args) if callable(self.effect) else self.effect
@@ -53,6 +64,11 @@ class Traits:
     def with_args(self, args: Mapping[str, Any]) -> "Traits":
         """Return what holds for a call with these arguments."""
         return replace(self, effect=self.effect_of(args), resource=self.resource_of(args))
+
+    @property
+    def reaches_out(self) -> bool:
+        """Whether a call may send anything out of the sandbox."""
+        return bool(self.addresses or self.sends_to) or self.effect == "external"
 
     @property
     def uses_one_file(self) -> bool:
@@ -83,6 +99,8 @@ class Observation:
     """What the tool's own questions to the model cost; set by `run_call`."""
     edited: bool = False
     """A person had changed the arguments; set by `run_call`."""
+    said: Sequence[str] = ()
+    """What a person wrote when asked about the call; set by `run_call`."""
     structured: Any = None
     """The validated object of `create_chat_completion`."""
     ends_run: Literal["answer", "success", "failure"] | None = None

@@ -78,7 +78,9 @@ def replay_outcome(execution: CallExecution, entry: Entry) -> Observation:
     outcome = with_current_names(entry.outcome or {})
     execution.announce(entry.args)
     execution.context.handle_state.update(outcome.get("handle_state", {}))
-    execution.context.add_standing_approval(outcome.get("standing_approval", ""))
+    execution.context.add_standing_approval(
+        outcome.get("standing_approval", ""), outcome.get("approved_values", ())
+    )
     found: dict[str, Any] = {
         key: value for key, value in outcome.items() if key in _OBSERVATION_FIELDS
     }
@@ -114,7 +116,9 @@ async def resolve_unknown_outcome(execution: CallExecution, entry: Entry) -> Obs
 
 async def record_intent(execution: CallExecution, permission: Permission) -> None:
     """Write down durably what is about to happen."""
-    execution.context.add_standing_approval(permission.standing_approval)
+    execution.context.add_standing_approval(
+        permission.standing_approval, permission.approved_values
+    )
     if execution.context.ledger is not None:
         await execution.context.ledger.intend(execution.key, permission.args, execution.call["id"])
 
@@ -136,6 +140,10 @@ async def record_outcome(
         return
     changed = changed_state(context.handle_state, context.session.handle_states())
     context.handle_state.update(changed)
-    beside = {"handle_state": changed, "standing_approval": permission.standing_approval}
+    beside = {
+        "handle_state": changed,
+        "standing_approval": permission.standing_approval,
+        "approved_values": permission.approved_values,
+    }
     outcome = asdict(observation) | {name: value for name, value in beside.items() if value}
     await context.ledger.conclude(execution.key, outcome)

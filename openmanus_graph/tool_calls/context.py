@@ -53,15 +53,18 @@ class ToolCallContext:
     """What is known of the session's handles, after the calls so far."""
     standing_approvals: list[str] = field(default_factory=list[str])
     """What a person approved for the rest of the run, by these calls too."""
+    approved_values: list[str] = field(default_factory=list[str])
+    """Values that a person approved for the rest of the thread, by these calls too."""
     updates: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     """What tools' `Command`s write to the state beside their messages."""
     for_our_model: bool = True
     """Whether the run's own model reads the results, not a client's."""
 
-    def add_standing_approval(self, approval: str) -> None:
-        """Keep what an approval allows beyond its call; nothing if it is empty."""
+    def add_standing_approval(self, approval: str, values: Sequence[str] = ()) -> None:
+        """Keep what an approval allows beyond its call: calls of its kind, and values."""
         if approval and approval not in self.standing_approvals:
             self.standing_approvals.append(approval)
+        self.approved_values += [one for one in values if one not in self.approved_values]
 
 
 @dataclass
@@ -122,6 +125,7 @@ async def open_call_context(
     plans: Plans,
     handle_state: HandleStates,
     standing_approvals: Sequence[str] = (),
+    approved_values: Sequence[str] = (),
     for_our_model: bool = True,
 ) -> ToolCallContext:
     """Return the context of one task's calls, with the ledger if anything is saved at all.
@@ -135,6 +139,7 @@ async def open_call_context(
         plans: The thread's.
         handle_state: What its live handles held before this agent step.
         standing_approvals: What a person approved for the rest of the run.
+        approved_values: Values that a person approved for the rest of the thread.
         for_our_model: Whether the run's own model reads the results: they may be as long as its
             window allows, and the run keeps time for its closing turn. For a client neither holds.
     """
@@ -160,6 +165,7 @@ async def open_call_context(
         plans=plans,
         handle_state=dict(handle_state),
         standing_approvals=list(standing_approvals),
+        approved_values=list(approved_values),
         for_our_model=for_our_model,
     )
 

@@ -7,15 +7,17 @@ and the order in which parallel calls run.
 import functools
 import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import PurePath
-from typing import Annotated, Any, get_origin, get_type_hints
+from typing import Annotated, Any, cast, get_origin, get_type_hints
 
 from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.prebuilt import ToolRuntime
 from pydantic import WithJsonSchema
 
 from openmanus_graph.runtime.tool_runtime import JsonSchemaTool
+from openmanus_graph.safety.information_flow import usual_destinations
 from openmanus_graph.state.tool_traits import FILE, Effect, Observation, Traits
 
 ToolFunction = Callable[..., Any]
@@ -41,6 +43,10 @@ def manus_tool(
     addresses: Callable[[Mapping[str, Any]], Sequence[str]] | None = None,
     reads_files: bool = False,
     shell: str = "",
+    sends_to: Sequence[str] | None = None,
+    trusted: bool | Sequence[str] = False,
+    private: bool | Sequence[str] = False,
+    destructive: bool = False,
 ) -> Callable[[ToolFunction], BaseTool]:
     """Declare a function as a tool.
 
@@ -58,6 +64,12 @@ def manus_tool(
         addresses: Returns the web addresses that a call with these arguments would reach.
         reads_files: Whether the output may hold content of the workspace's files.
         shell: The argument that is a shell text, whose commands the policy's rules look at.
+        sends_to: The arguments that decide where something goes or whom it hits; `()` for none.
+            By default those of an external tool that have a usual name (docs/security.md).
+        trusted: Whether whole JSON fields of the output verify destinations; or their names.
+        private: Whether whole JSON fields of the output may leave only if a person says so; or
+            their names.
+        destructive: Whether a call destroys what cannot be brought back.
     """
     asks = effect == "external" if approval is None else approval
     traits = Traits(
@@ -70,6 +82,10 @@ def manus_tool(
         addresses=addresses,
         reads_files=reads_files,
         shell=shell,
+        sends_to=sends_to,
+        trusted=trusted,
+        private=private,
+        destructive=destructive,
     )
 
     def declare(function: ToolFunction) -> BaseTool:
@@ -119,6 +135,30 @@ def traits_of(tool: BaseTool) -> Traits:
         return declared
     known = Traits.__dataclass_fields__.keys()
     return Traits(**{key: value for key, value in (tool.metadata or {}).items() if key in known})
+
+
+def flow_traits(tools: Mapping[str, BaseTool]) -> dict[str, Traits]:
+    """Return the traits of tools, with the destinations of those that declare none."""
+    traits = {name: traits_of(tool) for name, tool in tools.items()}
+    return {
+        name: replace(one, sends_to=usual_destinations(_argument_names(tools[name])))
+        if one.sends_to is None and one.effect == "external"
+        else one
+        for name, one in traits.items()
+    }
+
+
+def _argument_names(tool: BaseTool) -> Collection[str]:
+    if isinstance(tool, JsonSchemaTool):
+        schema: Any = tool.parameters
+    else:
+        schema = tool.args_schema
+    if isinstance(schema, type):
+        return cast("dict[str, Any]", getattr(schema, "model_fields", {})).keys()
+    if not isinstance(schema, dict):
+        return ()
+    properties: Any = cast("dict[str, Any]", schema).get("properties")
+    return cast("dict[str, Any]", properties).keys() if isinstance(properties, dict) else ()
 
 
 def declared_traits(tool: BaseTool) -> Traits | None:

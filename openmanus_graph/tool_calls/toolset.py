@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 from langchain_core.messages import ToolMessage
@@ -26,9 +27,10 @@ from openmanus_graph.runtime.tool_runtime import CallRuntime, JsonSchemaTool, Ma
 from openmanus_graph.safety.policy import wrong_arguments
 from openmanus_graph.state.mcp_server import SERVER_TOOL_PREFIX, MCPServer
 from openmanus_graph.state.settings import Settings
+from openmanus_graph.state.tool_traits import Traits
 from openmanus_graph.state.validation import schema_problems, validation_problems
 from openmanus_graph.tool_calls.agent import Agent
-from openmanus_graph.tool_calls.declaration import traits_of
+from openmanus_graph.tool_calls.declaration import flow_traits, traits_of
 from openmanus_graph.tool_calls.usual_names import argument_meant, no_such_tool
 
 if TYPE_CHECKING:
@@ -79,6 +81,11 @@ class Toolset:
         """Tools that end their work at the time limit and return what there is."""
         if any(isinstance(schema, dict) for schema in self._schemas.values()):
             schema_problems({}, None)  # loads the checker now: later it would stop the event loop
+
+    @cached_property
+    def traits(self) -> dict[str, Traits]:
+        """The traits of each tool, with the destinations of those that declare none."""
+        return flow_traits(self.tools)
 
     def find(self, name: str) -> BaseTool:
         """Return a tool. ToolError, naming what exists, for a name the model made up."""

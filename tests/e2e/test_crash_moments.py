@@ -386,7 +386,7 @@ from openmanus_graph import Context, build_manus_graph
 
 
 async def main() -> None:
-    begin, answer = {"messages": [HumanMessage("write")]}, Command(resume="no")
+    begin, answer = {"messages": [HumanMessage("write")]}, Command(resume="it rang once")
     given = {"begin": begin, "go on": None, "answer": answer}[sys.argv[1]]
     config = {"configurable": {"thread_id": "t"}}
     context = Context(workspace="files", sandbox="none", policy="auto")
@@ -428,7 +428,7 @@ def test_an_app_with_a_checkpointer_of_its_own(cli: Cli, model: OpenAIServer) ->
     assert (cli.workspace / "ring.log").read_text() == "r1\n"
     assert [m["content"] for m in model.requests[-1].messages if m["role"] == "tool"] == [
         "b1",
-        "no",
+        "it rang once",
     ]
 
 

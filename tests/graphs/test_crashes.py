@@ -90,6 +90,7 @@ async def test_a_pure_call_without_outcome_runs_again() -> None:
     [
         ("approve", 2, "paid 100"),
         ("reject", 1, "decided not to repeat"),
+        ("= It was paid at noon.", 1, "It was paid at noon."),
         ("It was paid at noon.", 1, "It was paid at noon."),
     ],
 )

@@ -79,7 +79,9 @@ def resume(
     options: RunOptions,
     output: OutputOptions,
     thread: Annotated[str, typer.Argument(help="The thread to go on with.")],
-    answer: Annotated[str | None, typer.Option(help="The answer to its question.")] = None,
+    answer: Annotated[
+        str | None, typer.Option(help="The answer to its question, or `= RESULT` of a call.")
+    ] = None,
     approve: Annotated[bool, typer.Option("--approve", help="Allow the call.")] = False,
     reject: Annotated[bool, typer.Option("--reject", help="Do not allow the call.")] = False,
     reason: Annotated[str, typer.Option(help="Why not, for the model.")] = "",
