@@ -68,10 +68,13 @@ async def _summary(state: PlanningState, session: Session, emit: Emit) -> dict[s
     told = results_text(step_runs_of(state), with_errors=True)
     results = results_text(step_runs_of(state), with_errors=False)
     tool = None if wanted is None else structured_completion(wanted)
-    said = await (await interjection_reader(session)).read_by_steps()
+    interjections = await (await interjection_reader(session)).read_by_steps()
     call = ModelCall(
         system=render("plan_summary"),
-        history=[HumanMessage(render("plan_results", task=task_of(state), results=told)), *said],
+        history=[
+            HumanMessage(render("plan_results", task=task_of(state), results=told)),
+            *interjections,
+        ],
         request_suffix="",
         tools=Toolset({} if tool is None else {tool.name: tool}, None).definitions,
         progress=Progress(0, state["usage"], state["elapsed_s"]),

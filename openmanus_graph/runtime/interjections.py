@@ -88,7 +88,6 @@ class InterjectionReader:
             count = "A message" if len(left) == 1 else f"{len(left)} messages"
             notice(emit, f"{count} came too late for this run: read first when the thread goes on.")
 
-
     async def _all(self) -> Sequence[Interjection]:
         return [] if self.store is None else await self.store.of(self.thread)
 
