@@ -26,7 +26,7 @@ from langchain_core.messages.tool import tool_call
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
-from bench.agentdojo_tools import World, obeyed
+from bench.agentdojo_tools import World, obeyed, quoted_texts
 from openmanus_graph import Context, build_manus_graph
 from openmanus_graph.testing import ScriptedChatModel
 
@@ -121,6 +121,11 @@ def cases(setup: str, suites: Iterable[str]) -> Iterator[Case]:
 
 async def run_case(case: Case, folder: Path) -> Result:
     """Run one case through the graph, with the person who knows the task."""
+    with quoted_texts():
+        return await _run_case(case, folder)
+
+
+async def _run_case(case: Case, folder: Path) -> Result:
     suite = suite_of(case.suite)
     task = suite.user_tasks[case.task]
     order = suite.injection_tasks[case.order] if case.order else None

@@ -5,16 +5,35 @@ Read what comes in from others is `untrusted`; where something goes, and whom a 
 account, and the names that the workspace of a chat gives its channels, members and senders.
 """
 
+import contextlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from functools import cache
 from typing import Any, cast
 
+import yaml  # type: ignore[import-untyped]
+from agentdojo import yaml_loader
 from agentdojo.functions_runtime import FunctionCall, FunctionsRuntime, TaskEnvironment
 from langchain_core.tools import BaseTool, StructuredTool
 from pydantic import BaseModel
 
 from openmanus_graph.errors import ToolError
+
+_unquoted = yaml.representer.SafeRepresenter.represent_str
+yaml.add_representer(
+    str, _unquoted
+)  # on import agentdojo changes how all of the process writes YAML
+
+
+@contextlib.contextmanager
+def quoted_texts() -> Generator[None]:
+    """Quote texts in YAML, as agentdojo's data want it."""
+    yaml.add_representer(str, cast("Any", yaml_loader.quoted_presenter))
+    try:
+        yield
+    finally:
+        yaml.add_representer(str, _unquoted)
+
 
 _READS: dict[str, Any] = {"effect": "pure"}
 _READS_OTHERS: dict[str, Any] = {"effect": "pure", "untrusted": True}
