@@ -289,8 +289,8 @@ async def _key_of(
 
 def _reply_of(request: ToolCallRequest) -> tuple[AIMessage | None, str, set[str]]:
     """Return the reply that makes a call, the id of the message before it, and all others' ids."""
-    state = request.state if isinstance(request.state, Mapping) else vars(request.state)
-    messages: Sequence[AnyMessage] = cast("Mapping[str, Any]", state).get("messages", ())
+    state = cast("Any", request.state)  # a mapping, or an object of the app's own
+    messages: Sequence[AnyMessage] = getattr(state, "messages", None) or state["messages"]
     for place in range(len(messages) - 1, -1, -1):
         message = messages[place]
         if isinstance(message, AIMessage) and any(
