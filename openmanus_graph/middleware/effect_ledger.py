@@ -289,7 +289,7 @@ async def _key_of(
 
 def _reply_of(request: ToolCallRequest) -> tuple[AIMessage | None, str, set[str]]:
     """Return the reply that makes a call, the id of the message before it, and all others' ids."""
-    state = cast("Any", request.state)  # a mapping, or an object of the app's own
+    state = request.state  # a mapping, or an object of the app's own
     messages: Sequence[AnyMessage] = getattr(state, "messages", None) or state["messages"]
     for place in range(len(messages) - 1, -1, -1):
         message = messages[place]
