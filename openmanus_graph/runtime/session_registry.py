@@ -127,8 +127,9 @@ def running_session() -> Session | None:
 
 
 def is_answered(config: RunnableConfig) -> bool:
-    """Say whether a node's run may have been resumed with an answer."""
-    return _location_of(config).answered
+    """Say whether a node's run may have been resumed with an answer; of others' graphs any may."""
+    location = _find_location(config)
+    return location is None or location.answered
 
 
 def thread_of(config: RunnableConfig) -> tuple[str, str] | None:

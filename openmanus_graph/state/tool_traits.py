@@ -1,6 +1,6 @@
 """The declared traits of a tool, and the observation that a call of it returns."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any, Literal
@@ -11,6 +11,9 @@ from openmanus_graph.state.reducers import Usage
 Effect = Literal["pure", "workspace", "external"]
 """`pure` may run twice; `workspace` changes files or processes of the sandbox; `external`
 reaches the world outside, where nothing can be undone."""
+Reconcile = Callable[[dict[str, Any], str], Awaitable[Any]]
+"""Asks the other side what became of a call: given its arguments and its key, returns its result,
+or None where nothing is known of it; then a person is asked."""
 FILE = "file:"
 """Begins the name of a resource that is one file."""
 
@@ -52,6 +55,8 @@ class Traits:
     these names."""
     destructive: bool = False
     """A call destroys what cannot be brought back: the person must have named what it hits."""
+    reconcile: Reconcile | None = None
+    """Finds out what became of an external call that a crash cut off."""
 
     def effect_of(self, args: Mapping[str, Any]) -> Effect:
         """Say what a call with these arguments may change."""

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -99,6 +99,11 @@ class CallExecution:
         return EffectKey(
             thread, self.context.branch, self.name, args, occurrence, self.execution_id
         )
+
+    @property
+    def first_key(self) -> EffectKey:
+        """The key of the call's first execution: what the other side knows the call by."""
+        return replace(self.key, execution="")
 
     def announce(self, args: dict[str, Any]) -> None:
         """Send the event that the call begins, with these arguments."""

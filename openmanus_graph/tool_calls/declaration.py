@@ -12,13 +12,14 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import Annotated, Any, cast, get_origin, get_type_hints
 
-from langchain_core.tools import BaseTool, StructuredTool
+from langchain_core.tools import BaseTool, InjectedToolArg, StructuredTool
 from langgraph.prebuilt import ToolRuntime
 from pydantic import WithJsonSchema
 
 from openmanus_graph.runtime.tool_runtime import JsonSchemaTool
 from openmanus_graph.safety.information_flow import usual_destinations
-from openmanus_graph.state.tool_traits import FILE, Effect, Observation, Traits
+from openmanus_graph.state.tool_traits import FILE, Effect, Observation, Reconcile, Traits
+from openmanus_graph.tool_calls.idempotency import IDEMPOTENCY_KEY
 
 ToolFunction = Callable[..., Any]
 
@@ -47,12 +48,14 @@ def manus_tool(
     trusted: bool | Sequence[str] = False,
     private: bool | Sequence[str] = False,
     destructive: bool = False,
+    reconcile: Reconcile | None = None,
 ) -> Callable[[ToolFunction], BaseTool]:
     """Declare a function as a tool.
 
     The Google-style docstring is what the model reads; a parameter annotated
-    `ToolRuntime[Context]` is filled by the graph and not shown. The function returns a string
-    or an `Observation`, and raises `ToolError` when the model should try something else.
+    `ToolRuntime[Context]` is filled by the graph and not shown, as is one named `idempotency_key`:
+    the call's key, the same when the call is made again after a crash. The function returns a
+    string or an `Observation`, and raises `ToolError` when the model should try something else.
 
     Args:
         effect: What the call may change; a function is given the arguments.
@@ -70,6 +73,9 @@ def manus_tool(
         private: Whether whole JSON fields of the output may leave only if a person says so; or
             their names.
         destructive: Whether a call destroys what cannot be brought back.
+        reconcile: Given the arguments and the key of an external call that a crash cut off, an
+            async function that asks the other side and returns the call's result; None where
+            nothing is known of it, and a person is asked.
     """
     asks = effect == "external" if approval is None else approval
     traits = Traits(
@@ -86,6 +92,7 @@ def manus_tool(
         trusted=trusted,
         private=private,
         destructive=destructive,
+        reconcile=reconcile,
     )
 
     def declare(function: ToolFunction) -> BaseTool:
@@ -112,7 +119,13 @@ def _without_runtime(function: ToolFunction) -> ToolFunction:
     hints = get_type_hints(function, include_extras=True)
     injected = {name for name, hint in hints.items() if (get_origin(hint) or hint) is ToolRuntime}
     signature = inspect.signature(function)
-    shown = [one for name, one in signature.parameters.items() if name not in injected]
+    if IDEMPOTENCY_KEY in hints:
+        hints[IDEMPOTENCY_KEY] = Annotated[hints[IDEMPOTENCY_KEY], InjectedToolArg]
+    shown = [
+        one.replace(annotation=hints.get(name, one.annotation))
+        for name, one in signature.parameters.items()
+        if name not in injected
+    ]
 
     def stand_in() -> None: ...
 

@@ -31,6 +31,7 @@ from openmanus_graph.state.tool_traits import Traits
 from openmanus_graph.state.validation import schema_problems, validation_problems
 from openmanus_graph.tool_calls.agent import Agent
 from openmanus_graph.tool_calls.declaration import flow_traits, traits_of
+from openmanus_graph.tool_calls.idempotency import with_idempotency_key
 from openmanus_graph.tool_calls.usual_names import argument_meant, no_such_tool
 
 if TYPE_CHECKING:
@@ -163,8 +164,9 @@ async def _add_call_runtime(
 ) -> Any:
     """Let our tools find the `CallRuntime` in their `ToolRuntime`."""
     found = cast("ToolRuntime[Any, Any]", request.runtime)  # its stub knows no context
-    runtime = ManusToolRuntime.of(found, _call_runtime.get())
-    return await execute(replace(request, runtime=runtime))
+    call = _call_runtime.get()
+    ours = replace(request, runtime=ManusToolRuntime.of(found, call))
+    return await execute(with_idempotency_key(ours, call.idempotency_key))
 
 
 def _definition(tool: BaseTool) -> dict[str, Any]:
