@@ -15,12 +15,13 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.runtime import Runtime
 
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.model_calls.call_model import ModelCallHandler, ProviderRequest
+from openmanus_graph.model_calls.call_model import ModelCallHandler
 from openmanus_graph.model_calls.external_model_calls import (
     ExternalModelCalls,
     counting_external_calls,
     exclude_from_external_calls,
 )
+from openmanus_graph.model_calls.sending import ProviderRequest
 from openmanus_graph.runtime.limits import LimitReached, RunStopping
 from openmanus_graph.runtime.middleware import Handler, command_update, wrapped
 from openmanus_graph.runtime.session import Session

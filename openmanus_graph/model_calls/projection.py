@@ -18,6 +18,7 @@ from langchain_core.messages import (
     ToolMessage,
 )
 
+from openmanus_graph.backends.models.spec import wire_provider
 from openmanus_graph.conversation.history import calls_in_order, is_cut_text, is_unchanged
 from openmanus_graph.safety.untrusted_text import mark_untrusted
 
@@ -100,6 +101,25 @@ def project(
     first = [SystemMessage(system)] if system else []
     last = [] if request_suffix is None else [request_suffix]
     return [*first, *_shown(messages, pictures), *last]
+
+
+def without_foreign_blocks(messages: Sequence[BaseMessage], provider: str) -> list[BaseMessage]:
+    """Return a request in which replies of other providers' models are text and calls alone.
+
+    Their thoughts and signatures mean nothing to this one, which would refuse them.
+
+    Args:
+        messages: The request.
+        provider: Of the model it is for, as `wire_provider` names it; "" if it is not known.
+    """
+    return [
+        message.model_copy(update={"content": message.text})
+        if isinstance(message, AIMessage)
+        and not isinstance(message.content, str)
+        and provider != wire_provider(message.response_metadata.get("model_provider", ""))
+        else message
+        for message in messages
+    ]
 
 
 class Projector:

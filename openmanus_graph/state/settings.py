@@ -12,9 +12,15 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from langchain_core.language_models import BaseChatModel
-from pydantic import BaseModel, BeforeValidator, Field, SecretStr
+from pydantic import BaseModel, BeforeValidator, Field, PositiveInt, SecretStr
 
-from openmanus_graph.state.context import Policy, PolicyRule, SandboxMode
+from openmanus_graph.state.context import (
+    ModelRole,
+    Policy,
+    PolicyRule,
+    SandboxMode,
+    ToolCalling,
+)
 from openmanus_graph.state.mcp_server import MCPServer, MCPServerKeys
 from openmanus_graph.state.search_engines import (
     ENGINES,
@@ -71,6 +77,12 @@ class ModelSettings:
     """Whether the model sees pictures. None: known by its name."""
     context_window: int | None = None
     """Tokens of one request. None: known by its name."""
+    tool_calling: ToolCalling = "auto"
+    """How it calls tools."""
+    requests_per_minute: int | None = None
+    """Of all agents together. None: no limit."""
+    tokens_per_minute: int | None = None
+    """Of all agents together, in and out. None: no limit."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +91,9 @@ class ModelKeys:
 
     model: Annotated[str | None, Setting(option="--model", env=("OPENMANUS_MODEL",))] = None
     """`PROVIDER:NAME`, such as `openai:gpt-5-mini`."""
-    vision_model: Annotated[str | None, Setting()] = None
+    vision_model: Annotated[
+        str | None, Setting(alternative_keys=(AlternativeKey("llm.roles.vision"),))
+    ] = None
     """Asked with pictures where `model` cannot see."""
     base_url: Annotated[
         str | None,
@@ -139,6 +153,88 @@ class LlmKeys:
     """Tokens of one request."""
     sees_images: Annotated[bool | None, Setting(shown="known for most models")] = None
     """Whether pictures can be sent."""
+
+
+@dataclass(frozen=True)
+class ProfileKeys:
+    """`[llm.profiles.NAME]`: a model by a name of one's own, for `fallback` and `[llm.roles]`."""
+
+    model: str
+    """`PROVIDER:NAME`."""
+    base_url: str | None = None
+    """Address of an OpenAI-compatible server."""
+    api_key: SecretStr | None = None
+    """Default: the provider's environment variable."""
+    api_version: str | None = None
+    """Of Azure's interface."""
+    model_options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """As the key of this name above."""
+    context_window: int | None = None
+    """Tokens of one request. Default: known for most models."""
+    sees_images: bool | None = None
+    """Whether pictures can be sent. Default: known for most models."""
+    tool_calling: ToolCalling = "auto"
+    """As in `[llm]`."""
+    requests_per_minute: PositiveInt | None = None
+    """As in `[llm]`, of this model alone."""
+    tokens_per_minute: PositiveInt | None = None
+    """As in `[llm]`, of this model alone."""
+
+
+def rerouting_profiles(profiles: Mapping[str, ProfileKeys]) -> dict[str, ProfileKeys]:
+    """Return the profiles that may send a key, or the conversation, to another server."""
+    return {
+        name: profile
+        for name, profile in profiles.items()
+        if profile.base_url or rerouting_options(profile.model_options)
+    }
+
+
+def other_profiles(profiles: Mapping[str, ProfileKeys]) -> dict[str, ProfileKeys]:
+    """Return the profiles that need no trust."""
+    return {name: profiles[name] for name in profiles.keys() - rerouting_profiles(profiles)}
+
+
+@dataclass(frozen=True)
+class ModelUseKeys:
+    """`[llm]`: which models stand in for the main one, and how the models are asked."""
+
+    fallback: Annotated[tuple[str, ...], Setting(context="fallback")] = ()
+    """Models or names of profiles, asked in this order where a model is down, overloaded, out of
+    quota or unknown."""
+    tool_calling: Annotated[ToolCalling, Setting(context="tool_calling")] = "auto"
+    """How the main model calls tools: `native`, by the provider's protocol; `text`, for models
+    without that; `auto` is `native` until a server refuses it."""
+    requests_per_minute: Annotated[int | None, _Positive, Setting(shown="none")] = None
+    """Of the main model and others at its provider, by all agents of the process together."""
+    tokens_per_minute: Annotated[int | None, _Positive, Setting(shown="none")] = None
+    """The same of tokens, in and out."""
+    profiles: Annotated[
+        Mapping[str, ProfileKeys],
+        Setting(
+            written=dict[str, ProfileKeys],
+            trust=Trust(
+                rerouting_profiles,
+                other_profiles,
+                words="they have a base_url or more options than the usual ones for tuning",
+            ),
+        ),
+    ] = field(default_factory=dict[str, ProfileKeys])
+    """Tables `[llm.profiles.NAME]`: below."""
+
+
+@dataclass(frozen=True)
+class RoleKeys:
+    """`[llm.roles]`: models or names of profiles for what is not the agent's own thinking."""
+
+    compaction: Annotated[str | None, Setting()] = None
+    """Writes the notes that a long conversation is shortened to."""
+    check: Annotated[str | None, Setting()] = None
+    """Judges whether a step of a plan is done."""
+    extract: Annotated[str | None, Setting()] = None
+    """Reads pages for `extract_content`."""
+    plan: Annotated[str | None, Setting()] = None
+    """Writes and mends plans."""
 
 
 @dataclass(frozen=True)
@@ -418,8 +514,17 @@ class Settings:
         ),
     ] = field(default_factory=dict[str, Mapping[str, float]])
     """Dollars per million tokens, tables `[prices."NAME"]`: `input`, `cached`, `output`."""
+    fallback: tuple[ModelSettings, ...] = ()
+    """Asked in this order where another model cannot answer."""
+    roles: Mapping[ModelRole, ModelSettings] = field(default_factory=dict[ModelRole, ModelSettings])
+    """The models of roles that have one of their own."""
     response_format: dict[str, Any] | type[BaseModel] | None = None
     instructions: str = ""
     """Text of AGENTS.md in the working folder."""
     warnings: tuple[str, ...] = ()
     """What was found odd while reading the configuration; each is shown once."""
+
+    @property
+    def has_several_models(self) -> bool:
+        """Whether replies of different models may stand in one conversation."""
+        return bool(self.fallback or self.roles or self.vision)

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -110,6 +110,13 @@ def model_name(settings: ModelSettings) -> str:
         if isinstance(value, str):
             return value
     return type(settings.model).__name__
+
+
+def model_key(settings: ModelSettings) -> Hashable:
+    """Return what tells a model and its server from others, as long as an instance lives."""
+    if isinstance(settings.model, str):
+        return settings.model, settings.base_url
+    return id(settings.model)
 
 
 def _price_queries(settings: ModelSettings) -> Sequence[PriceQuery]:

@@ -148,8 +148,9 @@ _TEXT_PATTERNS: tuple[tuple[FailureKind, str], ...] = (
               r"|credit balance is too low|billing_hard_limit|payment required"
               r"|requires more credits"),
     ("no_tools",
-     r"(does|do) not support (\w+ )?(tools?|functions?)\b"
-     r"|(tool|function)s?([ _-](calls?|calling|choice|use))? (is|are) (not|un) ?(supported|enabled)"
+     r"(does|do)(n't| not) support (\w+ )?(tools?|functions?)\b|unsupported param(eter)?: tools"
+     r"|(tool|function)s?([ _-](calls?|calling|choice|use))?[`'\"]? (is|are) (not|un) ?"
+     r"(supported|enabled)"
      r"|tool choice requires --enable-auto-tool-choice|tools param requires --jinja"
      r"|no endpoints found that support tool use"
      r"|(`|'|\")?tools(`|'|\")? (is|are) not (supported|available|permitted)"),
@@ -376,8 +377,9 @@ _ADVICE: dict[FailureKind, str] = {
     "retry": "This often passes; try again later.",
     "context_length": "The request is longer than the model takes; shorten the task, or choose a "
     "model with a larger context.",
-    "no_tools": "An agent needs tool calls: choose another model, or start the server with tool "
-    "calling enabled (vLLM: --enable-auto-tool-choice --tool-call-parser, llama.cpp: --jinja).",
+    "no_tools": "It works better with tool calling enabled at its server (vLLM: "
+    "--enable-auto-tool-choice --tool-call-parser, llama.cpp: --jinja). [llm] tool_calling = "
+    '"text" does without.',
     "no_stream_options": "Ask again without stream_options.",
     "no_streaming": "Ask again without streaming.",
     "content_filter": "The provider's filter refused the request; put the task in other words.",
