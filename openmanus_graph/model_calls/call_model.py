@@ -319,7 +319,7 @@ async def _request(
         call.history, system=call.system, request_suffix=request_suffix, pictures=pictures
     )
     provider = provider_of(chosen)
-    if session.settings.has_several_models:
+    if provider and session.settings.has_several_models:
         messages = without_foreign_blocks(messages, wire_provider(provider))
     stable = None if request_suffix is None else len(messages) - 1
     marked = with_cache_marks(messages, provider, model_name(chosen), stable)

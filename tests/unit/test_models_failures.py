@@ -67,7 +67,10 @@ async def test_the_jitter_spreads_over_the_later_half_of_the_pause(
 
 @pytest.mark.parametrize("wrong", [-1, "many", 1.5])
 def test_a_wrong_number_of_retries_is_named(wrong: object) -> None:
-    assert (RetryLimits.of({}).max_retries, RetryLimits.of({"max_retries": 0}).max_retries) == (5, 0)
+    assert (RetryLimits.of({}).max_retries, RetryLimits.of({"max_retries": 0}).max_retries) == (
+        5,
+        0,
+    )
     with pytest.raises(ConfigError, match="max_retries must be 0 or more"):
         RetryLimits.of({"max_retries": wrong})
 
