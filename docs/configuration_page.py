@@ -9,15 +9,15 @@ from typing import Any, Literal, cast, get_args, get_origin
 
 from openmanus_graph.config.declared import Declared, bare_type, declared, sections
 from openmanus_graph.state.mcp_server import MCPServerKeys
-from openmanus_graph.state.setting_declaration import Setting
-from openmanus_graph.state.settings import (
+from openmanus_graph.state.model_settings import (
     LlmKeys,
     ModelKeys,
     ModelUseKeys,
     ProfileKeys,
     RoleKeys,
-    Settings,
 )
+from openmanus_graph.state.setting_declaration import Setting
+from openmanus_graph.state.settings import Settings
 
 _REGION = re.compile(r"<!-- keys: (.*?) -->\n.*?<!-- /keys -->", re.DOTALL)
 

@@ -7,14 +7,9 @@ from typing import Any, cast, get_args
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from openmanus_graph.state.model_settings import LlmKeys, ModelKeys, ModelUseKeys, RoleKeys
 from openmanus_graph.state.setting_declaration import Setting
-from openmanus_graph.state.settings import (
-    LlmKeys,
-    ModelKeys,
-    ModelUseKeys,
-    RoleKeys,
-    Settings,
-)
+from openmanus_graph.state.settings import Settings
 
 LEFT_OUT = {
     "sandbox.use_sandbox": "Python and shell always run in a sandbox; [sandbox] mode chooses which",

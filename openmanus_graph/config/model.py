@@ -15,9 +15,10 @@ from pydantic import SecretStr
 from openmanus_graph.config.files import Layer
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.context import Context, ModelRole
-from openmanus_graph.state.settings import LlmKeys, ModelSettings, ProfileKeys
+from openmanus_graph.state.model_settings import LlmKeys, ModelSettings, ProfileKeys
 
-RATES = ("requests_per_minute", "tokens_per_minute")
+ALSO_OF_MAIN = ("takes_media", "requests_per_minute", "tokens_per_minute")
+"""Keys of `[llm]` that hold for the main model, whatever its provider is."""
 API_TYPES = {"": "openai", "openai": "openai", "azure": "azure", "aws": "bedrock"}
 USUAL_PORTS = (11434, 1234, 8000, 8080)
 """Ollama, LM Studio, vLLM, llama.cpp; the first that lists a chat model is taken."""
@@ -34,7 +35,7 @@ def main_model(context: Context, layers: Sequence[Layer]) -> ModelSettings:
     """
     use: dict[str, Any] = {
         "tool_calling": first(each.values.get("llm.tool_calling") for each in layers) or "auto",
-        **{name: first(each.values.get(f"llm.{name}") for each in layers) for name in RATES},
+        **{name: first(each.values.get(f"llm.{name}") for each in layers) for name in ALSO_OF_MAIN},
     }
     if context.model is not None and not isinstance(context.model, str):
         return ModelSettings(context.model, options=context.model_options or {}, **use)
@@ -164,7 +165,14 @@ class OtherModels:
         main = self._main
         if not isinstance(main.model, str) or spec.split(":")[0] != main.model.split(":")[0]:
             return ModelSettings(spec)
-        return replace(main, model=spec, vision=None, context_window=None, tool_calling="auto")
+        return replace(
+            main,
+            model=spec,
+            vision=None,
+            context_window=None,
+            takes_media=None,
+            tool_calling="auto",
+        )
 
 
 def _of_profile(profile: ProfileKeys) -> ModelSettings:
@@ -176,6 +184,7 @@ def _of_profile(profile: ProfileKeys) -> ModelSettings:
         options=profile.model_options,
         vision=profile.sees_images,
         context_window=profile.context_window,
+        takes_media=profile.takes_media,
         tool_calling=profile.tool_calling,
         requests_per_minute=profile.requests_per_minute,
         tokens_per_minute=profile.tokens_per_minute,

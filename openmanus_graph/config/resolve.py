@@ -31,10 +31,10 @@ from openmanus_graph.config.trust import (
 from openmanus_graph.config.workspace import refuse_system_folder
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.context import Context
+from openmanus_graph.state.model_settings import ModelSettings
 from openmanus_graph.state.search_engines import RETIRED
 from openmanus_graph.state.settings import (
     BrowserSettings,
-    ModelSettings,
     SandboxSettings,
     SearchSettings,
     Settings,

@@ -17,6 +17,7 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
 from openmanus_graph.backends.models.build import (
     context_window,
+    media_taken,
     model_name,
     prepare_model,
     sees_images,
@@ -33,6 +34,7 @@ from openmanus_graph.backends.models.spec import provider_of, wire_provider
 from openmanus_graph.conversation.replies import read_reply
 from openmanus_graph.model_calls.budget import Reservation, check_limits, near_limits, reserved
 from openmanus_graph.model_calls.candidates import may_fall_back, models_to_ask, outages
+from openmanus_graph.model_calls.media import messages_with_media, with_media
 from openmanus_graph.model_calls.pictures import in_this_run, load_pictures
 from openmanus_graph.model_calls.projection import (
     Pictures,
@@ -54,8 +56,9 @@ from openmanus_graph.runtime.limits import (
 )
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.state.context import ModelRole
+from openmanus_graph.state.model_settings import ModelSettings
 from openmanus_graph.state.reducers import Usage, add_usage, no_usage
-from openmanus_graph.state.settings import ModelSettings, Settings
+from openmanus_graph.state.settings import Settings
 
 EXPECTED_OUTPUT_TOKENS = 500
 """Of a conversation's first call."""
@@ -319,6 +322,15 @@ async def _request(
         call.history, system=call.system, request_suffix=request_suffix, pictures=pictures
     )
     provider = provider_of(chosen)
+    if given := messages_with_media(call.history):
+        messages = await asyncio.to_thread(
+            with_media,
+            messages,
+            given,
+            session,
+            taken=media_taken(model, chosen),
+            provider=wire_provider(provider),
+        )
     if provider and session.settings.has_several_models:
         messages = without_foreign_blocks(messages, wire_provider(provider))
     stable = None if request_suffix is None else len(messages) - 1

@@ -17,7 +17,8 @@ from openmanus_graph.backends.models.failures import FailureKind, ModelError
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.state.context import ModelRole
-from openmanus_graph.state.settings import ModelSettings, Settings
+from openmanus_graph.state.model_settings import ModelSettings
+from openmanus_graph.state.settings import Settings
 
 OUT_OF_SERVICE_S: dict[FailureKind, float] = {
     "retry": 60.0,

@@ -27,8 +27,8 @@ from openmanus_graph.runtime.middleware import Handler, command_update, wrapped
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ManusState
+from openmanus_graph.state.model_settings import ModelSettings
 from openmanus_graph.state.reducers import Usage
-from openmanus_graph.state.settings import ModelSettings
 
 if TYPE_CHECKING:
     from openmanus_graph.runtime.middleware import Middleware

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from langchain_core.messages import AIMessage
 
 from openmanus_graph.runtime.events import Emit, notice
-from openmanus_graph.state.settings import ModelSettings
+from openmanus_graph.state.model_settings import ModelSettings
 
 if TYPE_CHECKING:
     from limits import RateLimitItem

@@ -20,7 +20,7 @@ from openmanus_graph.model_calls.text_protocol import (
     writes_calls_as_text,
 )
 from openmanus_graph.runtime.events import Emit, notice
-from openmanus_graph.state.settings import ModelSettings
+from openmanus_graph.state.model_settings import ModelSettings
 
 
 @dataclass(frozen=True)

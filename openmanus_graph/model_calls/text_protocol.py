@@ -14,7 +14,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, System
 
 from openmanus_graph.conversation.history import with_text
 from openmanus_graph.prompts import render
-from openmanus_graph.state.settings import ModelSettings
+from openmanus_graph.state.model_settings import ModelSettings
 
 _refused_by_name: set[tuple[str, str | None]] = set()
 _refused_by_instance: dict[int, weakref.ref[BaseChatModel]] = {}

@@ -14,6 +14,8 @@ from openmanus_graph.state.mcp_server import MCPServer
 SandboxMode = Literal["auto", "bwrap", "nono", "docker", "none"]
 Policy = Literal["ask", "auto", "never"]
 RuleDecision = Literal["allow", "ask", "deny"]
+MediaKind = Literal["audio", "video"]
+MEDIA_KINDS: tuple[MediaKind, ...] = ("audio", "video")
 ToolCalling = Literal["auto", "native", "text"]
 ModelRole = Literal["compaction", "check", "extract", "plan"]
 """What models are asked for beside the agent's own thinking."""

@@ -17,7 +17,8 @@ from openmanus_graph.config.declared import declared
 from openmanus_graph.config.files import read_layer
 from openmanus_graph.config.trust import risky_settings, without_risks
 from openmanus_graph.model_calls.candidates import OUT_OF_SERVICE_S, Outages, prepare_models
-from openmanus_graph.state.settings import ModelSettings, Settings
+from openmanus_graph.state.model_settings import ModelSettings
+from openmanus_graph.state.settings import Settings
 from tests.graphs.test_compaction import answering, asks_for_notes, note
 from tests.support.graphs import add, calls, run_graph, scripted
 from tests.support.openai_script import Reply

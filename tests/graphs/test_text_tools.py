@@ -122,7 +122,7 @@ async def test_a_refusal_over_http_is_known_and_remembered_by_address() -> None:
     with OpenAIServer(script, strict=True) as server:
         ran = await run_graph(
             build_manus_graph(tools=[add]), model="openai:gemma", base_url=server.base_url
-        )  # type: ignore[arg-type]
+        )
         await close_models()
         assert ran.values["answer"] == "3"
         assert ["tools" in request.body for request in server.requests] == [True, False, False]
@@ -130,7 +130,7 @@ async def test_a_refusal_over_http_is_known_and_remembered_by_address() -> None:
 
 async def test_a_client_without_tools_is_asked_with_text() -> None:
     model = FakeListChatModel(responses=[ADD, "3"])
-    ran = await run_graph(build_manus_graph(tools=[add]), model=model)  # type: ignore[arg-type]
+    ran = await run_graph(build_manus_graph(tools=[add]), model=model)
     assert ran.values["answer"] == "3"
 
 
@@ -199,4 +199,3 @@ async def test_the_native_request_is_what_it_was() -> None:
     assert isinstance(ran.model, ScriptedChatModel)
     assert "# Tools" not in ran.model.requests[0][0].text
     assert ran.model.tool_names(0) == ["add"]
-    assert not Path("openmanus.toml").exists()

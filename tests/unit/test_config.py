@@ -17,8 +17,9 @@ from openmanus_graph.config.resolve import CONTEXT_TABLES, context_field
 from openmanus_graph.config.trust import risky_settings, without_risks
 from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.interfaces.service.run_setup import to_context
+from openmanus_graph.state.model_settings import LlmKeys, ModelKeys, ModelUseKeys, RoleKeys
 from openmanus_graph.state.search_engines import KEY_VARIABLES
-from openmanus_graph.state.settings import LlmKeys, ModelKeys, ModelUseKeys, RoleKeys, Settings
+from openmanus_graph.state.settings import Settings
 
 ONLY_FILES = {"prices", "mcp.servers"}
 """What one run does not set by itself: `Context.mcp_servers` chooses among the servers."""

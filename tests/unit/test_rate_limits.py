@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage
 
-from openmanus_graph import build_manus_graph
+from openmanus_graph import Context, build_manus_graph
 from openmanus_graph.model_calls import rate_limits
 from openmanus_graph.model_calls.rate_limits import LONGEST_PAUSE_S, RateLimit
 from openmanus_graph.model_calls.sending import ProviderRequest, Sender
 from openmanus_graph.runtime.limits import RunStopping
-from openmanus_graph.state.settings import ModelSettings
+from openmanus_graph.state.model_settings import ModelSettings
 from tests.support.graphs import run_graph, scripted
 from tests.unit.test_models_failures import status_error
 
@@ -180,8 +180,6 @@ async def test_a_run_that_waits_too_long_ends_at_its_time_limit(tmp_path: Any) -
 
 
 async def run_with(graph: Any, file: str, context: dict[str, Any]) -> dict[str, Any]:
-    from openmanus_graph import Context
-
     values: dict[str, Any] = await graph.ainvoke(
         {"messages": [("user", "go")]}, context=Context(config=file, workspace="work", **context)
     )

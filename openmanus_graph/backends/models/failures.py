@@ -241,6 +241,13 @@ _CLIENT_PACKAGES = frozenset({
     "mistralai", "cohere",
 })  # fmt: skip
 """Packages whose exceptions are a provider's or the network's, never a bug of ours."""
+_REPLY_READERS = (
+    "_create_chat_result",
+    "_construct_lc_result_from_responses_api",
+    "_convert_responses_chunk_to_generation_chunk",
+)
+"""Functions of LangChain's OpenAI client: what they raise is in the reply, as error objects of a
+failed response are."""
 _LANGCHAIN_MODULES = (
     "langchain_core.messages",
     "langchain_core.outputs",
@@ -272,9 +279,7 @@ def _is_malformed_reply(error: BaseException) -> bool:
     if last is None:
         return False
     module = str(last.tb_frame.f_globals.get("__name__"))
-    return last.tb_frame.f_code.co_name == "_create_chat_result" or module.startswith(
-        _LANGCHAIN_MODULES
-    )
+    return last.tb_frame.f_code.co_name in _REPLY_READERS or module.startswith(_LANGCHAIN_MODULES)
 
 
 def _status(error: BaseException) -> int | None:

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.state.settings import ModelSettings
+from openmanus_graph.state.model_settings import ModelSettings
 
 
 @dataclass(frozen=True)
