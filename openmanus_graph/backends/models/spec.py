@@ -137,7 +137,7 @@ def parse_spec(text: str) -> ModelSpec:
     )
 
 
-_EXAMPLES = {"openai": "gpt-5-mini", "anthropic": "claude-sonnet-4-5", "google": "gemini-2.5-pro"}
+_EXAMPLES = {"openai": "gpt-5-mini", "anthropic": "claude-sonnet-5", "google": "gemini-2.5-pro"}
 
 
 _PROVIDER_OF_CLIENT = {
