@@ -20,7 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 from openmanus_graph.config.declared import Declared, Reading, declared, read, sections
 from openmanus_graph.config.files import OLD_CONFIG, Layer, is_foreign, read_layer
 from openmanus_graph.config.mcp import mcp_servers
-from openmanus_graph.config.model import first, main_model, vision_model
+from openmanus_graph.config.model import OtherModels, first, main_model
 from openmanus_graph.config.response_format import read_response_format
 from openmanus_graph.config.trust import (
     config_home,
@@ -31,10 +31,10 @@ from openmanus_graph.config.trust import (
 from openmanus_graph.config.workspace import refuse_system_folder
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.context import Context
+from openmanus_graph.state.model_settings import ModelSettings
 from openmanus_graph.state.search_engines import RETIRED
 from openmanus_graph.state.settings import (
     BrowserSettings,
-    ModelSettings,
     SandboxSettings,
     SearchSettings,
     Settings,
@@ -94,10 +94,13 @@ def resolve_settings(
     servers, server_warnings = mcp_servers(context, layers)
     private = private_folder(home, root, thread if has_thread else None)
     main = ModelSettings("") if without_model else _main_model(context, layers, warnings)
+    others = OtherModels(layers, main)
     return Settings(
         **values,
         main=main,
-        vision=None if without_model else vision_model(context, layers, main),
+        vision=None if without_model else others.vision(context),
+        fallback=() if without_model else others.fallback(context),
+        roles={} if without_model else others.roles(context),
         workspace=root,
         home=home,
         private=private,
@@ -248,7 +251,8 @@ def _context_layer(context: Context) -> Layer:
     for one in declared().values():
         name = context_field(one)
         value = getattr(context, name) if name else None
-        if one.field not in ("model", "vision_model") or isinstance(value, str):  # else an instance
+        instances = one.field in ("model", "vision_model") and not isinstance(value, str)
+        if one.field != "fallback" and not instances:  # `config.model` reads those
             reading.add(one, value, name or one.name)
     for table in CONTEXT_TABLES:
         found = read(getattr(context, table) or {}, f"{table}.")

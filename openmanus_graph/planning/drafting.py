@@ -123,6 +123,7 @@ async def next_draft(drafting: Drafting, session: Session, emit: Emit) -> Draft:
         tools=drafting.toolset.definitions,
         progress=progress_of(drafting.state, session.settings),
         step=max(drafting.state["step_count"], len(drafting.replies)) + 1,
+        role="plan",
         counts_as_step=True,
     )
     reply, usage = await call_model(call, session, emit)

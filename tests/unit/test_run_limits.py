@@ -13,8 +13,9 @@ from openmanus_graph.runtime.limits import (
     run_limits,
     time_left_s,
 )
+from openmanus_graph.state.model_settings import ModelSettings
 from openmanus_graph.state.reducers import no_usage
-from openmanus_graph.state.settings import ModelSettings, SandboxSettings, Settings
+from openmanus_graph.state.settings import SandboxSettings, Settings
 
 CALL = 0.1
 """Dollars; the same call takes 100 tokens."""

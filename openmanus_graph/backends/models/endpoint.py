@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from openmanus_graph.backends.models.spec import ModelSpec
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.state.settings import ModelSettings
+from openmanus_graph.state.model_settings import ModelSettings
 
 
 def api_key(spec: ModelSpec, settings: ModelSettings) -> str | None:

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.state.settings import ModelSettings
+from openmanus_graph.state.model_settings import ModelSettings
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def parse_spec(text: str) -> ModelSpec:
     )
 
 
-_EXAMPLES = {"openai": "gpt-5-mini", "anthropic": "claude-sonnet-4-5", "google": "gemini-2.5-pro"}
+_EXAMPLES = {"openai": "gpt-5-mini", "anthropic": "claude-sonnet-5", "google": "gemini-2.5-pro"}
 
 
 _PROVIDER_OF_CLIENT = {
@@ -164,3 +164,14 @@ def provider_of(settings: ModelSettings) -> str:
         return parse_spec(settings.model).provider.name
     names = (_PROVIDER_OF_CLIENT.get(cls.__name__) for cls in type(settings.model).__mro__)
     return next((name for name in names if name), "")
+
+
+def wire_provider(name: str) -> str:
+    """Return whose protocol a provider speaks: its own, or OpenAI's.
+
+    Args:
+        name: One of `PROVIDERS`, or LangChain's name of it. Any other is returned as it is.
+    """
+    name = ALIASES.get(name, name)
+    provider = PROVIDERS.get(name)
+    return "openai" if provider is not None and provider.package is None else name

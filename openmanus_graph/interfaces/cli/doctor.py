@@ -1,5 +1,6 @@
 """`openmanus doctor`: what works here, what is missing, and the command that mends it."""
 
+import asyncio
 import importlib.util
 import os
 import platform
@@ -68,13 +69,14 @@ def _python() -> Iterator[Finding]:
 
 
 def _configuration() -> Iterator[Finding]:
-    from openmanus_graph.backends.models.build import build_model, model_name
+    from openmanus_graph.backends.models.build import model_name
     from openmanus_graph.config import resolve_settings
+    from openmanus_graph.model_calls.candidates import prepare_models
     from openmanus_graph.state.context import Context
 
     try:
         settings = resolve_settings(Context(), "doctor")
-        build_model(settings.main)  # names a missing package or key; nothing is sent
+        asyncio.run(prepare_models(settings))  # names a missing package or key; sends nothing
     except ConfigError as error:
         yield Finding("model", "missing", str(error))
         return

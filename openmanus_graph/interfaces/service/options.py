@@ -121,7 +121,7 @@ class InputOptions:
         list[str] | None, typer.Option(help="File to copy into the workspace; repeatable.")
     ] = None
     image: Annotated[
-        list[str] | None, typer.Option(help="Picture to show to the model; repeatable.")
+        list[str] | None, typer.Option(help="Picture, sound or video for the model; repeatable.")
     ] = None
 
 

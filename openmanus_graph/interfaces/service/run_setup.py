@@ -127,11 +127,15 @@ def _copy_file(source: Path, folder: Path) -> str:
 
 
 def _save_image(source: Path, workspace: Any) -> str:
-    from openmanus_graph.backends.files.file_kinds import read_image
+    """Copy a picture, sound or video to our own files of the thread, and return its path there."""
+    from openmanus_graph.backends.files.file_kinds import media_suffix, read_image
 
     data = source.read_bytes()
     image = read_image(data)
-    if image is None:
-        raise ConfigError(f"{source} is no whole picture (png, jpg, gif or webp).")
-    kept: Path = workspace.keep(data, f".{image.media_type.partition('/')[2]}")
-    return str(workspace.relative(kept))
+    suffix = f".{image.media_type.partition('/')[2]}" if image else media_suffix(data)
+    if suffix is None:
+        raise ConfigError(
+            f"{source} is no whole picture (png, jpg, gif or webp), and no sound or video (wav, "
+            "mp3, ogg, flac, m4a, mp4, mov or webm)."
+        )
+    return str(workspace.relative(workspace.keep(data, suffix)))

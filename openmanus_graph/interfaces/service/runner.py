@@ -15,7 +15,6 @@ from langgraph.errors import GraphDrained, GraphRecursionError
 from langgraph.runtime import RunControl
 from langgraph.types import Command, Interrupt
 
-from openmanus_graph.backends.models.build import prepare_model
 from openmanus_graph.backends.persistence.checkpoints import (
     EmbeddedAgents,
     LeanSqliteSaver,
@@ -47,6 +46,7 @@ from openmanus_graph.interfaces.service.step_events import (
     StepEventTagger,
     model_label,
 )
+from openmanus_graph.model_calls.candidates import prepare_models
 from openmanus_graph.runtime.events import interrupt_event
 from openmanus_graph.runtime.session_registry import open_session
 from openmanus_graph.state.context import Context
@@ -131,7 +131,7 @@ async def run_graph(
     home = openmanus_home()
     settings = await asyncio.to_thread(resolve_settings, run.context, run.thread)
     # Checked before a thread is created: the model can be called, the sandbox works here.
-    await prepare_model(settings.main)
+    await prepare_models(settings)
     await asyncio.to_thread(choose_sandbox, settings.sandbox)
     with hold_thread(home, run.thread):
         given = await asyncio.to_thread(run.make_input)
