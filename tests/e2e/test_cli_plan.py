@@ -165,7 +165,11 @@ def test_a_budget_that_ends_in_the_middle_of_three_steps_and_the_printed_command
 ) -> None:
     brain = Brain(*({"id": name, "text": name, "depends_on": []} for name in "abc"))
     used = {"prompt_tokens": 1950, "completion_tokens": 50, "total_tokens": 2000}
-    model.add(*[lambda body: replace(brain(body), usage=used)] * 10)
+
+    def dear(body: dict[str, Any]) -> Reply:
+        return replace(brain(body), usage=used)
+
+    model.add(*[dear] * 10)
     stopped = cli.run(*plan(cli, "--max-tokens", "9000"))
     assert stopped.code == 3
     assert "steps   0 of 3 completed" in stopped.stderr

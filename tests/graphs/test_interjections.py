@@ -202,7 +202,7 @@ async def test_what_replaces_a_failed_step_is_planned_with_it() -> None:
             return use("terminate", status="failure")
         return use("hear", text="in euros")
 
-    new = {"id": "new", "text": "another way", "depends_on": []}
+    new: Any = {"id": "new", "text": "another way", "depends_on": []}
     brain = PlanBrain([plan_call("first", "second"), plan_call(new)], steps)
     graph = build_planning_graph(
         executors=build_manus_graph(tools=[hear, terminate]), checkpointer=InMemorySaver()
