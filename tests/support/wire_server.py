@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 Body = dict[str, Any]
 Complaint = Callable[[Body], str | None]
@@ -98,7 +98,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         headers = {name.lower(): value for name, value in self.headers.items()}
-        owner: WireServer = self.server.owner  # type: ignore[attr-defined]
+        owner = cast("WireServer", vars(self.server)["owner"])
         reply = owner.answer(WireRequest(self.path, headers, body))
         streamed = reply.status == 200
         self.send_response(reply.status)
