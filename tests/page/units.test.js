@@ -75,3 +75,8 @@ test("what a run does is a state of the model, which views put into words", () =
 test("a table keeps quoted separators and line breaks in their cells", () => {
   assert.deepEqual(separated('a,"b, ""c""\nd"\r\ne', ",", 9), [["a", 'b, "c"\nd'], ["e"]]);
 });
+
+test("characters that turn the direction of text around, or steer a terminal, are shown as odd ones", async () => {
+  const { plain } = await import(`${JS}/dom.js`);
+  assert.equal(plain("report\u202egpj.exe \u001b[31mred\u0007\tשלום\n"), "report\ufffdgpj.exe \ufffd[31mred\ufffd\tשלום\n");
+});

@@ -14,6 +14,8 @@ from openmanus_graph.interfaces.server.runs import RunRequest, start_run
 from openmanus_graph.interfaces.server.store import store
 from openmanus_graph.interfaces.service.model_setup import ModelChoice, providers, set_up_model
 
+LATENCY_S = 0.8
+"""How long the recorded model takes for a reply, so that one can watch."""
 router = APIRouter(prefix="/app/api")
 
 
@@ -54,6 +56,6 @@ async def start_demo() -> dict[str, str]:
             shutil.copy(folder / recorded.DATA, workspace.root)
 
     await asyncio.to_thread(bring_data)
-    context = {"model": f"demo:{recorded.MODEL}", "policy": "auto"}
+    context = {"model": f"demo:{recorded.MODEL}", "model_options": {"latency_s": LATENCY_S}}
     await start_run(thread, RunRequest(message=recorded.TASK, context=context))
     return {"id": thread}

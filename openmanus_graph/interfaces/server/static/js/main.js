@@ -158,7 +158,7 @@ const renaming = createRename(async (id, title) => {
   threads.refresh();
 });
 const trouble = h("div.banner.bad", { role: "alert", hidden: true });
-const elsewhere = h("div.banner", { role: "status", hidden: true });
+const elsewhere = h("div.banner.plain", { role: "status", hidden: true });
 const main = h("main", { id: "run", tabIndex: -1, aria: { labelledby: "title" } },
   header.element, header.banner, elsewhere, trouble, welcome.element, timeline.element, approvals.element, composer.element, welcome.examples);
 const frame = createFrame({ threads, main, panel, onDrop: (dropped) => uploads.add(dropped) });

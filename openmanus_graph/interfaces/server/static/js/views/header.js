@@ -1,6 +1,6 @@
 /** What is open, how it stands, what it costs, and how it is stopped. */
 
-import { button, fill, h, icon } from "../dom.js";
+import { button, fill, h, icon, plain } from "../dom.js";
 import { count, money } from "../format.js";
 import { LANGUAGES, language, t } from "../i18n.js";
 import { activityWords, statusReason, statusSentence, statusWord } from "../words/status.js";
@@ -50,7 +50,7 @@ export function createHeader(actions) {
     banner: link,
     show(session, defaults) {
       const model = session?.model;
-      const name = session ? session.info?.title || firstTask(model) || t("Untitled") : t("New task");
+      const name = plain(session ? session.info?.title || firstTask(model) || t("Untitled") : t("New task"));
       if (title.textContent !== name) title.textContent = title.title = name;
       rename.hidden = exporting.hidden = !session || model.status === "new";
       shownModel.textContent = model?.run?.model ?? "";

@@ -58,7 +58,7 @@ const KINDS = {
       row.open && !row.text && h("span", {}, t("thinking…")),
       !row.open && h("span.step-facts", {}, stepFacts(row)),
       h("span.grow"),
-      !row.open && row.text && copyButton(row.text, t("text")),
+      !row.open && isLong(row.text) && copyButton(row.text, t("text")),
       context.canGoBack(row) && button(t("Try again from here"),
         () => context.goBack(row), { kind: "link quiet", iconName: "history", title: t("Try again from here") })),
     row.text && said(row, context),
@@ -96,6 +96,9 @@ const KINDS = {
         button(file.path, () => context.openFile(file.path), { kind: "chip", iconName: "file" })))),
   ],
 };
+
+/** Whether a text is worth a button that copies it. */
+const isLong = (text) => text.length > 160 || text.includes("\n");
 
 function facts({ steps, usage }) {
   const tokens = count(usage.input_tokens + usage.output_tokens);

@@ -1,6 +1,6 @@
 /** What happened, row by row: a windowed list that stays at the end while one is there. */
 
-import { h, button } from "../dom.js";
+import { h, button, plain } from "../dom.js";
 import { duration } from "../format.js";
 import { t } from "../i18n.js";
 import { virtualList } from "../virtual.js";
@@ -62,7 +62,7 @@ export function createTimeline(actions) {
     try {
       const lines = await actions.output();
       for (const one of running) {
-        one.textContent = lines[one.dataset.live] ?? "";
+        one.textContent = plain(lines[one.dataset.live] ?? "");
         one.hidden = !one.textContent;
       }
     } catch {
