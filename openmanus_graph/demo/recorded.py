@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.testing import RecordedPlanModel, load_conversations, load_recording
+from openmanus_graph.testing.recorded import Conversations
 
 DATA = "penguins-raw.csv"
 TASK = (
@@ -28,6 +29,9 @@ _NEEDED = {MODEL: ("pandas", "matplotlib"), PLAN_MODEL: ("pandas", "altair", "vl
 
 class DemoModel(RecordedPlanModel):
     """Plays a recording for any number of conversations: a server keeps one model for all."""
+
+    def __init__(self, conversations: Conversations, **fields: Any) -> None:
+        super().__init__(conversations, **fields)
 
     @override
     def _next(self, messages: list[BaseMessage], options: dict[str, Any]) -> AIMessage:
