@@ -12,6 +12,7 @@ from typing import Any, cast, get_args
 from langchain_core.language_models import BaseChatModel
 from pydantic import SecretStr
 
+from openmanus_graph.config.chosen_model import stored_key
 from openmanus_graph.config.files import Layer
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.context import Context, ModelRole
@@ -54,17 +55,19 @@ def main_model(context: Context, layers: Sequence[Layer]) -> ModelSettings:
     key: SecretStr | None = section.api_key if own else None
     if provider == "openai" and os.environ.get("OPENAI_API_KEY"):
         key = SecretStr(os.environ["OPENAI_API_KEY"])
-    if provider == "openai" and base_url is None and key is None:
+    stored = stored_key(provider, base_url)
+    if provider == "openai" and base_url is None and key is None and stored is None:
         spec, base_url = _local_model(spec)
     if spec is None:
         raise ConfigError(
-            "No model is set. Give --model PROVIDER:NAME, or set OPENMANUS_MODEL "
-            "(for example openai:gpt-5-mini)."
+            "No model is set. Run openmanus init, give --model PROVIDER:NAME, or set "
+            "OPENMANUS_MODEL (for example openai:gpt-5-mini)."
         )
     return ModelSettings(
         model=spec,
         base_url=base_url,
         api_key=key,
+        stored_key=stored,
         api_version=section.api_version,
         options={**_llm_options(section), **_model_options(context, layers)},
         vision=section.sees_images,
@@ -164,7 +167,7 @@ class OtherModels:
         """
         main = self._main
         if not isinstance(main.model, str) or spec.split(":")[0] != main.model.split(":")[0]:
-            return ModelSettings(spec)
+            return ModelSettings(spec, stored_key=stored_key(spec.partition(":")[0], None))
         return replace(
             main,
             model=spec,
@@ -180,6 +183,7 @@ def _of_profile(profile: ProfileKeys) -> ModelSettings:
         model=profile.model,
         base_url=profile.base_url,
         api_key=profile.api_key,
+        stored_key=stored_key(profile.model.partition(":")[0], profile.base_url),
         api_version=profile.api_version,
         options=profile.model_options,
         vision=profile.sees_images,

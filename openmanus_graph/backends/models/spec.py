@@ -73,6 +73,15 @@ PROVIDERS = {
     )
 }
 
+RECORDED = Provider(
+    "demo",
+    package="openmanus_graph.demo.recorded",
+    client="recorded_model",
+    key_argument=None,
+    takes_key=False,
+)
+"""Plays the model of the demo, which is recorded; nobody chooses it for work."""
+
 ALIASES = {
     "azure_openai": "azure",
     "google_genai": "google",
@@ -113,7 +122,7 @@ def parse_spec(text: str) -> ModelSpec:
     """
     prefix, colon, name = text.strip().partition(":")
     key = prefix.strip().lower()
-    provider = PROVIDERS.get(ALIASES.get(key, key))
+    provider = RECORDED if key == RECORDED.name else PROVIDERS.get(ALIASES.get(key, key))
     name = name.strip()
     if provider is not None and name:
         return ModelSpec(provider, name)

@@ -19,7 +19,6 @@ from openmanus_graph.backends.persistence.threads import Thread
 from openmanus_graph.config.resolve import openmanus_home
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import agent_names, build_agent
-from openmanus_graph.interfaces.cli.transcript import Runs, plan_in, runs_of_steps, transcript
 from openmanus_graph.interfaces.service.lock import hold_thread, is_running
 from openmanus_graph.interfaces.service.threads import (
     forget_thread,
@@ -28,6 +27,7 @@ from openmanus_graph.interfaces.service.threads import (
     questions_of,
     whole_thread,
 )
+from openmanus_graph.interfaces.service.transcript import Runs, plan_in, runs_of_steps, transcript
 from openmanus_graph.planning.plan_view import plan_as_json
 from openmanus_graph.planning.saved_plan import plan_at
 from openmanus_graph.runtime.output import printable

@@ -16,6 +16,7 @@ from openmanus_graph.interfaces.server import (
     files,
     pages,
     runs,
+    setup,
     threads,
 )
 from openmanus_graph.interfaces.server.admission import Refused
@@ -64,7 +65,7 @@ async def warm_up() -> None:
 ignore_pickles()  # here, because the server loads them before the lifespan starts
 app = FastAPI(title="OpenManus", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
 app.add_middleware(ServerGuard)
-for part in (choices, threads, runs, event_stream, browser_view, pages):
+for part in (choices, setup, threads, runs, event_stream, browser_view, pages):
     app.include_router(part.router)
 app.include_router(files.api)
 app.include_router(files.router)

@@ -2,6 +2,7 @@
 
 import * as api from "../api.js";
 import { fill, h } from "../dom.js";
+import { t } from "../i18n.js";
 import { safeAddress } from "../markdown.js";
 
 const POLL_MS = 2000;
@@ -29,14 +30,14 @@ export function createBrowserView() {
 
   function draw(view) {
     if (!view.open) {
-      fill(element, h("p.empty", {}, "The browser is not open. When the agent uses it, its page shows here."));
+      fill(element, h("p.empty", {}, t("The browser is not open. When the agent uses it, its page shows here.")));
       return;
     }
     const address = safeAddress(view.url);
     const image = element.querySelector("img") ?? h("img.screen");
     if (view.image?.startsWith("data:image/")) image.src = view.image; // else it is busy just now
-    image.alt = `The agent's browser: ${view.title || view.url}`;
-    fill(element, h("div.address", {}, h("strong", {}, view.title || "Untitled"),
+    image.alt = t("The agent's browser: {page}", { page: view.title || view.url });
+    fill(element, h("div.address", {}, h("strong", {}, view.title || t("Untitled")),
       address ? h("a", { href: address, target: "_blank", rel: "noopener noreferrer nofollow" }, view.url) : h("span", {}, view.url)),
     image.src && image);
   }
