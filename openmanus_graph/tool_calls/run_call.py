@@ -86,7 +86,7 @@ async def execute_once(execution: CallExecution) -> Observation:
         observation = await execution.context.questions.run_with_answers(execution.key, tool)
     except Exception as error:
         if isinstance(error, GraphBubbleUp | ConfigError) or is_invalid_resume(error):
-            await record_waiting(execution)
+            await record_waiting(execution, permission)
         raise
     await record_outcome(execution, permission, observation)
     edited = permission.args != execution.call["args"]
