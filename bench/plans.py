@@ -77,6 +77,7 @@ async def _do(way: str, folder: Path, base_url: str) -> Figures:
     """Do the work once, after a run that only answers: it loads what every run needs."""
     from openmanus_graph import Context, build_manus_graph, build_planning_graph
     from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
+    from openmanus_graph.state.database_url import DatabaseUrl
     from openmanus_graph.testing import ScriptedChatModel
 
     context = Context(
@@ -86,7 +87,7 @@ async def _do(way: str, folder: Path, base_url: str) -> Figures:
         policy="auto",
         model_options={"disable_streaming": True},
     )
-    async with open_checkpointer(folder / "home") as saver:
+    async with open_checkpointer(DatabaseUrl.in_folder(folder / "home")) as saver:
         build = build_planning_graph if way == "plan" else build_manus_graph
         graph = build(checkpointer=saver)
         warm = Context(model=ScriptedChatModel(["done"]), workspace=context.workspace)

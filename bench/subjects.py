@@ -54,8 +54,9 @@ async def openmanus(home: Path) -> AsyncGenerator[Agent]:
     """Manus, with its effect ledger. All agents of a process share a saver, as a server's do."""
     from openmanus_graph import build_manus_graph
     from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
+    from openmanus_graph.state.database_url import DatabaseUrl
 
-    async with open_checkpointer(home) as checkpointer:
+    async with open_checkpointer(DatabaseUrl.in_folder(home)) as checkpointer:
         yield lambda work: _openmanus(work, build_manus_graph, checkpointer)
 
 

@@ -31,6 +31,7 @@ from openmanus_graph.config.trust import (
 from openmanus_graph.config.workspace import refuse_system_folder
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.context import Context
+from openmanus_graph.state.database_url import DatabaseUrl
 from openmanus_graph.state.model_settings import ModelSettings
 from openmanus_graph.state.search_engines import RETIRED
 from openmanus_graph.state.settings import (
@@ -38,10 +39,13 @@ from openmanus_graph.state.settings import (
     SandboxSettings,
     SearchSettings,
     Settings,
+    StorageSettings,
     WebSettings,
 )
 
-Section = TypeVar("Section", SandboxSettings, BrowserSettings, SearchSettings, WebSettings)
+Section = TypeVar(
+    "Section", SandboxSettings, BrowserSettings, SearchSettings, StorageSettings, WebSettings
+)
 
 WORKING_FOLDER_FILES = ("openmanus.toml", "mcp.json", OLD_CONFIG, "config/mcp.json")
 """By precedence; OpenManus's files come after the user's configuration."""
@@ -103,6 +107,7 @@ def resolve_settings(
         roles={} if without_model else others.roles(context),
         workspace=root,
         home=home,
+        database=values["storage"].database_url or DatabaseUrl.in_folder(home),
         private=private,
         protected=_protected(home, workspace, values["browser"].profile, layers),
         max_steps_set="max_steps" in values,
@@ -128,6 +133,20 @@ def section(kind: type[Section], layers: Sequence[Layer]) -> Section:
 def openmanus_home() -> Path:
     """Return the folder of threads, checkpoints and ledger: `OPENMANUS_HOME` or `./.openmanus`."""
     return Path(os.environ.get("OPENMANUS_HOME") or HOME).expanduser().resolve()
+
+
+def database_url(context: Context | None = None) -> DatabaseUrl:
+    """Return the address of the database of threads, checkpoints and ledger. Blocks.
+
+    Raises:
+        ConfigError: The configured address, or a configuration file, is wrong.
+    """
+    return configured_database(context or Context()) or DatabaseUrl.in_folder(openmanus_home())
+
+
+def configured_database(context: Context) -> DatabaseUrl | None:
+    """Return the address that somebody set. Blocks. ConfigError as `database_url`."""
+    return section(StorageSettings, all_layers(context)[0]).database_url
 
 
 def private_folder(home: Path, workspace: Path, thread: str | None) -> Path:

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware
@@ -20,16 +19,23 @@ from langgraph.runtime import RunControl, get_runtime
 from langgraph.types import Command
 from typing_extensions import override
 
-from openmanus_graph.backends.persistence.database import Database
-from openmanus_graph.backends.persistence.first_sights import CallPlace, FirstSights
-from openmanus_graph.backends.persistence.ledger import EffectKey, Entry, Ledger
+from openmanus_graph.backends.persistence.ledger import (
+    CallPlace,
+    EffectKey,
+    Entry,
+    Ledger,
+    open_ledger,
+)
+from openmanus_graph.config.resolve import database_url
 from openmanus_graph.conversation.history import canonical_args
 from openmanus_graph.runtime.checkpoint_lineage import (
     REPLAY_KEY,
     checkpointed_thread,
     fork_id_of,
     outer_namespace,
+    require_shared_ledger,
 )
+from openmanus_graph.state.database_url import DatabaseUrl
 from openmanus_graph.state.interrupts import unknown_outcome_request
 from openmanus_graph.state.tool_traits import Effect, Reconcile
 from openmanus_graph.tool_calls.call_ledger import (
@@ -97,7 +103,7 @@ class EffectLedger(AgentMiddleware[Any, Any, Any]):
         self._url = ledger
         self._effects: dict[str, Effect] = dict(effects or {})
         self._reconcile = dict(reconcile or {})
-        self._tables: tuple[Ledger, FirstSights] | None = None
+        self._ledger: Ledger | None = None
         self._branches: dict[str, tuple[RunControl | None, str]] = {}
         """Of threads at work, with what identifies the run."""
         self._warned = False
@@ -115,8 +121,8 @@ class EffectLedger(AgentMiddleware[Any, Any, Any]):
         if thread is None:
             self._warn()
             return await handler(request)
-        ledger, sights = await asyncio.to_thread(self._open)
-        key = await _key_of(request, thread, await self._branch_of(thread, config), config, sights)
+        ledger = await asyncio.to_thread(self._open, config)
+        key = await _key_of(request, thread, await self._branch_of(thread, config), config, ledger)
         execution = _Execution(
             key, request, effect, ledger, Questions(ledger, config), self._reconcile.get(key.tool)
         )
@@ -157,12 +163,13 @@ class EffectLedger(AgentMiddleware[Any, Any, Any]):
             return _LIBRARY_EFFECTS.get(name, "external")
         return traits_of(tool).effect_of(request.tool_call["args"])
 
-    def _open(self) -> tuple[Ledger, FirstSights]:
-        """Open the database. Blocks."""
-        if self._tables is None:
-            database = Database(Path(self._url.removeprefix("sqlite:///")))
-            self._tables = Ledger(database), FirstSights(database)
-        return self._tables
+    def _open(self, config: RunnableConfig) -> Ledger:
+        """Open the ledger. Blocks. ConfigError: its address is wrong, or too local for the run."""
+        if self._ledger is None:
+            url = DatabaseUrl.parse(self._url) if self._url else database_url()
+            require_shared_ledger(config, url)
+            self._ledger = open_ledger(url)
+        return self._ledger
 
     def _warn(self) -> None:
         if not self._warned:
@@ -217,15 +224,18 @@ class _Execution:
             result = await self._questions.run_with_answers(self._key, run)
         except Exception as error:
             if isinstance(error, GraphBubbleUp) or is_invalid_resume(error):
-                await self._ledger.wait(self._key)
+                await self._ledger.wait(self._key, call["args"])
             else:
-                await self._ledger.conclude(self._key, {"raised": exception_record(error)})
+                await self._conclude({"raised": exception_record(error)})
             raise
         return await self._concluded(result)
 
     async def _concluded(self, result: Result) -> Result:
-        await self._ledger.conclude(self._key, {"result": serialised({"result": result})})
+        await self._conclude({"result": serialised({"result": result})})
         return result
+
+    async def _conclude(self, outcome: dict[str, Any]) -> None:
+        await self._ledger.conclude(self._key, self._request.tool_call["args"], outcome)
 
     async def _known_elsewhere(self) -> ToolMessage | None:
         """Return what the other side knows of the call; None if nothing, or it cannot be asked."""
@@ -268,7 +278,7 @@ class _Execution:
 
 
 async def _key_of(
-    request: ToolCallRequest, thread: str, branch: str, config: RunnableConfig, sights: FirstSights
+    request: ToolCallRequest, thread: str, branch: str, config: RunnableConfig, ledger: Ledger
 ) -> EffectKey:
     """Return what the ledger knows a call by."""
     name, args = request.tool_call["name"], canonical_args(request.tool_call["args"])
@@ -281,7 +291,7 @@ async def _key_of(
         position = same.index(call_id) if call_id in same else 0
         digest = hashlib.sha256(args.encode()).hexdigest()
         place = CallPlace(thread, branch, namespace, parent, name, digest, position)
-        first = await sights.first_at(place, *made_by)
+        first = await ledger.first_at(place, *made_by)
         if first[0] not in present:  # its reply was lost with its checkpoint
             made_by = first
     return EffectKey(thread, f"{branch}|{namespace}", name, args, 0, " ".join(made_by))

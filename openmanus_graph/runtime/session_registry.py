@@ -33,7 +33,11 @@ from langgraph.runtime import Runtime
 from langgraph.types import Command
 
 from openmanus_graph.config import resolve_run_settings
-from openmanus_graph.runtime.checkpoint_lineage import checkpointed_thread, fork_id_of
+from openmanus_graph.runtime.checkpoint_lineage import (
+    checkpointed_thread,
+    fork_id_of,
+    require_shared_ledger,
+)
 from openmanus_graph.runtime.events import GRAPH_EVENTS
 from openmanus_graph.runtime.run_observer import ObservedRun, plan_step_of, run_observer
 from openmanus_graph.runtime.session import WORKER_SEPARATOR, Session, WritingHandle
@@ -102,6 +106,7 @@ async def enter_session(runtime: Runtime[Any]) -> Session:
     else:
         fork_id = await fork_id_of(config)
         session = await asyncio.to_thread(_configure, entry, location.key, run, fork_id, runtime)
+        require_shared_ledger(config, session.settings.database)
         own_thread = location.key.partition(WORKER_SEPARATOR)[0]
         session.checkpointed = checkpointed_thread(config) == own_thread
     if run in entry.observed and run not in entry.started:

@@ -115,7 +115,7 @@ async def resolve_unknown_outcome(execution: CallExecution, entry: Entry) -> Obs
             outcome = Observation(f"{left} {decision.message}".rstrip(), failed=True)
     execution.announce(entry.args)
     if execution.context.ledger is not None:
-        await execution.context.ledger.conclude(execution.key, asdict(outcome))
+        await execution.context.ledger.conclude(execution.key, entry.args, asdict(outcome))
     return outcome
 
 
@@ -149,12 +149,12 @@ async def record_intent(execution: CallExecution, permission: Permission) -> Non
         await execution.context.ledger.intend(execution.key, permission.args, execution.call["id"])
 
 
-async def record_waiting(execution: CallExecution) -> None:
+async def record_waiting(execution: CallExecution, permission: Permission) -> None:
     """Write down that the call asks a person, or was never started: its outcome is not unknown."""
     ledger, session = execution.context.ledger, execution.context.session
     # An open call has begun, and is lost with us.
     if ledger is not None and not session.has_open_call(execution.key.digest):
-        await ledger.wait(execution.key)
+        await ledger.wait(execution.key, permission.args)
 
 
 async def record_outcome(
@@ -172,4 +172,4 @@ async def record_outcome(
         "approved_values": permission.approved_values,
     }
     outcome = asdict(observation) | {name: value for name, value in beside.items() if value}
-    await context.ledger.conclude(execution.key, outcome)
+    await context.ledger.conclude(execution.key, permission.args, outcome)

@@ -116,8 +116,8 @@ async def ledger_of(session: Session, config: RunnableConfig) -> Ledger | None:
     """Return the ledger; None without a checkpointer: there is nothing to resume."""
     if checkpointed_thread(config) is None:
         return None
-    home = session.settings.home
-    return await session.cached_off_loop(Ledger, lambda: open_ledger(home))
+    url = session.settings.database
+    return await session.cached_off_loop(Ledger, lambda: open_ledger(url))
 
 
 async def open_call_context(

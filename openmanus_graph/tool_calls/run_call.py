@@ -88,7 +88,7 @@ async def execute_once(execution: CallExecution) -> Observation:
         observation = replace(observation, said=permission.said) if permission.said else observation
     except Exception as error:
         if isinstance(error, GraphBubbleUp | ConfigError) or is_invalid_resume(error):
-            await record_waiting(execution)
+            await record_waiting(execution, permission)
         raise
     await record_outcome(execution, permission, observation)
     edited = permission.args != execution.call["args"]

@@ -16,14 +16,15 @@ from langgraph.types import Command
 from openmanus_graph import Context, build_manus_graph, manus_tool
 from openmanus_graph.backends.models.failures import ModelError, ReplyError
 from openmanus_graph.backends.persistence.database import open_database
-from openmanus_graph.backends.persistence.ledger import open_ledger
-from openmanus_graph.config.resolve import openmanus_home
+from openmanus_graph.backends.persistence.ledger import EffectKey, open_ledger
+from openmanus_graph.config.resolve import database_url
 from openmanus_graph.state.manus import ManusInput
 from openmanus_graph.state.tool_traits import Effect, Reconcile
 from openmanus_graph.tools.ask_human import ask_human
 from tests.support.graphs import Ran, calls, run_graph, scripted
 
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
+pytestmark = pytest.mark.usefixtures("each_database")
 
 
 class Payment:
@@ -205,7 +206,7 @@ async def test_a_new_user_message_is_a_new_branch_where_the_same_call_runs_again
 async def test_without_a_checkpointer_there_is_no_ledger(tmp_path: Path) -> None:
     await run_graph(build_manus_graph(tools=[]), "done")
     assert not (tmp_path / "home" / "openmanus.db").exists()
-    assert open_ledger(tmp_path / "other")
+    assert (await open_ledger(database_url()).asked(EffectKey("t", "b", "pay", "{}", 0))) == {}
 
 
 @manus_tool(effect="external", resource="till")
@@ -257,7 +258,7 @@ async def test_an_edited_call_does_not_stand_for_another() -> None:
     edited = {"decisions": [{"type": "edit", "edited_action": {"args": {"amount": 50}}}]}
     ran = await answer_all(graph, model, edited, "approve")
     assert ran.results() == ["charged 50", "charged 50"]
-    entries = open_database(openmanus_home()).run("SELECT count(*) FROM ledger")
+    entries = open_database(database_url()).run("SELECT count(*) FROM ledger")
     assert entries == [(2,)]
 
 

@@ -15,7 +15,7 @@ from langgraph.types import Command
 from openmanus_graph import ConfigError, build_manus_graph, build_planning_graph, manus_tool, tell
 from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.backends.persistence.interjections import open_interjections
-from openmanus_graph.config.resolve import openmanus_home
+from openmanus_graph.config.resolve import database_url
 from openmanus_graph.model_calls import compaction
 from openmanus_graph.model_calls.call_model import ModelCall
 from openmanus_graph.runtime.interjections import Interjection
@@ -25,6 +25,7 @@ from tests.support.limits import BACKSTOP_S
 from tests.support.planning import PlanBrain, plan_call, use
 
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
+pytestmark = pytest.mark.usefixtures("each_database")
 
 
 @manus_tool(effect="workspace")
@@ -53,7 +54,7 @@ def texts(messages: list[Any]) -> list[str]:
 
 
 async def waiting() -> list[Interjection]:
-    return await open_interjections(openmanus_home()).of("t")
+    return await open_interjections(database_url()).of("t")
 
 
 async def test_it_is_read_at_the_next_step_after_the_results() -> None:

@@ -16,6 +16,7 @@ from openmanus_graph import ConfigError, Context, build_manus_graph
 from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.graphs.planning import build_planning_graph
+from openmanus_graph.state.database_url import DatabaseUrl
 from tests.support.graphs import Ran, run_graph
 from tests.support.limits import BACKSTOP_S
 from tests.support.planning import PlanBrain, plan_call, plans_shown, use
@@ -567,7 +568,7 @@ async def stored_bytes(steps: int, home: Path) -> int:
     """Carry out a plan whose steps follow one another; return what its thread takes on disk."""
     brain = PlanBrain([plan_call(*(f"piece of work {n}" for n in range(steps)))])
     await asyncio.to_thread(home.mkdir)
-    async with open_checkpointer(home) as saver:
+    async with open_checkpointer(DatabaseUrl.in_folder(home)) as saver:
         graph = build_planning_graph(executors={"manus": build_manus_graph()}, checkpointer=saver)
         ran = await planned(brain, graph, config=CONFIG, max_cost_usd=1e6)
         assert ran.values["status"] == "finished"

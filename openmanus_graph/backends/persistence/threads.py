@@ -1,4 +1,4 @@
-"""The threads of a home folder: what they were asked, with which options, and how they stand."""
+"""The threads of a database: what they were asked, with which options, and how they stand."""
 
 import datetime
 import json
@@ -14,19 +14,9 @@ from langchain_core.messages import (
     messages_from_dict,
 )
 
-from openmanus_graph.backends.persistence.database import DamagedRowError, Database, read_json
+from openmanus_graph.backends.persistence.database import Database
+from openmanus_graph.backends.persistence.rows import DamagedRowError, read_json
 
-_SCHEMA = (
-    """
-    CREATE TABLE IF NOT EXISTS threads (
-        id TEXT PRIMARY KEY, agent TEXT NOT NULL, task TEXT NOT NULL, options TEXT NOT NULL,
-        status TEXT NOT NULL, created TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP,
-        updated TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP
-    )
-    """,
-    "CREATE TABLE IF NOT EXISTS user_messages (thread TEXT PRIMARY KEY, message TEXT NOT NULL)",
-    "CREATE TABLE IF NOT EXISTS titles (thread TEXT PRIMARY KEY, title TEXT NOT NULL)",
-)
 _TITLE = "(SELECT title FROM titles WHERE thread = threads.id)"
 _COLUMNS = f"id, agent, task, options, status, created, updated, {_TITLE}"
 DAMAGED = "damaged"
@@ -56,8 +46,6 @@ class Threads:
 
     def __init__(self, database: Database) -> None:
         self._run = database.run
-        for statement in _SCHEMA:
-            self._run(statement)
 
     def begin(
         self,
@@ -79,7 +67,8 @@ class Threads:
         """
         if message is not None:
             self._run(
-                "INSERT OR REPLACE INTO user_messages (thread, message) VALUES (?, ?)",
+                "INSERT INTO user_messages (thread, message) VALUES (?, ?)"
+                " ON CONFLICT (thread) DO UPDATE SET message = excluded.message",
                 (thread, json.dumps(message_to_dict(message))),
             )
         self._run(  # of a thread without one, which an earlier version began: its newest task
@@ -89,11 +78,12 @@ class Threads:
             (thread, thread, task),
         )
         self._run(
-            # A new row, so that the newest has the greatest number whatever the clock says.
-            "INSERT OR REPLACE INTO threads (id, agent, task, options, status, created)"
-            " VALUES (?, ?, ?, ?, 'running', coalesce("
-            "(SELECT created FROM threads WHERE id = ?), CURRENT_TIMESTAMP))",
-            (thread, agent, task, json.dumps(options), thread),
+            # A new number, so that the newest has the greatest whatever the clock says.
+            "INSERT INTO threads (id, agent, task, options, status) VALUES (?, ?, ?, ?, 'running')"
+            " ON CONFLICT (id) DO UPDATE SET rowid = excluded.rowid, agent = excluded.agent,"
+            " task = excluded.task, options = excluded.options, status = 'running',"
+            " updated = CURRENT_TIMESTAMP",
+            (thread, agent, task, json.dumps(options)),
         )
 
     def end(self, thread: str, status: str) -> None:
@@ -113,7 +103,7 @@ class Threads:
 
     def find(self, thread: str) -> Thread | None:
         """Return a thread, also if the index over their ids is damaged."""
-        found = self._select("WHERE id = ?", thread) or self._select("WHERE +id = ?", thread)
+        found = self._select("WHERE id = ?", thread) or self._select("WHERE id || '' = ?", thread)
         return found[0] if found else None
 
     def newest_message(self, thread: str) -> BaseMessage | None:
@@ -149,8 +139,9 @@ class Threads:
         pattern = "".join(f"\\{c}" if c in "%_\\" else c for c in query)
         rows = self._run(
             f"SELECT {_COLUMNS}, rowid FROM threads WHERE rowid < ?"
-            f" AND (task LIKE ? ESCAPE '\\' OR id LIKE ? ESCAPE '\\' OR {_TITLE} LIKE ? ESCAPE '\\'"
-            f" OR id IN ({', '.join('?' * len(also))}))"
+            " AND (lower(task) LIKE lower(?) ESCAPE '\\' OR lower(id) LIKE lower(?) ESCAPE '\\'"
+            f" OR lower({_TITLE}) LIKE lower(?) ESCAPE '\\'"
+            f" OR id IN ({', '.join('?' * len(also)) or 'NULL'}))"
             " ORDER BY rowid DESC LIMIT ?",
             (before or (1 << 62), *[f"%{pattern}%"] * 3, *also, limit),
         )

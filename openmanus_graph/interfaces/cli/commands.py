@@ -11,6 +11,7 @@ from openmanus_graph.interfaces.service.options import (
     PlanName,
     RunOptions,
     ServerOptions,
+    StorageOptions,
     takes,
 )
 
@@ -31,7 +32,7 @@ app.add_typer(mcp_app, name="mcp")
 
 
 @app.command()
-@takes(InputOptions, RunOptions, OutputOptions)
+@takes(InputOptions, RunOptions, OutputOptions, StorageOptions)
 def run(
     given: InputOptions,
     options: RunOptions,
@@ -51,7 +52,7 @@ def run(
 
 
 @app.command()
-@takes(InputOptions, RunOptions, OutputOptions, without=("agent",))
+@takes(InputOptions, RunOptions, OutputOptions, StorageOptions, without=("agent",))
 def plan(
     given: InputOptions,
     options: RunOptions,
@@ -65,7 +66,7 @@ def plan(
 
 
 @app.command()
-@takes(InputOptions, RunOptions, OutputOptions)
+@takes(InputOptions, RunOptions, OutputOptions, StorageOptions)
 def chat(given: InputOptions, options: RunOptions, output: OutputOptions) -> None:
     """Talk with the agent: several turns on one thread."""
     from openmanus_graph.interfaces.cli.chat import chat_with
@@ -74,7 +75,7 @@ def chat(given: InputOptions, options: RunOptions, output: OutputOptions) -> Non
 
 
 @app.command()
-@takes(RunOptions, OutputOptions, without=("policy",))
+@takes(RunOptions, OutputOptions, StorageOptions, without=("policy",))
 def resume(
     options: RunOptions,
     output: OutputOptions,
@@ -99,6 +100,7 @@ def resume(
 
 
 @app.command()
+@takes(StorageOptions)
 def tell(
     thread: Annotated[str, typer.Argument(help="The thread that is at work.")],
     text: Annotated[str, typer.Argument(help="What to say; - reads it from stdin.")],
@@ -110,6 +112,7 @@ def tell(
 
 
 @app.command()
+@takes(StorageOptions)
 def threads(
     delete: Annotated[str | None, typer.Option(help="Delete this thread.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON lines.")] = False,
@@ -121,6 +124,7 @@ def threads(
 
 
 @app.command()
+@takes(StorageOptions)
 def show(
     thread: Annotated[str, typer.Argument(help="The thread to show.")],
     as_json: Annotated[bool, typer.Option("--json", help="The messages as JSON.")] = False,
@@ -133,6 +137,7 @@ def show(
 
 
 @app.command()
+@takes(StorageOptions)
 def export(
     thread: Annotated[str, typer.Argument(help="The thread to export.")],
     output: Annotated[str, typer.Option(help="File to write; - is stdout.")] = "-",
@@ -144,6 +149,7 @@ def export(
 
 
 @app.command()
+@takes(StorageOptions)
 def fork(
     thread: Annotated[str, typer.Argument(help="The thread to go back in.")],
     at: Annotated[
@@ -174,6 +180,7 @@ def demo(
 
 
 @app.command()
+@takes(StorageOptions)
 def doctor(
     fix: Annotated[bool, typer.Option("--fix", help="Run the commands that mend it.")] = False,
 ) -> None:
@@ -184,7 +191,7 @@ def doctor(
 
 
 @app.command("mcp-server")
-@takes(McpOptions, RunOptions, ServerOptions)
+@takes(McpOptions, RunOptions, ServerOptions, StorageOptions)
 def mcp_server(what: McpOptions, options: RunOptions, where: ServerOptions) -> None:
     """Offer the tools, and maybe an agent, to MCP clients."""
     from openmanus_graph.interfaces.cli.servers import serve_mcp
@@ -193,7 +200,7 @@ def mcp_server(what: McpOptions, options: RunOptions, where: ServerOptions) -> N
 
 
 @app.command()
-@takes(RunOptions, ServerOptions)
+@takes(RunOptions, ServerOptions, StorageOptions)
 def a2a(
     options: RunOptions,
     where: ServerOptions,
@@ -206,6 +213,7 @@ def a2a(
 
 
 @app.command()
+@takes(StorageOptions)
 def serve(
     port: Annotated[int | None, typer.Option(help="Default 2024, or a free one.")] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",

@@ -206,6 +206,23 @@ def _home() -> Iterator[Finding]:
     yield Finding("home", state, f"{home}, {free_mb:,} MB free")
 
 
+def _database() -> Iterator[Finding]:
+    """Look at a database that somebody named; the home folder's own needs no look."""
+    from openmanus_graph.backends.persistence.database import open_database
+    from openmanus_graph.backends.persistence.rows import StorageError
+    from openmanus_graph.config.resolve import configured_database
+    from openmanus_graph.state.context import Context
+
+    try:
+        url = configured_database(Context())
+        if url is not None:
+            open_database(url)
+            yield Finding("database", "ok", str(url))
+    except (ConfigError, StorageError) as error:
+        fix = (pip_install("openmanus-graph[postgres]"),) if "extra" in str(error) else ()
+        yield Finding("database", "missing", str(error), fix)
+
+
 def install_commands(package: str) -> tuple[str, ...]:
     """Return the commands that install a package of the system, or nothing where none is known."""
     for tool, commands in PACKAGE_TOOLS.items():
@@ -246,4 +263,5 @@ CHECKS = (
     _fonts,
     _bash,
     _home,
+    _database,
 )

@@ -16,7 +16,7 @@ from rich.text import Text
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.interjections import tell
 from openmanus_graph.backends.persistence.threads import Thread
-from openmanus_graph.config.resolve import openmanus_home
+from openmanus_graph.config.resolve import database_url, openmanus_home
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import agent_names, build_agent
 from openmanus_graph.interfaces.service.lock import hold_thread, is_running
@@ -122,7 +122,7 @@ async def _read_thread(thread: Thread) -> tuple[dict[str, Any], Runs, str]:
     """Return a thread's state, the conversations of its plan's steps, and its open questions."""
     if thread.agent not in agent_names():
         whole_thread(thread.id)  # raises the right error if the row is damaged
-    async with open_checkpointer(openmanus_home()) as checkpointer:
+    async with open_checkpointer(database_url()) as checkpointer:
         graph = build_agent(thread.agent, checkpointer=checkpointer)
         state = await graph.aget_state({"configurable": {"thread_id": thread.id}})
         values = dict(state.values)
@@ -140,7 +140,7 @@ def _plain(value: Any) -> Any:
 
 
 async def _delete_checkpoints(thread: str) -> None:
-    async with open_checkpointer(openmanus_home()) as checkpointer:
+    async with open_checkpointer(database_url()) as checkpointer:
         await checkpointer.adelete_thread(thread)
 
 

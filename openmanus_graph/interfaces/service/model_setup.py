@@ -15,7 +15,7 @@ from openmanus_graph.backends.models.failures import classify
 from openmanus_graph.backends.models.spec import PROVIDERS, parse_spec
 from openmanus_graph.config.chosen_model import store_model
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.state.settings import ModelSettings
+from openmanus_graph.state.model_settings import ModelSettings
 
 TRIAL_TIMEOUT_S = 60
 SUGGESTED = {
