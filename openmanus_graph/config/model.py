@@ -12,6 +12,7 @@ from typing import Any, cast
 from pydantic import SecretStr
 
 from openmanus_graph.config.files import Layer
+from openmanus_graph.config.stored_model import stored_key
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.settings import LlmKeys, ModelSettings
@@ -47,17 +48,19 @@ def main_model(context: Context, layers: Sequence[Layer]) -> ModelSettings:
     key: SecretStr | None = section.api_key if own else None
     if provider == "openai" and os.environ.get("OPENAI_API_KEY"):
         key = SecretStr(os.environ["OPENAI_API_KEY"])
-    if provider == "openai" and base_url is None and key is None:
+    stored = stored_key(provider, base_url)
+    if provider == "openai" and base_url is None and key is None and stored is None:
         spec, base_url = _local_model(spec)
     if spec is None:
         raise ConfigError(
-            "No model is set. Give --model PROVIDER:NAME, or set OPENMANUS_MODEL "
-            "(for example openai:gpt-5-mini)."
+            "No model is set. Choose one with openmanus init, give --model PROVIDER:NAME, or set "
+            "OPENMANUS_MODEL (for example openai:gpt-5-mini)."
         )
     return ModelSettings(
         model=spec,
         base_url=base_url,
         api_key=key,
+        stored_key=stored,
         api_version=section.api_version,
         options={**_llm_options(section), **_model_options(context, layers)},
         vision=section.sees_images,
@@ -71,8 +74,9 @@ def _local_model(spec: str | None) -> tuple[str, str]:
         raise ConfigError(
             "There is no model to talk to: OPENAI_API_KEY is not set, no --base-url is given, and "
             "no local server (Ollama, LM Studio, vLLM, llama.cpp) answers on its usual port. "
-            "Set OPENAI_API_KEY, or give --model PROVIDER:NAME with that provider's key, or "
-            "start a local server. `openmanus demo` needs none of them."
+            "Set one up with openmanus init, or set OPENAI_API_KEY, or give --model PROVIDER:NAME "
+            "with that provider's key, or start a local server. `openmanus demo` needs none of "
+            "them."
         )
     base_url, name = found
     return spec or f"openai:{name}", base_url
@@ -91,7 +95,9 @@ def vision_model(
         return (
             dataclasses.replace(main, model=model, vision=True)
             if same
-            else ModelSettings(model, vision=True)
+            else ModelSettings(
+                model, stored_key=stored_key(model.partition(":")[0], None), vision=True
+            )
         )
     if section is None or section.model is None:
         return None

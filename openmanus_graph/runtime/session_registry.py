@@ -36,7 +36,7 @@ from openmanus_graph.config import resolve_run_settings
 from openmanus_graph.runtime.checkpoint_lineage import checkpointed_thread, fork_id_of
 from openmanus_graph.runtime.events import GRAPH_EVENTS
 from openmanus_graph.runtime.run_observer import ObservedRun, plan_step_of, run_observer
-from openmanus_graph.runtime.session import WORKER_SEPARATOR, Session
+from openmanus_graph.runtime.session import WORKER_SEPARATOR, Session, WritingHandle
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.renamed import moved, with_current_names
 
@@ -124,6 +124,18 @@ def running_session() -> Session | None:
     """Return the session of the current run; None outside of runs."""
     location = _find_location(get_config())
     return _entries[location.key].session if location else None
+
+
+def newest_output(thread: str, resource: str) -> str:
+    """Return the newest line that a call on a thread's resource has written by now; never waits.
+
+    Args:
+        thread: Its id.
+        resource: The name of the handle that the call uses.
+    """
+    entry = _entries.get(thread)
+    handle = entry.session.find(resource) if entry is not None and entry.session else None
+    return handle.newest_line() if isinstance(handle, WritingHandle) else ""
 
 
 def is_answered(config: RunnableConfig) -> bool:

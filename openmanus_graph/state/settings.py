@@ -64,6 +64,8 @@ class ModelSettings:
     base_url: str | None = None
     api_key: SecretStr | None = None
     """None: the provider's own environment variable."""
+    stored_key: SecretStr | None = None
+    """What `openmanus init` has stored for this server; it comes after the environment."""
     api_version: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Passed to the client as they are."""

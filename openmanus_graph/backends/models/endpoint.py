@@ -11,14 +11,18 @@ from openmanus_graph.state.settings import ModelSettings
 
 
 def api_key(spec: ModelSpec, settings: ModelSettings) -> str | None:
-    """Return the key: the settings', else the provider's environment variable, else a dummy.
+    """Return the key: the settings', the environment variable's, the stored one, or a dummy.
 
     Raises:
         ConfigError: There is none and the provider wants one, or it cannot be a key.
     """
     provider = spec.provider
-    given = settings.api_key.get_secret_value() if settings.api_key is not None else ""
-    values = (given, *(os.environ.get(variable, "") for variable in provider.key_variables))
+    given, stored = (
+        secret.get_secret_value() if secret is not None else ""
+        for secret in (settings.api_key, settings.stored_key)
+    )
+    from_environment = (os.environ.get(variable, "") for variable in provider.key_variables)
+    values = (given, *from_environment, stored)
     key = next((value.strip() for value in values if value.strip()), None)
     if key is not None:
         if not (key.isascii() and key.isprintable()):
@@ -33,8 +37,9 @@ def api_key(spec: ModelSpec, settings: ModelSettings) -> str | None:
         return "none"  # local servers want none, but the SDK insists on one
     names = " or ".join(provider.key_variables)
     raise ConfigError(
-        f"No key for the model {spec}. Set the environment variable {names}, or api_key in the "
-        "configuration file. A server of your own needs no key: give its address as base URL."
+        f"No key for the model {spec}. Store one with openmanus init, or set the environment "
+        f"variable {names}, or api_key in the configuration file. A server of your own needs no "
+        "key: give its address as base URL."
     )
 
 

@@ -121,7 +121,7 @@ def parse_spec(text: str) -> ModelSpec:
     if provider is not None:
         raise ConfigError(
             f"The model {text!r} lacks a name. Write {provider.name}:NAME, for example "
-            f"{provider.name}:{_EXAMPLES.get(provider.name, 'NAME')}."
+            f"{provider.name}:{EXAMPLES.get(provider.name, 'NAME')}."
         )
     if not prefix.strip():
         raise ConfigError(f"No model is named. Write PROVIDER:NAME; providers: {known}.")
@@ -137,7 +137,8 @@ def parse_spec(text: str) -> ModelSpec:
     )
 
 
-_EXAMPLES = {"openai": "gpt-5-mini", "anthropic": "claude-sonnet-4-5", "google": "gemini-2.5-pro"}
+EXAMPLES = {"openai": "gpt-5-mini", "anthropic": "claude-sonnet-4-5", "google": "gemini-2.5-pro"}
+"""A model's name for some providers."""
 
 
 _PROVIDER_OF_CLIENT = {

@@ -29,7 +29,7 @@ from openmanus_graph.backends.sandbox.kernel_state import (
 )
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.observation_size import MIN_OBSERVATION_CHARS
-from openmanus_graph.runtime.output import shorten_file
+from openmanus_graph.runtime.output import newest_line, shorten_file
 
 _ARGV = ("bash", "--noediting", "--norc", "--noprofile", "-i")
 _SETUP = "stty -echo; set +H; unset HISTFILE MAILCHECK; PS1= PS2= PROMPT_COMMAND="
@@ -86,6 +86,7 @@ class Shell:
         self._commands = itertools.count(1)
         self._outputs: list[_Output] = []
         """Of commands with background jobs."""
+        self._newest: _Output | None = None
         self._initial = self._current = ShellState()
         self.pool.submit(self._start).result()
 
@@ -100,7 +101,7 @@ class Shell:
         """Run a command and return at most `max_chars` characters. Blocks; call it on `pool`."""
         inside = self._sandbox.backend.inside
         (self._run / "command").write_bytes(command.encode("utf-8", "replace") + b"\n")
-        output = self._new_output()
+        self._newest = output = self._new_output()
         script = shlex.quote(inside(self._run / "command"))
         target = shlex.quote(inside(self._run / output.name))
         with self._sandbox.call(self._tree):
@@ -132,6 +133,10 @@ class Shell:
             if self._wait(time.monotonic() + _STOP_TIMEOUT_S) is None:
                 self._type(b"\x03")
         return self.more(max_chars)
+
+    def newest_line(self) -> str:
+        """Return the newest line of the newest command's output; any thread may ask."""
+        return newest_line(self._newest.file) if self._newest else ""
 
     def handle_state(self) -> str:
         """Describe what commands have changed in the shell, for the model."""

@@ -1,0 +1,31 @@
+"""The console that everything for a person's terminal passes.
+
+What models, tools, pages and file names hold may be made to control the terminal: to move the
+cursor, change the title, write to the clipboard, or turn the direction of text around.
+"""
+
+from collections.abc import Iterable
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from typing_extensions import override
+
+from openmanus_graph.runtime.output import printable
+
+
+class SafeConsole(Console):
+    """A rich console that writes no control character but rich's own and line ends."""
+
+    @override
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """Render as rich does, and remove control characters from each text.
+
+        Here, behind rich: Markdown's entities (`&#x202e;`) become characters only there.
+        """
+        for segment in super().render(renderable, options):
+            if segment.control:
+                yield segment
+            else:
+                yield Segment(printable(segment.text), segment.style)
