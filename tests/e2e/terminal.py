@@ -88,7 +88,7 @@ class Terminal:
 
     def see(self, text: str) -> None:
         """Wait until the text is on the emulated screen."""
-        self._wait(lambda: text in self.screen, text)
+        self._wait(lambda: text.rstrip(" ") in self.screen, text)
 
     def _wait(self, true: Callable[[], bool], text: str) -> None:
         end = time.monotonic() + BACKSTOP_S

@@ -1,7 +1,6 @@
 """The chat at a terminal: a thread, what it was given so far, and its turns."""
 
 import asyncio
-import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,6 +13,7 @@ from openmanus_graph.config import resolve_settings
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.cli.mentions import read_mentions
 from openmanus_graph.interfaces.cli.person import TerminalPerson
+from openmanus_graph.interfaces.cli.safe_console import say
 from openmanus_graph.interfaces.service.failures import RunError
 from openmanus_graph.interfaces.service.options import InputOptions, RunOptions
 from openmanus_graph.interfaces.service.run_setup import new_run, take_thread, to_context
@@ -118,7 +118,7 @@ class ChatSession:
             self.code = await run_graph(run, self.view, TerminalPerson(self.view))
         except (ConfigError, RunError) as error:
             self.code = 2 if isinstance(error, ConfigError) else 1
-            sys.stderr.write(f"{error}\n")
+            say(str(error))
             return
         self.left = self.code in SIGNALLED
         model = await prepare_model(self.settings.main)

@@ -52,9 +52,9 @@ class LineEditor:
         """Long pastes, by what stands for them in the line."""
         source = create_input(sys.stdin)
         if isinstance(source, Vt100Input):
-            source.vt100_parser = _PasteParser(source.vt100_parser.feed_key_callback)
+            source.vt100_parser = PasteParser(source.vt100_parser.feed_key_callback)
         self._session: PromptSession[str] = PromptSession(
-            history=None if history is None else _PrivateHistory(history),
+            history=None if history is None else PrivateHistory(history),
             completer=completer,
             complete_in_thread=True,
             multiline=True,
@@ -136,7 +136,7 @@ def _status(text: str) -> FormattedText:
     return FormattedText([("", printable(text))])
 
 
-class _PrivateHistory(FileHistory):
+class PrivateHistory(FileHistory):
     """A history that only the person can read; one that cannot be written is not kept."""
 
     def __init__(self, path: Path) -> None:
@@ -152,7 +152,7 @@ class _PrivateHistory(FileHistory):
             super().store_string(string)
 
 
-class _PasteParser(Vt100Parser):
+class PasteParser(Vt100Parser):
     """Takes pastes in time in proportion to their size.
 
     The parser that it replaces looks through the whole paste again for each kilobyte that comes.

@@ -10,6 +10,7 @@ from openmanus_graph.config import resolve_settings
 from openmanus_graph.config.model import find_local_server
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.cli.editor import LineEditor
+from openmanus_graph.interfaces.cli.safe_console import say
 from openmanus_graph.interfaces.service.model_setup import (
     ModelChoice,
     TrialError,
@@ -36,7 +37,7 @@ def set_up(model: str | None, base_url: str | None) -> int:
     try:
         return asyncio.run(_set_up(model, base_url))
     except (_LeftError, KeyboardInterrupt):
-        _say("Nothing was changed.")
+        say("Nothing was changed.")
         return 130
 
 
@@ -44,20 +45,20 @@ async def _set_up(model: str | None, base_url: str | None) -> int:
     try:
         choice = await _choose(model, base_url)
         for trial in range(1, TRIALS + 1):
-            _say(f"Trying {choice.spec} ...")
+            say(f"Trying {choice.spec} ...")
             try:
                 await try_model(choice)
                 break
             except TrialError as error:
-                _say(str(error))
+                say(str(error))
                 if trial == TRIALS or error.kind not in ("auth", "not_found"):
-                    _say("Nothing was stored.")
+                    say("Nothing was stored.")
                     return 1
                 choice = await _corrected(choice, error)
         for line in await asyncio.to_thread(store_choice, choice):
-            _say(line)
+            say(line)
         await asyncio.to_thread(_warn_of_others, choice)
-        _say("It works. Begin with: openmanus")
+        say("It works. Begin with: openmanus")
         return 0
     finally:
         await close_models()
@@ -70,9 +71,9 @@ async def _choose(model: str | None, base_url: str | None) -> ModelChoice:
         return ModelChoice(str(spec), base_url, await _ask_key(spec.provider, base_url))
     found = await find_local_server() if base_url is None else None
     if found is not None:
-        _say(f"A server on this machine answers: {found[0]} with the model {found[1]}.")
+        say(f"A server on this machine answers: {found[0]} with the model {found[1]}.")
     usual = found[0] if found else (base_url or "openai")
-    _say(f"Providers: {', '.join(PROVIDERS)}; or the address of a server with OpenAI's protocol.")
+    say(f"Providers: {', '.join(PROVIDERS)}; or the address of a server with OpenAI's protocol.")
     provider, base_url = await _ask_provider(usual)
     key = await _ask_key(provider, base_url)
     known = found[1] if found and base_url == found[0] else EXAMPLES.get(provider.name)
@@ -88,7 +89,7 @@ async def _ask_provider(usual: str) -> tuple[Provider, str | None]:
         try:
             return parse_spec(f"{typed}:x").provider, None
         except ConfigError:
-            _say(f"There is no provider {typed}.")
+            say(f"There is no provider {typed}.")
 
 
 async def _ask_key(provider: Provider, base_url: str | None) -> str | None:
@@ -97,7 +98,7 @@ async def _ask_key(provider: Provider, base_url: str | None) -> str | None:
         return None
     variable = next((name for name in provider.key_variables if os.environ.get(name)), None)
     if variable is not None:
-        _say(f"{variable} is set in the environment, and is used.")
+        say(f"{variable} is set in the environment, and is used.")
         return None
     wanted = base_url is None
     while True:
@@ -135,14 +136,10 @@ def _warn_of_others(choice: ModelChoice) -> None:
     try:
         used = resolve_settings(Context(), "init").main
     except ConfigError as error:
-        _say(f"But here it cannot be used: {error}")
+        say(f"But here it cannot be used: {error}")
         return
     if (used.model, used.base_url) != (choice.spec, choice.base_url):
-        _say(
+        say(
             f"But here {used.model} is used: the environment (OPENMANUS_MODEL, OPENAI_BASE_URL) or "
             "the openmanus.toml of this folder comes first."
         )
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"{printable(text)}\n")

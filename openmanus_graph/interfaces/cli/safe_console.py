@@ -29,3 +29,9 @@ class SafeConsole(Console):
                 yield segment
             else:
                 yield Segment(printable(segment.text), segment.style)
+
+
+def say(text: str, style: str = "") -> None:
+    """Write a line for the person to stderr, wrapped at words on a terminal."""
+    console = SafeConsole(stderr=True, highlight=False, markup=False)
+    console.print(text, style=style, soft_wrap=not console.is_terminal)

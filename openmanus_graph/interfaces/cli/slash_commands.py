@@ -11,7 +11,7 @@ from openmanus_graph.graphs.catalog import agent_names, check_agent
 from openmanus_graph.interfaces.cli.call_lines import describe_call, edit_diff
 from openmanus_graph.interfaces.cli.chat_session import EDITOR, ChatSession
 from openmanus_graph.interfaces.cli.fork import fork_thread
-from openmanus_graph.interfaces.cli.safe_console import SafeConsole
+from openmanus_graph.interfaces.cli.safe_console import SafeConsole, say
 from openmanus_graph.interfaces.cli.screen import Rendered
 from openmanus_graph.interfaces.cli.threads import list_threads, read_thread
 from openmanus_graph.interfaces.cli.transcript import plan_in
@@ -35,55 +35,51 @@ async def run_command(typed: str, chat: ChatSession) -> None:
     if command is None:
         similar = [known for known in _COMMANDS if known.startswith(name)]
         hint = f"Did you mean {', '.join(similar)}?" if similar else "/help lists them."
-        _say(f"There is no command {name}. {hint} A message begins without a slash.")
+        say(f"There is no command {name}. {hint} A message begins without a slash.")
         return
     try:
         await command(chat, argument.strip())
     except (ConfigError, RunError) as error:
-        _say(str(error))
-
-
-def _say(text: str, style: str = "") -> None:
-    SafeConsole(stderr=True, highlight=False, markup=False).print(text, style=style)
+        say(str(error))
 
 
 async def _help(chat: ChatSession, argument: str) -> None:
     width = max(map(len, PURPOSES))
     for name, purpose in PURPOSES.items():
-        _say(f"  {name:<{width}}  {purpose}")
-    _say("Enter sends, Alt+Enter makes a line. @FILE gives a file or a picture to the agent.")
+        say(f"  {name:<{width}}  {purpose}")
+    say("Enter sends, Alt+Enter makes a line. @FILE gives a file or a picture to the agent.")
 
 
 async def _model(chat: ChatSession, argument: str) -> None:
     if argument:
         parse_spec(argument)
         await chat.change(model=argument)
-    _say(f"model {model_name(chat.settings.main)}")
+    say(f"model {model_name(chat.settings.main)}")
 
 
 async def _agent(chat: ChatSession, argument: str) -> None:
     if argument:
         check_agent(argument)
         chat.agent = argument
-    _say(f"agent {chat.agent} (there are: {', '.join(agent_names())})")
+    say(f"agent {chat.agent} (there are: {', '.join(agent_names())})")
 
 
 async def _files(chat: ChatSession, argument: str) -> None:
     workspace = Workspace.of(chat.settings)
     if not workspace.root.is_dir():
-        _say(f"There are no files in {workspace.root} yet.")
+        say(f"There are no files in {workspace.root} yet.")
         return
-    _say(await asyncio.to_thread(list_folder, workspace, workspace.root))
+    say(await asyncio.to_thread(list_folder, workspace, workspace.root))
 
 
 async def _diff(chat: ChatSession, argument: str) -> None:
     styles = {"+": "green", "-": "red"}
     for args in chat.view.edits:
-        _say(describe_call(EDITOR, args))
+        say(describe_call(EDITOR, args))
         for mark, line in edit_diff(EDITOR, args, DIFF_LINES):
-            _say(f"  {mark} {line}", styles.get(mark, "dim"))
+            say(f"  {mark} {line}", styles.get(mark, "dim"))
     if not chat.view.edits:
-        _say("The editor has changed nothing in this chat.")
+        say("The editor has changed nothing in this chat.")
 
 
 async def _plan(chat: ChatSession, argument: str) -> None:
@@ -91,7 +87,7 @@ async def _plan(chat: ChatSession, argument: str) -> None:
     values = (await read_thread(known))[0] if known else {}
     plan = plan_in(values)
     if plan is None:
-        _say("This thread has no plan. /agent planning makes one for the next task.")
+        say("This thread has no plan. /agent planning makes one for the next task.")
         return
     SafeConsole(stderr=True, highlight=False).print(Rendered(plan_document(plan)))
 
@@ -105,13 +101,13 @@ async def _approve(chat: ChatSession, argument: str) -> None:
 async def _resume(chat: ChatSession, argument: str) -> None:
     if argument:
         await chat.switch(known_thread(await asyncio.to_thread(thread_id, argument)).id)
-        _say(f"thread {chat.thread}")
+        say(f"thread {chat.thread}")
     known = await asyncio.to_thread(find_thread, chat.thread)
     if known is not None and known.status in OPEN:
         await _go_on(chat, Reply())
     elif not argument:
         await asyncio.to_thread(list_threads, as_json=False)
-        _say("Go on with one of them: /resume ID")
+        say("Go on with one of them: /resume ID")
 
 
 async def _go_on(chat: ChatSession, reply: Reply) -> None:
@@ -122,7 +118,7 @@ async def _fork(chat: ChatSession, argument: str) -> None:
     known_thread(chat.thread)
     if not argument:
         await asyncio.to_thread(fork_thread, chat.thread, None, None, as_json=False)
-        _say("Go back to one of them: /fork NUMBER")
+        say("Go back to one of them: /fork NUMBER")
         return
     new = new_thread()
     await asyncio.to_thread(fork_thread, chat.thread, argument, new, as_json=False)
@@ -131,7 +127,7 @@ async def _fork(chat: ChatSession, argument: str) -> None:
 
 async def _cost(chat: ChatSession, argument: str) -> None:
     spent = chat.view.spent
-    _say(
+    say(
         f"${spent['cost_usd']:.4f} in this chat: {spent['model_calls']} model calls, "
         f"{spent['input_tokens']:,} tokens in ({spent['cached_tokens']:,} cached), "
         f"{spent['output_tokens']:,} out"
