@@ -13,7 +13,7 @@ from tests.support.openai_server import OpenAIServer
 
 READY = "/help lists the commands."
 EDIT = {"command": "create", "path": "a.py", "file_text": "x = 1\n"}
-COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:3[0-7]|9[0-7]|38;[\d;]+)m")
+COLOUR = re.compile(r"\x1b\[[\d;]*\b(?:3[0-8]|9[0-7])\b[\d;]*m")
 
 
 def said(model: OpenAIServer) -> list[str]:
@@ -33,7 +33,7 @@ def test_openmanus_alone_opens_the_chat(cli: Cli, model: OpenAIServer) -> None:
         terminal.see("  second line\n\n\n")
         terminal.type("\r")
         terminal.see("And again.")
-        terminal.type("\x04")
+        terminal.type("/exit\r")
         assert terminal.finish() == 0
         assert "[A" not in terminal.screen
         assert max(map(len, terminal.screen.splitlines())) <= 80
@@ -122,7 +122,7 @@ def test_a_wrong_file_does_not_end_the_chat(cli: Cli, model: OpenAIServer) -> No
     with Terminal(cli, "chat", "--workspace", "files") as terminal:
         terminal.see(READY)
         terminal.type("see @../project/a.csv\r")
-        terminal.see("exists already with other content")
+        terminal.see("already with other content")
         terminal.type("then without\r")
         terminal.see("Good.")
         terminal.type("/exit\r")

@@ -117,7 +117,6 @@ class ChatSession:
         try:
             self.code = await run_graph(run, self.view, TerminalPerson(self.view))
         except (ConfigError, RunError) as error:
-            self.code = 2 if isinstance(error, ConfigError) else 1
             say(str(error))
             return
         self.left = self.code in SIGNALLED

@@ -5,16 +5,24 @@ cursor, change the title, write to the clipboard, or turn the direction of text 
 """
 
 from collections.abc import Iterable
+from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.theme import Theme
 from typing_extensions import override
 
 from openmanus_graph.runtime.output import printable
 
+_THEME = Theme({"markdown.code": "cyan"})
+"""Code in a line without rich's black ground, which is a box on a light terminal."""
+
 
 class SafeConsole(Console):
     """A rich console that writes no control character but rich's own and line ends."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(theme=_THEME, **options)
 
     @override
     def render(
