@@ -13,7 +13,7 @@ from tests.support.openai_server import OpenAIServer
 
 READY = "/help lists the commands."
 EDIT = {"command": "create", "path": "a.py", "file_text": "x = 1\n"}
-COLOUR = re.compile(r"\x1b\[[\d;]*\b(?:3[0-8]|9[0-7])\b[\d;]*m")
+COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:3[0-8]|9[0-7])[;m]")
 
 
 def said(model: OpenAIServer) -> list[str]:
