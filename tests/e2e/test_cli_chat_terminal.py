@@ -188,6 +188,17 @@ def test_without_colours_none_are_written(cli: Cli, model: OpenAIServer) -> None
         assert COLOUR.search(terminal.raw)
 
 
+def test_no_block_is_lost_while_others_stream(cli: Cli, model: OpenAIServer) -> None:
+    blocks = [f"Paragraph {n} of them.\n\n- item {n}\n\n`code {n}`" for n in range(40)]
+    model.add(Reply("\n\n".join(blocks), piece_size=3))
+    with Terminal(cli, "run", "x") as terminal:
+        assert terminal.finish() == 0
+        lines = [line for line in terminal.screen.splitlines() if line.strip()]
+    wanted = [f"{kind} {n}" for n in range(40) for kind in ("Paragraph", "item", "code")]
+    shown = [line.strip(" •").removesuffix(" of them.") for line in lines[:-1]]
+    assert shown[shown.index("Paragraph 0") :] == wanted
+
+
 @pytest.mark.parametrize("columns", [80, 100, 200])
 def test_words_wrap_at_words_at_any_width(cli: Cli, model: OpenAIServer, columns: int) -> None:
     words = [f"word{n}" for n in range(60)]

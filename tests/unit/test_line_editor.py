@@ -1,7 +1,6 @@
 """The chat's line editor: keys, pastes of any size, history, and what a message names."""
 
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -54,7 +53,7 @@ def test_the_history_is_the_persons_own(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working folder with files, and a workspace below it."""
     for name in ("data.csv", "my file.txt", "plot.PNG", "workspace/sub/inside.txt", ".hidden"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

@@ -4,8 +4,8 @@ import stat
 import sys
 import tomllib
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
-from typing import Any
+from types import ModuleType
+from typing import Any, cast
 
 import pytest
 
@@ -93,21 +93,32 @@ def test_a_file_that_is_not_understood_is_left_alone(person: Path, text: str) ->
     assert (person / "config.toml").read_text() == text
 
 
+class Keyring:
+    """What the package `keyring` offers, and a backend that works or does not."""
+
+    class errors:
+        KeyringError = RuntimeError
+
+    def __init__(self) -> None:
+        self.kept: dict[tuple[str, str], str] = {}
+        self.works = True
+
+    def set_password(self, service: str, name: str, key: str) -> None:
+        if not self.works:
+            raise RuntimeError("no backend")
+        self.kept[service, name] = key
+
+    def get_password(self, service: str, name: str) -> str | None:
+        return self.kept.get((service, name))
+
+
 def test_a_keyring_is_used_where_it_works(person: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept: dict[tuple[str, str], str] = {}
-    keyring: Any = ModuleType("keyring")
-    keyring.errors = SimpleNamespace(KeyringError=RuntimeError)
-    keyring.set_password = lambda service, name, key: kept.update({(service, name): key})
-    keyring.get_password = lambda service, name: kept.get((service, name))
-    monkeypatch.setitem(sys.modules, "keyring", keyring)
-    monkeypatch.setattr(stored_model, "find_spec", lambda name: name)
+    keyring = Keyring()
+    monkeypatch.setitem(sys.modules, "keyring", cast("ModuleType", keyring))
+    monkeypatch.setattr(stored_model, "find_spec", str)
     assert store_key("deepseek", None, KEY) == "the system's keyring"
     assert KEY not in (person / "credentials.json").read_text()
     assert key_of("deepseek:deepseek-chat") == KEY
-
-    def refuse(service: str, name: str, key: str) -> None:
-        raise RuntimeError("no backend")
-
-    keyring.set_password = refuse
+    keyring.works = False
     assert "credentials.json" in store_key("deepseek", None, "sk-2")
     assert key_of("deepseek:deepseek-chat") == "sk-2"

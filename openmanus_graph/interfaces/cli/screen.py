@@ -1,6 +1,7 @@
 """The view of a run on a terminal: Markdown as it streams, calls as lines, and what goes on now."""
 
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from openmanus_graph.interfaces.cli.views import OUTPUT_LINES, TerminalView, lab
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.runtime.session_registry import newest_output
 
-REFRESH_PER_S = 8
+REFRESH_S = 0.12
 DIFF_LINES = 40
 LINE_CHARS = 400
 """Of one line of output."""
@@ -107,6 +108,22 @@ class ScreenView(TerminalView):
         """The running ones, by id."""
         self._spinner = Spinner("dots")
         self._live: Live | None = None
+        self._lock = threading.RLock()
+        """Held while something is written: rich's own refreshing may come between what a print
+        erases and what it writes, and then takes lines away."""
+        self._closed = threading.Event()
+        threading.Thread(target=self._refresh, daemon=True).start()
+
+    @override
+    def show(self, event: Mapping[str, Any]) -> None:
+        with self._lock:
+            super().show(event)
+
+    def _refresh(self) -> None:
+        while not self._closed.wait(REFRESH_S):
+            with self._lock:
+                if self._live is not None:
+                    self._live.refresh()
 
     @override
     def _run_start(self, event: Mapping[str, Any]) -> None:
@@ -196,8 +213,10 @@ class ScreenView(TerminalView):
 
     @override
     def close(self) -> None:
-        self._hide_live()
-        super().close()
+        self._closed.set()
+        with self._lock:
+            self._hide_live()
+            super().close()
 
     @override
     def _summary(self, event: Mapping[str, Any]) -> None:
@@ -245,12 +264,12 @@ class ScreenView(TerminalView):
             self._live = Live(
                 console=self.console,
                 get_renderable=lambda: self,
-                refresh_per_second=REFRESH_PER_S,
+                auto_refresh=False,
                 transient=True,
                 redirect_stdout=False,
                 redirect_stderr=False,
             )
-            self._live.start()
+            self._live.start(refresh=True)
 
     def _hide_live(self) -> None:
         if self._live is not None:

@@ -63,7 +63,7 @@ def list_threads(*, as_json: bool) -> int:
         for updated in (_age(one.updated) if on_terminal else one.updated,)
     ]
     for index, name in enumerate(("thread", "status", "agent", "updated")):
-        widest = max(len(name), *(len(row[index]) for row in rows))
+        widest = max(map(len, (name, *(row[index] for row in rows))))
         table.add_column(name, no_wrap=True, min_width=widest)
     table.add_column("task", no_wrap=True, overflow="ellipsis")
     for row, thread in zip(rows, known, strict=True):
