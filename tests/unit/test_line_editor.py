@@ -29,6 +29,9 @@ def test_a_paste_is_one_key_however_it_comes(size: int) -> None:
     pieces = [data[start : start + size] for start in range(0, len(data), size)]
     pasted = (Keys.BracketedPaste, "one\ntwo \x1b[201 three")
     assert parsed(*pieces) == [("a", "a"), pasted, ("b", "b")]
+    begins, rest = data[: len(BEGINS) + 1], data[len(BEGINS) + 1 :]
+    pieces = [rest[start : start + size] for start in range(0, len(rest), size)]
+    assert parsed(begins, *pieces) == [("a", "a"), pasted, ("b", "b")]
 
 
 def test_ten_megabytes_are_one_key() -> None:
