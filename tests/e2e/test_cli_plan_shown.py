@@ -17,8 +17,8 @@ def test_the_checklist_lives_on_a_terminal_and_in_the_workspace(
     model.add(*Brain(*JOIN, slow="c").answers())
     with Terminal(cli, *plan(cli), columns=90) as terminal:
         until((cli.workspace / "begun-c").exists)
-        # The time of a step under way goes on.
-        until(lambda: re.search(r"\[→\] c join +manus +[1-9][\d.]* s +bash", terminal.screen))
+        under_way = re.compile(r"\[→\] c join +manus +[1-9][\d.]* s +bash")
+        until(lambda: under_way.search(terminal.screen) is not None)  # its time goes on
         text = (cli.workspace / "plan.md").read_text("utf-8")
         (cli.workspace / "go").touch()
         assert terminal.finish() == 0

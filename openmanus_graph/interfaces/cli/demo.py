@@ -1,7 +1,6 @@
 """`openmanus demo`: a real task on real data; only the model's replies come from a recording."""
 
 import importlib.util
-import sys
 from contextlib import AbstractContextManager
 from importlib import resources
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.cli.run import execute_run
+from openmanus_graph.interfaces.cli.safe_console import say
 from openmanus_graph.interfaces.service.options import InputOptions, OutputOptions
 from openmanus_graph.interfaces.service.run_setup import new_thread, prepare_input
 
@@ -37,9 +37,9 @@ def run_demo(workspace: str | None, output: OutputOptions, *, plans: bool) -> in
             f"The demo needs {' and '.join(missing)}: pip install 'openmanus-graph[data]'."
         )
     if not output.json and not output.quiet:
-        sys.stderr.write(
+        say(
             "DEMO: the model's replies come from a recording. Graph, tools, sandbox, limits and "
-            "files are real.\n"
+            "files are real."
         )
     return execute_run(lambda: _make_run(workspace, plans=plans), output)
 

@@ -168,8 +168,11 @@ class ScreenView(TerminalView):
         call = self._calls.pop(str(event["call_id"]), _Call(tool, {}, tool, 0.0))
         self._doing(event, "")
         mark = "[green]✓[/]" if event["ok"] else "[red]✗[/]"
-        took = _duration(event["seconds"])
-        self._line(f"{label(event)}{mark} {escape(call.line)} [dim]{took}[/]")
+        head, line = Text.from_markup(f"{label(event)}{mark} "), Text(call.line)
+        took = Text(f" {_duration(event['seconds'])}", style="dim")
+        room = self.console.width - head.cell_len - took.cell_len
+        line.truncate(max(1, room), overflow="ellipsis")
+        self.console.print(Text.assemble(head, line, took))
         if not (event["ok"] and self._print_diff(call)):
             self._print_output(event["output"])
 
