@@ -12,8 +12,8 @@ from typing import Any, cast, get_args
 from langchain_core.language_models import BaseChatModel
 from pydantic import SecretStr
 
-from openmanus_graph.config.chosen_model import stored_key
 from openmanus_graph.config.files import Layer
+from openmanus_graph.config.stored_model import stored_key
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.context import Context, ModelRole
 from openmanus_graph.state.model_settings import LlmKeys, ModelSettings, ProfileKeys
@@ -82,8 +82,9 @@ def _local_model(spec: str | None) -> tuple[str, str]:
         raise ConfigError(
             "There is no model to talk to: OPENAI_API_KEY is not set, no --base-url is given, and "
             "no local server (Ollama, LM Studio, vLLM, llama.cpp) answers on its usual port. "
-            "Set OPENAI_API_KEY, or give --model PROVIDER:NAME with that provider's key, or "
-            "start a local server. `openmanus demo` needs none of them."
+            "Set one up with openmanus init, or set OPENAI_API_KEY, or give --model PROVIDER:NAME "
+            "with that provider's key, or start a local server. `openmanus demo` needs none of "
+            "them."
         )
     base_url, name = found
     return spec or f"openai:{name}", base_url

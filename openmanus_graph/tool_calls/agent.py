@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import packages_distributions
 from typing import TYPE_CHECKING, Any
 
 from langchain_core.tools import BaseTool, StructuredTool
@@ -79,7 +80,11 @@ def define_agent(
     own = (tool for tool in given if not isinstance(tool, MCPServer))
     for tool in map(guard_tool_system_exit, map(_as_tool, own)):
         if tool.name in found:
-            raise ConfigError(f"Two tools are named {tool.name!r}. Rename one of them.")
+            origins = " and ".join(map(_origin, (found[tool.name], tool)))
+            raise ConfigError(
+                f"Two tools are named {tool.name!r}, from {origins}. Rename one of them, or "
+                "uninstall the package that brings it."
+            )
         found[tool.name] = tool
     unknown = set(prompts or {}) - set(PROMPTS)
     if unknown:
@@ -111,3 +116,11 @@ def _as_tool(tool: BaseTool | Callable[..., Any]) -> BaseTool:
         return StructuredTool.from_function(func=tool)
     except ValueError as error:
         raise ConfigError(f"{tool!r} cannot be a tool: {error}.") from error
+
+
+def _origin(tool: BaseTool) -> str:
+    """Name the package that a tool comes from; its module where no package has it."""
+    function = getattr(tool, "func", None) or getattr(tool, "coroutine", None)
+    module = str(getattr(inspect.unwrap(function) if function else type(tool), "__module__", ""))
+    packages = packages_distributions().get(module.partition(".")[0], [])
+    return f"the package {' or '.join(dict.fromkeys(packages))}" if packages else module

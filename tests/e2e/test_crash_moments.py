@@ -343,11 +343,11 @@ def test_a_chat_goes_on_with_the_turn_that_was_cut_off(cli: Cli, model: OpenAISe
     late = Reply("The second answer is slow.", fault="stall", piece_size=2)
     model.add(Reply("The first."), late, Reply("The second."))
     with Terminal(cli, "chat", "--thread", THREAD) as terminal:
-        terminal.expect("> ")
+        terminal.see("/help lists the commands.")
         terminal.type("one\n")
-        terminal.expect("The first.")
+        terminal.see("The first.")
         terminal.type("two\n")
-        terminal.expect("The second")
+        terminal.see("The second")
         terminal.kill()
         assert terminal.finish() < 0
     done = cli.run("resume", THREAD, "--json")

@@ -63,7 +63,7 @@ def test_a_model_is_tried_and_kept_only_if_it_answers(
         tab.sees("Hello.")
         assert model.requests[-1].headers["authorization"] == f"Bearer {KEY}"
         tab.close()
-    keys = tmp_path / "config" / "openmanus" / "keys.json"
+    keys = tmp_path / "config" / "openmanus" / "credentials.json"
     assert stat.S_IMODE(keys.stat().st_mode) == 0o600
     assert list(json.loads(keys.read_text()).values()) == [KEY]
     bare.stop()

@@ -47,6 +47,7 @@ PRELOADED = (
     "openmanus_graph.interfaces.cli.threads",
     "openmanus_graph.interfaces.cli.trust",
     "openmanus_graph.interfaces.cli.views",
+    "openmanus_graph.interfaces.cli.screen",
     "openmanus_graph.interfaces.cli.demo",
     "openmanus_graph.interfaces.cli.doctor",
     "openmanus_graph.graphs.browser",

@@ -1,6 +1,5 @@
 """`openmanus demo`: a real task on real data; only the model's replies come from a recording."""
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 from openmanus_graph.demo.recorded import (
@@ -14,6 +13,7 @@ from openmanus_graph.demo.recorded import (
     require_packages,
 )
 from openmanus_graph.interfaces.cli.run import execute_run
+from openmanus_graph.interfaces.cli.safe_console import say
 from openmanus_graph.interfaces.service.options import InputOptions, OutputOptions
 from openmanus_graph.interfaces.service.run_setup import new_thread, prepare_input
 
@@ -26,9 +26,9 @@ def run_demo(workspace: str | None, output: OutputOptions, *, plans: bool) -> in
     """Run the demo, by a plan if wished, and return its exit code."""
     require_packages(PLAN_MODEL if plans else MODEL)
     if not output.json and not output.quiet:
-        sys.stderr.write(
+        say(
             "DEMO: the model's replies come from a recording. Graph, tools, sandbox, limits and "
-            "files are real.\n"
+            "files are real."
         )
     return execute_run(lambda: _make_run(workspace, plans=plans), output)
 

@@ -1,4 +1,4 @@
-"""Reads stdin by line, and asks the person at the terminal; a pipe is never asked."""
+"""Reads a line from stdin, and asks the person at the terminal; a pipe is never asked."""
 
 import asyncio
 import json
@@ -19,6 +19,12 @@ from openmanus_graph.runtime.events import interrupt_event
 from openmanus_graph.state.interrupts import read_decision_on
 
 
+def has_line_editor() -> bool:
+    """Say whether there is a terminal that the line editor can work with."""
+    is_terminal = sys.stdin.isatty() and sys.stderr.isatty()
+    return is_terminal and os.environ.get("TERM", "dumb") != "dumb"
+
+
 class StdinLines:
     """Reads stdin, a terminal's or a pipe's, line by line."""
 
@@ -30,6 +36,10 @@ class StdinLines:
 
     async def ask(self, prompt: str) -> str | None:
         """Return the next line, None at the end. Only a terminal is shown the prompt."""
+        if has_line_editor():
+            from openmanus_graph.interfaces.cli.editor import LineEditor
+
+            return await LineEditor().ask(prompt)
         if self.interactive:
             sys.stderr.write(prompt)
             sys.stderr.flush()

@@ -20,6 +20,7 @@ from openmanus_graph.interfaces.server import (
     threads,
 )
 from openmanus_graph.interfaces.server.admission import Refused
+from openmanus_graph.interfaces.server.assistant_names import AssistantNames
 from openmanus_graph.interfaces.server.guard import ServerGuard
 from openmanus_graph.interfaces.server.recorder import Recorder, write_missing_ends
 from openmanus_graph.interfaces.server.restore import add_questions, ignore_pickles, restore_threads
@@ -64,6 +65,7 @@ async def warm_up() -> None:
 
 ignore_pickles()  # here, because the server loads them before the lifespan starts
 app = FastAPI(title="OpenManus", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
+app.add_middleware(AssistantNames)
 app.add_middleware(ServerGuard)
 for part in (choices, setup, threads, runs, event_stream, browser_view, pages):
     app.include_router(part.router)
