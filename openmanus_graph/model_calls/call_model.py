@@ -68,7 +68,18 @@ from openmanus_graph.state.settings import ModelSettings, Settings
 
 EXPECTED_OUTPUT_TOKENS = 500
 """Of a conversation's first call."""
-LiveState = Callable[[bool], Awaitable[tuple[str, str | None]]]
+
+
+@dataclass(frozen=True)
+class LiveState:
+    """What a live handle shows now: read for one request, and never stored."""
+
+    heading: str
+    """Our words before it."""
+    read: Callable[[bool], Awaitable[tuple[str, str | None]]]
+    """Returns it as text and, if the model sees (the argument), as a data URL."""
+    needs_pictures: bool = False
+    """Whether it says next to nothing to a model that does not see."""
 
 
 @dataclass(frozen=True)
@@ -119,8 +130,7 @@ class ModelCall:
     counts_as_step: bool = False
     """Whether it counts towards `max_steps`: an agent's step, or the planner's."""
     live_state: LiveState | None = None
-    """Returns what the browser shows now, as text and, if the model sees (the argument), as a data
-    URL; it stands after the request suffix."""
+    """What the browser or the desktop shows now; it stands after the request suffix."""
     pause: Callable[[float], Awaitable[object]] = asyncio.sleep
     """Waits so many seconds before it is repeated; what it raises ends the call."""
     middleware: ModelMiddleware | None = None
@@ -305,7 +315,7 @@ async def window_of(settings: Settings) -> int:
 async def choose_model(
     shown: Sequence[AnyMessage], call: ModelCall, settings: Settings
 ) -> tuple[ModelSettings, BaseChatModel]:
-    """Return the vision model when this run holds pictures the main model cannot see.
+    """Return the vision model when this run shows pictures the main model cannot see.
 
     Args:
         shown: The conversation's messages with pictures.
@@ -313,7 +323,8 @@ async def choose_model(
         settings: Name both models.
     """
     main = await prepare_model(settings.main)
-    if settings.vision is None or not _in_this_run(shown, call.history):
+    shows_live = call.live_state is not None and call.live_state.needs_pictures
+    if settings.vision is None or not (shows_live or _in_this_run(shown, call.history)):
         return settings.main, main
     if sees_images(main, settings.main):
         return settings.main, main
@@ -354,8 +365,10 @@ async def _request(call: ModelCall, session: Session, emit: Emit) -> ProviderReq
 
 
 async def _request_suffix(call: ModelCall, *, sees: bool) -> HumanMessage | None:
-    text, picture = ("", None) if call.live_state is None else await call.live_state(sees)
-    return request_suffix_message(call.request_suffix, text, picture)
+    if call.live_state is None:
+        return request_suffix_message(call.request_suffix)
+    text, picture = await call.live_state.read(sees)
+    return request_suffix_message(call.request_suffix, call.live_state.heading, text, picture)
 
 
 async def _stream(model: BaseChatModel, request: list[BaseMessage], emit: Emit) -> AIMessage:

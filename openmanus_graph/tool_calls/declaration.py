@@ -16,6 +16,7 @@ from langgraph.prebuilt import ToolRuntime
 from pydantic import WithJsonSchema
 
 from openmanus_graph.runtime.tool_runtime import JsonSchemaTool
+from openmanus_graph.state.settings import SandboxSettings
 from openmanus_graph.state.tool_traits import FILE, Effect, Observation, Traits
 
 ToolFunction = Callable[..., Any]
@@ -41,6 +42,8 @@ def manus_tool(
     addresses: Callable[[Mapping[str, Any]], Sequence[str]] | None = None,
     reads_files: bool = False,
     shell: str = "",
+    needs_pictures: bool = False,
+    unavailable: Callable[[SandboxSettings], str] | None = None,
 ) -> Callable[[ToolFunction], BaseTool]:
     """Declare a function as a tool.
 
@@ -58,6 +61,8 @@ def manus_tool(
         addresses: Returns the web addresses that a call with these arguments would reach.
         reads_files: Whether the output may hold content of the workspace's files.
         shell: The argument that is a shell text, whose commands the policy's rules look at.
+        needs_pictures: Whether it is offered only where pictures reach a model.
+        unavailable: Returns why it cannot be offered here, as a sentence; empty if it can.
     """
     asks = effect == "external" if approval is None else approval
     traits = Traits(
@@ -70,6 +75,8 @@ def manus_tool(
         addresses=addresses,
         reads_files=reads_files,
         shell=shell,
+        needs_pictures=needs_pictures,
+        unavailable=unavailable,
     )
 
     def declare(function: ToolFunction) -> BaseTool:

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parent.parent.parent
 PACKAGE = ROOT / "openmanus_graph"
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 
-AGENTS = ("manus", "browser", "planner", "swe", "data_analysis", "mcp")
+AGENTS = ("manus", "browser", "planner", "swe", "data_analysis", "desktop", "mcp")
 PLAN_PROMPTS = [
     *(f"plan_{part}" for part in
       ("create", "look", "looked", "workspace", "step", "only_step", "replan", "rejected",

@@ -10,12 +10,12 @@ from fastapi.responses import JSONResponse
 
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.server import (
-    browser_view,
     choices,
     event_stream,
     files,
     pages,
     runs,
+    screen_views,
     threads,
 )
 from openmanus_graph.interfaces.server.admission import Refused
@@ -64,7 +64,7 @@ async def warm_up() -> None:
 ignore_pickles()  # here, because the server loads them before the lifespan starts
 app = FastAPI(title="OpenManus", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
 app.add_middleware(ServerGuard)
-for part in (choices, threads, runs, event_stream, browser_view, pages):
+for part in (choices, threads, runs, event_stream, screen_views, pages):
     app.include_router(part.router)
 app.include_router(files.api)
 app.include_router(files.router)

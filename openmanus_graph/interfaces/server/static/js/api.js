@@ -79,6 +79,7 @@ export const steer = (id, text) => ask("POST", at(id, "/steer"), { text });
 export const checkpoints = async (id) => (await ask("GET", at(id, "/checkpoints"))).checkpoints;
 export const files = (id) => ask("GET", at(id, "/files"));
 export const browser = (id) => ask("GET", at(id, "/browser"));
+export const desktop = (id) => ask("GET", at(id, "/desktop"));
 
 export function threads({ q = "", before = null, limit = 50 }, signal) {
   const query = new URLSearchParams({ limit: String(limit) });

@@ -9,7 +9,6 @@ import { listen } from "./shortcuts.js";
 import { applyTheme, nextTheme } from "./theme.js";
 import { createUploads } from "./uploads.js";
 import { createApprovals } from "./views/approvals.js";
-import { createBrowserView } from "./views/browserview.js";
 import { createComposer } from "./views/composer.js";
 import { createHelp, createTokenForm } from "./views/dialogs.js";
 import { createFiles } from "./views/files.js";
@@ -18,6 +17,7 @@ import { createHistory } from "./views/history.js";
 import { createPanel } from "./views/panel.js";
 import { createPlan } from "./views/plan.js";
 import { createPreview } from "./views/preview.js";
+import { createScreenView } from "./views/screenview.js";
 import { createThreads } from "./views/threads.js";
 import { createTimeline } from "./views/timeline.js";
 import { createWelcome } from "./views/welcome.js";
@@ -114,7 +114,8 @@ const files = createFiles({
 });
 const preview = createPreview();
 const plan = createPlan();
-const browserView = createBrowserView();
+const browserView = createScreenView({ load: api.browser, name: "browser", shows: "page", revision: "browserRevision" });
+const desktopView = createScreenView({ load: api.desktop, name: "desktop", shows: "screen", revision: "desktopRevision" });
 const history = createHistory(async (checkpoint, message, context) => {
   await api.startRun(session.id, { checkpoint_id: checkpoint.checkpoint_id, context, ...(message ? { message } : {}) });
   timeline.toEnd();
@@ -124,6 +125,7 @@ const panel = createPanel([
   { id: "plan", label: "Plan", view: plan },
   { id: "browser", label: "Browser", view: browserView },
   { id: "steps", label: "Steps", view: history },
+  { id: "desktop", label: "Desktop", view: desktopView },
 ], () => frame.show("details"));
 
 const header = createHeader({
@@ -224,6 +226,7 @@ function draw() {
   plan.show(model);
   files.show(session);
   browserView.show(session);
+  desktopView.show(session);
   history.show(session);
   threads.select(session?.id ?? null);
   if (!session) return;
@@ -287,6 +290,7 @@ listen({
   2: () => openTab("plan"),
   3: () => openTab("browser"),
   4: () => openTab("steps"),
+  5: () => openTab("desktop"),
   S: () => { if (session?.model.status === "running") stopRun(); },
   "?": () => help?.showModal(),
 });

@@ -11,7 +11,7 @@ export const SHORTCUTS = [
   ["o", "Open or close the call under the focus"],
   ["l", "Go to the latest entry"],
   ["a", "Go to what waits for your answer"],
-  ["1 2 3 4", "Files, plan, browser, steps"],
+  ["1 2 3 4 5", "Files, plan, browser, steps, desktop"],
   ["Shift+S", "Stop the run"],
   ["?", "This help"],
   ["Esc", "Close what is open"],
