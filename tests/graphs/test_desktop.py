@@ -1,0 +1,79 @@
+"""The desktop agent: what is offered when, and where the screen stands in a request."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from openmanus_graph import build_desktop_graph, build_manus_graph
+from openmanus_graph.backends.desktop import requirements
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.tools.computer_use import computer_use
+from tests.support.desktops import install_programs
+from tests.support.graphs import Answer, calls, run_graph, scripted
+
+DESKTOP = "computer_use"
+MARKED = "\n<untrusted-"
+
+
+def seeing(*answers: Answer) -> Any:
+    """Return a model that sees pictures."""
+    model = scripted(*answers)
+    model.profile = {"image_inputs": True}
+    return model
+
+
+def steps(*made: dict[str, Any]) -> list[Answer]:
+    """Make replies that each use the desktop once."""
+    return [calls((DESKTOP, args), prefix=f"d{number}-") for number, args in enumerate(made)]
+
+
+async def test_a_file_is_written_in_a_desktop_program_and_the_screen_stands_last() -> None:
+    install_programs("mousepad")
+    model = seeing(
+        *steps(
+            {"action": "open", "command": "mousepad letter.txt"},
+            {"action": "typing", "text": "Dear Ada,\nit works."},
+            {"action": "hotkey", "keys": "ctrl+s"},
+        ),
+        calls(("bash", {"command": "cat letter.txt"}), prefix="b"),
+        "Written.",
+    )
+    ran = await run_graph(build_desktop_graph(), model=model)
+    assert (ran.values["status"], ran.values["answer"]) == ("finished", "Written.")
+    assert [made["path"] for made in ran.values["artifacts"]] == ["letter.txt"]
+    assert Path("work/letter.txt").read_text("utf-8") == "Dear Ada,\nit works."
+    first, *others, last = model.requests
+    assert "The screen shows now:" not in first[-1].text
+    for request in (*others, last):
+        assert request[-1].text.startswith(f"The screen shows now:{MARKED}")
+        assert "image_url" in str(request[-1].content)
+    assert "image_url" not in str([message.content for message in ran.messages])
+
+
+async def test_the_vision_model_is_shown_the_screen() -> None:
+    blind = scripted(*steps({"action": "screenshot"}))
+    vision = seeing("Nothing is open.")
+    ran = await run_graph(build_desktop_graph(), model=blind, vision_model=vision)
+    assert ran.values["answer"] == "Nothing is open."
+    assert "image_url" in str(vision.requests[0][-1].content)
+
+
+async def test_without_eyes_or_programs_the_agent_does_not_begin(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(ConfigError, match="desktop cannot have computer_use.*sees_images"):
+        await run_graph(build_desktop_graph(), "unused")
+    monkeypatch.setattr(requirements, "PROGRAMS", ("nosuchprogram",))
+    with pytest.raises(ConfigError, match="needs nosuchprogram: `openmanus doctor --fix`"):
+        await run_graph(build_desktop_graph(), model=seeing("unused"))
+
+
+async def test_elsewhere_the_tool_is_left_out_where_it_cannot_be_used() -> None:
+    graph = build_manus_graph(extra_tools=[computer_use])
+    ran = await run_graph(graph, calls((DESKTOP, {"action": "screenshot"})), "done")
+    assert ran.results() == [next(text for text in ran.results() if "There is no tool" in text)]
+    told = [event["text"] for event in ran.events if event["type"] == "notice"]
+    assert sum("computer_use is not offered." in text for text in told) == 1
+    with pytest.raises(ConfigError, match="cannot have computer_use"):
+        await run_graph(graph, "unused", tools=[DESKTOP])
