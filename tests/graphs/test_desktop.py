@@ -1,9 +1,11 @@
 """The desktop agent: what is offered when, and where the screen stands in a request."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from openmanus_graph import build_desktop_graph, build_manus_graph
 from openmanus_graph.backends.desktop import requirements
@@ -30,6 +32,7 @@ def steps(*made: dict[str, Any]) -> list[Answer]:
 
 async def test_a_file_is_written_in_a_desktop_program_and_the_screen_stands_last() -> None:
     install_programs("mousepad")
+    letter = Path("work/letter.txt")
     model = seeing(
         *steps(
             {"action": "open", "command": "mousepad letter.txt"},
@@ -42,7 +45,7 @@ async def test_a_file_is_written_in_a_desktop_program_and_the_screen_stands_last
     ran = await run_graph(build_desktop_graph(), model=model)
     assert (ran.values["status"], ran.values["answer"]) == ("finished", "Written.")
     assert [made["path"] for made in ran.values["artifacts"]] == ["letter.txt"]
-    assert Path("work/letter.txt").read_text("utf-8") == "Dear Ada,\nit works."
+    assert await asyncio.to_thread(letter.read_text, "utf-8") == "Dear Ada,\nit works."
     first, *others, last = model.requests
     assert "The screen shows now:" not in first[-1].text
     for request in (*others, last):
@@ -77,3 +80,27 @@ async def test_elsewhere_the_tool_is_left_out_where_it_cannot_be_used() -> None:
     assert sum("computer_use is not offered." in text for text in told) == 1
     with pytest.raises(ConfigError, match="cannot have computer_use"):
         await run_graph(graph, "unused", tools=[DESKTOP])
+
+
+@pytest.mark.exhaustive
+async def test_a_picture_is_changed_in_an_image_program() -> None:
+    install_programs("mtpaint")
+    picture = Path("work/sketch.png")
+    await asyncio.to_thread(picture.parent.mkdir)
+    await asyncio.to_thread(Image.new("RGB", (200, 100), (255, 0, 0)).save, picture)
+    model = seeing(
+        *steps(
+            {"action": "open", "command": "mtpaint sketch.png"},
+            {"action": "click", "x": 450, "y": 10},  # the picture's window, not the tools'
+            {"action": "hotkey", "keys": "ctrl+i"},  # inverts it
+            {"action": "move_to", "x": 300, "y": 250},
+            {"action": "drag_to", "x": 400, "y": 280},  # draws a line in the red of the tools
+            {"action": "hotkey", "keys": "ctrl+s"},
+        ),
+        "Inverted.",
+    )
+    ran = await run_graph(build_desktop_graph(), model=model)
+    assert [made["path"] for made in ran.values["artifacts"]] == ["sketch.png"], ran.results()
+    colours = (await asyncio.to_thread(Image.open, picture)).convert("RGB").getcolors()
+    assert {colour for _, colour in colours or ()} == {(0, 255, 255), (255, 0, 0)}
+    assert sum(count for count, colour in colours or () if colour == (255, 0, 0)) >= 100

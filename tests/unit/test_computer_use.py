@@ -15,6 +15,8 @@ import pytest
 from openmanus_graph.backends.desktop import requirements
 from openmanus_graph.backends.desktop.keyboard import MOST_CHARS, keys_of, pieces_of
 from openmanus_graph.backends.desktop.requirements import HEIGHT, WIDTH, why_no_desktop
+from openmanus_graph.backends.sandbox.confinement import sandbox_of
+from openmanus_graph.backends.sandbox.shell import Shell
 from openmanus_graph.errors import ToolError
 from openmanus_graph.state.context import SandboxMode
 from openmanus_graph.state.settings import SandboxSettings
@@ -141,7 +143,7 @@ async def test_a_desktop_that_dies_in_the_middle_is_an_error_that_says_so(
     server.suspend()
     typing = asyncio.create_task(use("typing", text="lost " * 100))
     await asyncio.sleep(0)
-    await asyncio.to_thread(until, lambda: below(os.getpid(), "xdotool"))
+    await asyncio.to_thread(until, lambda: bool(below(os.getpid(), "xdotool")))
     server.kill()
     seen = await typing
     assert seen.startswith("Error: The desktop has ended, and its programs with it.")
@@ -161,9 +163,10 @@ async def test_two_threads_have_two_desktops(tmp_path: Path, mode: SandboxMode) 
         if mode == "none":
             number = servers[0].cmdline()[1]
             stranger = {"DISPLAY": number, "XAUTHORITY": "/dev/null", "PATH": os.environ["PATH"]}
-            argv = ["xdotool", "getmouselocation"]
-            refused = subprocess.run(argv, env=stranger, capture_output=True, text=True)
-            assert "uthorization" in refused.stderr
+            refused = await asyncio.create_subprocess_exec(
+                "xdotool", "getmouselocation", env=stranger, stderr=subprocess.PIPE
+            )
+            assert b"uthorization" in (await refused.communicate())[1]
     _, alive = psutil.wait_procs(servers, timeout=BACKSTOP_S)
     assert not alive
 
@@ -171,9 +174,6 @@ async def test_two_threads_have_two_desktops(tmp_path: Path, mode: SandboxMode) 
 async def test_a_display_number_that_is_taken_is_left_alone(use: DesktopUse) -> None:
     taken = use.session.workspace.root / "taken.sh"
     taken.write_text("mkdir -p /tmp/.X11-unix; touch /tmp/.X11-unix/X50; echo 1 > /tmp/.X51-lock")
-    from openmanus_graph.backends.sandbox.confinement import sandbox_of
-    from openmanus_graph.backends.sandbox.shell import Shell
-
     shell = Shell(sandbox_of(use.session))
     shell.pool.submit(shell.run, "bash taken.sh", BACKSTOP_S).result()
     shell.close()
@@ -185,9 +185,6 @@ async def test_a_display_number_that_is_taken_is_left_alone(use: DesktopUse) -> 
 async def test_what_bash_starts_may_use_the_desktop(use: DesktopUse) -> None:
     await use("screenshot")
     (server,) = below(os.getpid(), "Xvfb")
-    from openmanus_graph.backends.sandbox.confinement import sandbox_of
-    from openmanus_graph.backends.sandbox.shell import Shell
-
     shell = Shell(sandbox_of(use.session))
     started = f"DISPLAY={server.cmdline()[1]} xev >/dev/null 2>&1 &"
     shell.pool.submit(shell.run, started, BACKSTOP_S).result()
@@ -200,9 +197,7 @@ async def test_what_bash_starts_may_use_the_desktop(use: DesktopUse) -> None:
 
 async def test_a_spoilt_screen_is_said(use: DesktopUse) -> None:
     await use("screenshot")
-    (screen,) = use.session.handle("sandbox", lambda: pytest.fail("no sandbox")).layout.run.glob(
-        "desktop-*/Xvfb_screen0"
-    )
+    (screen,) = sandbox_of(use.session).layout.run.glob("desktop-*/Xvfb_screen0")
     with screen.open("r+b") as file:
         file.write(bytes(100))
     assert "a program has overwritten the screen" in await use("screenshot")

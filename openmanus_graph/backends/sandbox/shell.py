@@ -152,6 +152,7 @@ class Shell:
             output.file.close()
         with contextlib.suppress(OSError):
             os.close(self._terminal)
+        shutil.rmtree(self._run, ignore_errors=True)  # the next shell numbers its files anew
 
     def _start(self) -> None:
         self._terminal, slave = os.openpty()
