@@ -1,7 +1,7 @@
 """What a desktop needs: programs of the system, and a sandbox that can show one.
 
-No Python package: xdotool presses keys and buttons inside of the sandbox, and the X server keeps its
-picture in a file. jwm, since it does not stall when keys are given other letters, as openbox does.
+No Python package: xdotool presses keys and buttons inside of the sandbox, and the X server keeps
+its picture in a file. jwm, since it does not stall when keys get other letters, as openbox does.
 Light to import: tools are declared with it.
 """
 
