@@ -1,7 +1,7 @@
 """Write `docs/tools.md` from the tools' own declarations."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
@@ -74,7 +74,7 @@ def _section(tool: BaseTool) -> str:
     schema = declared.get("parameters", {})
     traits = traits_of(tool)
     facts = [
-        f"effect {_effect(traits, schema)}",
+        f"effect {_effect(traits, tool)}",
         f"in order: {_resource(traits, schema)}",
         f"time limit {_time_limit(traits)}",
         f"untrusted: {'yes' if traits.untrusted else 'no'}",
@@ -97,13 +97,14 @@ def _section(tool: BaseTool) -> str:
     return f"## {tool.name}\n\n{description}\n\n{' · '.join(facts)}\n\n{table}"
 
 
-def _effect(traits: Traits, schema: Mapping[str, Any]) -> str:
+def _effect(traits: Traits, tool: BaseTool) -> str:
     """Name the effect, or each one with the calls that have it."""
     if not callable(traits.effect):
         return f"`{traits.effect}`"
-    name, given = next(item for item in schema["properties"].items() if "enum" in item[1])
+    fields: Any = tool.tool_call_schema  # a model class: the tool is declared by a function
+    name = "action" if "action" in fields.model_fields else "command"
     found: dict[str, list[str]] = {}
-    for value in given["enum"]:
+    for value in get_args(fields.model_fields[name].annotation):
         found.setdefault(traits.effect_of({name: value}), []).append(f"`{value}`")
     parts = [f"`{effect}` for {', '.join(values)}" for effect, values in sorted(found.items())]
     return "; ".join(parts)

@@ -163,6 +163,7 @@ def agent_builder(
     *,
     takes_configured: bool = False,
     needs_servers: bool = False,
+    needed_tool: str = "",
 ) -> AgentBuilder:
     """Make the builder of an agent.
 
@@ -173,6 +174,7 @@ def agent_builder(
         ending: Name of the part of it that says how a run ends.
         takes_configured: Whether it uses the configured MCP servers.
         needs_servers: Whether it has nothing to do without any.
+        needed_tool: The tool without which it has nothing to do.
     """
 
     def build(
@@ -200,6 +202,7 @@ def agent_builder(
             ending,
             takes_configured=takes_configured,
             needs_servers=needs_servers,
+            needed_tool=needed_tool,
             structured_tool=structured_completion,
             middleware=around,
         )

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from openmanus_graph.state.plan import Plans
 from openmanus_graph.state.reducers import Usage
+from openmanus_graph.state.settings import SandboxSettings
 
 Effect = Literal["pure", "workspace", "external"]
 """`pure` may run twice; `workspace` changes files or processes of the sandbox; `external`
@@ -44,6 +45,10 @@ class Traits:
     """The output holds content of the workspace; that of a `workspace` effect may in any case."""
     shell: str = ""
     """The argument that is a shell text: rules of the policy look at each command in it."""
+    needs_pictures: bool = False
+    """It is offered only where pictures reach a model."""
+    unavailable: Callable[[SandboxSettings], str] | None = None
+    """Returns why it cannot be offered here, as a sentence; empty if it can. May block."""
 
     sends_to: Sequence[str] | None = None
     """Arguments, or fields in them, that decide where something goes or whom it hits. None: not

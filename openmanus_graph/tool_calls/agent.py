@@ -39,6 +39,8 @@ class Agent:
     """Whether it uses the servers of the configuration as well."""
     needs_servers: bool = False
     """Whether its run is over when no server is left."""
+    needed_tool: str = ""
+    """The tool without which it has nothing to do; empty if there is none."""
     structured_tool: Callable[[ResponseFormat], BaseTool] | None = None
     """Makes the tool that delivers an answer in the format a caller wants."""
     middleware: tuple["Middleware", ...] = ()
@@ -54,6 +56,7 @@ def define_agent(
     *,
     takes_configured: bool = False,
     needs_servers: bool = False,
+    needed_tool: str = "",
     structured_tool: Callable[[ResponseFormat], BaseTool] | None = None,
     middleware: Sequence["Middleware"] = (),
 ) -> Agent:
@@ -67,6 +70,7 @@ def define_agent(
         ending: Name of its part that says how a run ends.
         takes_configured: Whether it uses the configured MCP servers.
         needs_servers: Whether it has nothing to do without any.
+        needed_tool: The tool without which it has nothing to do.
         structured_tool: Makes the tool that delivers a structured answer.
         middleware: LangChain's, with further tools.
 
@@ -98,6 +102,7 @@ def define_agent(
         servers=servers,
         takes_configured=takes_configured,
         needs_servers=needs_servers,
+        needed_tool=needed_tool,
         structured_tool=structured_tool,
         middleware=tuple(middleware),
     )

@@ -18,6 +18,7 @@ from pydantic import WithJsonSchema
 
 from openmanus_graph.runtime.tool_runtime import JsonSchemaTool
 from openmanus_graph.safety.information_flow import usual_destinations
+from openmanus_graph.state.settings import SandboxSettings
 from openmanus_graph.state.tool_traits import FILE, Effect, Observation, Reconcile, Traits
 from openmanus_graph.tool_calls.idempotency import IDEMPOTENCY_KEY
 
@@ -49,6 +50,8 @@ def manus_tool(
     private: bool | Sequence[str] = False,
     destructive: bool = False,
     reconcile: Reconcile | None = None,
+    needs_pictures: bool = False,
+    unavailable: Callable[[SandboxSettings], str] | None = None,
 ) -> Callable[[ToolFunction], BaseTool]:
     """Declare a function as a tool.
 
@@ -76,6 +79,8 @@ def manus_tool(
         reconcile: Given the arguments and the key of an external call that a crash cut off, an
             async function that asks the other side and returns the call's result; None where
             nothing is known of it, and a person is asked.
+        needs_pictures: Whether it is offered only where pictures reach a model.
+        unavailable: Returns why it cannot be offered here, as a sentence; empty if it can.
     """
     asks = effect == "external" if approval is None else approval
     traits = Traits(
@@ -93,6 +98,8 @@ def manus_tool(
         private=private,
         destructive=destructive,
         reconcile=reconcile,
+        needs_pictures=needs_pictures,
+        unavailable=unavailable,
     )
 
     def declare(function: ToolFunction) -> BaseTool:

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, cast
 
 from langchain_core.messages import ToolMessage
@@ -21,7 +21,8 @@ from pydantic import BaseModel, ValidationError
 
 from openmanus_graph.config.mcp import check_servers
 from openmanus_graph.errors import ConfigError, ToolError
-from openmanus_graph.runtime.events import Emit
+from openmanus_graph.model_calls.candidates import pictures_reach_a_model
+from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.tool_runtime import CallRuntime, JsonSchemaTool, ManusToolRuntime
 from openmanus_graph.safety.policy import wrong_arguments
@@ -230,12 +231,17 @@ async def tool_call_request(call: Mapping[str, Any], config: RunnableConfig) -> 
     return found[0]
 
 
-def _run_toolset(agent: Agent, session: Session, server_tools: Sequence[BaseTool] = ()) -> Toolset:
+def _run_toolset(
+    agent: Agent,
+    session: Session,
+    absent: Mapping[str, str],
+    server_tools: Sequence[BaseTool] = (),
+) -> Toolset:
     """Return the toolset of the session's current run; made anew when the servers' tools change."""
 
     def make() -> Toolset:
         settings = session.settings
-        tools = dict(agent.tools)
+        tools = {name: tool for name, tool in agent.tools.items() if name not in absent}
         if settings.response_format is not None and agent.structured_tool is not None:
             answer = agent.structured_tool(settings.response_format)
             tools[answer.name] = answer
@@ -278,6 +284,10 @@ async def resolve_tools(
     known: ResolvedTools | None = None if refresh else session.resolved.get(agent)
     if known is not None:
         return known
+    absent = await absent_tools(agent, session)
+    for name, why in absent.items():
+        text = f"{name} is not offered. {why}"
+        session.cached(text, partial(notice, emit, text))
     servers = servers_of(agent, session.settings)
     if servers:
         resolve_server_tools = await asyncio.to_thread(load_client)
@@ -285,7 +295,7 @@ async def resolve_tools(
             servers, session, emit, fresh=refresh, needed=agent.needs_servers
         )
         resolved = ResolvedTools(
-            toolset=_run_toolset(agent, session, found.tools),
+            toolset=_run_toolset(agent, session, absent, found.tools),
             changes=tuple(change.text for change in found.changes),
             fatal_reason=found.fatal_reason if agent.needs_servers else "",
             acknowledge=found.acknowledge,
@@ -296,9 +306,38 @@ async def resolve_tools(
             "Name one by --server NAME, URL or COMMAND, or in mcp.json."
         )
     else:
-        resolved = ResolvedTools(_run_toolset(agent, session))
+        resolved = ResolvedTools(_run_toolset(agent, session, absent))
     session.resolved[agent] = resolved
     return resolved
+
+
+async def absent_tools(agent: Agent, session: Session) -> Mapping[str, str]:
+    """Return why some of an agent's tools cannot be offered in the session's run, by name.
+
+    Raises:
+        ConfigError: The agent can do nothing without one of them, or the person has named it.
+    """
+    declared = {name: traits_of(tool) for name, tool in agent.tools.items()}
+    depending = {n: t for n, t in declared.items() if t.needs_pictures or t.unavailable}
+    settings = session.settings
+    absent: dict[str, str] = session.find_cached((agent, absent_tools)) or {}
+    if depending and not absent:
+        sees = await pictures_reach_a_model(settings)
+        for name, traits in depending.items():
+            why = _BLIND if traits.needs_pictures and not sees else ""
+            if not why and traits.unavailable is not None:
+                why = await asyncio.to_thread(traits.unavailable, settings.sandbox)
+            absent |= {name: why} if why else {}
+        session.cached((agent, absent_tools), lambda: absent)
+    for name in {agent.needed_tool, *(settings.tools or ())} & absent.keys():
+        raise ConfigError(f"The agent {agent.name} cannot have {name}. {absent[name]}")
+    return absent
+
+
+_BLIND = (
+    "The model is not known to see pictures: choose one that does by --model, set vision_model, or "
+    "[llm] sees_images = true if this one sees."
+)
 
 
 def servers_of(agent: Agent, settings: Settings) -> tuple[MCPServer, ...]:

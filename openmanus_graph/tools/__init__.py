@@ -35,13 +35,23 @@ def default_tools() -> "list[BaseTool]":
 
 def tool_names() -> set[str]:
     """Return the names of the tools that our agents have."""
-    every = (default_tools, planner_tools, swe_tools, data_analysis_tools)
+    every = (default_tools, planner_tools, swe_tools, data_analysis_tools, desktop_tools)
     return {tool.name for tools in every for tool in tools()}
 
 
 def browser_tools() -> "list[BaseTool]":
     """Return the browser agent's tools."""
     return [*web_tools(), *closing_tools()]
+
+
+def desktop_tools() -> "list[BaseTool]":
+    """Return the desktop agent's tools."""
+    from openmanus_graph.tools.bash import bash
+    from openmanus_graph.tools.computer_use import computer_use
+    from openmanus_graph.tools.read_file import read_file
+    from openmanus_graph.tools.str_replace_editor import str_replace_editor
+
+    return [computer_use, bash, str_replace_editor, read_file, *closing_tools()]
 
 
 def planner_tools() -> "list[BaseTool]":

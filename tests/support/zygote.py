@@ -52,6 +52,7 @@ PRELOADED = (
     "openmanus_graph.interfaces.cli.doctor",
     "openmanus_graph.graphs.browser",
     "openmanus_graph.graphs.data_analysis",
+    "openmanus_graph.graphs.desktop",
     "openmanus_graph.graphs.manus",
     "openmanus_graph.graphs.mcp",
     "openmanus_graph.graphs.swe",

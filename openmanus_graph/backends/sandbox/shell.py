@@ -72,12 +72,18 @@ class _Output:
 class Shell:
     """A handle of the session. `pool` runs its blocking methods, one at a time."""
 
-    def __init__(self, sandbox: Sandbox) -> None:
+    def __init__(self, sandbox: Sandbox, name: str = "shell") -> None:
+        """Start it.
+
+        Args:
+            sandbox: Where it runs.
+            name: Of the folder with its files; another one for each shell of a sandbox.
+        """
         self._sandbox = sandbox
-        self.pool = ThreadPoolExecutor(1, thread_name_prefix="openmanus-shell")
+        self.pool = ThreadPoolExecutor(1, thread_name_prefix=f"openmanus-{name}")
         self.stop = threading.Event()
         """Set from another thread to interrupt the running command."""
-        self._run = sandbox.layout.run / "shell"
+        self._run = sandbox.layout.run / name
         self._run.mkdir(exist_ok=True)
         self._number = 0
         self._terminal_output = b""
@@ -151,6 +157,7 @@ class Shell:
             output.file.close()
         with contextlib.suppress(OSError):
             os.close(self._terminal)
+        shutil.rmtree(self._run, ignore_errors=True)  # the next shell numbers its files anew
 
     def _start(self) -> None:
         self._terminal, slave = os.openpty()

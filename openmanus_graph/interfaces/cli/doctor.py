@@ -161,6 +161,19 @@ def _browser() -> Iterator[Finding]:
         yield Finding("browser", "missing", str(error).partition(". ")[0], browser_commands())
 
 
+def _desktop() -> Iterator[Finding]:
+    from openmanus_graph.backends.desktop.requirements import DEBIAN_PACKAGES, missing_programs
+
+    missing = missing_programs()
+    if not missing:
+        yield Finding("desktop", "ok", "its programs are here; it needs a model that sees")
+        return
+    detail = f"{', '.join(missing)} missing; the agent desktop needs them"
+    debian = shutil.which("apt-get") is not None  # other systems name the packages otherwise
+    fix = install_commands(" ".join(DEBIAN_PACKAGES)) if debian else ()
+    yield Finding("desktop", "optional", detail, fix)
+
+
 def _data() -> Iterator[Finding]:
     wanted = ("pandas", "matplotlib", "scipy")
     missing = [name for name in wanted if importlib.util.find_spec(name) is None]
@@ -259,6 +272,7 @@ CHECKS = (
     _search,
     _sandbox,
     _browser,
+    _desktop,
     _data,
     _fonts,
     _bash,

@@ -10,12 +10,12 @@ from fastapi.responses import JSONResponse
 
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.server import (
-    browser_view,
     choices,
     event_stream,
     files,
     pages,
     runs,
+    screen_views,
     setup,
     threads,
 )
@@ -67,7 +67,7 @@ ignore_pickles()  # here, because the server loads them before the lifespan star
 app = FastAPI(title="OpenManus", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
 app.add_middleware(AssistantNames)
 app.add_middleware(ServerGuard)
-for part in (choices, setup, threads, runs, event_stream, browser_view, pages):
+for part in (choices, setup, threads, runs, event_stream, screen_views, pages):
     app.include_router(part.router)
 app.include_router(files.api)
 app.include_router(files.router)

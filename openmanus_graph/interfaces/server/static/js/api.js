@@ -81,6 +81,7 @@ export const steer = (id, text) => ask("POST", at(id, "/steer"), { text });
 export const checkpoints = async (id) => (await ask("GET", at(id, "/checkpoints"))).checkpoints;
 export const files = (id) => ask("GET", at(id, "/files"));
 export const browser = (id) => ask("GET", at(id, "/browser"));
+export const desktop = (id) => ask("GET", at(id, "/desktop"));
 export const rename = (id, title) => ask("PATCH", at(id), { title });
 export const output = (id) => ask("GET", at(id, "/output"));
 export const setup = () => ask("GET", "/setup");

@@ -10,7 +10,6 @@ import { listen } from "./shortcuts.js";
 import { applyTheme, nextTheme } from "./theme.js";
 import { createUploads } from "./uploads.js";
 import { createApprovals } from "./views/approvals.js";
-import { createBrowserView } from "./views/browserview.js";
 import { createComposer } from "./views/composer.js";
 import { createHelp, createRename, createTokenForm } from "./views/dialogs.js";
 import { createFiles } from "./views/files.js";
@@ -19,6 +18,7 @@ import { createHistory } from "./views/history.js";
 import { createPanel } from "./views/panel.js";
 import { createPlan } from "./views/plan.js";
 import { createPreview } from "./views/preview.js";
+import { createScreenView } from "./views/screenview.js";
 import { createSetup, createSetupDialog } from "./views/setup.js";
 import { createThreads } from "./views/threads.js";
 import { createTimeline } from "./views/timeline.js";
@@ -117,7 +117,18 @@ const files = createFiles({
 });
 const preview = createPreview();
 const plan = createPlan();
-const browserView = createBrowserView();
+const browserView = createScreenView({
+  load: api.browser,
+  revision: "browserRevision",
+  empty: t("The browser is not open. When the agent uses it, its page shows here."),
+  described: (page) => t("The agent's browser: {page}", { page }),
+});
+const desktopView = createScreenView({
+  load: api.desktop,
+  revision: "desktopRevision",
+  empty: t("The desktop is not open. When the agent uses it, its screen shows here."),
+  described: (page) => t("The agent's desktop: {page}", { page }),
+});
 const history = createHistory(async (checkpoint, message, context) => {
   await api.startRun(session.id, { checkpoint_id: checkpoint.checkpoint_id, context, ...(message ? { message } : {}) });
   timeline.toEnd();
@@ -127,6 +138,7 @@ const panel = createPanel([
   { id: "plan", label: t("Plan"), view: plan },
   { id: "browser", label: t("Browser"), view: browserView },
   { id: "steps", label: t("Steps"), view: history },
+  { id: "desktop", label: t("Desktop"), view: desktopView },
 ], () => frame.show("details"));
 
 const header = createHeader({
@@ -263,6 +275,7 @@ function draw() {
   plan.show(model);
   files.show(session);
   browserView.show(session);
+  desktopView.show(session);
   history.show(session);
   threads.select(session?.id ?? null);
   if (!session) return;
@@ -334,6 +347,7 @@ listen({
   2: () => openTab("plan"),
   3: () => openTab("browser"),
   4: () => openTab("steps"),
+  5: () => openTab("desktop"),
   S: () => { if (session?.model.status === "running") stopRun(); },
   "?": () => help?.showModal(),
 });

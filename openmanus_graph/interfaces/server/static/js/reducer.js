@@ -26,6 +26,7 @@ export function newModel() {
     artifacts: [],
     filesRevision: 0,
     browserRevision: 0,
+    desktopRevision: 0,
     scopes: new Map(),
   };
 }
@@ -128,6 +129,7 @@ const HANDLERS = {
     touch(model, row);
     model.filesRevision = model.revision;
     if (event.tool === "browser_use") model.browserRevision = model.revision;
+    if (event.tool === "computer_use") model.desktopRevision = model.revision;
   },
 
   notice(model, event) {

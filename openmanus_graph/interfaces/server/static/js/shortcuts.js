@@ -13,7 +13,7 @@ export const SHORTCUTS = [
   ["o", t("Open or close the call under the focus")],
   ["l", t("Go to the latest entry")],
   ["a", t("Go to what waits for your answer")],
-  ["1 2 3 4", t("Files, plan, browser, steps")],
+  ["1 2 3 4 5", t("Files, plan, browser, steps, desktop")],
   ["Shift+S", t("Stop the run")],
   ["?", t("This help")],
   ["Esc", t("Close what is open")],
