@@ -3,8 +3,10 @@
 import asyncio
 import base64
 import hashlib
+from functools import partial
 
 import pytest
+from playwright.async_api import WebSocket
 
 from openmanus_graph.backends.browser.page import change_text, click, network, view
 from openmanus_graph.backends.browser.page.frames import EVENTS
@@ -107,7 +109,9 @@ async def test_a_response_that_nobody_reads_is_not_waited_for(
     assert await tab.view.settle(BACKSTOP_S) == note
 
 
-async def answer_messages(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def answer_messages(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, may_answer: asyncio.Event
+) -> None:
     """Speak as much of the web socket protocol as answering short messages takes."""
     request = (await reader.readuntil(b"\r\n\r\n")).decode()
     key = request.split("Sec-WebSocket-Key: ")[1].split("\r\n")[0]
@@ -119,15 +123,30 @@ async def answer_messages(reader: asyncio.StreamReader, writer: asyncio.StreamWr
     )
     while (head := await reader.read(2)) and head[0] == 0x81:
         await reader.readexactly(4 + (head[1] & 0x7F))
-        await asyncio.sleep(0.4)  # what a server takes
+        await may_answer.wait()
         writer.write(b"\x81\x0aanswered " + b"!")
     writer.close()
 
 
-async def test_the_answer_to_a_message_over_a_web_socket_is_awaited(tab: Tab) -> None:
-    server = await asyncio.start_server(answer_messages, "127.0.0.1", 0)
+async def test_the_answer_to_a_message_over_a_web_socket_is_awaited(
+    tab: Tab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    awaited, sent, busy = asyncio.Event(), asyncio.Event(), tab.view.network.busy
+
+    def busy_once_sent() -> bool:
+        if (waits := busy()) and sent.is_set():
+            awaited.set()
+        return waits
+
+    def on_socket(socket: WebSocket) -> None:
+        socket.on("framesent", lambda _: sent.set())
+
+    monkeypatch.setattr(tab.view.network, "busy", busy_once_sent)
+    answer = partial(answer_messages, may_answer=awaited)
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
     async with server:
         await tab.open("waits.html")
+        tab.page.once("websocket", on_socket)
         await tab.page.evaluate(
             """(port) => {
                 const socket = new WebSocket(`ws://127.0.0.1:${port}/`);
