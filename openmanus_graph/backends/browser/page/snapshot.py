@@ -49,6 +49,8 @@ class Element:
     """How much of a scroll area's content is out of view above and below."""
     open: bool = False
     """Its contents are shown in its line after it, because they can be acted on too."""
+    named: bool = False
+    """It is open and named nevertheless, for its contents begin with something else."""
 
     @property
     def label(self) -> str:

@@ -145,7 +145,7 @@ def line_text(line: Line, snapshot: Snapshot) -> str:
 def element_text(element: Element) -> str:
     """Write an element: index, role, name, value and states."""
     words = [f"[{element.index}] {element.role}"]
-    if element.name and not element.open:
+    if element.name and (not element.open or element.named):
         words.append(f'"{element.name}"')
     elif not element.name:
         words += _description(element)

@@ -315,4 +315,5 @@ def _element(index: int, entry: Entry, page_url: str) -> Element:
         address=shown_address(facts.get("href", ""), page_url),
         scroll_px=tuple(facts["scroll"]) if "scroll" in facts else None,
         open=facts.get("open", False),
+        named=facts.get("named", False),
     )

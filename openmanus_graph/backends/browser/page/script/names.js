@@ -136,6 +136,7 @@ function nameOf(el, role) {
     squeeze(attr(el, 'title')) ||
     squeeze(attr(el, 'placeholder')) ||
     squeeze(attr(el, 'aria-placeholder')) ||
+    squeeze(attr(el, 'data-placeholder') || (el.firstElementChild && attr(el.firstElementChild, 'data-placeholder'))) ||
     (fromContent && childTitle(el)) ||
     wrapperTitle(el)
   );

@@ -181,7 +181,7 @@ class Walk {
     const shown = visibleIn(el);
     const style = getComputedStyle(el);
     if (!shown && style.display !== 'contents') return;
-    if (/^inset\((50|100)%/.test(style.clipPath)) return;
+    if (CLIPPED.test(style.clipPath)) return;
     if ((el instanceof HTMLElement && inertOf(el)) || (style.opacity === '0' && !(FIELDS.has(tag) || tag === 'label'))) return;
     if (style.display === 'contents' && !nativeRole(el))
       return this.children(el, { ...around, depth: around.depth + 1 });
@@ -341,6 +341,7 @@ class Walk {
     if (href) entry.href = cut(href, 300);
     if (facts.scroll) entry.scroll = facts.scroll.map(Math.round);
     if (facts.open) entry.open = true;
+    if (facts.named) entry.named = true; // it is said before its contents, which do not begin with it
     const bare = !entry.name && role !== 'gridcell',
       icon = bare ? iconOf(el) : '';
     if (bare) entry.hint = icon || hintOf(el);
