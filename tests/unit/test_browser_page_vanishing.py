@@ -39,7 +39,7 @@ async def test_what_is_scrolled_past_within_an_area_stays_listed(tab: Tab) -> No
 @pytest.mark.parametrize(
     "words",
     [
-        r"button: Open report.ipynb report \[\d+\] button "… \(More of it\)"",
+        r'button: Open report.ipynb report \[\d+\] button "… \(More of it\)"',
         r'button "New folder"',
         r'button "Upload files"',
         r'button "Marker \(Berlin\)"',

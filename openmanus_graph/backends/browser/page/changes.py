@@ -8,6 +8,7 @@ from typing import TypeVar
 from openmanus_graph.backends.browser.page.report import ActionReport
 from openmanus_graph.backends.browser.page.snapshot import FIELDS, FOCUSED, Element, Line, Snapshot
 from openmanus_graph.backends.browser.page.text import (
+    CANVAS_NOTE,
     LEFT_OUT,
     element_text,
     full_text,
@@ -54,7 +55,9 @@ def change_text(
         return whole
     notes = "\n".join(_changes(before, after, said))
     if not notes and not (said.text and _changes(before, after, NOTHING_SAID)):
-        return (said.text and _moved_elements(before, after)) or NOTHING_CHANGED
+        drawn = any(element.role == "canvas" for element in after.elements.values())
+        nothing = f"{NOTHING_CHANGED} {CANVAS_NOTE}" if said.text and drawn else NOTHING_CHANGED
+        return (said.text and _moved_elements(before, after)) or nothing
     return notes if tokens(notes) < tokens(whole) else whole
 
 

@@ -94,6 +94,8 @@ class Snapshot:
     """HTML elements that were skipped because the page is too large."""
     covered: int = 0
     """Elements that lie behind an open dialog."""
+    covered_text: bool = False
+    """Text lies behind it."""
     note: str = ""
 
     def in_view(self, index: int) -> bool:

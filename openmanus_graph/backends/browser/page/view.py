@@ -291,6 +291,7 @@ class PageView:
             left_out_above=sum(walk.found["above"] for walk in walks.values()),
             left_out_below=sum(walk.found["rest"] for walk in walks.values()),
             covered=sum(walk.found["covered"] for walk in walks.values()),
+            covered_text=any(walk.found["coveredText"] for walk in walks.values()),
         )
 
 

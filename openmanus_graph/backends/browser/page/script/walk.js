@@ -74,6 +74,7 @@ class Walk {
     this.listed = 0;
     this.visited = 0;
     this.covered = 0; // elements behind a dialog
+    this.coveredText = false; // whether text is
     this.rest = 0; // elements left out at the end because a limit was reached
     this.above = 0; // elements left out because the window is far below them
     this.top = topRoots();
@@ -160,7 +161,8 @@ class Walk {
 
   text(node, around) {
     const words = node.data;
-    if (around.silent || around.unseen || (!around.onTop && !this.uncovered(parentOf(node)))) return;
+    if (around.silent || around.unseen) return;
+    if (!around.onTop && !this.uncovered(parentOf(node))) return void (this.coveredText ||= !!words.trim());
     if (!words || (words.length < 50 && !words.trim())) {
       if (words) this.items.push(['t', ' ']);
       return;
