@@ -42,8 +42,12 @@ async def test_a_message_that_is_gone_stands_before_a_whole_page_too() -> None:
     assert said == 'Message (gone again): "Saved"\nPage "A" http://a/\nDone.'
 
 
-async def test_lines_that_are_drawn_around_something_are_no_elements(tab: Tab) -> None:
-    assert ".line" not in await tab.open("widgets.html")
+async def test_lines_that_are_drawn_around_something_are_no_elements_but_edges_are(
+    tab: Tab,
+) -> None:
+    text = await tab.open("widgets.html")
+    assert ".line" not in text
+    assert "hoverable .edge" in text
 
 
 @pytest.mark.parametrize("day", ["30", "1", "3"])

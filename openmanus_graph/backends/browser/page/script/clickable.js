@@ -218,10 +218,16 @@ class PageWalk extends Walk {
       el.localName !== 'svg'
     )
       return false;
-    if (reason === 'hover' && Math.min(box.width, box.height) < THIN && !squeeze(el.textContent)) return false;
+    if (reason === 'hover' && this.drawnLine(el, box)) return false;
     if (reason === 'hover' || reason === 'focus')
       return elementsIn(el).length < 30 && box.height < innerHeight;
     return true;
+  }
+
+  // A line around what is selected; edges by which a window is made larger are used.
+  drawnLine(el, box) {
+    const thin = Math.min(box.width, box.height) < THIN;
+    return thin && !squeeze(el.textContent) && !/resize/.test(getComputedStyle(el).cursor);
   }
 
   softRole(el, reason) {
