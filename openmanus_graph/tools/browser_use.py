@@ -15,7 +15,7 @@ from openmanus_graph.backends.browser.action_specs import (
     check_required_arguments,
 )
 from openmanus_graph.runtime.tool_runtime import call_runtime
-from openmanus_graph.state.addresses import with_scheme
+from openmanus_graph.state.addresses import is_path, with_scheme
 from openmanus_graph.state.tool_traits import Effect, Observation
 from openmanus_graph.tool_calls.declaration import MaybeNumber, MaybeText, manus_tool
 
@@ -36,8 +36,9 @@ def effect_of(args: Mapping[str, Any]) -> Effect:
 
 
 def addresses_of(args: Mapping[str, Any]) -> Sequence[str]:
-    """Return the address that a call opens."""
-    return [with_scheme(str(args["url"]))] if args.get("url") else []
+    """Return the address that a call opens; none is opened that is written without its site."""
+    url = str(args.get("url") or "")
+    return [with_scheme(url)] if url and not is_path(url) else []
 
 
 @manus_tool(

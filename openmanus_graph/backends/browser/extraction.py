@@ -38,6 +38,8 @@ class PageContent:
     title: str
     text: str
     """Markdown, the main content first."""
+    notices: tuple[str, ...] = ()
+    """Sentences about the browser, such as that it was opened again."""
 
 
 async def extract_content(browser: BrowserSession, goal: str | None, ask: AskModel | None) -> str:
@@ -48,15 +50,18 @@ async def extract_content(browser: BrowserSession, goal: str | None, ask: AskMod
     """
     content = await browser_loop.run(lambda: _read_content(browser))
     redacted = browser.secrets.redacted
+    notices = "".join(f"{redacted(notice)}\n" for notice in content.notices)
     content = PageContent(redacted(content.url), redacted(content.title), redacted(content.text))
     head = f"{content.title} {content.url}".strip()
     if not goal or ask is None:
-        return f"{head}\n\n{await asyncio.to_thread(_fitted, content.text, browser.session)}"
+        return (
+            f"{notices}{head}\n\n{await asyncio.to_thread(_fitted, content.text, browser.session)}"
+        )
     try:
-        return f"From {head}:\n{await _answer(content, goal, ask)}"
+        return f"{notices}From {head}:\n{await _answer(content, goal, ask)}"
     except ToolError as error:
         text = await asyncio.to_thread(_fitted, content.text, browser.session)
-        return f"{error} This is the page itself.\n{head}\n\n{text}"
+        return f"{notices}{error} This is the page itself.\n{head}\n\n{text}"
 
 
 def _fitted(text: str, session: Session) -> str:
@@ -96,7 +101,8 @@ async def _read_content(browser: BrowserSession) -> PageContent:
     for part in parts:
         text = await page_text(part["html"], part["base"])
         texts.append(replace(text, read=text.read or len(part["html"])) if part["cut"] else text)
-    return PageContent(tab.page.url, parts[0]["title"], whole(texts))
+    notices = tuple(browser.notices.take())
+    return PageContent(tab.page.url, parts[0]["title"], whole(texts), notices)
 
 
 async def _read_document(browser: BrowserSession, url: str) -> PageContent:
@@ -106,7 +112,7 @@ async def _read_document(browser: BrowserSession, url: str) -> PageContent:
     headers = {"Cookie": pairs} if pairs else None
     page = await fetch(url, browser.connection.guard, headers=headers)
     reading = await read_page(page, browser.session.workspace)
-    return PageContent(url, reading.title, reading.text)
+    return PageContent(url, reading.title, reading.text, tuple(browser.notices.take()))
 
 
 async def _answer(content: PageContent, goal: str, ask: AskModel) -> str:
