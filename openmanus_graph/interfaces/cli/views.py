@@ -98,7 +98,7 @@ class TerminalView:
             self.checklist.show()
 
     def _token(self, event: Mapping[str, Any]) -> None:
-        if self.checklist:
+        if self.checklist or event.get("plan_step"):
             return  # steps that run at once would write into each other's lines
         self.console.print(Text(printable(event["text"])), end="")
         self.line_open = True
