@@ -144,9 +144,10 @@ class ScreenView(TerminalView):
 
     @override
     def _token(self, event: Mapping[str, Any]) -> None:
-        if not self.checklist:  # steps that run at once would write into each other's lines
-            for block in self._blocks.feed(event["text"]):
-                self._print_block(block)
+        if self.checklist or event.get("plan_step"):
+            return  # steps that run at once would write into each other's lines
+        for block in self._blocks.feed(event["text"]):
+            self._print_block(block)
 
     @override
     def _think_end(self, event: Mapping[str, Any]) -> None:
