@@ -18,7 +18,7 @@ from pydantic import WithJsonSchema
 
 from openmanus_graph.runtime.tool_runtime import JsonSchemaTool
 from openmanus_graph.safety.information_flow import usual_destinations
-from openmanus_graph.state.tool_traits import FILE, Effect, Observation, Traits
+from openmanus_graph.state.tool_traits import FILE, Effect, Observation, PageUse, Traits
 
 ToolFunction = Callable[..., Any]
 
@@ -47,6 +47,8 @@ def manus_tool(
     trusted: bool | Sequence[str] = False,
     private: bool | Sequence[str] = False,
     destructive: bool = False,
+    page: Callable[[Mapping[str, Any]], PageUse] | None = None,
+    sandboxed: bool = False,
 ) -> Callable[[ToolFunction], BaseTool]:
     """Declare a function as a tool.
 
@@ -70,6 +72,8 @@ def manus_tool(
         private: Whether whole JSON fields of the output may leave only if a person says so; or
             their names.
         destructive: Whether a call destroys what cannot be brought back.
+        page: Returns what a call does with the page that the tool shows.
+        sandboxed: Whether the call is a program in the sandbox.
     """
     asks = effect == "external" if approval is None else approval
     traits = Traits(
@@ -86,6 +90,8 @@ def manus_tool(
         trusted=trusted,
         private=private,
         destructive=destructive,
+        page=page,
+        sandboxed=sandboxed,
     )
 
     def declare(function: ToolFunction) -> BaseTool:
@@ -141,8 +147,8 @@ def flow_traits(tools: Mapping[str, BaseTool]) -> dict[str, Traits]:
     """Return the traits of tools, with the destinations of those that declare none."""
     traits = {name: traits_of(tool) for name, tool in tools.items()}
     return {
-        name: replace(one, sends_to=usual_destinations(_argument_names(tools[name])))
-        if one.sends_to is None and one.effect == "external"
+        name: replace(one, sends_to=usual_destinations(_argument_names(tools[name]), one))
+        if one.sends_to is None and one.addresses is None
         else one
         for name, one in traits.items()
     }

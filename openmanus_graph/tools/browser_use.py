@@ -13,10 +13,11 @@ from openmanus_graph.backends.browser.action_specs import (
     HANDLE,
     ActionArguments,
     check_required_arguments,
+    press_name,
 )
 from openmanus_graph.runtime.tool_runtime import call_runtime
 from openmanus_graph.state.addresses import with_scheme
-from openmanus_graph.state.tool_traits import Effect, Observation
+from openmanus_graph.state.tool_traits import Effect, Observation, PageUse
 from openmanus_graph.tool_calls.declaration import MaybeNumber, MaybeText, manus_tool
 
 TIMEOUT_S = 180
@@ -27,6 +28,16 @@ ActionName = Literal[
     "extract_content", "web_search", "go_back", "refresh", "open_tab", "switch_tab", "close_tab",
     "wait", "hover", "click_at", "drag_and_drop", "upload_file", "handle_dialog", "save_pdf",
 ]  # fmt: skip
+
+
+_ENTERED = {
+    "input_text": ("text",),
+    "send_keys": ("keys",),
+    "upload_file": ("text",),
+    "handle_dialog": ("text",),
+}
+"""Arguments of actions that a page is given."""
+_SWITCHING = ("switch_tab", "close_tab", "go_back", "web_search")
 
 
 def effect_of(args: Mapping[str, Any]) -> Effect:
@@ -40,6 +51,15 @@ def addresses_of(args: Mapping[str, Any]) -> Sequence[str]:
     return [with_scheme(str(args["url"]))] if args.get("url") else []
 
 
+def page_use(args: Mapping[str, Any]) -> PageUse:
+    """Say what a call gives to the page, and whether it leaves it for one that it does not name."""
+    action = str(args.get("action"))
+    given = [str(args[name]) for name in _ENTERED.get(action, ()) if args.get(name)]
+    if action == "send_keys":
+        given = [keys for keys in given if not all(map(press_name, keys.split()))]
+    return PageUse(given, switches=action in _SWITCHING)
+
+
 @manus_tool(
     effect=effect_of,
     resource=HANDLE,
@@ -47,6 +67,7 @@ def addresses_of(args: Mapping[str, Any]) -> Sequence[str]:
     untrusted=True,
     approval=False,
     addresses=addresses_of,
+    page=page_use,
 )
 async def browser_use(  # noqa: D417  # the model is not shown `runtime`
     action: Annotated[ActionName, WithJsonSchema({"type": "string"})],
