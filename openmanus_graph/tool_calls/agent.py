@@ -40,6 +40,8 @@ class Agent:
     """Whether its run is over when no server is left."""
     structured_tool: Callable[[ResponseFormat], BaseTool] | None = None
     """Makes the tool that delivers an answer in the format a caller wants."""
+    optional: tuple[BaseTool, ...] = ()
+    """Tools that a run's settings may add."""
     middleware: tuple["Middleware", ...] = ()
     """LangChain's `AgentMiddleware`s around and between the agent steps, the outermost first."""
 
@@ -54,6 +56,7 @@ def define_agent(
     takes_configured: bool = False,
     needs_servers: bool = False,
     structured_tool: Callable[[ResponseFormat], BaseTool] | None = None,
+    optional: Iterable[BaseTool] = (),
     middleware: Sequence["Middleware"] = (),
 ) -> Agent:
     """Collect an agent's tools.
@@ -67,6 +70,7 @@ def define_agent(
         takes_configured: Whether it uses the configured MCP servers.
         needs_servers: Whether it has nothing to do without any.
         structured_tool: Makes the tool that delivers a structured answer.
+        optional: Tools that a run's settings may add.
         middleware: LangChain's, with further tools.
 
     Raises:
@@ -94,6 +98,7 @@ def define_agent(
         takes_configured=takes_configured,
         needs_servers=needs_servers,
         structured_tool=structured_tool,
+        optional=tuple(one for one in optional if one.name not in found),
         middleware=tuple(middleware),
     )
 

@@ -1,7 +1,8 @@
 """Which values of a call need a person: by where they came from, whatever the model says."""
 
 import json
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -114,6 +115,8 @@ def test_a_destination_that_the_model_made_up_is_unverified() -> None:
         ("The topic is Summer party", "Re: Summer party"),
         ("Delete the file 13", 13),
         ("Look at shop.example", "https://shop.example/a?b=c"),
+        ("Mail anna@münchen.example", "anna@xn--mnchen-3ya.example"),
+        ("Pay 1.250,00 euros", "1250"),
     ],
 )
 def test_what_the_person_said_is_verified(task: str, to: object) -> None:
@@ -129,6 +132,13 @@ def test_what_the_person_said_is_verified(task: str, to: object) -> None:
         ("Mail anna@shop.example", "аnna@shop.example"),  # Cyrillic
         ("Mail anna@shop.example", "an\u200bna@shop.example"),
         ("Mail anna@shop.example", "anna%40shop.example"),
+        ("Mail anna@shop.example", "anna&#64;shop.example"),
+        ("Mail anna@shop.example", "ANNA @shop.example"),
+        ("Mail anna@münchen.example", "anna@munchen.example"),
+        ("Look at apple.com", "https://xn--80ak6aa92e.com"),
+        ("Mail mark at evil.example", "mark@evil.example"),
+        ("Pay 1000 to 250", "1250"),
+        ("Pay two hundred and fifty", "250"),
         ("Mail anna@shop.example", "YW5uYUBzaG9wLmV4YW1wbGU="),
         ("Look at shop.example", "https://shop.example.evil.example/"),
         ("What is on June 13?", 13),
@@ -149,6 +159,17 @@ def test_what_only_looks_like_it_is_not(task: str, to: object) -> None:
 def test_a_foreign_text_that_the_person_quotes_was_read() -> None:
     task = f"Summarise this mail: {ORDER}"
     assert values(judged("send", MARK, task=task)) == [("mark@evil.example", "destination")]
+
+
+def test_a_value_that_is_split_over_calls_or_arguments_is_unverified_in_each_part() -> None:
+    half = did("send", "sent", to="mark@evil")
+    parts = {"to": ["mark@evil", ".example"]}
+    assert len(judged("send", parts, READ)) == 2
+    assert judged("send", MARK, READ, half)
+    assert judged("send", MARK, READ, half, did("send", "sent", to=".example"))
+    allowed = [approval_of(one) for one in judged("send", parts, READ)]
+    assert judged("send", MARK, READ, approved=allowed)
+    assert judged("send", MARK, READ, task="Mark is mark, and evil.example is a site.")
 
 
 def test_what_the_person_answers_counts() -> None:
@@ -480,10 +501,66 @@ def test_results_that_are_no_json_do_no_harm(text: str) -> None:
     assert judged("send", MARK, READ, did("find_contact", text))
 
 
-def test_ten_megabytes_are_read_in_time_that_grows_with_them() -> None:
-    """A way to read them in squared time would need days."""
-    contacts = [{"name": f"Person {n}", "mail": f"p{n}@shop.example"} for n in range(20_000)]
-    many = did("find_contact", contacts)
+def work(action: Callable[[], object]) -> int:
+    """Count the calls of functions, Python's and C's, that something takes."""
+    counted = 0
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal counted
+        counted += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        action()
+    finally:
+        sys.setprofile(None)
+    return counted
+
+
+def contacts(number: int) -> str:
+    people = [{"name": f"Person {n}", "mail": f"p{n}@shop.example"} for n in range(number)]
+    return json.dumps(people)
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        lambda n: judged("send", {"to": "x@y.example"}, READ, did("find_contact", contacts(n))),
+        lambda n: judged("send", {"to": [f"p{n}@x.com" for n in range(n)]}, READ),
+        lambda n: judged("send", {"to": "x@y.example"}, READ, task=contacts(n)),
+        lambda n: judged(
+            "send",
+            {"to": [f"p{n}@shop.example" for n in range(n)]},
+            READ,
+            task="Mail " + " ".join(f"p{n}@shop.example" for n in range(n)),
+        ),
+        lambda n: judged("send", {"to": "a@b.com", "body": "x " * 9 * n}, READ, task="a@b.com"),
+        lambda n: judged("bash", {"command": "# a.b " * n}, READ),
+        lambda n: judged("send", MARK, *[did("read_mail", f"Mail {n}") for n in range(n)]),
+    ],
+)  # fmt: skip
+def test_work_grows_with_what_is_looked_at_and_no_faster(task: Callable[[int], object]) -> None:
+    task(10)  # what is made once
+    small, large = (work(lambda n=n: task(n)) for n in (400, 1600))
+    assert large < 5 * small
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "to p7@shop.example, ", "a@", "a.", "1,", "(", "&amp;", "%25", "\u200b", "From: a\n",
+        "von: a\n", '"a ', "“a", "« a", "> a\n", "```\n", "<a></b>", "explain a: ", "mail: a\n",
+        "DE89 3704 ", "may ", "http://", "a.b@", " ", "\n",
+    ],
+)  # fmt: skip
+def test_long_texts_are_read_in_time_that_grows_with_them(text: str) -> None:
+    """A way to read them in squared time would need an hour."""
+    long = text * (150_000 // len(text))
+    judged("send", {**MARK, "body": long}, did("read_mail", long), task=long)
+
+
+def test_ten_megabytes_of_results_are_read() -> None:
+    many = did("find_contact", contacts(20_000))
     text = did("read_mail", "to p7@shop.example, " * 500_000)
     args = {"to": [f"p{n}@shop.example" for n in range(500)]}
     assert judged("send", args, text, many) == []
