@@ -58,9 +58,9 @@ reads. Packages bring more by entry points, which `manus` and `planner` get. `to
 No agent has them unless `tools` adds them, `tools = ["+read_untrusted"]` beside all others, or
 `["bash", "+read_untrusted"]`. `read_untrusted` pays where texts may give orders (mail, pages that
 anybody writes): a model without tools reads, and the agent gets short fields that fit a JSON
-schema, never the text. It costs a model call. Fields that are numbers, dates, enums or true/false carry no
-orders; a short text may. For the rules about [values](security.md#where-values-come-from) all are
-foreign.
+schema, never the text. It costs a model call. Fields that are numbers, dates, enums or true/false
+carry no orders; a short text may. For the rules about
+[values](security.md#where-values-come-from) all are foreign.
 
 {optional}
 """

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -342,7 +343,7 @@ def test_only_what_a_page_is_given_counts(args: dict[str, Any], asks: bool) -> N
 def test_the_calls_before_it_in_the_reply_may_show_another_page(
     before: dict[str, Any], asked: list[tuple[str, str]]
 ) -> None:
-    beside = [("read_mail", {}), ("browser_use", before)]
+    beside: list[tuple[str, dict[str, Any]]] = [("read_mail", {}), ("browser_use", before)]
     task = "See shop.example."
     found = judged("browser_use", TYPING, READ, page(SHOP), task=task, beside=beside)
     assert values(found) == asked
@@ -522,26 +523,25 @@ def contacts(number: int) -> str:
     return json.dumps(people)
 
 
-@pytest.mark.parametrize(
-    "task",
-    [
-        lambda n: judged("send", {"to": "x@y.example"}, READ, did("find_contact", contacts(n))),
-        lambda n: judged("send", {"to": [f"p{n}@x.com" for n in range(n)]}, READ),
-        lambda n: judged("send", {"to": "x@y.example"}, READ, task=contacts(n)),
-        lambda n: judged(
-            "send",
-            {"to": [f"p{n}@shop.example" for n in range(n)]},
-            READ,
-            task="Mail " + " ".join(f"p{n}@shop.example" for n in range(n)),
-        ),
-        lambda n: judged("send", {"to": "a@b.com", "body": "x " * 9 * n}, READ, task="a@b.com"),
-        lambda n: judged("bash", {"command": "# a.b " * n}, READ),
-        lambda n: judged("send", MARK, *[did("read_mail", f"Mail {n}") for n in range(n)]),
-    ],
-)  # fmt: skip
+def mails(number: int) -> list[str]:
+    return [f"p{n}@shop.example" for n in range(number)]
+
+
+SIZED: dict[str, Callable[[int], object]] = {
+    "a trusted result": lambda n: judged("send", MARK, READ, did("find_contact", contacts(n))),
+    "recipients": lambda n: judged("send", {"to": mails(n)}, READ),
+    "recipients of a task": lambda n: judged("send", {"to": mails(n)}, READ, task=str(mails(n))),
+    "a task": lambda n: judged("send", MARK, READ, task=contacts(n)),
+    "a body": lambda n: judged("send", {"to": "a@b.com", "body": "a.b " * n}, READ),
+    "a program": lambda n: judged("bash", {"command": "# a.b " * n}, READ),
+    "results": lambda n: judged("send", MARK, *[did("read_mail", str(one)) for one in range(n)]),
+}
+
+
+@pytest.mark.parametrize("task", SIZED.values(), ids=SIZED)
 def test_work_grows_with_what_is_looked_at_and_no_faster(task: Callable[[int], object]) -> None:
     task(10)  # what is made once
-    small, large = (work(lambda n=n: task(n)) for n in (400, 1600))
+    small, large = (work(partial(task, n)) for n in (400, 1600))
     assert large < 5 * small
 
 
