@@ -33,7 +33,7 @@ from openmanus_graph.safety.values import (
     tokens_of,
 )
 from openmanus_graph.state.manus import FlowRule, PendingCall, UnverifiedValue, ValueSource
-from openmanus_graph.state.tool_traits import Traits
+from openmanus_graph.state.tool_traits import PageUse, Traits
 
 DESTINATION_NAMES = frozenset({
     "recipient", "recipients", "to", "cc", "bcc", "email", "emails", "email_address",
@@ -143,11 +143,8 @@ def _site_before(
             break
         if one["name"] != call["name"]:
             continue
-        opened = declared.addresses(one["args"]) if declared.addresses else ()
-        if opened:
-            site = opened[-1]
-        elif declared.page is not None and declared.page(one["args"]).switches:
-            site = ""
+        use = declared.page(one["args"]) if declared.page else PageUse()
+        site = "" if use.switches else use.opens or site
     return site
 
 
@@ -196,10 +193,10 @@ class _Judgement:
 
     def of_page(self, entered: Sequence[str], site: str) -> Iterator[_Found]:
         """Yield what is unverified in texts that are entered into a page."""
-        foreign = [text for text in entered if text and not self._all_verified(text)]
+        foreign = [text for text in entered if not self.labels.is_said(tokens_of(text))]
         if foreign and not self._is_known_site(site):
             yield "page", site or ANOTHER_PAGE, "page"
-        args = {"text": foreign}
+        args = {"text": entered}
         yield from self._addresses(args, ())
         yield from self._private(args)
 
@@ -219,9 +216,9 @@ class _Judgement:
             for address in reached_by(text, bare_names=bare_names):
                 if not self.is_verified(tokens_of(address)):
                     yield argument, address, "address"
-            for path in dict.fromkeys((*(path for path, _ in found.paths), *found.scripts)):
-                if DOWNLOADS & set(PurePosixPath(path).parts[:-1]):
-                    yield argument, path, "download"
+            for path in map(PurePosixPath, (*(path for path, _ in found.paths), *found.scripts)):
+                if DOWNLOADS & set(path.parts[:-1]) and not self._is_known(tokens_of(path)):
+                    yield argument, str(path), "download"
         yield from self._private(args)
 
     def _addresses(self, args: Mapping[str, Any], sends_to: Collection[str]) -> Iterator[_Found]:

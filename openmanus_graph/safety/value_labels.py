@@ -155,10 +155,14 @@ class ValueLabels:
         self.reached.update(
             tokens_of(one) for _, one in destinations(args, declared.sends_to or ())
         )
-        if declared.page is not None and declared.page(args).entered and self.site:
+        if declared.page is None:
+            return
+        use = declared.page(args)
+        # What the person said may be entered anywhere: that tells nothing of the site.
+        if self.site and any(not self.is_said(tokens_of(text)) for text in use.entered):
             self.reached.add(tokens_of(self.site))
-        if declared.addresses is not None and not self.tainted:
-            self.opened.update(domains_in("\n".join(declared.addresses(args))))
+        if not self.tainted:
+            self.opened.update(domains_in(use.opens))
 
     def _read_fields(self, result: ToolMessage, declared: Traits, *, plain: bool) -> None:
         if not (plain or declared.trusted or declared.private):

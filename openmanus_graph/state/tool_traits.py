@@ -21,6 +21,8 @@ class PageUse:
 
     entered: Sequence[str] = ()
     """Texts, or names of files, that the page is given."""
+    opens: str = ""
+    """The address of the page that it opens."""
     switches: bool = False
     """Another page may be shown afterwards, and the call does not say which."""
 

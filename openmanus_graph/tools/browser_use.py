@@ -37,6 +37,7 @@ _ENTERED = {
     "handle_dialog": ("text",),
 }
 """Arguments of actions that a page is given."""
+_OPENING = ("go_to_url", "open_tab")
 _SWITCHING = ("switch_tab", "close_tab", "go_back", "web_search")
 
 
@@ -57,7 +58,8 @@ def page_use(args: Mapping[str, Any]) -> PageUse:
     given = [str(args[name]) for name in _ENTERED.get(action, ()) if args.get(name)]
     if action == "send_keys":
         given = [keys for keys in given if not all(map(press_name, keys.split()))]
-    return PageUse(given, switches=action in _SWITCHING)
+    opens = with_scheme(str(args["url"])) if action in _OPENING and args.get("url") else ""
+    return PageUse(given, opens, switches=action in _SWITCHING)
 
 
 @manus_tool(

@@ -286,6 +286,7 @@ def page(url: str, *, site: str = "", action: str = "go_to_url") -> list[AnyMess
 
 
 SHOP, EVIL = "https://shop.example", "https://evil.example"
+SAID = {"action": "input_text", "index": 1, "text": "x"}
 TYPING = {"action": "input_text", "index": 1, "text": "all I know"}
 
 
@@ -301,6 +302,12 @@ TYPING = {"action": "input_text", "index": 1, "text": "all I know"}
         ("Do it.", [page(SHOP), page(EVIL)], [(EVIL, "page")]),
         ("Do it.", [page(SHOP, site=EVIL)], [(EVIL, "page")]),
         ("Say all I know.", [READ, page(EVIL)], []),
+        (
+            "Say so, and x.",
+            [READ, page(EVIL), did("browser_use", "typed", **SAID)],
+            [(EVIL, "page")],
+        ),
+        ("Mail anna@shop.example", [READ, page(EVIL)], [(EVIL, "page")]),
         ("Do it.", [READ, page(EVIL), did("browser_use", "typed", **TYPING)], []),  # was allowed
     ],
 )
@@ -336,6 +343,8 @@ def test_only_what_a_page_is_given_counts(args: dict[str, Any], asks: bool) -> N
         ({"action": "switch_tab", "tab_id": 2}, [("another page", "page")]),
         ({"action": "close_tab"}, [("another page", "page")]),
         ({"action": "go_back"}, [("another page", "page")]),
+        ({"action": "switch_tab", "tab_id": 2, "url": SHOP}, [("another page", "page")]),
+        ({"action": "click_element", "index": 2, "url": EVIL}, []),
         ({"action": "input_text", "index": 2, "text": "x"}, []),
         ({"action": "click_element", "index": 2}, []),
     ],
@@ -347,6 +356,24 @@ def test_the_calls_before_it_in_the_reply_may_show_another_page(
     task = "See shop.example."
     found = judged("browser_use", TYPING, READ, page(SHOP), task=task, beside=beside)
     assert values(found) == asked
+
+
+def test_an_address_that_the_person_said_covers_no_text_beside_it() -> None:
+    typing = {**TYPING, "text": "all I know, anna@shop.example"}
+    found = judged("browser_use", typing, READ, page(EVIL), task="Mail anna@shop.example")
+    assert values(found) == [(EVIL, "page")]
+
+
+def test_another_page_can_be_allowed_only_once() -> None:
+    beside: list[tuple[str, dict[str, Any]]] = [("browser_use", {"action": "go_back"})]
+    (found,) = judged("browser_use", TYPING, READ, page(SHOP), beside=beside)
+    allowed = [approval_of(found)]
+    assert judged("browser_use", TYPING, READ, page(SHOP), beside=beside, approved=allowed)
+
+
+def test_a_site_can_be_allowed_for_the_thread() -> None:
+    (found,) = judged("browser_use", TYPING, READ, page(EVIL))
+    assert judged("browser_use", TYPING, READ, page(EVIL), approved=[approval_of(found)]) == []
 
 
 def test_addresses_and_private_values_are_not_entered_unasked_even_where_the_site_is_named() -> (
@@ -399,7 +426,8 @@ def test_a_program_that_has_the_network_sends_no_private_value_unasked() -> None
     ("command", "asked"),
     [
         ("bash downloads/setup.sh", ["downloads/setup.sh"]),
-        ("chmod +x downloads/x && ./downloads/x --all", ["./downloads/x"]),
+        ("chmod +x downloads/x && ./downloads/x --all", ["downloads/x"]),
+        ("bash downloads/mine.sh", []),
         ("sudo sh /home/t/outputs/a.bin", ["/home/t/outputs/a.bin"]),
         ("cat downloads/setup.sh; ls outputs", []),
         ("bash setup.sh; ./downloads", []),
@@ -408,7 +436,7 @@ def test_a_program_that_has_the_network_sends_no_private_value_unasked() -> None
 def test_what_was_downloaded_is_not_run_with_the_network_unasked(
     command: str, asked: list[str]
 ) -> None:
-    found = judged("bash", {"command": command}, READ)
+    found = judged("bash", {"command": command}, READ, task="Run downloads/mine.sh.")
     assert values(found) == [(path, "download") for path in asked]
 
 
