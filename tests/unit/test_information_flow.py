@@ -4,10 +4,11 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from langchain_core.tools import StructuredTool
 
 from openmanus_graph.conversation.history import NOTES_KEY, ORIGIN_KEY, TASK_KEY, VERIFIED_KEY
 from openmanus_graph.safety.information_flow import (
@@ -21,7 +22,7 @@ from openmanus_graph.safety.untrusted_text import mark_untrusted
 from openmanus_graph.safety.value_labels import labels_of
 from openmanus_graph.state.manus import PendingCall, UnverifiedValue
 from openmanus_graph.state.tool_traits import Traits
-from openmanus_graph.tool_calls.declaration import traits_of
+from openmanus_graph.tool_calls.declaration import flow_traits, traits_of
 from openmanus_graph.tools.ask_human import ask_human
 from openmanus_graph.tools.bash import bash
 from openmanus_graph.tools.browser_use import browser_use
@@ -276,6 +277,21 @@ def test_an_undeclared_tool_that_only_reads_is_judged_by_the_address_it_reads() 
     names = ["url", "Link", "user", "channel"]
     assert usual_destinations(names, Traits(effect="pure")) == ("url", "Link")
     assert usual_destinations(["channel"], Traits(effect="pure")) is None
+
+
+def test_tools_get_the_destinations_that_they_do_not_declare() -> None:
+    def fetch(url: str, user: str) -> str:
+        """Fetch."""
+        return url + user
+
+    def made(**metadata: Any) -> tuple[str, ...] | None:
+        tool = StructuredTool.from_function(fetch, metadata=metadata)
+        return cast("Any", flow_traits({"fetch": tool})["fetch"].sends_to)
+
+    assert made() == ("url", "user")
+    assert made(effect="pure") == ("url",)
+    assert made(effect="pure", sends_to=()) == ()
+    assert flow_traits({"browser_use": browser_use})["browser_use"].sends_to is None
 
 
 def page(url: str, *, site: str = "", action: str = "go_to_url") -> list[AnyMessage]:
