@@ -22,6 +22,7 @@ from openmanus_graph.runtime.session_registry import SessionKeeper, graph_node
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ManusInput, ManusOutput, ManusState
 from openmanus_graph.tool_calls.agent import Agent, ToolLike, define_agent
+from openmanus_graph.tools import optional_tools
 from openmanus_graph.tools.create_chat_completion import structured_completion
 
 if TYPE_CHECKING:
@@ -204,6 +205,7 @@ def agent_builder(
             needs_servers=needs_servers,
             needed_tool=needed_tool,
             structured_tool=structured_completion,
+            optional=optional_tools(),
             middleware=around,
         )
         return compile_loop(defined, checkpointer=checkpointer, store=store, after_act=after_act)

@@ -387,6 +387,7 @@ async def route_after_think(state: ManusState, *, agent: Agent) -> list[Send] | 
         resolved.toolset.tools if resolved else agent.tools,
         state["messages"],
         state.get("approved_values", []),
+        network=session is not None and session.settings.sandbox.network,
     )
     if not chains:
         return "stuck_check"

@@ -12,11 +12,13 @@ import re
 import unicodedata
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 
 from openmanus_graph.conversation.history import canonical_args
+from openmanus_graph.safety.shell_commands import ShellText, read_shell_text
 from openmanus_graph.safety.untrusted_text import without_mark
 from openmanus_graph.safety.value_labels import ValueLabels, destinations, labels_of, leaves
 from openmanus_graph.safety.values import (
@@ -26,11 +28,12 @@ from openmanus_graph.safety.values import (
     Tokens,
     addresses_in,
     is_address,
+    reached_by,
     squeezed,
     tokens_of,
 )
 from openmanus_graph.state.manus import FlowRule, PendingCall, UnverifiedValue, ValueSource
-from openmanus_graph.state.tool_traits import Traits
+from openmanus_graph.state.tool_traits import PageUse, Traits
 
 DESTINATION_NAMES = frozenset({
     "recipient", "recipients", "to", "cc", "bcc", "email", "emails", "email_address",
@@ -45,6 +48,21 @@ DESTINATION_NAMES = frozenset({
     "repo", "repository", "bucket", "destination", "target",
 })  # fmt: skip
 """Arguments of external tools without `sends_to` that are judged as destinations."""
+ADDRESS_NAMES = frozenset({
+    "url", "urls", "uri", "uris", "link", "links", "href", "endpoint", "webhook", "webhook_url",
+    "callback_url",
+})  # fmt: skip
+"""Arguments of other tools without `sends_to` that are judged as destinations."""
+NETWORK_PROGRAMS = frozenset({
+    "curl", "wget", "nc", "ncat", "netcat", "socat", "ssh", "scp", "sftp", "rsync", "ftp",
+    "telnet", "ping", "dig", "host", "nslookup", "http", "https", "openssl",
+})  # fmt: skip
+"""Programs behind which a bare name is a host."""
+_TCP = "/dev/tcp/"
+DOWNLOADS = frozenset({"downloads", "outputs"})
+"""Folders of what the browser and the web tools bring."""
+ANOTHER_PAGE = "another page"
+"""Stands for the site of a page that only the call before will show."""
 _REPLY_MARKS = frozenset({"re", "fwd", "fw", "aw", "wg"})
 _CONTEXT_CHARS = 120
 _STRUCTURED = (DATE, TIME)
@@ -59,6 +77,8 @@ def judge(
     messages: Sequence[AnyMessage],
     traits: Mapping[str, Traits],
     approved: Collection[str] = (),
+    *,
+    network: bool = False,
 ) -> list[UnverifiedValue]:
     """Return the values of a pending call that need a person's approval.
 
@@ -67,30 +87,74 @@ def judge(
         messages: The conversation, that reply included.
         traits: The traits of each tool; `sends_to` is filled in.
         approved: What the person approved for the rest of the thread, as `approval_of` names it.
+        network: Whether the sandbox has the network.
     """
-    declared = traits.get(call["name"])
-    if declared is None or call["problem"] is not None or declared.addresses is not None:
-        return []  # a tool of ours that reaches addresses has a rule of its own
-    external = declared.effect_of(call["args"]) == "external"
-    if not (external or declared.sends_to):
+    declared, args = traits.get(call["name"]), call["args"]
+    if declared is None or call["problem"] is not None or not _may_send(declared, args, network):
         return []
-    replies = (n for n in range(len(messages) - 1, -1, -1) if isinstance(messages[n], AIMessage))
-    labels = labels_of(messages[: next(replies, len(messages))], traits)
+    place = next(
+        (n for n in range(len(messages) - 1, -1, -1) if isinstance(messages[n], AIMessage)),
+        len(messages),
+    )
+    labels = labels_of(messages[:place], traits)
     if not labels.tainted:
         return []
     judgement = _Judgement(labels, frozenset(approved), declared)
-    found = dict.fromkeys(judgement.of(call["args"], external=external))
+    if declared.sandboxed:
+        judged = judgement.of_program(args)
+    elif declared.page is not None:
+        site = _site_before(call, messages[place:], declared, labels.site)
+        judged = judgement.of_page(declared.page(args).entered, site)
+    else:
+        judged = judgement.of(args, external=declared.effect_of(args) == "external")
+    found = dict.fromkeys(judged)
     return [
         UnverifiedValue(
-            value=value, argument=argument, rule=rule, source=_source(value, messages, labels)
+            value=value,
+            argument=argument,
+            rule=rule,
+            source=_source(value, messages, labels) if number < MOST_SHOWN else None,
         )
-        for argument, value, rule in found
+        for number, (argument, value, rule) in enumerate(found)
     ]
 
 
-def usual_destinations(arguments: Collection[str]) -> tuple[str, ...] | None:
-    """Return which arguments of an undeclared tool are destinations by name; None if none is."""
-    return tuple(name for name in arguments if name.casefold() in DESTINATION_NAMES) or None
+def _may_send(declared: Traits, args: Mapping[str, Any], network: bool) -> bool:
+    """Say whether a call can send anything to where the rules must look."""
+    if declared.sandboxed:
+        return network
+    if declared.page is not None:
+        return bool(declared.page(args).entered)
+    if declared.addresses is not None:  # a tool of ours that reaches addresses has its own rule
+        return False
+    return declared.effect_of(args) == "external" or bool(declared.sends_to)
+
+
+def _site_before(
+    call: PendingCall, reply: Sequence[AnyMessage], declared: Traits, site: str
+) -> str:
+    """Return the site of the page that a call is for; empty if nobody can know it before.
+
+    Earlier calls of the same reply may open another one. Where a click leads is not known.
+    """
+    made = reply[0].tool_calls if reply and isinstance(reply[0], AIMessage) else ()
+    for one in made:
+        if one["id"] == call["id"]:
+            break
+        if one["name"] != call["name"]:
+            continue
+        use = declared.page(one["args"]) if declared.page else PageUse()
+        site = "" if use.switches else use.opens or site
+    return site
+
+
+def usual_destinations(arguments: Collection[str], traits: Traits) -> tuple[str, ...] | None:
+    """Return which arguments of an undeclared tool are destinations by name; None if none is.
+
+    Of a tool that only reads they are addresses: what it reads there is told by them.
+    """
+    names = DESTINATION_NAMES if traits.effect == "external" else ADDRESS_NAMES
+    return tuple(name for name in arguments if name.casefold() in names) or None
 
 
 def approval_of(value: UnverifiedValue) -> str:
@@ -127,6 +191,36 @@ class _Judgement:
             yield argument, value, rule
         yield from self._private(args)
 
+    def of_page(self, entered: Sequence[str], site: str) -> Iterator[_Found]:
+        """Yield what is unverified in texts that are entered into a page."""
+        foreign = [text for text in entered if not self.labels.is_said(tokens_of(text))]
+        if foreign and not self._is_known_site(site):
+            yield "page", site or ANOTHER_PAGE, "page"
+        args = {"text": entered}
+        yield from self._addresses(args, ())
+        yield from self._private(args)
+
+    def _is_known_site(self, site: str) -> bool:
+        if not site:
+            return False
+        token = tokens_of(site)
+        return self.is_verified(token) or self.labels.opened_unprompted(token[0])
+
+    def of_program(self, args: Mapping[str, Any]) -> Iterator[_Found]:
+        """Yield what is unverified in a program that has the network."""
+        shell = self.declared.shell
+        for argument, text in leaves(args):
+            found = read_shell_text(text) if argument == shell else ShellText()
+            programs = {PurePosixPath(one.split(" ")[0]).name for one in found.found}
+            bare_names = bool(programs & NETWORK_PROGRAMS) or _TCP in text
+            for address in reached_by(text, bare_names=bare_names):
+                if not self.is_verified(tokens_of(address)):
+                    yield argument, address, "address"
+            for path in map(PurePosixPath, (*(path for path, _ in found.paths), *found.scripts)):
+                if DOWNLOADS & set(path.parts[:-1]) and not self._is_known(tokens_of(path)):
+                    yield argument, str(path), "download"
+        yield from self._private(args)
+
     def _addresses(self, args: Mapping[str, Any], sends_to: Collection[str]) -> Iterator[_Found]:
         for argument, text in leaves(args, but=sends_to):
             for address in addresses_in(text):
@@ -145,10 +239,9 @@ class _Judgement:
             return
         for argument, text in leaves(args):
             shown = squeezed(text)
-            for key, value in labels.private.items():
+            for value in (value for key, value in labels.private.items() if key in shown):
                 tokens = tokens_of(value)
-                known = labels.is_said(tokens) or " ".join(tokens) in self.approved
-                if key in shown and not known:
+                if not (labels.is_said(tokens) or " ".join(tokens) in self.approved):
                     yield argument, value, "private"
 
     def _all_verified(self, value: str) -> bool:
@@ -252,6 +345,8 @@ def _explain(one: UnverifiedValue) -> str:
         "address": f"the address {value} in {one['argument']}",
         "private": f"your private {value} in {one['argument']}",
         "destructive": f"it cannot be undone, and you did not name {one['argument']} {value}",
+        "page": f"it enters what you did not say into a page of {value}, which you did not name",
+        "download": f"it runs {value}, which was downloaded, with the network on",
         "no_destination": f"you asked for none of it, {one['argument']} {value} for example",
     }[one["rule"]]
     if not one["argument"]:

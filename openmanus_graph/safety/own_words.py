@@ -15,12 +15,11 @@ _MOST_TAGS = 20
 LONG_QUOTATION = 160
 """Characters from which a quotation is a text, not a name or a sentence to be used."""
 _QUOTED = re.compile(
-    rf"\"[^\"]{{{LONG_QUOTATION},}}\"|“[^”]{{{LONG_QUOTATION},}}”|«[^»]{{{LONG_QUOTATION},}}»"
+    rf"\"[^\"]{{{LONG_QUOTATION},}}\"|“[^“”]{{{LONG_QUOTATION},}}”|«[^«»]{{{LONG_QUOTATION},}}»"
 )
-_MAIL_HEAD = re.compile(
-    r"^(?:from|subject|von|betreff|de|objet):[^\n]*\n(?=.*?^(?:to|date|sent|subject|from):)",
-    re.IGNORECASE | re.MULTILINE | re.DOTALL,
-)
+_MAIL_HEAD = re.compile(r"^(?:from|subject|von|betreff|de|objet):[^\n]*\n", re.I | re.M)
+_MAIL_HEAD_TOO = re.compile(r"^(?:to|date|sent|subject|from):", re.I | re.M)
+"""Another line of a mail's head: one alone may be the person's own."""
 _TEXTS = (
     "mail|email|e-mail|message|letter|text|article|page|post|document|comment|review|note|notes"
     "|transcript|log|output|paragraph|report|review|invoice|bill|thread|chat|following|below|says"
@@ -33,6 +32,9 @@ _TO_READ = re.compile(
     r"[^\n:.?!]{0,80}:[ \t]*(?=\S|\n)",
     re.IGNORECASE,
 )
+_MOST_INTRODUCED = 50
+"""Such colons that are looked at; behind more of them there is a pasted text."""
+_LOOKED_AT_CHARS = 20_000
 LONG_TEXT = 60
 """Characters from which what stands behind such a colon is a text that was pasted."""
 _SOURCE = re.compile(r"(?:https?://|www\.|[~./]*/)\S+|\S+\.\w{2,4}\b", re.IGNORECASE)
@@ -54,14 +56,13 @@ def own_words(text: str) -> OwnWords:
     own = _without_tagged(text)
     for quoted in (_FENCED, _MARKED, _QUOTED):
         own = quoted.sub("\n", own)
-    if (head := _MAIL_HEAD.search(own)) is not None:
-        own = own[: head.start()]
-    for introduced in _INTRODUCED.finditer(own):
-        if _is_pasted(own[introduced.end() :]):
+    own = _without_mail(own)
+    for number, introduced in enumerate(_INTRODUCED.finditer(own)):
+        if number == _MOST_INTRODUCED or _is_pasted(own, introduced.end()):
             own = own[: introduced.end()]
             break
     to_read = _TO_READ.search(own)
-    if to_read is not None and _is_pasted(own[to_read.end() :], least_chars=1):
+    if to_read is not None and _is_pasted(own, to_read.end(), least_chars=1):
         own = own[: to_read.end()]
     return OwnWords(own, own != text)
 
@@ -75,12 +76,20 @@ def _without_tagged(text: str) -> str:
     return text
 
 
-def _is_pasted(rest: str, least_chars: int = LONG_TEXT) -> bool:
+def _without_mail(text: str) -> str:
+    """Return a text without what stands behind the head of a mail."""
+    head = _MAIL_HEAD.search(text)
+    more = head and _MAIL_HEAD_TOO.search(text, head.end())
+    return text[: head.start()] if head and more else text
+
+
+def _is_pasted(text: str, start: int, least_chars: int = LONG_TEXT) -> bool:
     """Say whether what stands behind a colon is a text that somebody else wrote.
 
     A list is the person's own, and so are addresses and names of files, and what he puts in
     quotation marks to have it used.
     """
+    rest = text[start : start + _LOOKED_AT_CHARS]
     lines = [line for line in rest.strip().splitlines() if line.strip()]
     if not lines or all(_ITEM.match(line) or len(line.split()) == 1 for line in lines):
         return False

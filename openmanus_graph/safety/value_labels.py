@@ -52,8 +52,10 @@ class ValueLabels:
     """The person's words."""
     heard: list[str] = field(default_factory=list[str])
     """The same, as it was written."""
-    words: set[str] = field(default_factory=set[str])
-    """Every token in them."""
+    places: dict[str, list[tuple[int, int]]] = field(
+        default_factory=dict[str, list[tuple[int, int]]]
+    )
+    """Where each token stands in them: in which text, and at which place."""
     domains: set[tuple[str, int | None]] = field(default_factory=set[tuple[str, int | None]])
     """That the person named."""
     trusted: set[Tokens] = field(default_factory=set[Tokens])
@@ -64,6 +66,10 @@ class ValueLabels:
     """Whole fields of private tools, by their letters and digits."""
     reached: set[Tokens] = field(default_factory=set[Tokens])
     """Destinations of calls that ran: those were verified, or a person allowed them."""
+    site: str = ""
+    """Of the page that the browser showed last."""
+    opened: set[tuple[str, int | None]] = field(default_factory=set[tuple[str, int | None]])
+    """Domains of the addresses that were opened before anything foreign was read."""
     calls: dict[str, tuple[str, Mapping[str, Any]]] = field(
         default_factory=dict[str, tuple[str, Mapping[str, Any]]]
     )
@@ -90,6 +96,8 @@ class ValueLabels:
         self.reached.update(map(tuple, kept["reached"]))
         self.trusted.update(map(tuple, kept["trusted"]))
         self.private.update(kept["private"])
+        self.site = kept.get("site", "")
+        self.opened.update((host, port) for host, port in kept.get("opened", ()))
         for text in kept["said"]:
             self._hear(text)
 
@@ -105,6 +113,8 @@ class ValueLabels:
             "reached": sorted(map(list, self.reached))[:_MOST_KEPT_VALUES],
             "trusted": sorted(map(list, self.trusted))[:_MOST_KEPT_VALUES],
             "private": dict(self.private),
+            "site": self.site,
+            "opened": sorted(map(list, self.opened), key=str)[:_MOST_KEPT_VALUES],
         }
 
     def _hear(self, text: str) -> None:
@@ -113,8 +123,9 @@ class ValueLabels:
             self.heard.append(own.text)
         self.tainted |= own.quotes
         for tokens in said_tokens(own.text):
+            for place, token in enumerate(tokens):
+                self.places.setdefault(token, []).append((len(self.said), place))
             self.said.append(tokens)
-            self.words.update(tokens)
         self.domains.update(domains_in(own.text))
 
     def _read_result(self, result: ToolMessage, traits: Mapping[str, Traits]) -> None:
@@ -131,12 +142,27 @@ class ValueLabels:
         if declared.resource == PERSON:
             self._hear(result.text)
             return
-        if result.status != "error" and "edited" not in artifact and declared.sends_to:
-            self.reached.update(tokens_of(one) for _, one in destinations(args, declared.sends_to))
+        if result.status != "error" and "edited" not in artifact:
+            self._note_reached(declared, args)
+        self.site = artifact.get("site") or self.site
         foreign = declared.untrusted or declared.reads_files
         effect = declared.effect_of(args)
         self._read_fields(result, declared, plain=not foreign and effect != "workspace")
         self.tainted |= foreign or effect != "pure"
+
+    def _note_reached(self, declared: Traits, args: Mapping[str, Any]) -> None:
+        """Note where a call went: it was verified, or a person allowed it."""
+        self.reached.update(
+            tokens_of(one) for _, one in destinations(args, declared.sends_to or ())
+        )
+        if declared.page is None:
+            return
+        use = declared.page(args)
+        # What the person said may be entered anywhere: that tells nothing of the site.
+        if self.site and any(not self.is_said(tokens_of(text)) for text in use.entered):
+            self.reached.add(tokens_of(self.site))
+        if not self.tainted:
+            self.opened.update(domains_in(use.opens))
 
     def _read_fields(self, result: ToolMessage, declared: Traits, *, plain: bool) -> None:
         if not (plain or declared.trusted or declared.private):
@@ -152,29 +178,36 @@ class ValueLabels:
 
     def is_said(self, tokens: Tokens) -> bool:
         """Say whether the person said these tokens one behind the other."""
-        if not tokens or not self._could_be_said(tokens):
+        if len(tokens) == 1 and tokens[0].startswith(DATE):
+            return any(one == tokens[0] or same_date(one, tokens[0]) for one in self.places)
+        if not tokens or any(token not in self.places for token in tokens):
             return False
+        rarest = min(range(len(tokens)), key=lambda n: len(self.places[tokens[n]]))
         return any(
-            text[n : n + len(tokens)] == tokens
-            for text in self.said
-            for n, token in enumerate(text)
-            if token == tokens[0]
-        ) or (len(tokens) == 1 and any(same_date(one, tokens[0]) for one in self.words))
-
-    def _could_be_said(self, tokens: Tokens) -> bool:
-        return self.words.issuperset(tokens) or tokens[0].startswith(DATE)
+            self.said[text][max(0, place - rarest) : place - rarest + len(tokens)] == tokens
+            for text, place in self.places[tokens[rarest]]
+        )
 
     def names_domain_of(self, token: str) -> bool:
         """Say whether the person named the domain of a URL."""
-        try:
-            address = parse_address(with_scheme(token.removeprefix(URL)))
-        except ToolError:
-            return False
-        return any(
-            within(address.host, domain)
-            and (address.port == port if port else address.port in PORTS.values())
-            for domain, port in self.domains
-        )
+        return _is_within(token, self.domains)
+
+    def opened_unprompted(self, token: str) -> bool:
+        """Say whether a site was opened before anything foreign could have named it."""
+        return _is_within(token, self.opened)
+
+
+def _is_within(token: str, domains: Collection[tuple[str, int | None]]) -> bool:
+    """Say whether a URL's host lies in one of these domains, each with a port or the usual ones."""
+    try:
+        address = parse_address(with_scheme(token.removeprefix(URL)))
+    except ToolError:
+        return False
+    return any(
+        within(address.host, domain)
+        and (address.port == port if port else address.port in PORTS.values())
+        for domain, port in domains
+    )
 
 
 class _LabelIndex:

@@ -14,11 +14,16 @@ from contextlib import suppress
 from datetime import date
 from decimal import Decimal, InvalidOperation
 from itertools import pairwise
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from openmanus_graph.errors import ToolError
 from openmanus_graph.safety.urls import canonical_url
-from openmanus_graph.state.addresses import has_scheme, normal_host, with_scheme
+from openmanus_graph.state.addresses import (
+    LOOPBACK_NAMES,
+    has_scheme,
+    normal_host,
+    with_scheme,
+)
 
 Tokens = tuple[str, ...]
 """A value, or a text, in canonical form."""
@@ -81,6 +86,12 @@ _ADDRESS = re.compile(
 _URL_END = ".,;:!?)]}*_~'\""
 _NEXT_SENTENCE = re.compile(rf"^((?:\w+://)?[\w.-]+\.(?:{_TOP_LEVEL}))\.[A-Z][\w.]*$")
 """An address and the beginning of a sentence that no space parts from it."""
+_BARE_HOST = re.compile(
+    r"(?<![\w@./:%-])(?:(?:\d{1,3}\.){3}\d{1,3}|(?:[\w-]{1,63}\.){1,20}[a-z]{2})(?![\w./-])",
+    re.IGNORECASE,
+)
+"""A host as a word of its own, in a text whose programs are for the network."""
+_WITH_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*://|www\.", re.IGNORECASE)
 _NUMBER = re.compile(r"[+-]?\d+(?:[.,]\d+)*")
 _SAME_SIGNS = str.maketrans({"’": "'", "ʼ": "'"})
 
@@ -114,6 +125,25 @@ def addresses_in(text: str) -> Iterator[str]:
     cut = {one for one, longer in pairwise(backwards) if longer.startswith(one)}
     whole = [address for address in found if address[::-1] not in cut]
     yield from {tokens_of(address): address for address in whole}.values()
+
+
+def reached_by(program: str, *, bare_names: bool) -> Iterator[str]:
+    """Yield the addresses beyond this machine that a program names.
+
+    Args:
+        program: A shell text, or code.
+        bare_names: Whether a name without a scheme is a host; in code `page.click` is none.
+    """
+    bare = _BARE_HOST.findall(program) if bare_names else []
+    for address in dict.fromkeys((*addresses_in(program), *bare)):
+        is_mailbox = tokens_of(address)[0].startswith(EMAIL)
+        if not (is_mailbox or bare_names or _WITH_SCHEME.match(address)):
+            continue
+        with suppress(ValueError):  # an address in brackets that is none
+            host = urlsplit(with_scheme(address)).hostname or "localhost"
+            if host in LOOPBACK_NAMES or host.startswith(("127.", "0.0.0.0")):
+                continue
+        yield address
 
 
 def is_address(token: str) -> bool:

@@ -41,7 +41,9 @@ class Artifact(TypedDict):
     media_type: str
 
 
-FlowRule = Literal["destination", "address", "no_destination", "destructive", "private"]
+FlowRule = Literal[
+    "destination", "address", "no_destination", "destructive", "private", "page", "download"
+]
 """Which rule of the information flow a value does not meet."""
 
 
@@ -63,7 +65,7 @@ class UnverifiedValue(TypedDict):
     """The name of the argument that holds it."""
     rule: FlowRule
     source: ValueSource | None
-    """None: it stands in no result, the model composed it."""
+    """None: it stands in no result, the model composed it; or the question does not name it."""
 
 
 class PendingCall(TypedDict):

@@ -328,7 +328,8 @@ class Settings:
     """`HOST[:PORT]`s that web tools may reach although they are private."""
     web: WebSettings = field(default_factory=WebSettings)
     tools: Annotated[tuple[str, ...] | None, Setting(shown="all")] = None
-    """Names of the tools to offer, out of the agent's."""
+    """Names of the tools to offer, out of the agent's; `+NAME` adds an
+    [optional](tools.md#optional-tools) one."""
     mcp_servers: Annotated[
         tuple[MCPServer, ...],
         Setting(

@@ -20,6 +20,18 @@ FILE = "file:"
 
 
 @dataclass(frozen=True)
+class PageUse:
+    """What a call does with the page that its tool shows."""
+
+    entered: Sequence[str] = ()
+    """Texts, or names of files, that the page is given."""
+    opens: str = ""
+    """The address of the page that it opens."""
+    switches: bool = False
+    """Another page may be shown afterwards, and the call does not say which."""
+
+
+@dataclass(frozen=True)
 class Traits:
     """What the graph must know of a tool beside its schema."""
 
@@ -62,6 +74,12 @@ class Traits:
     """A call destroys what cannot be brought back: the person must have named what it hits."""
     reconcile: Reconcile | None = None
     """Finds out what became of an external call that a crash cut off."""
+    page: Callable[[Mapping[str, Any]], PageUse] | None = None
+    """Returns what a call does with the page that the tool shows; what is entered goes to its
+    site."""
+    sandboxed: bool = False
+    """The call is a program in the sandbox: it sends something out only where that has the
+    network."""
 
     def effect_of(self, args: Mapping[str, Any]) -> Effect:
         """Say what a call with these arguments may change."""

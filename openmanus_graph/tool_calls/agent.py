@@ -43,6 +43,8 @@ class Agent:
     """The tool without which it has nothing to do; empty if there is none."""
     structured_tool: Callable[[ResponseFormat], BaseTool] | None = None
     """Makes the tool that delivers an answer in the format a caller wants."""
+    optional: tuple[BaseTool, ...] = ()
+    """Tools that a run's settings may add."""
     middleware: tuple["Middleware", ...] = ()
     """LangChain's `AgentMiddleware`s around and between the agent steps, the outermost first."""
 
@@ -58,6 +60,7 @@ def define_agent(
     needs_servers: bool = False,
     needed_tool: str = "",
     structured_tool: Callable[[ResponseFormat], BaseTool] | None = None,
+    optional: Iterable[BaseTool] = (),
     middleware: Sequence["Middleware"] = (),
 ) -> Agent:
     """Collect an agent's tools.
@@ -72,6 +75,7 @@ def define_agent(
         needs_servers: Whether it has nothing to do without any.
         needed_tool: The tool without which it has nothing to do.
         structured_tool: Makes the tool that delivers a structured answer.
+        optional: Tools that a run's settings may add.
         middleware: LangChain's, with further tools.
 
     Raises:
@@ -104,6 +108,7 @@ def define_agent(
         needs_servers=needs_servers,
         needed_tool=needed_tool,
         structured_tool=structured_tool,
+        optional=tuple(one for one in optional if one.name not in found),
         middleware=tuple(middleware),
     )
 

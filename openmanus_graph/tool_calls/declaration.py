@@ -19,7 +19,7 @@ from pydantic import WithJsonSchema
 from openmanus_graph.runtime.tool_runtime import JsonSchemaTool
 from openmanus_graph.safety.information_flow import usual_destinations
 from openmanus_graph.state.settings import SandboxSettings
-from openmanus_graph.state.tool_traits import FILE, Effect, Observation, Reconcile, Traits
+from openmanus_graph.state.tool_traits import FILE, Effect, Observation, PageUse, Reconcile, Traits
 from openmanus_graph.tool_calls.idempotency import IDEMPOTENCY_KEY
 
 ToolFunction = Callable[..., Any]
@@ -52,6 +52,8 @@ def manus_tool(
     reconcile: Reconcile | None = None,
     needs_pictures: bool = False,
     unavailable: Callable[[SandboxSettings], str] | None = None,
+    page: Callable[[Mapping[str, Any]], PageUse] | None = None,
+    sandboxed: bool = False,
 ) -> Callable[[ToolFunction], BaseTool]:
     """Declare a function as a tool.
 
@@ -81,6 +83,8 @@ def manus_tool(
             nothing is known of it, and a person is asked.
         needs_pictures: Whether it is offered only where pictures reach a model.
         unavailable: Returns why it cannot be offered here, as a sentence; empty if it can.
+        page: Returns what a call does with the page that the tool shows.
+        sandboxed: Whether the call is a program in the sandbox.
     """
     asks = effect == "external" if approval is None else approval
     traits = Traits(
@@ -100,6 +104,8 @@ def manus_tool(
         reconcile=reconcile,
         needs_pictures=needs_pictures,
         unavailable=unavailable,
+        page=page,
+        sandboxed=sandboxed,
     )
 
     def declare(function: ToolFunction) -> BaseTool:
@@ -161,8 +167,8 @@ def flow_traits(tools: Mapping[str, BaseTool]) -> dict[str, Traits]:
     """Return the traits of tools, with the destinations of those that declare none."""
     traits = {name: traits_of(tool) for name, tool in tools.items()}
     return {
-        name: replace(one, sends_to=usual_destinations(_argument_names(tools[name])))
-        if one.sends_to is None and one.effect == "external"
+        name: replace(one, sends_to=usual_destinations(_argument_names(tools[name]), one))
+        if one.sends_to is None and one.addresses is None
         else one
         for name, one in traits.items()
     }

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
     ServerToolsResolver = Callable[..., Awaitable[ServerTools]]
 
+ADD = "+"
+"""Begins the name of an optional tool that is to be offered as well."""
 _LONGEST_LIMIT_S = 1e9
 """More than any call takes, and no more than a clock can add."""
 _call_runtime: ContextVar[CallRuntime] = ContextVar("call_runtime")
@@ -246,12 +248,33 @@ def _run_toolset(
             answer = agent.structured_tool(settings.response_format)
             tools[answer.name] = answer
         tools |= {tool.name: tool for tool in server_tools}
-        toolset = Toolset(tools, settings.tools)
+        toolset = Toolset(*_selected(tools, agent.optional, settings.tools))
         if wrong := wrong_arguments(settings.rules, toolset.schemas):
             raise ConfigError(wrong)
         return toolset
 
     return session.cached((agent, Toolset, tuple(map(id, server_tools))), make)
+
+
+def _selected(
+    tools: dict[str, BaseTool], optional: Sequence[BaseTool], selection: Sequence[str] | None
+) -> tuple[dict[str, BaseTool], Sequence[str] | None]:
+    """Return the tools with the optional ones that are wanted, and which of all are offered.
+
+    Args:
+        tools: The agent's.
+        optional: What may be added.
+        selection: Names; `+NAME` adds one to all others that are selected, or to all.
+    """
+    added = [name.removeprefix(ADD) for name in selection or () if name.startswith(ADD)]
+    plain = [name for name in selection or () if not name.startswith(ADD)]
+    known = {tool.name: tool for tool in optional if tool.name in added}
+    if missing := [name for name in added if name not in known and name not in tools]:
+        raise ConfigError(
+            f"There is no tool {', '.join(missing)} to add. There are: "
+            f"{', '.join(tool.name for tool in optional)}."
+        )
+    return tools | known, [*plain, *added] if plain else None if added else selection
 
 
 @dataclass(frozen=True)

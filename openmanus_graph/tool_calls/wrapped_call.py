@@ -10,6 +10,7 @@ import copy
 import logging
 from collections.abc import Awaitable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from langchain_core.messages import AnyMessage, ToolMessage
@@ -141,8 +142,9 @@ class _WrappedCall:
         unverified = await asyncio.to_thread(unverified_addresses, call, self._messages, traits)
         if unverified:
             call["unverified"] = unverified
+        judged = partial(judge, network=self._context.session.settings.sandbox.network)
         approved = self._context.approved_values
-        if values := await asyncio.to_thread(judge, call, self._messages, traits, approved):
+        if values := await asyncio.to_thread(judged, call, self._messages, traits, approved):
             call["unverified_values"] = values
         return call
 

@@ -33,9 +33,23 @@ def default_tools() -> "list[BaseTool]":
     ]
 
 
+def optional_tools() -> "list[BaseTool]":
+    """Return the tools that any agent of ours gets by `tools = ["+NAME"]`."""
+    from openmanus_graph.tools.read_untrusted import read_untrusted
+
+    return [read_untrusted]
+
+
 def tool_names() -> set[str]:
-    """Return the names of the tools that our agents have."""
-    every = (default_tools, planner_tools, swe_tools, data_analysis_tools, desktop_tools)
+    """Return the names of the tools that our agents have, or may get."""
+    every = (
+        default_tools,
+        planner_tools,
+        swe_tools,
+        data_analysis_tools,
+        desktop_tools,
+        optional_tools,
+    )
     return {tool.name for tools in every for tool in tools()}
 
 

@@ -37,6 +37,7 @@ def effect_of(args: Mapping[str, Any]) -> Effect:
     untrusted=True,
     approval=False,
     shell="command",
+    sandboxed=True,
     needs_pictures=True,
     unavailable=why_no_desktop,
 )

