@@ -4,7 +4,6 @@ With `OPENMANUS_DATABASE_URL` set, those in the PostgreSQL database that it name
 """
 
 import os
-
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
