@@ -104,7 +104,8 @@ def test_a_server_that_is_killed_in_the_middle_ends_the_run_which_goes_on_later(
 ) -> None:
     with Postgres.running("fsync=on") as server:
         cli.env[DATABASE_VARIABLE] = server.url()
-        work = "echo begun >> log; touch begun; until test -e go; do sleep 0.05; done; echo over >> log"
+        wait = "until test -e go; do sleep 0.05; done"
+        work = f"echo begun >> log; touch begun; {wait}; echo over >> log"
         model.add(Reply(calls=(Call("bash", {"command": work}),)), Reply("Finished."))
         running = cli.start("run", "go", "--thread", "t", "--workspace", "files")
         until((cli.workspace / "begun").exists)

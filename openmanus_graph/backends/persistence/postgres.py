@@ -66,7 +66,9 @@ class PostgresDatabase:
         _databases.add(self)
         with self._errors_in_words(), psycopg.connect(self._address, **self._options) as connection:
             self._configure(connection)
-            _make_tables(connection, str(url))
+            if not _are_current(connection, str(url)):
+                with _alone(connection, str(url)):
+                    _make_tables(connection, str(url))
 
     def run(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Execute one statement and return its rows. Blocks. StorageError if that fails."""
@@ -114,6 +116,15 @@ class PostgresDatabase:
                     raise
             self._connected().check()  # the server may have ended all of them
             return job()
+
+    def make_tables(self, make: Callable[[Connection], None]) -> None:
+        """Have further tables made while no other process makes any. Blocks."""
+
+        def execute() -> None:
+            with self.connection() as connection, _alone(connection, str(self._url)):
+                make(connection)
+
+        self.repeated(execute)
 
     def close(self) -> None:
         """Close all connections. Blocks."""
@@ -200,17 +211,19 @@ def _options(address: str) -> dict[str, Any]:
     return {"autocommit": True, "prepare_threshold": 0, **wanted}
 
 
+def _are_current(connection: Connection, place: str) -> bool:
+    """Look, without a write: the server may be a replica. StorageError: tables are of later."""
+    found = postgres_version(connection, place), _checkpoints_version(connection, place)
+    return found == (CURRENT, _CHECKPOINTS)
+
+
 def _make_tables(connection: Connection, place: str) -> None:
-    """Bring our tables and those of the checkpoints up to date, while no other process does."""
-    ours, theirs = postgres_version(connection, place), _checkpoints_version(connection, place)
-    if (ours, theirs) == (CURRENT, _CHECKPOINTS):
-        return  # without a write: the server may be a replica
-    with _alone(connection, place):
-        missing = "current_schema() IS NULL AND current_setting('search_path') = %s"
-        if connection.execute(f"SELECT {missing}", (_SCHEMA,)).fetchone() == (True,):
-            connection.execute(f"CREATE SCHEMA {_SCHEMA}")
-        migrate_postgres(connection, place)
-        PostgresSaver(connection).setup()  # type: ignore[arg-type]  # its cursors make dicts of rows
+    """Bring our tables and those of the checkpoints up to date."""
+    missing = "current_schema() IS NULL AND current_setting('search_path') = %s"
+    if connection.execute(f"SELECT {missing}", (_SCHEMA,)).fetchone() == (True,):
+        connection.execute(f"CREATE SCHEMA {_SCHEMA}")
+    migrate_postgres(connection, place)
+    PostgresSaver(connection).setup()  # type: ignore[arg-type]  # its cursors make dicts of rows
 
 
 @contextlib.contextmanager
@@ -234,9 +247,8 @@ def _alone(connection: Connection, place: str) -> Generator[None]:
 
 def _checkpoints_version(connection: Connection, place: str) -> int | None:
     """Return the version of LangGraph's tables, if there are any. StorageError: it is a later."""
-    if connection.execute("SELECT to_regclass('checkpoint_migrations') IS NULL").fetchone() == (
-        True,
-    ):
+    missing = "to_regclass('checkpoint_migrations') IS NULL"
+    if connection.execute(f"SELECT {missing}").fetchone() == (True,):
         return None
     ((found,),) = connection.execute("SELECT max(v) FROM checkpoint_migrations").fetchall()
     if found is not None and found > _CHECKPOINTS:

@@ -171,23 +171,27 @@ class SqliteDatabase:
 
     def run(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Execute one statement and return its rows. Blocks. sqlite3.Error if that fails."""
-        self._connection.check_place()
         with (
-            self._connection.lock,
-            _schema_errors(),
-            contextlib.closing(self._connection.get().execute(statement, values)) as cursor,
+            self.connection() as connection,
+            contextlib.closing(connection.execute(statement, values)) as cursor,
         ):
             return cursor.fetchall()
 
     def run_many(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
         """Execute one statement with each row of values, all or none. Blocks."""
-        self._connection.check_place()
-        with self._connection.lock, _schema_errors(), _transaction(self._connection.get()) as db:
-            db.executemany(statement, rows)
+        with self.connection() as connection, _transaction(connection):
+            connection.executemany(statement, rows)
 
     async def arun(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Do as `run`, off the event loop. It is done even if the caller is cancelled."""
         return await self._worker.do(self.run, statement, values)
+
+    @contextlib.contextmanager
+    def connection(self) -> Generator[sqlite3.Connection]:
+        """Take the connection, which waits for other threads' statements."""
+        self._connection.check_place()
+        with self._connection.lock, _schema_errors():
+            yield self._connection.get()
 
     def close(self) -> None:
         """Close the file. Blocks."""
@@ -196,10 +200,10 @@ class SqliteDatabase:
 
 
 @contextlib.contextmanager
-def _transaction(db: sqlite3.Connection) -> Generator[sqlite3.Connection]:
+def _transaction(db: sqlite3.Connection) -> Generator[None]:
     db.execute("BEGIN IMMEDIATE")
     try:
-        yield db
+        yield
         db.execute("COMMIT")
     except BaseException:
         with contextlib.suppress(sqlite3.Error):  # a full disk may have ended it already

@@ -18,6 +18,7 @@ from langgraph.types import Command, Interrupt
 from openmanus_graph.backends.persistence.checkpointer import Checkpointer
 from openmanus_graph.backends.persistence.checkpoints import EmbeddedAgents, open_checkpointer
 from openmanus_graph.backends.persistence.database import open_database
+from openmanus_graph.backends.persistence.store import DatabaseStore
 from openmanus_graph.backends.persistence.threads import Threads
 from openmanus_graph.backends.sandbox.choose import choose_sandbox
 from openmanus_graph.config import resolve_settings
@@ -148,6 +149,8 @@ async def run_graph(
             checkpointer = await opened.enter_async_context(open_checkpointer(settings.database))
             await opened.enter_async_context(open_session(run.thread))
             graph = build_agent(run.agent, checkpointer=checkpointer, **run.graph_arguments)
+            if getattr(graph, "store", None) is None:  # not every builder takes one
+                graph.store = DatabaseStore(settings.database)
             driver = _Driver(graph, run, settings, view, person, stop or Stop())
             with driver.signals.handled() if stop is None else contextlib.nullcontext():
                 final, code = await driver.drive(given)
