@@ -74,18 +74,17 @@ def with_top_keys(text: str, values: Mapping[str, str | None]) -> str:
     All else in it, comments too, stays as it is.
 
     Raises:
-        ValueError: It is no TOML, or one of the keys is written over several lines.
+        ValueError: It is no TOML, or not understood, with a key over several lines say.
     """
-    tomllib.loads(text)
+    wanted = {**tomllib.loads(text), **values}
     table = match.start() if (match := _TABLE.search(text)) else len(text)
     top, rest = text[:table], text[table:]
     for key in values:
         top = re.sub(rf"^[ \t]*(?:{key}|\"{key}\")[ \t]*=.*\n?", "", top, flags=re.MULTILINE)
     lines = [f"{key} = {json.dumps(v, ensure_ascii=False)}\n" for key, v in values.items() if v]
     changed = "".join(lines) + top + rest
-    written = tomllib.loads(changed)
-    if any(written.get(key) != value for key, value in values.items()):
-        raise ValueError(f"{' and '.join(values)} are not written in one line each")
+    if tomllib.loads(changed) != {key: value for key, value in wanted.items() if value is not None}:
+        raise ValueError("its beginning is not understood")
     return changed
 
 

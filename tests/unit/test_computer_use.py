@@ -50,7 +50,6 @@ async def typed(use: DesktopUse) -> str:
 async def test_a_program_is_opened_typed_into_and_closed(use: DesktopUse) -> None:
     opened = await use("open", command=EDITOR)
     assert opened.startswith("Opened '*")
-    assert "typed.txt" in opened
     assert "(active). The mouse is at (640, 400)." in opened
     text = 'Grüße, Welt! "quoted" $HOME `x` \\n 日本語 🚀 👩\u200d👩\u200d👧 العربية\n\tEnd.'
     assert f"Typed {len(text)} characters." in await use("typing", text=text)

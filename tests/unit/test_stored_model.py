@@ -1,5 +1,6 @@
 """What `openmanus init` stores: the model in the configuration, keys that only the person reads."""
 
+import asyncio
 import stat
 import sys
 import tomllib
@@ -112,7 +113,7 @@ async def test_a_model_is_kept_only_if_it_answers(person: Path) -> None:
         with pytest.raises(ConfigError) as error:
             await set_up_model(choice)
         assert KEY not in str(error.value)
-        assert not person.exists()
+        assert not await asyncio.to_thread(person.exists)
         await set_up_model(choice)
     assert server.requests[-1].headers["authorization"] == f"Bearer {KEY}"
     assert stored_key("openai", server.base_url) == SecretStr(KEY)
