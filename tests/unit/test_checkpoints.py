@@ -143,6 +143,6 @@ async def test_a_damaged_checkpoint_costs_its_thread_only(postgres: Postgres) ->
 
 
 async def test_versions_are_plain_numbers(tmp_path: Path) -> None:
-    async with open_checkpointer(DatabaseUrl.in_folder(tmp_path)) as saver:
+    async with LeanSqliteSaver.opened(DatabaseUrl.in_folder(tmp_path)) as saver:
         assert saver.get_next_version(None, None) == 1
         assert saver.get_next_version(41, None) == 42
