@@ -13,8 +13,8 @@ from openmanus_graph.safety.policy import (
     wrong_arguments,
 )
 from openmanus_graph.state.context import Policy, RuleDecision
-from openmanus_graph.state.setting_declaration import Rule
 from openmanus_graph.state.database_url import DatabaseUrl
+from openmanus_graph.state.setting_declaration import Rule
 from openmanus_graph.state.settings import ModelSettings, SandboxSettings, Settings
 from openmanus_graph.state.tool_traits import Traits
 from openmanus_graph.tool_calls.declaration import traits_of
