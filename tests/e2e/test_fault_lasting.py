@@ -100,6 +100,8 @@ UNREACHABLE = {"nobody there": "could not be reached", "never connects": "did no
 def repeated(name: str) -> tuple[Answer, ...]:
     """Refuse what comes after the first step, the notes of a compaction excepted."""
     answer = REFUSALS[name][0]
+    if name == "no tools":  # then it is asked for calls as text
+        return (ONE, answer, answer)
     return (ONE, answer, NOTES, answer) if name.startswith("too long") else (ONE, answer)
 
 
