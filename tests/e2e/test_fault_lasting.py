@@ -57,7 +57,6 @@ REFUSALS: dict[str, tuple[Answer, str]] = {
         "429.*no credit left",
     ),
     "an hour": (Reply(status=429, headers={"Retry-After": "3600"}), "429.*60 minutes"),
-    "no tools": (refusal(400, "gemma does not support tools"), "400.*does not support tools"),
     "filter": (
         refusal(400, "The prompt was filtered.", code="content_filter"),
         "400.*put the task in other words",
@@ -100,8 +99,6 @@ UNREACHABLE = {"nobody there": "could not be reached", "never connects": "did no
 def repeated(name: str) -> tuple[Answer, ...]:
     """Refuse what comes after the first step, the notes of a compaction excepted."""
     answer = REFUSALS[name][0]
-    if name == "no tools":  # then it is asked for calls as text
-        return (ONE, answer, answer)
     return (ONE, answer, NOTES, answer) if name.startswith("too long") else (ONE, answer)
 
 
