@@ -116,7 +116,9 @@ def _server(name: str, section: MCPServerKeys) -> MCPServer:
         deny=tuple(section.deny),
         approval=section.approval,
         effects=section.effects,
-        sends_to={tool: tuple(names) for tool, names in section.sends_to.items()},
+        sends_to=section.sends_to,
+        trusted=section.trusted,
+        private=section.private,
         sampling=section.sampling,
         **timeouts,
     )

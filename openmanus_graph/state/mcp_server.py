@@ -50,6 +50,16 @@ class MCPServer:
     sends_to: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     """By tool (`*` stands for anything), the arguments that decide where something goes or whom it
     hits. A tool that is not named is judged by the names of its arguments."""
+    trusted: Mapping[str, bool | Sequence[str]] = field(
+        default_factory=dict[str, bool | Sequence[str]]
+    )
+    """By tool (`*` stands for anything), whether whole JSON fields of its results verify where
+    something goes (a contact list), or the names of those that do."""
+    private: Mapping[str, bool | Sequence[str]] = field(
+        default_factory=dict[str, bool | Sequence[str]]
+    )
+    """By tool (`*` stands for anything), whether whole JSON fields of its results leave only with
+    the person's word, or the names of those."""
     sampling: bool = True
     """Whether it may ask the run's model, on the run's budget."""
 
@@ -109,5 +119,9 @@ class MCPServerKeys(BaseModel):
     """A table: tool or pattern to `pure`, `workspace`, `external`. Default: its annotations."""
     sends_to: dict[str, list[str]] = Field(default_factory=dict)
     """A table: tool or pattern to the arguments that say where something goes. Default: by name."""
+    trusted: dict[str, bool | list[str]] = Field(default_factory=dict)
+    """A table: tool or pattern to `true` or the JSON fields whose values are known destinations."""
+    private: dict[str, bool | list[str]] = Field(default_factory=dict)
+    """A table: tool or pattern to `true` or the JSON fields that leave only with your word."""
     sampling: bool = True
     """Whether it may ask the run's model, on the run's budget."""

@@ -352,6 +352,35 @@ async def test_values_that_a_server_sent_are_asked_about_where_something_goes() 
     assert await asked() == [], "its only argument has no usual name"
 
 
+@pytest.mark.parametrize(
+    ("declared", "asks"),
+    [
+        ({}, "nobody you trust has said"),
+        ({"trusted": {"e*": True}}, ""),
+        ({"trusted": {"echo": ["passport"]}}, ""),
+        ({"trusted": {"echo": ["name"]}}, "nobody you trust has said"),
+        ({"trusted": {"pay": True}}, "nobody you trust has said"),
+        ({"sends_to": {"pay": []}}, ""),
+        ({"sends_to": {"pay": []}, "private": {"echo": ["passport"]}}, "your private"),
+        ({"sends_to": {"pay": []}, "private": {"echo": ["name"]}}, ""),
+    ],
+)
+async def test_fields_of_a_server_are_trusted_or_private_where_declared(
+    declared: dict[str, Any], asks: str
+) -> None:
+    fields: dict[str, Any] = {"approval": False, "sends_to": {"pay": ["text"]}, **declared}
+    server = raw(**fields)
+    graph = build_mcp_graph(extra_tools=[server], checkpointer=InMemorySaver())
+    contact = json.dumps({"name": "Ann", "passport": "HGK137803"})
+    made = calls(("mcp_raw_echo", {"text": contact})), calls(("mcp_raw_pay", {"text": "HGK137803"}))
+    async with open_session("t"):
+        await run_graph(graph, *made, "done", task="Do it.", config=THREAD)
+        waiting = (await graph.aget_state(THREAD)).interrupts
+    questions = [one.value["question"] for one in waiting]
+    assert bool(questions) == bool(asks)
+    assert all(asks in question for question in questions)
+
+
 @pytest.mark.parametrize(("hint", "external"), [(True, True), (False, True), (True, False)])
 def test_what_a_server_calls_destructive_is(hint: bool, external: bool) -> None:
     annotations = SimpleNamespace(title=None, read_only_hint=not external, destructive_hint=hint)

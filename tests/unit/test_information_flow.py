@@ -511,6 +511,23 @@ def test_labels_outlive_a_compaction() -> None:
     assert values(judged("send", leaking, task=task)) == [("HGK137803", "private")]
 
 
+@pytest.mark.parametrize(
+    ("task", "history", "asked"),
+    [
+        ("Do it.", [page(SHOP), READ], []),  # opened before anything foreign could name it
+        ("Do it.", [READ, page(EVIL)], [(EVIL, "page")]),
+    ],
+)
+def test_the_site_of_the_page_outlives_a_compaction(
+    task: str, history: list[list[AnyMessage]], asked: list[tuple[str, str]]
+) -> None:
+    before = [HumanMessage(task), *(message for part in history for message in part)]
+    kept = json.loads(json.dumps(labels_of(before, TRAITS).kept()))
+    extra = {TASK_KEY: task, NOTES_KEY: "notes", VERIFIED_KEY: kept}
+    compacted = HumanMessage(f"{task} notes", additional_kwargs=extra)
+    assert values(judged("browser_use", TYPING, task=compacted)) == asked
+
+
 def test_a_result_is_read_once_however_long_the_conversation() -> None:
     read: list[str] = []
 

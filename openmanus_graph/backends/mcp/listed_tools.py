@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCResponse
@@ -15,6 +15,7 @@ from openmanus_graph.backends.mcp.schemas import ANYTHING, for_checking, for_mod
 from openmanus_graph.state.mcp_server import MCPServer
 from openmanus_graph.state.tool_traits import Effect, Traits
 
+_Declared = TypeVar("_Declared")
 SCHEMA_KEY = "openmanus/schema"
 """Where a tool keeps the schema that its server sent."""
 MAX_DESCRIPTION_CHARS = 2000
@@ -128,11 +129,16 @@ def traits_for(server: MCPServer, tool: ListedTool, *, side_by_side: bool) -> Tr
         timeout_s=server.timeout_s,
         untrusted=True,
         approval=external if server.approval is None else server.approval,
-        sends_to=next(
-            (names for name, names in server.sends_to.items() if fnmatchcase(tool.name, name)), None
-        ),
+        sends_to=_named(tool, server.sends_to),
+        trusted=_named(tool, server.trusted) or False,
+        private=_named(tool, server.private) or False,
         destructive=external and tool.destructive,
     )
+
+
+def _named(tool: ListedTool, table: Mapping[str, _Declared]) -> _Declared | None:
+    """Return what is declared of a tool, by its name or a pattern."""
+    return next((it for name, it in table.items() if fnmatchcase(tool.name, name)), None)
 
 
 def repair_message(message: Any) -> Any:  # whatever a transport delivers
