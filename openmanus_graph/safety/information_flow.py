@@ -17,7 +17,7 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 
-from openmanus_graph.conversation.history import canonical_args
+from openmanus_graph.conversation.history import NOTES_KEY, ORIGIN_KEY, canonical_args
 from openmanus_graph.safety.shell_commands import ShellText, read_shell_text
 from openmanus_graph.safety.untrusted_text import without_mark
 from openmanus_graph.safety.value_labels import ValueLabels, destinations, labels_of, leaves
@@ -295,19 +295,33 @@ def _parts(tokens: Tokens) -> Iterator[Tokens]:
 
 
 def _source(value: str, messages: Sequence[AnyMessage], labels: ValueLabels) -> ValueSource | None:
-    """Return the result in which a value first stands; None if the model composed it."""
+    """Return the text in which a value first stands; None if the model composed it."""
     wanted = value.casefold()
     for message in messages:
-        if not isinstance(message, ToolMessage) or "trusted_text" in (message.artifact or {}):
+        if isinstance(message, AIMessage) or "trusted_text" in _artifact(message):
             continue
         text = without_mark(message.text)
         place = text.casefold().find(wanted)
         if place >= 0 and value:
-            name, args = labels.calls.get(message.tool_call_id, (message.name or "", {}))
-            return ValueSource(
-                tool=name, args=canonical_args(args), text=_sentence(text, place, len(value))
-            )
+            name, args = _place(message, labels)
+            return ValueSource(tool=name, args=args, text=_sentence(text, place, len(value)))
     return None
+
+
+def _artifact(message: AnyMessage) -> Mapping[str, Any]:
+    return (isinstance(message, ToolMessage) and message.artifact) or {}
+
+
+def _place(message: AnyMessage, labels: ValueLabels) -> tuple[str, str]:
+    """Name the place of a text: a tool and its arguments, or what else holds foreign text."""
+    if isinstance(message, ToolMessage):
+        name, args = labels.calls.get(message.tool_call_id, (message.name or "", {}))
+        return name, canonical_args(args)
+    if ORIGIN_KEY in message.additional_kwargs:
+        return "the text of the step", ""
+    if NOTES_KEY in message.additional_kwargs:
+        return "the notes of what was said before", ""
+    return "a text that you quoted", ""
 
 
 def _sentence(text: str, place: int, length: int) -> str:
@@ -356,4 +370,5 @@ def _explain(one: UnverifiedValue) -> str:
         return f"{what}, which the model composed"
     args = source["args"] if len(source["args"]) <= _CONTEXT_CHARS else "{...}"
     around = json.dumps(source["text"], ensure_ascii=False)
-    return f"{what}, which came from {source['tool']} {args}: {around}"
+    place = f"{source['tool']} {args}".strip()
+    return f"{what}, which came from {place}: {around}"

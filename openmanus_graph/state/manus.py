@@ -48,11 +48,12 @@ FlowRule = Literal[
 
 
 class ValueSource(TypedDict):
-    """The tool result in which a value first stood."""
+    """The text in which a value first stood."""
 
     tool: str
+    """Whose result it is; or, in words, which other text."""
     args: str
-    """Of that call, as JSON."""
+    """Of that call, as JSON; empty where it is no call."""
     text: str
     """The sentence around the value."""
 

@@ -77,9 +77,9 @@ async def request_permission(execution: CallExecution) -> Permission:
             standing_approval=verdict.standing_approval,
             approved_values=[approval_of(value) for value in values],
         )
+    why = f"They said: {decision.message}\n" if decision.message else "No reason was given. "
     raise RejectedError(
-        f"A person did not allow {execution.name}. {decision.message or 'No reason was given.'} "
-        "Do not repeat the call; adapt to this.",
+        f"A person did not allow {execution.name}. {why}Do not repeat the call; adapt to this.",
         decision.message,
     )
 
