@@ -14,7 +14,7 @@ from langchain_core.messages.utils import count_tokens_approximately
 
 from openmanus_graph.backends.models import prices
 from openmanus_graph.backends.models.failures import ModelError
-from openmanus_graph.conversation.history import last_user_message, task_text_of
+from openmanus_graph.conversation.history import COMPACT_KEY, last_user_message, task_text_of
 from openmanus_graph.model_calls.call_model import ModelCall, call_model
 from openmanus_graph.model_calls.candidates import window_of
 from openmanus_graph.model_calls.condensed import divide, size_of
@@ -98,7 +98,7 @@ async def call_with_compaction(call: ModelCall, session: Session, emit: Emit) ->
         # Another model's, once the first one is out of service.
         window = int(min(await window_of(session, call.role), learnt.tokens))
         # A task alone cannot be shortened; a gateway's next server may take more.
-        if len(call.history) > 1 if refusals else is_full(call, window):
+        if len(call.history) > 1 if refusals else is_full(call, window) or is_asked_for(call):
             writer = NotesWriter(call, session, emit)
             least_notes = LEAST_NOTES if refusals else 0
             try:
@@ -128,6 +128,13 @@ async def _call_once(call: ModelCall, session: Session, emit: Emit) -> ModelCall
         return ModelCallResult(None, ended.spent, ended=ended)
     except RunStopping:
         return ModelCallResult(None, no_usage())
+
+
+def is_asked_for(call: ModelCall) -> bool:
+    """Say whether the user message to answer asks for it, and there is any conversation."""
+    return COMPACT_KEY in call.history[-1].additional_kwargs and any(
+        isinstance(message, AIMessage) for message in call.history
+    )
 
 
 def is_full(call: ModelCall, window: int) -> bool:

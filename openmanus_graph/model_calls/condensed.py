@@ -12,6 +12,7 @@ from typing import Any
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
 from openmanus_graph.conversation.history import (
+    COMPACT_KEY,
     NOTES_KEY,
     TASK_KEY,
     VERIFIED_KEY,
@@ -71,6 +72,7 @@ class DividedConversation:
         """
         text = render("compacted_task", task=self.task_text, notes=notes)
         extra = {**self.task.additional_kwargs, TASK_KEY: self.task_text, NOTES_KEY: notes}
+        extra.pop(COMPACT_KEY, None)
         extra[VERIFIED_KEY] = dict(verified)
         first = HumanMessage(with_text(self.task, text), id=self.task.id, additional_kwargs=extra)
         return [*self.past, first, *self.interjections, *map(_uncounted, self.kept)]

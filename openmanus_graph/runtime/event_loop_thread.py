@@ -37,18 +37,23 @@ class EventLoopThread:
             return await work()
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), loop))
 
-    def call(self, work: Work[T], timeout_s: float) -> T:
+    def call(self, work: Work[T], timeout_s: float | None = None) -> T:
         """Run work on this event loop and block until it is done; never call it from that loop.
 
+        Work that is not awaited any more, at Ctrl-C for example, is cancelled.
+
         Raises:
-            TimeoutError: It took too long and was cancelled.
+            TimeoutError: It took too long.
+            RuntimeError: It is called from that loop.
         """
-        future = asyncio.run_coroutine_threadsafe(work(), self._started())
+        loop = self._started()
+        if threading.current_thread() is self._thread:
+            raise RuntimeError("This would wait for itself: await the coroutine instead.")
+        future = asyncio.run_coroutine_threadsafe(work(), loop)
         try:
             return future.result(timeout_s)
-        except TimeoutError:
+        finally:
             future.cancel()
-            raise
 
     def stop(self) -> None:
         """End the loop and its thread; the next use starts them again. Blocks."""

@@ -66,6 +66,7 @@ def test_commands_are_not_sent_to_the_model(cli: Cli, model: OpenAIServer) -> No
             "/files": "There are no files in",
             "/resume": "Go on with one of them",
             "/approve": "There is no thread",
+            "/compact": "There is no conversation yet.",
             "write it": "Written.",
         }.items():
             terminal.type(f"{typed}\r")
@@ -87,6 +88,35 @@ def test_commands_are_not_sent_to_the_model(cli: Cli, model: OpenAIServer) -> No
     assert len(model.requests) == 2
     assert [request.body["model"] for request in model.requests] == ["other", "other"]
     assert said(model) == ["write it"]
+
+
+def test_compact_makes_notes_before_the_next_message_is_answered(
+    cli: Cli, model: OpenAIServer
+) -> None:
+    steps = [Reply(calls=(Call("bash", {"command": f"echo line {n}"}),)) for n in range(3)]
+    model.add(
+        *steps, Reply("Counted."), Reply("Notes: three lines."), Reply("Three."), Reply("No.")
+    )
+    with Terminal(cli, "chat") as terminal:
+        terminal.see(READY)
+        terminal.type("count\r")
+        terminal.see("Counted.")
+        terminal.type("/compact\r")
+        terminal.see("the conversation becomes notes")
+        terminal.type("how many?\r")
+        terminal.see("messages became notes")
+        terminal.see("Three.")
+        terminal.type("sure?\r")
+        terminal.see("No.")
+        terminal.type("/exit\r")
+        assert terminal.finish() == 0
+    *_, answered, again = model.requests
+    for request in (answered, again):
+        text = str(request.messages)
+        assert "Notes: three lines." in text
+        assert "echo line 1" not in text
+        assert [word in text for word in ("count", "Counted.", "how many?")] == [True] * 3
+    assert len(model.requests) == 7
 
 
 def test_ten_megabytes_are_pasted_as_one_message(cli: Cli, model: OpenAIServer) -> None:

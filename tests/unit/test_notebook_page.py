@@ -1,5 +1,6 @@
 """A run as HTML: whatever models, tools and plans say is text, in its place, and no more of it."""
 
+from html.parser import HTMLParser
 from typing import Any
 
 import pytest
@@ -51,6 +52,18 @@ def plan(*steps: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"type": "plan", "title": "The plan", "steps": made, **more}
 
 
+class Tags(HTMLParser):
+    """The tags and attributes that a browser would see."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags, self.attributes = set[str](), set[str]()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+
+
 HOSTILE = {
     "streamed": page_of({"type": "think_start", "step": 1}, token(EVIL)),
     "thought": page_of(*think(EVIL)),
@@ -70,10 +83,28 @@ HOSTILE = {
 
 @pytest.mark.parametrize("shown", HOSTILE.values(), ids=HOSTILE)
 def test_html_of_others_is_shown_as_text(shown: str) -> None:
+    found = Tags()
+    found.feed(shown)
+    assert "script" not in found.tags
+    assert not found.attributes & {"onerror"}
     assert "<script" not in shown
-    assert "<img src=x" not in shown
-    assert "onerror='" not in shown
-    assert '>"&' not in shown
+
+
+@pytest.mark.parametrize("shown", [page_of(*think("{0}")), final_html({"answer": "{0}"})])
+def test_what_the_model_writes_is_rendered_as_markdown(shown: str) -> None:
+    assert "<p>{0}</p>" in shown
+
+
+def test_markdown_reaches_no_server_and_runs_nothing() -> None:
+    text = (
+        "# Head\n\n**bold**\n\n| a | b |\n| - | - |\n| 1 | 2 |\n\n"
+        "![x](https://evil.example/?q=1) [y](javascript:alert(1)) <img src=x>"
+    )
+    shown = final_html({"answer": text})
+    for part in ("<h1>Head</h1>", "<strong>bold</strong>", "<td>1</td>", "&lt;img src=x&gt;"):
+        assert part in shown
+    assert "<img" not in shown
+    assert 'href="javascript' not in shown
 
 
 def test_tokens_are_void_after_a_repeated_think_start() -> None:

@@ -68,6 +68,8 @@ class ChatSession:
         """As the next turn has them."""
         self.view = view
         self.left = False
+        self.compact = False
+        """Whether notes are made of the conversation before the next message is answered."""
         self.code = 0
         """The exit code of the last turn."""
         self._window = 0
@@ -110,7 +112,9 @@ class ChatSession:
             files = [*(given.file or ()), *(named.file or ())]
             images = [*(given.image or ()), *(named.image or ())]
             given = InputOptions(file=files, image=images)
-            await self.do(new_run(text, given, (self.thread, self.agent, self.options)))
+            taken = (self.thread, self.agent, self.options)
+            await self.do(new_run(text, given, taken, compact=self.compact))
+            self.compact = False
 
     async def do(self, run: Run) -> None:
         """Do a run, and say why if it cannot begin."""

@@ -98,6 +98,14 @@ async def _approve(chat: ChatSession, argument: str) -> None:
     await _go_on(chat, Reply(approve=True, every=argument == "all"))
 
 
+async def _compact(chat: ChatSession, argument: str) -> None:
+    chat.compact = await asyncio.to_thread(find_thread, chat.thread) is not None
+    if not chat.compact:
+        say("There is no conversation yet.")
+        return
+    say("Before your next message is answered, the conversation becomes notes.")
+
+
 async def _resume(chat: ChatSession, argument: str) -> None:
     if argument:
         await chat.switch(known_thread(await asyncio.to_thread(thread_id, argument)).id)
@@ -146,6 +154,7 @@ PURPOSES = {
     "/diff": "show what the editor has changed in this chat",
     "/plan": "show the thread's plan",
     "/approve": "allow the call that waits for you; /approve all: all of them",
+    "/compact": "make notes of the conversation so far, which cost less from then on",
     "/resume": "go on with what was stopped; /resume ID: with another thread",
     "/fork": "list the thread's points; /fork NUMBER: go back to one, as a new thread",
     "/cost": "show what this chat has cost",
@@ -159,6 +168,7 @@ _COMMANDS: dict[str, Callable[[ChatSession, str], Awaitable[None]]] = {
     "/diff": _diff,
     "/plan": _plan,
     "/approve": _approve,
+    "/compact": _compact,
     "/resume": _resume,
     "/fork": _fork,
     "/cost": _cost,

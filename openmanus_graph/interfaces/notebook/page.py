@@ -1,10 +1,15 @@
-"""Renders a run's events as HTML. Pure; everything is escaped, nothing is executed."""
+"""Renders a run's events as HTML. Pure.
+
+What models write is rendered as Markdown without HTML and pictures; all else is escaped.
+"""
 
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any
+
+from markdown_it import MarkdownIt
 
 from openmanus_graph.backends.files.file_kinds import data_url
 from openmanus_graph.planning.plan import MARKS
@@ -16,6 +21,9 @@ SHOWN_CHARS = 2000
 LINE_CHARS = 80
 """Of a call's arguments beside its name."""
 _MARKS: Mapping[str, str] = {str(status): mark for status, mark in MARKS.items()}
+
+_MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
+"""Pictures are left out: fetching one would tell its server whatever stands in its address."""
 
 Block = dict[str, Any]
 
@@ -101,7 +109,7 @@ def final_html(values: Mapping[str, Any]) -> str:
     reason = f" ({escape(str(values['stop_reason']))})" if values.get("stop_reason") else ""
     said = [escape(str(values.get("status") or "waiting")) + reason, f"{tokens:,} tokens"]
     said.append(f"${usage['cost_usd']:.4f}")
-    answer = escape(str(values.get("answer") or ""))
+    answer = _MARKDOWN.render(str(values.get("answer") or ""))
     return _framed("#4a8", answer) + _small(" · ".join(said))
 
 
@@ -117,7 +125,8 @@ def question_html(asked: Mapping[str, Any]) -> str:
     )
     step = asked.get("plan_step")
     waiting = f"Step {escape(step)} waits" if step else "Waiting"
-    return _framed("#c80", f"{waiting}: {escape(asked['question'])}{calls}")
+    text = f"{waiting}: {escape(asked['question'])}{calls}"
+    return _framed("#c80", f'<div style="white-space:pre-wrap">{text}</div>')
 
 
 def picture_html(name: str, media_type: str, data: bytes) -> str:
@@ -140,8 +149,7 @@ def _rendered(place: str, inside: dict[str, list[Block]]) -> Iterator[str]:
             case "notice":
                 yield f'<div style="color:#a60">{escape(block["text"])}</div>'
             case _ if block["text"]:
-                style = "white-space:pre-wrap;margin:4px 0"
-                yield f'<div style="{style}">{escape(block["text"])}</div>'
+                yield f'<div style="margin:4px 0">{_MARKDOWN.render(block["text"])}</div>'
             case _:
                 pass
 
@@ -191,7 +199,7 @@ def _call_html(call: Block) -> str:
 
 
 def _framed(colour: str, html: str) -> str:
-    style = f"white-space:pre-wrap;border-left:3px solid {colour};padding-left:8px;margin:4px 0"
+    style = f"border-left:3px solid {colour};padding-left:8px;margin:4px 0"
     return f'<div style="{style}">{html}</div>'
 
 

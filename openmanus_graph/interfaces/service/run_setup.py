@@ -61,8 +61,17 @@ def _with_latest(given: InputOptions) -> InputOptions:
     return replace(given, thread=thread_id(None), latest=False)
 
 
-def new_run(text: str, given: InputOptions, taken: tuple[str, str, RunOptions]) -> "Run":
-    """Return the run of a task on the thread, agent and options that `take_thread` returned."""
+def new_run(
+    text: str, given: InputOptions, taken: tuple[str, str, RunOptions], *, compact: bool = False
+) -> "Run":
+    """Return the run of a task on the thread, agent and options that `take_thread` returned.
+
+    Args:
+        text: The task.
+        given: Its files and pictures.
+        taken: What `take_thread` returned.
+        compact: Make notes of the thread's conversation first.
+    """
     from openmanus_graph.interfaces.service.runner import Run
 
     thread, agent, options = taken
@@ -73,7 +82,7 @@ def new_run(text: str, given: InputOptions, taken: tuple[str, str, RunOptions]) 
         task=text,
         context=context,
         options=options.stored(),
-        make_input=lambda: prepare_input(text, given, context, thread),
+        make_input=lambda: prepare_input(text, given, context, thread, compact=compact),
     )
 
 
@@ -103,7 +112,7 @@ def to_context(options: RunOptions) -> "Context":
 
 
 def prepare_input(
-    text: str, given: InputOptions, context: "Context", thread: str
+    text: str, given: InputOptions, context: "Context", thread: str, *, compact: bool = False
 ) -> dict[str, Any]:
     """Copy the given files into the workspace and make the run's input."""
     from openmanus_graph.config import resolve_settings
@@ -117,7 +126,7 @@ def prepare_input(
     images = [_save_image(_existing_file(path), workspace) for path in given.image or ()]
     if names:
         text = f"{text}\n\nFiles in the workspace: {', '.join(names)}"
-    return user_message(text, images)
+    return user_message(text, images, compact=compact)
 
 
 def _existing_file(path: str) -> Path:

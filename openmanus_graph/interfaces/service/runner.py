@@ -23,6 +23,7 @@ from openmanus_graph.backends.persistence.threads import Threads
 from openmanus_graph.backends.sandbox.choose import choose_sandbox
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.config.resolve import database_url, openmanus_home
+from openmanus_graph.conversation.history import COMPACT_KEY
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import build_agent, is_ours
 from openmanus_graph.interfaces.service.failures import (
@@ -317,8 +318,8 @@ def without_password(options: dict[str, Any]) -> dict[str, Any]:
     return {**options, "base_url": url._replace(netloc=url.netloc.rpartition("@")[2]).geturl()}
 
 
-def user_message(text: str, images: list[str]) -> dict[str, Any]:
+def user_message(text: str, images: list[str], *, compact: bool = False) -> dict[str, Any]:
     """Return the input of a run."""
-    extra = {"images": images} if images else {}
+    extra = ({"images": images} if images else {}) | ({COMPACT_KEY: True} if compact else {})
     message = HumanMessage(text, id=str(uuid.uuid4()), additional_kwargs=extra)
     return {"messages": [message]}
