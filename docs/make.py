@@ -17,6 +17,7 @@ ROOT = Path(__file__).parent.parent
 
 DRAWINGS: dict[str, tuple[str, Pregel[Any, Any, Any, Any] | None]] = {
     "README.md": ("drawing", graph),
+    "README.zh-CN.md": ("drawing", graph),
     "docs/plans.md": ("planning", planning),
     "docs/architecture.md": ("rooms", None),
 }

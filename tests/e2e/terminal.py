@@ -62,11 +62,16 @@ class Terminal:
                 wrapper=() if cli.zygote else _OWN_TERMINAL,
             )  # fmt: skip
         self.raw = ""
-        self._emulated = _Screen(columns, self.type)
-        self._stream = pyte.Stream(self._emulated)
+        self.emulated = _Screen(columns, self.type)
+        self._stream = pyte.Stream(self.emulated)
         self._changed = threading.Condition()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
+
+    @property
+    def running(self) -> bool:
+        """Whether something may still be written."""
+        return self._reader.is_alive()
 
     @property
     def shown(self) -> str:
@@ -77,7 +82,7 @@ class Terminal:
     def screen(self) -> str:
         """What a person sees now, and what has scrolled off the top."""
         with self._changed:
-            screen = self._emulated
+            screen = self.emulated
             gone = ["".join(line[x].data for x in range(screen.columns)) for line in
                     screen.history.top]  # fmt: skip
             return "\n".join(line.rstrip() for line in (*gone, *screen.display)).rstrip()
@@ -113,7 +118,7 @@ class Terminal:
     def resize(self, columns: int) -> None:
         """Change the width; the command gets the signal."""
         with self._changed:
-            self._emulated.resize(ROWS, columns)
+            self.emulated.resize(ROWS, columns)
             termios.tcsetwinsize(self._master, (ROWS, columns))
 
     def hang_up(self) -> None:

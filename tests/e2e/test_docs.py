@@ -162,16 +162,31 @@ def test_every_command_of_the_agents_page_works(cli: Cli, model: OpenAIServer) -
         assert (done.code, done.stdout) == (0, "There are 17 euros.\n"), (command, done.stderr)
 
 
-def test_the_readmes_app_runs_as_it_stands_there(cli: Cli, model: OpenAIServer) -> None:
-    page = (ROOT / "README.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
-    body = textwrap.indent(code, "    ")
-    cli.write("app.py", f"import asyncio\n\nasync def main():\n{body}\nasyncio.run(main())\n")
-    model.add(Reply(calls=(Call("send_invoice", {"customer": "17"}),)), Reply("It is sent."))
-    done = subprocess.run(
+def run_code(cli: Cli, page: str, wrapper: str) -> subprocess.CompletedProcess[str]:
+    """Run the Python that a page shows."""
+    (code,) = re.findall(
+        r"^```python\n(.*?)^```$",
+        (ROOT / page).read_text(encoding="utf-8"),
+        re.DOTALL | re.MULTILINE,
+    )
+    cli.write("app.py", wrapper.format(textwrap.indent(code, "    ")))
+    return subprocess.run(
         [sys.executable, "app.py"], cwd=cli.cwd, env=cli.env,
         capture_output=True, text=True, timeout=BACKSTOP_S, check=False,
     )  # fmt: skip
+
+
+def test_the_readmes_six_lines_run_as_they_stand_there(cli: Cli, model: OpenAIServer) -> None:
+    model.add(Reply("It is empty."))
+    done = run_code(cli, "README.md", "if True:\n{}")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "finished It is empty. []\n"
+
+
+def test_the_app_of_embedding_runs_as_it_stands_there(cli: Cli, model: OpenAIServer) -> None:
+    model.add(Reply(calls=(Call("send_invoice", {"customer": "17"}),)), Reply("It is sent."))
+    wrapper = "import asyncio\n\nasync def main():\n{}\nasyncio.run(main())\n"
+    done = run_code(cli, "docs/embedding.md", wrapper)
     assert done.returncode == 0, done.stderr
     assert "send_invoice" in done.stdout.splitlines()[0]
     assert done.stdout.splitlines()[-1] == "finished It is sent. []"

@@ -17,7 +17,8 @@ from openmanus_graph.state.search_engines import ENGINES, KEY_VARIABLES
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+READMES = [ROOT / "README.md", ROOT / "README.zh-CN.md"]
+PAGES = [*READMES, *sorted(DOCS.glob("*.md"))]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 TOML = re.compile(r"(?<!\.toml -->\n)^```toml\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
@@ -97,3 +98,33 @@ def test_the_index_names_every_page() -> None:
     index = (DOCS / "README.md").read_text(encoding="utf-8")
     for page in DOCS.glob("*.md"):
         assert page.name == "README.md" or f"({page.name})" in index, page.name
+
+
+def shape(page: Path) -> dict[str, list[str]]:
+    """Return what two languages of a page have in common."""
+    text = page.read_text(encoding="utf-8")
+    blocks = re.findall(r"^```.*?^```$", text, re.DOTALL | re.MULTILINE)
+    for block in blocks:
+        text = text.replace(block, "")
+    others = {"README.md", "README.zh-CN.md", "docs/images/page-dark.png"}
+    return {
+        "blocks": blocks,
+        "headings": re.findall(r"^#+", text, re.MULTILINE),
+        "rows": [row.split("|")[1].strip() for row in re.findall(r"^\| `.*$", text, re.MULTILINE)],
+        "commands": sorted(re.findall(r"`([^`\n]+)`", text)),
+        "links": sorted(set(LINK.findall(text)) - others - {"docs/images/page-chinese.png"}),
+    }
+
+
+def test_both_languages_of_the_readme_keep_step() -> None:
+    english, chinese = map(shape, READMES)
+    assert english == chinese
+    assert len(english["headings"]) > 8
+
+
+def test_every_command_of_the_readme_leaves_development_out() -> None:
+    for page in READMES:
+        text = page.read_text(encoding="utf-8")
+        runs = re.findall(r"uv run (.*)", text.partition("<!-- command: test -->")[0])
+        assert len(runs) > 5
+        assert all("--no-dev" in run for run in runs)

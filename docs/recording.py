@@ -1,0 +1,116 @@
+"""Turns what a terminal shows into a picture: an SVG that plays, without a script."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import groupby
+from typing import Any
+
+LINE_PX, CHAR_PX, EDGE_PX = 18, 8.4, 14
+LEAST_S, LAST_S = 0.25, 6.0
+"""How long a frame is shown at least, and the last one before it begins again."""
+COLOURS = {
+    "default": "#d8dee9", "black": "#7b8394", "red": "#ff7b72", "green": "#7ee787",
+    "brown": "#e3b341", "blue": "#79c0ff", "magenta": "#d2a8ff", "cyan": "#76e3ea",
+    "white": "#f0f6fc",
+}  # fmt: skip
+STYLE = "font:14px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;white-space:pre"
+
+Row = tuple[tuple[str, str, bool], ...]
+"""Of one line: text, colour and whether it is bold."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What stood on the screen from a time on."""
+
+    at_s: float
+    rows: tuple[Row, ...]
+
+
+def watch(screen: Any, running: Callable[[], bool]) -> list[Frame]:
+    """Return the frames of a `pyte` screen while a program runs on it. Blocks.
+
+    Args:
+        screen: Is changed by whoever reads the program's output.
+        running: Says whether it still runs.
+    """
+    began, frames = time.monotonic(), list[Frame]()
+    while True:
+        last = not running()
+        at_s = time.monotonic() - began
+        rows = tuple(_row(screen.buffer[y], screen.columns) for y in range(screen.lines))
+        if not frames or rows != frames[-1].rows:
+            if frames and at_s - frames[-1].at_s < LEAST_S:
+                frames[-1] = Frame(frames[-1].at_s, rows)
+            else:
+                frames.append(Frame(at_s, rows))
+        if last:
+            return frames
+        time.sleep(LEAST_S / 5)
+
+
+def _row(line: Mapping[int, Any], columns: int) -> Row:
+    cells = [(line[x].data, line[x].fg, line[x].bold) for x in range(columns)]
+    runs = (
+        ("".join(data for data, _, _ in run), colour, bold)
+        for (colour, bold), run in groupby(cells, lambda cell: cell[1:])
+    )
+    row = list(runs)
+    while row and not row[-1][0].strip():
+        row.pop()
+    return tuple(row)
+
+
+def svg(frames: Sequence[Frame], columns: int, lines: int, title: str) -> str:
+    """Draw frames; where nothing may move, the last one stands still."""
+    width, height = columns * CHAR_PX + 2 * EDGE_PX, lines * LINE_PX + 2 * EDGE_PX
+    ids: dict[Row, str] = {}
+    for frame in frames:
+        for row in filter(None, frame.rows):
+            ids.setdefault(row, f"r{len(ids)}")
+    shown = "".join(_frame(frame, ids, n * height) for n, frame in enumerate(frames))
+    whole_s = frames[-1].at_s + LAST_S
+    steps = "".join(
+        f"{100 * frame.at_s / whole_s:.3f}%{{transform:translateY({-n * height}px)}}"
+        for n, frame in enumerate(frames)
+    )
+    rows = "".join(f'<g id="{name}">{"".join(_texts(row))}</g>' for row, name in ids.items())
+    return f"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img">
+<title>{escape(title)}</title>
+<style>
+text{{{STYLE}}}
+.film{{transform:translateY({-(len(frames) - 1) * height}px)}}
+@media (prefers-reduced-motion:no-preference){{
+.film{{animation:play {whole_s:.2f}s step-end infinite}}
+}}
+@keyframes play{{{steps}}}
+</style>
+<defs>{rows}</defs>
+<rect width="{width}" height="{height}" rx="8" fill="#0d1117"/>
+<g class="film">{shown}</g>
+</svg>
+"""
+
+
+def _frame(frame: Frame, ids: Mapping[Row, str], top: float) -> str:
+    return "".join(
+        f'<use href="#{ids[row]}" x="{EDGE_PX}" y="{top + EDGE_PX + (n + 0.75) * LINE_PX:g}"/>'
+        for n, row in enumerate(frame.rows)
+        if row
+    )
+
+
+def _texts(row: Row) -> Iterator[str]:
+    x = 0.0
+    for text, colour, bold in row:
+        if text.strip():
+            weight = ' font-weight="700"' if bold else ""
+            fill = COLOURS.get(colour, f"#{colour}" if len(colour) == 6 else COLOURS["default"])
+            length = len(text) * CHAR_PX
+            yield (
+                f'<text x="{x:g}" fill="{fill}"{weight} textLength="{length:g}" '
+                f'xml:space="preserve">{escape(text)}</text>'
+            )
+        x += len(text) * CHAR_PX
