@@ -103,7 +103,8 @@ def notebook(browser: Browser, folder: Path) -> None:
     exporters: Any = importlib.import_module("nbconvert")  # not among our dependencies
     path = ROOT / "notebooks" / "01_first_run.ipynb"
     book: Any = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
-    NotebookClient(book, resources={"metadata": {"path": str(folder)}}).execute()
+    clients: Any = NotebookClient  # its types are half known
+    clients(book, resources={"metadata": {"path": str(folder)}}).execute()
     html: str = exporters.HTMLExporter(template_name="lab").from_notebook_node(book)[0]
     printed = folder / "notebook.html"
     printed.write_text(html, "utf-8")
