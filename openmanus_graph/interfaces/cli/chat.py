@@ -15,6 +15,9 @@ EXIT_WORDS = {"/exit", "/quit", "exit", "quit"}
 CANCELLED, SIGNALLED, WAITING = 130, (143, 129), 4
 HISTORY = "chat-history"
 """In the home folder: what was typed at the prompt."""
+PROMPT = "> "
+GREETING = "Enter sends, Alt+Enter makes a line, /help lists the commands."
+"""Part of the first prompt: who reads it types into an editor that is ready, and can paste."""
 
 
 def chat_with(given: InputOptions, options: RunOptions, output: OutputOptions) -> int:
@@ -76,12 +79,12 @@ async def _converse(given: InputOptions, options: RunOptions, output: OutputOpti
         editor = LineEditor(
             history=settings.home / HISTORY, completer=completer, status=chat.status
         )
-        sys.stderr.write("Enter sends, Alt+Enter makes a line, /help lists the commands.\n")
+        prompt = f"{GREETING}\n{PROMPT}"
         while not chat.left:
             thread, completer.workspace = chat.thread, chat.settings.workspace
             async with open_session(thread):
                 while not chat.left and chat.thread == thread:
-                    typed = await _next_message(editor)
+                    typed, prompt = await _next_message(editor, prompt), PROMPT
                     if typed is None:
                         chat.left = True
                     elif typed.startswith("/"):
@@ -92,8 +95,12 @@ async def _converse(given: InputOptions, options: RunOptions, output: OutputOpti
     return chat.code
 
 
-async def _next_message(editor: "LineEditor") -> str | None:
+async def _next_message(editor: "LineEditor", prompt: str) -> str | None:
     """Return what the person says next; None when he leaves.
+
+    Args:
+        editor: Reads it.
+        prompt: What stands before it at first.
 
     Raises:
         KeyboardInterrupt: At Ctrl-C twice in an empty line.
@@ -101,8 +108,9 @@ async def _next_message(editor: "LineEditor") -> str | None:
     warned = False
     while True:
         try:
-            typed = await editor.read("> ")
+            typed = await editor.read(prompt)
         except KeyboardInterrupt:
+            prompt = PROMPT
             if editor.unsent:
                 warned = False
                 continue
