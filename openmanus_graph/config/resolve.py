@@ -38,10 +38,13 @@ from openmanus_graph.state.settings import (
     SandboxSettings,
     SearchSettings,
     Settings,
+    StorageSettings,
     WebSettings,
 )
 
-Section = TypeVar("Section", SandboxSettings, BrowserSettings, SearchSettings, WebSettings)
+Section = TypeVar(
+    "Section", SandboxSettings, BrowserSettings, SearchSettings, StorageSettings, WebSettings
+)
 
 WORKING_FOLDER_FILES = ("openmanus.toml", "mcp.json", OLD_CONFIG, "config/mcp.json")
 """By precedence; OpenManus's files come after the user's configuration."""

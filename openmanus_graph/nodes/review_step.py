@@ -5,6 +5,7 @@ from typing import Any, Literal
 from langgraph.runtime import Runtime
 from langgraph.types import Overwrite
 
+from openmanus_graph.backends.snapshots.thread_snapshots import snapshot_files
 from openmanus_graph.planning.flow import is_limit, merge_reports
 from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.state.context import Context
@@ -13,7 +14,9 @@ from openmanus_graph.state.planning import PlanningState, RunEnd
 
 async def review_step(state: PlanningState, runtime: Runtime[Context]) -> dict[str, Any]:
     """Update the plan. A limit, or a model that failed, ends the run."""
-    await enter_session(runtime)
+    session = await enter_session(runtime)
+    session.files_may_differ = True  # its steps ran in sessions of their own
+    snapshot = await snapshot_files(session, state, runtime.stream_writer)
     reports = state.get("reports", {}).values()
     order, steps, replans = merge_reports(state, reports)
     run_end = next(filter(None, (report["run_end"] for report in reports)), None)
@@ -30,6 +33,7 @@ async def review_step(state: PlanningState, runtime: Runtime[Context]) -> dict[s
     if run_end is not None and run_end["status"] == "stopped":
         runtime.stream_writer({"type": "limit", "reason": run_end["stop_reason"]})
     return {
+        **snapshot,
         **(run_end or {}),
         "order": order,
         "steps": changed,

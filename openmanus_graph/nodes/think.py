@@ -19,6 +19,7 @@ from langgraph.types import Command, Overwrite, Send
 from openmanus_graph.backends.browser.action_specs import HANDLE as BROWSER_HANDLE
 from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.backends.persistence.interjections import interjection_reader
+from openmanus_graph.backends.snapshots.thread_snapshots import snapshot_files
 from openmanus_graph.conversation.history import (
     HANDOVER_KEY,
     cut_by,
@@ -108,6 +109,7 @@ async def think(
     if result.answered:
         tools.acknowledge()
     update = await apply_reply(turn, call, result)
+    update |= await snapshot_before_calls(turn, tools, result)
     return update if middleware is None else with_updates(update, middleware.updates)
 
 
@@ -363,6 +365,16 @@ async def outcome_of(turn: Turn, call: ModelCall, result: ModelCallResult) -> Ma
         "structured": reading.structured,
         "answer": reading.answer,
     }
+
+
+async def snapshot_before_calls(
+    turn: Turn, tools: ResolvedTools, result: ModelCallResult
+) -> ManusUpdate:
+    """Take a snapshot of the files before the first calls of a run that may change some."""
+    calls = result.reply.tool_calls if result.reply is not None else ()
+    if not any(tools.toolset.may_change_files(call["name"]) for call in calls):
+        return {}
+    return await snapshot_files(turn.session, turn.saved, turn.emit, only_first=True)
 
 
 async def route_after_think(state: ManusState, *, agent: Agent) -> list[Send] | str:

@@ -1,8 +1,12 @@
-"""Reads a run's own position in its thread's checkpoints: its namespace, and the fork it is on."""
+"""Reads a run's own position in its thread's checkpoints.
+
+Its namespace, the fork it is on, and the snapshot of the files there.
+"""
 
 import asyncio
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
@@ -15,6 +19,10 @@ MAP_KEY = "checkpoint_map"
 REPLAY_KEY = "__pregel_replay_state"
 """Set where the caller named the checkpoint to begin at."""
 DURABILITY_KEY = "__pregel_durability"
+SNAPSHOT_KEY, GAP_KEY = "workspace_snapshot", "snapshot_gap"
+"""Keys of the state."""
+STARTS = ("fork", "update", "input")
+"""Sources of checkpoints that no node made."""
 SAVE_TIMEOUT_S, POLL_S = 5.0, 0.01
 
 
@@ -32,33 +40,64 @@ def outer_namespace(config: RunnableConfig) -> str:
     return str(config.get("configurable", {})["checkpoint_ns"]).rpartition("|")[0]
 
 
-async def fork_id_of(config: RunnableConfig) -> str:
-    """Return the id of the fork that a run is on, empty if the thread was never forked before it.
+@dataclass(frozen=True)
+class Lineage:
+    """Where in its thread's history a run begins."""
+
+    fork_id: str = ""
+    """Names the fork that the run is on; empty if the thread was never forked before it."""
+    came_back: str = ""
+    """Names the going back to an earlier checkpoint by which the run came to this line; empty if it
+    goes on from what was newest. Editing the newest checkpoint is a fork, and no going back."""
+    snapshot: str = ""
+    """Of the workspace as it is there; empty if none was taken before."""
+    gap: str = ""
+    """Why the snapshot lacks the newest steps before; empty if it does not."""
+
+
+async def lineage_of(config: RunnableConfig) -> Lineage:
+    """Return where the run of a node begins. It is the same each time the run is resumed.
 
     Starting from an earlier checkpoint, with or without a new message, and editing a checkpoint
-    make forks. The id is the same each time the run is resumed.
+    make forks.
     """
     thread = checkpointed_thread(config)
     if thread is None:
-        return ""
+        return Lineage()
     configurable = config.get("configurable", {})
     history = _History(configurable[CHECKPOINTER_KEY], thread)
     # The outermost graph's checkpoint: its forks are those of all graphs inside.
     place = configurable.get(MAP_KEY, {}).get("", "")
-    from_checkpoint = configurable.get(REPLAY_KEY) is not None
+    addressed = getattr(configurable.get(REPLAY_KEY), "checkpoint_id", None)
     saved_each_step = configurable.get(DURABILITY_KEY) != "exit"
-    current = await history.at(
-        place, wait_s=SAVE_TIMEOUT_S if from_checkpoint and saved_each_step else 0.0
-    )
-    if current is None:
-        return f"@{place}" if from_checkpoint else ""
+    current = await history.at(place, wait_s=SAVE_TIMEOUT_S if addressed and saved_each_step else 0)
+    if current is None:  # it is saved when the run has ended
+        if not addressed:
+            return Lineage()
+        snapshot, gap = await history.snapshot_at(await history.at(addressed))
+        return Lineage(f"@{place}", f"@{place}", snapshot, gap)
+    snapshot, gap = await history.snapshot_at(current)
     newest = await history.at()
-    if newest is not None and _id(newest) > place:
-        return f"@{place}:{_id(newest)}"  # an earlier question is answered again
+    if newest is not None and _id(newest) > place:  # an earlier question is answered again
+        fork_id = f"@{place}:{_id(newest)}"
+        return Lineage(fork_id, fork_id, snapshot, gap)
     start = (
         current if current.metadata.get("source") != "loop" else await history.start_before(place)
     )
-    return f"@{_id(start)}" if start is not None and await history.is_fork(start) else ""
+    fork_id = f"@{_id(start)}" if start is not None and await history.is_fork(start) else ""
+    return Lineage(fork_id, await history.going_back_to(start), snapshot, gap)
+
+
+async def snapshot_at(
+    saver: BaseCheckpointSaver[Any], thread: str, checkpoint: str
+) -> tuple[str, str]:
+    """Return the snapshot of a thread's files at a checkpoint, and why it lacks the newest steps.
+
+    Returns:
+        Both may be empty, as in a `Lineage`.
+    """
+    history = _History(saver, thread)
+    return await history.snapshot_at(await history.at(checkpoint))
 
 
 class _History:
@@ -84,16 +123,65 @@ class _History:
 
     async def start_before(self, place: str) -> CheckpointTuple | None:
         """Return the newest checkpoint before this one at which a run started."""
-        found = [await self._before(place, source) for source in ("fork", "update", "input")]
+        found = [await self._before(place, source) for source in STARTS]
         return max((one for one in found if one is not None), key=_id, default=None)
 
     async def is_fork(self, start: CheckpointTuple) -> bool:
         """Say whether a run started at another checkpoint than the newest one."""
-        if start.metadata.get("source") != "input":
-            return True
+        return start.metadata.get("source") != "input" or await self._leaves_newest(start)
+
+    async def going_back_to(self, start: CheckpointTuple | None) -> str:
+        """Return the id of the going back that ends at a start, over edits; empty if none does."""
+        while start is not None and start.metadata.get("source") in STARTS:
+            if await self._leaves_newest(start):
+                return f"@{_id(start)}"
+            start = await self._parent(start)
+        return ""
+
+    async def snapshot_at(self, place: CheckpointTuple | None) -> tuple[str, str]:
+        """Return the snapshot of the files at a checkpoint, and why it lacks newer steps."""
+        while place is not None:
+            # The node after a checkpoint takes the snapshot of the files as they are there.
+            written = _written_snapshot(place)
+            parent = None if written else await self._parent(place)
+            if parent is None or not self._nothing_ran_between(parent, place):
+                values = {**place.checkpoint["channel_values"], **written}
+                found = values.get(SNAPSHOT_KEY) or "", values.get(GAP_KEY) or ""
+                return found if any(found) else await self._first_snapshot_after(place)
+            place = parent
+        return "", ""
+
+    async def _first_snapshot_after(self, place: CheckpointTuple) -> tuple[str, str]:
+        """Return the first snapshot on the lines from a checkpoint on, as `snapshot_at` does.
+
+        It was taken before the first call that might change files.
+        """
+        listed = self._saver.alist(self._config({}))
+        later = [one async for one in listed if _id(one) > _id(place)]
+        line = {_id(place)}
+        for one in reversed(later):  # the oldest first
+            parent = one.parent_config or {}
+            if parent.get("configurable", {}).get("checkpoint_id") not in line:
+                continue
+            line.add(_id(one))
+            if written := _written_snapshot(one):
+                return written.get(SNAPSHOT_KEY) or "", written.get(GAP_KEY) or ""
+        return "", ""
+
+    async def _leaves_newest(self, start: CheckpointTuple) -> bool:
+        """Say whether a checkpoint has another parent than what was newest when it was made."""
         before, parent = await self._before(_id(start)), start.parent_config
         known = parent.get("configurable", {})["checkpoint_id"] if parent else ""
         return before is not None and _id(before) > known
+
+    @staticmethod
+    def _nothing_ran_between(parent: CheckpointTuple, place: CheckpointTuple) -> bool:
+        """Say whether no node ran: LangGraph alone takes in a message, and a person edits."""
+        return parent.metadata.get("source") == "input" or place.metadata.get("source") in STARTS
+
+    async def _parent(self, one: CheckpointTuple) -> CheckpointTuple | None:
+        parent = one.parent_config
+        return None if parent is None else await self._saver.aget_tuple(parent)
 
     async def _before(self, place: str, source: str = "") -> CheckpointTuple | None:
         before = self._config({"checkpoint_id": place})
@@ -103,6 +191,12 @@ class _History:
 
     def _config(self, more: Mapping[str, str]) -> RunnableConfig:
         return {"configurable": {"thread_id": self._thread, "checkpoint_ns": "", **more}}
+
+
+def _written_snapshot(place: CheckpointTuple) -> dict[str, str]:
+    """Return what the node after a checkpoint wrote of the snapshot that it took."""
+    written = place.pending_writes or ()
+    return {key: value for _, key, value in written if key in (SNAPSHOT_KEY, GAP_KEY)}
 
 
 def _id(checkpoint: CheckpointTuple) -> str:

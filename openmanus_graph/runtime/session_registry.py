@@ -10,7 +10,8 @@ and end, also by an error, a cancellation or a drain, and under every server.
    worker (`WORKER_KEY`): runs side by side must not share a kernel, a shell or a page. A worker's
    session lives as long as the one around it, so the next plan step of the same worker reuses it.
 4. A session gets a run's settings once, at the run's first node (`enter_session`): the
-   configuration is resolved, the workspace prepared, and the run's start reported to the observer.
+   configuration is resolved, the workspace prepared, the run's start reported to the observer, and
+   after going back to an earlier checkpoint the files are restored.
 5. A thread's session is closed by its owner (`open_session`). Without one it is closed when its run
    is cancelled, after `IDLE_S` seconds, and at the process's exit at the latest.
 """
@@ -21,7 +22,7 @@ import contextlib
 import os
 import threading
 import uuid
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, NamedTuple, TypeVar, cast
@@ -33,8 +34,9 @@ from langgraph.runtime import Runtime
 from langgraph.types import Command
 
 from openmanus_graph.config import resolve_run_settings
-from openmanus_graph.runtime.checkpoint_lineage import checkpointed_thread, fork_id_of
-from openmanus_graph.runtime.events import GRAPH_EVENTS
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.runtime.checkpoint_lineage import Lineage, checkpointed_thread, lineage_of
+from openmanus_graph.runtime.events import GRAPH_EVENTS, notice
 from openmanus_graph.runtime.run_observer import ObservedRun, plan_step_of, run_observer
 from openmanus_graph.runtime.session import WORKER_SEPARATOR, Session
 from openmanus_graph.state.context import Context
@@ -62,7 +64,9 @@ class _Entry:
     """The runs reported, or to be reported, to the observer, by id."""
     started: set[uuid.UUID] = field(default_factory=set[uuid.UUID])
     """The runs whose start was reported to the observer."""
-    reporting: asyncio.Lock = field(default_factory=asyncio.Lock)
+    prepared_for: uuid.UUID | None = None
+    """The run whose files and handles are as its history says; see `prepare_runs_with`."""
+    starting: asyncio.Lock = field(default_factory=asyncio.Lock)
     owners: int = 0
     idle: threading.Timer | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -81,6 +85,10 @@ class _RunLocation(NamedTuple):
     """Whether the run may have been resumed with an answer."""
 
 
+Preparation = Callable[[Session, Sequence[Session]], Sequence[str]]
+"""Brings files and handles to where a run begins (`Session.lineage`), and returns notices for the
+person. May block. It is given the run's session and those of its workers."""
+_preparations: list[Preparation] = []
 _entries: dict[str, _Entry] = {}
 _locations: dict[uuid.UUID, _RunLocation] = {}
 """By LangChain's run id of each running graph and node."""
@@ -100,24 +108,54 @@ async def enter_session(runtime: Runtime[Any]) -> Session:
     if entry.session is not None and entry.configured_for == run:
         session = entry.session
     else:
-        fork_id = await fork_id_of(config)
-        session = await asyncio.to_thread(_configure, entry, location.key, run, fork_id, runtime)
+        lineage = await lineage_of(config)
+        session = await asyncio.to_thread(_configure, entry, location.key, run, lineage, runtime)
         own_thread = location.key.partition(WORKER_SEPARATOR)[0]
         session.checkpointed = checkpointed_thread(config) == own_thread
     if run in entry.observed and run not in entry.started:
         await _report_start(entry, run, session, runtime)
+    if entry.prepared_for != run:
+        await _prepare(entry, location.key, run, session, runtime)
     return session
 
 
 async def _report_start(
     entry: _Entry, run: uuid.UUID, session: Session, runtime: Runtime[Any]
 ) -> None:
-    async with entry.reporting:  # waiting calls resume in parallel
+    async with entry.starting:  # waiting calls resume in parallel
         observer = run_observer()
         if observer is not None and run not in entry.started:
             context = runtime.context if isinstance(runtime.context, Context) else None
             await observer.on_start(entry.observed[run], session.settings, context)
             entry.started.add(run)
+
+
+async def _prepare(
+    entry: _Entry, key: str, run: uuid.UUID, session: Session, runtime: Runtime[Any]
+) -> None:
+    async with entry.starting:
+        if entry.prepared_for == run:
+            return
+        if _preparations and entry.has_thread and not session.is_plan_step:
+            if session.lineage.came_back and not entry.lasting:
+                raise ConfigError(
+                    f"A run works on thread {entry.thread}, whose files cannot be turned back "
+                    "meanwhile. Wait for its end, or stop it, and go back then."
+                )
+            workers = [
+                one.session
+                for name, one in list(_entries.items())
+                if name.startswith(key + WORKER_SEPARATOR) and one.session is not None
+            ]
+            for prepare in _preparations:
+                for text in await asyncio.to_thread(prepare, session, workers):
+                    notice(runtime.stream_writer, text)
+        entry.prepared_for = run
+
+
+def prepare_runs_with(prepare: Preparation) -> None:
+    """Have a function called before the first node of each run on a thread; modules do so once."""
+    _preparations.append(prepare)
 
 
 def running_session() -> Session | None:
@@ -264,7 +302,7 @@ def _location_of(config: RunnableConfig) -> _RunLocation:
 
 
 def _configure(
-    entry: _Entry, key: str, run: uuid.UUID, fork_id: str, runtime: Runtime[Any]
+    entry: _Entry, key: str, run: uuid.UUID, lineage: Lineage, runtime: Runtime[Any]
 ) -> Session:
     with entry.lock:
         if entry.session is not None and entry.configured_for == run:
@@ -274,7 +312,7 @@ def _configure(
             entry.session = Session(key, settings)
         else:
             entry.session.configure(settings)
-        entry.session.fork_id = fork_id
+        entry.session.lineage = lineage
         entry.session.workspace.prepare()
         entry.configured_for = run
         return entry.session

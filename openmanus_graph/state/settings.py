@@ -319,6 +319,23 @@ class WebSettings:
 
 
 @dataclass(frozen=True)
+class StorageSettings:
+    """What is kept of threads."""
+
+    snapshot_max_mb: Annotated[int, Field(ge=0), Setting()] = 1024
+    """How much a snapshot of the workspace holds; the largest files above it are left out, and
+    named. 0: no snapshots are taken, and going back leaves the files as they are."""
+    snapshot_ignore: Annotated[tuple[str, ...], Setting()] = ()
+    """Names and patterns of files and folders that snapshots leave alone, as they do `.git` and
+    caches."""
+
+    @property
+    def takes_any(self) -> bool:
+        """Whether snapshots are taken at all."""
+        return self.snapshot_max_mb > 0
+
+
+@dataclass(frozen=True)
 class Settings:
     """Everything a run needs to know, resolved and validated."""
 
@@ -411,6 +428,7 @@ class Settings:
     """A table: `system`, `next_step` instead of the agent's own."""
     browser: BrowserSettings = field(default_factory=BrowserSettings)
     search: SearchSettings = field(default_factory=SearchSettings)
+    storage: StorageSettings = field(default_factory=StorageSettings)
     prices: Annotated[
         Mapping[str, Mapping[str, float]],
         Setting(

@@ -212,12 +212,13 @@ _open: dict[Path, Database] = {}
 _opening = threading.Lock()
 
 
-def open_database(home: Path) -> Database:
-    """Return this process's connection to the database of a home folder. Blocks."""
+def open_database(home: Path, name: str = DATABASE) -> Database:
+    """Return this process's connection to a database of a home folder. Blocks."""
+    path = home / name
     with _opening:
-        if home not in _open:
-            _open[home] = Database(home / DATABASE)
-        return _open[home]
+        if path not in _open:
+            _open[path] = Database(path)
+        return _open[path]
 
 
 @atexit.register

@@ -10,6 +10,7 @@ from openmanus_graph.backends.persistence.journal import JournalTable
 from openmanus_graph.backends.persistence.ledger import open_ledger
 from openmanus_graph.backends.persistence.threads import DAMAGED, Thread, Threads
 from openmanus_graph.backends.sandbox.scratch import remove_folder
+from openmanus_graph.backends.snapshots.objects import SNAPSHOTS, SnapshotStore
 from openmanus_graph.config.resolve import openmanus_home, private_folders
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.service.failures import prepare_home
@@ -68,6 +69,8 @@ def forget_thread(thread: str) -> None:
     open_ledger(home).forget_thread(thread)
     open_interjections(home).forget_thread(thread)
     JournalTable(database).forget_thread(thread)
+    if (home / SNAPSHOTS).exists():
+        SnapshotStore(home).forget_thread(thread)
     for folder in private_folders(home, thread):
         remove_folder(folder)
     Threads(database).delete(thread)  # last, so that one half deleted can be deleted again
