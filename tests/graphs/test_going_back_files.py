@@ -1,5 +1,6 @@
 """Going back restores the files, by each way that LangGraph has."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -7,9 +8,14 @@ import pytest
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command
 
 from openmanus_graph import Context, build_manus_graph, manus_tool
-from tests.support.graphs import scripted
+from openmanus_graph.backends.snapshots import take, thread_snapshots
+from openmanus_graph.config.resolve import openmanus_home
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.runtime.session_registry import open_session
+from tests.support.graphs import calls, run_graph, scripted
 from tests.support.planning import use
 
 THREAD: RunnableConfig = {"configurable": {"thread_id": "t"}}
@@ -50,6 +56,7 @@ class Writer:
         self.events: list[dict[str, Any]] = []
         self.seen: list[dict[str, str]] = []
         """The files at each model and tool call."""
+        self.context: dict[str, Any] = {}
         self.replies: list[AIMessage | str] = []
         """The next ones, instead of those that it makes up."""
 
@@ -67,7 +74,8 @@ class Writer:
 
     async def run(self, task: Any, config: RunnableConfig = THREAD) -> dict[str, Any]:
         given = {"messages": [HumanMessage(task)]} if isinstance(task, str) else task
-        context = Context(model=scripted(*[self.reply] * 5), workspace=str(WORK))
+        model = scripted(*[self.reply] * 5)
+        context = Context(model=model, workspace=str(WORK), **self.context)
         values: dict[str, Any] = {}
         async for mode, part in self.graph.astream(
             given, config, context=context, stream_mode=["values", "custom"], durability="sync"
@@ -85,13 +93,23 @@ class Writer:
         return found[::-1][nth]
 
     def notices(self) -> list[str]:
-        return [event["text"] for event in self.events if event["type"] == "notice"]
+        texts = [event["text"] for event in self.events if event["type"] == "notice"]
+        return [text for text in texts if "The price of" not in text]
+
+
+def make_folder(name: str, **contents: str) -> None:
+    Path(name).mkdir()
+    for path, text in contents.items():
+        (Path(name) / path).write_text(text)
+
+
+def move_folder() -> None:
+    WORK.rename("old")
 
 
 @pytest.fixture
 def writer() -> Writer:
-    WORK.mkdir()
-    (WORK / "given").write_text("by the person")
+    make_folder("work", given="by the person")
     return Writer()
 
 
@@ -168,3 +186,176 @@ async def test_editing_the_newest_checkpoint_restores_nothing(writer: Writer) ->
     await writer.graph.aupdate_state(THREAD, {"hint": "look"}, as_node="stuck_check")
     await writer.run(None)
     assert files()["1"] == "changed by hand"
+
+
+async def test_what_was_changed_by_hand_is_put_aside_and_named(writer: Writer) -> None:
+    await writer.run("a")
+    (WORK / "1").write_text("changed by hand")
+    (WORK / "mine").write_text("made by hand")
+    await writer.run("b", await writer.place("think"))
+    assert files() == {"given": "by the person", "1": "b", "2": "b"}
+    aside = next(iter((openmanus_home() / "aside").iterdir()))
+    assert (aside / "1").read_text() == "changed by hand"
+    assert (aside / "mine").read_text() == "made by hand"
+    turned_back, put_aside = writer.notices()
+    assert turned_back == "Files were turned back: 0 written, 3 removed."
+    assert put_aside == f"What no snapshot held lies in {aside} now: mine, 1."
+
+
+async def test_going_back_twice_to_one_line_restores_once(writer: Writer) -> None:
+    await writer.run("a")
+    writer.graph.interrupt_before_nodes = ["think"]
+    await writer.run(None, await writer.place("stuck_check"))
+    (WORK / "mine").write_text("made by hand while it waits")
+    writer.graph.interrupt_before_nodes = []
+    await writer.run(None)
+    assert files() == {
+        "given": "by the person", "1": "a", "2": "a", "mine": "made by hand while it waits",
+    }  # fmt: skip
+
+
+async def test_an_answer_of_the_past_finds_the_files_of_its_question() -> None:
+    make_folder("work")
+    writer = Writer(approval=True)
+    await writer.run("a")
+    question = await writer.place("act")
+    await writer.run(Command(resume="approve"))
+    await writer.run(Command(resume="approve"))
+    assert files() == {"1": "a", "2": "a"}
+    await writer.run(Command(resume="reject"), question)
+    assert files() == {}
+
+
+async def test_a_step_whose_snapshot_failed_is_named(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take, taken = thread_snapshots.take_snapshot, iter(range(2))
+
+    def full(*args: Any) -> Any:
+        if next(taken, None) is None:
+            raise OSError(28, "No space left on device")
+        return take(*args)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(thread_snapshots, "take_snapshot", full)
+        ran = await writer.run("a")
+    assert (ran["answer"], writer.notices()) == (
+        "done",
+        [
+            "No snapshot holds what changed now. Going back restores older files. It could not be "
+            "stored: [Errno 28] No space left on device."
+        ],
+    )
+    (WORK / "given").write_text("lost?")
+    await writer.run("say nothing")
+    writer.events.clear()
+    end_of_a = await writer.place()
+    await writer.run("say nothing", end_of_a)
+    assert files() == {"given": "by the person", "1": "a"}
+    assert writer.notices()[-1].startswith("The newest changes before that point are in no snap")
+    aside = next(iter((openmanus_home() / "aside").iterdir()))
+    assert sorted(path.name for path in aside.iterdir()) == ["2", "given"]
+
+
+async def test_a_restore_that_was_cut_off_is_undone_where_the_run_goes_elsewhere(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await writer.run("a")
+    end = files()
+
+    def cut_off(*args: Any) -> None:
+        (WORK / "1").unlink()
+        raise RuntimeError
+
+    with monkeypatch.context() as patched, pytest.raises(RuntimeError):
+        patched.setattr(thread_snapshots, "restore_snapshot", cut_off)
+        await writer.run(None, await writer.place("think"))
+    states = [state async for state in writer.graph.aget_state_history(THREAD)]
+    for state in states:
+        if state.metadata["source"] == "fork":  # as if the process had died before it was saved
+            del writer.saver.storage["t"][""][state.config["configurable"]["checkpoint_id"]]
+    await writer.run("say nothing")
+    assert files() == end
+
+
+async def test_no_run_goes_back_while_another_works_on_the_thread(writer: Writer) -> None:
+    await writer.run("a")
+    place = await writer.place("think")
+    refused: list[str] = []
+
+    async def meanwhile() -> None:
+        try:
+            await writer.run(None, place)
+        except ConfigError as error:
+            refused.append(str(error))
+
+    @manus_tool(effect="workspace")
+    async def wait() -> str:
+        """Wait."""
+        await meanwhile()
+        return "waited"
+
+    writer.graph = build_manus_graph(tools=[wait], checkpointer=writer.saver)
+    writer.replies = [use("wait"), "done"]
+    await writer.run("b")
+    assert [text.partition(", whose")[0] for text in refused] == ["A run works on thread t"]
+    assert files() == {"given": "by the person", "1": "a", "2": "a"}
+
+
+async def test_a_copied_thread_gets_the_files_of_the_old_one(writer: Writer) -> None:
+    await writer.run("a")
+    saver = writer.saver
+    saver.storage["copy"] = saver.storage["t"]
+    for kept in (saver.writes, saver.blobs):
+        kept.update({("copy", *key[1:]): value for key, value in kept.items()})  # type: ignore[misc]
+    move_folder()
+    await writer.run("say nothing", {"configurable": {"thread_id": "copy"}})
+    assert files() == {"given": "by the person", "1": "a", "2": "a"}, writer.notices()
+
+
+async def test_another_folder_is_left_as_it_is(writer: Writer) -> None:
+    await writer.run("a")
+    move_folder()
+    make_folder("elsewhere", other="project")
+    await asyncio.to_thread(WORK.symlink_to, "elsewhere")
+    await writer.run(None, await writer.place("think"))
+    assert files()["other"] == "project"
+    assert "Those in" in writer.notices()[0]
+
+
+async def test_without_snapshots_going_back_leaves_the_files(writer: Writer) -> None:
+    make_folder("conf", toml="[storage]\nsnapshot_max_mb = 0\n")
+    writer.context = {"config": "conf/toml"}
+    ran = await writer.run("a")
+    assert "workspace_snapshot" not in (await writer.graph.aget_state(THREAD)).values
+    await writer.run("say nothing", await writer.place("think"))
+    assert (files(), ran["answer"]) == ({"given": "by the person", "1": "a", "2": "a"}, "done")
+
+
+async def test_the_handles_of_the_old_line_are_closed_and_the_model_is_told() -> None:
+    make_folder("work")
+    graph: Any = build_manus_graph(checkpointer=InMemorySaver())
+    fill = calls(("python_execute", {"code": "x = 1"}), ("bash", {"command": "A=1"}))
+    async with open_session("t"):
+        await run_graph(graph, fill, "done", config=THREAD)
+        states = [state async for state in graph.aget_state_history(THREAD)]
+        thought = next(state.config for state in states if state.next == ("think",))
+        again = await run_graph(graph, "done", config=thought, task=None)
+    assert "Python: variables x" in again.model.requests[0][-1].text
+    assert "Shell: variables A" in again.model.requests[0][-1].text
+
+
+async def test_a_step_that_changed_nothing_costs_no_look_at_the_files(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[None] = []
+    scan = take.scan
+
+    def counting(*args: Any) -> Any:
+        looked.append(None)
+        return scan(*args)
+
+    monkeypatch.setattr(take, "scan", counting)
+    writer.replies = [use("search"), use("write", path="1", text="a"), use("search"), "done"]
+    await writer.run("a")
+    assert len(looked) == 2  # before and after the call that writes

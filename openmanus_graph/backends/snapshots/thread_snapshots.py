@@ -61,9 +61,9 @@ async def snapshot_files(
         snapshot = await asyncio.to_thread(snapshots.take, session.workspace, limits)
     except TooManyFilesError as error:
         return note_gap(str(error), state, emit)
-    except (ConfigError, OSError, sqlite3.Error) as error:
+    except (OSError, sqlite3.Error) as error:
         session.files_may_differ = True
-        return note_gap(str(error), state, emit)
+        return note_gap(f"It could not be stored: {error}.", state, emit)
     for text in snapshots.new_notices():
         notice(emit, text)
     update = {SNAPSHOT_KEY: snapshot, GAP_KEY: ""}
@@ -73,7 +73,7 @@ async def snapshot_files(
 def note_gap(why: str, state: Mapping[str, Any], emit: Emit) -> dict[str, Any]:
     """Return the state's update where no snapshot could be taken, and say so once."""
     if why != state.get(GAP_KEY):
-        notice(emit, f"No snapshot of changed files: {why} Going back restores older ones.")
+        notice(emit, f"No snapshot holds what changed now. Going back restores older files. {why}")
     return {GAP_KEY: why}
 
 
@@ -197,8 +197,9 @@ def _bring_back(session: Session, workers: Sequence[Session]) -> list[str]:
 
 def snapshots_of(session: Session) -> ThreadSnapshots:
     """Return the snapshots of a session's thread. Blocks the first time."""
+    home = session.settings.home
     return session.cached_across_runs(
-        ThreadSnapshots, lambda: ThreadSnapshots(session.key, session.settings.home)
+        (ThreadSnapshots, home), lambda: ThreadSnapshots(session.key, home)
     )
 
 
