@@ -370,9 +370,13 @@ async def outcome_of(turn: Turn, call: ModelCall, result: ModelCallResult) -> Ma
 async def snapshot_before_calls(
     turn: Turn, tools: ResolvedTools, result: ModelCallResult
 ) -> ManusUpdate:
-    """Take a snapshot of the files before the first calls of a run that may change some."""
+    """Take a snapshot of the files before the first calls of a run that may change some.
+
+    After going back the state may name an older one than was restored.
+    """
     calls = result.reply.tool_calls if result.reply is not None else ()
-    if not any(tools.toolset.may_change_files(call["name"]) for call in calls):
+    changing = any(tools.toolset.may_change_files(call["name"]) for call in calls)
+    if not changing and not turn.session.lineage.came_back:
         return {}
     return await snapshot_files(turn.session, turn.saved, turn.emit, only_first=True)
 

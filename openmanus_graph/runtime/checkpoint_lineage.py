@@ -11,6 +11,7 @@ from typing import Any
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
+from langgraph.constants import START
 
 CHECKPOINTER_KEY = "__pregel_checkpointer"
 """Where LangGraph keeps a run's checkpointer; it has no public names for this and the next."""
@@ -177,7 +178,9 @@ class _History:
     @staticmethod
     def _nothing_ran_between(parent: CheckpointTuple, place: CheckpointTuple) -> bool:
         """Say whether no node ran: LangGraph alone takes in a message, and a person edits."""
-        return parent.metadata.get("source") == "input" or place.metadata.get("source") in STARTS
+        return START in parent.checkpoint["channel_values"] or (
+            place.metadata.get("source") in STARTS
+        )
 
     async def _parent(self, one: CheckpointTuple) -> CheckpointTuple | None:
         parent = one.parent_config

@@ -150,6 +150,8 @@ class _Restoring:
             if wanted.kind == "left out":
                 self._note_left_out(path, wanted)
                 continue
+            if self._is_unchanged(path, wanted):
+                continue
             with self._noting(path), self._folder_of(path) as (folder, name):
                 if wanted.kind == "folder":
                     if status(folder, name) is None:
@@ -164,9 +166,7 @@ class _Restoring:
         for path, wanted in reversed(self._target.items()):
             if wanted.kind == "folder":
                 with self._noting(path), self._folder_of(path) as (folder, name):
-                    found = status(folder, name)
-                    if found is not None and stat.S_IMODE(found.st_mode) & 0o777 != wanted.mode:
-                        os.chmod(name, wanted.mode, dir_fd=folder)
+                    os.chmod(name, wanted.mode, dir_fd=folder)
 
     def _note_left_out(self, path: str, wanted: Entry) -> None:
         if path in self.found.stamps:
@@ -180,6 +180,17 @@ class _Restoring:
         return any(
             folder in self._target and self._target[folder].kind == "left out" for folder in above
         )
+
+    def _is_unchanged(self, path: str, wanted: Entry) -> bool:
+        """Say whether an entry is as wanted, by what is known of it without opening it."""
+        stamp = self.found.stamps.get(path)
+        if stamp is None or kind_of(stamp[0]) != wanted.kind:
+            return False
+        if wanted.kind == "folder":
+            return True  # permissions are set at the end
+        same_mode = wanted.kind == "link" or stat.S_IMODE(stamp[0]) & 0o777 == wanted.mode
+        known = self._newest.contents.get(path) if self._newest.stamps.get(path) == stamp else None
+        return same_mode and known == wanted.content
 
     def _is_same(self, folder: int, name: str, path: str, wanted: Entry) -> bool:
         """Say whether an entry is as wanted; permissions that differ are set."""
