@@ -101,6 +101,12 @@ async def snapshot_at(
     return await history.snapshot_at(await history.at(checkpoint))
 
 
+def known_snapshot(place: CheckpointTuple) -> str:
+    """Return the snapshot that a checkpoint names for itself; `snapshot_at` finds it in others."""
+    saved = place.checkpoint["channel_values"].get(SNAPSHOT_KEY)
+    return _snapshot_written_after(place).get(SNAPSHOT_KEY) or saved or ""
+
+
 class _History:
     """The checkpoints of a thread's outermost graph."""
 
@@ -143,7 +149,7 @@ class _History:
         """Return the snapshot of the files at a checkpoint, and why it lacks newer steps."""
         while place is not None:
             # The node after a checkpoint takes the snapshot of the files as they are there.
-            written = _written_snapshot(place)
+            written = _snapshot_written_after(place)
             parent = None if written else await self._parent(place)
             if parent is None or not self._nothing_ran_between(parent, place):
                 values = {**place.checkpoint["channel_values"], **written}
@@ -165,7 +171,7 @@ class _History:
             if parent.get("configurable", {}).get("checkpoint_id") not in line:
                 continue
             line.add(_id(one))
-            if written := _written_snapshot(one):
+            if written := _snapshot_written_after(one):
                 return written.get(SNAPSHOT_KEY) or "", written.get(GAP_KEY) or ""
         return "", ""
 
@@ -196,7 +202,7 @@ class _History:
         return {"configurable": {"thread_id": self._thread, "checkpoint_ns": "", **more}}
 
 
-def _written_snapshot(place: CheckpointTuple) -> dict[str, str]:
+def _snapshot_written_after(place: CheckpointTuple) -> dict[str, str]:
     """Return what the node after a checkpoint wrote of the snapshot that it took."""
     written = place.pending_writes or ()
     return {key: value for _, key, value in written if key in (SNAPSHOT_KEY, GAP_KEY)}

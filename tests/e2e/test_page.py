@@ -150,6 +150,25 @@ def test_a_run_is_stopped_and_resumed(at: Desk, tab: Tab) -> None:
     tab.sees("It was cut off, and I am done.")
 
 
+def test_the_page_shows_what_each_step_changed_in_the_files(at: Desk, tab: Tab) -> None:
+    at.model.add(
+        Reply(calls=(Call("bash", {"command": "printf 'one\\ntwo\\n' > note"}),)),
+        Reply(calls=(Call("bash", {"command": "printf 'one\\n2\\n' > note"}),)),
+        Reply(text="Done."),
+    )
+    tab.start("Write.")
+    tab.until("Finished")
+    tab.page.get_by_role("tab", name="Steps").click()
+    shown = tab.page.get_by_role("button", name="What changed in the files before")
+    expect(shown).to_have_count(2)
+    shown.first.click()
+    dialog = tab.page.get_by_role("dialog")
+    expect(dialog.locator("summary")).to_have_text("changed note")
+    expect(dialog.locator("td.gone")).to_have_text("two")
+    expect(dialog.locator("td.new")).to_have_text("2")
+    dialog.get_by_role("button", name="Close").click()
+
+
 def test_going_back_to_a_step_takes_back_what_came_after_it(at: Desk, tab: Tab) -> None:
     at.model.add(
         Reply(calls=(Call("bash", {"command": "echo first"}),)),

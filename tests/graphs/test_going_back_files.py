@@ -267,9 +267,11 @@ async def test_a_restore_that_was_cut_off_is_undone_where_the_run_goes_elsewhere
         (WORK / "1").unlink()
         raise RuntimeError
 
-    with monkeypatch.context() as patched, pytest.raises(RuntimeError):
+    first = await writer.place("think")
+    with monkeypatch.context() as patched:
         patched.setattr(thread_snapshots, "restore_snapshot", cut_off)
-        await writer.run(None, await writer.place("think"))
+        with pytest.raises(RuntimeError):
+            await writer.run(None, first)
     states = [state async for state in writer.graph.aget_state_history(THREAD)]
     for state in states:
         if state.metadata["source"] == "fork":  # as if the process had died before it was saved

@@ -78,6 +78,18 @@ def unified_diff(store: SnapshotStore, change: Change) -> str:
     )
 
 
+def change_as_json(store: SnapshotStore, change: Change) -> dict[str, object]:
+    """Return a change as programs and the page read it. Blocks."""
+    before, after = change.before, change.after
+    return {
+        "path": change.path.encode("utf-8", "replace").decode(),
+        "change": change.kind,
+        "size_before": None if before is None else before.size,
+        "size_after": None if after is None else after.size,
+        "diff": unified_diff(store, change),
+    }
+
+
 def _lines(store: SnapshotStore, entry: Entry | None) -> list[str] | None:
     """Return the lines of a text file; None for anything else."""
     if entry is None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.forks import Point, points_of
-from openmanus_graph.backends.snapshots.changes import Change, changes_between, unified_diff
+from openmanus_graph.backends.snapshots.changes import change_as_json, changes_between, unified_diff
 from openmanus_graph.backends.snapshots.objects import MissingObjectError, SnapshotStore
 from openmanus_graph.config.resolve import openmanus_home
 from openmanus_graph.errors import ConfigError
@@ -64,20 +64,6 @@ def _chosen(points: Sequence[Point], at: str | None, thread: str, *, newest: boo
     if not points:
         raise ConfigError(f"Thread {shlex.quote(thread)} has no points yet: nothing ran on it.")
     return points[-1 if newest else 0]
-
-
-def change_as_json(store: SnapshotStore, change: Change) -> dict[str, object]:
-    """Return a change as programs and the page read it."""
-    sizes = {
-        name: None if entry is None else entry.size
-        for name, entry in (("size_before", change.before), ("size_after", change.after))
-    }
-    return {
-        "path": change.path.encode("utf-8", "replace").decode(),
-        "change": change.kind,
-        **sizes,
-        "diff": unified_diff(store, change),
-    }
 
 
 def _print_diff(text: str) -> None:

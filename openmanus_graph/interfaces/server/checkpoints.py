@@ -16,6 +16,7 @@ from langgraph.checkpoint.base import (
 from typing_extensions import override
 
 from openmanus_graph.backends.persistence.checkpoints import LeanSqliteSaver, open_saver
+from openmanus_graph.backends.snapshots.objects import SnapshotStore
 from openmanus_graph.config.resolve import openmanus_home
 from openmanus_graph.interfaces.service.failures import prepare_home
 from openmanus_graph.interfaces.service.threads import forget_thread
@@ -108,6 +109,7 @@ class ServerSaver(LeanSqliteSaver):
                     f" SELECT {copied} FROM {table} WHERE thread_id = ?",
                     (target, source),
                 )
+        SnapshotStore(openmanus_home()).share(source, target)
 
 
 _savers: list[ServerSaver] = []

@@ -269,7 +269,7 @@ applyTheme();
 api.adoptToken();
 api.whenRefused(() => tokenForm.open());
 document.getElementById("app").append(frame.element);
-document.body.append(preview.element, history.dialog, tokenForm.element);
+document.body.append(preview.element, ...history.dialogs, tokenForm.element);
 window.addEventListener("popstate", route);
 listen({
   n: () => newTask(),

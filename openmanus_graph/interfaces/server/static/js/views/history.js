@@ -2,6 +2,7 @@
 
 import * as api from "../api.js";
 import { button, fill, h } from "../dom.js";
+import { createChanges } from "./changes.js";
 import { clock } from "../format.js";
 
 /** Nodes before which nobody wants to begin again. */
@@ -17,6 +18,7 @@ export function createHistory(again) {
   const note = h("p.empty", { role: "status" });
   const element = h("div.panel-body", {}, note, list);
   const dialog = createDialog(again);
+  const changes = createChanges();
   let thread = null;
   let visible = false;
   let revision = -1;
@@ -36,16 +38,19 @@ export function createHistory(again) {
   function draw(all) {
     const checkpoints = all.filter((one) => !one.next.every((node) => INNER.has(node)));
     note.textContent = checkpoints.length ? "" : "No steps are saved yet.";
-    fill(list, checkpoints.map((one) => h("li", {},
+    fill(list, checkpoints.map((one, index) => h("li", {},
       h("div", {}, h("div.plan-text", {}, labelOf(one)),
         h("div.muted", {}, [clock(one.at), one.current && "now"].filter(Boolean).join(" · "))),
+      changed(one, checkpoints[index + 1]) && button("Changes",
+        () => changes.open(thread, checkpoints[index + 1].snapshot, one.snapshot),
+        { kind: "quiet", aria: { label: `What changed in the files before ${clock(one.at)}` } }),
       !one.current && button("Go back here", () => dialog.open(one),
         { disabled: running, aria: { label: `Go back to: ${labelOf(one)}` } }))));
   }
 
   return {
     element,
-    dialog: dialog.element,
+    dialogs: [dialog.element, changes.element],
     /** Ask how a step of the timeline is to be tried again. */
     async goBack(row) {
       const began = Date.parse(row.ts);
@@ -69,6 +74,11 @@ export function createHistory(again) {
       if (changed) load();
     },
   };
+}
+
+/** Say whether files changed between two places, the later of which comes first. */
+function changed(one, before) {
+  return Boolean(before?.snapshot && one.snapshot && before.snapshot !== one.snapshot);
 }
 
 function labelOf(checkpoint) {
@@ -108,7 +118,7 @@ function createDialog(again) {
     element,
     open(one) {
       checkpoint = one;
-      what.textContent = `It goes on from here: ${labelOf(one)}, ${clock(one.at)}. What came after it is taken back in the conversation; files stay as they are.`;
+      what.textContent = `It goes on from here: ${labelOf(one)}, ${clock(one.at)}. What came after it is taken back, in the conversation and in the files; what only you have is put aside.`;
       message.value = "";
       error.textContent = "";
       element.showModal();
