@@ -8,9 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from openmanus_graph.backends.snapshots.objects import SNAPSHOTS, SnapshotStore
-from openmanus_graph.backends.snapshots.restore import restore_snapshot
-from openmanus_graph.backends.snapshots.take import Index, take_snapshot
+from openmanus_graph.backends.snapshots.objects import SNAPSHOTS
+from openmanus_graph.backends.snapshots.thread_snapshots import ThreadSnapshots
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.settings import StorageSettings
 
@@ -33,20 +32,16 @@ def _row(files: int) -> list[str]:
         home.mkdir()
         _fill(root, files)
         time.sleep(SETTLING_S)
-        store, workspace = SnapshotStore(home), Workspace(root, home / "private")
+        snapshots, workspace = ThreadSnapshots("t", home), Workspace(root, home / "threads" / "t")
 
-        def take(before: Index) -> Index:
-            return take_snapshot(store, "t", workspace, LIMITS, before)
+        def take() -> str:
+            return snapshots.take(workspace, LIMITS)
 
-        first_ms, first = _timed(lambda: take(Index(root)))
-        same_ms, _ = _timed(lambda: take(first))
+        first_ms, first = _timed(take)
+        same_ms, _ = _timed(take)
         (root / "0" / "0").write_bytes(os.urandom(FILE_BYTES))
-        changed_ms, changed = _timed(lambda: take(first))
-        back_ms, _ = _timed(
-            lambda: restore_snapshot(
-                store, first.snapshot, workspace, LIMITS, changed, home / "aside"
-            )
-        )
+        changed_ms, _ = _timed(take)
+        back_ms, _ = _timed(lambda: snapshots.restore(first, workspace, LIMITS))
         megabytes = sum((home / f"{SNAPSHOTS}{end}").stat().st_size for end in ("", "-wal")) / 1e6
     times = (first_ms, same_ms, changed_ms, back_ms)
     return [f"{files:,}", *(f"{ms:.1f}" for ms in times), f"{megabytes:.1f}"]

@@ -267,7 +267,7 @@ def snapshots(scale: Scale) -> Table:
 
     head = ["a snapshot, CPU ms; files of 3 KB", "the first", "nothing changed", "one changed"]
     rows = measure_snapshots(quick=scale.quick)
-    at_most = ["at most", "", "0.5 at 10", "1 at 10, 1000 at 50,000", "", "1.3 of the files"]
+    at_most = ["at most", "", "1 at 10", "2 at 10, 1000 at 50,000", "", "1.3 of the files"]
     return Table([*head, "one turned back", "MB of the store"], [*rows, at_most])
 
 

@@ -77,16 +77,16 @@ async def lineage_of(config: RunnableConfig) -> Lineage:
             return Lineage()
         snapshot, gap = await history.snapshot_at(await history.at(addressed))
         return Lineage(f"@{place}", f"@{place}", snapshot, gap)
-    snapshot, gap = await history.snapshot_at(current)
     newest = await history.at()
     if newest is not None and _id(newest) > place:  # an earlier question is answered again
-        fork_id = f"@{place}:{_id(newest)}"
-        return Lineage(fork_id, fork_id, snapshot, gap)
-    start = (
-        current if current.metadata.get("source") != "loop" else await history.start_before(place)
-    )
-    fork_id = f"@{_id(start)}" if start is not None and await history.is_fork(start) else ""
-    return Lineage(fork_id, await history.going_back_to(start), snapshot, gap)
+        fork_id = came_back = f"@{place}:{_id(newest)}"
+    else:
+        made_by_node = current.metadata.get("source") == "loop"
+        start = await history.start_before(place) if made_by_node else current
+        fork_id = f"@{_id(start)}" if start is not None and await history.is_fork(start) else ""
+        came_back = await history.going_back_to(start)
+    snapshot, gap = await history.snapshot_at(current, or_later=bool(came_back))
+    return Lineage(fork_id, came_back, snapshot, gap)
 
 
 async def snapshot_at(
@@ -145,8 +145,16 @@ class _History:
             start = await self._parent(start)
         return ""
 
-    async def snapshot_at(self, place: CheckpointTuple | None) -> tuple[str, str]:
-        """Return the snapshot of the files at a checkpoint, and why it lacks newer steps."""
+    async def snapshot_at(
+        self, place: CheckpointTuple | None, *, or_later: bool = True
+    ) -> tuple[str, str]:
+        """Return the snapshot of the files at a checkpoint, and why it lacks newer steps.
+
+        Args:
+            place: The checkpoint.
+            or_later: Whether to look for a later one where no snapshot is earlier, which reads all
+                checkpoints.
+        """
         while place is not None:
             # The node after a checkpoint takes the snapshot of the files as they are there.
             written = _snapshot_written_after(place)
@@ -154,7 +162,8 @@ class _History:
             if parent is None or not self._nothing_ran_between(parent, place):
                 values = {**place.checkpoint["channel_values"], **written}
                 found = values.get(SNAPSHOT_KEY) or "", values.get(GAP_KEY) or ""
-                return found if any(found) else await self._first_snapshot_after(place)
+                is_needed = or_later and not any(found)
+                return await self._first_snapshot_after(place) if is_needed else found
             place = parent
         return "", ""
 

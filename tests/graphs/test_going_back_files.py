@@ -11,7 +11,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
 from openmanus_graph import Context, build_manus_graph, manus_tool
-from openmanus_graph.backends.snapshots import take, thread_snapshots
+from openmanus_graph.backends.snapshots import scan, take, thread_snapshots
 from openmanus_graph.config.resolve import openmanus_home
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.session_registry import open_session
@@ -229,12 +229,12 @@ async def test_an_answer_of_the_past_finds_the_files_of_its_question() -> None:
 async def test_a_step_whose_snapshot_failed_is_named(
     writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take, taken = thread_snapshots.take_snapshot, iter(range(2))
+    taken = iter(range(2))
 
     def full(*args: Any) -> Any:
         if next(taken, None) is None:
             raise OSError(28, "No space left on device")
-        return take(*args)
+        return take.take_snapshot(*args)
 
     with monkeypatch.context() as patched:
         patched.setattr(thread_snapshots, "take_snapshot", full)
@@ -309,7 +309,7 @@ async def test_a_copied_thread_gets_the_files_of_the_old_one(writer: Writer) -> 
     saver = writer.saver
     saver.storage["copy"] = saver.storage["t"]
     for kept in (saver.writes, saver.blobs):
-        kept.update({("copy", *key[1:]): value for key, value in kept.items()})  # type: ignore[misc]
+        kept.update({("copy", *key[1:]): value for key, value in kept.items()})
     move_folder()
     await writer.run("say nothing", {"configurable": {"thread_id": "copy"}})
     assert files() == {"given": "by the person", "1": "a", "2": "a"}, writer.notices()
@@ -351,11 +351,10 @@ async def test_a_step_that_changed_nothing_costs_no_look_at_the_files(
     writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: list[None] = []
-    scan = take.scan
 
     def counting(*args: Any) -> Any:
         looked.append(None)
-        return scan(*args)
+        return scan.scan(*args)
 
     monkeypatch.setattr(take, "scan", counting)
     writer.replies = [use("search"), use("write", path="1", text="a"), use("search"), "done"]

@@ -1,6 +1,7 @@
 """Snapshots of a folder: taken, compared, restored, and swept."""
 
 import os
+import shutil
 import socket
 import stat
 from collections.abc import Callable
@@ -15,7 +16,8 @@ from openmanus_graph.backends.snapshots.changes import changes_between, unified_
 from openmanus_graph.backends.snapshots.objects import PIECE, SnapshotStore
 from openmanus_graph.backends.snapshots.restore import Restored, restore_snapshot
 from openmanus_graph.backends.snapshots.take import Index, read_index, take_snapshot, write_index
-from openmanus_graph.errors import ConfigError
+from openmanus_graph.errors import ConfigError, ToolError
+from openmanus_graph.runtime import workspace as thread_workspace
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.settings import StorageSettings
 
@@ -438,3 +440,50 @@ def test_changes_are_shown_as_a_unified_diff(folder: Folder) -> None:
         "changed picture: file of 25 bytes, mode 644, d95ed5e214f9 -> file of 5 bytes, mode 644, "
         "ad91235e8822\n"
     )
+
+
+def test_what_cannot_be_read_is_named_and_left_alone(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.put("theirs/f")
+    folder.put("theirs/g")
+    folder.put("own/f", "one")
+    opened_folder = thread_workspace.opened_folder
+
+    def refused(workspace: Workspace, real: Path, **more: Any) -> Any:
+        if real.name == "theirs":
+            raise PermissionError(13, "Permission denied")
+        return opened_folder(workspace, real, **more)
+
+    with monkeypatch.context() as patched:  # the tests may run as root, who may read all
+        patched.setattr(scan, "opened_folder", refused)
+        first = folder.take()
+    assert folder.index.left_out == {"theirs": scan.UNREADABLE}
+    folder.put("theirs/f", "changed")
+    folder.put("own/f", "two")
+    folder.take()
+    done = folder.restore(first)
+    assert done.left_alone == ["theirs"]
+    assert (folder.root / "theirs/f").read_text() == "changed"
+    assert (folder.root / "own/f").read_text() == "one"
+
+    def unreadable(descriptor: int, name: str, path: str) -> Any:
+        raise ToolError(f"{path} cannot be read")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(take, "opened_entry", unreadable)
+        folder.put("own/f", "three")
+        folder.take()
+    assert folder.index.left_out["own/f"] == scan.UNREADABLE
+
+
+def test_a_nearly_full_disk_is_left_to_others(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.put("f", "x" * PIECE)
+    usage = shutil.disk_usage(folder.home)
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "disk_usage", lambda place: usage._replace(free=2 * PIECE))
+        with pytest.raises(OSError, match="No space left"):
+            folder.take()
+    assert folder.take()

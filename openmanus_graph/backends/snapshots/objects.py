@@ -63,6 +63,7 @@ class SnapshotStore:
     """Objects, and which threads name which snapshots. Methods block, and raise sqlite3.Error."""
 
     def __init__(self, home: Path) -> None:
+        self.home = home
         self._lock_file = home / "snapshots.adding"
         self._database: Database = open_database(home, SNAPSHOTS)
         with self._locked(fcntl.LOCK_EX):

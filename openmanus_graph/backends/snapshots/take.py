@@ -1,10 +1,12 @@
 """Takes a snapshot of a workspace: reads what changed since the one before, and stores that."""
 
+import errno
 import json
 import os
+import shutil
 import stat
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,6 +44,8 @@ INDEX = "snapshot_index.json"
 """In the private folder: what the newest snapshot holds, so that the next reads only changes."""
 CLOCK_TICK_NS = 50_000_000
 """A file may be written again without a new time of change within a tick of its file system."""
+SPARE_BYTES = 1 << 20
+"""That must stay free on the disk."""
 READ_ATTEMPTS = 3
 """For a file that changes while it is read."""
 
@@ -118,6 +122,8 @@ def take_snapshot(
     if before.snapshot and found.stamps == before.stamps and left_out == before.left_out:
         store.name_snapshot(thread, before.snapshot, workspace.root)
         return before
+    changed = (path for path, stamp in found.stamps.items() if before.stamps.get(path) != stamp)
+    require_room(store.home, (found.stamps[path][1] for path in changed if path not in left_out))
     with store.adding() as new:
         taking = _Taking(workspace, found, before, new, began - CLOCK_TICK_NS)
         taking.left_out |= left_out
@@ -135,6 +141,13 @@ def take_snapshot(
         taking.left_out,
         tuple(sorted(taking.torn)),
     )
+
+
+def require_room(home: Path, sizes: Iterable[int]) -> None:
+    """Raise OSError if the disk would be full with files of these sizes: others need it, too."""
+    needed = SPARE_BYTES + 2 * sum(sizes)  # what is stored goes through a log first
+    if shutil.disk_usage(home).free < needed:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 class _Taking:
