@@ -67,6 +67,7 @@ class _Entry:
     prepared_for: uuid.UUID | None = None
     """The run whose files and handles are as its history says; see `prepare_runs_with`."""
     starting: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while a run is reported and prepared, by its first nodes."""
     owners: int = 0
     idle: threading.Timer | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -234,6 +235,10 @@ class SessionKeeper(AsyncCallbackHandler):
             lasting = key == str(thread) or bool(worker)
             named = str(thread) if thread else key
             entry = _entries.setdefault(key, _Entry(named, lasting, has_thread=bool(thread)))
+            if not entry.runs:
+                entry.starting = (
+                    asyncio.Lock()
+                )  # a lock belongs to the event loop that it is used in
             entry.runs.add(run_id)
             if thread and around is None and run_observer() is not None:
                 run_metadata = metadata or {}

@@ -161,7 +161,7 @@ class Story:
             return None
         chosen = self.rng.choice(past)
         config: RunnableConfig = chosen.config
-        checkpoint = config["configurable"]["checkpoint_id"]
+        checkpoint = config.get("configurable", {})["checkpoint_id"]
         self.expected, _ = await snapshot_at(self.saver, "t", checkpoint)
         self.by_hand = False
         self.told.append(f"back to {chosen.metadata['step']}, before {chosen.next}")

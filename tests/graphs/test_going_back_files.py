@@ -103,6 +103,13 @@ def make_folder(name: str, **contents: str) -> None:
         (Path(name) / path).write_text(text)
 
 
+def copy_thread(saver: Any) -> None:
+    """Copy thread `t`, as savers do that can."""
+    saver.storage["copy"] = saver.storage["t"]
+    for kept in (saver.writes, saver.blobs):
+        kept.update({("copy", *key[1:]): value for key, value in kept.items()})
+
+
 def move_folder() -> None:
     WORK.rename("old")
 
@@ -166,6 +173,17 @@ async def test_a_point_before_the_first_snapshot_has_the_files_that_it_holds(
     writer.seen.clear()
     await writer.run(None, first)
     assert writer.seen[0] == {"given": "by the person"}
+
+
+async def test_after_going_back_the_state_names_the_snapshot_that_was_restored(
+    writer: Writer,
+) -> None:
+    await writer.run("a")
+    after_first = await writer.graph.aget_state(await writer.place("think", nth=1))
+    before_check = await writer.place("stuck_check")
+    await writer.run("say nothing", before_check)  # so that the check does not take place
+    named = (await writer.graph.aget_state(THREAD)).values["workspace_snapshot"]
+    assert named == after_first.values["workspace_snapshot"]
 
 
 async def test_an_edited_past_finds_the_files_of_then(writer: Writer) -> None:
@@ -306,10 +324,7 @@ async def test_no_run_goes_back_while_another_works_on_the_thread(writer: Writer
 
 async def test_a_copied_thread_gets_the_files_of_the_old_one(writer: Writer) -> None:
     await writer.run("a")
-    saver = writer.saver
-    saver.storage["copy"] = saver.storage["t"]
-    for kept in (saver.writes, saver.blobs):
-        kept.update({("copy", *key[1:]): value for key, value in kept.items()})
+    copy_thread(writer.saver)
     move_folder()
     await writer.run("say nothing", {"configurable": {"thread_id": "copy"}})
     assert files() == {"given": "by the person", "1": "a", "2": "a"}, writer.notices()

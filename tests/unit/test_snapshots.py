@@ -115,26 +115,29 @@ def test_equal_folders_have_equal_snapshots(tmp_path: Path) -> None:
     assert names[0] == names[1]
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda root: (root / "f").write_text("same size"[::-1]),
-        lambda root: (root / "f").chmod(0o600),
-        lambda root: (root / "f").unlink(),
-        lambda root: (root / "d").chmod(0o700),
-        lambda root: (root / "d").rmdir(),
-        lambda root: (root / "l").unlink() or (root / "l").symlink_to("elsewhere"),
-        lambda root: (root / "n").touch(),
-    ],
-)
-def test_any_change_makes_another_snapshot(
-    folder: Folder, change: Callable[[Path], object]
-) -> None:
+def new_link(root: Path) -> None:
+    (root / "l").unlink()
+    (root / "l").symlink_to("elsewhere")
+
+
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "content": lambda root: (root / "f").write_text("same size"[::-1]),
+    "mode": lambda root: (root / "f").chmod(0o600),
+    "gone": lambda root: (root / "f").unlink(),
+    "mode of a folder": lambda root: (root / "d").chmod(0o700),
+    "folder gone": lambda root: (root / "d").rmdir(),
+    "link": new_link,
+    "new": lambda root: (root / "n").touch(),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_any_change_makes_another_snapshot(folder: Folder, change: str) -> None:
     folder.put("f", "same size")
     (folder.root / "d").mkdir(mode=0o755)
     (folder.root / "l").symlink_to("f")
     before = folder.take()
-    change(folder.root)
+    CHANGES[change](folder.root)
     assert folder.take() != before
 
 
@@ -481,9 +484,13 @@ def test_a_nearly_full_disk_is_left_to_others(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder.put("f", "x" * PIECE)
-    usage = shutil.disk_usage(folder.home)
+    usage = shutil.disk_usage(folder.home)._replace(free=2 * PIECE)
+
+    def disk_usage(place: Path) -> Any:
+        return usage
+
     with monkeypatch.context() as patched:
-        patched.setattr(shutil, "disk_usage", lambda place: usage._replace(free=2 * PIECE))
+        patched.setattr(shutil, "disk_usage", disk_usage)
         with pytest.raises(OSError, match="No space left"):
             folder.take()
     assert folder.take()
