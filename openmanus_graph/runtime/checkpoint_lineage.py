@@ -142,7 +142,7 @@ class _History:
         while start is not None and start.metadata.get("source") in STARTS:
             if await self._leaves_newest(start):
                 return f"@{_id(start)}"
-            start = await self._parent(start)
+            start = await self._origin(start)
         return ""
 
     async def snapshot_at(
@@ -158,13 +158,13 @@ class _History:
         while place is not None:
             # The node after a checkpoint takes the snapshot of the files as they are there.
             written = _snapshot_written_after(place)
-            parent = None if written else await self._parent(place)
-            if parent is None or not self._nothing_ran_between(parent, place):
+            origin = None if written else await self._origin(place)
+            if origin is None or not self._nothing_ran_between(origin, place):
                 values = {**place.checkpoint["channel_values"], **written}
                 found = values.get(SNAPSHOT_KEY) or "", values.get(GAP_KEY) or ""
                 is_needed = or_later and not any(found)
                 return await self._first_snapshot_after(place) if is_needed else found
-            place = parent
+            place = origin
         return "", ""
 
     async def _first_snapshot_after(self, place: CheckpointTuple) -> tuple[str, str]:
@@ -176,8 +176,7 @@ class _History:
         later = [one async for one in listed if _id(one) > _id(place)]
         line = {_id(place)}
         for one in reversed(later):  # the oldest first
-            parent = one.parent_config or {}
-            if parent.get("configurable", {}).get("checkpoint_id") not in line:
+            if one.parent_config is None or _id_in(one.parent_config) not in line:
                 continue
             line.add(_id(one))
             if written := _snapshot_written_after(one):
@@ -185,10 +184,9 @@ class _History:
         return "", ""
 
     async def _leaves_newest(self, start: CheckpointTuple) -> bool:
-        """Say whether a checkpoint has another parent than what was newest when it was made."""
-        before, parent = await self._before(_id(start)), start.parent_config
-        known = parent.get("configurable", {})["checkpoint_id"] if parent else ""
-        return before is not None and _id(before) > known
+        """Say whether a checkpoint was made of another one than was newest then."""
+        before, origin = await self._before(_id(start)), await self._origin(start)
+        return before is not None and _id(before) > (_id(origin) if origin else "")
 
     @staticmethod
     def _nothing_ran_between(parent: CheckpointTuple, place: CheckpointTuple) -> bool:
@@ -197,9 +195,24 @@ class _History:
             place.metadata.get("source") in STARTS
         )
 
-    async def _parent(self, one: CheckpointTuple) -> CheckpointTuple | None:
-        parent = one.parent_config
-        return None if parent is None else await self._saver.aget_tuple(parent)
+    async def _origin(self, one: CheckpointTuple) -> CheckpointTuple | None:
+        """Return the checkpoint that one was made of: its parent, or what it is a copy of."""
+        config = one.parent_config
+        parent = None if config is None else await self._saver.aget_tuple(config)
+        if parent is None or one.metadata.get("source") != "fork":
+            return parent
+        if one.metadata.get("step", 0) == parent.metadata.get("step", 0) + 1:
+            return parent
+        # `as_node="__copy__"`, as Studio does: a copy has the original's parent.
+        versions = one.checkpoint["channel_versions"]
+        before = self._config({"checkpoint_id": _id(one)})
+        async for other in self._saver.alist(self._config({}), before=before):
+            is_sibling = other.parent_config is not None and _id_in(other.parent_config) == _id(
+                parent
+            )
+            if is_sibling and other.checkpoint["channel_versions"] == versions:
+                return other
+        return parent
 
     async def _before(self, place: str, source: str = "") -> CheckpointTuple | None:
         before = self._config({"checkpoint_id": place})
@@ -218,4 +231,8 @@ def _snapshot_written_after(place: CheckpointTuple) -> dict[str, str]:
 
 
 def _id(checkpoint: CheckpointTuple) -> str:
-    return str(checkpoint.config.get("configurable", {})["checkpoint_id"])
+    return _id_in(checkpoint.config)
+
+
+def _id_in(config: RunnableConfig) -> str:
+    return str(config.get("configurable", {})["checkpoint_id"])

@@ -186,6 +186,37 @@ async def test_after_going_back_the_state_names_the_snapshot_that_was_restored(
     assert named == after_first.values["workspace_snapshot"]
 
 
+@pytest.mark.parametrize(
+    ("following", "there"),
+    [
+        (("act",), {}),
+        (("stuck_check",), {"1": "a"}),
+        (("think",), {"1": "a"}),
+    ],
+)
+async def test_a_copied_checkpoint_finds_the_files_of_its_original(
+    writer: Writer, following: tuple[str, ...], there: dict[str, str]
+) -> None:
+    await writer.run("a")
+    place = await writer.place(*following, nth=following == ("think",))
+    await writer.graph.aupdate_state(place, None, as_node="__copy__")  # as Studio does
+    writer.seen.clear()
+    await writer.run(None)
+    assert writer.seen[0] == {"given": "by the person", **there}
+
+
+async def test_a_copy_of_the_newest_checkpoint_restores_nothing(writer: Writer) -> None:
+    writer.graph.interrupt_before_nodes = ["stuck_check"]
+    await writer.run("a")
+    writer.graph.interrupt_before_nodes = []
+    newest = await writer.place("stuck_check")
+    (WORK / "1").write_text("changed by hand")
+    await writer.graph.aupdate_state(newest, None, as_node="__copy__")
+    writer.replies = ["done"]
+    await writer.run(None)
+    assert files()["1"] == "changed by hand"
+
+
 async def test_an_edited_past_finds_the_files_of_then(writer: Writer) -> None:
     await writer.run("a")
     place = await writer.place("think", nth=0)
