@@ -1,7 +1,12 @@
 """`openmanus fork`: going back in a thread, as a new one."""
 
+import itertools
 import json
 import re
+import signal
+from typing import Any
+
+import pytest
 
 from tests.support.cli import Cli
 from tests.support.openai_script import Call, Reply
@@ -141,6 +146,31 @@ def test_diff_shows_what_changed_between_two_points(cli: Cli, model: OpenAIServe
     model.add(Reply("Nothing to do."))
     assert cli.run("run", "rest", "--thread", "quiet").code == 0
     assert "no snapshots" in cli.run("diff", "quiet").stderr
+
+
+@pytest.mark.parametrize("kind", ["tool_start", "tool_end", "think_start"])
+def test_after_kill_9_every_point_has_its_files(cli: Cli, model: OpenAIServer, kind: str) -> None:
+    def decide(body: dict[str, Any]) -> Reply:
+        made = sum(bool(message.get("tool_calls")) for message in body["messages"])
+        return bash(f"echo {made} >> log") if made < 4 else Reply("Done.")
+
+    model.add(*[decide] * 9)
+    running = cli.start("run", "count", "--thread", "t", "--json")
+    seen = itertools.count(1)
+    running.wait_for(lambda event: event["type"] == kind and next(seen) == 2)
+    running.signal(signal.SIGKILL)
+    running.finish()
+    assert cli.run("resume", "t").code == 0
+    log = (cli.cwd / "workspace" / "t" / "log").read_text()
+    points = [json.loads(line) for line in cli.run("fork", "t", "--json").stdout.splitlines()]
+    found = ""
+    for number, point in enumerate(one for one in points if one["what"].startswith("bash ")):
+        made = cli.run("fork", "t", "--at", point["checkpoint"], "--thread", f"f{number}")
+        assert made.code == 0
+        before, found = found, (cli.cwd / "workspace" / f"f{number}" / "log").read_text()
+        assert found.startswith(before)
+        assert log.startswith(found)
+    assert (found, number) == (log, 3)
 
 
 def test_a_full_disk_fails_no_run_and_is_named_when_going_back(
