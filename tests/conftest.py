@@ -14,6 +14,7 @@ import pytest
 from blockbuster import BlockBuster, blockbuster_ctx
 from filelock import FileLock
 
+from openmanus_graph.backends.persistence import database
 from openmanus_graph.state.search_engines import GOOGLE_ID_VARIABLE, KEY_VARIABLES, SEARXNG_VARIABLE
 from tests.support.sampling import SEED_VARIABLE, chance
 from tests.support.search_engines import SearchServer
@@ -132,13 +133,20 @@ def _loops_end_without_connections() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run each test in a folder, home and configuration of its own."""
+def _own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Run each test in a folder, home and configuration of its own; close that home's databases.
+
+    A worker runs very many tests, and `select` takes no file descriptor above 1023.
+    """
     for name in KEYS:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("OPENMANUS_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.chdir(tmp_path)
+    yield
+    opened = database._open  # pyright: ignore[reportPrivateUsage]
+    for path in [path for path in opened if path.is_relative_to(tmp_path)]:
+        opened.pop(path).close()
 
 
 @pytest.fixture

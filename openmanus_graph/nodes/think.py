@@ -147,6 +147,7 @@ async def begin_run(state: ManusState, session: Session, agent: Agent, emit: Emi
     """
     if begun := fresh_counts(state, session.fork_id):
         run, anew = begun["run_message"], bool(session.fork_id)
+        session.files_may_differ = bool(session.lineage.came_back)  # no call was made yet
         await asyncio.to_thread(take_baseline, session.workspace, run, anew=anew)
         rules = [rule for rule in session.settings.rules if rule.tool not in agent.tools]
         for warning in unknown_tools(rules, [*agent.tools, *tool_names()]) if rules else ():

@@ -67,7 +67,8 @@ class Session:
         self.lineage = Lineage()
         """Where in the thread's history the current run began."""
         self.files_may_differ = True
-        """Whether something may have changed files since the newest snapshot of the workspace."""
+        """Whether calls may have changed files since the newest snapshot of the workspace. Nobody
+        knows where a run goes on that another process began."""
         self.resolved: dict[Any, Any] = {}
         """The tools of each agent's newest request, during the current run."""
         self._dropped: HandleStates = {}

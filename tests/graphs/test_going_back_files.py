@@ -406,3 +406,6 @@ async def test_a_step_that_changed_nothing_costs_no_look_at_the_files(
     writer.replies = [use("search"), use("write", path="1", text="a"), use("search"), "done"]
     await writer.run("a")
     assert len(looked) == 2  # before and after the call that writes
+    writer.replies = [use("search"), "done"]
+    await writer.run("b")
+    assert len(looked) == 2

@@ -36,7 +36,7 @@ NAMED_PATHS = 5
 async def snapshot_files(
     session: Session, state: Mapping[str, Any], emit: Emit, *, only_first: bool = False
 ) -> dict[str, Any]:
-    """Take a snapshot of the workspace if its files may differ from the newest one.
+    """Take a snapshot of the workspace if a call may have changed files since the newest one.
 
     Only for the outermost graph of a thread with checkpoints: nobody goes back in others.
 
@@ -44,16 +44,17 @@ async def snapshot_files(
         session: Of the run.
         state: What the graph has saved.
         emit: Takes notices: of what is left out, or that no snapshot could be taken.
-        only_first: Take none if the run has looked at the files before. Its first look is needed
-            whatever its calls did: a person may have changed files since the run before.
+        only_first: Whatever calls did, take one if it is the first of the run: a person may have
+            changed files since the run before.
 
     Returns:
         The state's update, empty if nothing changed.
     """
     if not session.checkpointed or session.is_plan_step or outer_namespace(get_config()):
         return {}
-    limits, looked = session.settings.storage, session.find_cached(ThreadSnapshots) is not None
-    if not limits.takes_any or (looked and (only_first or not session.files_may_differ)):
+    limits, is_first = session.settings.storage, session.find_cached(ThreadSnapshots) is None
+    is_due = is_first if only_first else session.files_may_differ
+    if not is_due or not limits.takes_any:
         return {}
     session.files_may_differ = False  # first: what changes while it is taken is looked at again
     try:
@@ -190,6 +191,7 @@ def _bring_back(session: Session, workers: Sequence[Session]) -> list[str]:
     else:
         snapshots.store.record_restore(session.key, came_back, lineage.snapshot)
         notices = snapshots.restore(lineage.snapshot, workspace, limits)
+        session.files_may_differ = True  # from the snapshot that the state names
         notices += describe_gap(lineage.gap)
     snapshots.store.record_restore(session.key, lineage.came_back or came_back, "")
     return notices
