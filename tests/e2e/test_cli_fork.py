@@ -182,3 +182,16 @@ def test_a_full_disk_fails_no_run_and_is_named_when_going_back(
     ran = cli.run("run", "work", "--thread", "t", "--json")
     assert (ran.code, ran.final["status"]) == (0, "finished")
     assert [one["text"][:12] for one in ran.of("notice")].count("No snapshot ") == 1
+
+
+def test_a_fork_whose_snapshots_are_gone_keeps_the_files_and_says_so(
+    cli: Cli, model: OpenAIServer
+) -> None:
+    model.add(bash("echo one > a"), Reply("Done."))
+    assert cli.run("run", "work", "--thread", "t").code == 0
+    for path in cli.home.glob("snapshots.db*"):
+        path.unlink()
+    made = cli.run("fork", "t", "--at", "0", "--thread", "new", "--json")
+    assert (made.code, json.loads(made.stdout)["files"]) == (0, "kept")
+    assert "as they are now" in made.stderr
+    assert (cli.cwd / "workspace" / "new" / "a").exists()

@@ -12,6 +12,7 @@ from langgraph.types import Command
 
 from openmanus_graph import Context, build_manus_graph, manus_tool
 from openmanus_graph.backends.snapshots import scan, take, thread_snapshots
+from openmanus_graph.backends.snapshots.objects import SnapshotStore
 from openmanus_graph.config.resolve import openmanus_home
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.session_registry import open_session
@@ -369,6 +370,16 @@ async def test_another_folder_is_left_as_it_is(writer: Writer) -> None:
     await writer.run(None, await writer.place("think"))
     assert files()["other"] == "project"
     assert "Those in" in writer.notices()[0]
+
+
+async def test_where_the_store_was_deleted_a_run_goes_back_without_files(writer: Writer) -> None:
+    await writer.run("a")
+    place = await writer.place("think")
+    store = SnapshotStore(openmanus_home())
+    store.forget_thread("t")
+    ran = await writer.run("say nothing", place)
+    assert (ran["answer"], "1" in files()) == ("done", True)
+    assert "is gone: the files are as they are" in writer.notices()[0]
 
 
 async def test_without_snapshots_going_back_leaves_the_files(writer: Writer) -> None:

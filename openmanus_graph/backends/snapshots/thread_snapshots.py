@@ -110,6 +110,8 @@ class ThreadSnapshots:
         """Say why a snapshot is not to be restored in a folder; empty if it can be."""
         if not snapshot:
             return "There is no snapshot of the files from before that point: they are as they are."
+        if not self.store.has(snapshot):
+            return f"The snapshot {snapshot} of that point is gone: the files are as they are."
         taken_of = self.store.root_of(self._thread, snapshot)
         if taken_of not in (None, root) and not is_empty(root):
             return f"The files were in {taken_of} then. Those in {root} are left as they are."

@@ -136,6 +136,8 @@ def _fork_files(known: Thread, point: Point, new: str, choice: FilesChoice) -> F
     snapshot, gap = ("", "") if choice.keep else asyncio.run(_snapshot_at(known.id, point))
     home = openmanus_home()
     snapshots = ThreadSnapshots(known.id, home)
+    if snapshot and not snapshots.store.has(snapshot):
+        snapshot = ""
     if snapshot and choice.in_place:
         with hold_thread(home, known.id):
             found = _turn_back(known, snapshot, snapshots)
