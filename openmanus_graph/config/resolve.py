@@ -20,7 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 from openmanus_graph.config.declared import Declared, Reading, declared, read, sections
 from openmanus_graph.config.files import OLD_CONFIG, Layer, is_foreign, read_layer
 from openmanus_graph.config.mcp import mcp_servers
-from openmanus_graph.config.model import first, main_model, vision_model
+from openmanus_graph.config.model import OtherModels, first, main_model
 from openmanus_graph.config.response_format import read_response_format
 from openmanus_graph.config.trust import (
     config_home,
@@ -31,10 +31,11 @@ from openmanus_graph.config.trust import (
 from openmanus_graph.config.workspace import refuse_system_folder
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.context import Context
+from openmanus_graph.state.database_url import DatabaseUrl
+from openmanus_graph.state.model_settings import ModelSettings
 from openmanus_graph.state.search_engines import RETIRED
 from openmanus_graph.state.settings import (
     BrowserSettings,
-    ModelSettings,
     SandboxSettings,
     SearchSettings,
     Settings,
@@ -97,12 +98,16 @@ def resolve_settings(
     servers, server_warnings = mcp_servers(context, layers)
     private = private_folder(home, root, thread if has_thread else None)
     main = ModelSettings("") if without_model else _main_model(context, layers, warnings)
+    others = OtherModels(layers, main)
     return Settings(
         **values,
         main=main,
-        vision=None if without_model else vision_model(context, layers, main),
+        vision=None if without_model else others.vision(context),
+        fallback=() if without_model else others.fallback(context),
+        roles={} if without_model else others.roles(context),
         workspace=root,
         home=home,
+        database=values["storage"].database_url or DatabaseUrl.in_folder(home),
         private=private,
         protected=_protected(home, workspace, values["browser"].profile, layers),
         max_steps_set="max_steps" in values,
@@ -128,6 +133,20 @@ def section(kind: type[Section], layers: Sequence[Layer]) -> Section:
 def openmanus_home() -> Path:
     """Return the folder of threads, checkpoints and ledger: `OPENMANUS_HOME` or `./.openmanus`."""
     return Path(os.environ.get("OPENMANUS_HOME") or HOME).expanduser().resolve()
+
+
+def database_url(context: Context | None = None) -> DatabaseUrl:
+    """Return the address of the database of threads, checkpoints and ledger. Blocks.
+
+    Raises:
+        ConfigError: The configured address, or a configuration file, is wrong.
+    """
+    return configured_database(context or Context()) or DatabaseUrl.in_folder(openmanus_home())
+
+
+def configured_database(context: Context) -> DatabaseUrl | None:
+    """Return the address that somebody set. Blocks. ConfigError as `database_url`."""
+    return section(StorageSettings, all_layers(context)[0]).database_url
 
 
 def private_folder(home: Path, workspace: Path, thread: str | None) -> Path:
@@ -189,16 +208,15 @@ def read_layers(config: str | None) -> tuple[list[Layer], list[str]]:
     Raises:
         ConfigError: A file cannot be used, and where it is wrong.
     """
-    folder = Path.cwd()
     if config is not None and not Path(config).is_file():
         raise ConfigError(f"There is no configuration file {config}. Check the path of --config.")
-    project_config, servers, *old = [(folder / name, False) for name in WORKING_FOLDER_FILES]
+    own = [(path, False) for path in _files_of_working_folder()]
     places = [
-        (Path(config), True) if config else project_config,
-        servers,
+        *([(Path(config), True)] if config else own[:1]),
+        *own[1:2],
         (config_home() / "config.toml", True),
         (config_home() / "mcp.json", True),
-        *(place for place in old if not is_foreign(place[0])),
+        *(place for place in own[2:] if not is_foreign(place[0])),
     ]
     layers: list[Layer] = []
     warnings: list[str] = []
@@ -207,7 +225,7 @@ def read_layers(config: str | None) -> tuple[list[Layer], list[str]]:
             continue
         layer = read_layer(path)
         warnings += [f"{path}: {key} is not known here and was left out." for key in layer.unknown]
-        if not trusted and risky_settings(layer) and not is_trusted(folder, layer):
+        if not trusted and risky_settings(layer) and not is_trusted(Path.cwd(), layer):
             names = ", ".join(risky_settings(layer))
             warnings.append(
                 f"{path} sets {names}: not used until you trust this folder (openmanus trust)."
@@ -215,6 +233,15 @@ def read_layers(config: str | None) -> tuple[list[Layer], list[str]]:
             layer = without_risks(layer)
         layers.append(layer)
     return layers, warnings
+
+
+def _files_of_working_folder() -> list[Path]:
+    """Return where its configuration files are; nowhere if the folder itself is gone."""
+    try:
+        folder = Path.cwd()
+    except FileNotFoundError:
+        return []
+    return [folder / name for name in WORKING_FOLDER_FILES]
 
 
 def context_field(one: Declared) -> str | None:
@@ -251,7 +278,8 @@ def _context_layer(context: Context) -> Layer:
     for one in declared().values():
         name = context_field(one)
         value = getattr(context, name) if name else None
-        if one.field not in ("model", "vision_model") or isinstance(value, str):  # else an instance
+        instances = one.field in ("model", "vision_model") and not isinstance(value, str)
+        if one.field != "fallback" and not instances:  # `config.model` reads those
             reading.add(one, value, name or one.name)
     for table in CONTEXT_TABLES:
         found = read(getattr(context, table) or {}, f"{table}.")

@@ -6,7 +6,7 @@ from langgraph.runtime import Runtime
 from langgraph.types import Overwrite
 
 from openmanus_graph.backends.snapshots.thread_snapshots import snapshot_files
-from openmanus_graph.planning.flow import is_limit, merge_reports
+from openmanus_graph.planning.flow import ended_by, is_limit, merge_reports
 from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.planning import PlanningState, RunEnd
@@ -30,8 +30,9 @@ async def review_step(state: PlanningState, runtime: Runtime[Context]) -> dict[s
             run_end = run_end or RunEnd(
                 status="stopped", stop_reason=step_run["outcome"], answer=""
             )
-    if run_end is not None and run_end["status"] == "stopped":
-        runtime.stream_writer({"type": "limit", "reason": run_end["stop_reason"]})
+    if run_end is not None and is_limit(run_end["stop_reason"]):
+        limit = ended_by(run_end["stop_reason"], state, session.settings)
+        runtime.stream_writer(limit.event())
     return {
         **snapshot,
         **(run_end or {}),

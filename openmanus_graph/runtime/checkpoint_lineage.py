@@ -6,12 +6,15 @@ Its namespace, the fork it is on, and the snapshot of the files there.
 import asyncio
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph.constants import START
+
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.state.database_url import DatabaseUrl
 
 CHECKPOINTER_KEY = "__pregel_checkpointer"
 """Where LangGraph keeps a run's checkpointer; it has no public names for this and the next."""
@@ -24,6 +27,11 @@ SNAPSHOT_KEY, GAP_KEY = "workspace_snapshot", "snapshot_gap"
 """Keys of the state."""
 STARTS = ("fork", "update", "input")
 """Sources of checkpoints that no node made."""
+NETWORK_SAVERS = (
+    "postgres", "redis", "mongo", "mysql", "dynamo", "aws", "cosmos", "firestore", "couchbase",
+    "snowflake", "cassandra", "oracle",
+)  # fmt: skip
+"""In the names of savers whose checkpoints several machines share."""
 SAVE_TIMEOUT_S, POLL_S = 5.0, 0.01
 
 
@@ -34,6 +42,22 @@ def checkpointed_thread(config: RunnableConfig) -> str | None:
     if configurable.get(CHECKPOINTER_KEY) is None:
         return None
     return str(configurable["thread_id"])
+
+
+def require_shared_ledger(config: RunnableConfig, database: DatabaseUrl) -> None:
+    """Raise ConfigError where several machines share the checkpoints, but not the ledger.
+
+    A run that goes on elsewhere would repeat effects there: that ledger does not know of them.
+    """
+    saver = config.get("configurable", {}).get(CHECKPOINTER_KEY)
+    kinds = [f"{kind.__module__}.{kind.__qualname__}".lower() for kind in type(saver).__mro__]
+    if database.is_local and any(word in kind for kind in kinds for word in NETWORK_SAVERS):
+        raise ConfigError(
+            f"The checkpoints are kept by {type(saver).__name__}, which other machines share, and "
+            f"the ledger of effects in the local file {database}: a run that goes on elsewhere "
+            "would repeat effects. Set [storage] database_url, or OPENMANUS_DATABASE_URL, to a "
+            "postgresql:// address that they share, too."
+        )
 
 
 def outer_namespace(config: RunnableConfig) -> str:
@@ -65,8 +89,27 @@ async def lineage_of(config: RunnableConfig) -> Lineage:
     thread = checkpointed_thread(config)
     if thread is None:
         return Lineage()
+    history = _History(config.get("configurable", {})[CHECKPOINTER_KEY], thread)
+    lineage, place = await _begin(config, history)
+    snapshot, gap = await history.snapshot_at(place, or_later=bool(lineage.came_back))
+    return replace(lineage, snapshot=snapshot, gap=gap)
+
+
+async def fork_id_of(config: RunnableConfig) -> str:
+    """Return the `fork_id` of a run's lineage, which reads less than the whole."""
+    thread = checkpointed_thread(config)
+    if thread is None:
+        return ""
+    history = _History(config.get("configurable", {})[CHECKPOINTER_KEY], thread)
+    lineage, _ = await _begin(config, history)
+    return lineage.fork_id
+
+
+async def _begin(
+    config: RunnableConfig, history: "_History"
+) -> tuple[Lineage, CheckpointTuple | None]:
+    """Return a run's lineage without snapshot, and the checkpoint whose files it begins with."""
     configurable = config.get("configurable", {})
-    history = _History(configurable[CHECKPOINTER_KEY], thread)
     # The outermost graph's checkpoint: its forks are those of all graphs inside.
     place = configurable.get(MAP_KEY, {}).get("", "")
     addressed = getattr(configurable.get(REPLAY_KEY), "checkpoint_id", None)
@@ -74,9 +117,8 @@ async def lineage_of(config: RunnableConfig) -> Lineage:
     current = await history.at(place, wait_s=SAVE_TIMEOUT_S if addressed and saved_each_step else 0)
     if current is None:  # it is saved when the run has ended
         if not addressed:
-            return Lineage()
-        snapshot, gap = await history.snapshot_at(await history.at(addressed))
-        return Lineage(f"@{place}", f"@{place}", snapshot, gap)
+            return Lineage(), None
+        return Lineage(f"@{place}", f"@{place}"), await history.at(addressed)
     newest = await history.at()
     if newest is not None and _id(newest) > place:  # an earlier question is answered again
         fork_id = came_back = f"@{place}:{_id(newest)}"
@@ -85,8 +127,7 @@ async def lineage_of(config: RunnableConfig) -> Lineage:
         start = await history.start_before(place) if made_by_node else current
         fork_id = f"@{_id(start)}" if start is not None and await history.is_fork(start) else ""
         came_back = await history.going_back_to(start)
-    snapshot, gap = await history.snapshot_at(current, or_later=bool(came_back))
-    return Lineage(fork_id, came_back, snapshot, gap)
+    return Lineage(fork_id, came_back), current
 
 
 async def snapshot_at(

@@ -163,9 +163,9 @@ def test_the_page_shows_what_each_step_changed_in_the_files(at: Desk, tab: Tab) 
     expect(shown).to_have_count(2)
     shown.first.click()
     dialog = tab.page.get_by_role("dialog")
-    expect(dialog.locator("summary")).to_have_text("changed note")
-    expect(dialog.locator("td.gone")).to_have_text("two")
-    expect(dialog.locator("td.new")).to_have_text("2")
+    expect(dialog.locator("summary")).to_have_text("changed note+1 −1")
+    expect(dialog.locator("td.removed")).to_have_text("removed: two")
+    expect(dialog.locator("td.added")).to_have_text("added: 2")
     dialog.get_by_role("button", name="Close").click()
 
 
@@ -330,6 +330,18 @@ def test_threads_are_searched_opened_and_deleted(at: Desk, tab: Tab) -> None:
     tab.page.get_by_label("Search threads").fill("zq1")
     tab.page.get_by_role("button", name="Delete the thread Tell me of pears zq1.").click()
     expect(threads).to_have_count(1)
+
+
+def test_the_desktop_of_the_agent_is_seen(at: Desk, tab: Tab) -> None:
+    look = Call("computer_use", {"action": "screenshot"})
+    at.model.add(Reply(calls=(look,)), Reply(text="Seen."))
+    tab.start("Look.", agent="desktop")
+    tab.page.get_by_role("tab", name="Desktop").click()
+    tab.until("Finished")
+    view = tab.page.locator(".panel")
+    expect(view.locator(".address")).to_contain_text("Desktop")
+    width = view.locator("img").evaluate("(it) => it.decode().then(() => it.naturalWidth)")
+    assert width == 1280
 
 
 def test_the_browser_of_the_agent_is_seen(at: Desk, tab: Tab, tmp_path: Path) -> None:

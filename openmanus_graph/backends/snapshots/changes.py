@@ -1,6 +1,7 @@
 """What differs between two snapshots: the changed files, and their lines as a unified diff."""
 
 import difflib
+import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -80,14 +81,19 @@ def unified_diff(store: SnapshotStore, change: Change) -> str:
 
 def change_as_json(store: SnapshotStore, change: Change) -> dict[str, object]:
     """Return a change as programs and the page read it. Blocks."""
-    before, after = change.before, change.after
     return {
         "path": change.path.encode("utf-8", "replace").decode(),
         "change": change.kind,
-        "size_before": None if before is None else before.size,
-        "size_after": None if after is None else after.size,
+        "before": _entry_as_json(change.before),
+        "after": _entry_as_json(change.after),
         "diff": unified_diff(store, change),
     }
+
+
+def _entry_as_json(entry: Entry | None) -> dict[str, object] | None:
+    if entry is None:
+        return None
+    return {"kind": entry.kind, "mode": f"{entry.mode:o}", "size": entry.size}
 
 
 def _lines(store: SnapshotStore, entry: Entry | None) -> list[str] | None:
@@ -100,7 +106,7 @@ def _lines(store: SnapshotStore, entry: Entry | None) -> list[str] | None:
         text = b"".join(map(store.read, store.pieces(entry))).decode()
     except (UnicodeDecodeError, MissingObjectError):
         return None
-    return None if "\0" in text else text.splitlines(keepends=True)
+    return None if "\0" in text else list(io.StringIO(text, newline="\n"))
 
 
 def _described(entry: Entry | None) -> str:

@@ -10,12 +10,14 @@ import hashlib
 import itertools
 import json
 import os
+import sqlite3
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
-from openmanus_graph.backends.persistence.database import Database, open_database
+from openmanus_graph.backends.persistence.database import Database, open_file
+from openmanus_graph.backends.persistence.schema import sqlite_version
 
 SNAPSHOTS = "snapshots.db"
 """Beside the threads' database: it may grow large, and can be deleted without harm to them."""
@@ -23,6 +25,7 @@ PIECE = 1 << 20
 """Bytes of a file that are one object: of a log that grows, only its end is stored anew."""
 DIGEST_CHARS = 40
 
+_VERSION = 1
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS objects (digest BLOB PRIMARY KEY, data BLOB NOT NULL)",
     """
@@ -65,13 +68,7 @@ class SnapshotStore:
     def __init__(self, home: Path) -> None:
         self.home = home
         self._lock_file = home / "snapshots.adding"
-        self._database: Database = open_database(home, SNAPSHOTS)
-        with self._locked(fcntl.LOCK_EX):
-            if not self._database.run("SELECT 1 FROM sqlite_master"):  # a new file
-                self._database.run("PRAGMA auto_vacuum = FULL")
-                self._database.run("VACUUM")  # else that comes too late
-            for statement in _SCHEMA:
-                self._database.run(statement)
+        self._database = open_file(home / SNAPSHOTS, _make_tables)
 
     @contextmanager
     def adding(self) -> Generator["NewObjects"]:
@@ -211,6 +208,18 @@ class SnapshotStore:
             yield
         finally:
             os.close(descriptor)
+
+
+def _make_tables(db: sqlite3.Connection, place: str) -> None:
+    """Bring the tables of a file up to date. StorageError: they are of a later version."""
+    if sqlite_version(db, place, _VERSION) == _VERSION:
+        return
+    if not db.execute("SELECT 1 FROM sqlite_master").fetchone():  # a new file
+        db.execute("PRAGMA auto_vacuum = FULL")
+        db.execute("VACUUM")  # else that comes too late
+    for statement in _SCHEMA:
+        db.execute(statement)
+    db.execute(f"PRAGMA user_version = {_VERSION}")
 
 
 class NewObjects:

@@ -10,7 +10,7 @@ from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.forks import Point, points_of
 from openmanus_graph.backends.snapshots.changes import change_as_json, changes_between, unified_diff
 from openmanus_graph.backends.snapshots.objects import MissingObjectError, SnapshotStore
-from openmanus_graph.config.resolve import openmanus_home
+from openmanus_graph.config.resolve import database_url, openmanus_home
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.cli.fork import require_point
 from openmanus_graph.interfaces.service.threads import known_thread
@@ -44,7 +44,7 @@ def show_changes(thread: str, begin: str | None, end: str | None, *, as_json: bo
 
 async def _snapshots(thread: str, begin: str | None, end: str | None) -> tuple[str, str, str]:
     """Return the snapshots of two points, and why the later one lacks the newest changes."""
-    async with open_checkpointer(openmanus_home()) as saver:
+    async with open_checkpointer(database_url()) as saver:
         points = await points_of(saver, thread)
         first = _chosen(points, begin, thread)
         last = _chosen(points, end, thread, newest=True)

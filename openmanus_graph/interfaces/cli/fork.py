@@ -21,7 +21,12 @@ from openmanus_graph.backends.snapshots.thread_snapshots import (
     named_paths,
 )
 from openmanus_graph.config import resolve_settings
-from openmanus_graph.config.resolve import openmanus_home, private_folder, safe_name
+from openmanus_graph.config.resolve import (
+    database_url,
+    openmanus_home,
+    private_folder,
+    safe_name,
+)
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.service.lock import hold_thread
 from openmanus_graph.interfaces.service.run_setup import new_thread
@@ -99,17 +104,17 @@ def require_point(points: Sequence[Point], at: str, thread: str) -> Point:
 
 
 async def _points(thread: str) -> list[Point]:
-    async with open_checkpointer(openmanus_home()) as saver:
+    async with open_checkpointer(database_url()) as saver:
         return await points_of(saver, thread)
 
 
 async def _fork(thread: str, point: Point, new: str) -> None:
-    async with open_checkpointer(openmanus_home()) as saver:
+    async with open_checkpointer(database_url()) as saver:
         await fork(saver, thread, point.checkpoint, new)
 
 
 async def _snapshot_at(thread: str, point: Point) -> tuple[str, str]:
-    async with open_checkpointer(openmanus_home()) as saver:
+    async with open_checkpointer(database_url()) as saver:
         return await snapshot_at(saver, thread, point.checkpoint)
 
 

@@ -1,27 +1,32 @@
 /** The dialog of what a step changed in the files, side by side. */
 
 import * as api from "../api.js";
+import { sideBySide } from "../diff.js";
 import { button, fill, h } from "../dom.js";
+import { bytes } from "../format.js";
+import { t, tn } from "../i18n.js";
 
-const PLACE = /^@@ -(\d+)(?:,\d+)? \+(\d+)/;
+const MOST_ROWS = 1500;
+const WORDS = { added: t("added"), removed: t("removed"), changed: t("changed") };
+const KINDS = { file: t("file"), folder: t("folder"), link: t("link"), "left out": t("left out") };
 
 /** Build the dialog; `open(thread, before, after)` shows what differs between two snapshots. */
 export function createChanges() {
   const body = h("div.changes", { tabIndex: 0, role: "group", aria: { labelledby: "changes-title" } });
   const dialog = h("dialog.preview-dialog", { aria: { labelledby: "changes-title" } },
-    h("header", {}, h("div.grow", {}, h("h2", { id: "changes-title" }, "What changed in the files")),
-      button("Close", () => dialog.close(), { iconName: "cross" })),
+    h("header", {}, h("div.grow", {}, h("h2", { id: "changes-title" }, t("What changed in the files"))),
+      button(t("Close"), () => dialog.close(), { iconName: "cross" })),
     body);
   dialog.addEventListener("close", () => fill(body));
   dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
   return {
     element: dialog,
     async open(thread, before, after) {
-      fill(body, h("p.empty", { role: "status" }, "Comparing…"));
+      fill(body, h("p.empty", { role: "status" }, t("Loading…")));
       dialog.showModal();
       try {
         const { changes, truncated } = await api.changes(thread, before, after);
-        const more = truncated && h("p.empty", {}, "More files changed: openmanus diff shows all.");
+        const more = truncated && h("p.empty", {}, t("More files changed: openmanus diff shows all."));
         fill(body, [...changes.map(fileOf), more]);
       } catch (error) {
         fill(body, h("p.error", { role: "alert" }, error.message));
@@ -31,50 +36,33 @@ export function createChanges() {
 }
 
 function fileOf(change) {
-  const rows = rowsOf(change.diff);
-  if (!rows.length) return h("p", {}, change.diff);
-  return h("details", { open: true },
-    h("summary", {}, h("span.tag", {}, change.change), " ", change.path),
-    h("table.diff", {}, h("tbody", {}, rows.map(([before, after]) =>
-      h("tr", {}, cells(before, "gone"), cells(after, "new"))))));
+  const rows = sideBySide(change.diff);
+  const count = (side) => rows.filter((row) => row[side]?.changed).length;
+  const left = rows.length - MOST_ROWS;
+  return h("details.diff", { open: true },
+    h("summary.diff-head", {},
+      h("span.diff-path", {}, h("span.tag", {}, WORDS[change.change]), ` ${change.path}`),
+      rows.length > 0 && h("span.diff-count", {},
+        h("span.plus", {}, `+${count("after")}`), " ", h("span.minus", {}, `−${count("before")}`))),
+    rows.length === 0 && h("p.diff-facts", {}, `${entryOf(change.before)} → ${entryOf(change.after)}`),
+    h("table.sides", {}, h("tbody", {}, rows.slice(0, MOST_ROWS).map(rowOf))),
+    left > 0 && h("div.line.skipped", {}, tn(left, "{n} more line", "{n} more lines")));
 }
 
-function cells(side, kind) {
-  if (!side) return [h("td.number", {}), h("td.none", {})];
-  return [h("td.number", {}, side.number), h(side.changed ? `td.${kind}` : "td", {}, side.text)];
+/** Say what a path was or is, where its lines are not compared. */
+function entryOf(entry) {
+  if (!entry) return t("nothing");
+  return [KINDS[entry.kind], entry.kind === "file" && bytes(entry.size), entry.mode].filter(Boolean).join(" · ");
 }
 
-/**
- * Put the lines of a unified diff side by side.
- *
- * @param {string} diff
- * @returns {Array<[object|null, object|null]>}  Old and new line: `number`, `text`, `changed`.
- */
-export function rowsOf(diff) {
-  const rows = [];
-  let removed = [];
-  let before = 0;
-  let after = 0;
-  const flush = () => {
-    rows.push(...removed.map((line) => [line, null]));
-    removed = [];
-  };
-  for (const line of diff.split("\n").slice(2)) {
-    const mark = line[0];
-    const text = line.slice(1);
-    const place = PLACE.exec(line);
-    if (place) {
-      flush();
-      [before, after] = [Number(place[1]), Number(place[2])];
-    } else if (mark === "-") {
-      removed.push({ number: before++, text, changed: true });
-    } else if (mark === "+") {
-      rows.push([removed.shift() ?? null, { number: after++, text, changed: true }]);
-    } else if (mark === " ") {
-      flush();
-      rows.push([{ number: before++, text }, { number: after++, text }]);
-    }
-  }
-  flush();
-  return rows;
+function rowOf({ before, after, skipped }) {
+  if (skipped) return h("tr.line-skipped", {}, h("td", { colSpan: 4 }, tn(skipped, "{n} equal line", "{n} equal lines")));
+  return h("tr", {}, cellsOf(before, "removed"), cellsOf(after, "added"));
+}
+
+function cellsOf(line, kind) {
+  if (!line) return [h("td.number.none", {}), h("td.none", {})];
+  const number = h("td.number", {}, line.number);
+  if (!line.changed) return [number, h("td.same", {}, line.text)];
+  return [number, h(`td.${kind}`, {}, h("span.sr-only", {}, `${WORDS[kind]}: `), line.text)];
 }

@@ -1,0 +1,129 @@
+"""Writes a thread as Markdown, with the conversations of its plan's steps."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+
+from openmanus_graph.backends.persistence.checkpointer import Checkpointer
+from openmanus_graph.backends.persistence.threads import Thread
+from openmanus_graph.planning.flow import plan_of
+from openmanus_graph.planning.plan_view import plan_document
+from openmanus_graph.state.manus import Artifact
+from openmanus_graph.state.plan import Plan
+
+SHOWN_OUTPUT_CHARS = 2000
+Runs = Mapping[str, list[list[AnyMessage]]]
+"""By step: the conversation of each of its runs, oldest first."""
+
+
+def plan_in(values: Mapping[str, Any]) -> Plan | None:
+    """Return the plan that a thread's state holds, if it is a planning graph's and has one."""
+    if not values.get("order"):
+        return None
+    return plan_of(values)  # type: ignore[arg-type]  # `order` is the planning state's alone
+
+
+async def runs_of_steps(
+    graph: Any, checkpointer: Checkpointer, thread: str, values: Mapping[str, Any]
+) -> Runs:
+    """Read the conversations of the newest plan's steps."""
+    found: dict[str, list[tuple[tuple[int, int], list[AnyMessage]]]] = {}
+    if plan_in(values) is None:
+        return {}
+    started_by = re.escape(values["run_message"])
+    pattern = rf"{started_by}(?:@[^/]*)*/(?P<replan>\d+)/(?P<step>.+)/(?P<attempt>\d+)"
+    for namespace in await checkpointer.anamespaces(thread):
+        if namespace.count("|") != 1:
+            continue  # the flow itself, a step around its executor, or a graph within that
+        place = {"configurable": {"thread_id": thread, "checkpoint_ns": namespace}}
+        state = await graph.aget_state(place)
+        messages: list[AnyMessage] = state.values.get("messages") or []
+        # The id of the first message of a step's run holds replan, step and attempt.
+        message_id = (messages[0].id or "") if messages else ""
+        if match := re.fullmatch(pattern, message_id):
+            run = (int(match["replan"]), int(match["attempt"])), messages
+            found.setdefault(match["step"], []).append(run)
+    return {
+        step: [messages for _, messages in sorted(runs, key=lambda run: run[0])]
+        for step, runs in found.items()
+    }
+
+
+def transcript(
+    thread: Thread, values: Mapping[str, Any], runs: Runs, *, cut: bool
+) -> Iterator[str]:
+    """Yield a thread as lines of Markdown.
+
+    Args:
+        thread: The thread.
+        values: Its state.
+        runs: The conversations of its plan's steps.
+        cut: Shorten long outputs, and leave out the task messages of steps.
+    """
+    yield f"# Thread {thread.id}\n\n{thread.agent} · {thread.status} · {thread.updated}\n"
+    messages: list[AnyMessage] = values.get("messages", [])
+    asked = 1 + max((n for n, m in enumerate(messages) if m.type == "human"), default=-1)
+    for message in messages[:asked]:
+        yield from _message(message, cut=cut)
+    yield from _plan(values, runs, cut=cut)
+    for message in messages[asked:]:
+        yield from _message(message, cut=cut)
+    usage = values.get("usage")
+    if usage:
+        yield (
+            f"---\n{usage['model_calls']} model calls, {usage['input_tokens']} tokens in, "
+            f"{usage['output_tokens']} out, ${usage['cost_usd']:.4f}"
+        )
+    artifacts: list[Artifact] = values.get("artifacts") or []
+    for artifact in artifacts:
+        yield f"- `{artifact['path']}` ({artifact['size']} bytes)"
+
+
+def _plan(values: Mapping[str, Any], runs: Runs, *, cut: bool) -> Iterator[str]:
+    """Yield the plan and what was said in each step, also in those that were replaced."""
+    plan = plan_in(values)
+    if plan is None:
+        return
+    yield f"## Plan: {plan_document(plan)[2:]}"
+    for step in plan["steps"]:
+        if step["id"] in runs or step["result"]:
+            yield f"## Step {step['id']}: {step['text']}\n"
+        yield from _runs(runs.get(step["id"], []), cut=cut)
+        if step["id"] not in runs and step["result"]:
+            yield f"{step['result']}\n"
+    for name in runs.keys() - {step["id"] for step in plan["steps"]}:
+        yield f"## Step {name}, which was replaced\n"
+        yield from _runs(runs[name], cut=cut)
+
+
+def _runs(runs: Sequence[Sequence[AnyMessage]], *, cut: bool) -> Iterator[str]:
+    for attempt, messages in enumerate(runs, 1):
+        if len(runs) > 1:
+            yield f"### Run {attempt}\n"
+        for message in messages[1:] if cut else messages:
+            yield from _message(message, cut=cut, level="###")
+
+
+def _message(message: AnyMessage, *, cut: bool, level: str = "##") -> Iterator[str]:
+    text = str(message.text)
+    if isinstance(message, HumanMessage):
+        yield f"{level} User\n\n{text}\n"
+    elif isinstance(message, AIMessage):
+        yield f"{level} Agent\n\n{text}\n" if text.strip() else f"{level} Agent\n"
+        for call in message.tool_calls:
+            args = json.dumps(call["args"], ensure_ascii=False, indent=1)
+            yield f"**{call['name']}**\n\n{_fenced(args, 'json')}"
+    elif isinstance(message, ToolMessage):
+        if cut and len(text) > SHOWN_OUTPUT_CHARS:
+            left_out = len(text) - SHOWN_OUTPUT_CHARS
+            text = f"{text[:SHOWN_OUTPUT_CHARS]}\n[... {left_out} more characters]"
+        yield f"{message.name} ({message.status}):\n\n{_fenced(text)}"
+
+
+def _fenced(text: str, language: str = "") -> str:
+    longest = max(map(len, re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{text}\n{fence}\n"
