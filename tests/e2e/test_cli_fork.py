@@ -193,5 +193,7 @@ def test_a_fork_whose_snapshots_are_gone_keeps_the_files_and_says_so(
         path.unlink()
     made = cli.run("fork", "t", "--at", "0", "--thread", "new", "--json")
     assert (made.code, json.loads(made.stdout)["files"]) == (0, "kept")
-    assert "as they are now" in made.stderr
+    assert "it was deleted, or taken on another machine" in made.stderr
     assert (cli.cwd / "workspace" / "new" / "a").exists()
+    compared = cli.run("diff", "t")
+    assert (compared.code, "taken on another machine" in compared.stderr) == (2, True)

@@ -11,11 +11,13 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
 from openmanus_graph import Context, build_manus_graph, manus_tool
+from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.snapshots import scan, take, thread_snapshots
 from openmanus_graph.backends.snapshots.objects import SnapshotStore
 from openmanus_graph.config.resolve import openmanus_home
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.session_registry import open_session
+from openmanus_graph.state.database_url import DatabaseUrl
 from tests.support.graphs import calls, run_graph, scripted
 from tests.support.planning import use
 
@@ -34,7 +36,7 @@ def files() -> dict[str, str]:
 class Writer:
     """A graph on a thread whose model writes `1`, then `2`, and answers, in each run."""
 
-    def __init__(self, *, approval: bool = False) -> None:
+    def __init__(self, *, approval: bool = False, saver: Any = None) -> None:
         @manus_tool(effect="workspace", approval=approval)
         def write(path: str, text: str) -> str:
             """Write a file.
@@ -52,7 +54,7 @@ class Writer:
             """Search."""
             return "found"
 
-        self.saver = InMemorySaver()
+        self.saver = saver or InMemorySaver()
         self.graph: Any = build_manus_graph(tools=[write, search], checkpointer=self.saver)
         self.events: list[dict[str, Any]] = []
         self.seen: list[dict[str, str]] = []
@@ -151,6 +153,21 @@ async def test_a_run_from_an_earlier_checkpoint_finds_the_files_of_then(
     writer.seen.clear()
     await writer.run(None, place)
     assert {"given": "by the person", **there} == next(iter(writer.seen), files())
+
+
+async def test_files_go_back_whatever_database_has_the_checkpoints(
+    each_database: DatabaseUrl,
+) -> None:
+    make_folder("work")
+    async with open_checkpointer(each_database) as saver:
+        writer = Writer(saver=saver)
+        await writer.run("a")
+        place = await writer.place("think", nth=1)
+        await writer.run("say nothing", place)
+        assert files() == {"1": "a"}
+        await writer.graph.aupdate_state(await writer.place("think"), None, as_node="__copy__")
+        await writer.run("say nothing")
+        assert files() == {}
 
 
 async def test_a_new_message_in_the_past_finds_the_files_of_then(writer: Writer) -> None:
@@ -379,7 +396,7 @@ async def test_where_the_store_was_deleted_a_run_goes_back_without_files(writer:
     store.forget_thread("t")
     ran = await writer.run("say nothing", place)
     assert (ran["answer"], "1" in files()) == ("done", True)
-    assert "is gone: the files are as they are" in writer.notices()[0]
+    assert "it was deleted, or taken on another machine" in writer.notices()[0]
 
 
 async def test_without_snapshots_going_back_leaves_the_files(writer: Writer) -> None:

@@ -445,6 +445,15 @@ def test_changes_are_shown_as_a_unified_diff(folder: Folder) -> None:
     )
 
 
+def test_a_line_of_a_diff_ends_where_a_file_ends_it(folder: Folder) -> None:
+    (folder.root / "f").write_bytes("a\rb\u2028c\n".encode())
+    first = folder.take()
+    (folder.root / "f").write_bytes("a\rb\u2028d\n".encode())
+    (change,) = changes_between(folder.store, first, folder.take())
+    lines = unified_diff(folder.store, change).split("\n")[3:]
+    assert lines == ["-a\rb\u2028c", "+a\rb\u2028d", ""]
+
+
 def test_what_cannot_be_read_is_named_and_left_alone(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

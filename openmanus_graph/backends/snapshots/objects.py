@@ -68,7 +68,8 @@ class SnapshotStore:
     def __init__(self, home: Path) -> None:
         self.home = home
         self._lock_file = home / "snapshots.adding"
-        self._database = open_file(home / SNAPSHOTS, _make_tables)
+        self.file = home / SNAPSHOTS
+        self._database = open_file(self.file, _make_tables)
 
     @contextmanager
     def adding(self) -> Generator["NewObjects"]:

@@ -106,12 +106,21 @@ class ThreadSnapshots:
             self.take(workspace, limits)
         return list(describe_restore(done, aside))
 
-    def refusal(self, snapshot: str, root: Path) -> str:
-        """Say why a snapshot is not to be restored in a folder; empty if it can be."""
+    def absence(self, snapshot: str) -> str:
+        """Say that there is no snapshot, or that it is not here; empty if it is."""
         if not snapshot:
             return "There is no snapshot of the files from before that point: they are as they are."
         if not self.store.has(snapshot):
-            return f"The snapshot {snapshot} of that point is gone: the files are as they are."
+            return (
+                f"The snapshot of that point is not in {self.store.file}: it was deleted, or taken "
+                "on another machine. The files are as they are."
+            )
+        return ""
+
+    def refusal(self, snapshot: str, root: Path) -> str:
+        """Say why a snapshot is not to be restored in a folder; empty if it can be."""
+        if absence := self.absence(snapshot):
+            return absence
         taken_of = self.store.root_of(self._thread, snapshot)
         if taken_of not in (None, root) and not is_empty(root):
             return f"The files were in {taken_of} then. Those in {root} are left as they are."

@@ -29,7 +29,10 @@ def show_changes(thread: str, begin: str | None, end: str | None, *, as_json: bo
     try:
         changes = changes_between(store, before, after)
     except MissingObjectError as error:
-        raise ConfigError(f"A snapshot of thread {thread} is gone or damaged: {error}.") from error
+        raise ConfigError(
+            f"A snapshot of thread {thread} is not in {store.file}, or damaged: it was deleted, or "
+            "taken on another machine. Compare the files there."
+        ) from error
     for change in changes:
         if as_json:
             sys.stdout.write(json.dumps(change_as_json(store, change)) + "\n")
@@ -67,6 +70,6 @@ def _chosen(points: Sequence[Point], at: str | None, thread: str, *, newest: boo
 
 
 def _print_diff(text: str) -> None:
-    for line in printable(text).splitlines():
+    for line in printable(text).removesuffix("\n").split("\n"):
         color = COLORS.get(line[:1], "") if sys.stdout.isatty() else ""
         sys.stdout.write(f"{color}{line}{RESET if color else ''}\n")

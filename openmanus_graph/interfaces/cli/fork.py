@@ -38,7 +38,6 @@ from openmanus_graph.state.context import Context
 from openmanus_graph.state.settings import Settings
 
 DEFAULT_PARENT = "workspace"
-NO_SNAPSHOT = "No snapshot holds the files of that point: they are as they are now."
 
 
 @dataclass(frozen=True)
@@ -141,16 +140,15 @@ def _fork_files(known: Thread, point: Point, new: str, choice: FilesChoice) -> F
     snapshot, gap = ("", "") if choice.keep else asyncio.run(_snapshot_at(known.id, point))
     home = openmanus_home()
     snapshots = ThreadSnapshots(known.id, home)
-    if snapshot and not snapshots.store.has(snapshot):
-        snapshot = ""
-    if snapshot and choice.in_place:
+    absence = snapshots.absence(snapshot)
+    if absence or choice.keep:
+        found = _keep_files(known, new)
+        found.notices += [] if choice.keep else [absence]
+    elif choice.in_place:
         with hold_thread(home, known.id):
             found = _turn_back(known, snapshot, snapshots)
-    elif snapshot:
-        found = _write_beside(known, snapshot, snapshots, new)
     else:
-        found = _keep_files(known, new)
-        found.notices += [] if choice.keep else [NO_SNAPSHOT]
+        found = _write_beside(known, snapshot, snapshots, new)
     found.notices += describe_gap(gap)
     snapshots.store.share(known.id, new, found.folder.resolve())
     return found

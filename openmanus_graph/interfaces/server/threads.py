@@ -176,7 +176,7 @@ async def list_changes(thread: str, before: str, after: str) -> dict[str, Any]:
     def compare() -> dict[str, Any]:
         snapshots = SnapshotStore(store().home)
         if None in (snapshots.root_of(thread, before), snapshots.root_of(thread, after)):
-            raise Refused(404, "This thread has no such snapshot.")
+            raise Refused(404, "No such snapshot of this thread is kept on this server.")
         changes = changes_between(snapshots, before, after)
         shown = [change_as_json(snapshots, change) for change in changes[:MAX_CHANGES]]
         return {"changes": shown, "truncated": len(changes) > MAX_CHANGES}
