@@ -93,7 +93,8 @@ def change_as_json(store: SnapshotStore, change: Change) -> dict[str, object]:
 def _entry_as_json(entry: Entry | None) -> dict[str, object] | None:
     if entry is None:
         return None
-    return {"kind": entry.kind, "mode": f"{entry.mode:o}", "size": entry.size}
+    target = shown(entry.content) if entry.kind == "link" else None
+    return {"kind": entry.kind, "mode": f"{entry.mode:o}", "size": entry.size, "target": target}
 
 
 def _lines(store: SnapshotStore, entry: Entry | None) -> list[str] | None:

@@ -45,24 +45,28 @@ function fileOf(change) {
       rows.length > 0 && h("span.diff-count", {},
         h("span.plus", {}, `+${count("after")}`), " ", h("span.minus", {}, `−${count("before")}`))),
     rows.length === 0 && h("p.diff-facts", {}, `${entryOf(change.before)} → ${entryOf(change.after)}`),
-    h("table.sides", {}, h("tbody", {}, rows.slice(0, MOST_ROWS).map(rowOf))),
+    h("table.sides", {},
+      h("colgroup", {}, h("col.numbers", {}), h("col", {}), h("col.numbers", {}), h("col", {})),
+      h("tbody", {}, rows.slice(0, MOST_ROWS).map(rowOf))),
     left > 0 && h("div.line.skipped", {}, tn(left, "{n} more line", "{n} more lines")));
 }
 
 /** Say what a path was or is, where its lines are not compared. */
 function entryOf(entry) {
   if (!entry) return t("nothing");
-  return [KINDS[entry.kind], entry.kind === "file" && bytes(entry.size), entry.mode].filter(Boolean).join(" · ");
+  const facts = { file: [bytes(entry.size), entry.mode], folder: [entry.mode], link: [entry.target] }[entry.kind] ?? [];
+  return [KINDS[entry.kind], ...facts].join(" · ");
 }
 
 function rowOf({ before, after, skipped }) {
   if (skipped) return h("tr.line-skipped", {}, h("td", { colSpan: 4 }, tn(skipped, "{n} equal line", "{n} equal lines")));
-  return h("tr", {}, cellsOf(before, "removed"), cellsOf(after, "added"));
+  const equal = before && !before.changed;
+  return h(equal ? "tr.line-equal" : "tr", {}, cellsOf(before, "removed"), cellsOf(after, "added"));
 }
 
 function cellsOf(line, kind) {
   if (!line) return [h("td.number.none", {}), h("td.none", {})];
   const number = h("td.number", {}, line.number);
-  if (!line.changed) return [number, h("td.same", {}, line.text)];
+  if (!line.changed) return [number, h("td", {}, line.text)];
   return [number, h(`td.${kind}`, {}, h("span.sr-only", {}, `${WORDS[kind]}: `), line.text)];
 }
