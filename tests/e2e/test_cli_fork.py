@@ -173,17 +173,6 @@ def test_after_kill_9_every_point_has_its_files(cli: Cli, model: OpenAIServer, k
     assert (found, len(after_calls)) == (log, 4)
 
 
-def test_a_full_disk_fails_no_run_and_is_named_when_going_back(
-    cli: Cli, model: OpenAIServer
-) -> None:
-    cli.home.mkdir(exist_ok=True)
-    (cli.home / "snapshots.db").mkdir()  # nothing can be stored there
-    model.add(bash("echo one > a"), bash("echo two > a"), Reply("Done."))
-    ran = cli.run("run", "work", "--thread", "t", "--json")
-    assert (ran.code, ran.final["status"]) == (0, "finished")
-    assert [one["text"][:12] for one in ran.of("notice")].count("No snapshot ") == 1
-
-
 def test_a_fork_whose_snapshots_are_gone_keeps_the_files_and_says_so(
     cli: Cli, model: OpenAIServer
 ) -> None:

@@ -166,7 +166,7 @@ class _Restoring:
         for path, wanted in reversed(self._target.items()):
             if wanted.kind == "folder":
                 with self._noting(path), self._folder_of(path) as (folder, name):
-                    os.chmod(name, wanted.mode, dir_fd=folder)
+                    _set_mode(folder, name, wanted.mode)
 
     def _note_left_out(self, path: str, wanted: Entry) -> None:
         if path in self.found.stamps:
@@ -201,8 +201,7 @@ class _Restoring:
             return os.readlink(name, dir_fd=folder) == wanted.content
         if found.st_size != wanted.size or self._content(folder, name, path) != wanted.content:
             return False
-        if stat.S_IMODE(found.st_mode) & 0o777 != wanted.mode:
-            os.chmod(name, wanted.mode, dir_fd=folder)
+        _set_mode(folder, name, wanted.mode)
         return True
 
     def _write(self, folder: int, name: str, path: str, wanted: Entry) -> None:
@@ -287,6 +286,13 @@ class _Restoring:
             if error.errno in _NO_ROOM:
                 raise
             self.done.missing[path] = error.strerror or str(error)
+
+
+def _set_mode(folder: int, name: str, mode: int) -> None:
+    """Set an entry's permissions if they differ: those of others' files cannot be set at all."""
+    found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    if stat.S_IMODE(found.st_mode) & 0o777 != mode:
+        os.chmod(name, mode, dir_fd=folder)
 
 
 def _link_or_copy(folder: int, name: str, found: os.stat_result, target: Path) -> None:
