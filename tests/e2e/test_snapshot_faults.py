@@ -1,4 +1,4 @@
-"""Workspaces that snapshots cannot hold in full: the run goes on, and going back says what is not."""
+"""What snapshots cannot hold in full: the run goes on, and going back says what is missing."""
 
 import json
 import os
