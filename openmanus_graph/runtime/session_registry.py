@@ -22,7 +22,7 @@ import contextlib
 import os
 import threading
 import uuid
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, NamedTuple, TypeVar, cast
@@ -34,15 +34,15 @@ from langgraph.runtime import Runtime
 from langgraph.types import Command
 
 from openmanus_graph.config import resolve_run_settings
-from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.checkpoint_lineage import (
     Lineage,
     checkpointed_thread,
     lineage_of,
     require_shared_ledger,
 )
-from openmanus_graph.runtime.events import GRAPH_EVENTS, notice
+from openmanus_graph.runtime.events import GRAPH_EVENTS
 from openmanus_graph.runtime.run_observer import ObservedRun, plan_step_of, run_observer
+from openmanus_graph.runtime.run_preparation import another_run_works, prepare_run
 from openmanus_graph.runtime.session import WORKER_SEPARATOR, Session, WritingHandle
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.renamed import moved, with_current_names
@@ -70,9 +70,8 @@ class _Entry:
     started: set[uuid.UUID] = field(default_factory=set[uuid.UUID])
     """The runs whose start was reported to the observer."""
     prepared_for: uuid.UUID | None = None
-    """The run whose files and handles are as its history says; see `prepare_runs_with`."""
+    """The run whose start was reported, and whose files and handles are as its history says."""
     starting: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held while a run is reported and prepared, by its first nodes."""
     owners: int = 0
     idle: threading.Timer | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -91,10 +90,6 @@ class _RunLocation(NamedTuple):
     """Whether the run may have been resumed with an answer."""
 
 
-Preparation = Callable[[Session, Sequence[Session]], Sequence[str]]
-"""Brings files and handles to where a run begins (`Session.lineage`), and returns notices for the
-person. May block. It is given the run's session and those of its workers."""
-_preparations: list[Preparation] = []
 _entries: dict[str, _Entry] = {}
 _locations: dict[uuid.UUID, _RunLocation] = {}
 """By LangChain's run id of each running graph and node."""
@@ -119,50 +114,29 @@ async def enter_session(runtime: Runtime[Any]) -> Session:
         require_shared_ledger(config, session.settings.database)
         own_thread = location.key.partition(WORKER_SEPARATOR)[0]
         session.checkpointed = checkpointed_thread(config) == own_thread
-    if run in entry.observed and run not in entry.started:
-        await _report_start(entry, run, session, runtime)
     if entry.prepared_for != run:
-        await _prepare(entry, location.key, run, session, runtime)
+        await _start(entry, location, session, runtime)
     return session
 
 
-async def _report_start(
-    entry: _Entry, run: uuid.UUID, session: Session, runtime: Runtime[Any]
-) -> None:
+async def _start(entry: _Entry, at: _RunLocation, session: Session, runtime: Runtime[Any]) -> None:
+    """Report a run, and bring files and handles to where it begins; before its first node works."""
     async with entry.starting:  # waiting calls resume in parallel
-        observer = run_observer()
-        if observer is not None and run not in entry.started:
+        if (observer := run_observer()) and at.run in entry.observed.keys() - entry.started:
             context = runtime.context if isinstance(runtime.context, Context) else None
-            await observer.on_start(entry.observed[run], session.settings, context)
-            entry.started.add(run)
-
-
-async def _prepare(
-    entry: _Entry, key: str, run: uuid.UUID, session: Session, runtime: Runtime[Any]
-) -> None:
-    async with entry.starting:
-        if entry.prepared_for == run:
-            return
-        if _preparations and entry.has_thread and not session.is_plan_step:
+            await observer.on_start(entry.observed[at.run], session.settings, context)
+            entry.started.add(at.run)
+        if entry.prepared_for != at.run and entry.has_thread and not session.is_plan_step:
             if session.lineage.came_back and not entry.lasting:
-                raise ConfigError(
-                    f"A run works on thread {entry.thread}, whose files cannot be turned back "
-                    "meanwhile. Wait for its end, or stop it, and go back then."
-                )
-            workers = [
-                one.session
-                for name, one in list(_entries.items())
-                if name.startswith(key + WORKER_SEPARATOR) and one.session is not None
-            ]
-            for prepare in _preparations:
-                for text in await asyncio.to_thread(prepare, session, workers):
-                    notice(runtime.stream_writer, text)
-        entry.prepared_for = run
+                raise another_run_works(entry.thread)
+            await prepare_run(session, _workers_of(at.key), runtime.stream_writer)
+        entry.prepared_for = at.run
 
 
-def prepare_runs_with(prepare: Preparation) -> None:
-    """Have a function called before the first node of each run on a thread; modules do so once."""
-    _preparations.append(prepare)
+def _workers_of(key: str) -> list[Session]:
+    below = key + WORKER_SEPARATOR
+    found = (entry.session for name, entry in list(_entries.items()) if name.startswith(below))
+    return [session for session in found if session is not None]
 
 
 def running_session() -> Session | None:
@@ -255,9 +229,7 @@ class SessionKeeper(AsyncCallbackHandler):
             named = str(thread) if thread else key
             entry = _entries.setdefault(key, _Entry(named, lasting, has_thread=bool(thread)))
             if not entry.runs:
-                entry.starting = (
-                    asyncio.Lock()
-                )  # a lock belongs to the event loop that it is used in
+                entry.starting = asyncio.Lock()  # the one before belongs to that run's event loop
             entry.runs.add(run_id)
             if thread and around is None and run_observer() is not None:
                 run_metadata = metadata or {}

@@ -24,8 +24,8 @@ from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.checkpoint_lineage import GAP_KEY, SNAPSHOT_KEY, outer_namespace
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.output import printable
+from openmanus_graph.runtime.run_preparation import prepare_runs_with
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.runtime.session_registry import prepare_runs_with
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.settings import StorageSettings
 
