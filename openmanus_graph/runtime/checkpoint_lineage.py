@@ -114,12 +114,12 @@ async def _begin(
     place = configurable.get(MAP_KEY, {}).get("", "")
     addressed = getattr(configurable.get(REPLAY_KEY), "checkpoint_id", None)
     saved_each_step = configurable.get(DURABILITY_KEY) != "exit"
-    current = await history.at(place, wait_s=SAVE_TIMEOUT_S if addressed and saved_each_step else 0)
-    if current is None:  # it is saved when the run has ended
-        if not addressed:
-            return Lineage(), None
-        return Lineage(f"@{place}", f"@{place}"), await history.at(addressed)
     newest = await history.at()
+    current = await history.at(place, wait_s=SAVE_TIMEOUT_S if addressed and saved_each_step else 0)
+    if current is None and addressed:  # it is saved when the run has ended
+        return Lineage(f"@{place}", f"@{place}"), await history.at(addressed)
+    if current is None:  # it is saved soon: a message on what was newest
+        return Lineage(came_back=await history.going_back_to(newest)), newest
     if newest is not None and _id(newest) > place:  # an earlier question is answered again
         fork_id = came_back = f"@{place}:{_id(newest)}"
     else:

@@ -257,7 +257,7 @@ async def test_a_thousand_threads_are_listed_page_by_page(served: Served) -> Non
         assert "openmanus resume" in refused.json()["detail"]
         answer = await http.delete("/app/api/threads/20200101-000000-0999")
         assert answer.status_code == 204
-        assert (await http.get("/app/api/threads?q=0999")).json()["threads"] == []
+        assert (await http.get("/app/api/threads?q=000000-0999")).json()["threads"] == []
 
 
 async def test_ten_thousand_events_are_sent_whole_and_in_order(

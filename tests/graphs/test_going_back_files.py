@@ -1,6 +1,7 @@
 """Going back restores the files, by each way that LangGraph has."""
 
 import asyncio
+import os
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from openmanus_graph.backends.snapshots import scan, take, thread_snapshots
 from openmanus_graph.backends.snapshots.objects import SnapshotStore
 from openmanus_graph.config.resolve import openmanus_home
 from openmanus_graph.errors import ConfigError
+from openmanus_graph.interfaces.server.checkpoints import open_server_saver
 from openmanus_graph.runtime.session_registry import open_session
 from openmanus_graph.state.database_url import DatabaseUrl
 from tests.support.graphs import calls, run_graph, scripted
@@ -60,6 +62,7 @@ class Writer:
         self.seen: list[dict[str, str]] = []
         """The files at each model and tool call."""
         self.context: dict[str, Any] = {}
+        self.durability = "sync"
         self.replies: list[AIMessage | str] = []
         """The next ones, instead of those that it makes up."""
 
@@ -81,7 +84,11 @@ class Writer:
         context = Context(model=model, workspace=str(WORK), **self.context)
         values: dict[str, Any] = {}
         async for mode, part in self.graph.astream(
-            given, config, context=context, stream_mode=["values", "custom"], durability="sync"
+            given,
+            config,
+            context=context,
+            stream_mode=["values", "custom"],
+            durability=self.durability,
         ):
             if mode == "custom":
                 self.events.append(part)
@@ -247,6 +254,17 @@ async def test_an_edited_past_finds_the_files_of_then(writer: Writer) -> None:
     assert files() == {"given": "by the person", "1": "z", "2": "z"}
 
 
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+async def test_a_new_message_after_an_edit_finds_the_files_of_then(
+    writer: Writer, durability: str
+) -> None:
+    await writer.run("a")
+    await writer.graph.aupdate_state(await writer.place("think", nth=1), {"hint": "look"})
+    writer.durability = durability
+    await writer.run("say nothing")
+    assert files() == {"given": "by the person", "1": "a"}
+
+
 async def test_editing_the_newest_checkpoint_restores_nothing(writer: Writer) -> None:
     await writer.run("a")
     (WORK / "1").write_text("changed by hand")
@@ -377,6 +395,23 @@ async def test_a_copied_thread_gets_the_files_of_the_old_one(writer: Writer) -> 
     move_folder()
     await writer.run("say nothing", {"configurable": {"thread_id": "copy"}})
     assert files() == {"given": "by the person", "1": "a", "2": "a"}, writer.notices()
+
+
+async def test_a_thread_that_the_server_copied_gets_the_files_in_its_own_folder(
+    each_database: DatabaseUrl,
+) -> None:
+    make_folder("work")
+    async with open_checkpointer(each_database) as saver:
+        await Writer(saver=saver).run("a")
+    async with open_server_saver() as server:
+        await server.acopy_thread("t", "copy")
+        await server.adelete_thread("t")
+    async with open_checkpointer(each_database) as saver:
+        graph: Any = build_manus_graph(checkpointer=saver)
+        context = Context(model=scripted("done"), workspace="own")
+        copy: RunnableConfig = {"configurable": {"thread_id": "copy"}}
+        await graph.ainvoke({"messages": [HumanMessage("go on")]}, copy, context=context)
+    assert sorted(await asyncio.to_thread(os.listdir, "own")) == ["1", "2"]
 
 
 async def test_another_folder_is_left_as_it_is(writer: Writer) -> None:

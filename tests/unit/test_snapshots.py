@@ -1,8 +1,10 @@
 """Snapshots of a folder: taken, compared, restored, and swept."""
 
+import contextlib
 import os
 import shutil
 import socket
+import sqlite3
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -11,8 +13,9 @@ from typing import Any
 import pytest
 
 from openmanus_graph.backends.persistence.database import close_databases
+from openmanus_graph.backends.persistence.rows import StorageError
 from openmanus_graph.backends.snapshots import scan, take
-from openmanus_graph.backends.snapshots.changes import changes_between, unified_diff
+from openmanus_graph.backends.snapshots.changes import change_as_json, changes_between, unified_diff
 from openmanus_graph.backends.snapshots.objects import PIECE, SnapshotStore
 from openmanus_graph.backends.snapshots.restore import Restored, restore_snapshot
 from openmanus_graph.backends.snapshots.take import Index, read_index, take_snapshot, write_index
@@ -443,6 +446,26 @@ def test_changes_are_shown_as_a_unified_diff(folder: Folder) -> None:
         "changed picture: file of 25 bytes, mode 644, d95ed5e214f9 -> file of 5 bytes, mode 644, "
         "ad91235e8822\n"
     )
+
+
+def test_programs_read_what_a_path_was_and_is(folder: Folder) -> None:
+    folder.put("f", "one")
+    first = folder.take()
+    (folder.root / "f").unlink()
+    (folder.root / "f").symlink_to("elsewhere\n")
+    (change,) = changes_between(folder.store, first, folder.take())
+    read = change_as_json(folder.store, change)
+    before = {"kind": "file", "mode": "644", "size": 3, "target": None}
+    after = {"kind": "link", "mode": "0", "size": 0, "target": "$'elsewhere\\n'"}
+    assert (read["change"], read["before"], read["after"]) == ("changed", before, after)
+
+
+def test_a_store_of_a_later_version_is_refused(folder: Folder) -> None:
+    close_databases()
+    with contextlib.closing(sqlite3.connect(folder.home / "snapshots.db")) as later:
+        later.execute("PRAGMA user_version = 99")
+    with pytest.raises(StorageError, match="later version of openmanus-graph"):
+        SnapshotStore(folder.home)
 
 
 def test_a_line_of_a_diff_ends_where_a_file_ends_it(folder: Folder) -> None:
