@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Route, expect
+from playwright.sync_api import Locator, Route, expect
 
 from tests.support.openai_script import Call, Reply
 from tests.support.page import Desk, Tab
@@ -150,6 +150,12 @@ def test_a_run_is_stopped_and_resumed(at: Desk, tab: Tab) -> None:
     tab.sees("It was cut off, and I am done.")
 
 
+def place_of(shown: Locator) -> tuple[float, float]:
+    box = shown.bounding_box()
+    assert box is not None
+    return box["x"], box["y"]
+
+
 def test_the_page_shows_what_each_step_changed_in_the_files(at: Desk, tab: Tab) -> None:
     at.model.add(
         Reply(calls=(Call("bash", {"command": "printf 'one\\ntwo\\n' > note"}),)),
@@ -166,6 +172,11 @@ def test_the_page_shows_what_each_step_changed_in_the_files(at: Desk, tab: Tab) 
     expect(dialog.locator("summary")).to_have_text("changed note+1 −1")
     expect(dialog.locator("td.removed")).to_have_text("removed: two")
     expect(dialog.locator("td.added")).to_have_text("added: 2")
+    before, after = place_of(dialog.locator("td.removed")), place_of(dialog.locator("td.added"))
+    assert (before[0] < after[0], before[1] == after[1]) == (True, True)
+    tab.page.set_viewport_size({"width": 390, "height": 844})
+    before, after = place_of(dialog.locator("td.removed")), place_of(dialog.locator("td.added"))
+    assert (before[0] == after[0], before[1] < after[1]) == (True, True)
     dialog.get_by_role("button", name="Close").click()
 
 
