@@ -284,6 +284,16 @@ def tasks(_: Scale) -> Table:
     return Table([*head, "tokens sent"], list(rows()))
 
 
+def snapshots(scale: Scale) -> Table:
+    """What going back costs the steps before."""
+    from bench.snapshots import measure_snapshots
+
+    head = ["a snapshot, CPU ms; files of 3 KB", "the first", "nothing changed", "one changed"]
+    rows = measure_snapshots(quick=scale.quick)
+    at_most = ["at most", "", "1 at 10", "2 at 10, 1000 at 50,000", "", "1.3 of the files"]
+    return Table([*head, "one turned back", "MB of the store"], [*rows, at_most])
+
+
 def memory(scale: Scale) -> Table:
     """What a long run remembers, and what it sends."""
     from bench.long_run import measure_long_runs
@@ -318,5 +328,6 @@ TABLES: dict[str, Callable[[Scale], Table]] = {
         page,
         tasks,
         memory,
+        snapshots,
     )
 }

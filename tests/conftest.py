@@ -14,6 +14,7 @@ import pytest
 from blockbuster import BlockBuster, blockbuster_ctx
 from filelock import FileLock
 
+from openmanus_graph.backends.persistence import database
 from openmanus_graph.backends.persistence.database import close_databases
 from openmanus_graph.config.resolve import database_url
 from openmanus_graph.interfaces.service.options import DATABASE_VARIABLE
@@ -157,13 +158,20 @@ def each_database(
 
 
 @pytest.fixture(autouse=True)
-def _own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run each test in a folder, home and configuration of its own."""
+def _own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Run each test in a folder, home and configuration of its own; close that home's databases.
+
+    A worker runs very many tests, and `select` takes no file descriptor above 1023.
+    """
     for name in (*KEYS, DATABASE_VARIABLE):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("OPENMANUS_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.chdir(tmp_path)
+    yield
+    opened = database._open  # pyright: ignore[reportPrivateUsage]
+    for url in [url for url in opened if url.is_local and url.file.is_relative_to(tmp_path)]:
+        opened.pop(url).close()
 
 
 @pytest.fixture

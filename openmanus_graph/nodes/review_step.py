@@ -5,6 +5,7 @@ from typing import Any, Literal
 from langgraph.runtime import Runtime
 from langgraph.types import Overwrite
 
+from openmanus_graph.backends.snapshots.thread_snapshots import snapshot_files
 from openmanus_graph.planning.flow import ended_by, is_limit, merge_reports
 from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.state.context import Context
@@ -14,6 +15,8 @@ from openmanus_graph.state.planning import PlanningState, RunEnd
 async def review_step(state: PlanningState, runtime: Runtime[Context]) -> dict[str, Any]:
     """Update the plan. A limit, or a model that failed, ends the run."""
     session = await enter_session(runtime)
+    session.files_may_differ = True  # its steps ran in sessions of their own
+    snapshot = await snapshot_files(session, state, runtime.stream_writer)
     reports = state.get("reports", {}).values()
     order, steps, replans = merge_reports(state, reports)
     run_end = next(filter(None, (report["run_end"] for report in reports)), None)
@@ -31,6 +34,7 @@ async def review_step(state: PlanningState, runtime: Runtime[Context]) -> dict[s
         limit = ended_by(run_end["stop_reason"], state, session.settings)
         runtime.stream_writer(limit.event())
     return {
+        **snapshot,
         **(run_end or {}),
         "order": order,
         "steps": changed,

@@ -7,6 +7,7 @@ from langgraph.config import get_config
 from langgraph.runtime import Runtime
 from langgraph.types import Send
 
+from openmanus_graph.backends.snapshots.thread_snapshots import snapshot_files
 from openmanus_graph.conversation.history import last_user_message
 from openmanus_graph.model_calls.projection import media_paths, picture_paths
 from openmanus_graph.planning.flow import (
@@ -50,6 +51,7 @@ async def schedule(state: PlanningState, runtime: Runtime[Context]) -> dict[str,
             runtime.stream_writer(limit.event())
             return {"status": "stopped", "stop_reason": limit.reason}
     blocked = blocked_step_updates(step_runs)
+    begins |= await snapshot_files(session, state, runtime.stream_writer, only_first=True)
     places = places_of(session, get_config())
     begun = begun_step_updates(step_runs, places)
     wave = uuid.uuid4().hex

@@ -1,4 +1,8 @@
-"""`stuck_check`: ends a run that is over or repeats itself, and sets hints for the next request."""
+"""`stuck_check`: where a step's calls join.
+
+It takes a snapshot of changed files, ends a run that is over or repeats itself, and sets hints for
+the next request.
+"""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -8,6 +12,7 @@ from langchain_core.messages import AnyMessage
 from langgraph.runtime import Runtime
 
 from openmanus_graph.backends.persistence.interjections import interjection_reader
+from openmanus_graph.backends.snapshots.thread_snapshots import snapshot_files
 from openmanus_graph.conversation.history import LENGTH_LIMIT, TEXT_CALLS_KEY, last_reply, last_text
 from openmanus_graph.conversation.outcome import (
     ToolEnding,
@@ -29,6 +34,7 @@ from openmanus_graph.conversation.stuck import StuckLevel, detect_stuck
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.artifacts import find_named_files
 from openmanus_graph.runtime.events import notice
+from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ManusState
@@ -62,9 +68,17 @@ HINTS: dict[ReplyKind, str] = {
 
 
 async def stuck_check(state: ManusState, runtime: Runtime[Context]) -> dict[str, Any]:
+    """Take a snapshot of changed files, and end a run that is over or repeats itself."""
+    session = await enter_session(runtime)
+    snapshot = await snapshot_files(session, state, runtime.stream_writer)
+    return {**snapshot, **await end_or_steer(state, session, runtime)}
+
+
+async def end_or_steer(
+    state: ManusState, session: Session, runtime: Runtime[Context]
+) -> dict[str, Any]:
     """End a run that is over, has failed or repeats itself; else steer it with a hint."""
     messages, hint_before = state["messages"], state.get("hint", "")
-    session = await enter_session(runtime)
     ending, stuck = tool_ending(messages), detect_stuck(messages)
     files = NO_FILES
     if ending is not None or replies_without_calls(messages):  # it may look through the workspace

@@ -20,6 +20,7 @@ from openmanus_graph.backends.browser.action_specs import HANDLE as BROWSER_HAND
 from openmanus_graph.backends.desktop.requirements import HANDLE as DESKTOP_HANDLE
 from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.backends.persistence.interjections import interjection_reader
+from openmanus_graph.backends.snapshots.thread_snapshots import snapshot_files
 from openmanus_graph.conversation.history import (
     HANDOVER_KEY,
     cut_by,
@@ -109,6 +110,7 @@ async def think(
     if result.answered:
         tools.acknowledge()
     update = await apply_reply(turn, call, result)
+    update |= await snapshot_before_calls(turn, tools, result)
     return update if middleware is None else with_updates(update, middleware.updates)
 
 
@@ -146,6 +148,7 @@ async def begin_run(state: ManusState, session: Session, agent: Agent, emit: Emi
     """
     if begun := fresh_counts(state, session.fork_id):
         run, anew = begun["run_message"], bool(session.fork_id)
+        session.files_may_differ = bool(session.lineage.came_back)  # no call was made yet
         await asyncio.to_thread(take_baseline, session.workspace, run, anew=anew)
         rules = [rule for rule in session.settings.rules if rule.tool not in agent.tools]
         for warning in unknown_tools(rules, [*agent.tools, *tool_names()]) if rules else ():
@@ -371,6 +374,20 @@ async def outcome_of(turn: Turn, call: ModelCall, result: ModelCallResult) -> Ma
         "structured": reading.structured,
         "answer": reading.answer,
     }
+
+
+async def snapshot_before_calls(
+    turn: Turn, tools: ResolvedTools, result: ModelCallResult
+) -> ManusUpdate:
+    """Take a snapshot of the files before the first calls of a run that may change some.
+
+    After going back the state may name an older one than was restored.
+    """
+    calls = result.reply.tool_calls if result.reply is not None else ()
+    changing = any(tools.toolset.may_change_files(call["name"]) for call in calls)
+    if not changing and not turn.session.lineage.came_back:
+        return {}
+    return await snapshot_files(turn.session, turn.saved, turn.emit, only_first=True)
 
 
 async def route_after_think(state: ManusState, *, agent: Agent) -> list[Send] | str:

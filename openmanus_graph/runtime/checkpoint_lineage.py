@@ -1,12 +1,17 @@
-"""Reads a run's own position in its thread's checkpoints: its namespace, and the fork it is on."""
+"""Reads a run's own position in its thread's checkpoints.
+
+Its namespace, the fork it is on, and the snapshot of the files there.
+"""
 
 import asyncio
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
+from langgraph.constants import START
 
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.database_url import DatabaseUrl
@@ -18,6 +23,10 @@ MAP_KEY = "checkpoint_map"
 REPLAY_KEY = "__pregel_replay_state"
 """Set where the caller named the checkpoint to begin at."""
 DURABILITY_KEY = "__pregel_durability"
+SNAPSHOT_KEY, GAP_KEY = "workspace_snapshot", "snapshot_gap"
+"""Keys of the state."""
+STARTS = ("fork", "update", "input")
+"""Sources of checkpoints that no node made."""
 NETWORK_SAVERS = (
     "postgres", "redis", "mongo", "mysql", "dynamo", "aws", "cosmos", "firestore", "couchbase",
     "snowflake", "cassandra", "oracle",
@@ -56,33 +65,87 @@ def outer_namespace(config: RunnableConfig) -> str:
     return str(config.get("configurable", {})["checkpoint_ns"]).rpartition("|")[0]
 
 
-async def fork_id_of(config: RunnableConfig) -> str:
-    """Return the id of the fork that a run is on, empty if the thread was never forked before it.
+@dataclass(frozen=True)
+class Lineage:
+    """Where in its thread's history a run begins."""
+
+    fork_id: str = ""
+    """Names the fork that the run is on; empty if the thread was never forked before it."""
+    came_back: str = ""
+    """Names the going back to an earlier checkpoint by which the run came to this line; empty if it
+    goes on from what was newest. Editing the newest checkpoint is a fork, and no going back."""
+    snapshot: str = ""
+    """Of the workspace as it is there; empty if none was taken before."""
+    gap: str = ""
+    """Why the snapshot lacks the newest steps before; empty if it does not."""
+
+
+async def lineage_of(config: RunnableConfig) -> Lineage:
+    """Return where the run of a node begins. It is the same each time the run is resumed.
 
     Starting from an earlier checkpoint, with or without a new message, and editing a checkpoint
-    make forks. The id is the same each time the run is resumed.
+    make forks.
     """
     thread = checkpointed_thread(config)
     if thread is None:
+        return Lineage()
+    history = _History(config.get("configurable", {})[CHECKPOINTER_KEY], thread)
+    lineage, place = await _begin(config, history)
+    snapshot, gap = await history.snapshot_at(place, or_later=bool(lineage.came_back))
+    return replace(lineage, snapshot=snapshot, gap=gap)
+
+
+async def fork_id_of(config: RunnableConfig) -> str:
+    """Return the `fork_id` of a run's lineage, which reads less than the whole."""
+    thread = checkpointed_thread(config)
+    if thread is None:
         return ""
+    history = _History(config.get("configurable", {})[CHECKPOINTER_KEY], thread)
+    lineage, _ = await _begin(config, history)
+    return lineage.fork_id
+
+
+async def _begin(
+    config: RunnableConfig, history: "_History"
+) -> tuple[Lineage, CheckpointTuple | None]:
+    """Return a run's lineage without snapshot, and the checkpoint whose files it begins with."""
     configurable = config.get("configurable", {})
-    history = _History(configurable[CHECKPOINTER_KEY], thread)
     # The outermost graph's checkpoint: its forks are those of all graphs inside.
     place = configurable.get(MAP_KEY, {}).get("", "")
-    from_checkpoint = configurable.get(REPLAY_KEY) is not None
+    addressed = getattr(configurable.get(REPLAY_KEY), "checkpoint_id", None)
     saved_each_step = configurable.get(DURABILITY_KEY) != "exit"
-    current = await history.at(
-        place, wait_s=SAVE_TIMEOUT_S if from_checkpoint and saved_each_step else 0.0
-    )
-    if current is None:
-        return f"@{place}" if from_checkpoint else ""
     newest = await history.at()
-    if newest is not None and _id(newest) > place:
-        return f"@{place}:{_id(newest)}"  # an earlier question is answered again
-    start = (
-        current if current.metadata.get("source") != "loop" else await history.start_before(place)
-    )
-    return f"@{_id(start)}" if start is not None and await history.is_fork(start) else ""
+    current = await history.at(place, wait_s=SAVE_TIMEOUT_S if addressed and saved_each_step else 0)
+    if current is None and addressed:  # it is saved when the run has ended
+        return Lineage(f"@{place}", f"@{place}"), await history.at(addressed)
+    if current is None:  # it is saved soon: a message on what was newest
+        return Lineage(came_back=await history.going_back_to(newest)), newest
+    if newest is not None and _id(newest) > place:  # an earlier question is answered again
+        fork_id = came_back = f"@{place}:{_id(newest)}"
+    else:
+        made_by_node = current.metadata.get("source") == "loop"
+        start = await history.start_before(place) if made_by_node else current
+        fork_id = f"@{_id(start)}" if start is not None and await history.is_fork(start) else ""
+        came_back = await history.going_back_to(start)
+    return Lineage(fork_id, came_back), current
+
+
+async def snapshot_at(
+    saver: BaseCheckpointSaver[Any], thread: str, checkpoint: str
+) -> tuple[str, str]:
+    """Return the snapshot of a thread's files at a checkpoint, and why it lacks the newest steps.
+
+    Returns:
+        Both may be empty, as in a `Lineage`.
+    """
+    history = _History(saver, thread)
+    return await history.snapshot_at(await history.at(checkpoint))
+
+
+def known_snapshot(place: CheckpointTuple) -> str:
+    """Return the snapshot that a checkpoint names for itself; `snapshot_at` finds it in others."""
+    saved = place.checkpoint["channel_values"].get(SNAPSHOT_KEY)
+    return _snapshot_written_after(place).get(SNAPSHOT_KEY) or saved or ""
 
 
 class _History:
@@ -108,16 +171,89 @@ class _History:
 
     async def start_before(self, place: str) -> CheckpointTuple | None:
         """Return the newest checkpoint before this one at which a run started."""
-        found = [await self._before(place, source) for source in ("fork", "update", "input")]
+        found = [await self._before(place, source) for source in STARTS]
         return max((one for one in found if one is not None), key=_id, default=None)
 
     async def is_fork(self, start: CheckpointTuple) -> bool:
         """Say whether a run started at another checkpoint than the newest one."""
-        if start.metadata.get("source") != "input":
-            return True
-        before, parent = await self._before(_id(start)), start.parent_config
-        known = parent.get("configurable", {})["checkpoint_id"] if parent else ""
-        return before is not None and _id(before) > known
+        return start.metadata.get("source") != "input" or await self._leaves_newest(start)
+
+    async def going_back_to(self, start: CheckpointTuple | None) -> str:
+        """Return the id of the going back that ends at a start, over edits; empty if none does."""
+        while start is not None and start.metadata.get("source") in STARTS:
+            if await self._leaves_newest(start):
+                return f"@{_id(start)}"
+            start = await self._origin(start)
+        return ""
+
+    async def snapshot_at(
+        self, place: CheckpointTuple | None, *, or_later: bool = True
+    ) -> tuple[str, str]:
+        """Return the snapshot of the files at a checkpoint, and why it lacks newer steps.
+
+        Args:
+            place: The checkpoint.
+            or_later: Whether to look for a later one where no snapshot is earlier, which reads all
+                checkpoints.
+        """
+        while place is not None:
+            # The node after a checkpoint takes the snapshot of the files as they are there.
+            written = _snapshot_written_after(place)
+            origin = None if written else await self._origin(place)
+            if origin is None or not self._nothing_ran_between(origin, place):
+                values = {**place.checkpoint["channel_values"], **written}
+                found = values.get(SNAPSHOT_KEY) or "", values.get(GAP_KEY) or ""
+                is_needed = or_later and not any(found)
+                return await self._first_snapshot_after(place) if is_needed else found
+            place = origin
+        return "", ""
+
+    async def _first_snapshot_after(self, place: CheckpointTuple) -> tuple[str, str]:
+        """Return the first snapshot on the lines from a checkpoint on, as `snapshot_at` does.
+
+        It was taken before the first call that might change files.
+        """
+        listed = self._saver.alist(self._config({}))
+        later = [one async for one in listed if _id(one) > _id(place)]
+        line = {_id(place)}
+        for one in reversed(later):  # the oldest first
+            if one.parent_config is None or _id_in(one.parent_config) not in line:
+                continue
+            line.add(_id(one))
+            if written := _snapshot_written_after(one):
+                return written.get(SNAPSHOT_KEY) or "", written.get(GAP_KEY) or ""
+        return "", ""
+
+    async def _leaves_newest(self, start: CheckpointTuple) -> bool:
+        """Say whether a checkpoint was made of another one than was newest then."""
+        before, origin = await self._before(_id(start)), await self._origin(start)
+        return before is not None and _id(before) > (_id(origin) if origin else "")
+
+    @staticmethod
+    def _nothing_ran_between(parent: CheckpointTuple, place: CheckpointTuple) -> bool:
+        """Say whether no node ran: LangGraph alone takes in a message, and a person edits."""
+        return START in parent.checkpoint["channel_values"] or (
+            place.metadata.get("source") in STARTS
+        )
+
+    async def _origin(self, one: CheckpointTuple) -> CheckpointTuple | None:
+        """Return the checkpoint that one was made of: its parent, or what it is a copy of."""
+        config = one.parent_config
+        parent = None if config is None else await self._saver.aget_tuple(config)
+        if parent is None or one.metadata.get("source") != "fork":
+            return parent
+        if one.metadata.get("step", 0) == parent.metadata.get("step", 0) + 1:
+            return parent
+        # `as_node="__copy__"`, as Studio does: a copy has the original's parent.
+        versions = one.checkpoint["channel_versions"]
+        before = self._config({"checkpoint_id": _id(one)})
+        async for other in self._saver.alist(self._config({}), before=before):
+            is_sibling = other.parent_config is not None and _id_in(other.parent_config) == _id(
+                parent
+            )
+            if is_sibling and other.checkpoint["channel_versions"] == versions:
+                return other
+        return parent
 
     async def _before(self, place: str, source: str = "") -> CheckpointTuple | None:
         before = self._config({"checkpoint_id": place})
@@ -129,5 +265,15 @@ class _History:
         return {"configurable": {"thread_id": self._thread, "checkpoint_ns": "", **more}}
 
 
+def _snapshot_written_after(place: CheckpointTuple) -> dict[str, str]:
+    """Return what the node after a checkpoint wrote of the snapshot that it took."""
+    written = place.pending_writes or ()
+    return {key: value for _, key, value in written if key in (SNAPSHOT_KEY, GAP_KEY)}
+
+
 def _id(checkpoint: CheckpointTuple) -> str:
-    return str(checkpoint.config.get("configurable", {})["checkpoint_id"])
+    return _id_in(checkpoint.config)
+
+
+def _id_in(config: RunnableConfig) -> str:
+    return str(config.get("configurable", {})["checkpoint_id"])

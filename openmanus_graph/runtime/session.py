@@ -16,6 +16,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
+from openmanus_graph.runtime.checkpoint_lineage import Lineage
 from openmanus_graph.runtime.observation_size import MIN_OBSERVATION_CHARS
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.reducers import HandleState, HandleStates
@@ -72,8 +73,11 @@ class Session:
         """Characters of one observation, by the model's window; set before a run's tools work."""
         self.checkpointed = False
         """Whether a checkpointer keeps its thread, so that another process may go on with it."""
-        self.fork_id = ""
-        """Id of the fork that the current run is on; empty if none."""
+        self.lineage = Lineage()
+        """Where in the thread's history the current run began."""
+        self.files_may_differ = True
+        """Whether calls may have changed files since the newest snapshot of the workspace. Nobody
+        knows where a run goes on that another process began."""
         self.resolved: dict[Any, Any] = {}
         """The tools of each agent's newest request, during the current run."""
         self._dropped: HandleStates = {}
@@ -92,6 +96,11 @@ class Session:
         self._cache: dict[Any, Any] = {}
         self._cache_across_runs: dict[Any, Any] = {}
         self._lock = threading.RLock()
+
+    @property
+    def fork_id(self) -> str:
+        """Id of the fork that the current run is on; empty if none."""
+        return self.lineage.fork_id
 
     @property
     def is_plan_step(self) -> bool:

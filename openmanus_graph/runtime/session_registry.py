@@ -10,7 +10,8 @@ and end, also by an error, a cancellation or a drain, and under every server.
    worker (`WORKER_KEY`): runs side by side must not share a kernel, a shell or a page. A worker's
    session lives as long as the one around it, so the next plan step of the same worker reuses it.
 4. A session gets a run's settings once, at the run's first node (`enter_session`): the
-   configuration is resolved, the workspace prepared, and the run's start reported to the observer.
+   configuration is resolved, the workspace prepared, the run's start reported to the observer, and
+   after going back to an earlier checkpoint the files are restored.
 5. A thread's session is closed by its owner (`open_session`). Without one it is closed when its run
    is cancelled, after `IDLE_S` seconds, and at the process's exit at the latest.
 """
@@ -34,12 +35,14 @@ from langgraph.types import Command
 
 from openmanus_graph.config import resolve_run_settings
 from openmanus_graph.runtime.checkpoint_lineage import (
+    Lineage,
     checkpointed_thread,
-    fork_id_of,
+    lineage_of,
     require_shared_ledger,
 )
 from openmanus_graph.runtime.events import GRAPH_EVENTS
 from openmanus_graph.runtime.run_observer import ObservedRun, plan_step_of, run_observer
+from openmanus_graph.runtime.run_preparation import another_run_works, prepare_run
 from openmanus_graph.runtime.session import WORKER_SEPARATOR, Session, WritingHandle
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.renamed import moved, with_current_names
@@ -66,7 +69,9 @@ class _Entry:
     """The runs reported, or to be reported, to the observer, by id."""
     started: set[uuid.UUID] = field(default_factory=set[uuid.UUID])
     """The runs whose start was reported to the observer."""
-    reporting: asyncio.Lock = field(default_factory=asyncio.Lock)
+    prepared_for: uuid.UUID | None = None
+    """The run whose start was reported, and whose files and handles are as its history says."""
+    starting: asyncio.Lock = field(default_factory=asyncio.Lock)
     owners: int = 0
     idle: threading.Timer | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -104,25 +109,34 @@ async def enter_session(runtime: Runtime[Any]) -> Session:
     if entry.session is not None and entry.configured_for == run:
         session = entry.session
     else:
-        fork_id = await fork_id_of(config)
-        session = await asyncio.to_thread(_configure, entry, location.key, run, fork_id, runtime)
+        lineage = await lineage_of(config)
+        session = await asyncio.to_thread(_configure, entry, location.key, run, lineage, runtime)
         require_shared_ledger(config, session.settings.database)
         own_thread = location.key.partition(WORKER_SEPARATOR)[0]
         session.checkpointed = checkpointed_thread(config) == own_thread
-    if run in entry.observed and run not in entry.started:
-        await _report_start(entry, run, session, runtime)
+    if entry.prepared_for != run:
+        await _start(entry, location, session, runtime)
     return session
 
 
-async def _report_start(
-    entry: _Entry, run: uuid.UUID, session: Session, runtime: Runtime[Any]
-) -> None:
-    async with entry.reporting:  # waiting calls resume in parallel
-        observer = run_observer()
-        if observer is not None and run not in entry.started:
+async def _start(entry: _Entry, at: _RunLocation, session: Session, runtime: Runtime[Any]) -> None:
+    """Report a run, and bring files and handles to where it begins; before its first node works."""
+    async with entry.starting:  # waiting calls resume in parallel
+        if (observer := run_observer()) and at.run in entry.observed.keys() - entry.started:
             context = runtime.context if isinstance(runtime.context, Context) else None
-            await observer.on_start(entry.observed[run], session.settings, context)
-            entry.started.add(run)
+            await observer.on_start(entry.observed[at.run], session.settings, context)
+            entry.started.add(at.run)
+        if entry.prepared_for != at.run and entry.has_thread and not session.is_plan_step:
+            if session.lineage.came_back and not entry.lasting:
+                raise another_run_works(entry.thread)
+            await prepare_run(session, _workers_of(at.key), runtime.stream_writer)
+        entry.prepared_for = at.run
+
+
+def _workers_of(key: str) -> list[Session]:
+    below = key + WORKER_SEPARATOR
+    found = (entry.session for name, entry in list(_entries.items()) if name.startswith(below))
+    return [session for session in found if session is not None]
 
 
 def running_session() -> Session | None:
@@ -214,6 +228,8 @@ class SessionKeeper(AsyncCallbackHandler):
             lasting = key == str(thread) or bool(worker)
             named = str(thread) if thread else key
             entry = _entries.setdefault(key, _Entry(named, lasting, has_thread=bool(thread)))
+            if not entry.runs:
+                entry.starting = asyncio.Lock()  # the one before belongs to that run's event loop
             entry.runs.add(run_id)
             if thread and around is None and run_observer() is not None:
                 run_metadata = metadata or {}
@@ -282,7 +298,7 @@ def _location_of(config: RunnableConfig) -> _RunLocation:
 
 
 def _configure(
-    entry: _Entry, key: str, run: uuid.UUID, fork_id: str, runtime: Runtime[Any]
+    entry: _Entry, key: str, run: uuid.UUID, lineage: Lineage, runtime: Runtime[Any]
 ) -> Session:
     with entry.lock:
         if entry.session is not None and entry.configured_for == run:
@@ -292,7 +308,7 @@ def _configure(
             entry.session = Session(key, settings)
         else:
             entry.session.configure(settings)
-        entry.session.fork_id = fork_id
+        entry.session.lineage = lineage
         entry.session.workspace.prepare()
         entry.configured_for = run
         return entry.session

@@ -163,3 +163,8 @@ class ManusState(ManusOutput, ManusNames01):
     """Ids of the person's interjections that this run has read; written by `think`."""
     plans: Plans
     """Made with the `planning` tool, over all runs of the thread; written by `act`."""
+    workspace_snapshot: str
+    """Id of the newest snapshot of the workspace: as it was before the run's first call that may
+    change files, then after each step that changed some; written by `think`, `stuck_check`."""
+    snapshot_gap: str
+    """Why files changed since are in no snapshot; empty if all are. Written with the former."""

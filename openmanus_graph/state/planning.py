@@ -177,3 +177,8 @@ class PlanningState(ManusOutput, PlanningNames01):
     """Model calls of the planner and of the steps in this run."""
     elapsed_s: Annotated[float, furthest]
     """Seconds that the run took, over all its processes; waiting for people not counted."""
+    workspace_snapshot: str
+    """Id of the newest snapshot of the workspace, before and after each wave; written by
+    `schedule`, `review_step`."""
+    snapshot_gap: str
+    """Why files changed since are in no snapshot; empty if all are. Written with the former."""

@@ -234,7 +234,7 @@ class WebSettings:
 
 @dataclass(frozen=True)
 class StorageSettings:
-    """Where threads, checkpoints and the ledger are kept."""
+    """Where threads, checkpoints and the ledger are kept, and what of their files."""
 
     database_url: Annotated[
         DatabaseUrl | None,
@@ -248,6 +248,17 @@ class StorageSettings:
         ),
     ] = None
     """`sqlite:///FILE.db` or `postgresql://USER:PASSWORD@HOST:5432/DATABASE` (extra `postgres`)."""
+    snapshot_max_mb: Annotated[int, Field(ge=0), Setting()] = 1024
+    """How much a snapshot of the workspace holds; the largest files above it are left out, and
+    named. 0: no snapshots are taken, and going back leaves the files as they are."""
+    snapshot_ignore: Annotated[tuple[str, ...], Setting()] = ()
+    """Names and patterns of files and folders that snapshots leave alone, as they do `.git` and
+    caches."""
+
+    @property
+    def takes_any(self) -> bool:
+        """Whether snapshots are taken at all."""
+        return self.snapshot_max_mb > 0
 
 
 @dataclass(frozen=True)

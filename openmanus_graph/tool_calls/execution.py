@@ -46,6 +46,8 @@ async def run_tool(execution: CallExecution, args: dict[str, Any]) -> Observatio
     Only interrupts, wrong configuration and the cancellation of the run pass as exceptions.
     """
     context = execution.context
+    if execution.traits.effect != "pure":
+        context.session.files_may_differ = True
     model = ToolModel(context.session, context.progress, context.emit)
     with counting_external_calls() as calls:  # of models that the tool brings along
         config = merge_configs(context.config, {"callbacks": [calls]})

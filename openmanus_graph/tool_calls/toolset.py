@@ -97,6 +97,10 @@ class Toolset:
             return self.tools[name]
         raise ToolError(no_such_tool(name, self.tools))
 
+    def may_change_files(self, name: str) -> bool:
+        """Say whether some call of a tool may change files of the workspace."""
+        return name in self.tools and traits_of(self.tools[name]).effect != "pure"
+
     async def invoke(
         self, call: Mapping[str, Any], runtime: CallRuntime, config: RunnableConfig
     ) -> ToolMessage | Command[Any]:

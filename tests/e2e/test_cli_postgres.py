@@ -1,4 +1,4 @@
-"""The command with everything in PostgreSQL: the same commands, and nothing in the home folder."""
+"""The command with everything in PostgreSQL: the same commands, only snapshots in the home."""
 
 import json
 from collections.abc import Iterator
@@ -57,7 +57,29 @@ def test_all_commands_know_a_thread_in_postgresql(
     assert cli.run("show", "t").code == 2
     found = cli.run("doctor").stdout
     assert "database: postgresql://postgres@" in found
-    assert list(cli.home.glob("*.db*")) == []
+    assert {path.name.partition(".")[0] for path in cli.home.glob("*.db*")} == {"snapshots"}
+
+
+def test_going_back_restores_files_where_their_snapshots_are(
+    cli: Cli, model: OpenAIServer, address: str
+) -> None:
+    cli.env[DATABASE_VARIABLE] = address
+    write = (Reply(calls=(Call("bash", {"command": f"echo {n} > a"}),)) for n in (1, 2))
+    model.add(*write, Reply("Done."))
+    assert cli.run("run", "go", "--thread", "t").code == 0
+    points = [json.loads(row) for row in cli.run("fork", "t", "--json").stdout.splitlines()]
+    first = next(str(one["number"]) for one in points if one["what"].startswith("bash gave"))
+    made = cli.run("fork", "t", "--at", first, "--thread", "new", "--json")
+    assert json.loads(made.stdout)["files"] == "restored"
+    assert (cli.cwd / "workspace" / "new" / "a").read_text() == "1\n"
+    assert "-1\n+2\n" in cli.run("diff", "t", "--from", first).stdout
+    cli.env["OPENMANUS_HOME"] = str(cli.root / "another machine")
+    elsewhere = cli.run("fork", "t", "--at", first, "--thread", "other", "--json")
+    assert json.loads(elsewhere.stdout)["files"] == "kept"
+    assert "it was deleted, or taken on another machine" in elsewhere.stderr
+    assert "taken on another machine" in cli.run("diff", "t").stderr
+    model.add(Reply("Went on."))
+    assert cli.run("resume", "other").code == 0
 
 
 def test_the_address_is_an_option_of_each_command(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Route, expect
+from playwright.sync_api import Locator, Route, expect
 
 from tests.support.openai_script import Call, Reply
 from tests.support.page import Desk, Tab
@@ -148,6 +148,36 @@ def test_a_run_is_stopped_and_resumed(at: Desk, tab: Tab) -> None:
     tab.page.get_by_role("button", name="Resume").click()
     tab.until("Finished")
     tab.sees("It was cut off, and I am done.")
+
+
+def place_of(shown: Locator) -> tuple[float, float]:
+    box = shown.bounding_box()
+    assert box is not None
+    return box["x"], box["y"]
+
+
+def test_the_page_shows_what_each_step_changed_in_the_files(at: Desk, tab: Tab) -> None:
+    at.model.add(
+        Reply(calls=(Call("bash", {"command": "printf 'one\\ntwo\\n' > note"}),)),
+        Reply(calls=(Call("bash", {"command": "printf 'one\\n2\\n' > note"}),)),
+        Reply(text="Done."),
+    )
+    tab.start("Write.")
+    tab.until("Finished")
+    tab.page.get_by_role("tab", name="Steps").click()
+    shown = tab.page.get_by_role("button", name="What changed in the files before")
+    expect(shown).to_have_count(2)
+    shown.first.click()
+    dialog = tab.page.get_by_role("dialog")
+    expect(dialog.locator("summary")).to_have_text("changed note+1 −1")
+    expect(dialog.locator("td.removed")).to_have_text("removed: two")
+    expect(dialog.locator("td.added")).to_have_text("added: 2")
+    before, after = place_of(dialog.locator("td.removed")), place_of(dialog.locator("td.added"))
+    assert (before[0] < after[0], before[1] == after[1]) == (True, True)
+    tab.page.set_viewport_size({"width": 390, "height": 844})
+    before, after = place_of(dialog.locator("td.removed")), place_of(dialog.locator("td.added"))
+    assert (before[0] == after[0], before[1] < after[1]) == (True, True)
+    dialog.get_by_role("button", name="Close").click()
 
 
 def test_going_back_to_a_step_takes_back_what_came_after_it(at: Desk, tab: Tab) -> None:

@@ -148,7 +148,8 @@ async def test_a_limit_is_raised_and_the_run_goes_on(
 
 async def test_an_earlier_step_is_tried_again(served: Served, served_model: OpenAIServer) -> None:
     served_model.add(
-        Reply(calls=(Call("bash", {"command": "echo 1"}),)), Reply(text="one"), Reply(text="two"),
+        Reply(calls=(Call("bash", {"command": "echo 1 >> log"}),)), Reply(text="one"),
+        Reply(calls=(Call("bash", {"command": "cat log; echo 2 >> log"}),)), Reply(text="two"),
         Reply(text="three"),
     )  # fmt: skip
     async with new_page(served) as page:
@@ -158,10 +159,16 @@ async def test_an_earlier_step_is_tried_again(served: Served, served_model: Open
         labels = [place["label"] for place in places]
         assert "before bash" in labels
         think = [place for place in places if place["next"] == ["think"]]
-        await page.ask(checkpoint_id=think[0]["checkpoint_id"])
+        query = {"before": think[-1]["snapshot"], "after": think[0]["snapshot"]}
+        found = (await page.http.get(f"{page.base}/changes", params=query)).json()["changes"]
+        assert [(one["path"], one["change"]) for one in found] == [("log", "added")]
+        strange = {**query, "after": "0" * 40}
+        assert (await page.http.get(f"{page.base}/changes", params=strange)).status_code == 404
+        await page.ask(checkpoint_id=think[-1]["checkpoint_id"])
         assert (await page.final())["answer"] == "two"
+        assert "No such file" in served_model.requests[-1].messages[-1]["content"]
         again = [event for event in page.seen if event["type"] == "run_start"][-1]
-        assert (again["kind"], again["checkpoint_at"]) == ("again", think[0]["at"])
+        assert (again["kind"], again["checkpoint_at"]) == ("again", think[-1]["at"])
         after = (await page.http.get(f"{page.base}/checkpoints")).json()["checkpoints"]
         left = {place["checkpoint_id"] for place in places} - {
             place["checkpoint_id"] for place in after
@@ -250,7 +257,7 @@ async def test_a_thousand_threads_are_listed_page_by_page(served: Served) -> Non
         assert "openmanus resume" in refused.json()["detail"]
         answer = await http.delete("/app/api/threads/20200101-000000-0999")
         assert answer.status_code == 204
-        assert (await http.get("/app/api/threads?q=0999")).json()["threads"] == []
+        assert (await http.get("/app/api/threads?q=000000-0999")).json()["threads"] == []
 
 
 async def test_ten_thousand_events_are_sent_whole_and_in_order(

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import { JS } from "./texts.js";
 
-const { changedLines, editOf } = await import(`${JS}/diff.js`);
+const { changedLines, editOf, sideBySide } = await import(`${JS}/diff.js`);
 const { bytes, callSummary, duration, money } = await import(`${JS}/format.js`);
 const { languageOf, parts } = await import(`${JS}/highlight.js`);
 const { languageFor, t, tn } = await import(`${JS}/i18n.js`);
@@ -40,6 +40,22 @@ test("changes are shown with three lines around them, the rest is counted", () =
 test("a new file is added lines, an emptied one removed ones", () => {
   assert.deepEqual(changedLines("", "a\nb\n"), [{ kind: "added", text: "a" }, { kind: "added", text: "b" }]);
   assert.deepEqual(changedLines("a", ""), [{ kind: "removed", text: "a" }]);
+});
+
+test("a unified diff is put side by side, with what it leaves out", () => {
+  const diff = "--- a/x\n+++ b/x\n@@ -3,3 +3,4 @@\n same\n-old\n+new\n+more\n end\n@@ -9 +10,0 @@\n-last\n\\ No newline at end of file\n";
+  const rows = sideBySide(diff).map(({ before, after, skipped }) =>
+    skipped ?? [before?.number, before?.text, after?.number, after?.text, Boolean((before ?? after).changed)]);
+  assert.deepEqual(rows, [
+    2, [3, "same", 3, "same", false], [4, "old", 4, "new", true], [undefined, undefined, 5, "more", true],
+    [5, "end", 6, "end", false], 3, [9, "last", undefined, undefined, true],
+  ]);
+});
+
+test("what is no diff has no rows, a new file only new lines", () => {
+  assert.deepEqual(sideBySide("changed picture: file of 5 bytes, mode 644, 0123 -> nothing\n"), []);
+  const [row] = sideBySide("--- /dev/null\n+++ b/x\n@@ -0,0 +1 @@\n+-- a\n");
+  assert.deepEqual([row.before, row.after.number, row.after.text], [undefined, 1, "-- a"]);
 });
 
 test("highlighted code is cut into texts and the classes around them", async () => {

@@ -7,9 +7,10 @@ import atexit
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
-from openmanus_graph.backends.persistence.sqlite import SqliteDatabase
+from openmanus_graph.backends.persistence.sqlite import Migration, SqliteDatabase
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.shutdown import register_closer
 from openmanus_graph.state.database_url import DatabaseUrl
@@ -46,12 +47,28 @@ def open_database(url: DatabaseUrl) -> Database:
         ConfigError: The extra `postgres` is not installed.
         sqlite3.Error: It cannot be reached, is damaged, or is of a later version.
     """
+    if url.is_local:
+        return _opened(url, lambda: SqliteDatabase(url.file))
+    return _opened(url, lambda: load_postgres()(url))
+
+
+def open_file(path: Path, migrate: Migration) -> Database:
+    """Return this process's connection to a SQLite file with tables of its own. Blocks.
+
+    Args:
+        path: The file.
+        migrate: Brings its tables up to date.
+
+    Raises:
+        sqlite3.Error: It cannot be read, is damaged, or is of a later version.
+    """
+    return _opened(DatabaseUrl.of_file(path), lambda: SqliteDatabase(path, migrate))
+
+
+def _opened(url: DatabaseUrl, connect: Callable[[], Database]) -> Database:
     with _opening:
         if url not in _open:
-            if url.is_local:
-                _open[url] = SqliteDatabase(url.file)
-            else:
-                _open[url] = load_postgres()(url)
+            _open[url] = connect()
         return _open[url]
 
 

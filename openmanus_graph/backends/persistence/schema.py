@@ -157,11 +157,11 @@ def migrate_sqlite(db: sqlite3.Connection, place: str) -> None:
         StorageError: They are of a later version.
         sqlite3.Error: The file is damaged, full or locked.
     """
-    if _sqlite_version(db, place) == CURRENT:
+    if sqlite_version(db, place) == CURRENT:
         return
     db.execute("BEGIN IMMEDIATE")  # another process may be at it
     try:
-        for version in _VERSIONS[_sqlite_version(db, place) :]:
+        for version in _VERSIONS[sqlite_version(db, place) :]:
             for step in version.sqlite:
                 if isinstance(step, str):
                     db.execute(step)
@@ -176,16 +176,17 @@ def migrate_sqlite(db: sqlite3.Connection, place: str) -> None:
             raise
 
 
-def _sqlite_version(db: sqlite3.Connection, place: str) -> int:
+def sqlite_version(db: sqlite3.Connection, place: str, known: int = CURRENT) -> int:
+    """Return the version of a file's tables. StorageError: it is later than the known one."""
     (found,) = db.execute("PRAGMA user_version").fetchone()
-    if not 0 <= found <= CURRENT:
-        raise StorageError(_NEWER.format(place=place, found=found, known=CURRENT))
+    if not 0 <= found <= known:
+        raise StorageError(_NEWER.format(place=place, found=found, known=known))
     return int(found)
 
 
 def check_sqlite_checkpoints(db: sqlite3.Connection) -> None:
     """Raise StorageError if a file's checkpoints are of a later version; LangGraph makes them."""
-    _sqlite_version(db, "The file of checkpoints")
+    sqlite_version(db, "The file of checkpoints")
 
 
 def migrate_postgres(db: "Connection[Any]", place: str) -> None:

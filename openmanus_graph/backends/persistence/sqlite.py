@@ -22,6 +22,8 @@ BUSY_TIMEOUT_S = 10.0
 """Seconds to wait while another process writes; ours write for milliseconds."""
 
 IsolationLevel = Literal["DEFERRED"] | None
+Migration = Callable[[sqlite3.Connection, str], None]
+"""Brings the tables of a file up to date; the text is its path, for messages."""
 
 
 class Connection:
@@ -156,7 +158,7 @@ def _configure(connection: sqlite3.Connection, path: Path | str) -> None:
 class SqliteDatabase:
     """Statements of any thread, one at a time."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, migrate: Migration = migrate_sqlite) -> None:
         """Open the file and bring its tables up to date. Blocks."""
         path.parent.mkdir(parents=True, exist_ok=True)
         # Autocommit: one statement is one transaction, written when the call returns.
@@ -164,7 +166,7 @@ class SqliteDatabase:
         self._worker = Worker(path.name)
         try:
             with self._connection.lock, _schema_errors():
-                migrate_sqlite(self._connection.get(), str(path))
+                migrate(self._connection.get(), str(path))
         except BaseException:
             self._connection.close()
             raise

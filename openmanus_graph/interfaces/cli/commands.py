@@ -212,13 +212,38 @@ def fork(
         str | None, typer.Option(help="Number or id of the point; without it they are listed.")
     ] = None,
     name: Annotated[str | None, typer.Option("--thread", help="Name of the new thread.")] = None,
+    keep_files: Annotated[
+        bool, typer.Option("--keep-files", help="Leave the files as they are now.")
+    ] = False,
+    in_place: Annotated[
+        bool, typer.Option("--in-place", help="Turn the files back where they lie.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON lines.")] = False,
 ) -> None:
     """Go back to an earlier point of a thread and try again from there, as a new thread."""
-    from openmanus_graph.interfaces.cli.fork import fork_thread
+    from openmanus_graph.interfaces.cli.fork import FilesChoice, fork_thread
     from openmanus_graph.interfaces.service.threads import thread_id
 
-    raise typer.Exit(fork_thread(thread_id(thread), at, name, as_json=as_json))
+    files = FilesChoice(keep_files, in_place)
+    raise typer.Exit(fork_thread(thread_id(thread), at, name, files, as_json=as_json))
+
+
+@app.command()
+def diff(
+    thread: Annotated[str, typer.Argument(help="The thread whose files to compare.")],
+    begin: Annotated[
+        str | None, typer.Option("--from", help="Number or id of a point; default the first.")
+    ] = None,
+    end: Annotated[
+        str | None, typer.Option("--to", help="Number or id of a point; default the newest.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON lines.")] = False,
+) -> None:
+    """Show what changed in a thread's files between two points of it."""
+    from openmanus_graph.interfaces.cli.diff import show_changes
+    from openmanus_graph.interfaces.service.threads import thread_id
+
+    raise typer.Exit(show_changes(thread_id(thread), begin, end, as_json=as_json))
 
 
 @app.command()

@@ -5,14 +5,22 @@ import dataclasses
 import json
 import shlex
 import shutil
-import stat
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.forks import Point, find_point, fork, points_of
 from openmanus_graph.backends.persistence.threads import Thread
+from openmanus_graph.backends.snapshots.copy_out import copy_snapshot, uncopyable
+from openmanus_graph.backends.snapshots.thread_snapshots import (
+    ThreadSnapshots,
+    describe_gap,
+    describe_restore,
+    named_paths,
+)
+from openmanus_graph.config import resolve_settings
 from openmanus_graph.config.resolve import (
     database_url,
     openmanus_home,
@@ -23,41 +31,75 @@ from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.service.lock import hold_thread
 from openmanus_graph.interfaces.service.run_setup import new_thread
 from openmanus_graph.interfaces.service.threads import find_thread, open_threads, whole_thread
+from openmanus_graph.runtime.checkpoint_lineage import snapshot_at
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.runtime.workspace import Workspace
+from openmanus_graph.state.context import Context
+from openmanus_graph.state.settings import Settings
 
 DEFAULT_PARENT = "workspace"
 
 
-def fork_thread(thread: str, at: str | None, name: str | None, *, as_json: bool) -> int:
+@dataclass(frozen=True)
+class FilesChoice:
+    """What becomes of the files."""
+
+    keep: bool = False
+    """They stay as they are now."""
+    in_place: bool = False
+    """They are turned back in the old thread's folder, which the new one uses as well."""
+
+
+@dataclass
+class ForkedFiles:
+    """The new thread's folder, and what lies there."""
+
+    folder: Path
+    state: str
+    """`restored` or `kept`, as they are now."""
+    notices: list[str] = field(default_factory=list[str])
+
+
+def fork_thread(
+    thread: str, at: str | None, name: str | None, files: FilesChoice, *, as_json: bool
+) -> int:
     """List a thread's points, or begin a new thread at one of them."""
     known = whole_thread(thread)
     points = asyncio.run(_points(thread))
     if at is None:
         _list(points, thread, as_json=as_json)
         return 0
+    point = require_point(points, at, thread)
+    if files.keep and files.in_place:
+        raise ConfigError("--keep-files and --in-place exclude each other. Give one of them.")
+    new = new_thread() if name is None else name
+    if not new.strip() or find_thread(new) is not None:
+        raise ConfigError(f"A thread {new!r} exists already, or has no name. Choose another.")
+    with hold_thread(openmanus_home(), new):
+        found = _fork_files(known, point, new, files)
+        _inherit_outputs(known, new, found.folder)
+        asyncio.run(_fork(thread, point, new))
+        options = {**known.options, "workspace": str(found.folder)}
+        threads = open_threads()
+        threads.begin(new, known.agent, known.task, options, None)
+        threads.end(new, "forked")
+    _print_summary(known, point, new, found)
+    folder = str(found.folder)
+    shown = {"thread": new, "checkpoint": point.checkpoint, "workspace": folder}
+    shown["files"] = found.state
+    sys.stdout.write((json.dumps(shown) if as_json else new) + "\n")
+    return 0
+
+
+def require_point(points: Sequence[Point], at: str, thread: str) -> Point:
+    """Return the point that a person named. ConfigError if there is none."""
     point = find_point(points, at)
     if point is None:
         raise ConfigError(
             f"Thread {thread} has no point {at!r}. `openmanus fork {shlex.quote(thread)}` lists "
             "them by number."
         )
-    new = new_thread() if name is None else name
-    if not new.strip() or find_thread(new) is not None:
-        raise ConfigError(f"A thread {new!r} exists already, or has no name. Choose another.")
-    home = openmanus_home()
-    with hold_thread(home, new):
-        files, copied = _workspace_for(known, new)
-        _inherit_outputs(known, new, files)
-        asyncio.run(_fork(thread, point, new))
-        options = {**known.options, "workspace": str(files)}
-        threads = open_threads()
-        threads.begin(new, known.agent, known.task, options, None)
-        threads.end(new, "forked")
-    _print_summary(known, point, new, f"{'copied to' if copied else 'shared, in'} {files}")
-    shown = {"thread": new, "checkpoint": point.checkpoint, "workspace": str(files)}
-    sys.stdout.write((json.dumps(shown) if as_json else new) + "\n")
-    return 0
+    return point
 
 
 async def _points(thread: str) -> list[Point]:
@@ -68,6 +110,11 @@ async def _points(thread: str) -> list[Point]:
 async def _fork(thread: str, point: Point, new: str) -> None:
     async with open_checkpointer(database_url()) as saver:
         await fork(saver, thread, point.checkpoint, new)
+
+
+async def _snapshot_at(thread: str, point: Point) -> tuple[str, str]:
+    async with open_checkpointer(database_url()) as saver:
+        return await snapshot_at(saver, thread, point.checkpoint)
 
 
 def _list(points: Sequence[Point], thread: str, *, as_json: bool) -> None:
@@ -81,23 +128,86 @@ def _list(points: Sequence[Point], thread: str, *, as_json: bool) -> None:
         sys.stderr.write(f"Begin anew after one: openmanus fork {shlex.quote(thread)} --at N\n")
 
 
-def _workspace_for(known: Thread, new: str) -> tuple[Path, bool]:
-    """Return the new thread's workspace, and whether it is a copy.
+def settings_of(known: Thread) -> Settings:
+    """Return the settings of a thread's runs, as far as its files need them."""
+    options = known.options
+    context = Context(workspace=options["workspace"], config=options.get("config"))
+    return resolve_settings(context, known.id, without_model=True)
 
-    A workspace that the person named is shared; a thread's default workspace is copied.
-    """
+
+def _fork_files(known: Thread, point: Point, new: str, choice: FilesChoice) -> ForkedFiles:
+    """Give the new thread its files: those of the point, or as they are now."""
+    snapshot, gap = ("", "") if choice.keep else asyncio.run(_snapshot_at(known.id, point))
+    home = openmanus_home()
+    snapshots = ThreadSnapshots(known.id, home)
+    absence = snapshots.absence(snapshot)
+    if absence or choice.keep:
+        found = _keep_files(known, new)
+        found.notices += [] if choice.keep else [absence]
+    elif choice.in_place:
+        with hold_thread(home, known.id):
+            found = _turn_back(known, snapshot, snapshots)
+    else:
+        found = _write_beside(known, snapshot, snapshots, new)
+    found.notices += describe_gap(gap)
+    snapshots.store.share(known.id, new, found.folder.resolve())
+    return found
+
+
+def _turn_back(known: Thread, snapshot: str, snapshots: ThreadSnapshots) -> ForkedFiles:
+    """Restore a snapshot in the old thread's folder."""
+    settings = settings_of(known)
+    workspace = Workspace.of(settings)
+    workspace.prepare()
+    if refusal := snapshots.refusal(snapshot, workspace.root):
+        raise ConfigError(f"{refusal} Leave --in-place out to get them in a folder of their own.")
+    notices = snapshots.restore(snapshot, workspace, settings.storage)
+    return ForkedFiles(Path(known.options["workspace"]), "restored", notices)
+
+
+def _write_beside(
+    known: Thread, snapshot: str, snapshots: ThreadSnapshots, new: str
+) -> ForkedFiles:
+    """Write a snapshot to a new folder beside the old thread's."""
+    settings = settings_of(known)
     files = Path(known.options["workspace"])
-    if (files.parent.name, files.name) != (DEFAULT_PARENT, safe_name(known.id)):
-        return files, False
+    own = safe_name(new) if _is_default(files, known) else f"{files.name}-{safe_name(new)}"
+    folder = files.with_name(own)
+    source = Workspace.of(settings)
+    try:
+        done = copy_snapshot(snapshots.store, snapshot, source, folder, settings.storage)
+    except OSError as error:
+        raise ConfigError(
+            f"The files cannot be put into {folder}: {error.strerror}. Choose another --thread, or "
+            "give --in-place or --keep-files."
+        ) from error
+    copied, done.left_alone, done.written = done.left_alone, [], []
+    notices = list(describe_restore(done, folder))
+    if copied:
+        as_now = "Copied as they are now, since snapshots leave them alone"
+        notices.append(f"{as_now}: {named_paths(copied)}.")
+    return ForkedFiles(folder, "restored", notices)
+
+
+def _is_default(files: Path, known: Thread) -> bool:
+    """Say whether a folder is a thread's default workspace, which nobody named."""
+    return (files.parent.name, files.name) == (DEFAULT_PARENT, safe_name(known.id))
+
+
+def _keep_files(known: Thread, new: str) -> ForkedFiles:
+    """Share a workspace that the person named; copy a thread's default one."""
+    files = Path(known.options["workspace"])
+    if not _is_default(files, known):
+        return ForkedFiles(files, "kept")
     target = files.with_name(safe_name(new))
     try:
-        shutil.copytree(files, target, symlinks=True, ignore=_uncopyable)
+        shutil.copytree(files, target, symlinks=True, ignore=uncopyable)
     except (OSError, shutil.Error) as error:
         raise ConfigError(
             f"The files in {files} cannot be copied to {target}: {error}. Make room, or choose "
             "another --thread."
         ) from error
-    return target, True
+    return ForkedFiles(target, "kept")
 
 
 def _inherit_outputs(known: Thread, new: str, files: Path) -> None:
@@ -113,19 +223,15 @@ def _inherit_outputs(known: Thread, new: str, files: Path) -> None:
         ) from error
 
 
-def _uncopyable(folder: str, names: list[str]) -> list[str]:
-    """Return the entries that cannot be copied: sockets and pipes."""
-    modes = {name: (Path(folder) / name).lstat().st_mode for name in names}
-    plain = (stat.S_ISREG, stat.S_ISDIR, stat.S_ISLNK)
-    return [name for name, mode in modes.items() if not any(is_kind(mode) for is_kind in plain)]
-
-
-def _print_summary(known: Thread, point: Point, new: str, files: str) -> None:
+def _print_summary(known: Thread, point: Point, new: str, found: ForkedFiles) -> None:
     name = shlex.quote(new)
     go_on = f"run --thread {name} TASK" if point.ended else f"resume {name}"
-    sys.stderr.write(
+    state = "as they were then" if found.state == "restored" else "as they are now"
+    lines = [
         f"Thread {new} begins after point {point.number} of {known.id}. "
-        f"Its files ({files}) are as they are now: they were not turned back.\n"
-        f"Go on with: openmanus {go_on}\n"
-        f"Say first what to do differently: openmanus tell {name} TEXT\n"
-    )
+        f"Its files, {state}, lie in {found.folder}.",
+        *found.notices,
+        f"Go on with: openmanus {go_on}",
+        f"Say first what to do differently: openmanus tell {name} TEXT",
+    ]
+    sys.stderr.write("".join(f"{printable(line)}\n" for line in lines))

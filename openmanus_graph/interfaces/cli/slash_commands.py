@@ -10,7 +10,7 @@ from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import agent_names, check_agent
 from openmanus_graph.interfaces.cli.call_lines import describe_call, edit_diff
 from openmanus_graph.interfaces.cli.chat_session import EDITOR, ChatSession
-from openmanus_graph.interfaces.cli.fork import fork_thread
+from openmanus_graph.interfaces.cli.fork import FilesChoice, fork_thread
 from openmanus_graph.interfaces.cli.safe_console import SafeConsole, say
 from openmanus_graph.interfaces.cli.screen import Rendered
 from openmanus_graph.interfaces.cli.threads import list_threads, read_thread
@@ -125,11 +125,11 @@ async def _go_on(chat: ChatSession, reply: Reply) -> None:
 async def _fork(chat: ChatSession, argument: str) -> None:
     known_thread(chat.thread)
     if not argument:
-        await asyncio.to_thread(fork_thread, chat.thread, None, None, as_json=False)
+        await asyncio.to_thread(fork_thread, chat.thread, None, None, FilesChoice(), as_json=False)
         say("Go back to one of them: /fork NUMBER")
         return
     new = new_thread()
-    await asyncio.to_thread(fork_thread, chat.thread, argument, new, as_json=False)
+    await asyncio.to_thread(fork_thread, chat.thread, argument, new, FilesChoice(), as_json=False)
     await chat.switch(new)
 
 

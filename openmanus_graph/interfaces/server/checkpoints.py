@@ -18,6 +18,7 @@ from typing_extensions import override
 from openmanus_graph.backends.persistence.checkpointer import Checkpointer
 from openmanus_graph.backends.persistence.checkpoints import checkpointer_class
 from openmanus_graph.backends.persistence.sqlite_checkpointer import LeanSqliteSaver
+from openmanus_graph.backends.snapshots.objects import SnapshotStore
 from openmanus_graph.config.resolve import database_url, openmanus_home
 from openmanus_graph.interfaces.service.failures import prepare_home
 from openmanus_graph.interfaces.service.threads import forget_thread
@@ -35,6 +36,11 @@ class ServerSaver(Checkpointer):
         await super().adelete_thread(thread_id)
         await self.off_loop(partial(forget_thread, thread_id))
         await asyncio.to_thread(close_session, thread_id)
+
+    @override
+    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        await super().acopy_thread(source_thread_id, target_thread_id)
+        await asyncio.to_thread(_share_snapshots, str(source_thread_id), str(target_thread_id))
 
 
 class SqliteServerSaver(ServerSaver, LeanSqliteSaver):
@@ -72,6 +78,11 @@ class SqliteServerSaver(ServerSaver, LeanSqliteSaver):
         return await super().aput(
             config, _convert_versions(checkpoint, _as_number), metadata, new_versions
         )
+
+
+def _share_snapshots(source: str, target: str) -> None:
+    """Let a copied thread go back to the files of the original."""
+    SnapshotStore(openmanus_home()).share(source, target)
 
 
 _savers: list[ServerSaver] = []

@@ -13,12 +13,15 @@ from langgraph_sdk import get_client
 from pydantic import BaseModel, Field
 
 from openmanus_graph.backends.persistence.threads import Thread
+from openmanus_graph.backends.snapshots.changes import change_as_json, changes_between
+from openmanus_graph.backends.snapshots.objects import MissingObjectError, SnapshotStore
 from openmanus_graph.interfaces.server.admission import Refused, admit_deletion
 from openmanus_graph.interfaces.server.checkpoints import saver
 from openmanus_graph.interfaces.server.options import context_of
 from openmanus_graph.interfaces.server.store import graph_of, state_of, store
 from openmanus_graph.interfaces.service.threads import forget_thread
 from openmanus_graph.interfaces.service.transcript import runs_of_steps, transcript
+from openmanus_graph.runtime.checkpoint_lineage import known_snapshot
 from openmanus_graph.runtime.events import interrupt_event
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.runtime.session_registry import newest_output
@@ -28,6 +31,8 @@ LARGEST_PAGE = 500
 SHORTEST_WORDS = 2
 """Characters from which on the threads' contents are searched, too."""
 LIVE_RESOURCES = ("bash", "python")
+MAX_CHANGES = 200
+"""Files of one answer."""
 NAME = re.compile(r"[^\x00-\x1f/\\]{1,200}")
 _BRANCH_CHANNEL = "branch:to:"
 """LangGraph's prefix of the channels that trigger nodes."""
@@ -156,10 +161,30 @@ async def list_checkpoints(thread: str) -> dict[str, Any]:
                 "at": found.checkpoint["ts"],
                 "next": next_nodes,
                 "label": _label(next_nodes, sends, metadata),
+                "snapshot": known_snapshot(found),
                 "current": not places,
             }
         )
     return {"checkpoints": [place for place in places if place["next"]]}
+
+
+@router.get("/{thread}/changes")
+async def list_changes(thread: str, before: str, after: str) -> dict[str, Any]:
+    """List what differs between two snapshots of a thread, each file as a unified diff."""
+    await require_thread(thread)
+
+    def compare() -> dict[str, Any]:
+        snapshots = SnapshotStore(store().home)
+        if None in (snapshots.root_of(thread, before), snapshots.root_of(thread, after)):
+            raise Refused(404, "No such snapshot of this thread is kept on this server.")
+        changes = changes_between(snapshots, before, after)
+        shown = [change_as_json(snapshots, change) for change in changes[:MAX_CHANGES]]
+        return {"changes": shown, "truncated": len(changes) > MAX_CHANGES}
+
+    try:
+        return await asyncio.to_thread(compare)
+    except MissingObjectError as error:
+        raise Refused(404, "A snapshot of this thread is gone, or damaged.") from error
 
 
 async def require_thread(thread: str) -> None:

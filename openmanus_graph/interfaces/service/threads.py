@@ -14,6 +14,7 @@ from openmanus_graph.backends.persistence.ledger import open_ledger
 from openmanus_graph.backends.persistence.rows import DamagedRowError
 from openmanus_graph.backends.persistence.threads import DAMAGED, Thread, Threads
 from openmanus_graph.backends.sandbox.scratch import remove_folder
+from openmanus_graph.backends.snapshots.objects import SNAPSHOTS, SnapshotStore
 from openmanus_graph.config.resolve import database_url, openmanus_home, private_folders
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.service.failures import prepare_home
@@ -111,12 +112,14 @@ def whole_thread(thread: str) -> Thread:
 
 def forget_thread(thread: str) -> None:
     """Delete all that is kept of a thread except its checkpoints and its workspace. Blocks."""
-    url = database_url()
+    home, url = openmanus_home(), database_url()
     database = open_database(url)
     open_ledger(url).forget_thread(thread)
     open_interjections(url).forget_thread(thread)
     JournalTable(database).forget_thread(thread)
-    for folder in private_folders(openmanus_home(), thread):
+    if (home / SNAPSHOTS).exists():
+        SnapshotStore(home).forget_thread(thread)
+    for folder in private_folders(home, thread):
         remove_folder(folder)
     Threads(database).delete(thread)  # last, so that one half deleted can be deleted again
 

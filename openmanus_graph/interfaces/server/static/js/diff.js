@@ -43,3 +43,41 @@ export function changedLines(before, after) {
 function ended(text) {
   return text && !text.endsWith("\n") ? `${text}\n` : text;
 }
+
+const HUNK = /^@@ -(\d+)(?:,\d+)? \+(\d+)/;
+
+/**
+ * Put the lines of a unified diff side by side.
+ *
+ * @param {string} diff
+ * @returns {Array<{before?: object, after?: object, skipped?: number}>}  A row each: the old and the
+ *   new line (`number`, `text`, `changed`), or how many equal lines are left out. None if it is no diff.
+ */
+export function sideBySide(diff) {
+  const rows = [];
+  let removed = [];
+  let before = 1;
+  let after = 1;
+  const flush = () => {
+    rows.push(...removed.map((line) => ({ before: line })));
+    removed = [];
+  };
+  for (const line of diff.split("\n").slice(2)) {
+    const text = line.slice(1);
+    const hunk = HUNK.exec(line);
+    if (hunk) {
+      flush();
+      if (Number(hunk[1]) > before) rows.push({ skipped: Number(hunk[1]) - before });
+      [before, after] = [Number(hunk[1]), Number(hunk[2])];
+    } else if (line[0] === "-") {
+      removed.push({ number: before++, text, changed: true });
+    } else if (line[0] === "+") {
+      rows.push({ before: removed.shift(), after: { number: after++, text, changed: true } });
+    } else if (line[0] === " ") {
+      flush();
+      rows.push({ before: { number: before++, text }, after: { number: after++, text } });
+    }
+  }
+  flush();
+  return rows;
+}

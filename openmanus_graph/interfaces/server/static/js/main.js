@@ -329,7 +329,7 @@ applyTheme();
 api.adoptToken();
 api.whenRefused(() => tokenForm.open());
 document.getElementById("app").append(frame.element);
-document.body.append(preview.element, history.dialog, tokenForm.element, setupDialog.element, renaming.element);
+document.body.append(preview.element, ...history.dialogs, tokenForm.element, setupDialog.element, renaming.element);
 window.addEventListener("popstate", route);
 listen({
   n: () => newTask(),

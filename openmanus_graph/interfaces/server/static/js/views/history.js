@@ -2,6 +2,7 @@
 
 import * as api from "../api.js";
 import { button, fill, h } from "../dom.js";
+import { createChanges } from "./changes.js";
 import { clock } from "../format.js";
 import { t } from "../i18n.js";
 
@@ -18,6 +19,7 @@ export function createHistory(again) {
   const note = h("p.empty", { role: "status" });
   const element = h("div.panel-body", {}, note, list);
   const dialog = createDialog(again);
+  const changes = createChanges();
   let thread = null;
   let visible = false;
   let revision = -1;
@@ -37,16 +39,19 @@ export function createHistory(again) {
   function draw(all) {
     const checkpoints = all.filter((one) => !one.next.every((node) => INNER.has(node)));
     note.textContent = checkpoints.length ? "" : t("No steps are saved yet.");
-    fill(list, checkpoints.map((one) => h("li", {},
+    fill(list, checkpoints.map((one, index) => h("li", {},
       h("div", {}, h("div.plan-text", {}, labelOf(one)),
         h("div.muted", {}, [clock(one.at), one.current && t("now")].filter(Boolean).join(" · "))),
+      changed(one, checkpoints[index + 1]) && button(t("Changes"),
+        () => changes.open(thread, checkpoints[index + 1].snapshot, one.snapshot),
+        { kind: "quiet", aria: { label: t("What changed in the files before {time}", { time: clock(one.at) }) } }),
       !one.current && button(t("Go back here"), () => dialog.open(one),
         { disabled: running, aria: { label: t("Go back to: {place}", { place: labelOf(one) }) } }))));
   }
 
   return {
     element,
-    dialog: dialog.element,
+    dialogs: [dialog.element, changes.element],
     /** Ask how a step of the timeline is to be tried again. */
     async goBack(row) {
       const began = Date.parse(row.ts);
@@ -70,6 +75,11 @@ export function createHistory(again) {
       if (changed) load();
     },
   };
+}
+
+/** Say whether files changed between two places, the later of which comes first. */
+function changed(one, before) {
+  return Boolean(before?.snapshot && one.snapshot && before.snapshot !== one.snapshot);
 }
 
 function labelOf(checkpoint) {
@@ -110,7 +120,7 @@ function createDialog(again) {
     element,
     open(one) {
       checkpoint = one;
-      what.textContent = t("It goes on from here: {place}, {time}. What came after it is taken back in the conversation; files stay as they are.",
+      what.textContent = t("It goes on from here: {place}, {time}. What came after it is taken back, in the conversation and in the files; what only you have is put aside.",
         { place: labelOf(one), time: clock(one.at) });
       message.value = "";
       error.textContent = "";

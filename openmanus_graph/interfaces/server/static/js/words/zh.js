@@ -295,7 +295,16 @@ export const ZH = {
   "Before {calls}": "在 {calls} 之前",
   "The state before this step is no longer kept. Choose one under Steps.": "此步骤之前的状态已不再保留。请在“步骤”中选择。",
   "Do it otherwise (optional)": "换一种做法（可选）",
-  "It goes on from here: {place}, {time}. What came after it is taken back in the conversation; files stay as they are.": "将从这里继续：{place}，{time}。对话中之后的内容会被撤回；文件保持原样。",
+  "It goes on from here: {place}, {time}. What came after it is taken back, in the conversation and in the files; what only you have is put aside.": "将从这里继续：{place}，{time}。之后的内容会在对话和文件中一并撤回；只有您才有的内容会另行保存。",
+  "Changes": "更改",
+  "What changed in the files": "文件中的更改",
+  "What changed in the files before {time}": "{time} 之前文件中的更改",
+  "More files changed: openmanus diff shows all.": "还有更多文件被更改：openmanus diff 会显示全部。",
+  "file": "文件",
+  "folder": "文件夹",
+  "link": "链接",
+  "left out": "未收录",
+  "nothing": "无",
 
   // Help
   "Skip to the message box": "跳到消息框",

@@ -1,0 +1,308 @@
+"""Makes a workspace what a snapshot holds, and puts aside what would be lost by that."""
+
+import errno
+import os
+import shutil
+import stat
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from openmanus_graph.backends.snapshots.objects import (
+    PIECE,
+    Entry,
+    MissingObjectError,
+    SnapshotStore,
+    digest_of,
+    list_of,
+)
+from openmanus_graph.backends.snapshots.scan import Scan, kind_of, scan, stamp_of
+from openmanus_graph.backends.snapshots.take import Index
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.runtime.atomic_files import OPEN_NEW, OPEN_TO_READ, part_name, status
+from openmanus_graph.runtime.workspace import Workspace, opened_folder
+from openmanus_graph.state.settings import StorageSettings
+
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
+_HOLE = bytes(PIECE)
+
+
+@dataclass
+class Restored:
+    """What restoring did; paths are relative to the workspace."""
+
+    written: list[str] = field(default_factory=list[str])
+    removed: list[str] = field(default_factory=list[str])
+    put_aside: list[str] = field(default_factory=list[str])
+    """What was in no snapshot, and lies in the aside folder now."""
+    missing: dict[str, str] = field(default_factory=dict[str, str])
+    """What could not be restored, and why."""
+    left_alone: list[str] = field(default_factory=list[str])
+    """What snapshots do not hold: as it was."""
+
+
+def restore_snapshot(
+    store: SnapshotStore,
+    snapshot: str,
+    workspace: Workspace,
+    limits: StorageSettings,
+    newest: Index,
+    aside: Path,
+) -> Restored:
+    """Make a workspace what a snapshot holds. Blocks.
+
+    Each file is replaced atomically, and restoring again after a crash finishes it. What is to go
+    and is not in the newest snapshot is moved to a folder.
+
+    Args:
+        store: Of the home folder.
+        snapshot: To restore.
+        workspace: Nothing else works in it.
+        limits: What snapshots leave alone.
+        newest: The index of its newest snapshot: what can be restored again, and need not be read.
+        aside: Where to put what no snapshot holds; created if it is needed.
+
+    Raises:
+        ConfigError: The snapshot is gone, or the disk is full, and what to do.
+    """
+    try:
+        target = dict(store.files_in(snapshot))
+    except MissingObjectError as error:
+        raise ConfigError(
+            f"The snapshot {snapshot} of {workspace.root} is gone, or damaged, so its files cannot "
+            "be restored. They are as they were."
+        ) from error
+    restoring = _Restoring(store, workspace, target, newest, aside)
+    try:
+        restoring.find(limits)
+        restoring.remove_what_is_not_there()
+        restoring.write_what_differs()
+        restoring.set_modes_of_folders()
+    except OSError as error:
+        raise ConfigError(
+            f"The files in {workspace.root} cannot all be restored: {error.strerror}. Make room, "
+            "and do the same again: it goes on where it stopped, and nothing is lost."
+        ) from error
+    restoring.done.left_alone += restoring.found.ignored
+    return restoring.done
+
+
+class _Restoring:
+    """One restore under way. OSError: there is no room; other errors are kept by path."""
+
+    def __init__(
+        self,
+        store: SnapshotStore,
+        workspace: Workspace,
+        target: dict[str, Entry],
+        newest: Index,
+        aside: Path,
+    ) -> None:
+        self._store, self._workspace, self._target = store, workspace, target
+        self._newest, self._aside = newest, aside
+        self.found = Scan()
+        self.done = Restored()
+
+    def find(self, limits: StorageSettings) -> None:
+        """Look through the workspace, into folders that became unreadable as well."""
+        self.found = scan(self._workspace, limits.snapshot_ignore)
+        closed = [path for path in self.found.unreadable if self._is_folder(path)]
+        for path in closed:
+            with suppress(OSError), self._folder_of(path) as (folder, name):
+                os.chmod(name, 0o700, dir_fd=folder)
+        if closed:
+            self.found = scan(self._workspace, limits.snapshot_ignore)
+
+    def _is_folder(self, path: str) -> bool:
+        return path in self._target and self._target[path].kind == "folder"
+
+    def remove_what_is_not_there(self) -> None:
+        """Remove entries that the snapshot does not have, or has as another kind."""
+        for path in reversed(self.found.stamps):  # a folder comes after its entries
+            wanted, kind = self._target.get(path), kind_of(self.found.stamps[path][0])
+            if wanted is not None and wanted.kind in (kind, "left out"):
+                continue
+            if self._lies_in_left_out(path):
+                continue
+            with self._noting(path), self._folder_of(path) as (folder, name):
+                if kind == "folder":
+                    self._remove_folder(folder, name, path, needed=wanted is not None)
+                    continue
+                if not self._is_held(folder, name, path):
+                    self._put_aside(folder, name, path)
+                os.unlink(name, dir_fd=folder)
+                self.done.removed.append(path)
+
+    def _remove_folder(self, folder: int, name: str, path: str, *, needed: bool) -> None:
+        """Remove an empty folder; what stays in it is left alone, unless its name is needed."""
+        try:
+            os.rmdir(name, dir_fd=folder)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or not needed:
+                return
+            self._put_aside(folder, name, path)
+        self.done.removed.append(path)
+
+    def write_what_differs(self) -> None:
+        """Write what the workspace lacks, or has with other content."""
+        for path, wanted in self._target.items():  # a folder comes before its entries
+            if wanted.kind == "left out":
+                self._note_left_out(path, wanted)
+                continue
+            if self._is_unchanged(path, wanted):
+                continue
+            with self._noting(path), self._folder_of(path) as (folder, name):
+                if wanted.kind == "folder":
+                    if status(folder, name) is None:
+                        os.mkdir(name, 0o700, dir_fd=folder)
+                        self.done.written.append(path)
+                elif not self._is_same(folder, name, path, wanted):
+                    self._write(folder, name, path, wanted)
+                    self.done.written.append(path)
+
+    def set_modes_of_folders(self) -> None:
+        """Set the permissions of folders, which may forbid to write in them."""
+        for path, wanted in reversed(self._target.items()):
+            if wanted.kind == "folder":
+                with self._noting(path), self._folder_of(path) as (folder, name):
+                    _set_mode(folder, name, wanted.mode)
+
+    def _note_left_out(self, path: str, wanted: Entry) -> None:
+        if path in self.found.stamps:
+            self.done.left_alone.append(path)
+        else:
+            self.done.missing[path] = f"no snapshot holds it ({wanted.content})"
+
+    def _lies_in_left_out(self, path: str) -> bool:
+        """Say whether an entry is in a folder whose content the snapshot does not know."""
+        above = (str(parent) for parent in Path(path).parents)
+        return any(
+            folder in self._target and self._target[folder].kind == "left out" for folder in above
+        )
+
+    def _is_unchanged(self, path: str, wanted: Entry) -> bool:
+        """Say whether an entry is as wanted, by what is known of it without opening it."""
+        stamp = self.found.stamps.get(path)
+        if stamp is None or kind_of(stamp[0]) != wanted.kind:
+            return False
+        if wanted.kind == "folder":
+            return True  # permissions are set at the end
+        same_mode = wanted.kind == "link" or stat.S_IMODE(stamp[0]) & 0o777 == wanted.mode
+        known = self._newest.contents.get(path) if self._newest.stamps.get(path) == stamp else None
+        return same_mode and known == wanted.content
+
+    def _is_same(self, folder: int, name: str, path: str, wanted: Entry) -> bool:
+        """Say whether an entry is as wanted; permissions that differ are set."""
+        found = status(folder, name)
+        if found is None or kind_of(found.st_mode) != wanted.kind:
+            return False
+        if wanted.kind == "link":
+            return os.readlink(name, dir_fd=folder) == wanted.content
+        if found.st_size != wanted.size or self._content(folder, name, path) != wanted.content:
+            return False
+        _set_mode(folder, name, wanted.mode)
+        return True
+
+    def _write(self, folder: int, name: str, path: str, wanted: Entry) -> None:
+        temporary = part_name()
+        try:
+            if wanted.kind == "link":
+                os.symlink(wanted.content, temporary, dir_fd=folder)
+            else:
+                self._write_file(folder, temporary, wanted)
+            if status(folder, name) is not None and not self._is_held(folder, name, path):
+                self._put_aside(folder, name, path)
+            os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(temporary, dir_fd=folder)
+
+    def _write_file(self, folder: int, name: str, wanted: Entry) -> None:
+        """Write a file's pieces; where they are nothing but zeros the file gets a hole."""
+        pieces = self._store.pieces(wanted)
+        with os.fdopen(os.open(name, OPEN_NEW, 0o600, dir_fd=folder), "wb") as file:
+            for digest in pieces:
+                data = self._store.read(digest)
+                if data == _HOLE:
+                    file.seek(PIECE, os.SEEK_CUR)
+                else:
+                    file.write(data)
+            file.truncate()
+            os.fchmod(file.fileno(), wanted.mode)
+
+    def _content(self, folder: int, name: str, path: str) -> str:
+        """Return a file's digest or a link's target, as an `Entry` has it."""
+        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if stat.S_ISLNK(found.st_mode):
+            return os.readlink(name, dir_fd=folder)
+        if self._newest.stamps.get(path) == stamp_of(found) and path in self._newest.contents:
+            return self._newest.contents[path]
+        with os.fdopen(os.open(name, OPEN_TO_READ, dir_fd=folder), "rb") as file:
+            pieces = [digest_of(data) for data in iter(lambda: file.read(PIECE), b"")]
+        if len(pieces) < 2:
+            return pieces[0] if pieces else digest_of(b"")
+        return digest_of(list_of(pieces))
+
+    def _is_held(self, folder: int, name: str, path: str) -> bool:
+        """Say whether the newest snapshot holds an entry as it is."""
+        try:
+            return self._newest.contents.get(path) == self._content(folder, name, path)
+        except OSError:
+            return False
+
+    def _put_aside(self, folder: int, name: str, path: str) -> None:
+        """Keep an entry in the aside folder. A file or link stays at its place as well."""
+        target = self._aside / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if stat.S_ISDIR(found.st_mode):
+            shutil.move(self._workspace.root / path, target)
+        elif stat.S_ISLNK(found.st_mode):
+            target.symlink_to(os.readlink(name, dir_fd=folder))
+        else:
+            _link_or_copy(folder, name, found, target)
+        self.done.put_aside.append(path)
+
+    @contextmanager
+    def _folder_of(self, path: str) -> Generator[tuple[int, str]]:
+        """Open the folder of an entry, in which it can be written, and give the entry's name."""
+        place = self._workspace.root / path
+        with opened_folder(self._workspace, place.parent) as folder:
+            mode = os.fstat(folder).st_mode
+            if mode & 0o300 != 0o300:
+                with suppress(PermissionError):
+                    os.fchmod(folder, stat.S_IMODE(mode) | 0o700)
+            yield folder, place.name
+
+    @contextmanager
+    def _noting(self, path: str) -> Generator[None]:
+        """Note that an entry cannot be restored, unless there is no room for any."""
+        try:
+            yield
+        except MissingObjectError:
+            self.done.missing[path] = "its content is gone from the store"
+        except OSError as error:
+            if error.errno in _NO_ROOM:
+                raise
+            self.done.missing[path] = error.strerror or str(error)
+
+
+def _set_mode(folder: int, name: str, mode: int) -> None:
+    """Set an entry's permissions if they differ: those of others' files cannot be set at all."""
+    found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    if stat.S_IMODE(found.st_mode) & 0o777 != mode:
+        os.chmod(name, mode, dir_fd=folder)
+
+
+def _link_or_copy(folder: int, name: str, found: os.stat_result, target: Path) -> None:
+    """Keep a file at another path, whose content nothing in the workspace changes later."""
+    if found.st_nlink == 1:  # else it can be written under its other name
+        with suppress(OSError):  # another disk, or no hard links
+            os.link(name, target, src_dir_fd=folder)
+            return
+    with (
+        os.fdopen(os.open(name, OPEN_TO_READ, dir_fd=folder), "rb") as source,
+        target.open("xb") as copy,
+    ):
+        shutil.copyfileobj(source, copy)

@@ -1,0 +1,160 @@
+"""Walks a workspace: what lies there, by path, with what tells whether it changed."""
+
+import errno
+import os
+import stat
+from collections.abc import Collection, Sequence, Set
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+
+from openmanus_graph.backends.snapshots.objects import Kind
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.runtime.atomic_files import is_part
+from openmanus_graph.runtime.workspace import Workspace, opened_folder
+
+IGNORED = (
+    ".git",
+    ".hg",
+    ".svn",
+    ".jj",
+    "__pycache__",
+    ".pytest_cache",
+    ".mypy_cache",
+    ".ruff_cache",
+    ".ipynb_checkpoints",
+)
+"""Names that snapshots leave alone, wherever they are: a history of their own, and caches."""
+MAX_ENTRIES = 250_000
+"""Of a workspace, ignored ones not counted."""
+TOO_LARGE = "too large"
+UNREADABLE = "unreadable"
+
+Stamp = tuple[int, int, int, int, int]
+"""Mode, size in bytes, times of modification and change in ns, inode: equal for an equal file."""
+
+
+class TooManyFilesError(ConfigError):
+    """A workspace has more entries than snapshots are made for."""
+
+
+@dataclass
+class Scan:
+    """What lies in a workspace; paths are relative to it."""
+
+    stamps: dict[str, Stamp] = field(default_factory=dict[str, Stamp])
+    """Of files, folders and links, by path; a folder stands before its entries."""
+    folders: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    """The names in each folder, sorted; the root's path is empty."""
+    unreadable: set[str] = field(default_factory=set[str])
+    """Folders that cannot be listed."""
+    ignored: list[str] = field(default_factory=list[str])
+    """What snapshots leave alone: ignored names, sockets, pipes and devices."""
+
+
+def scan(workspace: Workspace, ignore: Sequence[str] = ()) -> Scan:
+    """Look through a workspace without following links. Blocks.
+
+    Args:
+        workspace: What is protected from tools is left alone, and not even named.
+        ignore: Further names and patterns to leave alone.
+
+    Raises:
+        TooManyFilesError: There are more than `MAX_ENTRIES`.
+        OSError: The workspace itself cannot be read.
+    """
+    found, waiting, protected = Scan(), [""], protected_in(workspace)
+    while waiting:
+        folder = waiting.pop()
+        try:
+            names = _scan_folder(workspace, folder, ignore, protected, found)
+        except OSError as error:
+            if not folder:
+                raise
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                found.unreadable.add(folder)
+            names = []
+        found.folders[folder] = names
+        below = (join(folder, name) for name in names)
+        waiting += [path for path in below if stat.S_ISDIR(found.stamps[path][0])]
+        if len(found.stamps) > MAX_ENTRIES:
+            raise TooManyFilesError(
+                f"The workspace {workspace.root} holds more than {MAX_ENTRIES:,} files. Name a "
+                "smaller folder, or leave some out with [storage] snapshot_ignore."
+            )
+    return found
+
+
+def _scan_folder(
+    workspace: Workspace, folder: str, ignore: Sequence[str], protected: Set[str], found: Scan
+) -> list[str]:
+    names: list[str] = []
+    with opened_folder(workspace, workspace.root / folder) as descriptor:
+        with os.scandir(descriptor) as entries:
+            listed = sorted(entry.name for entry in entries)
+        for name in listed:
+            path = join(folder, name)
+            if is_part(name) or path in protected:
+                continue
+            try:
+                status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+            except OSError:
+                continue  # gone since it was listed
+            if is_ignored(name, ignore) or kind_of(status.st_mode) is None:
+                found.ignored.append(path)
+                continue
+            found.stamps[path] = stamp_of(status)
+            names.append(name)
+    return names
+
+
+def protected_in(workspace: Workspace) -> Set[str]:
+    """Return what of a workspace is protected from tools, relative to it."""
+    return {
+        os.fspath(place.relative_to(workspace.root))
+        for place in workspace.protected
+        if place.is_relative_to(workspace.root)
+    }
+
+
+def is_ignored(name: str, ignore: Collection[str]) -> bool:
+    """Say whether snapshots leave entries of this name alone."""
+    return name in IGNORED or any(fnmatch(name, pattern) for pattern in ignore)
+
+
+def stamp_of(status: os.stat_result) -> Stamp:
+    """Return an entry's stamp; a folder's has its permissions only."""
+    if stat.S_ISDIR(status.st_mode):
+        return (status.st_mode, 0, 0, 0, 0)
+    return (
+        status.st_mode,
+        status.st_size,
+        status.st_mtime_ns,
+        status.st_ctime_ns,
+        status.st_ino,
+    )
+
+
+def kind_of(mode: int) -> Kind | None:
+    """Return what snapshots call a kind of entry; None for sockets, pipes and devices."""
+    if stat.S_ISREG(mode):
+        return "file"
+    if stat.S_ISDIR(mode):
+        return "folder"
+    return "link" if stat.S_ISLNK(mode) else None
+
+
+def join(folder: str, name: str) -> str:
+    """Return the path of an entry of a folder."""
+    return f"{folder}/{name}" if folder else name
+
+
+def too_large(found: Scan, max_bytes: int) -> set[str]:
+    """Return the largest files of a workspace, so many that the others fit into a limit."""
+    sizes = {path: one[1] for path, one in found.stamps.items() if stat.S_ISREG(one[0])}
+    excess, chosen = sum(sizes.values()) - max_bytes, set[str]()
+    for path in sorted(sizes, key=lambda path: (-sizes[path], path)):
+        if excess <= 0:
+            break
+        chosen.add(path)
+        excess -= sizes[path]
+    return chosen

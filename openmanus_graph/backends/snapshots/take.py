@@ -1,0 +1,255 @@
+"""Takes a snapshot of a workspace: reads what changed since the one before, and stores that."""
+
+import errno
+import json
+import os
+import shutil
+import stat
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from openmanus_graph.backends.snapshots.objects import (
+    PIECE,
+    Entry,
+    NewObjects,
+    SnapshotStore,
+    digest_of,
+    list_of,
+)
+from openmanus_graph.backends.snapshots.scan import (
+    TOO_LARGE,
+    UNREADABLE,
+    Scan,
+    Stamp,
+    join,
+    kind_of,
+    scan,
+    stamp_of,
+    too_large,
+)
+from openmanus_graph.errors import ToolError
+from openmanus_graph.runtime.workspace import (
+    Workspace,
+    opened_entry,
+    opened_folder,
+    put_file,
+)
+from openmanus_graph.state.settings import StorageSettings
+
+INDEX = "snapshot_index.json"
+"""In the private folder: what the newest snapshot holds, so that the next reads only changes."""
+CLOCK_TICK_NS = 50_000_000
+"""A file may be written again without a new time of change within a tick of its file system."""
+SPARE_BYTES = 1 << 20
+"""That must stay free on the disk."""
+READ_ATTEMPTS = 3
+"""For a file that changes while it is read."""
+
+
+@dataclass(frozen=True)
+class Index:
+    """What a workspace's newest snapshot holds."""
+
+    root: Path
+    snapshot: str = ""
+    stamps: Mapping[str, Stamp | None] = field(default_factory=dict[str, Stamp | None])
+    """By path. None: it may have changed since without another stamp, and is read again."""
+    contents: Mapping[str, str] = field(default_factory=dict[str, str])
+    """As an `Entry`'s, by path; what is left out has none."""
+    left_out: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Why a path's content is not held."""
+    torn: tuple[str, ...] = ()
+    """Files that changed each time they were read."""
+
+
+def read_index(workspace: Workspace) -> Index:
+    """Return the index of a workspace; an empty one if there is none of this folder. Blocks."""
+    with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
+        saved = cast("dict[str, Any]", json.loads((workspace.private / INDEX).read_bytes()))
+        if saved["root"] == os.fspath(workspace.root):
+            entries = cast("dict[str, list[Any]]", saved["entries"])
+            stamps = {path: _stamp(entry[0]) for path, entry in entries.items()}
+            contents = {path: str(entry[1]) for path, entry in entries.items() if entry[1]}
+            left_out = {str(path): str(why) for path, why in saved["left_out"].items()}
+            return Index(workspace.root, str(saved["snapshot"]), stamps, contents, left_out)
+    return Index(workspace.root)
+
+
+def _stamp(saved: list[int] | None) -> Stamp | None:
+    if saved is None:
+        return None
+    mode, size, modified, changed, inode = saved
+    return mode, size, modified, changed, inode
+
+
+def write_index(workspace: Workspace, index: Index) -> None:
+    """Save an index. Blocks. OSError if that fails."""
+    entries = {path: [stamp, index.contents.get(path)] for path, stamp in index.stamps.items()}
+    saved = {
+        "root": os.fspath(workspace.root),
+        "snapshot": index.snapshot,
+        "entries": entries,
+        "left_out": dict(index.left_out),
+    }
+    put_file(workspace, workspace.private / INDEX, json.dumps(saved).encode(), synced=False)
+
+
+def take_snapshot(
+    store: SnapshotStore, thread: str, workspace: Workspace, limits: StorageSettings, before: Index
+) -> Index:
+    """Store what changed since the index was made, and return the new index. Blocks.
+
+    Args:
+        store: Of the home folder.
+        thread: May go back to the snapshot.
+        workspace: Its folder.
+        limits: How much a snapshot holds, and what it leaves alone.
+        before: Of the snapshot before.
+
+    Raises:
+        ConfigError: The workspace has too many files.
+        OSError: It cannot be read.
+        sqlite3.Error: The store cannot be written.
+    """
+    began = time.time_ns()
+    found = scan(workspace, limits.snapshot_ignore)
+    left_out = dict.fromkeys(too_large(found, limits.snapshot_max_mb << 20), TOO_LARGE)
+    left_out |= dict.fromkeys(found.unreadable, UNREADABLE)
+    if before.snapshot and found.stamps == before.stamps and left_out == before.left_out:
+        store.name_snapshot(thread, before.snapshot, workspace.root)
+        return before
+    changed = (path for path, stamp in found.stamps.items() if before.stamps.get(path) != stamp)
+    require_room(store.home, (found.stamps[path][1] for path in changed if path not in left_out))
+    with store.adding() as new:
+        taking = _Taking(workspace, found, before, new, began - CLOCK_TICK_NS)
+        taking.left_out |= left_out
+        for folder in reversed(found.folders):  # a folder's tree names those of its folders
+            taking.add_folder(folder)
+        new.save()
+        snapshot = taking.trees[""]
+        store.name_snapshot(thread, snapshot, workspace.root)
+    stamps = {path: taking.stamps.get(path, stamp) for path, stamp in found.stamps.items()}
+    return Index(
+        workspace.root,
+        snapshot,
+        stamps,
+        taking.contents,
+        taking.left_out,
+        tuple(sorted(taking.torn)),
+    )
+
+
+def require_room(home: Path, sizes: Iterable[int]) -> None:
+    """Raise OSError if the disk would be full with files of these sizes: others need it, too."""
+    needed = SPARE_BYTES + 2 * sum(sizes)  # what is stored goes through a log first
+    if shutil.disk_usage(home).free < needed:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+class _Taking:
+    """One snapshot in the making."""
+
+    def __init__(
+        self, workspace: Workspace, found: Scan, before: Index, new: NewObjects, settled_ns: int
+    ) -> None:
+        self._workspace, self._found, self._before, self._new = workspace, found, before, new
+        self._settled_ns = settled_ns
+        """What has changed since may change again without another stamp."""
+        self.stamps: dict[str, Stamp | None] = {}
+        """Of files that were read, where they are not those of the scan."""
+        self.contents: dict[str, str] = {}
+        self.left_out: dict[str, str] = {}
+        self.trees: dict[str, str] = {}
+        self.torn: list[str] = []
+
+    def add_folder(self, folder: str) -> None:
+        """Store what is new in a folder, whose own folders are stored already."""
+        names, entries = self._found.folders[folder], list[list[Any]]()
+        changed = [name for name in names if self._must_read(join(folder, name))]
+        if changed:
+            self._read_changed(folder, changed)
+        for name in names:
+            path = join(folder, name)
+            if (entry := self._entry(path)) is not None:
+                entries.append([name, *entry])
+                if entry.kind != "left out":
+                    self.contents[path] = entry.content
+        tree = list_of(entries)
+        self.trees[folder] = digest = digest_of(tree)
+        if digest != (self._before.contents.get(folder) if folder else self._before.snapshot):
+            self._new.add(tree)
+
+    def _must_read(self, path: str) -> bool:
+        stamp = self._found.stamps[path]
+        if stat.S_ISDIR(stamp[0]) or path in self.left_out:
+            return False
+        if self._before.stamps.get(path) == stamp and path in self._before.contents:
+            self.contents[path] = self._before.contents[path]
+            return False
+        return True
+
+    def _read_changed(self, folder: str, names: list[str]) -> None:
+        """Read files and links of one folder; those that are gone or unreadable are no error."""
+        try:
+            with opened_folder(self._workspace, self._workspace.root / folder) as descriptor:
+                for name in names:
+                    self._read(descriptor, name, join(folder, name))
+        except OSError:
+            for path in (join(folder, name) for name in names):
+                if path not in self.contents:
+                    self.left_out.setdefault(path, UNREADABLE)
+
+    def _read(self, folder: int, name: str, path: str) -> None:
+        try:
+            if stat.S_ISLNK(self._found.stamps[path][0]):
+                self.contents[path] = os.readlink(name, dir_fd=folder)
+            else:
+                with opened_entry(folder, name, path) as file:
+                    self._read_file(file, path)
+        except FileNotFoundError:
+            self.stamps[path] = None  # gone since the scan
+        except (OSError, ToolError):  # unreadable, or another kind of entry since the scan
+            self.left_out[path] = UNREADABLE
+
+    def _read_file(self, file: BinaryIO, path: str) -> None:
+        for _ in range(READ_ATTEMPTS):
+            stamp = stamp_of(os.fstat(file.fileno()))
+            self.contents[path] = add_file(file, stamp[1], self._new)
+            after = stamp_of(os.fstat(file.fileno()))
+            settled = max(stamp[2], stamp[3]) < self._settled_ns
+            self._found.stamps[path] = stamp
+            self.stamps[path] = stamp if stamp == after and settled else None
+            if stamp == after:
+                return
+            file.seek(0)
+        self.torn.append(path)
+
+    def _entry(self, path: str) -> Entry | None:
+        """Return what the tree says of a path; None if it is gone."""
+        mode, size, *_ = self._found.stamps[path]
+        permissions = stat.S_IMODE(mode) & 0o777
+        if (why := self.left_out.get(path)) is not None:
+            return Entry("left out", 0, 0, why)
+        kind = kind_of(mode)
+        if kind == "folder":
+            return Entry("folder", permissions, 0, self.trees[path])
+        content = self.contents.get(path)
+        if kind is None or content is None:
+            return None
+        if kind == "link":
+            return Entry("link", 0, 0, content)
+        return Entry("file", permissions, size, content)
+
+
+def add_file(file: BinaryIO, size: int, new: NewObjects) -> str:
+    """Store a file's first bytes, in pieces, and return the digest that an `Entry` has of it."""
+    if size <= PIECE:
+        return new.add(file.read(size))
+    pieces: list[str] = []
+    for start in range(0, size, PIECE):
+        pieces.append(new.add(file.read(min(PIECE, size - start))))
+    return new.add_list(pieces)

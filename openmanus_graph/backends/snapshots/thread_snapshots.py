@@ -1,0 +1,245 @@
+"""The snapshots of a thread: taken by its nodes, restored where a run begins in the past."""
+
+import asyncio
+import datetime
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from langgraph.config import get_config
+
+from openmanus_graph.backends.snapshots.objects import SnapshotStore
+from openmanus_graph.backends.snapshots.restore import Restored, restore_snapshot
+from openmanus_graph.backends.snapshots.scan import TOO_LARGE, TooManyFilesError
+from openmanus_graph.backends.snapshots.take import (
+    Index,
+    read_index,
+    take_snapshot,
+    write_index,
+)
+from openmanus_graph.config.resolve import safe_name
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.runtime.checkpoint_lineage import GAP_KEY, SNAPSHOT_KEY, outer_namespace
+from openmanus_graph.runtime.events import Emit, notice
+from openmanus_graph.runtime.output import printable
+from openmanus_graph.runtime.run_preparation import prepare_runs_with
+from openmanus_graph.runtime.session import Session
+from openmanus_graph.runtime.workspace import Workspace
+from openmanus_graph.state.settings import StorageSettings
+
+NAMED_PATHS = 5
+"""How many paths a notice names."""
+
+
+async def snapshot_files(
+    session: Session, state: Mapping[str, Any], emit: Emit, *, only_first: bool = False
+) -> dict[str, Any]:
+    """Take a snapshot of the workspace if a call may have changed files since the newest one.
+
+    Only for the outermost graph of a thread with checkpoints: nobody goes back in others.
+
+    Args:
+        session: Of the run.
+        state: What the graph has saved.
+        emit: Takes notices: of what is left out, or that no snapshot could be taken.
+        only_first: Whatever calls did, take one if it is the first of the run: a person may have
+            changed files since the run before.
+
+    Returns:
+        The state's update, empty if nothing changed.
+    """
+    if not session.checkpointed or session.is_plan_step or outer_namespace(get_config()):
+        return {}
+    limits, is_first = session.settings.storage, session.find_cached(ThreadSnapshots) is None
+    is_due = is_first if only_first else session.files_may_differ
+    if not is_due or not limits.takes_any:
+        return {}
+    session.files_may_differ = False  # first: what changes while it is taken is looked at again
+    try:
+        snapshots = await session.cached_off_loop(ThreadSnapshots, lambda: snapshots_of(session))
+        snapshot = await asyncio.to_thread(snapshots.take, session.workspace, limits)
+    except TooManyFilesError as error:
+        return note_gap(str(error), state, emit)
+    except (OSError, sqlite3.Error) as error:
+        session.files_may_differ = True
+        return note_gap(f"It could not be stored: {error}.", state, emit)
+    for text in snapshots.new_notices():
+        notice(emit, text)
+    update = {SNAPSHOT_KEY: snapshot, GAP_KEY: ""}
+    return {key: value for key, value in update.items() if value != state.get(key, "")}
+
+
+def note_gap(why: str, state: Mapping[str, Any], emit: Emit) -> dict[str, Any]:
+    """Return the state's update where no snapshot could be taken, and say so once."""
+    if why != state.get(GAP_KEY):
+        notice(emit, f"No snapshot holds what changed now. Going back restores older files. {why}")
+    return {GAP_KEY: why}
+
+
+class ThreadSnapshots:
+    """What a process knows of a thread's snapshots. Methods block."""
+
+    def __init__(self, thread: str, home: Path) -> None:
+        self.store = SnapshotStore(home)
+        self._thread, self._home = thread, home
+        self._index = Index(Path())
+        self._told = set[tuple[str, str]]()
+
+    def take(self, workspace: Workspace, limits: StorageSettings) -> str:
+        """Take a snapshot and return its id. ConfigError, OSError, sqlite3.Error: it failed."""
+        before = self._known(workspace)
+        self._index = take_snapshot(self.store, self._thread, workspace, limits, before)
+        if self._index is not before:
+            with suppress(OSError):  # the next process reads all files again
+                write_index(workspace, self._index)
+        return self._index.snapshot
+
+    def restore(self, snapshot: str, workspace: Workspace, limits: StorageSettings) -> list[str]:
+        """Restore a snapshot and return notices. ConfigError: it cannot be, and what to do."""
+        now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S-%f")
+        aside = self._home / "aside" / f"{safe_name(self._thread)}-{now}"
+        newest = self._known(workspace)
+        done = restore_snapshot(self.store, snapshot, workspace, limits, newest, aside)
+        with suppress(ConfigError, OSError, sqlite3.Error):  # else what was written is read again
+            self.take(workspace, limits)
+        return list(describe_restore(done, aside))
+
+    def absence(self, snapshot: str) -> str:
+        """Say that there is no snapshot, or that it is not here; empty if it is."""
+        if not snapshot:
+            return "There is no snapshot of the files from before that point: they are as they are."
+        if not self.store.has(snapshot):
+            return (
+                f"The snapshot of that point is not in {self.store.file}: it was deleted, or taken "
+                "on another machine. The files are as they are."
+            )
+        return ""
+
+    def refusal(self, snapshot: str, root: Path) -> str:
+        """Say why a snapshot is not to be restored in a folder; empty if it can be."""
+        if absence := self.absence(snapshot):
+            return absence
+        taken_of = self.store.root_of(self._thread, snapshot)
+        if taken_of not in (None, root) and not is_empty(root):
+            return f"The files were in {taken_of} then. Those in {root} are left as they are."
+        return ""
+
+    def is_copied(self, snapshot: str, root: Path) -> bool:
+        """Say whether a thread's files were never in its folder: it is a copy of a thread."""
+        if not snapshot or not is_empty(root):
+            return False
+        return self.store.root_of(self._thread, snapshot) != root and self.store.has(snapshot)
+
+    def new_notices(self) -> Iterator[str]:
+        """Yield what to tell the person about the newest snapshot, each once."""
+        gaps = {*self._index.left_out.items(), *((path, "torn") for path in self._index.torn)}
+        new = sorted(gaps - self._told)
+        self._told |= gaps
+        if large := [path for path, why in new if why == TOO_LARGE]:
+            yield (
+                f"Snapshots leave out {named_paths(large)}: more than [storage] snapshot_max_mb. "
+                "Going back does not restore that."
+            )
+        if unreadable := [path for path, why in new if why not in (TOO_LARGE, "torn")]:
+            yield (
+                f"Snapshots leave out {named_paths(unreadable)}, which cannot be read. Going back "
+                "does not restore that."
+            )
+        if torn := [path for path, why in new if why == "torn"]:
+            yield f"The snapshot may hold half of {named_paths(torn)}, written to as it was read."
+
+    def _known(self, workspace: Workspace) -> Index:
+        """Return the index of the workspace, if the store has its snapshot."""
+        if self._index.root != workspace.root:
+            self._index = read_index(workspace)
+        if self.store.root_of(self._thread, self._index.snapshot) is None:
+            self._index = Index(workspace.root)
+        return self._index
+
+
+def is_empty(folder: Path) -> bool:
+    """Say whether a folder has no entries."""
+    return next(folder.iterdir(), None) is None
+
+
+def bring_back(session: Session, workers: Sequence[Session]) -> list[str]:
+    """Make files and handles what they were where a run begins, if it begins in the past.
+
+    Args:
+        session: Of the run.
+        workers: Its workers' sessions.
+
+    Returns:
+        Notices for the person.
+
+    Raises:
+        ConfigError: The files cannot be restored, and what to do.
+    """
+    lineage = session.lineage
+    if not session.checkpointed or not (lineage.came_back or lineage.snapshot):
+        return []
+    try:
+        return _bring_back(session, workers)
+    except (OSError, sqlite3.Error) as error:  # never a reason for a run to fail
+        return [f"The snapshots of the files cannot be read, so they are as they are: {error}"]
+
+
+def _bring_back(session: Session, workers: Sequence[Session]) -> list[str]:
+    lineage, limits = session.lineage, session.settings.storage
+    snapshots, workspace = snapshots_of(session), session.workspace
+    came_back, under_way = snapshots.store.restored(session.key)
+    if lineage.came_back and lineage.came_back != came_back:
+        for one in (*workers, session):
+            one.close()
+    elif not under_way and not snapshots.is_copied(lineage.snapshot, workspace.root):
+        return []
+    if not limits.takes_any:
+        return []
+    if refusal := snapshots.refusal(lineage.snapshot, workspace.root):
+        notices = [refusal]
+    else:
+        snapshots.store.record_restore(session.key, came_back, lineage.snapshot)
+        notices = snapshots.restore(lineage.snapshot, workspace, limits)
+        session.files_may_differ = True  # from the snapshot that the state names
+        notices += describe_gap(lineage.gap)
+    snapshots.store.record_restore(session.key, lineage.came_back or came_back, "")
+    return notices
+
+
+def snapshots_of(session: Session) -> ThreadSnapshots:
+    """Return the snapshots of a session's thread. Blocks the first time."""
+    home = session.settings.home
+    return session.cached_across_runs(
+        (ThreadSnapshots, home), lambda: ThreadSnapshots(session.key, home)
+    )
+
+
+def describe_gap(gap: str) -> list[str]:
+    """Say that a snapshot lacks the newest changes before a point, if it does."""
+    return [f"The newest changes before that point are in no snapshot: {gap}"] if gap else []
+
+
+def describe_restore(done: Restored, aside: Path) -> Iterator[str]:
+    """Say in sentences what a restore did."""
+    changed = len(done.written) + len(done.removed)
+    if changed:
+        yield f"Files were turned back: {len(done.written)} written, {len(done.removed)} removed."
+    if done.put_aside:
+        yield f"What no snapshot held lies in {aside} now: {named_paths(done.put_aside)}."
+    if done.missing:
+        why = "; ".join(sorted(set(done.missing.values())))
+        yield f"Not restored: {named_paths(list(done.missing))} ({why})."
+    if done.left_alone:
+        yield f"Left as they are, since snapshots do not hold them: {named_paths(done.left_alone)}."
+
+
+def named_paths(paths: Sequence[str]) -> str:
+    """Name some paths, and how many more there are."""
+    more = len(paths) - NAMED_PATHS
+    names = ", ".join(map(printable, paths[:NAMED_PATHS]))
+    return f"{names} and {more} more" if more > 0 else names
+
+
+prepare_runs_with(bring_back)
