@@ -67,6 +67,8 @@ class Session:
         """Id of the fork that the current run is on; empty if none."""
         self.resolved: dict[Any, Any] = {}
         """The tools of each agent's newest request, during the current run."""
+        self.closers_of_run: dict[str, Callable[[], None]] = {}
+        """Called when the current run has ended; may block, and never raise."""
         self._dropped: HandleStates = {}
         """Empty states of dropped handles, whose end was reported to the model at once."""
         self.reset_after_fork()
@@ -98,6 +100,12 @@ class Session:
         self.workspace = Workspace.of(settings)
         self._cache = {}
         self.resolved = {}
+
+    def end_run(self) -> None:
+        """Call and forget the run's closers. May block."""
+        while self.closers_of_run:
+            _, closer = self.closers_of_run.popitem()
+            closer()
 
     def cached(self, key: Any, make: Callable[[], T]) -> T:
         """Return what `make` made for this key during this run.

@@ -335,6 +335,9 @@ class StorageSettings:
         ),
     ] = None
     """`sqlite:///FILE.db` or `postgresql://USER:PASSWORD@HOST:5432/DATABASE` (extra `postgres`)."""
+    lease_s: Annotated[float, Field(ge=1), Setting(env=("OPENMANUS_LEASE_S",))] = 30
+    """Seconds after which another worker takes over a thread in PostgreSQL whose worker is silent;
+    less than the longest pause of a machine means that workers lose threads."""
 
 
 @dataclass(frozen=True)

@@ -67,6 +67,7 @@ class Threads:
                 "INSERT INTO user_messages (thread, message) VALUES (?, ?)"
                 " ON CONFLICT (thread) DO UPDATE SET message = excluded.message",
                 (thread, json.dumps(message_to_dict(message))),
+                worker_of=thread,
             )
         self._run(
             # A new number, so that the newest has the greatest whatever the clock says.
@@ -75,6 +76,7 @@ class Threads:
             " task = excluded.task, options = excluded.options, status = 'running',"
             " updated = CURRENT_TIMESTAMP",
             (thread, agent, task, json.dumps(options)),
+            worker_of=thread,
         )
 
     def end(self, thread: str, status: str) -> None:
@@ -82,6 +84,7 @@ class Threads:
         self._run(
             "UPDATE threads SET status = ?, updated = CURRENT_TIMESTAMP WHERE id = ?",
             (status, thread),
+            worker_of=thread,
         )
 
     def find(self, thread: str) -> Thread | None:
