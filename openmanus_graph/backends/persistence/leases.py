@@ -19,8 +19,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from openmanus_graph.backends.persistence.postgres import PostgresDatabase
 from openmanus_graph.backends.persistence.rows import LeaseLostError, StorageError
 
@@ -73,12 +71,7 @@ class Holder:
         _, process, started, machine = self._parts
         if machine != _machine() or not machine:
             return False
-        try:
-            return f"{psutil.Process(int(process)).create_time():.2f}" != started
-        except psutil.NoSuchProcess:
-            return True
-        except (psutil.Error, ValueError):
-            return False
+        return _began(process) != started
 
 
 @dataclass
@@ -210,8 +203,20 @@ def _give_back(lease: _Lease) -> None:
 
 def _own_name() -> str:
     """Name this process: host, number, when it began, and the machine that counts its processes."""
-    began = psutil.Process().create_time()
-    return f"{socket.gethostname().replace('/', '-')}/{os.getpid()}/{began:.2f}/{_machine()}"
+    own = str(os.getpid())
+    return f"{socket.gethostname().replace('/', '-')}/{own}/{_began(own)}/{_machine()}"
+
+
+def _began(process: str) -> str:
+    """Return when a process began, in ticks since the machine did; empty where it is not known.
+
+    Unlike a time of the day it stays the same when the clock is set.
+    """
+    try:
+        stat = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    return stat.rpartition(")")[2].split()[19]
 
 
 def _machine() -> str:
