@@ -1,5 +1,6 @@
 """The command with everything in PostgreSQL: the same commands, and nothing in the home folder."""
 
+import asyncio
 import contextlib
 import json
 import signal
@@ -15,6 +16,8 @@ from tests.support.cli import Cli, until
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
 from tests.support.postgres import Postgres
+from tests.support.serving import Served, new_page
+from tests.support.zygote import Zygote
 
 PASSWORD = "hunter2neverseen"
 
@@ -124,6 +127,29 @@ def test_a_server_that_is_killed_in_the_middle_ends_the_run_which_goes_on_later(
     assert (cli.workspace / "log").read_text() == "begun\nover\n"
     tool = next(m for m in model.requests[-1].messages if m["role"] == "tool")
     assert "cut off" in tool["content"]
+
+
+async def test_the_server_keeps_its_threads_in_postgresql(
+    cli: Cli, model: OpenAIServer, postgres: Postgres, zygote: Zygote
+) -> None:
+    cli.env[DATABASE_VARIABLE] = postgres.database()
+    names = ("OPENMANUS_MODEL", "OPENAI_BASE_URL", "OPENAI_API_KEY", DATABASE_VARIABLE)
+    env = {name: cli.env[name] for name in names}
+    question = Reply(calls=(Call("ask_human", {"inquire": "Which?"}),))
+    model.add(question, Reply("The answer."), Reply("More."))
+    with Served(cli.root / "served", env, zygote=zygote) as served:
+        async with new_page(served) as page:
+            await page.ask(agent="manus", message="Go.")
+            final = await page.final()
+            assert final["status"] == "waiting"
+            thread = page.thread
+            done = await asyncio.to_thread(cli.run, "resume", thread, "--answer", "This.")
+            assert (done.code, "The answer." in done.stdout) == (0, True), "in the terminal"
+            await page.ask(message="Go on.")
+            assert (await page.final())["answer"] == "More."
+            assert (await page.http.delete(page.base)).status_code == 204
+        assert list(served.home.glob("*.db*")) == []
+    assert cli.run("show", thread).code == 2
 
 
 WORK = "touch begun; until test -e go; do sleep 0.05; done; echo over >> log"

@@ -9,6 +9,7 @@ later changes nothing any more.
 A dead worker of the same machine is noticed at once.
 """
 
+import asyncio
 import logging
 import os
 import socket
@@ -137,7 +138,7 @@ def take_lease(
 
 
 def give_back_lease(database: PostgresDatabase, thread: str, user: Any) -> None:
-    """Give back a thread's lease, once its last user does. Blocks, and never raises."""
+    """Give back a thread's lease, once its last user does. Blocks, off any event loop."""
     key = (id(database), thread)
     with _lock:
         lease = _leases.get(key)
@@ -194,8 +195,10 @@ def _renew(lease: _Lease) -> None:
 
 def _give_back(lease: _Lease) -> None:
     lease.over.set()
-    # Its token stays: what this process may still write is refused once another worker has begun.
     try:
+        # What the run has still to be written, though nobody waits for it, is fenced as well.
+        asyncio.run(lease.database.settle())
+        lease.database.tokens.pop(lease.thread, None)
         lease.database.run(_GIVE_BACK, (lease.thread, lease.token))
     except StorageError as error:  # it ends by itself
         log.warning("The lease of thread %s is not given back: %s", lease.thread, error)

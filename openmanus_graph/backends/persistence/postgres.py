@@ -4,6 +4,7 @@ Only `open_database` loads this module: it needs the extra `postgres`. Our table
 lie in the schema `openmanus`, unless the address names another by its `search_path`.
 """
 
+import asyncio
 import contextlib
 import itertools
 import logging
@@ -65,7 +66,7 @@ class PostgresDatabase:
         self._address = url.secret.get_secret_value()
         self._options = _options(self._address)
         self.tokens: dict[str, int] = {}
-        """The number of each lease that this process has, or has lost, by thread."""
+        """The number of each lease that this process holds, even if it was lost, by thread."""
         self.leave_to_parent()
         _databases.add(self)
         with self._errors_in_words(), psycopg.connect(self._address, **self._options) as connection:
@@ -108,13 +109,17 @@ class PostgresDatabase:
         """Run a job that blocks off the event loop, also if the caller is cancelled."""
         return await next(self._turns).do(job)
 
+    async def settle(self) -> None:
+        """Wait until all jobs so far are done, those of cancelled callers included."""
+        await asyncio.gather(*(worker.do(int) for worker in self._workers))
+
     def connection(self) -> contextlib.AbstractContextManager[Connection]:
         """Take a connection for a moment, waiting for a free one; within `repeated` only."""
         return self._connected().connection()
 
     @contextlib.contextmanager
     def writing(self, worker_of: str | None) -> Generator[Connection]:
-        """Take a connection to write with, fenced where this process has had the thread's lease.
+        """Take a connection to write with, fenced where this process holds the thread's lease.
 
         All is one transaction then, which fails if another worker has the lease by now.
 
