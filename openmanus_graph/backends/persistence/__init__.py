@@ -1,1 +1,1 @@
-"""What survives the process: threads, checkpoints and the effect ledger, in SQLite."""
+"""What survives the process: threads, checkpoints and the effect ledger, in SQLite or PostgreSQL."""
