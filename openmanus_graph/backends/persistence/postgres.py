@@ -199,6 +199,8 @@ class PostgresDatabase:
         _connections.add(connection)
         connection.adapters.register_loader("timestamp", TextLoader)  # as SQLite has times
         connection.execute("SET TIME ZONE 'UTC'")
+        # A worker that is paused within a transaction must not keep others from its thread.
+        connection.execute("SET idle_in_transaction_session_timeout TO '10s'")
         if "search_path" not in str(conninfo_to_dict(self._address).get("options", "")):
             connection.execute(f"SET search_path TO {_SCHEMA}")
 
