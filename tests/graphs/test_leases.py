@@ -198,7 +198,7 @@ def held_by(database: PostgresDatabase, name: str) -> None:
 def test_a_dead_process_of_this_machine_is_not_waited_for(
     ours: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    host, process, began, machine = leases._own_name().split("/")
+    host, process, began, machine = leases.own_name().split("/")
     held_by(ours, f"{host}/{process}/{int(began) - 9}/{machine}")
     assert holder_of(ours, "t") is None
     take_lease(ours, "t", LONG_S, "run")

@@ -9,7 +9,6 @@ later changes nothing any more.
 A dead worker of the same machine is noticed at once.
 """
 
-import asyncio
 import logging
 import os
 import socket
@@ -132,13 +131,13 @@ def take_lease(
         if lease is None:
             lease = _leases[key] = _take(database, thread, lease_s)
         elif alone and lease.alone is not None:
-            raise ThreadInUseError(thread, Holder(_own_name(), lease_s))
+            raise ThreadInUseError(thread, Holder(own_name(), lease_s))
         lease.users[user] = on_loss
         lease.alone = user if alone else lease.alone
 
 
 def give_back_lease(database: PostgresDatabase, thread: str, user: Any) -> None:
-    """Give back a thread's lease, once its last user does. Blocks, off any event loop."""
+    """Give back a thread's lease, once its last user does. Blocks, and never raises."""
     key = (id(database), thread)
     with _lock:
         lease = _leases.get(key)
@@ -162,7 +161,7 @@ def _take(database: PostgresDatabase, thread: str, lease_s: float) -> _Lease:
         rows = database.run(_HOLDER, (thread,))
         known = Holder(rows[0][0], rows[0][1]) if rows else None
         dead = known.name if known is not None and known.is_dead else ""
-        taken = database.run(_TAKE, (thread, _own_name(), lease_s, dead))
+        taken = database.run(_TAKE, (thread, own_name(), lease_s, dead))
         if taken:
             break
         if (holder := holder_of(database, thread)) is not None:
@@ -197,14 +196,14 @@ def _give_back(lease: _Lease) -> None:
     lease.over.set()
     try:
         # What the run has still to be written, though nobody waits for it, is fenced as well.
-        asyncio.run(lease.database.settle())
+        lease.database.settle()
         lease.database.tokens.pop(lease.thread, None)
         lease.database.run(_GIVE_BACK, (lease.thread, lease.token))
     except StorageError as error:  # it ends by itself
         log.warning("The lease of thread %s is not given back: %s", lease.thread, error)
 
 
-def _own_name() -> str:
+def own_name() -> str:
     """Name this process: host, number, when it began, and the machine that counts its processes."""
     own = str(os.getpid())
     return f"{socket.gethostname().replace('/', '-')}/{own}/{_began(own)}/{_machine()}"

@@ -4,7 +4,6 @@ Only `open_database` loads this module: it needs the extra `postgres`. Our table
 lie in the schema `openmanus`, unless the address names another by its `search_path`.
 """
 
-import asyncio
 import contextlib
 import itertools
 import logging
@@ -109,9 +108,10 @@ class PostgresDatabase:
         """Run a job that blocks off the event loop, also if the caller is cancelled."""
         return await next(self._turns).do(job)
 
-    async def settle(self) -> None:
-        """Wait until all jobs so far are done, those of cancelled callers included."""
-        await asyncio.gather(*(worker.do(int) for worker in self._workers))
+    def settle(self) -> None:
+        """Wait until all jobs so far are done, those of cancelled callers included. Blocks."""
+        for worker in self._workers:
+            worker.settle()
 
     def connection(self) -> contextlib.AbstractContextManager[Connection]:
         """Take a connection for a moment, waiting for a free one; within `repeated` only."""
