@@ -248,9 +248,9 @@ def plans(scale: Scale) -> Table:
     """What plans cost beside one run that makes the same calls."""
     from bench.plans import measure_plans
 
-    head = ["a plan (a plain run)", "model calls", "tokens", "CPU s", "seconds", "MB at most"]
+    figures = ["model calls", "tokens", "CPU s", "CPU ms a call", "seconds", "MB at most"]
     rows = measure_plans(runs=scale.runs, quick=scale.quick)
-    return Table([*head, "at most"], rows)
+    return Table(["a plan (a plain run)", *figures, "at most"], rows)
 
 
 def mcp(scale: Scale) -> Table:

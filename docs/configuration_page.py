@@ -9,8 +9,15 @@ from typing import Any, Literal, cast, get_args, get_origin
 
 from openmanus_graph.config.declared import Declared, bare_type, declared, sections
 from openmanus_graph.state.mcp_server import MCPServerKeys
+from openmanus_graph.state.model_settings import (
+    LlmKeys,
+    ModelKeys,
+    ModelUseKeys,
+    ProfileKeys,
+    RoleKeys,
+)
 from openmanus_graph.state.setting_declaration import Setting
-from openmanus_graph.state.settings import LlmKeys, ModelKeys, Settings
+from openmanus_graph.state.settings import Settings
 
 _REGION = re.compile(r"<!-- keys: (.*?) -->\n.*?<!-- /keys -->", re.DOTALL)
 
@@ -92,9 +99,14 @@ def _default(setting: Setting, each: Field[Any]) -> str:
     return f"{value:g}" if isinstance(value, int | float) else f"`{value}`"
 
 
-def _servers() -> str:
-    texts = texts_of(MCPServerKeys)
-    return _table(("key", "meaning"), ((f"`{name}`", texts[name]) for name in texts))
+def _record(kind: type[Any]) -> Callable[[], str]:
+    """Return what writes the table of a record that stands under names of people's own."""
+
+    def table() -> str:
+        texts = texts_of(kind)
+        return _table(("key", "meaning"), ((f"`{name}`", texts[name]) for name in texts))
+
+    return table
 
 
 def _needing_trust() -> str:
@@ -125,6 +137,9 @@ _TABLES: Mapping[str, Callable[[], str]] = {
     "openmanus.toml": _settings("", ModelKeys, Settings),
     **{name: _settings(name, kind) for name, kind in sections().items()},
     "llm": _settings("llm", LlmKeys),
-    "mcp.servers": _servers,
+    "llm.use": _settings("llm", ModelUseKeys),
+    "llm.roles": _settings("llm.roles", RoleKeys),
+    "llm.profiles": _record(ProfileKeys),
+    "mcp.servers": _record(MCPServerKeys),
     "trust": _needing_trust,
 }

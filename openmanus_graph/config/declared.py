@@ -7,8 +7,9 @@ from typing import Any, cast, get_args
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from openmanus_graph.state.model_settings import LlmKeys, ModelKeys, ModelUseKeys, RoleKeys
 from openmanus_graph.state.setting_declaration import Setting
-from openmanus_graph.state.settings import LlmKeys, ModelKeys, Settings
+from openmanus_graph.state.settings import Settings
 
 LEFT_OUT = {
     "sandbox.use_sandbox": "Python and shell always run in a sandbox; [sandbox] mode chooses which",
@@ -91,6 +92,8 @@ def declared() -> Mapping[str, Declared]:
         *_fields_of(Settings),
         *_fields_of(LlmKeys, "llm"),
         *_fields_of(LlmKeys, "llm.vision"),
+        *_fields_of(ModelUseKeys, "llm"),
+        *_fields_of(RoleKeys, "llm.roles"),
     ]
     return {one.name: one for one in all_keys}
 

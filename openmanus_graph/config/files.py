@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from openmanus_graph.config.declared import Reading, declared, read
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.state.settings import LlmKeys
+from openmanus_graph.state.model_settings import LlmKeys
 
 OLD_CONFIG = "config/config.toml"
 _LLM_TABLE = re.compile(r"^[ \t]*(?:\[\s*llm\b|llm\s*[.=])", re.MULTILINE)

@@ -1,21 +1,25 @@
 """Which model a run asks, and how to reach it; a server of this machine if none is configured."""
 
 import asyncio
-import dataclasses
 import http.client
 import json
 import os
 import urllib.request
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
+from dataclasses import replace
+from typing import Any, cast, get_args
 
+from langchain_core.language_models import BaseChatModel
 from pydantic import SecretStr
 
 from openmanus_graph.config.files import Layer
+from openmanus_graph.config.stored_model import stored_key
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.state.context import Context
-from openmanus_graph.state.settings import LlmKeys, ModelSettings
+from openmanus_graph.state.context import Context, ModelRole
+from openmanus_graph.state.model_settings import LlmKeys, ModelSettings, ProfileKeys
 
+ALSO_OF_MAIN = ("takes_media", "requests_per_minute", "tokens_per_minute")
+"""Keys of `[llm]` that hold for the main model, whatever its provider is."""
 API_TYPES = {"": "openai", "openai": "openai", "azure": "azure", "aws": "bedrock"}
 USUAL_PORTS = (11434, 1234, 8000, 8080)
 """Ollama, LM Studio, vLLM, llama.cpp; the first that lists a chat model is taken."""
@@ -30,8 +34,12 @@ def main_model(context: Context, layers: Sequence[Layer]) -> ModelSettings:
         context: What the caller passed.
         layers: All places, most important first.
     """
+    use: dict[str, Any] = {
+        "tool_calling": first(each.values.get("llm.tool_calling") for each in layers) or "auto",
+        **{name: first(each.values.get(f"llm.{name}") for each in layers) for name in ALSO_OF_MAIN},
+    }
     if context.model is not None and not isinstance(context.model, str):
-        return ModelSettings(context.model, options=context.model_options or {})
+        return ModelSettings(context.model, options=context.model_options or {}, **use)
     # A file's model may be a plain name, as OpenManus writes it; its `api_type` is the provider.
     spec: str | None = first(map(_named_model, layers))
     provider = spec.split(":", 1)[0] if spec else "openai"
@@ -47,21 +55,24 @@ def main_model(context: Context, layers: Sequence[Layer]) -> ModelSettings:
     key: SecretStr | None = section.api_key if own else None
     if provider == "openai" and os.environ.get("OPENAI_API_KEY"):
         key = SecretStr(os.environ["OPENAI_API_KEY"])
-    if provider == "openai" and base_url is None and key is None:
+    stored = stored_key(provider, base_url)
+    if provider == "openai" and base_url is None and key is None and stored is None:
         spec, base_url = _local_model(spec)
     if spec is None:
         raise ConfigError(
-            "No model is set. Give --model PROVIDER:NAME, or set OPENMANUS_MODEL "
-            "(for example openai:gpt-5-mini)."
+            "No model is set. Run openmanus init, give --model PROVIDER:NAME, or set "
+            "OPENMANUS_MODEL (for example openai:gpt-5-mini)."
         )
     return ModelSettings(
         model=spec,
         base_url=base_url,
         api_key=key,
+        stored_key=stored,
         api_version=section.api_version,
         options={**_llm_options(section), **_model_options(context, layers)},
         vision=section.sees_images,
         context_window=section.context_window,
+        **use,
     )
 
 
@@ -71,38 +82,117 @@ def _local_model(spec: str | None) -> tuple[str, str]:
         raise ConfigError(
             "There is no model to talk to: OPENAI_API_KEY is not set, no --base-url is given, and "
             "no local server (Ollama, LM Studio, vLLM, llama.cpp) answers on its usual port. "
-            "Set OPENAI_API_KEY, or give --model PROVIDER:NAME with that provider's key, or "
-            "start a local server. `openmanus demo` needs none of them."
+            "Set one up with openmanus init, or set OPENAI_API_KEY, or give --model PROVIDER:NAME "
+            "with that provider's key, or start a local server. `openmanus demo` needs none of "
+            "them."
         )
     base_url, name = found
     return spec or f"openai:{name}", base_url
 
 
-def vision_model(
-    context: Context, layers: Sequence[Layer], main: ModelSettings
-) -> ModelSettings | None:
-    """Choose the model that looks at pictures, if one is set."""
-    model = context.vision_model or first(layer.values.get("vision_model") for layer in layers)
-    if model is not None and not isinstance(model, str):
-        return ModelSettings(model, vision=True)
-    section: LlmKeys | None = first(layer.vision for layer in layers)
-    if model is not None:
-        same = isinstance(main.model, str) and model.split(":")[0] == main.model.split(":")[0]
-        return (
-            dataclasses.replace(main, model=model, vision=True)
-            if same
-            else ModelSettings(model, vision=True)
+class OtherModels:
+    """The models that are asked beside the main one, by what their settings call them."""
+
+    def __init__(self, layers: Sequence[Layer], main: ModelSettings) -> None:
+        self._main, self._layers = main, layers
+        self._profiles: dict[str, ProfileKeys] = {}
+        for layer in reversed(layers):
+            self._profiles |= layer.values.get("llm.profiles", {})
+
+    def named(self, name: str | BaseChatModel, key: str) -> ModelSettings:
+        """Return a model by `PROVIDER:NAME`, by the name of its profile, or as an instance.
+
+        Args:
+            name: What the settings have.
+            key: Where they have it, for the error.
+
+        Raises:
+            ConfigError: There is no such profile.
+        """
+        if not isinstance(name, str):
+            return ModelSettings(name)
+        profile = self._profiles.get(name)
+        if profile is not None:
+            return _of_profile(profile)
+        if ":" in name:
+            return self._beside_main(name)
+        known = ", ".join(self._profiles) or "there are none"
+        raise ConfigError(
+            f"{key} names the model {name!r}, which is neither PROVIDER:NAME nor a table "
+            f"[llm.profiles.{name}]; profiles: {known}."
         )
-    if section is None or section.model is None:
-        return None
+
+    def fallback(self, context: Context) -> tuple[ModelSettings, ...]:
+        """Return the models that stand in for others, in order. ConfigError as `named`."""
+        names = context.fallback
+        if names is None:
+            names = first(each.values.get("llm.fallback") for each in self._layers) or ()
+        return tuple(self.named(name, "[llm] fallback") for name in names)
+
+    def roles(self, context: Context) -> dict[ModelRole, ModelSettings]:
+        """Return the models of roles that have one of their own. ConfigError as `named`."""
+        given = context.roles or {}
+        found: dict[ModelRole, ModelSettings] = {}
+        for role in cast("tuple[ModelRole, ...]", get_args(ModelRole)):
+            name = given.get(role) or first(
+                each.values.get(f"llm.roles.{role}") for each in self._layers
+            )
+            if name is not None:
+                found[role] = self.named(name, f"[llm.roles] {role}")
+        return found
+
+    def vision(self, context: Context) -> ModelSettings | None:
+        """Return the model that looks at pictures, if one is set. ConfigError as `named`."""
+        model = context.vision_model or first(
+            layer.values.get("vision_model") for layer in self._layers
+        )
+        if model is not None:
+            return replace(self.named(model, "vision_model"), vision=True)
+        section: LlmKeys | None = first(layer.vision for layer in self._layers)
+        if section is None or section.model is None:
+            return None
+        return ModelSettings(
+            model=f"{_provider(section)}:{section.model}",
+            base_url=section.base_url,
+            api_key=section.api_key,
+            api_version=section.api_version,
+            options=_llm_options(section),
+            vision=True,
+            context_window=section.context_window,
+        )
+
+    def _beside_main(self, spec: str) -> ModelSettings:
+        """Return a model that shares the main one's server, key and rates if their provider is one.
+
+        What is set of the main model itself is not the other's.
+        """
+        main = self._main
+        if not isinstance(main.model, str) or spec.split(":")[0] != main.model.split(":")[0]:
+            return ModelSettings(spec, stored_key=stored_key(spec.partition(":")[0], None))
+        return replace(
+            main,
+            model=spec,
+            vision=None,
+            context_window=None,
+            takes_media=None,
+            tool_calling="auto",
+        )
+
+
+def _of_profile(profile: ProfileKeys) -> ModelSettings:
     return ModelSettings(
-        model=f"{_provider(section)}:{section.model}",
-        base_url=section.base_url,
-        api_key=section.api_key,
-        api_version=section.api_version,
-        options=_llm_options(section),
-        vision=True,
-        context_window=section.context_window,
+        model=profile.model,
+        base_url=profile.base_url,
+        api_key=profile.api_key,
+        stored_key=stored_key(profile.model.partition(":")[0], profile.base_url),
+        api_version=profile.api_version,
+        options=profile.model_options,
+        vision=profile.sees_images,
+        context_window=profile.context_window,
+        takes_media=profile.takes_media,
+        tool_calling=profile.tool_calling,
+        requests_per_minute=profile.requests_per_minute,
+        tokens_per_minute=profile.tokens_per_minute,
     )
 
 

@@ -20,7 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 from openmanus_graph.config.declared import Declared, Reading, declared, read, sections
 from openmanus_graph.config.files import OLD_CONFIG, Layer, is_foreign, read_layer
 from openmanus_graph.config.mcp import mcp_servers
-from openmanus_graph.config.model import first, main_model, vision_model
+from openmanus_graph.config.model import OtherModels, first, main_model
 from openmanus_graph.config.response_format import read_response_format
 from openmanus_graph.config.trust import (
     config_home,
@@ -32,10 +32,10 @@ from openmanus_graph.config.workspace import refuse_system_folder
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.database_url import DatabaseUrl
+from openmanus_graph.state.model_settings import ModelSettings
 from openmanus_graph.state.search_engines import RETIRED
 from openmanus_graph.state.settings import (
     BrowserSettings,
-    ModelSettings,
     SandboxSettings,
     SearchSettings,
     Settings,
@@ -98,10 +98,13 @@ def resolve_settings(
     servers, server_warnings = mcp_servers(context, layers)
     private = private_folder(home, root, thread if has_thread else None)
     main = ModelSettings("") if without_model else _main_model(context, layers, warnings)
+    others = OtherModels(layers, main)
     return Settings(
         **values,
         main=main,
-        vision=None if without_model else vision_model(context, layers, main),
+        vision=None if without_model else others.vision(context),
+        fallback=() if without_model else others.fallback(context),
+        roles={} if without_model else others.roles(context),
         workspace=root,
         home=home,
         database=values["storage"].database_url or DatabaseUrl.in_folder(home),
@@ -210,16 +213,15 @@ def read_layers(config: str | None) -> tuple[list[Layer], list[str]]:
     Raises:
         ConfigError: A file cannot be used, and where it is wrong.
     """
-    folder = Path.cwd()
     if config is not None and not Path(config).is_file():
         raise ConfigError(f"There is no configuration file {config}. Check the path of --config.")
-    project_config, servers, *old = [(folder / name, False) for name in WORKING_FOLDER_FILES]
+    own = [(path, False) for path in _files_of_working_folder()]
     places = [
-        (Path(config), True) if config else project_config,
-        servers,
+        *([(Path(config), True)] if config else own[:1]),
+        *own[1:2],
         (config_home() / "config.toml", True),
         (config_home() / "mcp.json", True),
-        *(place for place in old if not is_foreign(place[0])),
+        *(place for place in own[2:] if not is_foreign(place[0])),
     ]
     layers: list[Layer] = []
     warnings: list[str] = []
@@ -228,7 +230,7 @@ def read_layers(config: str | None) -> tuple[list[Layer], list[str]]:
             continue
         layer = read_layer(path)
         warnings += [f"{path}: {key} is not known here and was left out." for key in layer.unknown]
-        if not trusted and risky_settings(layer) and not is_trusted(folder, layer):
+        if not trusted and risky_settings(layer) and not is_trusted(Path.cwd(), layer):
             names = ", ".join(risky_settings(layer))
             warnings.append(
                 f"{path} sets {names}: not used until you trust this folder (openmanus trust)."
@@ -236,6 +238,15 @@ def read_layers(config: str | None) -> tuple[list[Layer], list[str]]:
             layer = without_risks(layer)
         layers.append(layer)
     return layers, warnings
+
+
+def _files_of_working_folder() -> list[Path]:
+    """Return where its configuration files are; nowhere if the folder itself is gone."""
+    try:
+        folder = Path.cwd()
+    except FileNotFoundError:
+        return []
+    return [folder / name for name in WORKING_FOLDER_FILES]
 
 
 def context_field(one: Declared) -> str | None:
@@ -272,7 +283,8 @@ def _context_layer(context: Context) -> Layer:
     for one in declared().values():
         name = context_field(one)
         value = getattr(context, name) if name else None
-        if one.field not in ("model", "vision_model") or isinstance(value, str):  # else an instance
+        instances = one.field in ("model", "vision_model") and not isinstance(value, str)
+        if one.field != "fallback" and not instances:  # `config.model` reads those
             reading.add(one, value, name or one.name)
     for table in CONTEXT_TABLES:
         found = read(getattr(context, table) or {}, f"{table}.")

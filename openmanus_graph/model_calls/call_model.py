@@ -1,36 +1,27 @@
 """The seam through which every model call runs.
 
-limits -> which model -> request (projection) -> send, with retries and streaming -> reply -> usage.
+which models (`candidates`) -> limits -> request (projection) -> send (`sending`) -> reply -> usage.
 The `wrap_model_call` hooks of middlewares stand around the sending (`model_middleware`).
 """
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol, cast
+from itertools import zip_longest
+from typing import Any, Protocol
 
-from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import (
-    AIMessage,
-    AIMessageChunk,
-    AnyMessage,
-    BaseMessage,
-    HumanMessage,
-)
-from langchain_core.prompt_values import ChatPromptValue
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
-from openmanus_graph.backends.files.file_kinds import data_url, read_image
 from openmanus_graph.backends.models.build import (
-    cache_options,
     context_window,
+    media_taken,
     model_name,
     prepare_model,
     sees_images,
 )
-from openmanus_graph.backends.models.chunks import checked_message, merged_message
 from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.backends.models.prices import (
     CallUsage,
@@ -39,20 +30,22 @@ from openmanus_graph.backends.models.prices import (
     last_reported,
     usage_of,
 )
-from openmanus_graph.backends.models.spec import provider_of
-from openmanus_graph.conversation.history import run_messages
+from openmanus_graph.backends.models.spec import provider_of, wire_provider
 from openmanus_graph.conversation.replies import read_reply
-from openmanus_graph.errors import ToolError
 from openmanus_graph.model_calls.budget import Reservation, check_limits, near_limits, reserved
+from openmanus_graph.model_calls.candidates import may_fall_back, models_to_ask, outages
+from openmanus_graph.model_calls.media import messages_with_media, with_media
+from openmanus_graph.model_calls.pictures import in_this_run, load_pictures
 from openmanus_graph.model_calls.projection import (
     Pictures,
     Projector,
-    picture_paths,
     request_suffix_message,
     with_cache_marks,
+    without_foreign_blocks,
 )
-from openmanus_graph.model_calls.retries import max_retries_of, with_retries
+from openmanus_graph.model_calls.sending import ProviderRequest, Sender
 from openmanus_graph.model_calls.storable import storable, with_text_calls
+from openmanus_graph.model_calls.text_protocol import writes_calls_as_text
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.limits import (
@@ -62,28 +55,26 @@ from openmanus_graph.runtime.limits import (
     time_left_s,
 )
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.runtime.workspace import opened_file
+from openmanus_graph.state.context import ModelRole
+from openmanus_graph.state.model_settings import ModelSettings
 from openmanus_graph.state.reducers import Usage, add_usage, no_usage
-from openmanus_graph.state.settings import ModelSettings, Settings
+from openmanus_graph.state.settings import Settings
+from openmanus_graph.state.tool_traits import Traits
 
 EXPECTED_OUTPUT_TOKENS = 500
 """Of a conversation's first call."""
-LiveState = Callable[[bool], Awaitable[tuple[str, str | None]]]
 
 
 @dataclass(frozen=True)
-class ProviderRequest:
-    """What one model is sent."""
+class LiveState:
+    """What a live handle shows now: read for one request, and never stored."""
 
-    messages: list[BaseMessage]
-    """A system message first, if there is one."""
-    tools: Sequence[dict[str, Any]]
-    """Definitions, as providers are sent them."""
-    chosen: ModelSettings
-    model: BaseChatModel
-    """The client of `chosen`."""
-    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Given to the model with this request: `tool_choice` and the like."""
+    heading: str
+    """Our words before it."""
+    read: Callable[[bool], Awaitable[tuple[str, str | None]]]
+    """Returns it as text and, if the model sees (the argument), as a data URL."""
+    needs_pictures: bool = False
+    """Whether it says next to nothing to a model that does not see."""
 
 
 ModelCallHandler = Callable[[ProviderRequest], Awaitable[AIMessage]]
@@ -116,11 +107,14 @@ class ModelCall:
     progress: Progress
     step: int
     """Number of the agent's step, for the events."""
+    traits: Mapping[str, Traits] = field(default_factory=dict[str, Traits])
+    """Of the tools: compaction keeps what their results had verified."""
+    role: ModelRole | None = None
+    """What it is for, where that may have a model of its own."""
     counts_as_step: bool = False
     """Whether it counts towards `max_steps`: an agent's step, or the planner's."""
     live_state: LiveState | None = None
-    """Returns what the browser shows now, as text and, if the model sees (the argument), as a data
-    URL; it stands after the request suffix."""
+    """What the browser or the desktop shows now; it stands after the request suffix."""
     pause: Callable[[float], Awaitable[object]] = asyncio.sleep
     """Waits so many seconds before it is repeated; what it raises ends the call."""
     middleware: ModelMiddleware | None = None
@@ -134,43 +128,46 @@ class ModelCall:
 async def call_model(call: ModelCall, session: Session, emit: Emit) -> tuple[AIMessage, Usage]:
     """Ask the model and return its reply, fit to be stored and sent back, and what it cost.
 
+    Where a model is down, overloaded, out of quota or unknown, the next one is asked.
+
     Raises:
         LimitReached: The run's limits forbid the call, or its time ended during it.
         ModelError: The call failed for good; holds a sentence for the person.
         ConfigError: The model's settings are wrong.
     """
-    next_call = Progress(int(call.counts_as_step), await expected_cost(call, session), 0)
-    if call.says_what_is_left:
-        call = _with_what_is_left(call, next_call, session.settings)
-    requests = _Requests(call, next_call, session, emit)
-    if call.middleware is None:
-        async with requests.reserve(requests.spent) as reservation:
-            send = partial(requests.send_and_count, reservation=reservation)
-            reply = await requests.reply(send)
-        return reply, requests.spent
-    check_limits(call.progress, session.settings, next_call, keeps_reserve=call.keeps_reserve)
-    try:
-        wrap = call.middleware.wrap_model_call
-        reply = await requests.reply(partial(wrap, handler=requests.send_within_limits))
-    except (LimitReached, ModelError) as ended:
-        ended.spent = await requests.total_spent()
-        raise
-    return reply, await requests.total_spent()
+    live = call.live_state
+    pictured = in_this_run(_projector(session).pictured(call.history), call.history)
+    pictured = pictured or (live is not None and live.needs_pictures)
+    models = await models_to_ask(call.role, session, pictured=pictured)
+    started, before, spent = time.monotonic(), call.progress, no_usage()
+    for chosen, following in zip_longest(models, models[1:]):
+        requests = _Requests(call, chosen, session, emit, has_alternative=following is not None)
+        try:
+            reply = await requests.answer(is_first=chosen is models[0])
+        except (LimitReached, ModelError) as ended:
+            spent = ended.spent = add_usage(spent, await requests.total_spent())
+            if following is None or isinstance(ended, LimitReached) or not may_fall_back(ended):
+                raise
+            outages(session).add(chosen, ended, time.monotonic())
+            notice(emit, f"{ended.sentence} {model_name(following)} is asked instead.")
+            elapsed_s = before.elapsed_s + time.monotonic() - started
+            usage = add_usage(before.usage, spent)
+            call = replace(call, progress=Progress(before.steps, usage, elapsed_s))
+        else:
+            return reply, add_usage(spent, await requests.total_spent())
+    raise ValueError("there is no model to ask")
 
 
-async def expected_cost(call: ModelCall, session: Session) -> Usage:
-    """Estimate what a call will cost, by the last one of the conversation."""
-    chosen = session.settings.main
+async def expected_usage(call: ModelCall, chosen: ModelSettings) -> CallUsage:
+    """Estimate what a call will take, by the last one of the conversation."""
     await prepare_model(chosen)
     tokens = estimate_request_tokens(call.history, call.system, call.request_suffix, call.tools)
     last = last_reported(call.history)
-    used = CallUsage(
+    return CallUsage(
         input_tokens=tokens,
         cached_tokens=min(tokens, last.input_tokens) if last and last.cached_tokens else 0,
         output_tokens=last.output_tokens if last else EXPECTED_OUTPUT_TOKENS,
     )
-    usage, _ = await asyncio.to_thread(_priced, used, chosen, session.settings)
-    return usage
 
 
 def _with_what_is_left(call: ModelCall, next_call: Progress, settings: Settings) -> ModelCall:
@@ -183,13 +180,55 @@ def _with_what_is_left(call: ModelCall, next_call: Progress, settings: Settings)
 
 
 class _Requests:
-    """Sends the requests of one model call: one, unless a middleware sends more."""
+    """Sends the requests of one model call to one model: one, unless a middleware sends more."""
 
-    def __init__(self, call: ModelCall, next_call: Progress, session: Session, emit: Emit) -> None:
-        self._call, self._next_call = call, next_call
+    def __init__(
+        self,
+        call: ModelCall,
+        chosen: ModelSettings,
+        session: Session,
+        emit: Emit,
+        *,
+        has_alternative: bool,
+    ) -> None:
+        self._call, self._chosen = call, chosen
         self._session, self._emit = session, emit
-        self._attempts = 0
+        self._next_call = Progress(int(call.counts_as_step), no_usage(), 0)
+        self._sender = Sender(
+            session.key, call.step, emit, call.pause, has_alternative=has_alternative
+        )
         self.spent = no_usage()
+
+    async def answer(self, *, is_first: bool) -> AIMessage:
+        """Return the reply, fit to be stored. Raises as `call_model`.
+
+        Args:
+            is_first: Whether no other model was asked before: of one that stands in nobody knows
+                yet whether the conversation fits into its window.
+        """
+        chosen, settings = self._chosen, self._session.settings
+        expected = await expected_usage(self._call, chosen)
+        if not is_first and expected.input_tokens > context_window(
+            await prepare_model(chosen), chosen
+        ):
+            text = f"The conversation is longer than {model_name(chosen)} takes."
+            raise ModelError("context_length", text)
+        self._sender.expected_tokens = expected.input_tokens + expected.output_tokens
+        cost, _ = await asyncio.to_thread(_priced, expected, chosen, settings)
+        self._next_call = replace(self._next_call, usage=cost)
+        if self._call.says_what_is_left:
+            self._call = _with_what_is_left(self._call, self._next_call, settings)
+        if self._call.middleware is None:
+            async with self.reserve(self.spent) as reservation:
+                return await self.reply(partial(self.send_and_count, reservation=reservation))
+        check_limits(
+            self._call.progress,
+            settings,
+            self._next_call,
+            keeps_reserve=self._call.keeps_reserve,
+        )
+        wrap = self._call.middleware.wrap_model_call
+        return await self.reply(partial(wrap, handler=self.send_within_limits))
 
     def reserve(self, spent: Usage) -> AbstractAsyncContextManager[Reservation | None]:
         """Hold back what the next request may cost.
@@ -199,7 +238,7 @@ class _Requests:
         """
         call, settings, next_call = self._call, self._session.settings, self._next_call
         progress = replace(call.progress, usage=add_usage(call.progress.usage, spent))
-        if self._attempts:  # a step is counted once, however many requests it sends
+        if self._sender.attempts:  # a step is counted once, however many requests it sends
             next_call = replace(next_call, steps=0)
         return reserved(
             self._session.key, progress, settings, next_call, keeps_reserve=call.keeps_reserve
@@ -209,8 +248,8 @@ class _Requests:
         self, request: ProviderRequest, reservation: Reservation | None
     ) -> AIMessage:
         """Send a request, with retries, and count what it cost."""
-        raw = await self._send_with_retries(request)
-        account = partial(_account, raw, request, self._session.settings)
+        raw, sent = await self._sender.send(request)
+        account = partial(_account, raw, sent, self._session.settings)
         # An estimate reads the whole request.
         reported = raw.usage_metadata and raw.usage_metadata["input_tokens"]
         usage, unknown = account() if reported else await asyncio.to_thread(account)
@@ -234,7 +273,7 @@ class _Requests:
     async def reply(self, send: ModelCallHandler) -> AIMessage:
         """Build the request, have it sent, and return the reply, fit to be stored."""
         call, emit = self._call, self._emit
-        request = await _request(call, self._session, emit)
+        request = await _request(call, self._chosen, self._session, emit)
         emit({"type": "think_start", "step": call.step})
         started = time.monotonic()
         settings = self._session.settings
@@ -250,7 +289,8 @@ class _Requests:
                 raise LimitReached(limit) from None
             raise
         if not self._is_structured(raw):
-            raw = with_text_calls(raw, call.tools, call.history)
+            asked_for = writes_calls_as_text(self._chosen)
+            raw = with_text_calls(raw, call.tools, call.history, asked_for=asked_for)
         reply = storable(raw, call.history)
         if reasoning := reply.additional_kwargs.get("reasoning_content"):
             notice(emit, f"Reasoning: {reasoning}", "info")
@@ -264,80 +304,31 @@ class _Requests:
                     for one in reply.tool_calls
                 ],
                 "usage": await self.total_spent(),
+                **self._stand_in(),
                 "seconds": round(time.monotonic() - started, 3),
             }
         )
         return reply
+
+    def _stand_in(self) -> dict[str, str]:
+        """Name the model, where it is not the run's main one."""
+        chosen = self._chosen
+        return {} if chosen is self._session.settings.main else {"model": model_name(chosen)}
 
     def _is_structured(self, reply: AIMessage) -> bool:
         """Say whether a text is the object that the caller wants, whatever its form looks like."""
         wanted = self._session.settings.response_format
         return wanted is not None and read_reply([reply], wanted).kind == "answer"
 
-    async def _send_with_retries(self, request: ProviderRequest) -> AIMessage:
-        options = {**cache_options(request.model, self._session.key), **request.options}
-        bound: Any = request.model
-        if request.tools:
-            bound = request.model.bind_tools(request.tools, **options)
-        elif options:
-            bound = request.model.bind(**options)
 
-        async def attempt() -> AIMessage:
-            if self._attempts:  # voids the tokens of the one before
-                self._emit({"type": "think_start", "step": self._call.step})
-            self._attempts += 1
-            return await _stream(bound, request.messages, self._emit)
-
-        return await with_retries(
-            attempt,
-            notice=lambda text: notice(self._emit, text),
-            subject=model_name(request.chosen),
-            max_retries=max_retries_of(request.chosen.options),
-            sleep=self._call.pause,
-        )
-
-
-async def window_of(settings: Settings) -> int:
-    """Return how many tokens a request to the main model may hold."""
-    return context_window(await prepare_model(settings.main), settings.main)
-
-
-async def choose_model(
-    shown: Sequence[AnyMessage], call: ModelCall, settings: Settings
-) -> tuple[ModelSettings, BaseChatModel]:
-    """Return the vision model when this run holds pictures the main model cannot see.
-
-    Args:
-        shown: The conversation's messages with pictures.
-        call: To be made.
-        settings: Name both models.
-    """
-    main = await prepare_model(settings.main)
-    if settings.vision is None or not _in_this_run(shown, call.history):
-        return settings.main, main
-    if sees_images(main, settings.main):
-        return settings.main, main
-    return settings.vision, await prepare_model(settings.vision)
-
-
-async def pictures_reach_a_model(settings: Settings) -> bool:
-    """Say whether the model that `choose_model` returns for pictures sees them.
-
-    A vision model always does. It is not prepared for this: a run without pictures needs no key
-    for it.
-    """
-    if settings.vision is not None:
-        return True
-    return sees_images(await prepare_model(settings.main), settings.main)
-
-
-async def _request(call: ModelCall, session: Session, emit: Emit) -> ProviderRequest:
-    shown = _projector(session).pictured(call.history)
-    chosen, model = await choose_model(shown, call, session.settings)
+async def _request(
+    call: ModelCall, chosen: ModelSettings, session: Session, emit: Emit
+) -> ProviderRequest:
+    shown, model = _projector(session).pictured(call.history), await prepare_model(chosen)
     pictures: Pictures | None = None
     if shown and sees_images(model, chosen):
-        pictures = await asyncio.to_thread(_pictures, shown, session)
-    elif _in_this_run(shown, call.history):
+        pictures = await asyncio.to_thread(load_pictures, shown, session)
+    elif in_this_run(shown, call.history):
         text = (
             f"{model_name(chosen)} is not known to see pictures, so they are left out. Set "
             "vision_model to one that sees, or [llm] sees_images = true if this one does."
@@ -347,29 +338,28 @@ async def _request(call: ModelCall, session: Session, emit: Emit) -> ProviderReq
     messages = _projector(session).project(
         call.history, system=call.system, request_suffix=request_suffix, pictures=pictures
     )
-    name = model_name(chosen)
+    provider = provider_of(chosen)
+    if given := messages_with_media(call.history):
+        messages = await asyncio.to_thread(
+            with_media,
+            messages,
+            given,
+            session,
+            taken=media_taken(model, chosen),
+            provider=wire_provider(provider),
+        )
+    if provider and session.settings.has_several_models:
+        messages = without_foreign_blocks(messages, wire_provider(provider))
     stable = None if request_suffix is None else len(messages) - 1
-    marked = with_cache_marks(messages, provider_of(chosen), name, stable)
+    marked = with_cache_marks(messages, provider, model_name(chosen), stable)
     return ProviderRequest(marked, call.tools, chosen, model)
 
 
 async def _request_suffix(call: ModelCall, *, sees: bool) -> HumanMessage | None:
-    text, picture = ("", None) if call.live_state is None else await call.live_state(sees)
-    return request_suffix_message(call.request_suffix, text, picture)
-
-
-async def _stream(model: BaseChatModel, request: list[BaseMessage], emit: Emit) -> AIMessage:
-    chunks: list[AIMessageChunk] = []
-    # LangChain would look at each message of a plain list again.
-    ready = ChatPromptValue.model_construct(messages=request)
-    async for piece in cast("AsyncIterator[AIMessage]", model.astream(ready)):
-        whole = None if isinstance(piece, AIMessageChunk) else checked_message(piece)
-        if text := (whole or piece).text:
-            emit({"type": "token", "text": text})
-        if whole is not None:
-            return whole  # of a model that does not stream
-        chunks.append(cast("AIMessageChunk", piece))
-    return merged_message(chunks)
+    if call.live_state is None:
+        return request_suffix_message(call.request_suffix)
+    text, picture = await call.live_state.read(sees)
+    return request_suffix_message(call.request_suffix, call.live_state.heading, text, picture)
 
 
 def _account(
@@ -408,34 +398,3 @@ def _notice_once(session: Session, emit: Emit, text: str) -> None:
 
 def _projector(session: Session) -> Projector:
     return session.cached(Projector, Projector)
-
-
-def _in_this_run(shown: Sequence[AnyMessage], history: Sequence[AnyMessage]) -> bool:
-    """Say whether a picture belongs to the newest user message or came after it."""
-    if not shown:
-        return False
-    run = history[-len(run_messages(history)) - 1 :]
-    return any(message is shown[-1] for message in run)
-
-
-def _pictures(shown: Sequence[AnyMessage], session: Session) -> Pictures:
-    """Load the pictures of a conversation; each once per run."""
-    paths = {path for message in shown for path in picture_paths(message)}
-    found = {path: _picture(session, path) for path in paths}
-    return {path: url for path, url in found.items() if url is not None}
-
-
-def _picture(session: Session, path: str) -> str | None:
-    return session.cached(("picture", path), lambda: _data_url(session, path))
-
-
-def _data_url(session: Session, path: str) -> str | None:
-    try:
-        with opened_file(session.workspace, path) as file:
-            content = file.read()
-    except ToolError:
-        content = b""
-    image = read_image(content)
-    if image is None:
-        return None  # removed or spoilt since; the message's text still says what it was
-    return data_url(content, image.media_type)

@@ -4,6 +4,7 @@ What the user said is kept word for word, by code. The notes are written by the 
 where that fails, a mechanical digest stands in, so that compaction always succeeds.
 """
 
+import asyncio
 import time
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,7 +15,8 @@ from langchain_core.messages.utils import count_tokens_approximately
 from openmanus_graph.backends.models import prices
 from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.conversation.history import last_user_message, task_text_of
-from openmanus_graph.model_calls.call_model import ModelCall, call_model, window_of
+from openmanus_graph.model_calls.call_model import ModelCall, call_model
+from openmanus_graph.model_calls.candidates import window_of
 from openmanus_graph.model_calls.condensed import divide, size_of
 from openmanus_graph.model_calls.notes import (
     NotesLimits,
@@ -25,6 +27,7 @@ from openmanus_graph.model_calls.notes import (
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.limits import LimitReached, RunStopping
 from openmanus_graph.runtime.session import Session
+from openmanus_graph.safety.value_labels import labels_of
 from openmanus_graph.state.reducers import Usage, add_usage, no_usage
 
 FULL_AT = 0.75
@@ -88,11 +91,12 @@ async def call_with_compaction(call: ModelCall, session: Session, emit: Emit) ->
         ConfigError: The model's settings are wrong.
     """
     started, before, spent = time.monotonic(), call.progress, no_usage()
-    known, learnt = await window_of(session.settings), session.cached(_LearntWindow, _LearntWindow)
+    learnt = session.cached(_LearntWindow, _LearntWindow)
     compacted: list[AnyMessage] | None = None
     refusals = 0
     while True:
-        window = int(min(known, learnt.tokens))
+        # Another model's, once the first one is out of service.
+        window = int(min(await window_of(session, call.role), learnt.tokens))
         # A task alone cannot be shortened; a gateway's next server may take more.
         if len(call.history) > 1 if refusals else is_full(call, window):
             writer = NotesWriter(call, session, emit)
@@ -168,4 +172,5 @@ async def compact(
     notes = await writer.write(parts, notes_limits)
     text = f"The conversation was compacted: {len(parts.old)} messages became notes."
     notice(emit, text, "info")
-    return parts.with_notes(notes)
+    labels = await asyncio.to_thread(labels_of, call.history, call.traits)
+    return parts.with_notes(notes, labels.kept())

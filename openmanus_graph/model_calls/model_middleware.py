@@ -15,19 +15,20 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.runtime import Runtime
 
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.model_calls.call_model import ModelCallHandler, ProviderRequest
+from openmanus_graph.model_calls.call_model import ModelCallHandler
 from openmanus_graph.model_calls.external_model_calls import (
     ExternalModelCalls,
     counting_external_calls,
     exclude_from_external_calls,
 )
+from openmanus_graph.model_calls.sending import ProviderRequest
 from openmanus_graph.runtime.limits import LimitReached, RunStopping
 from openmanus_graph.runtime.middleware import Handler, command_update, wrapped
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ManusState
+from openmanus_graph.state.model_settings import ModelSettings
 from openmanus_graph.state.reducers import Usage
-from openmanus_graph.state.settings import ModelSettings
 
 if TYPE_CHECKING:
     from openmanus_graph.runtime.middleware import Middleware

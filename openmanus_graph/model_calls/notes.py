@@ -16,6 +16,7 @@ from openmanus_graph.backends.models import prices
 from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.conversation.history import cut_by
 from openmanus_graph.model_calls.call_model import ModelCall, call_model
+from openmanus_graph.model_calls.candidates import window_of
 from openmanus_graph.model_calls.condensed import (
     DividedConversation,
     cut_middle,
@@ -112,6 +113,7 @@ class NotesWriter:
             says_what_is_left=False,
             live_state=None,
             pause=asyncio.sleep,
+            role="compaction",
         )
         self.spent = no_usage()
         self.refused: int | None = None
@@ -124,6 +126,7 @@ class NotesWriter:
             LimitReached: The run's limits forbid a request for them.
         """
         draft = _Draft(parts.notes, transcript(parts.old))
+        limits = limits.within(await window_of(self._session, "compaction"))
         try:
             await self._ask_at_the_end(parts, limits, draft)
             if draft.left:

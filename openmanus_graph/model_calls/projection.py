@@ -18,6 +18,8 @@ from langchain_core.messages import (
     ToolMessage,
 )
 
+from openmanus_graph.backends.files.file_kinds import media_type_of
+from openmanus_graph.backends.models.spec import wire_provider
 from openmanus_graph.conversation.history import calls_in_order, is_cut_text, is_unchanged
 from openmanus_graph.safety.untrusted_text import mark_untrusted
 
@@ -74,7 +76,6 @@ def _marked(message: BaseMessage, mark: Callable[[list[Block]], list[Block]]) ->
 Pictures = Mapping[str, str]
 """Workspace-relative path -> data URL."""
 
-LIVE_STATE = "The browser shows now:"
 CUT_OFF = (
     "This call was cut off before its result was known: it may have run in part, in full or not at "
     "all. Look at what is there before you repeat it."
@@ -100,6 +101,25 @@ def project(
     first = [SystemMessage(system)] if system else []
     last = [] if request_suffix is None else [request_suffix]
     return [*first, *_shown(messages, pictures), *last]
+
+
+def without_foreign_blocks(messages: Sequence[BaseMessage], provider: str) -> list[BaseMessage]:
+    """Return a request in which replies of other providers' models are text and calls alone.
+
+    Their thoughts and signatures mean nothing to this one, which would refuse them.
+
+    Args:
+        messages: The request.
+        provider: Of the model it is for, as `wire_provider` names it; "" if it is not known.
+    """
+    return [
+        message.model_copy(update={"content": message.text})
+        if isinstance(message, AIMessage)
+        and not isinstance(message.content, str)
+        and provider != wire_provider(message.response_metadata.get("model_provider", ""))
+        else message
+        for message in messages
+    ]
 
 
 class Projector:
@@ -208,7 +228,7 @@ def _is_text(block: str | Block) -> bool:
 
 
 def request_suffix_message(
-    text: str, live_state: str = "", picture: str | None = None
+    text: str, heading: str = "", live_state: str = "", picture: str | None = None
 ) -> HumanMessage | None:
     """Return what stands at the end of one request only, if there is anything to say.
 
@@ -217,12 +237,13 @@ def request_suffix_message(
 
     Args:
         text: Our own words.
-        live_state: What the browser shows, in the page's words.
-        picture: Of the page, as a data URL; only with a live state.
+        heading: Our words before the live state.
+        live_state: What the browser or the desktop shows, in the page's or the programs' words.
+        picture: Of it, as a data URL; only with a live state.
     """
     if not live_state:
         return HumanMessage(text) if text else None
-    whole = "\n\n".join(filter(None, (text, f"{LIVE_STATE}\n{mark_untrusted(live_state)}")))
+    whole = "\n\n".join(filter(None, (text, f"{heading}\n{mark_untrusted(live_state)}")))
     if picture is None:
         return HumanMessage(whole)
     before, _, closing_tag = whole.rpartition("\n")
@@ -242,10 +263,20 @@ def pictured(messages: Sequence[AnyMessage]) -> list[AnyMessage]:
 
 def picture_paths(message: BaseMessage) -> Sequence[str]:
     """Return the workspace pictures that belong to a message."""
+    noted = _noted_paths(message)
+    return tuple(path for path in noted if media_type_of(path) is None) if noted else ()
+
+
+def media_paths(message: BaseMessage) -> Sequence[str]:
+    """Return the sounds and videos that a person gave with a message."""
+    return tuple(path for path in _noted_paths(message) if media_type_of(path) is not None)
+
+
+def _noted_paths(message: BaseMessage) -> Sequence[str]:
     noted: Any = getattr(message, "artifact", None) or message.additional_kwargs
     if not noted or not isinstance(noted, dict):
         return ()
-    return tuple(cast("dict[str, Sequence[str]]", noted).get("images", ()))
+    return cast("dict[str, Sequence[str]]", noted).get("images", ())
 
 
 def _turn(

@@ -3,6 +3,7 @@
 import asyncio
 import random as _random
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from openmanus_graph.backends.models.failures import Failure, FailureKind, ModelError, classify
@@ -11,12 +12,45 @@ from openmanus_graph.errors import ConfigError
 T = TypeVar("T")
 
 MAX_RETRIES = 5
+MAX_RETRIES_BEFORE_ANOTHER = 2
+"""Where another model is asked afterwards, and the person has not set how many."""
 RETRIES: dict[FailureKind, int] = {"withheld": 1, "page": 1}
 """Of failures by a filter or a proxy that may be passing, and mostly are not."""
 FIRST_BACKOFF_S = 1.0
 MAX_BACKOFF_S = 60.0
-LONGEST_WAIT_S = 300.0
-"""A server that asks for a longer pause is not waited for."""
+LONGEST_WAIT_S, LONGEST_WAIT_BEFORE_ANOTHER_S = 300.0, 20.0
+"""A server that asks for a longer pause is not waited for; the latter where another model is asked
+instead."""
+
+
+@dataclass(frozen=True)
+class RetryLimits:
+    """How often, and how long, a failing model is waited for."""
+
+    max_retries: int = MAX_RETRIES
+    """The first attempt is none."""
+    longest_wait_s: float = LONGEST_WAIT_S
+    """That the server may ask for."""
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any], *, has_alternative: bool = False) -> "RetryLimits":
+        """Return a model's limits: its option `max_retries` counts if it is set.
+
+        Args:
+            options: Of the model's client.
+            has_alternative: Whether another model is asked afterwards.
+
+        Raises:
+            ConfigError: The option is no number of retries.
+        """
+        usual = MAX_RETRIES_BEFORE_ANOTHER if has_alternative else MAX_RETRIES
+        wanted = options.get("max_retries", usual)
+        if not (isinstance(wanted, int) and wanted >= 0):
+            raise ConfigError(f"model_options.max_retries must be 0 or more, not {wanted!r}.")
+        return cls(wanted, LONGEST_WAIT_BEFORE_ANOTHER_S if has_alternative else LONGEST_WAIT_S)
+
+
+USUAL_LIMITS = RetryLimits()
 
 
 async def with_retries(
@@ -24,7 +58,8 @@ async def with_retries(
     *,
     notice: Callable[[str], None],
     subject: str = "The model",
-    max_retries: int = MAX_RETRIES,
+    limits: RetryLimits = USUAL_LIMITS,
+    asked_to_wait: Callable[[float], None] | None = None,
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     random: Callable[[], float] = _random.random,
 ) -> T:
@@ -34,29 +69,32 @@ async def with_retries(
         call: Makes one attempt.
         notice: Called before each pause, with one sentence.
         subject: How sentences name the model.
-        max_retries: The first attempt is none.
+        limits: How often and how long the model is waited for.
+        asked_to_wait: Called with the seconds that the server asks to wait.
         sleep: Waits that many seconds.
         random: A number from 0 to 1; spreads clients that failed together.
 
     Raises:
         ModelError: The failure does not pass, or the attempts are used up.
     """
-    for attempt in range(1, max_retries + 2):
+    for attempt in range(1, limits.max_retries + 2):
         try:
             return await call()
         except Exception as error:
             failure = classify(error, subject)
             if failure is None:
                 raise
-            retries = max_retries
+            if asked_to_wait is not None and failure.retry_after_s is not None:
+                asked_to_wait(failure.retry_after_s)
+            retries = limits.max_retries
             if failure.kind != "retry":
-                retries = min(max_retries, RETRIES.get(failure.kind, 0))
+                retries = min(retries, RETRIES.get(failure.kind, 0))
             max_attempts = 1 + retries
             if attempt >= max_attempts:
                 tried = "" if attempt == 1 else f" ({attempt} attempts were made.)"
                 raise ModelError(failure.kind, failure.sentence + tried) from error
             pause = _pause_s(failure, attempt, random())
-            if pause > LONGEST_WAIT_S:
+            if pause > limits.longest_wait_s:
                 sentence = (
                     f"{failure.sentence} The server asks to wait {pause / 60:.0f} minutes, which "
                     "is too long to wait here; resume the run later, or use another model."
@@ -67,18 +105,6 @@ async def with_retries(
         )
         await sleep(pause)
     raise ValueError("max_retries must not be negative")
-
-
-def max_retries_of(options: Mapping[str, Any]) -> int:
-    """Return how often a model's failed call is repeated: its option `max_retries`.
-
-    Raises:
-        ConfigError: It is no number of retries.
-    """
-    wanted = options.get("max_retries", MAX_RETRIES)
-    if isinstance(wanted, int) and wanted >= 0:
-        return wanted
-    raise ConfigError(f"model_options.max_retries must be 0 or more, not {wanted!r}.")
 
 
 def _pause_s(failure: Failure, attempt: int, spread: float) -> float:

@@ -39,7 +39,11 @@ HALF_A_CHARACTER = (
 
 
 def with_text_calls(
-    reply: AIMessage, tools: Sequence[Mapping[str, Any]], history: Sequence[AnyMessage]
+    reply: AIMessage,
+    tools: Sequence[Mapping[str, Any]],
+    history: Sequence[AnyMessage],
+    *,
+    asked_for: bool = False,
 ) -> AIMessage:
     """Return the reply with the calls that it writes as text as calls; as it is without any.
 
@@ -52,6 +56,7 @@ def with_text_calls(
         reply: Of the model.
         tools: Definitions of those that were offered.
         history: The conversation before it.
+        asked_for: Whether the model was asked to write its calls so; else the reply is marked.
     """
     if reply.tool_calls or reply.invalid_tool_calls:
         return reply
@@ -62,6 +67,7 @@ def with_text_calls(
     if found is None or any(_stands_in(history, call.source) for call in found[1]):
         return reply
     text, calls = found
+    mark = {} if asked_for else {TEXT_CALLS_KEY: True}
     return reply.model_copy(
         update={
             "content": with_text(reply, text),
@@ -77,7 +83,7 @@ def with_text_calls(
                 for call in calls
                 if call.args is None
             ],
-            "additional_kwargs": {**reply.additional_kwargs, TEXT_CALLS_KEY: True},
+            "additional_kwargs": {**reply.additional_kwargs, **mark},
         }
     )
 

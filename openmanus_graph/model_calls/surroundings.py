@@ -6,7 +6,7 @@ from functools import cache
 
 from openmanus_graph.backends.sandbox.choose import backend_name, reaches_network
 from openmanus_graph.backends.sandbox.libraries import usual_libraries
-from openmanus_graph.model_calls.call_model import pictures_reach_a_model
+from openmanus_graph.model_calls.candidates import pictures_reach_a_model
 from openmanus_graph.prompts import render
 from openmanus_graph.state.settings import SandboxSettings, Settings
 

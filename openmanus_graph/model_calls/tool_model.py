@@ -13,6 +13,7 @@ from openmanus_graph.model_calls.external_model_calls import exclude_from_extern
 from openmanus_graph.runtime.events import Emit
 from openmanus_graph.runtime.limits import LimitReached, Progress
 from openmanus_graph.runtime.session import Session
+from openmanus_graph.state.context import ModelRole
 from openmanus_graph.state.reducers import Usage, add_usage, no_usage
 
 
@@ -29,16 +30,21 @@ class ToolModel:
         return self._usage
 
     async def ask(self, system: str, question: str) -> str:
-        """Ask the run's model and return its text.
+        """Ask the model for extraction and return its text.
 
         Raises:
             ToolError: The run's limits forbid it, or the model failed for good.
         """
-        reply = await self.converse(system, [HumanMessage(question)])
+        reply = await self._converse(system, [HumanMessage(question)], "extract")
         return reply.text.strip()
 
     async def converse(self, system: str, messages: Sequence[AnyMessage]) -> AIMessage:
-        """Go on with a conversation and return the model's reply. ToolError as `ask`."""
+        """Go on with a conversation and return the main model's reply. ToolError as `ask`."""
+        return await self._converse(system, messages, None)
+
+    async def _converse(
+        self, system: str, messages: Sequence[AnyMessage], role: ModelRole | None
+    ) -> AIMessage:
         # Steps are the agent's own model calls: a tool's question is none.
         progress = replace(
             self._progress, steps=0, usage=add_usage(self._progress.usage, self._usage)
@@ -50,6 +56,7 @@ class ToolModel:
             tools=(),
             progress=progress,
             step=0,
+            role=role,
         )
         try:
             with exclude_from_external_calls():

@@ -8,7 +8,7 @@ from langgraph.runtime import Runtime
 from langgraph.types import Send
 
 from openmanus_graph.conversation.history import last_user_message
-from openmanus_graph.model_calls.projection import picture_paths
+from openmanus_graph.model_calls.projection import media_paths, picture_paths
 from openmanus_graph.planning.flow import (
     begun_step_updates,
     blocked_step_updates,
@@ -113,7 +113,7 @@ def step_input(step_run: StepRun, state: PlanningState) -> StepInput:
         prompt=step_prompt(step_run, state),
         task=task_of(state) if is_whole_plan(state) else "",
         origin=step_origin(step_run, state),
-        images=[] if user is None else list(picture_paths(user)),
+        images=[] if user is None else [*picture_paths(user), *media_paths(user)],
         before=FlowProgress(
             steps=state["step_count"], usage=state["usage"], elapsed_s=state["elapsed_s"]
         ),

@@ -177,6 +177,7 @@ async def ask_judge(
         tools=Toolset({tool.name: tool}, None).definitions,
         progress=Progress(0, state["usage"], state["elapsed_s"]),
         step=state["step_count"] + 1,
+        role="check",
     )
     return await call_model(call, session, emit)
 

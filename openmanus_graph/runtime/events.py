@@ -72,6 +72,8 @@ class ThinkEnd(_StepsEvent):
     tool_calls: list[EventCall]
     usage: Usage
     seconds: float
+    model: NotRequired[str]
+    """The model that replied, where it is not the run's main one."""
 
 
 class ToolStart(_StepsEvent):

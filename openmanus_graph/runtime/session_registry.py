@@ -40,7 +40,7 @@ from openmanus_graph.runtime.checkpoint_lineage import (
 )
 from openmanus_graph.runtime.events import GRAPH_EVENTS
 from openmanus_graph.runtime.run_observer import ObservedRun, plan_step_of, run_observer
-from openmanus_graph.runtime.session import WORKER_SEPARATOR, Session
+from openmanus_graph.runtime.session import WORKER_SEPARATOR, Session, WritingHandle
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.renamed import moved, with_current_names
 
@@ -131,9 +131,22 @@ def running_session() -> Session | None:
     return _entries[location.key].session if location else None
 
 
+def newest_output(thread: str, resource: str) -> str:
+    """Return the newest line that a call on a thread's resource has written by now; never waits.
+
+    Args:
+        thread: Its id.
+        resource: The name of the handle that the call uses.
+    """
+    entry = _entries.get(thread)
+    handle = entry.session.find(resource) if entry is not None and entry.session else None
+    return handle.newest_line() if isinstance(handle, WritingHandle) else ""
+
+
 def is_answered(config: RunnableConfig) -> bool:
-    """Say whether a node's run may have been resumed with an answer."""
-    return _location_of(config).answered
+    """Say whether a node's run may have been resumed with an answer; of others' graphs any may."""
+    location = _find_location(config)
+    return location is None or location.answered
 
 
 def thread_of(config: RunnableConfig) -> tuple[str, str] | None:

@@ -14,6 +14,11 @@ from openmanus_graph.state.mcp_server import MCPServer
 SandboxMode = Literal["auto", "bwrap", "nono", "docker", "none"]
 Policy = Literal["ask", "auto", "never"]
 RuleDecision = Literal["allow", "ask", "deny"]
+MediaKind = Literal["audio", "video"]
+MEDIA_KINDS: tuple[MediaKind, ...] = ("audio", "video")
+ToolCalling = Literal["auto", "native", "text"]
+ModelRole = Literal["compaction", "check", "extract", "plan"]
+"""What models are asked for beside the agent's own thinking."""
 
 ModelInstance = SkipJsonSchema[Annotated[BaseChatModel, "not shown in a form"]]
 PydanticModel = SkipJsonSchema[Annotated[type[BaseModel], "not shown in a form"]]
@@ -46,6 +51,14 @@ class Context:
     """`PROVIDER:NAME`, or a LangChain chat model."""
     vision_model: str | ModelInstance | None = None
     """Answers requests that hold pictures when `model` cannot see."""
+    fallback: tuple[str | ModelInstance, ...] | None = None
+    """Models, or names of profiles, that are asked in this order where a model is down,
+    overloaded, out of quota or unknown."""
+    roles: Mapping[ModelRole, str | ModelInstance] | None = None
+    """Models, or names of profiles, for what is not the agent's own thinking."""
+    tool_calling: ToolCalling | None = None
+    """How the model calls tools. Default `auto`: by the provider's protocol, or as text where a
+    server refuses that."""
     base_url: str | None = None
     """Address of an OpenAI-compatible server."""
     model_options: Mapping[str, Any] | None = None

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from langchain_core.language_models import BaseChatModel
 from pydantic import BaseModel, BeforeValidator, Field, SecretStr
 
-from openmanus_graph.state.context import Policy, PolicyRule, SandboxMode
+from openmanus_graph.state.context import ModelRole, Policy, PolicyRule, SandboxMode
 from openmanus_graph.state.database_url import DatabaseUrl
 from openmanus_graph.state.mcp_server import MCPServer, MCPServerKeys
+from openmanus_graph.state.model_settings import ModelSettings
 from openmanus_graph.state.search_engines import (
     ENGINES,
     GOOGLE_ID_VARIABLE,
@@ -42,7 +42,6 @@ from openmanus_graph.state.setting_declaration import (
     other_rules,
     outside_folder,
     policy_rules,
-    rerouting_options,
     search_country,
     search_language,
     site_secrets,
@@ -54,92 +53,6 @@ SECRET_VARIABLE = "OPENMANUS_SECRET_"
 
 Price = dict[Literal["input", "cached", "output"], float]
 _Positive = Field(gt=0)
-
-
-@dataclass(frozen=True)
-class ModelSettings:
-    """One model and how to reach it."""
-
-    model: str | BaseChatModel
-    """`PROVIDER:NAME` or an instance."""
-    base_url: str | None = None
-    api_key: SecretStr | None = None
-    """None: the provider's own environment variable."""
-    api_version: str | None = None
-    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Passed to the client as they are."""
-    vision: bool | None = None
-    """Whether the model sees pictures. None: known by its name."""
-    context_window: int | None = None
-    """Tokens of one request. None: known by its name."""
-
-
-@dataclass(frozen=True)
-class ModelKeys:
-    """The keys that name the models; `config.model` makes `Settings.main` and `.vision` of them."""
-
-    model: Annotated[str | None, Setting(option="--model", env=("OPENMANUS_MODEL",))] = None
-    """`PROVIDER:NAME`, such as `openai:gpt-5-mini`."""
-    vision_model: Annotated[str | None, Setting()] = None
-    """Asked with pictures where `model` cannot see."""
-    base_url: Annotated[
-        str | None,
-        Setting(
-            option="--base-url", shown="the provider's", trust=Trust(also_left_out=("llm.api_key",))
-        ),
-    ] = None
-    """Address of an OpenAI-compatible server."""
-    model_options: Annotated[
-        dict[str, Any] | None,
-        Setting(
-            trust=Trust(rerouting_options, words="it holds more than the usual ones for tuning")
-        ),
-    ] = None
-    """A table for the model's client: `temperature`, `max_tokens`, `timeout` (seconds a silent
-    server is waited for, 300), `max_retries` (5) ..."""
-
-
-@dataclass(frozen=True)
-class LlmKeys:
-    """`[llm]`, `[llm.vision]`: OpenManus's way to name a model, and what is not known by name."""
-
-    model: Annotated[
-        str | None, Setting(moved='used; in openmanus.toml write model = "PROVIDER:NAME"')
-    ] = None
-    """A plain name."""
-    base_url: Annotated[str | None, Setting(trust=Trust(also_left_out=("api_key",)))] = None
-    """Address of its server."""
-    api_key: Annotated[
-        SecretStr | None,
-        Setting(
-            moved="used for this file's base_url only; better in the environment (OPENAI_API_KEY)"
-        ),
-    ] = None
-    """Goes to the address in this file only; `OPENAI_API_KEY` comes before it."""
-    api_type: Annotated[
-        str,
-        Setting(moved="used; here it is the PROVIDER of model (azure, bedrock, else openai)"),
-    ] = ""
-    """`azure`, `aws`; anything else is OpenAI's protocol."""
-    api_version: Annotated[str | None, Setting()] = None
-    """Of Azure's interface."""
-    max_tokens: Annotated[
-        int | None, Setting(moved="used; in openmanus.toml it stands in [model_options]")
-    ] = None
-    """Tokens of a reply."""
-    temperature: Annotated[
-        float | None, Setting(moved="used; in openmanus.toml it stands in [model_options]")
-    ] = None
-    """How much replies vary."""
-    max_input_tokens: Annotated[
-        int | None,
-        Setting(moved="used as max_total_tokens: the tokens of one run, not of the process"),
-    ] = None
-    """As `max_total_tokens`."""
-    context_window: Annotated[int | None, Setting(shown="known for most models")] = None
-    """Tokens of one request."""
-    sees_images: Annotated[bool | None, Setting(shown="known for most models")] = None
-    """Whether pictures can be sent."""
 
 
 @dataclass(frozen=True)
@@ -418,7 +331,8 @@ class Settings:
     """`HOST[:PORT]`s that web tools may reach although they are private."""
     web: WebSettings = field(default_factory=WebSettings)
     tools: Annotated[tuple[str, ...] | None, Setting(shown="all")] = None
-    """Names of the tools to offer, out of the agent's."""
+    """Names of the tools to offer, out of the agent's; `+NAME` adds an
+    [optional](tools.md#optional-tools) one."""
     mcp_servers: Annotated[
         tuple[MCPServer, ...],
         Setting(
@@ -443,8 +357,17 @@ class Settings:
         ),
     ] = field(default_factory=dict[str, Mapping[str, float]])
     """Dollars per million tokens, tables `[prices."NAME"]`: `input`, `cached`, `output`."""
+    fallback: tuple[ModelSettings, ...] = ()
+    """Asked in this order where another model cannot answer."""
+    roles: Mapping[ModelRole, ModelSettings] = field(default_factory=dict[ModelRole, ModelSettings])
+    """The models of roles that have one of their own."""
     response_format: dict[str, Any] | type[BaseModel] | None = None
     instructions: str = ""
     """Text of AGENTS.md in the working folder."""
     warnings: tuple[str, ...] = ()
     """What was found odd while reading the configuration; each is shown once."""
+
+    @property
+    def has_several_models(self) -> bool:
+        """Whether replies of different models may stand in one conversation."""
+        return bool(self.fallback or self.roles or self.vision)

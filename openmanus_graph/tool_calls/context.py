@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -14,7 +14,7 @@ from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.backends.persistence.ledger import EffectKey, Ledger, open_ledger
 from openmanus_graph.conversation.history import canonical_args
 from openmanus_graph.model_calls.budget import keeps_closing_reserve
-from openmanus_graph.model_calls.call_model import window_of
+from openmanus_graph.model_calls.candidates import window_of
 from openmanus_graph.runtime.checkpoint_lineage import checkpointed_thread
 from openmanus_graph.runtime.events import Emit
 from openmanus_graph.runtime.limits import Progress, time_left_s
@@ -58,15 +58,18 @@ class ToolCallContext:
     """What is known of the session's handles, after the calls so far."""
     standing_approvals: list[str] = field(default_factory=list[str])
     """What a person approved for the rest of the run, by these calls too."""
+    approved_values: list[str] = field(default_factory=list[str])
+    """Values that a person approved for the rest of the thread, by these calls too."""
     updates: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     """What tools' `Command`s write to the state beside their messages."""
     for_our_model: bool = True
     """Whether the run's own model reads the results, not a client's."""
 
-    def add_standing_approval(self, approval: str) -> None:
-        """Keep what an approval allows beyond its call; nothing if it is empty."""
+    def add_standing_approval(self, approval: str, values: Sequence[str] = ()) -> None:
+        """Keep what an approval allows beyond its call: calls of its kind, and values."""
         if approval and approval not in self.standing_approvals:
             self.standing_approvals.append(approval)
+        self.approved_values += [one for one in values if one not in self.approved_values]
 
 
 @dataclass
@@ -101,6 +104,11 @@ class CallExecution:
         return EffectKey(
             thread, self.context.branch, self.name, args, occurrence, self.execution_id
         )
+
+    @property
+    def first_key(self) -> EffectKey:
+        """The key of the call's first execution: what the other side knows the call by."""
+        return replace(self.key, execution="")
 
     def announce(self, args: dict[str, Any]) -> None:
         """Send the event that the call begins, with these arguments."""
@@ -157,6 +165,7 @@ async def open_call_context(
     plans: Plans,
     handle_state: HandleStates,
     standing_approvals: Sequence[str] = (),
+    approved_values: Sequence[str] = (),
     for_our_model: bool = True,
 ) -> ToolCallContext:
     """Return the context of one task's calls, with the ledger if anything is saved at all.
@@ -170,13 +179,14 @@ async def open_call_context(
         plans: The thread's.
         handle_state: What its live handles held before this agent step.
         standing_approvals: What a person approved for the rest of the run.
+        approved_values: Values that a person approved for the rest of the thread.
         for_our_model: Whether the run's own model reads the results: they may be as long as its
             window allows, and the run keeps time for its closing turn. For a client neither holds.
     """
     config = get_config()
     max_chars, keeps_reserve = MIN_OBSERVATION_CHARS, False
     if for_our_model:
-        max_chars = max_observation_chars(await window_of(session.settings))
+        max_chars = max_observation_chars(await window_of(session))
         keeps_reserve = keeps_closing_reserve(steps=1)  # the call belongs to one
     session.max_observation_chars = max_chars  # where tools read it
     left_s = time_left_s(progress, session.settings, keeps_reserve=keeps_reserve)
@@ -195,5 +205,24 @@ async def open_call_context(
         plans=plans,
         handle_state=dict(handle_state),
         standing_approvals=list(standing_approvals),
+        approved_values=list(approved_values),
         for_our_model=for_our_model,
     )
+
+
+async def open_unrecorded_context(
+    session: Session, toolset: Toolset, emit: Emit, progress: Progress
+) -> ToolCallContext:
+    """Return the context of calls that change nothing: after a crash they run again.
+
+    Args:
+        session: Of the run.
+        toolset: The tools on offer.
+        emit: Takes the events.
+        progress: How far the run has come.
+    """
+    context = await open_call_context(
+        session, toolset, emit, branch="", progress=progress, plans=no_plans(), handle_state={}
+    )
+    context.ledger, context.questions = None, Questions(None)
+    return context

@@ -16,7 +16,7 @@ from langgraph.errors import GraphBubbleUp, is_invalid_resume
 from langgraph.types import Command
 
 from openmanus_graph.errors import ConfigError, ToolError, TrustedToolError
-from openmanus_graph.model_calls.call_model import pictures_reach_a_model
+from openmanus_graph.model_calls.candidates import pictures_reach_a_model
 from openmanus_graph.model_calls.external_model_calls import counting_external_calls
 from openmanus_graph.model_calls.tool_model import ToolModel
 from openmanus_graph.runtime.limits import RunStopping, TimeLimit, limit_call, unless_stopped
@@ -149,6 +149,7 @@ async def _invoke(
     runtime = CallRuntime(
         session=context.session,
         key=execution.key.digest,
+        idempotency_key=execution.first_key.digest,
         emit=context.emit,
         plans=context.plans,
         ask_person=ask_person,

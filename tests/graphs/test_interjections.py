@@ -191,7 +191,26 @@ async def test_each_step_of_a_plan_reads_it_once() -> None:
     assert ran.values["status"] == "finished", ran.values
     assert texts(brain.requests("0")[-1])[1:] == ["in euros"]
     assert texts(brain.requests("1")[-1])[1:] == ["in euros"]
+    assert texts(brain.requests("summary")[-1])[1:] == ["in euros"]
     assert await waiting() == []
+
+
+async def test_what_replaces_a_failed_step_is_planned_with_it() -> None:
+    def steps(step: str, messages: list[BaseMessage]) -> AIMessage | str:
+        if step == "new":
+            return "result of new"
+        if messages[-1].type == "tool":
+            return use("terminate", status="failure")
+        return use("hear", text="in euros")
+
+    new: Any = {"id": "new", "text": "another way", "depends_on": []}
+    brain = PlanBrain([plan_call("first", "second"), plan_call(new)], steps)
+    graph = build_planning_graph(
+        executors=build_manus_graph(tools=[hear, terminate]), checkpointer=InMemorySaver()
+    )
+    await run_graph(graph, model=brain.model(), config=CONFIG)
+    assert texts(brain.requests("plan")[0])[1:] == []
+    assert "in euros" in texts(brain.requests("plan")[1])
 
 
 async def test_steps_side_by_side_each_read_what_is_said_meanwhile_once() -> None:

@@ -358,6 +358,18 @@ async def test_a_person_reviews_edits_and_sends_back() -> None:
     assert "[A-1] mine" in written
 
 
+@pytest.mark.parametrize("answer", ["yes please do", "r yes please do", "= yes please do"])
+async def test_whatever_is_said_of_a_plan_is_what_to_change(answer: str) -> None:
+    graph = build_planning_graph(executors=echo("x"), checkpointer=InMemorySaver())
+    brain = PlanBrain([plan_call("first"), plan_call("second")])
+    await planned(brain, graph, config=CONFIG, review_plan=True)
+    ran = await planned(brain, graph, Command(resume=answer), CONFIG, review_plan=True)
+    assert not [e for e in ran.events if e["type"] == "step_start"]
+    assert "yes please do" in brain.requests("plan")[1][-1].text
+    (waiting,) = await questions(graph)
+    assert waiting.value["action_requests"][0]["args"]["steps"][0]["text"] == "second"
+
+
 async def test_a_rejected_plan_ends_the_run() -> None:
     graph = build_planning_graph(executors=echo("x"), checkpointer=InMemorySaver())
     brain = PlanBrain([plan_call("first")])

@@ -173,7 +173,7 @@ class Ordeal:
         if line not in self.files().get("ring.log", "").split():
             return ("--approve",) if self.number % 3 else ("--reject", "--reason", "It is silent.")
         if self.number % 2:
-            return ("--answer", f"It rang {line}.")
+            return ("--answer", f"= It rang {line}.")
         return ("--reject", "--reason", "I heard it.")
 
     def check(self, undisturbed: "Ordeal") -> None:

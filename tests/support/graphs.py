@@ -63,7 +63,7 @@ async def run_graph(
     *answers: Answer,
     task: Any = "the task",
     config: RunnableConfig | None = None,
-    model: ScriptedChatModel | None = None,
+    model: Any = None,
     **context: Any,
 ) -> Ran:
     """Run a graph to its end or to a question, and return what happened on the way."""

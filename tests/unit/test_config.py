@@ -17,13 +17,16 @@ from openmanus_graph.config.resolve import CONTEXT_TABLES, context_field
 from openmanus_graph.config.trust import risky_settings, without_risks
 from openmanus_graph.interfaces.service.options import RunOptions, StorageOptions
 from openmanus_graph.interfaces.service.run_setup import to_context
+from openmanus_graph.state.model_settings import LlmKeys, ModelKeys, ModelUseKeys, RoleKeys
 from openmanus_graph.state.search_engines import KEY_VARIABLES
-from openmanus_graph.state.settings import LlmKeys, ModelKeys, Settings
+from openmanus_graph.state.settings import Settings
 
 ONLY_FILES = {"prices", "mcp.servers"}
 """What one run does not set by itself: `Context.mcp_servers` chooses among the servers."""
 ONLY_RUNS = {"config", "mcp_servers", "response_format"}
 """Fields of `Context` that no file can have."""
+TABLES = {*CONTEXT_TABLES, "roles"}
+"""Fields of `Context` that are a table in a file."""
 
 WITHOUT_TRUST = {
     "model", "vision_model", "max_steps", "max_total_tokens", "timeout_s", "max_parallel_steps",
@@ -36,6 +39,8 @@ WITHOUT_TRUST = {
     *(f"search.{engine}_api_key" for engine in KEY_VARIABLES),
     *(f"{table}.{key.name}" for table in ("llm", "llm.vision") for key in fields(LlmKeys)
       if key.name != "base_url"),
+    *(f"llm.{key.name}" for key in fields(ModelUseKeys) if key.name != "profiles"),
+    *(f"llm.roles.{key.name}" for key in fields(RoleKeys)),
 }  # fmt: skip
 """What a cloned repository may set: nothing starts, opens or goes elsewhere by it."""
 
@@ -55,7 +60,7 @@ def test_context_has_a_field_for_every_setting_and_no_others() -> None:
     own = {name: context_field(one) for name, one in declared().items() if context_field(one)}
     assert root - ONLY_FILES <= set(own)
     named = {field.name for field in fields(Context)}
-    assert {*own.values(), *CONTEXT_TABLES, *ONLY_RUNS} == named
+    assert {*own.values(), *TABLES, *ONLY_RUNS} == named
     assert all(field.default is None for field in fields(Context)), "defaults are declared"
 
 
@@ -87,7 +92,7 @@ def test_a_new_setting_needs_trust_until_it_is_found_harmless() -> None:
     assert {name for name, one in declared().items() if not one.setting.trust} == WITHOUT_TRUST
 
 
-@pytest.mark.parametrize("kind", [Settings, ModelKeys, LlmKeys])
+@pytest.mark.parametrize("kind", [Settings, ModelKeys, LlmKeys, ModelUseKeys, RoleKeys])
 def test_every_setting_has_a_default(kind: type[Any]) -> None:
     for field in fields(kind):
         if setting_of(field.type) is not None and field.name != "workspace":

@@ -18,7 +18,7 @@ from openmanus_graph.backends.models.build import (
 )
 from openmanus_graph.backends.models.endpoint import certificate_context
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.state.settings import ModelSettings
+from openmanus_graph.state.model_settings import ModelSettings
 from tests.support.openai_script import Reply
 from tests.support.openai_server import OpenAIServer
 

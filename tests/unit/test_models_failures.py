@@ -8,7 +8,7 @@ import pytest
 from openmanus_graph.backends.models.failures import FailureKind, ModelError, ReplyError, classify
 from openmanus_graph.backends.models.retry_after import retry_after_s
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.model_calls.retries import max_retries_of, with_retries
+from openmanus_graph.model_calls.retries import RetryLimits, with_retries
 
 
 def status_error(status: int, headers: dict[str, str] | None = None, said: str = "no") -> Exception:
@@ -42,7 +42,7 @@ class Attempts:
             subject="openai:m",
             sleep=self.sleep,
             random=random,
-            **options,
+            limits=RetryLimits(**options),
         )
 
 
@@ -67,9 +67,17 @@ async def test_the_jitter_spreads_over_the_later_half_of_the_pause(
 
 @pytest.mark.parametrize("wrong", [-1, "many", 1.5])
 def test_a_wrong_number_of_retries_is_named(wrong: object) -> None:
-    assert (max_retries_of({}), max_retries_of({"max_retries": 0})) == (5, 0)
+    assert (RetryLimits.of({}).max_retries, RetryLimits.of({"max_retries": 0}).max_retries) == (
+        5,
+        0,
+    )
     with pytest.raises(ConfigError, match="max_retries must be 0 or more"):
-        max_retries_of({"max_retries": wrong})
+        RetryLimits.of({"max_retries": wrong})
+
+
+def test_a_model_is_waited_for_less_if_another_one_is_asked_afterwards() -> None:
+    assert RetryLimits.of({}, has_alternative=True) == RetryLimits(2, 20)
+    assert RetryLimits.of({"max_retries": 4}, has_alternative=True) == RetryLimits(4, 20)
 
 
 async def test_pauses_are_capped_at_a_minute() -> None:

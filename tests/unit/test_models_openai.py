@@ -24,7 +24,7 @@ from openmanus_graph.backends.models.failures import FailureKind, classify
 from openmanus_graph.backends.models.openai_compatible import OpenAICompatibleModel
 from openmanus_graph.backends.models.openai_wire import adapt, dialect_of
 from openmanus_graph.conversation.history import MessageCache
-from openmanus_graph.state.settings import ModelSettings
+from openmanus_graph.state.model_settings import ModelSettings
 from tests.support.openai_script import Call, Fault, Reply
 from tests.support.openai_server import OpenAIServer
 

@@ -20,7 +20,7 @@ from openmanus_graph.backends.models.prices import (
 from openmanus_graph.backends.models.spec import provider_of
 from openmanus_graph.config.model import find_local_server
 from openmanus_graph.model_calls.projection import with_cache_marks
-from openmanus_graph.state.settings import ModelSettings
+from openmanus_graph.state.model_settings import ModelSettings
 from tests.support.openai_server import OpenAIServer
 
 MILLION = CallUsage(input_tokens=1_000_000, cached_tokens=0, output_tokens=0)

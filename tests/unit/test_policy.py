@@ -14,8 +14,9 @@ from openmanus_graph.safety.policy import (
 )
 from openmanus_graph.state.context import Policy, RuleDecision
 from openmanus_graph.state.database_url import DatabaseUrl
+from openmanus_graph.state.model_settings import ModelSettings
 from openmanus_graph.state.setting_declaration import Rule
-from openmanus_graph.state.settings import ModelSettings, SandboxSettings, Settings
+from openmanus_graph.state.settings import SandboxSettings, Settings
 from openmanus_graph.state.tool_traits import Traits
 from openmanus_graph.tool_calls.declaration import traits_of
 from openmanus_graph.tool_calls.toolset import Toolset
@@ -33,8 +34,8 @@ def rule(tool: str, decision: RuleDecision, **args: str) -> Rule:
 def settings(*rules: Rule, mode: Policy = "ask", workspace: Path = WORK) -> Settings:
     return Settings(
         main=ModelSettings("openai:x"), vision=None, workspace=workspace, home=WORK,
-        database=DatabaseUrl.in_folder(WORK), private=WORK / "private", protected=(),
-        sandbox=SandboxSettings(), policy=mode, rules=rules,
+        database=DatabaseUrl.in_folder(WORK),
+        private=WORK / "private", protected=(), sandbox=SandboxSettings(), policy=mode, rules=rules,
     )  # fmt: skip
 
 

@@ -32,6 +32,8 @@ _MAGIC = (
     (b"fLaC", "FLAC sound"),
     (b"\xca\xfe\xba\xbe", "Java class or macOS program"),
 )
+TABLE_DELIMITERS = {"csv": ",;\t|", "tsv": "\t"}
+"""By suffixes: the characters that may part the columns."""
 _OFFICE_PARTS = {
     "word/document.xml": "docx",
     "xl/workbook.xml": "xlsx",
@@ -124,6 +126,39 @@ def image_type(data: bytes) -> str | None:
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "image/webp"
     return None
+
+
+_MEDIA_SUFFIXES = {
+    ".wav": "audio/wav",
+    ".mp3": "audio/mp3",
+    ".ogg": "audio/ogg",
+    ".flac": "audio/flac",
+    ".m4a": "audio/mp4",
+    ".mp4": "video/mp4",
+    ".mov": "video/quicktime",
+    ".webm": "video/webm",
+}
+"""Of sounds and videos; our own copies have these."""
+
+
+def media_type_of(path: str) -> str | None:
+    """Name the kind of sound or video that a file is by its suffix; None if it is neither."""
+    return _MEDIA_SUFFIXES.get(path[path.rfind(".") :].lower())
+
+
+def media_suffix(data: bytes) -> str | None:
+    """Return the suffix for a sound or video, by its content; None if it is neither."""
+    if data[:4] == b"RIFF" and data[8:12] == b"WAVE":
+        return ".wav"
+    if data.startswith(b"ID3") or data[:2] in (b"\xff\xfb", b"\xff\xf3", b"\xff\xf2"):
+        return ".mp3"
+    if data[4:8] == b"ftyp":
+        brand = data[8:12]
+        if brand[:3] in (b"hei", b"avi", b"mif"):
+            return None  # pictures in the same container
+        return {b"M4A ": ".m4a", b"qt  ": ".mov"}.get(brand, ".mp4")
+    starts = {b"OggS": ".ogg", b"fLaC": ".flac", b"\x1aE\xdf\xa3": ".webm"}
+    return starts.get(data[:4])
 
 
 def data_url(data: bytes, media_type: str) -> str:

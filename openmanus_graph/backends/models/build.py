@@ -7,7 +7,7 @@ import json
 import os
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence, Set
 from functools import lru_cache
 from typing import Any
 
@@ -39,7 +39,7 @@ from openmanus_graph.backends.models.prices import (
 from openmanus_graph.backends.models.spec import ModelSpec, parse_spec, provider_of
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.shutdown import register_closer
-from openmanus_graph.state.settings import ModelSettings
+from openmanus_graph.state.model_settings import ModelSettings
 from openmanus_graph.state.validation import validation_problems
 
 CONNECT_TIMEOUT_S = 10.0
@@ -73,6 +73,17 @@ def build_model(settings: ModelSettings) -> BaseChatModel:
     except RuntimeError:
         loop = None
     return _cached(settings, loop)
+
+
+def build_unshared_model(settings: ModelSettings) -> BaseChatModel:
+    """Build a client that nobody else is given, for trying a model; its caller closes it. Blocks.
+
+    ConfigError as `build_model`.
+    """
+    if not isinstance(settings.model, str):
+        return settings.model
+    spec = parse_spec(settings.model)
+    return _build(spec, settings, api_key(spec, settings))
 
 
 async def prepare_model(settings: ModelSettings) -> BaseChatModel:
@@ -110,6 +121,13 @@ def model_name(settings: ModelSettings) -> str:
         if isinstance(value, str):
             return value
     return type(settings.model).__name__
+
+
+def model_key(settings: ModelSettings) -> Hashable:
+    """Return what tells a model and its server from others, as long as an instance lives."""
+    if isinstance(settings.model, str):
+        return settings.model, settings.base_url
+    return id(settings.model)
 
 
 def _price_queries(settings: ModelSettings) -> Sequence[PriceQuery]:
@@ -304,6 +322,11 @@ _VISION = re.compile(
     r"|mistral-(small|medium|large)-(3|latest|25)|phi-.*vision|step-\d.*v|qvq"
 )
 
+_MEDIA = {
+    "audio": re.compile(r"gemini|audio|omni|voxtral|gemma-?3n"),
+    "video": re.compile(r"gemini|omni|qwen.*vl"),
+}
+
 
 def context_window(model: BaseChatModel, settings: ModelSettings) -> int:
     """Return how many tokens one request may hold."""
@@ -327,6 +350,17 @@ def sees_images(model: BaseChatModel, settings: ModelSettings) -> bool:
         return profile["image_inputs"]
     name = _plain_name(settings)
     return _TEXT_ONLY.search(name) is None and _VISION.search(name) is not None
+
+
+def media_taken(model: BaseChatModel, settings: ModelSettings) -> Set[str]:
+    """Return what the model takes of `audio` and `video`; of an unknown one nothing is known."""
+    if settings.takes_media is not None:
+        return set(settings.takes_media)
+    profile: Mapping[str, Any] = model.profile or {}
+    if "audio_inputs" in profile:
+        return {kind for kind in ("audio", "video") if profile.get(f"{kind}_inputs")}
+    name = _plain_name(settings)
+    return {kind for kind, pattern in _MEDIA.items() if pattern.search(name)}
 
 
 def _plain_name(settings: ModelSettings) -> str:

@@ -148,8 +148,9 @@ _TEXT_PATTERNS: tuple[tuple[FailureKind, str], ...] = (
               r"|credit balance is too low|billing_hard_limit|payment required"
               r"|requires more credits"),
     ("no_tools",
-     r"(does|do) not support (\w+ )?(tools?|functions?)\b"
-     r"|(tool|function)s?([ _-](calls?|calling|choice|use))? (is|are) (not|un) ?(supported|enabled)"
+     r"(does|do)(n't| not) support (\w+ )?(tools?|functions?)\b|unsupported param(eter)?: tools"
+     r"|(tool|function)s?([ _-](calls?|calling|choice|use))?[`'\"]? (is|are) (not|un) ?"
+     r"(supported|enabled)"
      r"|tool choice requires --enable-auto-tool-choice|tools param requires --jinja"
      r"|no endpoints found that support tool use"
      r"|(`|'|\")?tools(`|'|\")? (is|are) not (supported|available|permitted)"),
@@ -240,6 +241,13 @@ _CLIENT_PACKAGES = frozenset({
     "mistralai", "cohere",
 })  # fmt: skip
 """Packages whose exceptions are a provider's or the network's, never a bug of ours."""
+_REPLY_READERS = (
+    "_create_chat_result",
+    "_construct_lc_result_from_responses_api",
+    "_convert_responses_chunk_to_generation_chunk",
+)
+"""Functions of LangChain's OpenAI client: what they raise is in the reply, as error objects of a
+failed response are."""
 _LANGCHAIN_MODULES = (
     "langchain_core.messages",
     "langchain_core.outputs",
@@ -271,9 +279,7 @@ def _is_malformed_reply(error: BaseException) -> bool:
     if last is None:
         return False
     module = str(last.tb_frame.f_globals.get("__name__"))
-    return last.tb_frame.f_code.co_name == "_create_chat_result" or module.startswith(
-        _LANGCHAIN_MODULES
-    )
+    return last.tb_frame.f_code.co_name in _REPLY_READERS or module.startswith(_LANGCHAIN_MODULES)
 
 
 def _status(error: BaseException) -> int | None:
@@ -376,8 +382,9 @@ _ADVICE: dict[FailureKind, str] = {
     "retry": "This often passes; try again later.",
     "context_length": "The request is longer than the model takes; shorten the task, or choose a "
     "model with a larger context.",
-    "no_tools": "An agent needs tool calls: choose another model, or start the server with tool "
-    "calling enabled (vLLM: --enable-auto-tool-choice --tool-call-parser, llama.cpp: --jinja).",
+    "no_tools": "It works better with tool calling enabled at its server (vLLM: "
+    "--enable-auto-tool-choice --tool-call-parser, llama.cpp: --jinja). [llm] tool_calling = "
+    '"text" does without.',
     "no_stream_options": "Ask again without stream_options.",
     "no_streaming": "Ask again without streaming.",
     "content_filter": "The provider's filter refused the request; put the task in other words.",

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.state.settings import ModelSettings
+from openmanus_graph.state.model_settings import ModelSettings
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,15 @@ PROVIDERS = {
     )
 }
 
+RECORDED = Provider(
+    "demo",
+    package="openmanus_graph.demo.recorded",
+    client="recorded_model",
+    key_argument=None,
+    takes_key=False,
+)
+"""Plays the model of the demo, which is recorded; nobody chooses it for work."""
+
 ALIASES = {
     "azure_openai": "azure",
     "google_genai": "google",
@@ -113,7 +122,7 @@ def parse_spec(text: str) -> ModelSpec:
     """
     prefix, colon, name = text.strip().partition(":")
     key = prefix.strip().lower()
-    provider = PROVIDERS.get(ALIASES.get(key, key))
+    provider = RECORDED if key == RECORDED.name else PROVIDERS.get(ALIASES.get(key, key))
     name = name.strip()
     if provider is not None and name:
         return ModelSpec(provider, name)
@@ -121,7 +130,7 @@ def parse_spec(text: str) -> ModelSpec:
     if provider is not None:
         raise ConfigError(
             f"The model {text!r} lacks a name. Write {provider.name}:NAME, for example "
-            f"{provider.name}:{_EXAMPLES.get(provider.name, 'NAME')}."
+            f"{provider.name}:{EXAMPLES.get(provider.name, 'NAME')}."
         )
     if not prefix.strip():
         raise ConfigError(f"No model is named. Write PROVIDER:NAME; providers: {known}.")
@@ -137,7 +146,19 @@ def parse_spec(text: str) -> ModelSpec:
     )
 
 
-_EXAMPLES = {"openai": "gpt-5-mini", "anthropic": "claude-sonnet-4-5", "google": "gemini-2.5-pro"}
+EXAMPLES = {
+    "openai": "gpt-5-mini",
+    "anthropic": "claude-sonnet-5",
+    "google": "gemini-2.5-pro",
+    "deepseek": "deepseek-chat",
+    "openrouter": "openai/gpt-5-mini",
+    "groq": "openai/gpt-oss-120b",
+    "mistralai": "mistral-medium-latest",
+    "xai": "grok-4",
+    "moonshot": "kimi-k2-0905-preview",
+    "ollama": "qwen3",
+}
+"""A model's name to begin with, by provider."""
 
 
 _PROVIDER_OF_CLIENT = {
@@ -164,3 +185,14 @@ def provider_of(settings: ModelSettings) -> str:
         return parse_spec(settings.model).provider.name
     names = (_PROVIDER_OF_CLIENT.get(cls.__name__) for cls in type(settings.model).__mro__)
     return next((name for name in names if name), "")
+
+
+def wire_provider(name: str) -> str:
+    """Return whose protocol a provider speaks: its own, or OpenAI's.
+
+    Args:
+        name: One of `PROVIDERS`, or LangChain's name of it. Any other is returned as it is.
+    """
+    name = ALIASES.get(name, name)
+    provider = PROVIDERS.get(name)
+    return "openai" if provider is not None and provider.package is None else name

@@ -11,7 +11,7 @@ import json
 import logging
 import sqlite3
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cached_property
 from typing import Any, Literal, get_args
 
@@ -20,6 +20,10 @@ from openmanus_graph.backends.persistence.rows import crc32, read_json
 from openmanus_graph.conversation.history import canonical_args
 from openmanus_graph.state.database_url import DatabaseUrl
 
+_PLACE = (
+    "thread = ? AND branch = ? AND namespace = ? AND parent = ? AND tool = ? AND args = ?"
+    " AND position = ?"
+)
 log = logging.getLogger(__name__)
 Stage = Literal["intent", "waiting", "done"]
 
@@ -44,6 +48,23 @@ class EffectKey:
         parts = [self.thread, self.branch, self.tool, self.args, str(self.occurrence)]
         parts += [self.execution] if self.execution else []
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True)
+class CallPlace:
+    """Where in a conversation a call was made."""
+
+    thread: str
+    branch: str
+    namespace: str
+    """Of the graph, in its checkpoints."""
+    parent: str
+    """Id of the message that the model had answered."""
+    tool: str
+    args: str
+    """Digest of the arguments."""
+    position: int
+    """Among the calls of the reply with this tool and these arguments."""
 
 
 @dataclass(frozen=True)
@@ -146,10 +167,31 @@ class Ledger:
         """Write down that the call stopped to ask a person, before any effect."""
         await self._update(key, args, "waiting", None)
 
+    async def first_at(self, place: CallPlace, message: str, call_id: str) -> tuple[str, str]:
+        """Return ids of reply and call that were the first at a place: these if there were none.
+
+        Args:
+            place: Where the call was made.
+            message: Id of the model's reply.
+            call_id: Of the call.
+        """
+        values = astuple(place)
+        await self._run(
+            "INSERT INTO first_sights (thread, branch, namespace, parent, tool, args, position,"
+            " message, call_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+            (*values, message, call_id),
+        )
+        rows = await self._run(
+            f"SELECT message, call_id FROM first_sights WHERE {_PLACE}",
+            values,
+        )
+        return (str(rows[0][0]), str(rows[0][1])) if rows else (message, call_id)
+
     def forget_thread(self, thread: str) -> None:
         """Delete all entries of a thread. Blocks."""
         self._database.run("DELETE FROM ledger WHERE thread = ?", (thread,))
         self._database.run("DELETE FROM questions WHERE thread = ?", (thread,))
+        self._database.run("DELETE FROM first_sights WHERE thread = ?", (thread,))
 
     async def _update(
         self, key: EffectKey, args: Mapping[str, Any], stage: Stage, outcome: str | None

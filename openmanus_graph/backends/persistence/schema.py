@@ -37,6 +37,12 @@ def _add_checksum(db: sqlite3.Connection) -> None:
         db.execute("ALTER TABLE ledger ADD COLUMN checksum INTEGER")
 
 
+_FIRST_SIGHTS = """
+    thread TEXT NOT NULL, branch TEXT NOT NULL, namespace TEXT NOT NULL, parent TEXT NOT NULL,
+    tool TEXT NOT NULL, args TEXT NOT NULL, position INTEGER NOT NULL,
+    message TEXT NOT NULL, call_id TEXT NOT NULL,
+    PRIMARY KEY (thread, branch, namespace, parent, tool, args, position)
+"""
 _FIRST = _Version(
     sqlite=(
         """
@@ -49,6 +55,8 @@ _FIRST = _Version(
         """
         CREATE TABLE IF NOT EXISTS user_messages (thread TEXT PRIMARY KEY, message TEXT NOT NULL)
         """,
+        "CREATE TABLE IF NOT EXISTS titles (thread TEXT PRIMARY KEY, title TEXT NOT NULL)",
+        f"CREATE TABLE IF NOT EXISTS first_sights ({_FIRST_SIGHTS}) WITHOUT ROWID",
         """
         CREATE TABLE IF NOT EXISTS ledger (
             effect TEXT NOT NULL, thread TEXT NOT NULL, branch TEXT NOT NULL, tool TEXT NOT NULL,
@@ -98,6 +106,8 @@ _FIRST = _Version(
         """,
         "CREATE INDEX threads_rowid ON threads (rowid)",
         "CREATE TABLE user_messages (thread TEXT PRIMARY KEY, message TEXT NOT NULL)",
+        "CREATE TABLE titles (thread TEXT PRIMARY KEY, title TEXT NOT NULL)",
+        f"CREATE TABLE first_sights ({_FIRST_SIGHTS})",
         """
         CREATE TABLE ledger (
             effect TEXT PRIMARY KEY, thread TEXT NOT NULL, branch TEXT NOT NULL,

@@ -3,7 +3,7 @@
 import datetime
 import json
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -17,7 +17,8 @@ from langchain_core.messages import (
 from openmanus_graph.backends.persistence.database import Database
 from openmanus_graph.backends.persistence.rows import DamagedRowError, read_json
 
-_COLUMNS = "id, agent, task, options, status, created, updated"
+_TITLE = "(SELECT title FROM titles WHERE thread = threads.id)"
+_COLUMNS = f"id, agent, task, options, status, created, updated, {_TITLE}"
 DAMAGED = "damaged"
 """Status of a thread whose row is damaged; its readable columns are returned."""
 
@@ -36,6 +37,8 @@ class Thread:
     """`running` while a run goes on, and after a crash; or `DAMAGED`."""
     created: str
     updated: str
+    title: str = ""
+    """The first task, unless a person chose another one."""
 
 
 class Threads:
@@ -69,6 +72,12 @@ class Threads:
                 (thread, json.dumps(message_to_dict(message))),
                 worker_of=thread,
             )
+        self._run(  # of a thread without one, which an earlier version began: its newest task
+            "INSERT INTO titles (thread, title)"
+            " VALUES (?, coalesce((SELECT task FROM threads WHERE id = ?), ?))"
+            " ON CONFLICT (thread) DO NOTHING",
+            (thread, thread, task),
+        )
         self._run(
             # A new number, so that the newest has the greatest whatever the clock says.
             "INSERT INTO threads (id, agent, task, options, status) VALUES (?, ?, ?, ?, 'running')"
@@ -85,6 +94,14 @@ class Threads:
             "UPDATE threads SET status = ?, updated = CURRENT_TIMESTAMP WHERE id = ?",
             (status, thread),
             worker_of=thread,
+        )
+
+    def rename(self, thread: str, title: str) -> None:
+        """Give a thread another title."""
+        self._run(
+            "INSERT INTO titles (thread, title) VALUES (?, ?)"
+            " ON CONFLICT (thread) DO UPDATE SET title = excluded.title",
+            (thread, title),
         )
 
     def find(self, thread: str) -> Thread | None:
@@ -111,26 +128,32 @@ class Threads:
         """Return all threads, newest first."""
         return self._select("ORDER BY rowid DESC")
 
-    def page(self, limit: int, before: int | None, query: str) -> list[tuple[int, Thread]]:
+    def page(
+        self, limit: int, before: int | None, query: str, also: Collection[str] = ()
+    ) -> list[tuple[int, Thread]]:
         """Return threads with their numbers, newest first.
 
         Args:
             limit: How many at most.
             before: Only those with a smaller number.
-            query: Part of the task or the id; empty for all.
+            query: Part of the title, the task or the id; empty for all.
+            also: Ids of threads that are listed although the query is part of none of these.
         """
         pattern = "".join(f"\\{c}" if c in "%_\\" else c for c in query)
         rows = self._run(
             f"SELECT {_COLUMNS}, rowid FROM threads WHERE rowid < ?"
-            " AND (lower(task) LIKE lower(?) ESCAPE '\\' OR lower(id) LIKE lower(?) ESCAPE '\\')"
+            " AND (lower(task) LIKE lower(?) ESCAPE '\\' OR lower(id) LIKE lower(?) ESCAPE '\\'"
+            f" OR lower({_TITLE}) LIKE lower(?) ESCAPE '\\'"
+            f" OR id IN ({', '.join('?' * len(also)) or 'NULL'}))"
             " ORDER BY rowid DESC LIMIT ?",
-            (before or (1 << 62), f"%{pattern}%", f"%{pattern}%", limit),
+            (before or (1 << 62), *[f"%{pattern}%"] * 3, *also, limit),
         )
         return [(row[-1], _thread(row)) for row in rows]
 
     def delete(self, thread: str) -> None:
         """Forget a thread."""
         self._run("DELETE FROM user_messages WHERE thread = ?", (thread,))
+        self._run("DELETE FROM titles WHERE thread = ?", (thread,))
         self._run("DELETE FROM threads WHERE id = ?", (thread,))
 
     def _select(self, rest: str, *values: str) -> list[Thread]:
@@ -140,9 +163,10 @@ class Threads:
 
 def _thread(row: Sequence[Any]) -> Thread:
     texts, options = list(map(_readable, row[:7])), _options(row[3])
+    title = _readable(row[7]) or texts[2]
     if options is None or texts != list(row[:7]) or not all(map(_is_time, row[5:7])):
         options, texts[4] = options or {}, DAMAGED
-    return Thread(texts[0], texts[1], texts[2], options, texts[4], texts[5], texts[6])
+    return Thread(texts[0], texts[1], texts[2], options, texts[4], texts[5], texts[6], title)
 
 
 def _readable(value: Any) -> str:

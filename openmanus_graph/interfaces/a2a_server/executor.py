@@ -34,8 +34,8 @@ from openmanus_graph.interfaces.service.threads import find_thread
 from openmanus_graph.tools.ask_human import ask_human
 
 _HINTS = {
-    "approval": "Answer `approve`, or `reject` and why.",
-    "unknown_outcome": "Answer `approve` (run it again), `reject`, or with its result.",
+    "approval": "Answer `approve`, `always`, `reject WHY`, or `= RESULT`.",
+    "unknown_outcome": "Answer `approve` (run it again), `reject WHY`, or with its result.",
 }
 
 

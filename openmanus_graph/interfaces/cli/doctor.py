@@ -1,5 +1,6 @@
 """`openmanus doctor`: what works here, what is missing, and the command that mends it."""
 
+import asyncio
 import importlib.util
 import os
 import platform
@@ -68,13 +69,14 @@ def _python() -> Iterator[Finding]:
 
 
 def _configuration() -> Iterator[Finding]:
-    from openmanus_graph.backends.models.build import build_model, model_name
+    from openmanus_graph.backends.models.build import model_name
     from openmanus_graph.config import resolve_settings
+    from openmanus_graph.model_calls.candidates import prepare_models
     from openmanus_graph.state.context import Context
 
     try:
         settings = resolve_settings(Context(), "doctor")
-        build_model(settings.main)  # names a missing package or key; nothing is sent
+        asyncio.run(prepare_models(settings))  # names a missing package or key; sends nothing
     except ConfigError as error:
         yield Finding("model", "missing", str(error))
         return
@@ -157,6 +159,19 @@ def _browser() -> Iterator[Finding]:
         yield Finding("browser", "missing", str(error))
     except ToolError as error:
         yield Finding("browser", "missing", str(error).partition(". ")[0], browser_commands())
+
+
+def _desktop() -> Iterator[Finding]:
+    from openmanus_graph.backends.desktop.requirements import DEBIAN_PACKAGES, missing_programs
+
+    missing = missing_programs()
+    if not missing:
+        yield Finding("desktop", "ok", "its programs are here; it needs a model that sees")
+        return
+    detail = f"{', '.join(missing)} missing; the agent desktop needs them"
+    debian = shutil.which("apt-get") is not None  # other systems name the packages otherwise
+    fix = install_commands(" ".join(DEBIAN_PACKAGES)) if debian else ()
+    yield Finding("desktop", "optional", detail, fix)
 
 
 def _data() -> Iterator[Finding]:
@@ -257,6 +272,7 @@ CHECKS = (
     _search,
     _sandbox,
     _browser,
+    _desktop,
     _data,
     _fonts,
     _bash,

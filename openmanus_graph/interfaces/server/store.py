@@ -57,7 +57,7 @@ class Store:
     def _workspace(self, thread: str) -> Workspace:
         known = self.threads.find(thread)
         context = Context(**context_of(known.options)) if known else Context()
-        settings = resolve_settings(context, thread)
+        settings = resolve_settings(context, thread, without_model=True)
         return Workspace.of(settings)
 
 

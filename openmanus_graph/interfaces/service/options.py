@@ -154,11 +154,14 @@ class InputOptions:
     thread: Annotated[
         str | None, typer.Option(help="Go on with this thread, or name a new one.")
     ] = None
+    latest: Annotated[bool, typer.Option("--continue", help="Go on with the latest thread.")] = (
+        False
+    )
     file: Annotated[
         list[str] | None, typer.Option(help="File to copy into the workspace; repeatable.")
     ] = None
     image: Annotated[
-        list[str] | None, typer.Option(help="Picture to show to the model; repeatable.")
+        list[str] | None, typer.Option(help="Picture, sound or video for the model; repeatable.")
     ] = None
 
 

@@ -4,7 +4,6 @@ import asyncio
 import sys
 from dataclasses import replace
 
-from openmanus_graph.backends.models.build import prepare_model
 from openmanus_graph.backends.sandbox.choose import choose_sandbox
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.errors import ConfigError
@@ -12,6 +11,7 @@ from openmanus_graph.graphs.catalog import build_agent
 from openmanus_graph.interfaces.service.failures import prepare_home
 from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.interfaces.service.run_setup import to_context
+from openmanus_graph.model_calls.candidates import prepare_models
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.settings import Settings
 
@@ -48,5 +48,5 @@ def ready_for_runs(options: RunOptions, agent: str) -> Settings:
     settings = resolve_settings(to_context(options), _NAME)
     prepare_home(settings.home)
     build_agent(agent)
-    asyncio.run(prepare_model(settings.main))
+    asyncio.run(prepare_models(settings))
     return settings

@@ -16,7 +16,6 @@ from langgraph.errors import GraphDrained, GraphRecursionError
 from langgraph.runtime import RunControl
 from langgraph.types import Command, Interrupt
 
-from openmanus_graph.backends.models.build import prepare_model
 from openmanus_graph.backends.persistence.checkpointer import Checkpointer
 from openmanus_graph.backends.persistence.checkpoints import EmbeddedAgents, open_checkpointer
 from openmanus_graph.backends.persistence.database import open_database
@@ -47,6 +46,7 @@ from openmanus_graph.interfaces.service.step_events import (
     StepEventTagger,
     model_label,
 )
+from openmanus_graph.model_calls.candidates import prepare_models
 from openmanus_graph.runtime.events import interrupt_event
 from openmanus_graph.runtime.session_registry import open_session
 from openmanus_graph.state.context import Context
@@ -138,7 +138,7 @@ async def run_graph(
     home = openmanus_home()
     settings = await asyncio.to_thread(resolve_settings, run.context, run.thread)
     # Checked before a thread is created: the model can be called, the sandbox works here.
-    await prepare_model(settings.main)
+    await prepare_models(settings)
     await asyncio.to_thread(choose_sandbox, settings.sandbox)
     if settings.database != await asyncio.to_thread(database_url):
         raise ConfigError(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from openmanus_graph.backends.files.file_kinds import media_type_of
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.config.resolve import openmanus_home
 from openmanus_graph.errors import ConfigError
@@ -175,7 +176,7 @@ def _make_input(message: Message, workspace: Workspace) -> dict[str, Any]:
     images = [
         name
         for name, upload in zip(names, message.files, strict=True)
-        if upload.media_type.startswith("image/")
+        if upload.media_type.startswith("image/") or media_type_of(name)
     ]
     text = message.text
     if names:

@@ -1,6 +1,9 @@
 """Access to the home folder's threads and their open questions."""
 
+import itertools
+import os
 import shlex
+from collections.abc import Sequence
 
 from langgraph.types import StateSnapshot
 
@@ -18,6 +21,8 @@ from openmanus_graph.runtime.events import interrupt_event
 from openmanus_graph.runtime.output import printable
 
 QUESTION_CHARS = 100
+MIN_BEGINNING = 4
+"""Characters of an id that may stand for it: a shorter one is a name of its own."""
 
 
 def open_threads() -> Threads:
@@ -34,6 +39,42 @@ def open_threads() -> Threads:
 def find_thread(thread: str) -> Thread | None:
     """Return a thread, or None when there is none of that name."""
     return open_threads().find(thread)
+
+
+def thread_id(given: str | None) -> str:
+    """Return the id of the thread that a person means.
+
+    Args:
+        given: Its id, or at least four characters that only its id begins with; None: the latest.
+
+    Raises:
+        ConfigError: Several threads begin so, or there is none at all.
+    """
+    threads = open_threads()
+    if given is None:
+        newest = threads.page(1, None, "")
+        if not newest:
+            raise ConfigError(f"There are no threads in {openmanus_home()} yet.")
+        return newest[0][1].id
+    if threads.find(given) is not None or len(given) < MIN_BEGINNING:
+        return given
+    fitting = [known.id for known in threads.all() if known.id.startswith(given)]
+    if len(fitting) > 1:
+        raise ConfigError(
+            f"{len(fitting)} threads begin with {given!r}: {', '.join(fitting[:5])}"
+            f"{' ...' if len(fitting) > 5 else ''}. Write more of the id."
+        )
+    return fitting[0] if fitting else given
+
+
+def short_ids(ids: Sequence[str], least: int) -> list[str]:
+    """Return for each id its shortest unique beginning, at least so long, as `thread_id` takes."""
+    ordered = sorted(ids)
+    needed = dict.fromkeys(ids, least)
+    for one, next_one in itertools.pairwise(ordered):
+        common = len(os.path.commonprefix((one, next_one)))
+        needed[one], needed[next_one] = (max(needed[name], common + 1) for name in (one, next_one))
+    return [name[: needed[name]] for name in ids]
 
 
 def known_thread(thread: str) -> Thread:

@@ -1,0 +1,120 @@
+"""Which models a call may ask, in order: that of its role, the main one, then the fallbacks.
+
+A model that failed is passed over for a while, so that not every step of a run waits for it.
+"""
+
+import math
+import time
+from collections.abc import Hashable, Iterator
+
+from openmanus_graph.backends.models.build import (
+    context_window,
+    model_key,
+    prepare_model,
+    sees_images,
+)
+from openmanus_graph.backends.models.failures import FailureKind, ModelError
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.runtime.session import Session
+from openmanus_graph.state.context import ModelRole
+from openmanus_graph.state.model_settings import ModelSettings
+from openmanus_graph.state.settings import Settings
+
+OUT_OF_SERVICE_S: dict[FailureKind, float] = {
+    "retry": 60.0,
+    "page": 60.0,
+    "quota": math.inf,
+    "not_found": math.inf,
+}
+"""How long a run passes over a model, by how it failed. Of any other failure the request itself is
+the cause, or the settings are: no other model is asked."""
+
+
+class Outages:
+    """The models that are out of service for one run."""
+
+    def __init__(self) -> None:
+        self._until: dict[Hashable, float] = {}
+
+    def add(self, model: ModelSettings, failed: ModelError, now: float) -> None:
+        """Note that a model has failed."""
+        self._until[model_key(model)] = now + OUT_OF_SERVICE_S[failed.kind]
+
+    def is_out(self, model: ModelSettings, now: float) -> bool:
+        """Say whether a model is passed over."""
+        return now < self._until.get(model_key(model), 0)
+
+
+def outages(session: Session) -> Outages:
+    """Return those of the session's current run."""
+    return session.cached(Outages, Outages)
+
+
+def may_fall_back(error: ModelError) -> bool:
+    """Say whether another model may answer what this one could not."""
+    return error.kind in OUT_OF_SERVICE_S
+
+
+async def prepare_models(settings: Settings) -> None:
+    """Prepare all models that a run may ask, but the one for pictures, which may need no key.
+
+    Raises:
+        ConfigError: One of them cannot be set up; names where it is configured.
+    """
+    for where, model in _configured(settings):
+        try:
+            await prepare_model(model)
+        except ConfigError as error:
+            raise ConfigError(f"{where}{error}") from error
+
+
+def _configured(settings: Settings) -> Iterator[tuple[str, ModelSettings]]:
+    yield "", settings.main
+    for model in settings.fallback:
+        yield "[llm] fallback: ", model
+    for role, model in settings.roles.items():
+        yield f"[llm.roles] {role}: ", model
+
+
+async def models_to_ask(
+    role: ModelRole | None, session: Session, *, pictured: bool = False
+) -> list[ModelSettings]:
+    """Return the models for a call, the first one to be asked first.
+
+    Args:
+        role: Of the call; None for the agent's own thinking.
+        session: Of the run.
+        pictured: Whether there are pictures: for each model that does not see, the vision model is
+            asked, if there is one.
+
+    Raises:
+        ConfigError: A model cannot be set up.
+    """
+    settings, now = session.settings, time.monotonic()
+    await prepare_models(settings)
+    models = [settings.main, *settings.fallback]
+    if role is not None and role in settings.roles:
+        models.insert(0, settings.roles[role])
+    if pictured and settings.vision is not None:
+        models = [one if await _sees(one) else settings.vision for one in models]
+    distinct = list({model_key(one): one for one in models}.values())
+    known = outages(session)
+    return [one for one in distinct if not known.is_out(one, now)] or distinct
+
+
+async def _sees(model: ModelSettings) -> bool:
+    return sees_images(await prepare_model(model), model)
+
+
+async def window_of(session: Session, role: ModelRole | None = None) -> int:
+    """Return how many tokens a request may hold, to the model that a role is asked of."""
+    first = (await models_to_ask(role, session))[0]
+    return context_window(await prepare_model(first), first)
+
+
+async def pictures_reach_a_model(settings: Settings) -> bool:
+    """Say whether pictures are seen by the main model, or by the one for pictures.
+
+    The latter always does. It is not prepared for this: a run without pictures needs no key for it.
+    """
+    return settings.vision is not None or await _sees(settings.main)

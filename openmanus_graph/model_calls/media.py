@@ -1,0 +1,84 @@
+"""Sound and video that a person gives with a message: sent where the model takes them."""
+
+import base64
+from collections.abc import Sequence, Set
+from functools import partial
+from typing import Any
+
+from langchain_core.messages import AnyMessage, BaseMessage, HumanMessage
+
+from openmanus_graph.backends.files.file_kinds import media_type_of
+from openmanus_graph.errors import ToolError
+from openmanus_graph.model_calls.projection import media_paths
+from openmanus_graph.runtime.session import Session
+from openmanus_graph.runtime.workspace import opened_file
+
+MAX_MEDIA_BYTES = 14 * 1024 * 1024
+"""Of one file: as base64, with the rest of a request, more than services take in one."""
+
+
+def messages_with_media(history: Sequence[AnyMessage]) -> list[AnyMessage]:
+    """Return the messages that a person gave sound or video with."""
+    given = [m for m in history if m.type == "human" and m.additional_kwargs.get("images")]
+    return [message for message in given if media_paths(message)]
+
+
+def with_media(
+    request: Sequence[BaseMessage],
+    given: Sequence[AnyMessage],
+    session: Session,
+    *,
+    taken: Set[str],
+    provider: str,
+) -> list[BaseMessage]:
+    """Return a request with the sound and video of its messages, or a note of each. Blocks.
+
+    Args:
+        request: Made of the conversation; its messages have their ids.
+        given: The conversation's messages with sound or video.
+        session: Of the run.
+        taken: What the model takes: `audio`, `video`.
+        provider: Whose protocol it is sent by, as `wire_provider` names it.
+    """
+    blocks: dict[str | None, list[dict[str, Any]]] = {}
+    for message in given:
+        blocks[message.id] = [
+            session.cached(
+                ("media", path, provider, *sorted(taken)),
+                partial(_block, path, session, taken, provider),
+            )
+            for path in media_paths(message)
+        ]
+    return [
+        HumanMessage([*_content(message), *blocks[message.id]], id=message.id)
+        if message.id in blocks
+        else message
+        for message in request
+    ]
+
+
+def _content(message: BaseMessage) -> list[str | dict[str, Any]]:
+    content = message.content
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
+def _block(path: str, session: Session, taken: Set[str], provider: str) -> dict[str, Any]:
+    media_type = media_type_of(path) or ""
+    kind = media_type.partition("/")[0]
+    if kind not in taken:
+        return _note(path, f"this model takes no {kind}; work with the file by tools")
+    try:
+        with opened_file(session.workspace, path) as file:
+            content = file.read(MAX_MEDIA_BYTES + 1)
+    except ToolError as error:
+        return _note(path, str(error).rstrip("."))
+    if len(content) > MAX_MEDIA_BYTES:
+        return _note(path, f"it is larger than {MAX_MEDIA_BYTES >> 20} MB; cut it by tools")
+    data = base64.b64encode(content).decode()
+    if kind == "video" and provider == "openai":  # LangChain has no form of it for this protocol
+        return {"type": "video_url", "video_url": {"url": f"data:{media_type};base64,{data}"}}
+    return {"type": kind, "base64": data, "mime_type": media_type}
+
+
+def _note(path: str, why: str) -> dict[str, Any]:
+    return {"type": "text", "text": f"[{path} is not sent: {why}.]"}

@@ -1,0 +1,48 @@
+"""Loads the pictures of a conversation from the workspace, each once per run."""
+
+from collections.abc import Sequence
+
+from langchain_core.messages import AnyMessage
+
+from openmanus_graph.backends.files.file_kinds import data_url, read_image
+from openmanus_graph.conversation.history import run_messages
+from openmanus_graph.errors import ToolError
+from openmanus_graph.model_calls.projection import Pictures, picture_paths
+from openmanus_graph.runtime.session import Session
+from openmanus_graph.runtime.workspace import opened_file
+
+
+def in_this_run(shown: Sequence[AnyMessage], history: Sequence[AnyMessage]) -> bool:
+    """Say whether a picture belongs to the newest user message or came after it.
+
+    Args:
+        shown: The conversation's messages with pictures.
+        history: The conversation.
+    """
+    if not shown:
+        return False
+    run = history[-len(run_messages(history)) - 1 :]
+    return any(message is shown[-1] for message in run)
+
+
+def load_pictures(shown: Sequence[AnyMessage], session: Session) -> Pictures:
+    """Return the pictures of messages, as data URLs. Blocks."""
+    paths = {path for message in shown for path in picture_paths(message)}
+    found = {path: _picture(session, path) for path in paths}
+    return {path: url for path, url in found.items() if url is not None}
+
+
+def _picture(session: Session, path: str) -> str | None:
+    return session.cached(("picture", path), lambda: _data_url(session, path))
+
+
+def _data_url(session: Session, path: str) -> str | None:
+    try:
+        with opened_file(session.workspace, path) as file:
+            content = file.read()
+    except ToolError:
+        content = b""
+    image = read_image(content)
+    if image is None:
+        return None  # removed or spoilt since; the message's text still says what it was
+    return data_url(content, image.media_type)

@@ -1,0 +1,207 @@
+"""The models of a run: the keys that name them, and the record that code reads of each.
+
+Declared as the other settings are: see `state.settings`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from langchain_core.language_models import BaseChatModel
+from pydantic import Field, PositiveInt, SecretStr
+
+from openmanus_graph.state.context import MEDIA_KINDS, MediaKind, ToolCalling
+from openmanus_graph.state.setting_declaration import (
+    AlternativeKey,
+    Setting,
+    Trust,
+    rerouting_options,
+)
+
+_Positive = Field(gt=0)
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """One model and how to reach it."""
+
+    model: str | BaseChatModel
+    """`PROVIDER:NAME` or an instance."""
+    base_url: str | None = None
+    api_key: SecretStr | None = None
+    """None: the provider's own environment variable."""
+    stored_key: SecretStr | None = None
+    """What the person has stored for this provider, where neither of them has a key."""
+    api_version: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Passed to the client as they are."""
+    vision: bool | None = None
+    """Whether the model sees pictures. None: known by its name."""
+    context_window: int | None = None
+    """Tokens of one request. None: known by its name."""
+    takes_media: tuple[MediaKind, ...] | None = None
+    """Whether sound and video can be sent. None: known by its name."""
+    tool_calling: ToolCalling = "auto"
+    """How it calls tools."""
+    requests_per_minute: int | None = None
+    """Of all agents together. None: no limit."""
+    tokens_per_minute: int | None = None
+    """Of all agents together, in and out. None: no limit."""
+
+
+@dataclass(frozen=True)
+class ModelKeys:
+    """The keys that name the models; `config.model` makes `Settings.main` and `.vision` of them."""
+
+    model: Annotated[str | None, Setting(option="--model", env=("OPENMANUS_MODEL",))] = None
+    """`PROVIDER:NAME`, such as `openai:gpt-5-mini`."""
+    vision_model: Annotated[
+        str | None, Setting(alternative_keys=(AlternativeKey("llm.roles.vision"),))
+    ] = None
+    """Asked with pictures where `model` cannot see."""
+    base_url: Annotated[
+        str | None,
+        Setting(
+            option="--base-url", shown="the provider's", trust=Trust(also_left_out=("llm.api_key",))
+        ),
+    ] = None
+    """Address of an OpenAI-compatible server."""
+    model_options: Annotated[
+        dict[str, Any] | None,
+        Setting(
+            trust=Trust(rerouting_options, words="it holds more than the usual ones for tuning")
+        ),
+    ] = None
+    """A table for the model's client: `temperature`, `max_tokens`, `timeout` (seconds a silent
+    server is waited for, 300), `max_retries` (5) ..."""
+
+
+@dataclass(frozen=True)
+class LlmKeys:
+    """`[llm]`, `[llm.vision]`: OpenManus's way to name a model, and what is not known by name."""
+
+    model: Annotated[
+        str | None, Setting(moved='used; in openmanus.toml write model = "PROVIDER:NAME"')
+    ] = None
+    """A plain name."""
+    base_url: Annotated[str | None, Setting(trust=Trust(also_left_out=("api_key",)))] = None
+    """Address of its server."""
+    api_key: Annotated[
+        SecretStr | None,
+        Setting(
+            moved="used for this file's base_url only; better in the environment (OPENAI_API_KEY)"
+        ),
+    ] = None
+    """Goes to the address in this file only; `OPENAI_API_KEY` comes before it."""
+    api_type: Annotated[
+        str,
+        Setting(moved="used; here it is the PROVIDER of model (azure, bedrock, else openai)"),
+    ] = ""
+    """`azure`, `aws`; anything else is OpenAI's protocol."""
+    api_version: Annotated[str | None, Setting()] = None
+    """Of Azure's interface."""
+    max_tokens: Annotated[
+        int | None, Setting(moved="used; in openmanus.toml it stands in [model_options]")
+    ] = None
+    """Tokens of a reply."""
+    temperature: Annotated[
+        float | None, Setting(moved="used; in openmanus.toml it stands in [model_options]")
+    ] = None
+    """How much replies vary."""
+    max_input_tokens: Annotated[
+        int | None,
+        Setting(moved="used as max_total_tokens: the tokens of one run, not of the process"),
+    ] = None
+    """As `max_total_tokens`."""
+    context_window: Annotated[int | None, Setting(shown="known for most models")] = None
+    """Tokens of one request."""
+    sees_images: Annotated[bool | None, Setting(shown="known for most models")] = None
+    """Whether pictures can be sent."""
+
+
+@dataclass(frozen=True)
+class ProfileKeys:
+    """`[llm.profiles.NAME]`: a model by a name of one's own, for `fallback` and `[llm.roles]`."""
+
+    model: str
+    """`PROVIDER:NAME`."""
+    base_url: str | None = None
+    """Address of an OpenAI-compatible server."""
+    api_key: SecretStr | None = None
+    """Default: the provider's environment variable."""
+    api_version: str | None = None
+    """Of Azure's interface."""
+    model_options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """As the key of this name above."""
+    context_window: int | None = None
+    """Tokens of one request. Default: known for most models."""
+    sees_images: bool | None = None
+    """Whether pictures can be sent. Default: known for most models."""
+    takes_media: tuple[MediaKind, ...] | None = None
+    """As in `[llm]`."""
+    tool_calling: ToolCalling = "auto"
+    """As in `[llm]`."""
+    requests_per_minute: PositiveInt | None = None
+    """As in `[llm]`, of this model alone."""
+    tokens_per_minute: PositiveInt | None = None
+    """As in `[llm]`, of this model alone."""
+
+
+def rerouting_profiles(profiles: Mapping[str, ProfileKeys]) -> dict[str, ProfileKeys]:
+    """Return the profiles that may send a key, or the conversation, to another server."""
+    return {
+        name: profile
+        for name, profile in profiles.items()
+        if profile.base_url or rerouting_options(profile.model_options)
+    }
+
+
+def other_profiles(profiles: Mapping[str, ProfileKeys]) -> dict[str, ProfileKeys]:
+    """Return the profiles that need no trust."""
+    return {name: profiles[name] for name in profiles.keys() - rerouting_profiles(profiles)}
+
+
+@dataclass(frozen=True)
+class ModelUseKeys:
+    """`[llm]`: which models stand in for the main one, and how the models are asked."""
+
+    fallback: Annotated[tuple[str, ...], Setting(context="fallback")] = ()
+    """Models or names of profiles, asked in this order where a model is down, overloaded, out of
+    quota or unknown."""
+    tool_calling: Annotated[ToolCalling, Setting(context="tool_calling")] = "auto"
+    """How the main model calls tools: `native`, by the provider's protocol; `text`, for models
+    without that; `auto` is `native` until a server refuses it."""
+    takes_media: Annotated[
+        tuple[MediaKind, ...] | None, Setting(shown="known for most models", accepts=MEDIA_KINDS)
+    ] = None
+    """Which of sound and video can be sent to the main model."""
+    requests_per_minute: Annotated[int | None, _Positive, Setting(shown="none")] = None
+    """Of the main model and others at its provider, by all agents of the process together."""
+    tokens_per_minute: Annotated[int | None, _Positive, Setting(shown="none")] = None
+    """The same of tokens, in and out."""
+    profiles: Annotated[
+        Mapping[str, ProfileKeys],
+        Setting(
+            written=dict[str, ProfileKeys],
+            trust=Trust(
+                rerouting_profiles,
+                other_profiles,
+                words="they have a base_url or more options than the usual ones for tuning",
+            ),
+        ),
+    ] = field(default_factory=dict[str, ProfileKeys])
+    """Tables `[llm.profiles.NAME]`: below."""
+
+
+@dataclass(frozen=True)
+class RoleKeys:
+    """`[llm.roles]`: models or names of profiles for what is not the agent's own thinking."""
+
+    compaction: Annotated[str | None, Setting()] = None
+    """Writes the notes that a long conversation is shortened to."""
+    check: Annotated[str | None, Setting()] = None
+    """Judges whether a step of a plan is done."""
+    extract: Annotated[str | None, Setting()] = None
+    """Reads pages for `extract_content`."""
+    plan: Annotated[str | None, Setting()] = None
+    """Writes and mends plans."""

@@ -1,0 +1,192 @@
+"""Requests and tokens per minute, by all agents of the process together."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage
+
+from openmanus_graph import Context, build_manus_graph
+from openmanus_graph.model_calls import rate_limits
+from openmanus_graph.model_calls.rate_limits import LONGEST_PAUSE_S, RateLimit
+from openmanus_graph.model_calls.sending import ProviderRequest, Sender
+from openmanus_graph.runtime.limits import RunStopping
+from openmanus_graph.state.model_settings import ModelSettings
+from tests.support.graphs import run_graph, scripted
+from tests.unit.test_models_failures import status_error
+
+Pause = Callable[[float], Awaitable[object]]
+
+
+@pytest.fixture(autouse=True)
+def fresh_limits() -> Iterator[None]:
+    yield
+    minute_passes()
+
+
+def minute_passes() -> None:
+    """Forget what was counted, as the passing of time does."""
+    rate_limits._limiter.cache_clear()  # pyright: ignore[reportPrivateUsage]
+    rate_limits._held_until.clear()  # pyright: ignore[reportPrivateUsage]
+
+
+class Waits:
+    """Records notices and pauses; each pause lets a minute pass."""
+
+    def __init__(self) -> None:
+        self.pauses: list[float] = []
+        self.notices: list[str] = []
+
+    async def pause(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        minute_passes()
+
+    def emit(self, event: dict[str, Any]) -> None:
+        if event["type"] == "notice":
+            self.notices.append(event["text"])
+
+
+async def take(waits: Waits, tokens: int = 1, **limits: Any) -> None:
+    limit = RateLimit.of(ModelSettings("openai:m", base_url="http://a.test", **limits))
+    assert limit is not None
+    await limit.wait(tokens, "openai:m", waits.emit, waits.pause)
+
+
+def test_without_a_limit_nothing_is_counted() -> None:
+    assert RateLimit.of(ModelSettings("openai:m")) is None
+
+
+async def test_requests_over_the_limit_wait_and_say_so() -> None:
+    waits = Waits()
+    for _ in range(3):
+        await take(waits, requests_per_minute=3)
+    assert waits.pauses == []
+    await take(waits, requests_per_minute=3)
+    assert len(waits.pauses) == 1
+    assert 0 < waits.pauses[0] <= LONGEST_PAUSE_S
+    assert len(waits.notices) == 1
+    assert waits.notices[0].startswith("openai:m is asked in about ")
+    assert waits.notices[0].endswith("s: its rate limit.")
+
+
+async def test_models_of_one_server_share_the_limit_and_others_do_not() -> None:
+    waits = Waits()
+    for name, address in (("m", "a"), ("n", "a"), ("m", "b")):
+        model = ModelSettings(
+            f"openai:{name}", base_url=f"http://{address}.test", requests_per_minute=1
+        )
+        limit = RateLimit.of(model)
+        assert limit is not None
+        await limit.wait(1, name, waits.emit, waits.pause)
+    assert [text[0] for text in waits.notices] == ["n"]
+
+
+async def test_tokens_count_too_and_what_a_reply_took_more_is_added() -> None:
+    waits = Waits()
+    await take(waits, 60, tokens_per_minute=100)
+    await take(waits, 40, tokens_per_minute=100)
+    assert waits.pauses == []
+    await take(waits, 1, tokens_per_minute=100)
+    assert len(waits.pauses) == 1
+    minute_passes()
+    limit = RateLimit.of(ModelSettings("openai:m", base_url="http://a.test", tokens_per_minute=100))
+    assert limit is not None
+    await take(waits, 10, tokens_per_minute=100)
+    usage: Any = {"input_tokens": 80, "output_tokens": 15, "total_tokens": 95}
+    limit.count(AIMessage("", usage_metadata=usage), 10)
+    await take(waits, 5, tokens_per_minute=100)
+    assert len(waits.pauses) == 1
+    await take(waits, 5, tokens_per_minute=100)
+    assert len(waits.pauses) == 2
+
+
+async def test_a_request_larger_than_the_limit_is_sent_by_itself() -> None:
+    waits = Waits()
+    await take(waits, 1000, tokens_per_minute=100)
+    assert waits.pauses == []
+    await take(waits, 1000, tokens_per_minute=100)
+    assert len(waits.pauses) == 1
+
+
+async def test_a_refused_token_limit_counts_no_request() -> None:
+    waits = Waits()
+    await take(waits, 100, tokens_per_minute=100, requests_per_minute=2)
+
+    async def stop(seconds: float) -> None:
+        raise RunStopping
+
+    limit = RateLimit.of(
+        ModelSettings(
+            "openai:m", base_url="http://a.test", tokens_per_minute=100, requests_per_minute=2
+        )
+    )
+    assert limit is not None
+    with pytest.raises(RunStopping):
+        await limit.wait(1, "openai:m", waits.emit, stop)
+    await take(waits, requests_per_minute=2)
+    assert waits.pauses == []
+
+
+def sender(waits: Waits, pause: Pause) -> Sender:
+    return Sender("t", 1, waits.emit, pause)
+
+
+async def test_what_the_server_asks_to_wait_holds_for_all_agents() -> None:
+    waits, others = Waits(), Waits()
+    model = scripted(status_error(429, {"retry-after": "30"}), "done")
+    chosen = ModelSettings(model, requests_per_minute=100)
+
+    async def meanwhile(seconds: float) -> None:
+        limit = RateLimit.of(chosen)
+        assert limit is not None
+        await limit.wait(1, "the other", others.emit, others.pause)
+
+    request = ProviderRequest([AIMessage("x")], (), chosen, model)
+    reply, _ = await sender(waits, meanwhile).send(request)
+    assert reply.text == "done"
+    assert others.notices == ["the other is asked in about 30 s: its server has asked to wait."]
+
+
+async def test_a_wait_ends_with_the_run() -> None:
+    waits = Waits()
+    model = scripted("one", "two")
+    chosen = ModelSettings(model, requests_per_minute=1)
+    request = ProviderRequest([AIMessage("x")], (), chosen, model)
+    await sender(waits, waits.pause).send(request)
+
+    async def stopping(seconds: float) -> None:
+        raise RunStopping
+
+    with pytest.raises(RunStopping):
+        await sender(waits, stopping).send(request)
+    waiting = asyncio.create_task(sender(waits, lambda _: asyncio.Event().wait()).send(request))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert len(model.requests) == 1
+
+
+async def test_a_run_that_waits_too_long_ends_at_its_time_limit(tmp_path: Any) -> None:
+    (tmp_path / "own.toml").write_text("[llm]\nrequests_per_minute = 1\n")
+    model = scripted("one", "two")
+    graph = build_manus_graph()
+    context: dict[str, Any] = {"model": model, "timeout_s": 1.0}
+    first = await run_with(graph, str(tmp_path / "own.toml"), context)
+    second = await run_with(graph, str(tmp_path / "own.toml"), context)
+    assert (first["answer"], second["stop_reason"]) == ("one", "timeout")
+    assert len(model.requests) == 1
+
+
+async def run_with(graph: Any, file: str, context: dict[str, Any]) -> dict[str, Any]:
+    values: dict[str, Any] = await graph.ainvoke(
+        {"messages": [("user", "go")]}, context=Context(config=file, workspace="work", **context)
+    )
+    return values
+
+
+async def test_plain_runs_know_no_limit() -> None:
+    ran = await run_graph(build_manus_graph(), "done")
+    assert ran.values["answer"] == "done"
+    assert rate_limits._limiter.cache_info().currsize == 0  # pyright: ignore[reportPrivateUsage]
