@@ -53,6 +53,17 @@ CREATE TABLE version_1.events (
     seq bigint NOT NULL,
     event text NOT NULL
 );
+CREATE TABLE version_1.first_sights (
+    thread text NOT NULL,
+    branch text NOT NULL,
+    namespace text NOT NULL,
+    parent text NOT NULL,
+    tool text NOT NULL,
+    args text NOT NULL,
+    "position" integer NOT NULL,
+    message text NOT NULL,
+    call_id text NOT NULL
+);
 CREATE TABLE version_1.ledger (
     effect text NOT NULL,
     thread text NOT NULL,
@@ -108,6 +119,10 @@ CREATE TABLE version_1.threads (
     created timestamp(0) without time zone DEFAULT CURRENT_TIMESTAMP NOT NULL,
     updated timestamp(0) without time zone DEFAULT CURRENT_TIMESTAMP NOT NULL
 );
+CREATE TABLE version_1.titles (
+    thread text NOT NULL,
+    title text NOT NULL
+);
 CREATE TABLE version_1.user_messages (
     thread text NOT NULL,
     message text NOT NULL
@@ -125,20 +140,24 @@ INSERT INTO version_1.checkpoint_migrations VALUES (9);
 INSERT INTO version_1.events VALUES ('b', 1, '{"type": "notice", "text": "event 1"}');
 INSERT INTO version_1.events VALUES ('b', 2, '{"type": "notice", "text": "event 2"}');
 INSERT INTO version_1.events VALUES ('b', 3, '{"type": "notice", "text": "event 3"}');
-INSERT INTO version_1.ledger VALUES ('7fc03f58c4981fe7c09ba614632d04cd', 'c', 'b1', 'pay', '{"amount":5}', 0, 'c1', 1, 'intent', NULL, '2026-11-23 08:10:48', 3799360607);
-INSERT INTO version_1.ledger VALUES ('544b5f3f179a2009fbde3bcc8da67f0a', 'b', 'b1', 'pay', '{"amount":7}', 0, 'c1', 1, 'done', '{"text": "paid 7"}', '2026-11-23 08:10:48', 1757438328);
+INSERT INTO version_1.first_sights VALUES ('c', 'b1', '', 'm-c', 'pay', 'digest', 0, 'reply-1', 'c1');
+INSERT INTO version_1.ledger VALUES ('7fc03f58c4981fe7c09ba614632d04cd', 'c', 'b1', 'pay', '{"amount":5}', 0, 'c1', 1, 'intent', NULL, '2026-11-23 09:37:28', 3799360607);
+INSERT INTO version_1.ledger VALUES ('544b5f3f179a2009fbde3bcc8da67f0a', 'b', 'b1', 'pay', '{"amount":7}', 0, 'c1', 1, 'done', '{"text": "paid 7"}', '2026-11-23 09:37:28', 1757438328);
 INSERT INTO version_1.openmanus_schema VALUES (1);
 INSERT INTO version_1.questions VALUES ('7fc03f58c4981fe7c09ba614632d04cd', 'unknown outcome 1', 'c', 2);
-INSERT INTO version_1.remarks OVERRIDING SYSTEM VALUE VALUES (1, 'remark-1fae4f8e-206c-43ee-b6b9-dc99f21f660a', 'c', 'first word', 0, '2026-11-23 08:10:48');
-INSERT INTO version_1.remarks OVERRIDING SYSTEM VALUE VALUES (2, 'remark-b6808e8e-71b1-4e84-96cd-6146879ed9ac', 'c', 'second word', 0, '2026-11-23 08:10:48');
-INSERT INTO version_1.threads VALUES (3, 'c', 'manus', 'task of c', '{"max_steps": 3}', 'running', '2026-11-23 08:10:48', '2026-11-23 08:10:48');
-INSERT INTO version_1.threads VALUES (4, 'a', 'manus', 'task of a', '{"max_steps": 3}', 'finished', '2026-11-23 08:10:48', '2026-11-23 08:10:48');
-INSERT INTO version_1.threads VALUES (2, 'b', 'manus', 'task of b', '{"max_steps": 3}', 'finished', '2026-11-23 08:10:48', '2026-11-23 08:10:48');
+INSERT INTO version_1.remarks OVERRIDING SYSTEM VALUE VALUES (1, 'remark-f1f48607-c593-42b2-b489-b932c5ad306c', 'c', 'first word', 0, '2026-11-23 09:37:28');
+INSERT INTO version_1.remarks OVERRIDING SYSTEM VALUE VALUES (2, 'remark-1eeb7f68-3c10-43bb-b2a2-636f8b51a9e6', 'c', 'second word', 0, '2026-11-23 09:37:28');
+INSERT INTO version_1.threads VALUES (2, 'c', 'manus', 'task of c', '{"max_steps": 3}', 'running', '2026-11-23 09:37:28', '2026-11-23 09:37:28');
+INSERT INTO version_1.threads VALUES (1, 'b', 'manus', 'task of b', '{"max_steps": 3}', 'finished', '2026-11-23 09:37:28', '2026-11-23 09:37:28');
+INSERT INTO version_1.threads VALUES (3, 'a', 'manus', 'task of a', '{"max_steps": 3}', 'finished', '2026-11-23 09:37:28', '2026-11-23 09:37:28');
+INSERT INTO version_1.titles VALUES ('b', 'task of b');
+INSERT INTO version_1.titles VALUES ('c', 'task of c');
+INSERT INTO version_1.titles VALUES ('a', 'The title of a');
 INSERT INTO version_1.user_messages VALUES ('b', '{"type": "human", "data": {"content": "task of b", "additional_kwargs": {}, "response_metadata": {}, "type": "human", "name": null, "id": "m-b"}}');
 INSERT INTO version_1.user_messages VALUES ('c', '{"type": "human", "data": {"content": "task of c", "additional_kwargs": {}, "response_metadata": {}, "type": "human", "name": null, "id": "m-c"}}');
 INSERT INTO version_1.user_messages VALUES ('a', '{"type": "human", "data": {"content": "task of a", "additional_kwargs": {}, "response_metadata": {}, "type": "human", "name": null, "id": "m-a"}}');
 SELECT pg_catalog.setval('version_1.remarks_number_seq', 2, true);
-SELECT pg_catalog.setval('version_1.thread_numbers', 4, true);
+SELECT pg_catalog.setval('version_1.thread_numbers', 3, true);
 ALTER TABLE ONLY version_1.a2a_tasks
     ADD CONSTRAINT a2a_tasks_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY version_1.checkpoint_blobs
@@ -151,6 +170,8 @@ ALTER TABLE ONLY version_1.checkpoints
     ADD CONSTRAINT checkpoints_pkey PRIMARY KEY (thread_id, checkpoint_ns, checkpoint_id);
 ALTER TABLE ONLY version_1.events
     ADD CONSTRAINT events_pkey PRIMARY KEY (thread, seq);
+ALTER TABLE ONLY version_1.first_sights
+    ADD CONSTRAINT first_sights_pkey PRIMARY KEY (thread, branch, namespace, parent, tool, args, "position");
 ALTER TABLE ONLY version_1.ledger
     ADD CONSTRAINT ledger_pkey PRIMARY KEY (effect);
 ALTER TABLE ONLY version_1.questions
@@ -161,6 +182,8 @@ ALTER TABLE ONLY version_1.remarks
     ADD CONSTRAINT remarks_pkey PRIMARY KEY (number);
 ALTER TABLE ONLY version_1.threads
     ADD CONSTRAINT threads_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY version_1.titles
+    ADD CONSTRAINT titles_pkey PRIMARY KEY (thread);
 ALTER TABLE ONLY version_1.user_messages
     ADD CONSTRAINT user_messages_pkey PRIMARY KEY (thread);
 CREATE INDEX checkpoint_blobs_thread_id_idx ON version_1.checkpoint_blobs USING btree (thread_id);

@@ -37,6 +37,16 @@ _RENEW = """
     UPDATE leases SET expires = clock_timestamp() + make_interval(secs => ?)
     WHERE thread = ? AND token = ? RETURNING 1
 """
+_END_PAUSED = """
+    SELECT pg_terminate_backend(pid) FROM pg_locks JOIN pg_stat_activity USING (pid)
+    WHERE relation = 'leases'::regclass AND mode = 'RowShareLock' AND wait_event = 'ClientRead'
+    AND clock_timestamp() - xact_start > make_interval(secs => ?)
+"""
+"""Ends the transactions of workers that were paused, or cut off, in the middle of a fenced write.
+
+It would keep the rows that it wrote, and its lease's, from everybody. It is younger than half a
+lease's time as long as its worker lives.
+"""
 _GIVE_BACK = """
     UPDATE leases SET holder = '', expires = clock_timestamp() WHERE thread = ? AND token = ?
 """
@@ -161,6 +171,7 @@ def _take(database: PostgresDatabase, thread: str, lease_s: float) -> _Lease:
         rows = database.run(_HOLDER, (thread,))
         known = Holder(rows[0][0], rows[0][1]) if rows else None
         dead = known.name if known is not None and known.is_dead else ""
+        database.run(_END_PAUSED, (lease_s / 2,))
         taken = database.run(_TAKE, (thread, own_name(), lease_s, dead))
         if taken:
             break

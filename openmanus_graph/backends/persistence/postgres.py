@@ -46,8 +46,8 @@ _CONNECTION_CLASSES = ("08", "57P")
 
 T = TypeVar("T")
 Connection = psycopg.Connection[tuple[Any, ...]]
-# Else Python itself prints the pool's warnings on stderr where nobody set up logging.
-logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
+# Else Python itself prints psycopg's warnings on stderr where nobody set up logging.
+logging.getLogger("psycopg").addHandler(logging.NullHandler())
 
 
 class PostgresDatabase:
@@ -80,9 +80,10 @@ class PostgresDatabase:
         """Execute one statement and return its rows. Blocks. StorageError if that fails."""
 
         def execute() -> list[tuple[Any, ...]]:
-            with self.writing(worker_of) as connection:
+            opened = self.connection() if worker_of is None else self.writing(worker_of)
+            with opened as connection:
                 cursor = connection.execute(_translated(statement), _storable(values))
-                return cursor.fetchall() if cursor.description else []
+            return cursor.fetchall() if cursor.description else []
 
         return self.repeated(execute)
 
@@ -93,7 +94,7 @@ class PostgresDatabase:
         given = [_storable(row) for row in rows]
 
         def execute() -> None:
-            with self.writing(worker_of) as connection, connection.transaction():
+            with self.writing(worker_of) as connection:
                 connection.cursor().executemany(_translated(statement), given)
 
         self.repeated(execute)
@@ -119,26 +120,25 @@ class PostgresDatabase:
 
     @contextlib.contextmanager
     def writing(self, worker_of: str | None) -> Generator[Connection]:
-        """Take a connection to write with, fenced where this process holds the thread's lease.
+        """Take a connection to write with: what it executes is one transaction, and one way there.
 
-        All is one transaction then, which fails if another worker has the lease by now.
+        Rows can be fetched when it is over. Where this process holds the lease of `worker_of`,
+        all fails if another worker has it by now.
 
         Raises:
             LeaseLostError: Another worker has it.
         """
         token = None if worker_of is None else self.tokens.get(worker_of)
-        with self.connection() as connection:
-            if worker_of is None or token is None:
-                yield connection
-                return
-            try:
-                with connection.pipeline(), connection.transaction():  # one way to the server
+        try:
+            # PostgreSQL makes a transaction of what comes before the pipeline's one Sync.
+            with self.connection() as connection, connection.pipeline():
+                if token is not None:
                     connection.execute("SELECT require_lease(%s, %s)", (worker_of, token))
-                    yield connection
-            except psycopg.DatabaseError as error:
-                if error.sqlstate == _LEASE_LOST:
-                    raise LeaseLostError(worker_of) from None
-                raise
+                yield connection
+        except psycopg.DatabaseError as error:
+            if error.sqlstate == _LEASE_LOST:
+                raise LeaseLostError(str(worker_of)) from None
+            raise
 
     def repeated(self, job: Callable[[], T]) -> T:
         """Run a job that takes connections, once more if one was lost. Blocks.
@@ -199,8 +199,6 @@ class PostgresDatabase:
         _connections.add(connection)
         connection.adapters.register_loader("timestamp", TextLoader)  # as SQLite has times
         connection.execute("SET TIME ZONE 'UTC'")
-        # A worker that is paused within a transaction must not keep others from its thread.
-        connection.execute("SET idle_in_transaction_session_timeout TO '10s'")
         if "search_path" not in str(conninfo_to_dict(self._address).get("options", "")):
             connection.execute(f"SET search_path TO {_SCHEMA}")
 

@@ -73,16 +73,10 @@ class LeanPostgresSaver(Checkpointer, PostgresSaver):
     @contextlib.contextmanager
     @override
     def _cursor(self, *, pipeline: bool = False) -> Generator[Cursor[DictRow]]:
-        if not pipeline:
-            with self._database.connection() as connection:
-                yield connection.cursor(binary=True, row_factory=dict_row)
-            return
-        with (  # it writes: all or nothing
-            self._database.writing(getattr(self._writer, "thread", None)) as connection,
-            connection.pipeline(),
-            connection.transaction(),
-            connection.cursor(binary=True, row_factory=dict_row) as cursor,
-        ):
+        opened = self._database.connection()
+        if pipeline:  # it writes: all or nothing
+            opened = self._database.writing(getattr(self._writer, "thread", None))
+        with opened as connection, connection.cursor(binary=True, row_factory=dict_row) as cursor:
             yield cursor
 
     @override

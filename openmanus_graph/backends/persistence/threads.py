@@ -77,6 +77,7 @@ class Threads:
             " VALUES (?, coalesce((SELECT task FROM threads WHERE id = ?), ?))"
             " ON CONFLICT (thread) DO NOTHING",
             (thread, thread, task),
+            worker_of=thread,
         )
         self._run(
             # A new number, so that the newest has the greatest whatever the clock says.
