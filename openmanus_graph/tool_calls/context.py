@@ -30,6 +30,8 @@ from openmanus_graph.tool_calls.toolset import Toolset
 
 LEASE_GRACE_S, LEASE_POLL_S = 5.0, 0.5
 """How much longer than its time another worker's lease is waited for, and between two tries."""
+_LEASE = "lease"
+"""What gives it back when the run has ended, among the session's closers."""
 
 
 @dataclass
@@ -123,7 +125,7 @@ async def ledger_of(session: Session, config: RunnableConfig) -> Ledger | None:
     if thread is None:
         return None
     url = session.settings.database
-    if not url.is_local:
+    if not url.is_local and _LEASE not in session.closers_of_run:
         await _share_lease(session, thread)
     return await session.cached_off_loop(Ledger, lambda: open_ledger(url))
 
@@ -144,7 +146,7 @@ async def _share_lease(session: Session, thread: str) -> None:
     database: Any = await asyncio.to_thread(open_database, settings.database)
     lease_s = settings.storage.lease_s
     until = time.monotonic() + lease_s + LEASE_GRACE_S
-    while "lease" not in session.closers_of_run:
+    while _LEASE not in session.closers_of_run:
         try:
             await asyncio.to_thread(take_lease, database, thread, lease_s, session)
         except ThreadInUseError:
@@ -152,7 +154,7 @@ async def _share_lease(session: Session, thread: str) -> None:
                 raise
             await asyncio.sleep(LEASE_POLL_S)
         else:
-            session.closers_of_run["lease"] = partial(give_back_lease, database, thread, session)
+            session.closers_of_run[_LEASE] = partial(give_back_lease, database, thread, session)
 
 
 async def open_call_context(

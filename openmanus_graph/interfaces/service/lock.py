@@ -3,10 +3,11 @@
 A file lock is released by the kernel when its process ends, however; a lease when its time is over.
 """
 
+import asyncio
 import contextlib
 import fcntl
 import os
-from collections.abc import Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -39,6 +40,19 @@ def hold_thread(
     lock = _file_lock(home, thread) if database_url().is_local else _lease(thread, on_loss)
     with lock:
         yield
+
+
+@contextlib.asynccontextmanager
+async def holding_thread(
+    home: Path, thread: str, on_loss: Callable[[], None] = lambda: None
+) -> AsyncGenerator[None]:
+    """Do as `hold_thread`, off the event loop."""
+    lock = contextlib.ExitStack()
+    await asyncio.to_thread(lock.enter_context, hold_thread(home, thread, on_loss))
+    try:
+        yield
+    finally:
+        await asyncio.shield(asyncio.to_thread(lock.close))
 
 
 def is_running(home: Path, thread: str) -> bool:

@@ -39,7 +39,7 @@ from openmanus_graph.interfaces.service.final_event import (
     read_usage,
     recursion_event,
 )
-from openmanus_graph.interfaces.service.lock import hold_thread
+from openmanus_graph.interfaces.service.lock import holding_thread
 from openmanus_graph.interfaces.service.signals import Signals
 from openmanus_graph.interfaces.service.step_events import (
     RECURSION_LIMIT,
@@ -174,17 +174,14 @@ async def run_graph(
 @contextlib.asynccontextmanager
 async def _held(home: Path, thread: str, stop: Stop) -> AsyncGenerator[None]:
     """Hold a thread; the run is cancelled if a worker on another machine takes it over."""
-    loop, lock = asyncio.get_running_loop(), contextlib.ExitStack()
+    loop = asyncio.get_running_loop()
     stop.task = stop.task or asyncio.current_task()
 
     def report_loss() -> None:
         loop.call_soon_threadsafe(stop.lose)
 
-    await asyncio.to_thread(lock.enter_context, hold_thread(home, thread, report_loss))
-    try:
+    async with holding_thread(home, thread, report_loss):
         yield
-    finally:
-        await asyncio.shield(asyncio.to_thread(lock.close))
 
 
 class _Driver:
