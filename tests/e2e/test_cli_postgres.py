@@ -15,7 +15,7 @@ from openmanus_graph.interfaces.service.options import DATABASE_VARIABLE
 from tests.support.cli import Cli, until
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
-from tests.support.postgres import Postgres
+from tests.support.postgres import Postgres, rows_of
 from tests.support.serving import Served, new_page
 from tests.support.zygote import Zygote
 
@@ -152,20 +152,6 @@ async def test_the_server_keeps_its_threads_in_postgresql(
 
 
 WORK = "touch begun; until test -e go; do sleep 0.05; done; echo over >> log"
-
-
-def rows_of(url: str) -> str:
-    """Return all rows of all tables but that of leases."""
-    with psycopg.connect(url) as connection:
-        found = connection.execute(
-            "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
-            " AND tablename != 'leases' ORDER BY 1"
-        ).fetchall()
-        tables = [name for (name,) in found]
-        return repr([
-            sorted(map(repr, connection.execute(f"SELECT * FROM {name}".encode()).fetchall()))
-            for name in tables
-        ])  # fmt: skip
 
 
 def lease_is_over(url: str) -> bool:

@@ -1,10 +1,12 @@
 """A thread in PostgreSQL has one worker, and one that lost it writes nothing more."""
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Iterator
 from typing import Any, cast
 
+import psycopg
 import pytest
 from langchain_core.messages import HumanMessage
 from langchain_core.runnables import RunnableConfig
@@ -32,9 +34,10 @@ from openmanus_graph.interfaces.service.lock import hold_thread, is_running
 from openmanus_graph.interfaces.service.options import DATABASE_VARIABLE
 from openmanus_graph.state.database_url import DatabaseUrl
 from openmanus_graph.tool_calls import context
+from tests.support.cli import until
 from tests.support.graphs import calls, run_graph
 from tests.support.limits import BACKSTOP_S
-from tests.support.postgres import Postgres
+from tests.support.postgres import Postgres, rows_of
 
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
 KEY = EffectKey("t", "b", "pay", "{}", 0)
@@ -66,21 +69,13 @@ def theirs(urls: list[DatabaseUrl]) -> PostgresDatabase:
     return opened(urls[1])
 
 
+def address_of(urls: list[DatabaseUrl]) -> str:
+    return urls[0].secret.get_secret_value()
+
+
 def let_expire(database: PostgresDatabase) -> None:
     """Have the time of all leases be over."""
     database.run("UPDATE leases SET expires = clock_timestamp() - interval '1 second'")
-
-
-def all_rows(database: PostgresDatabase) -> dict[str, Any]:
-    """Return the rows of all tables but that of leases."""
-    names = database.run(
-        "SELECT tablename FROM pg_tables WHERE schemaname = current_schema() ORDER BY 1"
-    )
-    return {
-        name: sorted(map(repr, database.run(f"SELECT * FROM {name}")))
-        for (name,) in names
-        if name != "leases"
-    }
 
 
 def test_a_thread_has_one_worker(ours: PostgresDatabase, theirs: PostgresDatabase) -> None:
@@ -144,7 +139,7 @@ async def test_a_worker_that_lost_its_thread_changes_no_row(
         stored = await saver.aput(CONFIG, empty_checkpoint(), {"step": 1}, {})
         let_expire(ours)
         take_lease(theirs, "t", LONG_S, "run")
-        before = all_rows(theirs)
+        before = rows_of(address_of(urls))
         journal, interjections = JournalTable(ours), Interjections(ours)
         for write in (
             lambda: asyncio.to_thread(threads.begin, "t", "manus", "again", {}, None),
@@ -162,7 +157,7 @@ async def test_a_worker_that_lost_its_thread_changes_no_row(
         ):
             with pytest.raises(LeaseLostError, match="taken over by another worker"):
                 await write()
-        assert all_rows(theirs) == before
+        assert rows_of(address_of(urls)) == before
         await Ledger(theirs).conclude(KEY, {}, {"text": "paid"})
     assert await asyncio.to_thread(lost.wait, BACKSTOP_S), "it is told"
     await asyncio.to_thread(give_back_lease, ours, "t", "run")
@@ -185,6 +180,31 @@ def test_a_lease_is_renewed_as_long_as_it_is_held(
         end.wait(0.05)
     with pytest.raises(ThreadInUseError):
         take_lease(theirs, "t", 1.0, "run")
+    give_back_lease(ours, "t", "run")
+
+
+def test_a_worker_that_is_paused_within_a_write_keeps_nobody_from_its_thread(
+    urls: list[DatabaseUrl], ours: PostgresDatabase, theirs: PostgresDatabase
+) -> None:
+    take_lease(ours, "t", LONG_S, "run")
+    let_expire(ours)
+    with psycopg.connect(address_of(urls), autocommit=True) as paused:
+        pid = paused.info.backend_pid
+
+        def waits_for_its_client() -> bool:
+            age = "clock_timestamp() - xact_start > interval '0.1 second'"
+            statement = f"SELECT {age} FROM pg_stat_activity WHERE pid = ?"
+            return theirs.run(statement, (pid,)) == [(True,)]
+
+        with contextlib.ExitStack() as write:
+            write.enter_context(paused.pipeline())
+            paused.execute("SELECT require_lease('t', %s)", (ours.tokens["t"],)).fetchone()
+            until(waits_for_its_client)
+            take_lease(theirs, "t", 0.2, "run")
+            with pytest.raises(psycopg.OperationalError):
+                write.close()
+    assert holder_of(theirs, "t") is not None
+    give_back_lease(theirs, "t", "run")
     give_back_lease(ours, "t", "run")
 
 

@@ -14,7 +14,7 @@ from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.database import close_databases, open_database
 from openmanus_graph.backends.persistence.interjections import open_interjections
 from openmanus_graph.backends.persistence.journal import JournalTable
-from openmanus_graph.backends.persistence.ledger import EffectKey, open_ledger
+from openmanus_graph.backends.persistence.ledger import CallPlace, EffectKey, open_ledger
 from openmanus_graph.backends.persistence.rows import StorageError
 from openmanus_graph.backends.persistence.schema import CURRENT, migrate_sqlite
 from openmanus_graph.backends.persistence.sqlite import SqliteDatabase
@@ -30,7 +30,7 @@ UNVERSIONED = Path(__file__).parent.parent / "support" / "home_unversioned.zip"
 """A home folder of before tables had versions, with some rows of each kind."""
 
 VERSION_1 = Path(__file__).parent.parent / "support" / "postgres_version_1.sql"
-"""The same rows in PostgreSQL, in tables of version 1: `pg_dump --inserts` of the first release."""
+"""The same rows in PostgreSQL, in tables of version 1, which knew no leases (`pg_dump`)."""
 
 
 @pytest.fixture
@@ -93,11 +93,25 @@ async def test_all_rows_of_postgresqls_version_1_are_there(
     address = postgres.url(options="options=-csearch_path%3Dversion_1")
     url = DatabaseUrl.parse(address)
     await check_rows(url)
-    assert open_database(url).run("SELECT version FROM openmanus_schema") == [(CURRENT,)]
+    database = open_database(url)
+    assert database.run("SELECT version FROM openmanus_schema") == [(CURRENT,)]
+    titles = {one.id: one.title for one in Threads(database).all()}
+    assert titles == {"a": "The title of a", "b": "task of b", "c": "task of c"}
+    place = CallPlace("c", "b1", "", "m-c", "pay", "digest", 0)
+    assert await open_ledger(url).first_at(place, "reply-2", "c2") == ("reply-1", "c1")
     monkeypatch.setenv(DATABASE_VARIABLE, address)
     with hold_thread(tmp_path, "a"):
         assert is_running(tmp_path, "a"), "there are leases"
     close_databases()
+
+
+async def test_all_rows_of_files_of_version_1_are_there(old: DatabaseUrl) -> None:
+    open_database(old)
+    close_databases()
+    with contextlib.closing(sqlite3.connect(old.file)) as database:
+        database.execute("PRAGMA user_version = 1")  # there are no leases in files: nothing else
+    await check_rows(old)
+    assert version_of(old) == CURRENT
 
 
 async def test_a_thread_of_unversioned_files_goes_on(old: DatabaseUrl) -> None:
