@@ -133,6 +133,7 @@ async def test_a_worker_that_lost_its_thread_changes_no_row(
     take_lease(ours, "t", 1.0, "run", lost.set)
     threads, ledger = Threads(ours), Ledger(ours)
     threads.begin("t", "manus", "task", {}, HumanMessage("task"))
+    ours.run("DELETE FROM titles")  # as of a thread that an earlier version began
     await ledger.intend(KEY, {}, "c")
     interjection = await Interjections(ours).add("t", "text")
     async with open_checkpointer(urls[0]) as saver:
@@ -171,10 +172,11 @@ def test_a_lease_is_renewed_as_long_as_it_is_held(
     def ends() -> Any:
         return theirs.run("SELECT expires FROM leases WHERE thread = 't'")[0][0]
 
-    take_lease(ours, "t", 1.0, "run")
+    take_lease(ours, "t", 2.0, "run")
     seen = {ends()}
     end = threading.Event()
     while len(seen) < 3:
+        assert holder_of(theirs, "t") is not None, "it was not renewed in time"
         seen.add(ends())
         postgres.cut_connections()
         end.wait(0.05)
