@@ -146,7 +146,12 @@ def database_url(context: Context | None = None) -> DatabaseUrl:
 
 def configured_database(context: Context) -> DatabaseUrl | None:
     """Return the address that somebody set. Blocks. ConfigError as `database_url`."""
-    return section(StorageSettings, all_layers(context)[0]).database_url
+    return storage_settings(context).database_url
+
+
+def storage_settings(context: Context | None = None) -> StorageSettings:
+    """Return the settings of storage. Blocks. ConfigError as `database_url`."""
+    return section(StorageSettings, all_layers(context or Context())[0])
 
 
 def private_folder(home: Path, workspace: Path, thread: str | None) -> Path:

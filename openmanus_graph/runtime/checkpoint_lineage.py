@@ -27,6 +27,7 @@ SNAPSHOT_KEY, GAP_KEY = "workspace_snapshot", "snapshot_gap"
 """Keys of the state."""
 STARTS = ("fork", "update", "input")
 """Sources of checkpoints that no node made."""
+SCRATCHPAD_KEY = "__pregel_scratchpad"
 NETWORK_SAVERS = (
     "postgres", "redis", "mongo", "mysql", "dynamo", "aws", "cosmos", "firestore", "couchbase",
     "snowflake", "cassandra", "oracle",
@@ -42,6 +43,12 @@ def checkpointed_thread(config: RunnableConfig) -> str | None:
     if configurable.get(CHECKPOINTER_KEY) is None:
         return None
     return str(configurable["thread_id"])
+
+
+def has_answers(config: RunnableConfig) -> bool:
+    """Say whether an `interrupt()` of a node's task may return, rather than pause the run."""
+    pad: Any = config.get("configurable", {}).get(SCRATCHPAD_KEY)
+    return pad is None or bool(pad.resume) or pad.get_null_resume() is not None
 
 
 def require_shared_ledger(config: RunnableConfig, database: DatabaseUrl) -> None:

@@ -32,7 +32,7 @@ class InterjectionStore(Protocol):
         """Return the interjections of a thread, oldest first."""
         ...
 
-    async def mark_read(self, interjections: Sequence[str]) -> None:
+    async def mark_read(self, thread: str, interjections: Sequence[str]) -> None:
         """Mark interjections that a checkpoint holds."""
         ...
 
@@ -75,7 +75,7 @@ class InterjectionReader:
             begun: Whether a new run begins.
         """
         if self.store is not None:
-            await self.store.mark_read(read)
+            await self.store.mark_read(self.thread, read)
         return [] if begun else read
 
     async def end_run(self, known: Sequence[str], emit: Emit) -> None:

@@ -80,6 +80,8 @@ class Session:
         knows where a run goes on that another process began."""
         self.resolved: dict[Any, Any] = {}
         """The tools of each agent's newest request, during the current run."""
+        self.closers_of_run: dict[str, Callable[[], None]] = {}
+        """Called when the current run has ended; may block, and never raise."""
         self._dropped: HandleStates = {}
         """Empty states of dropped handles, whose end was reported to the model at once."""
         self.reset_after_fork()
@@ -116,6 +118,12 @@ class Session:
         self.workspace = Workspace.of(settings)
         self._cache = {}
         self.resolved = {}
+
+    def end_run(self) -> None:
+        """Call and forget the run's closers. May block."""
+        while self.closers_of_run:
+            _, closer = self.closers_of_run.popitem()
+            closer()
 
     def cached(self, key: Any, make: Callable[[], T]) -> T:
         """Return what `make` made for this key during this run.

@@ -273,6 +273,8 @@ async def _end_run(run_id: uuid.UUID, error: BaseException | None) -> None:
     run, observer = entry.observed.pop(run_id, None), run_observer()
     if run is not None and observer is not None:
         await observer.on_end(run, error)
+    if not entry.runs and entry.session is not None and entry.session.closers_of_run:
+        await asyncio.shield(asyncio.to_thread(entry.session.end_run))
     if entry.runs or entry.owners or location.worker:
         return  # a worker's session ends with the outer run
     if entry.lasting and not isinstance(error, asyncio.CancelledError):

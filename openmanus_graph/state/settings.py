@@ -248,6 +248,9 @@ class StorageSettings:
         ),
     ] = None
     """`sqlite:///FILE.db` or `postgresql://USER:PASSWORD@HOST:5432/DATABASE` (extra `postgres`)."""
+    lease_s: Annotated[float, Field(ge=1), Setting(env=("OPENMANUS_LEASE_S",))] = 30
+    """Seconds after which another worker takes over a thread in PostgreSQL whose worker is silent;
+    less than the longest pause of a machine means that workers lose threads."""
     snapshot_max_mb: Annotated[int, Field(ge=0), Setting()] = 1024
     """How much a snapshot of the workspace holds; the largest files above it are left out, and
     named. 0: no snapshots are taken, and going back leaves the files as they are."""

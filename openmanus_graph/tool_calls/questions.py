@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from openmanus_graph.backends.persistence.ledger import EffectKey, Ledger
 from openmanus_graph.errors import ToolError
+from openmanus_graph.runtime.checkpoint_lineage import has_answers
 from openmanus_graph.runtime.run_observer import plan_step_of
 from openmanus_graph.runtime.session_registry import is_answered
 from openmanus_graph.state.interrupts import (
@@ -55,8 +56,8 @@ class Questions:
         """The next one, as far as is known while a tool or a hook runs."""
         self._active: set[int] = set()
         """Places of what runs, which takes them by itself."""
-        self._exhausted = False
-        """Whether no answers are left."""
+        self._exhausted = config is not None and not has_answers(config)
+        """Whether no answers are left. Then the ledger need not be asked what they belong to."""
         self._over = False
         """Whether this execution has come to an open question."""
 

@@ -1,16 +1,23 @@
 """The command with everything in PostgreSQL: the same commands, only snapshots in the home."""
 
+import asyncio
+import contextlib
 import json
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
+import psycopg
 import pytest
 
 from openmanus_graph.interfaces.service.options import DATABASE_VARIABLE
 from tests.support.cli import Cli, until
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
-from tests.support.postgres import Postgres
+from tests.support.postgres import Postgres, rows_of
+from tests.support.serving import Served, new_page
+from tests.support.zygote import Zygote
 
 PASSWORD = "hunter2neverseen"
 
@@ -142,3 +149,92 @@ def test_a_server_that_is_killed_in_the_middle_ends_the_run_which_goes_on_later(
     assert (cli.workspace / "log").read_text() == "begun\nover\n"
     tool = next(m for m in model.requests[-1].messages if m["role"] == "tool")
     assert "cut off" in tool["content"]
+
+
+async def test_the_server_keeps_its_threads_in_postgresql(
+    cli: Cli, model: OpenAIServer, postgres: Postgres, zygote: Zygote
+) -> None:
+    cli.env[DATABASE_VARIABLE] = postgres.database()
+    names = ("OPENMANUS_MODEL", "OPENAI_BASE_URL", "OPENAI_API_KEY", DATABASE_VARIABLE)
+    env = {name: cli.env[name] for name in names}
+    question = Reply(calls=(Call("ask_human", {"inquire": "Which?"}),))
+    model.add(question, Reply("The answer."), Reply("More."))
+    with Served(cli.root / "served", env, zygote=zygote) as served:
+        async with new_page(served) as page:
+            await page.ask(agent="manus", message="Go.")
+            final = await page.final()
+            assert final["status"] == "waiting"
+            thread = page.thread
+            done = await asyncio.to_thread(cli.run, "resume", thread, "--answer", "This.")
+            assert (done.code, "The answer." in done.stdout) == (0, True), "in the terminal"
+            await page.ask(message="Go on.")
+            assert (await page.final())["answer"] == "More."
+        assert list(served.home.glob("*.db*")) == []
+    assert "More." in cli.run("show", thread).stdout
+
+
+WORK = "touch begun; until test -e go; do sleep 0.05; done; echo over >> log"
+
+
+def lease_is_over(url: str) -> bool:
+    with psycopg.connect(url) as connection:
+        found = connection.execute("SELECT expires < clock_timestamp() FROM leases").fetchone()
+    return found == (True,)
+
+
+def test_a_paused_worker_that_goes_on_after_its_lease_writes_nothing(
+    cli: Cli, model: OpenAIServer, postgres: Postgres
+) -> None:
+    url = postgres.database()
+    cli.env |= {DATABASE_VARIABLE: url, "OPENMANUS_LEASE_S": "1"}
+    model.add(Reply(calls=(Call("bash", {"command": WORK}),)), Reply("Finished."))
+    paused = cli.start("run", "go", "--thread", "t", "--workspace", "files")
+    until((cli.workspace / "begun").exists)
+    refused = cli.run("resume", "t")
+    assert (refused.code, "in use by process" in refused.stderr) == (1, True)
+    paused.signal(signal.SIGSTOP)
+    until(lambda: lease_is_over(url))
+    done = cli.run("resume", "t", "--json")
+    assert (done.code, done.final["answer"]) == (0, "Finished.")
+    before = rows_of(url)
+    (cli.workspace / "go").touch()
+    paused.signal(signal.SIGCONT)
+    ended = paused.finish()
+    assert ended.code == 1
+    assert ended.final["status"] == "failed"
+    assert "taken over by another worker" in ended.final["answer"]
+    assert rows_of(url) == before
+    assert len(model.requests) == 2, "it asked the model nothing more"
+
+
+def test_a_killed_worker_of_this_machine_is_not_waited_for(
+    cli: Cli, model: OpenAIServer, postgres: Postgres
+) -> None:
+    cli.env |= {DATABASE_VARIABLE: postgres.database(), "OPENMANUS_LEASE_S": "1000"}
+    model.add(Reply(calls=(Call("bash", {"command": WORK}),)), Reply("Finished."))
+    killed = cli.start("run", "go", "--thread", "t", "--workspace", "files")
+    until((cli.workspace / "begun").exists)
+    for process in killed.family():
+        with contextlib.suppress(psutil.NoSuchProcess):  # it ended with the one before
+            process.kill()
+    killed.finish()
+    done = cli.run("resume", "t", "--json")
+    assert (done.code, done.final["answer"]) == (0, "Finished.")
+
+
+@pytest.mark.usefixtures("real_start")  # the clock jumps from the interpreter's start
+def test_a_clock_that_jumps_loses_no_lease(
+    cli: Cli, model: OpenAIServer, postgres: Postgres
+) -> None:
+    folder = str(Path(__file__).parent.parent / "support" / "jumping_clock")
+    clock = {"PYTHONPATH": folder, "CLOCK_JUMPS_H": "0,5,-5,100"}
+    cli.env |= {DATABASE_VARIABLE: postgres.database(), "OPENMANUS_LEASE_S": "2"}
+    model.add(Reply(calls=(Call("bash", {"command": WORK}),)), Reply("Finished."))
+    running = cli.start("run", "go", "--thread", "t", "--workspace", "files", env=clock)
+    until((cli.workspace / "begun").exists)
+    refused = cli.run("resume", "t", env={**clock, "CLOCK_JUMPS_H": "200"})
+    assert (refused.code, "in use by process" in refused.stderr) == (1, True)
+    postgres.cut_connections()
+    (cli.workspace / "go").touch()
+    done = running.finish()
+    assert (done.code, done.final["answer"]) == (0, "Finished.")

@@ -112,5 +112,5 @@ def test_the_file_says_what_serve_says() -> None:
     written = json.loads((ROOT / "langgraph.json").read_text())
     served = server_config()
     assert written["graphs"] == served["graphs"]
-    for part in ("http", "auth", "checkpointer"):
+    for part in ("http", "auth", "checkpointer", "store"):
         assert written[part] == served[part]

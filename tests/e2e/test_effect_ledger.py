@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.limits import BACKSTOP_S
+from tests.support.postgres import Postgres
 
 PAID = ["a", "b", "b", "c"]
 
@@ -41,17 +42,38 @@ MOMENTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("moment", MOMENTS)
-def test_killed_anywhere_each_payment_is_made_once(tmp_path: Path, kind: str, moment: str) -> None:
-    run(tmp_path, kind=kind, kill=moment, reconcile=True, killed=True)
-    done, asked = go_on(tmp_path, kind=kind, reconcile=True)
+SAMPLE = ("after a1", "before b2", "done 1-0")
+
+
+def check_killed(folder: Path, moment: str, **spec: Any) -> None:
+    """Fail unless each payment is made once although the agent is killed at a moment."""
+    run(folder, **spec, kill=moment, reconcile=True, killed=True)
+    done, asked = go_on(folder, **spec, reconcile=True)
     assert done["answer"] == "All is paid."
-    assert payments(tmp_path) == PAID
+    assert payments(folder) == PAID
     if "0-" in moment or "a1" in moment:
         assert asked <= 2, "the other call of the reply may have been under way"
     else:
         assert asked == moment.startswith("before")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_killed_anywhere_each_payment_is_made_once(tmp_path: Path, kind: str, moment: str) -> None:
+    check_killed(tmp_path, moment, kind=kind)
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        pytest.param(moment, marks=() if moment in SAMPLE else pytest.mark.exhaustive)
+        for moment in MOMENTS
+    ],
+)
+def test_killed_anywhere_with_everything_in_postgresql(
+    tmp_path: Path, postgres: Postgres, moment: str
+) -> None:
+    check_killed(tmp_path, moment, kind="agent", database=postgres.database())
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,9 @@ import httpx
 import psutil
 import pytest
 
+from openmanus_graph.backends.persistence.database import close_databases
+from openmanus_graph.backends.persistence.store import DatabaseStore
+from openmanus_graph.state.database_url import DatabaseUrl
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
 from tests.support.serving import Served, eventually
@@ -110,6 +113,17 @@ async def test_state_is_edited_and_a_fork_runs_from_an_earlier_step(
         later = await client.runs.wait(thread, "manus", input=said("More"))
         texts = [message["content"] for message in later["messages"]]
         assert texts == ["Hi", "", "1", "two", "More", "three"]
+
+
+async def test_the_long_term_store_lies_beside_the_threads(served: Served) -> None:
+    async with served.sdk() as client:
+        await client.store.put_item(["notes"], key="tea", value={"text": "green"})
+        found = await client.store.get_item(["notes"], key="tea")
+    assert found["value"] == {"text": "green"}
+    kept = DatabaseStore(DatabaseUrl.in_folder(served.home))
+    items = await kept.asearch(())
+    assert [item.key for item in items] == ["tea"]
+    close_databases()
 
 
 async def test_a_cancelled_run_leaves_no_process_behind(

@@ -5,6 +5,7 @@ import contextlib
 import json
 import logging
 import sqlite3
+import threading
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -14,14 +15,19 @@ from langchain_core.runnables import RunnableConfig
 
 from openmanus_graph import Context, build_manus_graph
 from openmanus_graph.backends.persistence import sqlite
+from openmanus_graph.backends.persistence.database import close_databases, open_database
+from openmanus_graph.backends.persistence.leases import give_back_lease, take_lease
+from openmanus_graph.backends.persistence.postgres import PostgresDatabase
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.interfaces.server import journal, recorder
 from openmanus_graph.interfaces.server.checkpoints import open_server_saver, saver
 from openmanus_graph.interfaces.server.recorder import Recorder, write_missing_ends
 from openmanus_graph.interfaces.server.store import Store, open_store
+from openmanus_graph.interfaces.service.options import DATABASE_VARIABLE
 from openmanus_graph.runtime.run_observer import ObservedRun
 from openmanus_graph.state.database_url import DatabaseUrl
 from tests.support.graphs import run_graph, scripted
+from tests.support.postgres import Postgres, rows_of
 
 RUN = ObservedRun("run", "t", "manus", {"messages": [HumanMessage("the task", id="m")]})
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
@@ -138,3 +144,38 @@ async def test_a_run_that_was_cut_off_is_left_to_go_on(store: Store) -> None:
     await write_missing_ends(again)
     assert (await kinds(again)).count("final") == 0
     await again.journal.close()
+
+
+async def test_a_server_whose_thread_was_taken_over_writes_nothing_more(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, seen = postgres.database(), set[bool]()
+    monkeypatch.setenv(DATABASE_VARIABLE, address)
+    settle = PostgresDatabase.settle
+
+    def settle_and_see(database: PostgresDatabase) -> None:
+        seen.add(threading.current_thread() is threading.main_thread())
+        settle(database)
+
+    monkeypatch.setattr(PostgresDatabase, "settle", settle_and_see)
+    other: Any = open_database(DatabaseUrl.parse(f"{address}&application_name=other"))
+    async with open_server_saver():
+        store = await open_store()
+        graph = build_manus_graph(checkpointer=saver())
+        await run_graph(graph, "the answer", task=RUN.given, config=CONFIG)
+        made = Recorder(store)
+        await begin(made)
+        await store.journal.save()
+        other.run("UPDATE leases SET expires = clock_timestamp() - interval '1 second'")
+        await asyncio.to_thread(take_lease, other, "t", 1000.0, "run")
+        before = rows_of(address)
+        await made.on_end(RUN, None)
+        await write_missing_ends(store)
+        assert rows_of(address) == before
+        assert not store.journal.is_running("t")
+        await asyncio.to_thread(give_back_lease, other, "t", "run")
+        await write_missing_ends(store)
+        assert await status(store) == "finished"
+        await store.journal.close()
+    assert seen == {False}, "no lease is given back on the event loop"
+    close_databases()

@@ -5,10 +5,12 @@ and prints what came of it as JSON.
 """
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
 import sys
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +18,7 @@ from langchain.agents import create_agent  # pyright: ignore[reportUnknownVariab
 from langchain.agents.middleware import AgentMiddleware, ToolRetryMiddleware
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.tools import InjectedToolArg, tool
+from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.types import Command
 
@@ -113,7 +116,7 @@ class LosingSaver(AsyncSqliteSaver):
 
 def agent_of(spec: dict[str, Any], shop: Shop, folder: Path, saver: Any) -> Any:
     ledger = EffectLedger(
-        spec.get("ledger") or f"sqlite:///{folder}/openmanus.db",
+        spec.get("database") or f"sqlite:///{folder}/openmanus.db",
         reconcile={"pay": shop.known} if spec.get("reconcile") else {},
     )
     middleware: list[Any] = [KilledAfterCalls(shop), ledger]
@@ -149,12 +152,23 @@ def agent_of(spec: dict[str, Any], shop: Shop, folder: Path, saver: Any) -> Any:
     return create_agent(model, [payer(shop)], middleware=middleware, checkpointer=saver)
 
 
+@contextlib.asynccontextmanager
+async def saver_of(spec: dict[str, Any], folder: Path) -> AsyncGenerator[Any]:
+    if "database" in spec:
+        async with AsyncPostgresSaver.from_conn_string(spec["database"]) as saver:
+            await saver.setup()
+            yield saver
+        return
+    kind = LosingSaver if spec["kind"] == "lost" and spec.get("kill") else AsyncSqliteSaver
+    async with kind.from_conn_string(str(folder / "checkpoints")) as saver:
+        yield saver
+
+
 async def main(folder: Path, spec: dict[str, Any]) -> None:
     shop = Shop(folder, spec.get("kill", ""))
-    saver = LosingSaver if spec["kind"] == "lost" and spec.get("kill") else AsyncSqliteSaver
     durability = "async" if spec["kind"] == "lost" else "sync"
     config: Any = {"configurable": {"thread_id": "t"}}
-    async with saver.from_conn_string(str(folder / "checkpoints")) as checkpoints:
+    async with saver_of(spec, folder) as checkpoints:
         graph = agent_of(spec, shop, folder, checkpoints)
         begun = (await graph.aget_state(config)).values
         given: Any = None if begun else {"messages": [("user", "Pay.")]}

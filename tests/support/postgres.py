@@ -98,6 +98,20 @@ class Postgres:
         )  # fmt: skip
 
 
+def rows_of(url: str) -> str:
+    """Return all rows of all tables but that of leases."""
+    with psycopg.connect(url) as connection:
+        found = connection.execute(
+            "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
+            " AND tablename != 'leases' ORDER BY 1"
+        ).fetchall()
+        tables = {name: f"SELECT * FROM {name}".encode() for (name,) in found}
+        return repr({
+            name: sorted(map(repr, connection.execute(all_rows).fetchall()))
+            for name, all_rows in tables.items()
+        })  # fmt: skip
+
+
 def install_postgres() -> None:
     """Install the server by the system's package tools, if it is not there."""
     for command in install_commands("postgresql") if _found("initdb") is None else ():

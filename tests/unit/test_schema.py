@@ -14,17 +14,23 @@ from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.database import close_databases, open_database
 from openmanus_graph.backends.persistence.interjections import open_interjections
 from openmanus_graph.backends.persistence.journal import JournalTable
-from openmanus_graph.backends.persistence.ledger import EffectKey, open_ledger
+from openmanus_graph.backends.persistence.ledger import CallPlace, EffectKey, open_ledger
 from openmanus_graph.backends.persistence.rows import StorageError
 from openmanus_graph.backends.persistence.schema import CURRENT, migrate_sqlite
 from openmanus_graph.backends.persistence.sqlite import SqliteDatabase
 from openmanus_graph.backends.persistence.threads import Threads
 from openmanus_graph.config.resolve import database_url
+from openmanus_graph.interfaces.service.lock import hold_thread, is_running
+from openmanus_graph.interfaces.service.options import DATABASE_VARIABLE
 from openmanus_graph.state.database_url import DatabaseUrl
 from tests.support.graphs import run_graph
+from tests.support.postgres import Postgres
 
 UNVERSIONED = Path(__file__).parent.parent / "support" / "home_unversioned.zip"
 """A home folder of before tables had versions, with some rows of each kind."""
+
+VERSION_1 = Path(__file__).parent.parent / "support" / "postgres_version_1.sql"
+"""The same rows in PostgreSQL, in tables of version 1, which knew no leases (`pg_dump`)."""
 
 
 @pytest.fixture
@@ -42,10 +48,9 @@ def version_of(url: DatabaseUrl) -> int:
     return int(found)
 
 
-async def test_all_rows_of_unversioned_files_are_there(old: DatabaseUrl) -> None:
-    assert version_of(old) == 0
-    database = open_database(old)
-    assert version_of(old) == CURRENT
+async def check_rows(url: DatabaseUrl) -> None:
+    """Fail unless all rows of the old databases are there, and can be changed."""
+    database = open_database(url)
     threads = Threads(database)
     known = [(one.id, one.status, one.task) for one in threads.all()]
     assert known == [
@@ -57,7 +62,7 @@ async def test_all_rows_of_unversioned_files_are_there(old: DatabaseUrl) -> None
     message = threads.newest_message("c")
     assert message is not None
     assert message.text == "task of c"
-    ledger = open_ledger(old)
+    ledger = open_ledger(url)
     begun = EffectKey("c", "b1", "pay", '{"amount":5}', 0)
     done = EffectKey("b", "b1", "pay", '{"amount":7}', 0)
     entries = [await ledger.find(key) for key in (begun, done)]
@@ -66,12 +71,47 @@ async def test_all_rows_of_unversioned_files_are_there(old: DatabaseUrl) -> None
         ("done", {"text": "paid 7"}),
     ]
     assert await ledger.asked(begun) == {"unknown outcome 1": 2}
-    interjections = await open_interjections(old).of("c")
+    interjections = await open_interjections(url).of("c")
     assert [one.text for one in interjections] == ["first word", "second word"]
     assert [seq for seq, _ in JournalTable(database).read("b", 0)] == [1, 2, 3]
-    assert database.run("SELECT id FROM a2a_tasks") == [("t1",)]
     threads.begin("b", "manus", "again", {}, None)
     assert [one.id for one in threads.all()] == ["b", "a", "c"]
+
+
+async def test_all_rows_of_unversioned_files_are_there(old: DatabaseUrl) -> None:
+    assert version_of(old) == 0
+    database = open_database(old)
+    assert version_of(old) == CURRENT
+    assert database.run("SELECT id FROM a2a_tasks") == [("t1",)]
+    await check_rows(old)
+
+
+async def test_all_rows_of_postgresqls_version_1_are_there(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    postgres.execute(VERSION_1.read_text(encoding="utf-8"))
+    address = postgres.url(options="options=-csearch_path%3Dversion_1")
+    url = DatabaseUrl.parse(address)
+    await check_rows(url)
+    database = open_database(url)
+    assert database.run("SELECT version FROM openmanus_schema") == [(CURRENT,)]
+    titles = {one.id: one.title for one in Threads(database).all()}
+    assert titles == {"a": "The title of a", "b": "task of b", "c": "task of c"}
+    place = CallPlace("c", "b1", "", "m-c", "pay", "digest", 0)
+    assert await open_ledger(url).first_at(place, "reply-2", "c2") == ("reply-1", "c1")
+    monkeypatch.setenv(DATABASE_VARIABLE, address)
+    with hold_thread(tmp_path, "a"):
+        assert is_running(tmp_path, "a"), "there are leases"
+    close_databases()
+
+
+async def test_all_rows_of_files_of_version_1_are_there(old: DatabaseUrl) -> None:
+    open_database(old)
+    close_databases()
+    with contextlib.closing(sqlite3.connect(old.file)) as database:
+        database.execute("PRAGMA user_version = 1")  # there are no leases in files: nothing else
+    await check_rows(old)
+    assert version_of(old) == CURRENT
 
 
 async def test_a_thread_of_unversioned_files_goes_on(old: DatabaseUrl) -> None:

@@ -1,1 +1,1 @@
-"""What survives the process: threads, checkpoints and the effect ledger, in SQLite."""
+"""What survives the process, in SQLite or PostgreSQL: threads, checkpoints, the effect ledger."""

@@ -19,15 +19,28 @@ from openmanus_graph.state.database_url import DatabaseUrl
 class Database(Protocol):
     """Statements from any thread of the process. All methods raise `sqlite3.Error`."""
 
-    def run(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Execute one statement, which is one transaction, and return its rows. Blocks."""
+    def run(
+        self, statement: str, values: Sequence[Any] = (), *, worker_of: str | None = None
+    ) -> list[tuple[Any, ...]]:
+        """Execute one statement, which is one transaction, and return its rows. Blocks.
+
+        Args:
+            statement: With a `?` for each value.
+            values: For those.
+            worker_of: The thread whose worker writes. LeaseLostError if another process has
+                become that.
+        """
         ...
 
-    def run_many(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
+    def run_many(
+        self, statement: str, rows: Iterable[Sequence[Any]], *, worker_of: str | None = None
+    ) -> None:
         """Execute one statement with each row of values, all or none. Blocks."""
         ...
 
-    async def arun(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    async def arun(
+        self, statement: str, values: Sequence[Any] = (), *, worker_of: str | None = None
+    ) -> list[tuple[Any, ...]]:
         """Do as `run`, off the event loop. It is done even if the caller is cancelled."""
         ...
 

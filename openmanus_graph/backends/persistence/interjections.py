@@ -48,14 +48,18 @@ class Interjections:
             log.warning("%d messages to thread %s are damaged", len(rows) - len(sound), thread)
         return [Interjection(row[0], row[1], bool(row[2])) for row in sound]
 
-    async def mark_read(self, interjections: Sequence[str]) -> None:
+    async def mark_read(self, thread: str, interjections: Sequence[str]) -> None:
         """Note that checkpoints hold these."""
         for interjection in interjections:
-            await self._database.arun("UPDATE remarks SET read = 1 WHERE id = ?", (interjection,))
+            await self._database.arun(
+                "UPDATE remarks SET read = 1 WHERE id = ?", (interjection,), worker_of=thread
+            )
 
     async def forget_read(self, thread: str) -> None:
         """Delete a thread's interjections that were read."""
-        await self._database.arun("DELETE FROM remarks WHERE thread = ? AND read = 1", (thread,))
+        await self._database.arun(
+            "DELETE FROM remarks WHERE thread = ? AND read = 1", (thread,), worker_of=thread
+        )
 
     def forget_thread(self, thread: str) -> None:
         """Delete all interjections of a thread. Blocks."""

@@ -37,6 +37,7 @@ class JournalTable:
             "INSERT INTO events (thread, seq, event) VALUES (?, ?, ?)"
             " ON CONFLICT (thread, seq) DO UPDATE SET event = excluded.event",
             [(thread, seq, event) for seq, event in events],
+            worker_of=thread,
         )
 
     def read(self, thread: str, after: int, to: int | None = None) -> list[Numbered]:

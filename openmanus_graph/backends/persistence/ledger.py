@@ -130,6 +130,7 @@ class Ledger:
                 call_id,
                 crc32(canonical_args(args), "intent", None),
             ),
+            worker_of=key.thread,
         )
 
     async def asked(self, key: EffectKey) -> dict[str, int]:
@@ -145,12 +146,15 @@ class Ledger:
             "INSERT INTO questions (effect, name, thread, position) VALUES (?, ?, ?, ?)"
             " ON CONFLICT (effect, name) DO UPDATE SET position = excluded.position",
             (key.digest, name, key.thread, position),
+            worker_of=key.thread,
         )
 
     async def unask(self, key: EffectKey, position: int) -> None:
         """Forget a call's questions from a position on."""
         await self._run(
-            "DELETE FROM questions WHERE effect = ? AND position >= ?", (key.digest, position)
+            "DELETE FROM questions WHERE effect = ? AND position >= ?",
+            (key.digest, position),
+            worker_of=key.thread,
         )
 
     async def conclude(
@@ -197,6 +201,7 @@ class Ledger:
             "UPDATE ledger SET args = ?, stage = ?, outcome = ?, at = CURRENT_TIMESTAMP,"
             " checksum = ? WHERE effect = ?",
             (written, stage, outcome, crc32(written, stage, outcome), key.digest),
+            worker_of=key.thread,
         )
 
 

@@ -22,7 +22,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.types.string import TextLoader
 from psycopg_pool import ConnectionPool, PoolTimeout
 
-from openmanus_graph.backends.persistence.rows import StorageError, UnavailableError
+from openmanus_graph.backends.persistence.rows import LeaseLostError, StorageError, UnavailableError
 from openmanus_graph.backends.persistence.schema import CURRENT, migrate_postgres, postgres_version
 from openmanus_graph.backends.persistence.worker import Worker
 from openmanus_graph.state.database_url import DatabaseUrl
@@ -39,13 +39,15 @@ _CHECKPOINTS = len(PostgresSaver.MIGRATIONS) - 1
 _LOCK = 0x6F70656E6D616E
 """Of the server, by which processes make tables one after another."""
 _LOCK_POLL_S = 0.05
+_LEASE_LOST = "OML01"
+"""SQLSTATE that `require_lease` raises."""
 _CONNECTION_CLASSES = ("08", "57P")
 """SQLSTATEs of connections that the server ends or refuses."""
 
 T = TypeVar("T")
 Connection = psycopg.Connection[tuple[Any, ...]]
-# Else Python itself prints the pool's warnings on stderr where nobody set up logging.
-logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
+# Else Python itself prints psycopg's warnings on stderr where nobody set up logging.
+logging.getLogger("psycopg").addHandler(logging.NullHandler())
 
 
 class PostgresDatabase:
@@ -62,6 +64,8 @@ class PostgresDatabase:
         self._turns = itertools.cycle(self._workers)
         self._address = url.secret.get_secret_value()
         self._options = _options(self._address)
+        self.tokens: dict[str, int] = {}
+        """The number of each lease that this process holds, even if it was lost, by thread."""
         self.leave_to_parent()
         _databases.add(self)
         with self._errors_in_words(), psycopg.connect(self._address, **self._options) as connection:
@@ -70,37 +74,71 @@ class PostgresDatabase:
                 with _alone(connection, str(url)):
                     _make_tables(connection, str(url))
 
-    def run(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    def run(
+        self, statement: str, values: Sequence[Any] = (), *, worker_of: str | None = None
+    ) -> list[tuple[Any, ...]]:
         """Execute one statement and return its rows. Blocks. StorageError if that fails."""
 
         def execute() -> list[tuple[Any, ...]]:
-            with self.connection() as connection:
+            opened = self.connection() if worker_of is None else self.writing(worker_of)
+            with opened as connection:
                 cursor = connection.execute(_translated(statement), _storable(values))
-                return cursor.fetchall() if cursor.description else []
+            return cursor.fetchall() if cursor.description else []
 
         return self.repeated(execute)
 
-    def run_many(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
+    def run_many(
+        self, statement: str, rows: Iterable[Sequence[Any]], *, worker_of: str | None = None
+    ) -> None:
         """Execute one statement with each row of values, all or none. Blocks."""
         given = [_storable(row) for row in rows]
 
         def execute() -> None:
-            with self.connection() as connection, connection.transaction():
+            with self.writing(worker_of) as connection:
                 connection.cursor().executemany(_translated(statement), given)
 
         self.repeated(execute)
 
-    async def arun(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    async def arun(
+        self, statement: str, values: Sequence[Any] = (), *, worker_of: str | None = None
+    ) -> list[tuple[Any, ...]]:
         """Do as `run`, off the event loop. It is done even if the caller is cancelled."""
-        return await self.do(lambda: self.run(statement, values))
+        return await self.do(lambda: self.run(statement, values, worker_of=worker_of))
 
     async def do(self, job: Callable[[], T]) -> T:
         """Run a job that blocks off the event loop, also if the caller is cancelled."""
         return await next(self._turns).do(job)
 
+    def settle(self) -> None:
+        """Wait until all jobs so far are done, those of cancelled callers included. Blocks."""
+        for worker in self._workers:
+            worker.settle()
+
     def connection(self) -> contextlib.AbstractContextManager[Connection]:
         """Take a connection for a moment, waiting for a free one; within `repeated` only."""
         return self._connected().connection()
+
+    @contextlib.contextmanager
+    def writing(self, worker_of: str | None) -> Generator[Connection]:
+        """Take a connection to write with: what it executes is one transaction, and one way there.
+
+        Rows can be fetched when it is over. Where this process holds the lease of `worker_of`,
+        all fails if another worker has it by now.
+
+        Raises:
+            LeaseLostError: Another worker has it.
+        """
+        token = None if worker_of is None else self.tokens.get(worker_of)
+        try:
+            # PostgreSQL makes a transaction of what comes before the pipeline's one Sync.
+            with self.connection() as connection, connection.pipeline():
+                if token is not None:
+                    connection.execute("SELECT require_lease(%s, %s)", (worker_of, token))
+                yield connection
+        except psycopg.DatabaseError as error:
+            if error.sqlstate == _LEASE_LOST:
+                raise LeaseLostError(str(worker_of)) from None
+            raise
 
     def repeated(self, job: Callable[[], T]) -> T:
         """Run a job that takes connections, once more if one was lost. Blocks.

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import sqlite3
+import threading
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -56,6 +57,8 @@ class LeanPostgresSaver(Checkpointer, PostgresSaver):
         # Its own way to a connection is not used.
         super().__init__(cast("Any", database), serde=CheckedSerializer())
         self._database = database
+        self._writer = threading.local()
+        """`thread` is the one that this OS thread writes a checkpoint of."""
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -70,12 +73,11 @@ class LeanPostgresSaver(Checkpointer, PostgresSaver):
     @contextlib.contextmanager
     @override
     def _cursor(self, *, pipeline: bool = False) -> Generator[Cursor[DictRow]]:
-        with contextlib.ExitStack() as opened:
-            connection = opened.enter_context(self._database.connection())
-            if pipeline:  # it writes: all or nothing
-                opened.enter_context(connection.pipeline())
-                opened.enter_context(connection.transaction())
-            yield opened.enter_context(connection.cursor(binary=True, row_factory=dict_row))
+        opened = self._database.connection()
+        if pipeline:  # it writes: all or nothing
+            opened = self._database.writing(getattr(self._writer, "thread", None))
+        with opened as connection, connection.cursor(binary=True, row_factory=dict_row) as cursor:
+            yield cursor
 
     @override
     def put(
@@ -87,7 +89,28 @@ class LeanPostgresSaver(Checkpointer, PostgresSaver):
     ) -> RunnableConfig:
         values = {name: _storable(one) for name, one in checkpoint["channel_values"].items()}
         stored = cast("Checkpoint", {**checkpoint, "channel_values": values})
-        return super().put(config, stored, metadata, new_versions)
+        with self._worker_of(config):
+            return super().put(config, stored, metadata, new_versions)
+
+    @override
+    def put_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        with self._worker_of(config):
+            super().put_writes(config, writes, task_id, task_path)
+
+    @contextlib.contextmanager
+    def _worker_of(self, config: RunnableConfig) -> Generator[None]:
+        """Fence what is written for a run's thread: LangGraph's methods hand on no thread."""
+        self._writer.thread = str(config.get("configurable", {})["thread_id"])
+        try:
+            yield
+        finally:
+            self._writer.thread = None
 
     @override
     def namespaces(self, thread: str) -> list[str]:

@@ -17,6 +17,16 @@ class UnavailableError(StorageError, sqlite3.OperationalError):
     """A database cannot be reached, is full or cannot be written: for now, it may be."""
 
 
+class LeaseLostError(StorageError):
+    """This process is no longer a thread's worker: it may write nothing more for it."""
+
+    def __init__(self, thread: str) -> None:
+        super().__init__(
+            f"Thread {thread} was taken over by another worker, as this one had not been heard of "
+            "for too long. Nothing more was written here; the other one goes on with it."
+        )
+
+
 class DamagedRowError(StorageError):
     """One row cannot be read; its words say which, and what to do."""
 

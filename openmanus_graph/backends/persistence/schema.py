@@ -145,7 +145,30 @@ _FIRST = _Version(
         """,
     ),
 )
-_VERSIONS = (_FIRST,)
+_LEASES = _Version(
+    sqlite=(),  # the kernel's file locks are as good there
+    postgres=(
+        "CREATE SEQUENCE lease_tokens",
+        """
+        CREATE TABLE leases (
+            thread TEXT PRIMARY KEY, token BIGINT NOT NULL, holder TEXT NOT NULL,
+            expires TIMESTAMPTZ NOT NULL
+        )
+        """,
+        # Whoever takes the lease over waits until the transaction that called this has ended.
+        """
+        CREATE FUNCTION require_lease(wanted_thread TEXT, wanted_token BIGINT) RETURNS void
+        LANGUAGE plpgsql AS $$ BEGIN
+            PERFORM FROM leases
+            WHERE leases.thread = wanted_thread AND leases.token = wanted_token FOR SHARE;
+            IF NOT FOUND THEN
+                RAISE EXCEPTION 'the lease of the thread was lost' USING ERRCODE = 'OML01';
+            END IF;
+        END $$
+        """,
+    ),
+)
+_VERSIONS = (_FIRST, _LEASES)
 CURRENT = len(_VERSIONS)
 """The version of the tables that this code reads and writes."""
 

@@ -171,22 +171,30 @@ class SqliteDatabase:
             self._connection.close()
             raise
 
-    def run(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    def run(
+        self, statement: str, values: Sequence[Any] = (), *, worker_of: str | None = None
+    ) -> list[tuple[Any, ...]]:
         """Execute one statement and return its rows. Blocks. sqlite3.Error if that fails."""
+        del worker_of  # the thread's file lock cannot be lost
         with (
             self.connection() as connection,
             contextlib.closing(connection.execute(statement, values)) as cursor,
         ):
             return cursor.fetchall()
 
-    def run_many(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
+    def run_many(
+        self, statement: str, rows: Iterable[Sequence[Any]], *, worker_of: str | None = None
+    ) -> None:
         """Execute one statement with each row of values, all or none. Blocks."""
+        del worker_of
         with self.connection() as connection, _transaction(connection):
             connection.executemany(statement, rows)
 
-    async def arun(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    async def arun(
+        self, statement: str, values: Sequence[Any] = (), *, worker_of: str | None = None
+    ) -> list[tuple[Any, ...]]:
         """Do as `run`, off the event loop. It is done even if the caller is cancelled."""
-        return await self._worker.do(self.run, statement, values)
+        return await self._worker.do(self.run, statement, values, worker_of=worker_of)
 
     @contextlib.contextmanager
     def connection(self) -> Generator[sqlite3.Connection]:

@@ -70,12 +70,14 @@ class Threads:
                 "INSERT INTO user_messages (thread, message) VALUES (?, ?)"
                 " ON CONFLICT (thread) DO UPDATE SET message = excluded.message",
                 (thread, json.dumps(message_to_dict(message))),
+                worker_of=thread,
             )
         self._run(  # of a thread without one, which an earlier version began: its newest task
             "INSERT INTO titles (thread, title)"
             " VALUES (?, coalesce((SELECT task FROM threads WHERE id = ?), ?))"
             " ON CONFLICT (thread) DO NOTHING",
             (thread, thread, task),
+            worker_of=thread,
         )
         self._run(
             # A new number, so that the newest has the greatest whatever the clock says.
@@ -84,6 +86,7 @@ class Threads:
             " task = excluded.task, options = excluded.options, status = 'running',"
             " updated = CURRENT_TIMESTAMP",
             (thread, agent, task, json.dumps(options)),
+            worker_of=thread,
         )
 
     def end(self, thread: str, status: str) -> None:
@@ -91,6 +94,7 @@ class Threads:
         self._run(
             "UPDATE threads SET status = ?, updated = CURRENT_TIMESTAMP WHERE id = ?",
             (status, thread),
+            worker_of=thread,
         )
 
     def rename(self, thread: str, title: str) -> None:

@@ -21,7 +21,8 @@ T = TypeVar("T")
 _Done = tuple["asyncio.Future[Any]", Any, BaseException | None]
 
 
-_Job = tuple[Callable[[], Any], "asyncio.Future[Any]"]
+_Job = tuple[Callable[[], Any], "asyncio.Future[Any] | None"]
+"""What is to be done, and who waits for the answer."""
 
 
 class Worker:
@@ -58,6 +59,15 @@ class Worker:
             self._jobs.put((partial(job, *args, **kwargs), answer))
         return await answer
 
+    def settle(self) -> None:
+        """Wait until the jobs so far are done. Blocks."""
+        done = threading.Event()
+        with self._lock:
+            if self._thread is None or self._closed:
+                return
+            self._jobs.put((done.set, None))
+        done.wait()
+
     def close(self) -> None:
         """Finish what was asked for and end. Blocks."""
         with self._lock:
@@ -73,7 +83,10 @@ class Worker:
             done: dict[asyncio.AbstractEventLoop, list[_Done]] = {}
             while job is not None:
                 work, answer = job
-                done.setdefault(answer.get_loop(), []).append(_outcome(work, answer))
+                if answer is None:
+                    work()
+                else:
+                    done.setdefault(answer.get_loop(), []).append(_outcome(work, answer))
                 try:
                     job = self._jobs.get_nowait()
                 except Empty:

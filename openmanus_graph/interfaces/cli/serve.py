@@ -61,6 +61,7 @@ def serve(
         auth=config["auth"],
         http=config["http"],
         checkpointer=config["checkpointer"],
+        store=config["store"],
         disable_persistence=config["disable_persistence"],
         server_level=log_level,
         timeout_graceful_shutdown=GRACE_S,

@@ -1,4 +1,4 @@
-"""The checkpointer of LangGraph's server, on the same database as the command line."""
+"""Checkpointer and long-term store of LangGraph's server, on the command line's database."""
 
 import asyncio
 import contextlib
@@ -18,6 +18,7 @@ from typing_extensions import override
 from openmanus_graph.backends.persistence.checkpointer import Checkpointer
 from openmanus_graph.backends.persistence.checkpoints import checkpointer_class
 from openmanus_graph.backends.persistence.sqlite_checkpointer import LeanSqliteSaver
+from openmanus_graph.backends.persistence.store import DatabaseStore
 from openmanus_graph.backends.snapshots.objects import SnapshotStore
 from openmanus_graph.config.resolve import database_url, openmanus_home
 from openmanus_graph.interfaces.service.failures import prepare_home
@@ -99,6 +100,12 @@ async def open_server_saver() -> AsyncGenerator[ServerSaver]:
             yield saver
         finally:
             _savers.remove(saver)
+
+
+@contextlib.asynccontextmanager
+async def open_server_store() -> AsyncGenerator[DatabaseStore]:
+    """Open the long-term store for as long as the server runs; langgraph.json names this."""
+    yield DatabaseStore(await asyncio.to_thread(database_url))
 
 
 def _kind(url: DatabaseUrl) -> type[ServerSaver]:

@@ -11,6 +11,7 @@ from openmanus_graph.graphs.catalog import agent_names, graph_address, is_ours
 APP = "openmanus_graph.interfaces.server.app:app"
 AUTH = "openmanus_graph.interfaces.server.auth:auth"
 CHECKPOINTER = "openmanus_graph.interfaces.server.checkpoints.open_server_saver"
+STORE = "openmanus_graph.interfaces.server.checkpoints.open_server_store"
 OTHERS = "openmanus_graph.graphs.registered"
 
 
@@ -24,5 +25,6 @@ def server_config() -> dict[str, Any]:
         "http": {"app": APP, "disable_mcp": True, "disable_a2a": True},
         "auth": {"path": AUTH, "disable_studio_auth": True},
         "checkpointer": {"path": CHECKPOINTER},
+        "store": {"path": STORE},
         "disable_persistence": True,
     }

@@ -21,6 +21,7 @@ from types import FrameType
 from typing import Any
 
 from openmanus_graph.backends.persistence.journal import JournalTable, Numbered
+from openmanus_graph.backends.persistence.rows import LeaseLostError
 from openmanus_graph.backends.persistence.worker import Worker
 
 MAX_EVENTS_IN_MEMORY = 2000
@@ -171,6 +172,8 @@ class Journal:
                 rows = [(event.seq, event.text) for event in events]
                 try:
                     await self._database_thread.do(self._table.write, thread, rows)
+                except LeaseLostError:  # they are another worker's to write now
+                    log.warning("Events of %s are dropped: the thread was taken over.", thread)
                 except sqlite3.Error as error:  # never a reason for a run to fail
                     if not self._failing:
                         log.warning("Events of %s wait to be saved: %s", thread, error)

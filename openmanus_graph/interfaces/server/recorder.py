@@ -24,7 +24,7 @@ from openmanus_graph.interfaces.server.store import Store, read_final_event, sta
 from openmanus_graph.interfaces.server.threads import open_questions
 from openmanus_graph.interfaces.service.failures import RunError, describe_failure
 from openmanus_graph.interfaces.service.final_event import failed_event
-from openmanus_graph.interfaces.service.lock import hold_thread
+from openmanus_graph.interfaces.service.lock import holding_thread
 from openmanus_graph.interfaces.service.step_events import model_label
 from openmanus_graph.runtime.run_observer import ObservedRun
 from openmanus_graph.state.context import Context
@@ -44,7 +44,7 @@ class Recorder:
 
     def __init__(self, store: Store) -> None:
         self._store, self._journal = store, store.journal
-        self._locks: dict[str, contextlib.ExitStack] = {}
+        self._locks: dict[str, contextlib.AsyncExitStack] = {}
         """The threads' locks, by run."""
         self._recorded = set[str]()
         """Runs whose events the journal accepts."""
@@ -115,11 +115,11 @@ class Recorder:
                 await self._journal.release(run.thread)
         finally:
             if lock is not None:
-                await asyncio.to_thread(lock.close)
+                await lock.aclose()
 
     async def _lock_thread(self, run: ObservedRun) -> None:
-        lock = contextlib.ExitStack()
-        await asyncio.to_thread(lock.enter_context, hold_thread(self._store.home, run.thread))
+        lock = contextlib.AsyncExitStack()
+        await lock.enter_async_context(holding_thread(self._store.home, run.thread))
         self._locks[run.id] = lock
 
     async def _record_failed_start(self, run: ObservedRun) -> None:
@@ -182,10 +182,9 @@ async def write_missing_ends(store: Store) -> None:
         )
         if newest_event is None:
             continue
-        with contextlib.suppress(RunError), contextlib.ExitStack() as stack:
-            lock = hold_thread(store.home, thread.id)
-            await asyncio.to_thread(stack.enter_context, lock)
-            await _write_missing_end(store, thread, newest_event)
+        with contextlib.suppress(RunError):
+            async with holding_thread(store.home, thread.id):
+                await _write_missing_end(store, thread, newest_event)
 
 
 async def _write_missing_end(store: Store, thread: Thread, newest_event: dict[str, Any]) -> None:

@@ -1,27 +1,87 @@
-"""File locks: one process per thread. A lock is released when its process ends, however."""
+"""One worker per thread: a file lock where threads lie in a file, a lease where they are shared.
 
+A file lock is released by the kernel when its process ends, however; a lease when its time is over.
+"""
+
+import asyncio
 import contextlib
 import fcntl
 import os
-from collections.abc import Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 from filelock import FileLock, Timeout
 
-from openmanus_graph.config.resolve import safe_name
+from openmanus_graph.config.resolve import database_url, safe_name, storage_settings
 from openmanus_graph.interfaces.service.failures import RunError, is_storage_fault, prepare_home
+
+if TYPE_CHECKING:
+    from openmanus_graph.backends.persistence.postgres import PostgresDatabase
 
 
 @contextlib.contextmanager
-def hold_thread(home: Path, thread: str) -> Generator[None]:
-    """Lock a thread while a run works on it.
+def hold_thread(
+    home: Path, thread: str, on_loss: Callable[[], None] = lambda: None
+) -> Generator[None]:
+    """Lock a thread while a run works on it. Blocks.
+
+    Args:
+        home: Our folder.
+        thread: The thread's id.
+        on_loss: Called in another OS thread if a worker on another machine takes it over.
 
     Raises:
         RunError: Another process holds the lock, or it cannot be created.
         OSError: The disk is full or gone.
+        sqlite3.Error: The database cannot be reached.
     """
     prepare_home(home)
-    path = _lock_file(home, thread)
+    lock = _file_lock(home, thread) if database_url().is_local else _lease(thread, on_loss)
+    with lock:
+        yield
+
+
+@contextlib.asynccontextmanager
+async def holding_thread(
+    home: Path, thread: str, on_loss: Callable[[], None] = lambda: None
+) -> AsyncGenerator[None]:
+    """Do as `hold_thread`, off the event loop."""
+    lock = contextlib.ExitStack()
+    await asyncio.to_thread(lock.enter_context, hold_thread(home, thread, on_loss))
+    try:
+        yield
+    finally:
+        await asyncio.shield(asyncio.to_thread(lock.close))
+
+
+def is_running(home: Path, thread: str) -> bool:
+    """Say whether a process holds the thread's lock; a crashed process holds none. Blocks.
+
+    The home is only read, so that it works where the home cannot be written, too.
+    """
+    if not database_url().is_local:
+        from openmanus_graph.backends.persistence.leases import holder_of
+
+        return holder_of(_database(), thread) is not None
+    try:
+        descriptor = os.open(_lock_path(home, thread), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False  # it was never locked
+    except OSError:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:  # it is locked; or the disk has no locks, and the file exists while it is held
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+@contextlib.contextmanager
+def _file_lock(home: Path, thread: str) -> Generator[None]:
+    path = _lock_path(home, thread)
     lock = FileLock(
         path, timeout=0, thread_local=False
     )  # the server acquires and releases it on different OS threads
@@ -42,25 +102,30 @@ def hold_thread(home: Path, thread: str) -> Generator[None]:
         lock.release()
 
 
-def is_running(home: Path, thread: str) -> bool:
-    """Say whether a process holds the thread's lock; a crashed process holds none.
+@contextlib.contextmanager
+def _lease(thread: str, on_loss: Callable[[], None]) -> Generator[None]:
+    from openmanus_graph.backends.persistence.leases import (
+        ThreadInUseError,
+        give_back_lease,
+        take_lease,
+    )
 
-    The home is only read, so that it works where the home cannot be written, too.
-    """
+    database, user = _database(), object()
     try:
-        descriptor = os.open(_lock_file(home, thread), os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False  # it was never locked
-    except OSError:
-        return True
+        take_lease(database, thread, storage_settings().lease_s, user, on_loss, alone=True)
+    except ThreadInUseError as error:
+        raise RunError(str(error)) from error
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:  # it is locked; or the disk has no locks, and the file exists while it is held
-        return True
+        yield
     finally:
-        os.close(descriptor)
-    return False
+        give_back_lease(database, thread, user)
 
 
-def _lock_file(home: Path, thread: str) -> Path:
+def _database() -> "PostgresDatabase":
+    from openmanus_graph.backends.persistence.database import open_database
+
+    return cast("PostgresDatabase", open_database(database_url()))
+
+
+def _lock_path(home: Path, thread: str) -> Path:
     return home / "locks" / f"{safe_name(thread)}.lock"

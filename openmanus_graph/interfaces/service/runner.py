@@ -5,8 +5,9 @@ import contextlib
 import datetime
 import logging
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol, cast
 from urllib.parse import urlsplit
 
@@ -18,6 +19,7 @@ from langgraph.types import Command, Interrupt
 from openmanus_graph.backends.persistence.checkpointer import Checkpointer
 from openmanus_graph.backends.persistence.checkpoints import EmbeddedAgents, open_checkpointer
 from openmanus_graph.backends.persistence.database import open_database
+from openmanus_graph.backends.persistence.rows import LeaseLostError
 from openmanus_graph.backends.persistence.store import DatabaseStore
 from openmanus_graph.backends.persistence.threads import Threads
 from openmanus_graph.backends.sandbox.choose import choose_sandbox
@@ -38,7 +40,7 @@ from openmanus_graph.interfaces.service.final_event import (
     read_usage,
     recursion_event,
 )
-from openmanus_graph.interfaces.service.lock import hold_thread
+from openmanus_graph.interfaces.service.lock import holding_thread
 from openmanus_graph.interfaces.service.signals import Signals
 from openmanus_graph.interfaces.service.step_events import (
     RECURSION_LIMIT,
@@ -97,12 +99,19 @@ class Stop:
 
     def __init__(self) -> None:
         self.requested = False
+        self.lost = False
         self.task: asyncio.Task[Any] | None = None
         """The task of the run; set by the caller."""
 
     def now(self) -> None:
         """Cancel the run; its checkpoints stay."""
         self.requested = True
+        if self.task is not None:
+            self.task.cancel()
+
+    def lose(self) -> None:
+        """Cancel the run because another worker has taken its thread over."""
+        self.lost = True
         if self.task is not None:
             self.task.cancel()
 
@@ -137,7 +146,8 @@ async def run_graph(
             f"The configuration file of thread {run.thread} names another database than this "
             f"command uses. Give the file by --config {run.context.config}."
         )
-    with hold_thread(home, run.thread):
+    own_stop, stop = stop, stop or Stop()
+    async with _held(home, run.thread, stop):
         given = await asyncio.to_thread(run.make_input)
         threads = Threads(await asyncio.to_thread(open_database, settings.database))
         # Absolute, so that the thread can be resumed from another folder.
@@ -152,14 +162,27 @@ async def run_graph(
             graph = build_agent(run.agent, checkpointer=checkpointer, **run.graph_arguments)
             if getattr(graph, "store", None) is None:  # not every builder takes one
                 graph.store = DatabaseStore(settings.database)
-            driver = _Driver(graph, run, settings, view, person, stop or Stop())
-            with driver.signals.handled() if stop is None else contextlib.nullcontext():
+            driver = _Driver(graph, run, settings, view, person, stop)
+            with driver.signals.handled() if own_stop is None else contextlib.nullcontext():
                 final, code = await driver.drive(given)
                 # The signal handlers are still set: a late Ctrl-C does not change the reported end.
                 await asyncio.to_thread(threads.end, run.thread, final["status"])
                 await opened.aclose()
                 driver.signals.exit_code = code if ends_process else None
     return code
+
+
+@contextlib.asynccontextmanager
+async def _held(home: Path, thread: str, stop: Stop) -> AsyncGenerator[None]:
+    """Hold a thread; the run is cancelled if a worker on another machine takes it over."""
+    loop = asyncio.get_running_loop()
+    stop.task = stop.task or asyncio.current_task()
+
+    def report_loss() -> None:
+        loop.call_soon_threadsafe(stop.lose)
+
+    async with holding_thread(home, thread, report_loss):
+        yield
 
 
 class _Driver:
@@ -235,11 +258,13 @@ class _Driver:
         except GraphDrained:
             return True
         except asyncio.CancelledError:
-            if self.signals.first is None and not self.stop.requested:
+            if self.signals.first is None and not self.stop.requested and not self.stop.lost:
                 raise
             task = asyncio.current_task()
             if task is not None:
                 task.uncancel()
+            if self.stop.lost:
+                raise LeaseLostError(self.run.thread) from None
             return True
 
     async def _stream(self, step: Any) -> None:

@@ -1,0 +1,253 @@
+"""Leases: a thread in PostgreSQL has one worker at a time, on whichever machine.
+
+A worker takes a thread's lease before it works, renews it while it does, and gives it back. One
+that dies keeps it until its time is over, by the server's clock; then another worker takes it over
+and gets a higher number. Each write for the thread is fenced by that number in its own
+transaction (`PostgresDatabase.writing`), so that a worker that was paused, or cut off, and goes on
+later changes nothing any more.
+
+A dead worker of the same machine is noticed at once.
+"""
+
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from openmanus_graph.backends.persistence.postgres import PostgresDatabase
+from openmanus_graph.backends.persistence.rows import LeaseLostError, StorageError
+
+RENEWALS = 3
+"""Within a lease's time."""
+log = logging.getLogger(__name__)
+
+_TAKE = """
+    INSERT INTO leases (thread, token, holder, expires)
+    VALUES (?, nextval('lease_tokens'), ?, clock_timestamp() + make_interval(secs => ?))
+    ON CONFLICT (thread) DO UPDATE
+    SET token = excluded.token, holder = excluded.holder, expires = excluded.expires
+    WHERE leases.expires < clock_timestamp() OR leases.holder IN ('', ?) RETURNING token
+"""
+_RENEW = """
+    UPDATE leases SET expires = clock_timestamp() + make_interval(secs => ?)
+    WHERE thread = ? AND token = ? RETURNING 1
+"""
+_END_PAUSED = """
+    SELECT pg_terminate_backend(pid) FROM pg_locks JOIN pg_stat_activity USING (pid)
+    WHERE relation = 'leases'::regclass AND mode = 'RowShareLock' AND wait_event = 'ClientRead'
+    AND clock_timestamp() - xact_start > make_interval(secs => ?)
+"""
+"""Ends the transactions of workers that were paused, or cut off, in the middle of a fenced write.
+
+It would keep the rows that it wrote, and its lease's, from everybody. It is younger than half a
+lease's time as long as its worker lives.
+"""
+_GIVE_BACK = """
+    UPDATE leases SET holder = '', expires = clock_timestamp() WHERE thread = ? AND token = ?
+"""
+_HOLDER = """
+    SELECT holder, extract(epoch FROM expires - clock_timestamp())::float FROM leases
+    WHERE thread = ? AND holder != '' AND expires > clock_timestamp()
+"""
+
+
+@dataclass(frozen=True)
+class Holder:
+    """The worker that has a lease."""
+
+    name: str
+    """Host, process and what tells it apart from others of that number."""
+    left_s: float
+    """Seconds until the lease ends, if it is not renewed."""
+
+    @property
+    def _parts(self) -> Sequence[str]:
+        return (self.name.split("/") + [""] * 4)[:4]
+
+    @property
+    def place(self) -> str:
+        """The host and process, for people."""
+        host, process, *_ = self._parts
+        return f"process {process} on {host}"
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether it surely does not run any more: a process of this machine that has ended."""
+        _, process, started, machine = self._parts
+        if machine != _machine() or not machine:
+            return False
+        return _began(process) != started
+
+
+@dataclass
+class _Lease:
+    database: PostgresDatabase
+    thread: str
+    token: int
+    lease_s: float
+    users: dict[Any, Callable[[], None]] = field(default_factory=dict[Any, Callable[[], None]])
+    """Whose lease it is in this process, with what each wants called when it is lost."""
+    alone: Any = None
+    """The one of them that takes no other like it beside it."""
+    over: threading.Event = field(default_factory=threading.Event)
+
+
+_leases: dict[tuple[int, str], _Lease] = {}
+"""Those that this process has, by database and thread."""
+_lock = threading.Lock()
+
+
+class ThreadInUseError(StorageError):
+    """Another worker has the thread."""
+
+    def __init__(self, thread: str, holder: Holder) -> None:
+        super().__init__(
+            f"Thread {thread} is in use by {holder.place}. Wait for it, or stop it first; if it "
+            f"has died, its lease ends in {holder.left_s:.0f} s."
+        )
+
+
+def take_lease(
+    database: PostgresDatabase,
+    thread: str,
+    lease_s: float,
+    user: Any,
+    on_loss: Callable[[], None] = lambda: None,
+    *,
+    alone: bool = False,
+) -> None:
+    """Take a thread's lease for a user, or share the one that this process has. Blocks.
+
+    Args:
+        database: Where the thread is.
+        thread: Its id.
+        lease_s: Seconds after which another worker takes over from one that died.
+        user: Who gives it back; one that has it already changes nothing.
+        on_loss: Called in another OS thread when the lease is lost.
+        alone: No other user of this process may have it so.
+
+    Raises:
+        ThreadInUseError: Another worker has it, or a user of this process that is alone.
+        StorageError: The database cannot be reached.
+    """
+    key = (id(database), thread)
+    with _lock:
+        lease = _leases.get(key)
+        if lease is None:
+            lease = _leases[key] = _take(database, thread, lease_s)
+        elif alone and lease.alone is not None:
+            raise ThreadInUseError(thread, Holder(own_name(), lease_s))
+        lease.users[user] = on_loss
+        lease.alone = user if alone else lease.alone
+
+
+def give_back_lease(database: PostgresDatabase, thread: str, user: Any) -> None:
+    """Give back a thread's lease, once its last user does. Blocks, and never raises."""
+    key = (id(database), thread)
+    with _lock:
+        lease = _leases.get(key)
+        if lease is None or lease.users.pop(user, None) is None:
+            return
+        lease.alone = None if lease.alone is user else lease.alone
+        if not lease.users:
+            del _leases[key]
+            _give_back(lease)
+
+
+def holder_of(database: PostgresDatabase, thread: str) -> Holder | None:
+    """Return the worker that has a thread, if one has and lives. Blocks."""
+    rows = database.run(_HOLDER, (thread,))
+    holder = Holder(rows[0][0], rows[0][1]) if rows else None
+    return None if holder is None or holder.is_dead else holder
+
+
+def _take(database: PostgresDatabase, thread: str, lease_s: float) -> _Lease:
+    while True:
+        rows = database.run(_HOLDER, (thread,))
+        known = Holder(rows[0][0], rows[0][1]) if rows else None
+        dead = known.name if known is not None and known.is_dead else ""
+        database.run(_END_PAUSED, (lease_s / 2,))
+        taken = database.run(_TAKE, (thread, own_name(), lease_s, dead))
+        if taken:
+            break
+        if (holder := holder_of(database, thread)) is not None:
+            raise ThreadInUseError(thread, holder)
+    lease = _Lease(database, thread, taken[0][0], lease_s)
+    database.tokens[thread] = lease.token
+    threading.Thread(target=_renew, args=(lease,), name=f"lease of {thread}", daemon=True).start()
+    return lease
+
+
+def _renew(lease: _Lease) -> None:
+    """Renew a lease until it is given back or lost."""
+    renewed = time.monotonic()
+    while not lease.over.wait(lease.lease_s / RENEWALS):
+        try:
+            if lease.database.run(_RENEW, (lease.lease_s, lease.thread, lease.token)):
+                renewed = time.monotonic()
+                continue
+        except StorageError as error:
+            if time.monotonic() - renewed < lease.lease_s:
+                log.warning("The lease of thread %s waits to be renewed: %s", lease.thread, error)
+                continue
+        if lease.over.is_set():
+            return
+        log.error("%s", LeaseLostError(lease.thread))
+        for report in list(lease.users.values()):
+            report()
+        return
+
+
+def _give_back(lease: _Lease) -> None:
+    lease.over.set()
+    try:
+        # What the run has still to be written, though nobody waits for it, is fenced as well.
+        lease.database.settle()
+        lease.database.tokens.pop(lease.thread, None)
+        lease.database.run(_GIVE_BACK, (lease.thread, lease.token))
+    except StorageError as error:  # it ends by itself
+        log.warning("The lease of thread %s is not given back: %s", lease.thread, error)
+
+
+def own_name() -> str:
+    """Name this process: host, number, when it began, and the machine that counts its processes."""
+    own = str(os.getpid())
+    return f"{socket.gethostname().replace('/', '-')}/{own}/{_began(own)}/{_machine()}"
+
+
+def _began(process: str) -> str:
+    """Return when a process began, in ticks since the machine did; empty where it is not known.
+
+    Unlike a time of the day it stays the same when the clock is set.
+    """
+    try:
+        stat = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    return stat.rpartition(")")[2].split()[19]
+
+
+def _machine() -> str:
+    """Return what only processes share that see each other's numbers; empty where unknown."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return ""
+
+
+def _reset_after_fork() -> None:
+    """Begin without leases in a forked child: they are the parent's, and so is their renewal."""
+    global _lock
+    _lock = threading.Lock()
+    for lease in _leases.values():
+        lease.database.tokens.pop(lease.thread, None)
+    _leases.clear()
+
+
+os.register_at_fork(after_in_child=_reset_after_fork)

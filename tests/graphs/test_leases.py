@@ -1,0 +1,309 @@
+"""A thread in PostgreSQL has one worker, and one that lost it writes nothing more."""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any, cast
+
+import psycopg
+import pytest
+from langchain_core.messages import HumanMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import empty_checkpoint
+
+from openmanus_graph import build_manus_graph, manus_tool
+from openmanus_graph.backends.persistence import leases
+from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
+from openmanus_graph.backends.persistence.database import close_databases, open_database
+from openmanus_graph.backends.persistence.interjections import Interjections
+from openmanus_graph.backends.persistence.journal import JournalTable
+from openmanus_graph.backends.persistence.leases import (
+    Holder,
+    ThreadInUseError,
+    give_back_lease,
+    holder_of,
+    take_lease,
+)
+from openmanus_graph.backends.persistence.ledger import EffectKey, Ledger
+from openmanus_graph.backends.persistence.postgres import WORKERS, PostgresDatabase
+from openmanus_graph.backends.persistence.rows import LeaseLostError
+from openmanus_graph.backends.persistence.threads import Threads
+from openmanus_graph.interfaces.service.failures import RunError
+from openmanus_graph.interfaces.service.lock import hold_thread, is_running
+from openmanus_graph.interfaces.service.options import DATABASE_VARIABLE
+from openmanus_graph.state.database_url import DatabaseUrl
+from openmanus_graph.tool_calls import context
+from tests.support.cli import until
+from tests.support.graphs import calls, run_graph
+from tests.support.limits import BACKSTOP_S
+from tests.support.postgres import Postgres, rows_of
+
+CONFIG: RunnableConfig = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
+KEY = EffectKey("t", "b", "pay", "{}", 0)
+LONG_S = 1000.0
+
+
+@pytest.fixture
+def urls(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[DatabaseUrl]]:
+    """The address of a place, as two workers have it: each has connections of its own."""
+    address = postgres.database()
+    monkeypatch.setenv(DATABASE_VARIABLE, address)
+    yield [DatabaseUrl.parse(address), DatabaseUrl.parse(f"{address}&application_name=other")]
+    close_databases()
+
+
+def opened(url: DatabaseUrl) -> PostgresDatabase:
+    return cast("PostgresDatabase", open_database(url))
+
+
+@pytest.fixture
+def ours(urls: list[DatabaseUrl]) -> PostgresDatabase:
+    """A worker's connections."""
+    return opened(urls[0])
+
+
+@pytest.fixture
+def theirs(urls: list[DatabaseUrl]) -> PostgresDatabase:
+    """Those of another worker."""
+    return opened(urls[1])
+
+
+def address_of(urls: list[DatabaseUrl]) -> str:
+    return urls[0].secret.get_secret_value()
+
+
+def let_expire(database: PostgresDatabase) -> None:
+    """Have the time of all leases be over."""
+    database.run("UPDATE leases SET expires = clock_timestamp() - interval '1 second'")
+
+
+def test_a_thread_has_one_worker(ours: PostgresDatabase, theirs: PostgresDatabase) -> None:
+    take_lease(ours, "t", LONG_S, "run")
+    with pytest.raises(ThreadInUseError, match="Thread t is in use by process .* ends in \\d+ s"):
+        take_lease(theirs, "t", LONG_S, "run")
+    take_lease(theirs, "another", LONG_S, "run")
+    assert holder_of(theirs, "t") is not None
+    give_back_lease(ours, "t", "run")
+    assert holder_of(theirs, "t") is None
+    take_lease(theirs, "t", LONG_S, "run")
+    for thread in ("t", "another"):
+        give_back_lease(theirs, thread, "run")
+
+
+def test_runs_of_one_process_share_a_lease_unless_they_want_it_alone(
+    ours: PostgresDatabase, theirs: PostgresDatabase
+) -> None:
+    take_lease(ours, "t", LONG_S, "command", alone=True)
+    take_lease(ours, "t", LONG_S, "graph")
+    with pytest.raises(ThreadInUseError):
+        take_lease(ours, "t", LONG_S, "another command", alone=True)
+    give_back_lease(ours, "t", "command")
+    assert holder_of(theirs, "t") is not None
+    give_back_lease(ours, "t", "graph")
+    assert holder_of(theirs, "t") is None
+
+
+async def test_what_a_cancelled_run_left_to_be_written_is_fenced(
+    urls: list[DatabaseUrl], ours: PostgresDatabase, theirs: PostgresDatabase
+) -> None:
+    take_lease(ours, "t", LONG_S, "run")
+    Threads(ours).begin("t", "manus", "task", {}, None)
+    let_expire(ours)
+    take_lease(theirs, "t", LONG_S, "run")
+    busy = threading.Event()
+    waiting = [asyncio.ensure_future(ours.do(busy.wait)) for _ in range(WORKERS)]
+    update = "UPDATE threads SET status = 'finished'"
+    late = asyncio.ensure_future(ours.arun(update, worker_of="t"))
+    await asyncio.sleep(0)
+    late.cancel()
+    giving = asyncio.ensure_future(asyncio.to_thread(give_back_lease, ours, "t", "run"))
+    await asyncio.sleep(0)
+    busy.set()
+    await giving
+    await asyncio.gather(*waiting)
+    assert theirs.run("SELECT status FROM threads") == [("running",)]
+    await asyncio.to_thread(give_back_lease, theirs, "t", "run")
+
+
+async def test_a_worker_that_lost_its_thread_changes_no_row(
+    urls: list[DatabaseUrl], ours: PostgresDatabase, theirs: PostgresDatabase
+) -> None:
+    lost = threading.Event()
+    take_lease(ours, "t", 1.0, "run", lost.set)
+    threads, ledger = Threads(ours), Ledger(ours)
+    threads.begin("t", "manus", "task", {}, HumanMessage("task"))
+    ours.run("DELETE FROM titles")  # as of a thread that an earlier version began
+    await ledger.intend(KEY, {}, "c")
+    interjection = await Interjections(ours).add("t", "text")
+    async with open_checkpointer(urls[0]) as saver:
+        stored = await saver.aput(CONFIG, empty_checkpoint(), {"step": 1}, {})
+        let_expire(ours)
+        take_lease(theirs, "t", LONG_S, "run")
+        before = rows_of(address_of(urls))
+        journal, interjections = JournalTable(ours), Interjections(ours)
+        for write in (
+            lambda: asyncio.to_thread(threads.begin, "t", "manus", "again", {}, None),
+            lambda: asyncio.to_thread(threads.end, "t", "finished"),
+            lambda: ledger.intend(KEY, {}, "c2"),
+            lambda: ledger.conclude(KEY, {}, {"text": "paid"}),
+            lambda: ledger.wait(KEY, {}),
+            lambda: ledger.ask(KEY, "question", 0),
+            lambda: ledger.unask(KEY, 0),
+            lambda: asyncio.to_thread(journal.write, "t", [(1, "{}")]),
+            lambda: interjections.mark_read("t", [interjection]),
+            lambda: interjections.forget_read("t"),
+            lambda: saver.aput(stored, empty_checkpoint(), {"step": 2}, {}),
+            lambda: saver.aput_writes(stored, [("a", 1)], "task"),
+        ):
+            with pytest.raises(LeaseLostError, match="taken over by another worker"):
+                await write()
+        assert rows_of(address_of(urls)) == before
+        await Ledger(theirs).conclude(KEY, {}, {"text": "paid"})
+    assert await asyncio.to_thread(lost.wait, BACKSTOP_S), "it is told"
+    await asyncio.to_thread(give_back_lease, ours, "t", "run")
+    assert holder_of(ours, "t") is not None, "that of the other worker"
+    await asyncio.to_thread(give_back_lease, theirs, "t", "run")
+
+
+def test_a_lease_is_renewed_as_long_as_it_is_held(
+    ours: PostgresDatabase, theirs: PostgresDatabase, postgres: Postgres
+) -> None:
+    def ends() -> Any:
+        return theirs.run("SELECT expires FROM leases WHERE thread = 't'")[0][0]
+
+    take_lease(ours, "t", 2.0, "run")
+    seen = {ends()}
+    end = threading.Event()
+    while len(seen) < 3:
+        assert holder_of(theirs, "t") is not None, "it was not renewed in time"
+        seen.add(ends())
+        postgres.cut_connections()
+        end.wait(0.05)
+    with pytest.raises(ThreadInUseError):
+        take_lease(theirs, "t", 1.0, "run")
+    give_back_lease(ours, "t", "run")
+
+
+def test_a_worker_that_is_paused_within_a_write_keeps_nobody_from_its_thread(
+    urls: list[DatabaseUrl], ours: PostgresDatabase, theirs: PostgresDatabase
+) -> None:
+    take_lease(ours, "t", LONG_S, "run")
+    let_expire(ours)
+    with psycopg.connect(address_of(urls), autocommit=True) as paused:
+        pid = paused.info.backend_pid
+
+        def waits_for_its_client() -> bool:
+            age = "clock_timestamp() - xact_start > interval '0.1 second'"
+            statement = f"SELECT {age} FROM pg_stat_activity WHERE pid = ?"
+            return theirs.run(statement, (pid,)) == [(True,)]
+
+        with contextlib.ExitStack() as write:
+            write.enter_context(paused.pipeline())
+            paused.execute("SELECT require_lease('t', %s)", (ours.tokens["t"],)).fetchone()
+            until(waits_for_its_client)
+            take_lease(theirs, "t", 0.2, "run")
+            with pytest.raises(psycopg.OperationalError):
+                write.close()
+    assert holder_of(theirs, "t") is not None
+    give_back_lease(theirs, "t", "run")
+    give_back_lease(ours, "t", "run")
+
+
+def held_by(database: PostgresDatabase, name: str) -> None:
+    database.run(
+        "INSERT INTO leases VALUES ('t', nextval('lease_tokens'), ?, now() + interval '1 hour')",
+        (name,),
+    )
+
+
+def test_a_dead_process_of_this_machine_is_not_waited_for(
+    ours: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host, process, began, machine = leases.own_name().split("/")
+    held_by(ours, f"{host}/{process}/{int(began) - 9}/{machine}")
+    assert holder_of(ours, "t") is None
+    take_lease(ours, "t", LONG_S, "run")
+    give_back_lease(ours, "t", "run")
+    assert Holder(f"{host}/{process}/{began}/{machine}", 1.0).is_dead is False
+    for of_another in (f"{host}/999999/1.0/other", f"{host}/999999/1.0/", "anything"):
+        assert Holder(of_another, 1.0).is_dead is False
+
+
+def test_a_thread_of_another_machine_is_in_use_until_its_lease_ends(
+    ours: PostgresDatabase, urls: list[DatabaseUrl], tmp_path: Any
+) -> None:
+    held_by(ours, "far/7/1.0/elsewhere")
+    assert is_running(tmp_path, "t")
+    with (
+        pytest.raises(RunError, match="in use by process 7 on far.*ends in 3\\d+ s"),
+        hold_thread(tmp_path, "t"),
+    ):
+        pass
+    let_expire(ours)
+    assert not is_running(tmp_path, "t")
+    with hold_thread(tmp_path, "t"):
+        assert is_running(tmp_path, "t")
+    assert not is_running(tmp_path, "t")
+
+
+async def test_an_embedded_graph_waits_for_a_dead_worker_and_fences_its_effects(
+    urls: list[DatabaseUrl],
+    ours: PostgresDatabase,
+    theirs: PostgresDatabase,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(context, "LEASE_POLL_S", 0.01)
+    paid: list[int] = []
+
+    @manus_tool(effect="external", approval=False, resource="till")
+    def pay(amount: int) -> str:
+        """Pay.
+
+        Args:
+            amount: How much.
+        """
+        assert holder_of(theirs, "t") is not None
+        paid.append(amount)
+        if amount == 2:
+            let_expire(theirs)
+            take_lease(theirs, "t", LONG_S, "run")
+        return "paid"
+
+    held_by(ours, "far/7/1.0/elsewhere")
+    asyncio.get_running_loop().call_later(0.1, let_expire, theirs)
+    async with open_checkpointer(urls[0]) as saver:
+        graph = build_manus_graph(tools=[pay], checkpointer=saver)
+        ran = await run_graph(graph, calls(("pay", {"amount": 1})), "done", config=CONFIG)
+        assert ran.results() == ["paid"]
+        assert holder_of(ours, "t") is None, "it is given back with the run"
+        with pytest.raises(LeaseLostError):
+            await run_graph(
+                graph, calls(("pay", {"amount": 2}), ("pay", {"amount": 3})), config=CONFIG
+            )
+    assert paid == [1, 2], "nothing is begun after the loss"
+    assert ours.run("SELECT stage FROM ledger ORDER BY args") == [("done",), ("intent",)]
+    await asyncio.to_thread(give_back_lease, theirs, "t", "run")
+
+
+async def test_a_living_worker_is_not_waited_for_longer_than_a_lease(
+    urls: list[DatabaseUrl], theirs: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(context, "LEASE_GRACE_S", 0.1)
+    monkeypatch.setenv("OPENMANUS_LEASE_S", "1")
+    take_lease(theirs, "t", 1.0, "run")
+
+    @manus_tool(effect="external", approval=False)
+    def pay(amount: int) -> str:
+        """Pay.
+
+        Args:
+            amount: How much.
+        """
+        raise AssertionError("it is not this worker's thread")
+
+    async with open_checkpointer(urls[0]) as saver:
+        graph = build_manus_graph(tools=[pay], checkpointer=saver)
+        with pytest.raises(ThreadInUseError, match="in use by process"):
+            await run_graph(graph, calls(("pay", {"amount": 1})), "done", config=CONFIG)
+    await asyncio.to_thread(give_back_lease, theirs, "t", "run")
