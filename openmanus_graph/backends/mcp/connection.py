@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+import httpx2
 import mcp_types as types
 from mcp.client.session import ClientRequestContext, ClientSession
 from mcp.client.subscriptions import SubscriptionLost, listen
@@ -129,7 +130,10 @@ class Connection:
 
 @contextlib.asynccontextmanager
 async def open_connection(
-    server: MCPServer, callbacks: Callbacks, diagnostics: Diagnostics
+    server: MCPServer,
+    callbacks: Callbacks,
+    diagnostics: Diagnostics,
+    auth: httpx2.Auth | None = None,
 ) -> AsyncGenerator[Connection]:
     """Connect to a server and initialize the session.
 
@@ -137,6 +141,7 @@ async def open_connection(
         server: Its configuration.
         callbacks: Handle its requests.
         diagnostics: Collects what explains a failure.
+        auth: Authenticates, in place of the login that is stored.
 
     Raises:
         ServerError: It cannot be used, and why.
@@ -144,7 +149,9 @@ async def open_connection(
     kinds = transports(server)
     for kind in kinds:
         try:
-            async with _open_with_transport(server, kind, callbacks, diagnostics) as connection:
+            async with _open_with_transport(
+                server, kind, callbacks, diagnostics, auth
+            ) as connection:
                 yield connection
                 return
         except ServerError as error:
@@ -163,7 +170,11 @@ def transports(server: MCPServer) -> list[str]:
 
 @contextlib.asynccontextmanager
 async def _open_with_transport(
-    server: MCPServer, kind: str, callbacks: Callbacks, diagnostics: Diagnostics
+    server: MCPServer,
+    kind: str,
+    callbacks: Callbacks,
+    diagnostics: Diagnostics,
+    auth: httpx2.Auth | None,
 ) -> AsyncGenerator[Connection]:
     is_open = False
     try:
@@ -171,7 +182,7 @@ async def _open_with_transport(
             if kind == "stdio":
                 streams = stdio_streams(server, diagnostics.stderr_lines)
             else:
-                client = await asyncio.to_thread(Client, server)  # it reads certificates
+                client = await asyncio.to_thread(Client, server, auth)  # it reads files
                 diagnostics.client = await stack.enter_async_context(client)
                 open_streams = http_streams if kind == "http" else sse_streams
                 streams = open_streams(server, diagnostics.client)

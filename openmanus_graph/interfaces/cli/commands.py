@@ -346,3 +346,27 @@ def mcp_call(
     from openmanus_graph.interfaces.cli.mcp import call_tool
 
     raise typer.Exit(call_tool(server, tool, arguments, config))
+
+
+@mcp_app.command("login")
+def mcp_login(
+    server: _ServerArgument,
+    config: _ConfigOption = None,
+    no_browser: Annotated[
+        bool, typer.Option("--no-browser", help="Only print the address.")
+    ] = False,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait for you.")] = 300,
+) -> None:
+    """Log in to a server over HTTP, in the browser; the login is kept and refreshed."""
+    from openmanus_graph.interfaces.cli.mcp_login import log_in
+
+    code = log_in(server, config, open_browser=not no_browser, timeout_s=timeout)
+    raise typer.Exit(code)
+
+
+@mcp_app.command("logout")
+def mcp_logout(server: _ServerArgument, config: _ConfigOption = None) -> None:
+    """Revoke and forget the login at a server."""
+    from openmanus_graph.interfaces.cli.mcp_login import log_out
+
+    raise typer.Exit(log_out(server, config))
