@@ -1,7 +1,7 @@
 """A small MCP server over pipes, written by hand: starts at once, and does wrong what it is told.
 
-`python mcp_raw.py [WAY]`: `exit`, `hang` and `junk` are ways of not starting. It keeps a log of
-what it was sent in the file that `MCP_LOG` names.
+`python mcp_raw.py [WAY]`: `exit`, `hang` and `junk` are ways of not starting, `library` has
+resources. It keeps a log of what it was sent in the file that `MCP_LOG` names.
 """
 
 import json
@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 TEXT: dict[str, Any] = {"type": "object", "properties": {"text": {"type": "string"}}}
+LINKED = "what was linked"
 NOTHING: dict[str, Any] = {"type": "object", "properties": {}}
 PIXEL = (
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJg"
@@ -136,6 +137,20 @@ DEEDS: dict[str, Callable[[], dict[str, Any]]] = {
 }  # fmt: skip
 
 
+def resources(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
+    uri = params.get("uri")
+    if method == "resources/templates/list":
+        return {"resourceTemplates": [{"uriTemplate": "res://{page}", "name": "page"}]}
+    if method == "resources/list" and not params.get("cursor"):
+        book = {"uri": "res://book", "name": "book", "description": "All of it"}
+        return {"resources": [book], "nextCursor": "2"}
+    if method == "resources/list":
+        return {"resources": [{"uri": "res://map", "name": "map", "mimeType": "image/png"}]}
+    if uri == "res://map":
+        return {"contents": [{"uri": uri, "mimeType": "image/png", "blob": PIXEL}]}
+    return None if uri == "res://nothing" else {"contents": [{"uri": uri, "text": LINKED}]}
+
+
 def answer(message: dict[str, Any]) -> None:
     params: dict[str, Any] = message.get("params") or {}
     result: dict[str, Any]
@@ -145,11 +160,14 @@ def answer(message: dict[str, Any]) -> None:
             return
         case "initialize":
             version, info = params["protocolVersion"], {"name": "raw", "version": "1"}
-            result = {"protocolVersion": version, "serverInfo": info, "capabilities": {"tools": {}}}
+            offered = {"tools": {}, **({"resources": {}} if WAY == "library" else {})}
+            result = {"protocolVersion": version, "serverInfo": info, "capabilities": offered}
         case "tools/list":
             result = {"tools": [*tools.values(), *many()]}
-        case "resources/read":
-            result = {"contents": [{"uri": params["uri"], "text": "what was linked"}]}
+        case "resources/list" | "resources/templates/list" | "resources/read" as method if (
+            found := resources(method, params)
+        ):
+            result = found
         case "tools/call" if params["name"] in tools and params["name"] != "refuse":
             result = called(message["id"], params["name"], params.get("arguments") or {})
         case _:

@@ -17,6 +17,7 @@ from mcp.shared.exceptions import MCPError
 from openmanus_graph.backends.mcp.failures import Diagnostics, ServerError, is_loss
 from openmanus_graph.backends.mcp.http import Client, http_streams, sse_streams
 from openmanus_graph.backends.mcp.listed_tools import repair_message
+from openmanus_graph.backends.mcp.resources import READ_RESOURCE, read_or_list, resource_tools
 from openmanus_graph.backends.mcp.stdio import stdio_streams
 from openmanus_graph.state.mcp_server import MCPServer
 
@@ -52,6 +53,7 @@ class Connection:
     transport: str
     diagnostics: Diagnostics
     incoming: "_IncomingStream"
+    _reads_resources: bool = False
 
     @property
     def ended(self) -> asyncio.Event:
@@ -64,7 +66,13 @@ class Connection:
         return self.diagnostics.client is not None or self.session.discover_result is not None
 
     async def tools(self) -> list[types.Tool]:
-        """List the tools, page by page."""
+        """List the tools, with one that reads the server's resources if there are any."""
+        own = await self._own_tools()
+        resources = await resource_tools(self.session, own)
+        self._reads_resources = bool(resources)
+        return own + resources
+
+    async def _own_tools(self) -> list[types.Tool]:
         found: list[types.Tool] = []
         cursor: str | None = None
         for _ in range(PAGES):
@@ -83,6 +91,8 @@ class Connection:
 
     async def call(self, name: str, args: dict[str, Any], progress: ProgressFnT) -> Any:
         """Call a tool and return its result; cancelling notifies the server."""
+        if name == READ_RESOURCE and self._reads_resources:
+            return await read_or_list(self.session, args.get("uri"))
         responses: dict[str, Any] | None = None
         state: str | None = None
         for _ in range(ROUNDS):
