@@ -281,6 +281,19 @@ def a2a(
 
 
 @app.command()
+@takes(RunOptions, StorageOptions, without=("workspace",))
+def acp(
+    options: RunOptions,
+    agent: Annotated[str, typer.Option(help="Which agent works.")] = "manus",
+    log: Annotated[str | None, typer.Option(help="Write a log to this file.")] = None,
+) -> None:
+    """Work in an editor, by the Agent Client Protocol over stdin and stdout."""
+    from openmanus_graph.interfaces.cli.servers import serve_acp
+
+    raise typer.Exit(serve_acp(agent, options, log))
+
+
+@app.command()
 @takes(StorageOptions)
 def serve(
     port: Annotated[int | None, typer.Option(help="Default 2024, or a free one.")] = None,
