@@ -160,7 +160,9 @@ def answer(message: dict[str, Any]) -> None:
             return
         case "initialize":
             version, info = params["protocolVersion"], {"name": "raw", "version": "1"}
-            offered = {"tools": {}, **({"resources": {}} if WAY == "library" else {})}
+            offered: dict[str, Any] = {"tools": {}}
+            if WAY == "library":
+                offered["resources"] = {}
             result = {"protocolVersion": version, "serverInfo": info, "capabilities": offered}
         case "tools/list":
             result = {"tools": [*tools.values(), *many()]}

@@ -24,7 +24,8 @@ from mcp_types import (
 )
 from pydantic import ValidationError
 
-from openmanus_graph.backends.mcp.oauth import problem_of, stored_auth
+from openmanus_graph.backends.mcp.login_store import LoginStore
+from openmanus_graph.backends.mcp.oauth import StoredLogin, problem_of
 from openmanus_graph.state.mcp_server import MCPServer
 
 MAX_MESSAGE = 100 * 1024 * 1024
@@ -38,7 +39,7 @@ class Client(httpx2.AsyncClient):
     def __init__(self, server: MCPServer, auth: httpx2.Auth | None = None) -> None:
         """Take a server's headers and its login, or another way to authenticate. Blocks."""
         timeout = httpx2.Timeout(CONNECT_S, read=READ_S)
-        auth = auth or stored_auth(server)
+        auth = auth or _stored_auth(server)
         super().__init__(headers=dict(server.headers), timeout=timeout, auth=auth)
         self.last_failure: httpx2.TransportError | httpx2.Response | None = None
         self._login_failed = False
@@ -64,6 +65,18 @@ class Client(httpx2.AsyncClient):
         if response.status_code >= 400 and request.method == "POST":
             self.last_failure = response
         return response
+
+
+def _stored_auth(server: MCPServer) -> httpx2.Auth | None:
+    """Return what authenticates a run's requests; None if there is no login. Blocks."""
+    if any(name.lower() == "authorization" for name in server.headers):
+        return None
+    store = LoginStore(server)
+    if server.oauth.grant == "client_credentials":
+        from openmanus_graph.backends.mcp.client_credentials import ClientCredentials
+
+        return ClientCredentials(server, store)
+    return StoredLogin(server, store) if store.read().tokens else None
 
 
 @contextlib.asynccontextmanager

@@ -49,8 +49,8 @@ async def login(
         ServerError: The server or its authorization server refused.
     """
     store = LoginStore(server)
-    port = server.oauth.redirect_port or await asyncio.to_thread(_registered_port, store)
-    async with _listen(port, fixed=server.oauth.redirect_port is not None) as browser:
+    known_port = await asyncio.to_thread(_registered_port, store)
+    async with _listen(server.oauth.redirect_port, known_port) as browser:
         provider = NewLogin(
             server, store, browser.redirect_uri, _shown(browser, show), browser.wait
         )
@@ -155,13 +155,13 @@ class _Browser:
 
 
 @contextlib.asynccontextmanager
-async def _listen(port: int, *, fixed: bool) -> AsyncGenerator[_Browser]:
-    """Listen for the browser: at this port, or at a free one if that is taken and not fixed."""
+async def _listen(port: int | None, known_port: int) -> AsyncGenerator[_Browser]:
+    """Listen for the browser: at this port, else at the known one if that is free."""
     browser = _Browser()
     try:
-        server = await asyncio.start_server(browser.answer, HOST, port)
+        server = await asyncio.start_server(browser.answer, HOST, port or known_port)
     except OSError as error:
-        if fixed:
+        if port is not None:
             raise ConfigError(f"Port {port} (oauth.redirect_port) is taken. Free it.") from error
         server = await asyncio.start_server(browser.answer, HOST, 0)
     browser.port = server.sockets[0].getsockname()[1]

@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 
 import httpx2
 from mcp.client.auth import OAuthClientProvider, OAuthFlowError, OAuthTokenError
-from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
 from mcp.client.auth.utils import extract_field_from_www_auth, issuers_match, union_scopes
 from mcp.shared.auth import (
     AuthorizationCodeResult,
@@ -31,16 +30,6 @@ PROBLEM_CHARS = 300
 _ERROR_CODE = re.compile(r'"error"\s*:\s*"([\w-]+)"')
 NO_REDIRECT = "http://127.0.0.1/callback"
 """Stands where a client that only refreshes must name an address."""
-
-
-def stored_auth(server: MCPServer) -> httpx2.Auth | None:
-    """Return what authenticates a run's requests; None if there is no login. Blocks."""
-    if any(name.lower() == "authorization" for name in server.headers):
-        return None
-    store = LoginStore(server)
-    if server.oauth.grant == "client_credentials":
-        return ClientCredentials(server, store)
-    return StoredLogin(server, store) if store.read().tokens else None
 
 
 def wants_login(response: httpx2.Response) -> bool:
@@ -67,7 +56,7 @@ def problem_of(error: Exception) -> str:
     return f"{line[:1].lower()}{line[1:PROBLEM_CHARS]}"
 
 
-class _Provider(OAuthClientProvider):
+class Provider(OAuthClientProvider):
     """The SDK's flow, but requests that have a valid token do not wait for each other."""
 
     server: MCPServer
@@ -135,7 +124,7 @@ class _Provider(OAuthClientProvider):
             raise OAuthFlowError(f"its login at {request.url.host} is not encrypted")
 
 
-class StoredLogin(_Provider):
+class StoredLogin(Provider):
     """Uses and refreshes a person's login."""
 
     def __init__(self, server: MCPServer, store: LoginStore) -> None:
@@ -191,32 +180,7 @@ class StoredLogin(_Provider):
             await asyncio.to_thread(self.store.update, wanted_scope=wanted)
 
 
-class ClientCredentials(_Provider, ClientCredentialsOAuthProvider):
-    """Logs in with the client's own secret, without a person."""
-
-    def __init__(self, server: MCPServer, store: LoginStore) -> None:
-        """Take the client of a server's configuration."""
-        client = server.oauth
-        ClientCredentialsOAuthProvider.__init__(
-            self,
-            server.url or "",
-            store,
-            client_id=client.client_id or "",
-            client_secret=client.client_secret or "",
-            scope=client.scope,
-            issuer=client.issuer,
-        )
-        self.server, self.store = server, store
-
-    async def _perform_authorization(self) -> httpx2.Request:
-        self.context.client_metadata.scope = union_scopes(
-            self.context.client_metadata.scope, self.server.oauth.scope
-        )
-        choose_auth_method(self)
-        return await super()._perform_authorization()
-
-
-class NewLogin(_Provider):
+class NewLogin(Provider):
     """Logs in with a person, whatever login there was."""
 
     def __init__(
