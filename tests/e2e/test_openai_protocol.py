@@ -170,7 +170,7 @@ async def test_pictures_and_files_come_into_the_workspace(
 
 
 async def test_an_answer_by_a_schema(served: Served, served_model: OpenAIServer) -> None:
-    schema = {
+    schema: dict[str, object] = {
         "type": "object",
         "properties": {"sum": {"type": "integer"}},
         "required": ["sum"],
@@ -186,25 +186,25 @@ async def test_an_answer_by_a_schema(served: Served, served_model: OpenAIServer)
     assert found.choices[0].message.content == '{"sum": 5}'
 
 
-@pytest.mark.parametrize(
-    ("wish", "words"),
-    [
-        ({"messages": []}, "last message must be the user's"),
-        ({"messages": [user("  ")]}, "is empty"),
-        ({"messages": [user("Hi"), said("Ho")]}, "last message must be the user's"),
-        ({"messages": [{"role": "tool", "tool_call_id": "1", "content": "x"}]}, "role 'tool'"),
-        ({"messages": [user([{"type": "image_url", "image_url": {"url": "http://x/y.png"}}])]},
-         "fetches no address"),
-        ({"messages": [user([{"type": "image_url", "image_url": {"url": "data:x/y;base64,!"}}])]},
-         "no base64"),
-        ({"messages": [user([{"type": "file", "file": {"file_id": "file-1"}}])]}, "data URL"),
-        ({"messages": [user("Hi")], "n": 2}, "leave n out"),
-        ({"messages": [user("Hi")], "response_format": {"type": "json_object"}}, "json_schema"),
-        ({"messages": [user("Hi")],
-          "tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}]},
-         "calls its own tools"),
-    ],
-)  # fmt: skip
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"messages": []}, "last message must be the user's"),
+    ({"messages": [user("  ")]}, "is empty"),
+    ({"messages": [user("Hi"), said("Ho")]}, "last message must be the user's"),
+    ({"messages": [{"role": "tool", "tool_call_id": "1", "content": "x"}]}, "role 'tool'"),
+    ({"messages": [user([{"type": "image_url", "image_url": {"url": "http://x/y.png"}}])]},
+     "fetches no address"),
+    ({"messages": [user([{"type": "image_url", "image_url": {"url": "data:x/y;base64,!"}}])]},
+     "no base64"),
+    ({"messages": [user([{"type": "file", "file": {"file_id": "file-1"}}])]}, "data URL"),
+    ({"messages": [user("Hi")], "n": 2}, "leave n out"),
+    ({"messages": [user("Hi")], "response_format": {"type": "json_object"}}, "json_schema"),
+    ({"messages": [user("Hi")],
+      "tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}]},
+     "calls its own tools"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("wish", "words"), REFUSED)
 async def test_what_cannot_be_done_is_refused_in_words_and_once(
     served: Served, wish: dict[str, Any], words: str
 ) -> None:

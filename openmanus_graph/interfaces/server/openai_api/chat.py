@@ -5,7 +5,7 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
@@ -131,13 +131,14 @@ def schema_of(response_format: dict[str, Any] | None) -> dict[str, Any] | None:
     kind = (response_format or {"type": "text"}).get("type")
     if kind == "text" or response_format is None:
         return None
-    named: Any = response_format.get("json_schema", response_format)
-    schema: Any = named.get("schema") if isinstance(named, dict) else None
+    described: Any = response_format.get("json_schema", response_format)
+    named = cast("dict[str, Any]", described) if isinstance(described, dict) else {}
+    schema: Any = named.get("schema")
     if kind != "json_schema" or not isinstance(schema, dict):
         raise ApiError(
             400, "Use json_schema with a schema: other forms say nothing.", param="response_format"
         )
-    return {"title": str(named.get("name") or "answer"), **schema}
+    return {"title": str(named.get("name") or "answer"), **cast("dict[str, Any]", schema)}
 
 
 async def _start(agent: str, prompt: Prompt, schema: dict[str, Any] | None) -> AgentRun:
@@ -193,8 +194,8 @@ async def _chunks(chat: _Chat, *, with_usage: bool) -> AsyncGenerator[str]:
                 yield _chunk(chat, {"content": answer})
                 yield _chunk(chat, {"artifacts": files} if files else {}, _reason(part))
                 if with_usage:
-                    usage = {**chat.head("chat.completion.chunk"), "choices": []}
-                    yield as_sse({**usage, "usage": chat_usage(part)})
+                    head = chat.head("chat.completion.chunk")
+                    yield as_sse({**head, "choices": [], "usage": chat_usage(part)})
     except ApiError as error:
         yield as_sse(error.body())
     yield "data: [DONE]\n\n"

@@ -126,8 +126,10 @@ class _Reply:
         if final["status"] in ("failed", "cancelled"):
             return None
         text = answer_text(final, self.run.thread, self.base_url)
-        part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
-        item = {
+        part: dict[str, Any] = {
+            "type": "output_text", "text": text, "annotations": [], "logprobs": []
+        }  # fmt: skip
+        item: dict[str, Any] = {
             "id": f"msg_{self.id}",
             "type": "message",
             "role": "assistant",
@@ -247,7 +249,8 @@ async def _record(name: str) -> dict[str, Any]:
 
 async def _find(name: str, base_url: str) -> _Reply:
     record = await _record(name)
-    return _Reply(**{**record, "run": AgentRun(**record["run"]), "base_url": base_url})
+    known: dict[str, Any] = {**record, "run": AgentRun(**record["run"]), "base_url": base_url}
+    return _Reply(**known)
 
 
 async def _body(reply: _Reply) -> dict[str, Any]:
@@ -315,7 +318,7 @@ def _answer_events(reply: _Reply, final: Final) -> Iterator[tuple[str, dict[str,
     if item := reply.add_answer(final):
         index, part = len(reply.output) - 1, item["content"][0]
         place = {"item_id": item["id"], "output_index": index, "content_index": 0}
-        begun = {**item, "content": [], "status": "in_progress"}
+        begun: dict[str, Any] = {**item, "content": [], "status": "in_progress"}
         yield "response.output_item.added", {"output_index": index, "item": begun}
         yield "response.content_part.added", {**place, "part": {**part, "text": ""}}
         yield "response.output_text.delta", {**place, "delta": part["text"], "logprobs": []}
