@@ -191,7 +191,7 @@ async def test_cancel_ends_the_prompt(cli: Cli, model: OpenAIServer, folder: Pat
 
 
 async def test_mentioned_files_and_pictures(cli: Cli, model: OpenAIServer, folder: Path) -> None:
-    model.add(Reply(text="Seen."))
+    model.add(Reply(text="Answer:\nSeen."))
     picture = image_block(base64.b64encode(b"\x89PNG\r\n\x1a\n").decode(), "image/png")
     mentioned = resource_link_block("a b.py", f"{folder.as_uri()}/a%20b.py")
     async with opened(cli, Editor()) as agent:
@@ -213,8 +213,10 @@ async def test_wrong_requests_are_refused_in_words(
         with pytest.raises(RequestError, match="no session"):
             await agent.prompt(session_id="acp-1", prompt=[text_block("Hi")])
         session = (await agent.new_session(cwd=str(folder))).session_id
-        for empty in ([], [text_block(" ")]):
+        for empty in ("", " "):
             with pytest.raises(RequestError, match="is empty"):
-                await agent.prompt(session_id=session, prompt=empty)
+                await agent.prompt(session_id=session, prompt=[text_block(empty)])
+        with pytest.raises(RequestError, match="is empty"):
+            await agent.prompt(session_id=session, prompt=[])
         with pytest.raises(RequestError, match="no such key"):
             await agent.prompt(session_id=session, prompt=[text_block("Hi")])

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from acp import RequestError
 from acp.agent.connection import AgentSideConnection
@@ -130,8 +130,8 @@ class EditorAgent:
 async def serve_editor(agent: str, options: RunOptions, pipes: StdioPipes, version: str) -> None:
     """Serve one editor until it hangs up."""
     serving = EditorAgent(agent, options, version)
-    # The SDK answers for methods that the agent has not got.
-    connection = AgentSideConnection(lambda _: serving, _Transport(pipes), listening=False)
+    served: Any = serving  # the SDK answers for methods of its Agent that this one has not got
+    connection = AgentSideConnection(served, _Transport(pipes), listening=False)
     try:
         await connection.listen()
     finally:
@@ -157,7 +157,7 @@ class _Transport:
             except ValueError:
                 message = None
             if isinstance(message, dict):
-                return message
+                return cast("dict[str, Any]", message)
             if line.strip():
                 log.warning("skipped a line that is no message: %r", line[:100])
         return None

@@ -34,7 +34,8 @@ class EditorPerson:
         event = interrupt_event(interrupt)
         if event["kind"] == "question":
             return None
-        call = event["calls"][0] if event["calls"] else {"call_id": event["id"], "args": {}}
+        nothing: dict[str, Any] = {"call_id": event["id"], "args": {}}
+        call = event["calls"][0] if event["calls"] else nothing
         try:
             response = await self._client.request_permission(
                 session_id=self._session,
