@@ -2,13 +2,16 @@
 
 import asyncio
 import base64
+import json
+import signal
 import subprocess
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+import psutil
 import pytest
 from acp import PROTOCOL_VERSION, RequestError, spawn_agent_process
 from acp.client.connection import ClientSideConnection
@@ -21,10 +24,11 @@ from acp.schema import (
     ToolCallUpdate,
 )
 
-from tests.support.cli import OPENMANUS, Cli
+from tests.support.cli import OPENMANUS, Cli, until
+from tests.support.limits import BACKSTOP_S
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
-from tests.support.servers import bring_money
+from tests.support.servers import bring_money, gone, sleepers
 
 CREATE = Call("str_replace_editor", {"command": "create", "path": "a.txt", "file_text": "hi\n"})
 CHANGE = Call(
@@ -44,7 +48,9 @@ class Editor:
     seen: list[Any] = field(default_factory=list[Any])
     asked: list[ToolCallUpdate] = field(default_factory=list[ToolCallUpdate])
     works: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when a tool begins."""
+    """Set when a tool begins, or a dialogue is opened."""
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set by a test whose person decides nothing before."""
 
     def on_connect(self, conn: Any) -> None:
         """Nothing: the tests hold the connection."""
@@ -58,7 +64,10 @@ class Editor:
         self, session_id: str, tool_call: ToolCallUpdate, options: list[PermissionOption], **_: Any
     ) -> RequestPermissionResponse:
         self.asked.append(tool_call)
-        decision = self.decisions.pop(0)
+        self.works.set()
+        if not self.decisions:
+            await self.ended.wait()
+        decision = self.decisions.pop(0) if self.decisions else ""
         if not decision:
             return RequestPermissionResponse(outcome=DeniedOutcome(outcome="cancelled"))
         assert decision in {option.option_id for option in options}
@@ -74,13 +83,14 @@ class Editor:
 
 
 @asynccontextmanager
-async def opened(cli: Cli, editor: Editor) -> AsyncGenerator[ClientSideConnection]:
+async def opened(cli: Cli, editor: Editor, *args: str) -> AsyncGenerator[ClientSideConnection]:
     client: Any = editor
     quiet = {"stderr": subprocess.DEVNULL}
     async with spawn_agent_process(
         client,
         OPENMANUS,
         "acp",
+        *args,
         env=cli.env,
         cwd=cli.cwd,
         transport_kwargs=quiet,
@@ -190,8 +200,102 @@ async def test_cancel_ends_the_prompt(cli: Cli, model: OpenAIServer, folder: Pat
     assert editor.said() == "Here I am."
 
 
+async def test_cancel_while_the_person_is_asked(
+    cli: Cli, model: OpenAIServer, folder: Path
+) -> None:
+    bring_money(cli)
+    model.add(PAY, Reply(text="Not paid."))
+    editor = Editor()
+    async with opened(cli, editor) as agent:
+        session = (await agent.new_session(cwd=str(folder))).session_id
+        running = asyncio.create_task(
+            agent.prompt(session_id=session, prompt=[text_block("Pay 5.")])
+        )
+        await editor.works.wait()
+        await agent.cancel(session_id=session)
+        assert (await running).stop_reason == "cancelled"
+        editor.ended.set()
+        await agent.prompt(session_id=session, prompt=[text_block("reject")])
+    assert editor.said().endswith("`= RESULT`.Not paid.")
+    (output,) = [one["content"] for one in model.requests[-1].messages if one["role"] == "tool"]
+    assert "sent 5" not in output
+
+
+async def test_cancel_that_comes_before_the_run_begins(
+    cli: Cli, model: OpenAIServer, folder: Path
+) -> None:
+    async with opened(cli, Editor()) as agent:
+        session = (await agent.new_session(cwd=str(folder))).session_id
+        running = asyncio.create_task(
+            agent.prompt(session_id=session, prompt=[text_block("Write.")])
+        )
+        await asyncio.sleep(0)  # the prompt is on its way
+        await agent.cancel(session_id=session)
+        assert (await running).stop_reason == "cancelled"
+    assert not model.requests
+
+
+async def test_a_plan_is_the_editors_list(cli: Cli, model: OpenAIServer, folder: Path) -> None:
+    steps = {"command": "create", "title": "Both", "steps": ["Find it", "Tell it"]}
+    model.add(Reply(calls=(Call("planning", steps),)), *[Reply(text="It is found and told.")] * 2)
+    model.add(Reply(text="Both are done."))
+    editor = Editor()
+    async with opened(cli, editor, "--agent", "planning") as agent:
+        session = (await agent.new_session(cwd=str(folder))).session_id
+        await agent.prompt(session_id=session, prompt=[text_block("Find it and tell it.")])
+    shown = [[(one.content, one.status) for one in plan.entries] for plan in editor.of("plan")]
+    assert [text for text, _ in shown[0]] == ["Find it", "Tell it"]
+    assert ("Tell it", "pending") in shown[0]
+    assert shown[-1] == [("Find it", "completed"), ("Tell it", "completed")]
+    assert editor.said() == "Both are done."
+
+
+@pytest.mark.parametrize("how", ["hangs up", "SIGTERM"])
+def test_nothing_is_left_when_the_editor_goes_and_the_thread_goes_on(
+    cli: Cli, model: OpenAIServer, folder: Path, how: str
+) -> None:
+    model.add(Reply(calls=(Call("bash", {"command": "echo in; sleep 5678"}),)))
+    process = subprocess.Popen(
+        [OPENMANUS, "acp"], cwd=cli.cwd, env=cli.env,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with process.stdin, process.stdout:
+        send(process.stdin, b"this is no JSON")
+        assert json.loads(process.stdout.readline())["error"]["code"] == -32700
+        send(process.stdin, request(1, "session/load", sessionId="x", cwd="/", mcpServers=[]))
+        assert json.loads(process.stdout.readline())["error"]["code"] == -32601
+        send(process.stdin, request(2, "session/new", cwd=str(folder), mcpServers=[]))
+        session = json.loads(process.stdout.readline())["result"]["sessionId"]
+        task = [{"type": "text", "text": "Wait."}]
+        send(process.stdin, request(3, "session/prompt", sessionId=session, prompt=task))
+        until(lambda: bool(sleepers("5678")), BACKSTOP_S)
+        family = psutil.Process(process.pid)
+        everything = [family, *family.children(recursive=True)]
+        if how == "hangs up":
+            process.stdin.close()
+        else:
+            process.send_signal(signal.SIGTERM)
+        assert process.wait(BACKSTOP_S) == 0
+        until(lambda: gone(everything), BACKSTOP_S)
+    model.add(Reply(text="I go on."))
+    resumed = cli.run("resume", session)
+    assert (resumed.code, "I go on." in resumed.stdout) == (0, True), resumed
+
+
+def request(number: int, method: str, **params: Any) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}).encode()
+
+
+def send(pipe: IO[bytes], line: bytes) -> None:
+    pipe.write(line + b"\n")
+    pipe.flush()
+
+
 async def test_mentioned_files_and_pictures(cli: Cli, model: OpenAIServer, folder: Path) -> None:
-    model.add(Reply(text="Answer:\nSeen."))
+    model.add(Reply(text="It adds 2 and 3, and the picture is empty."))
+    (folder / "a b.py").write_text("2 + 3\n")
     picture = image_block(base64.b64encode(b"\x89PNG\r\n\x1a\n").decode(), "image/png")
     mentioned = resource_link_block("a b.py", f"{folder.as_uri()}/a%20b.py")
     async with opened(cli, Editor()) as agent:

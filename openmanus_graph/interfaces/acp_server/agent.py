@@ -4,11 +4,13 @@ import asyncio
 import json
 import logging
 import secrets
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
+import anyio
 from acp import RequestError
 from acp.agent.connection import AgentSideConnection
 from acp.interfaces import Client
@@ -35,7 +37,7 @@ from openmanus_graph.interfaces.service.runs import (
     first_question,
 )
 from openmanus_graph.interfaces.service.session_leases import SessionLeases
-from openmanus_graph.interfaces.service.stdio import StdioPipes
+from openmanus_graph.interfaces.service.stdio import PARSE_ERROR, StdioPipes
 from openmanus_graph.interfaces.service.threads import find_thread
 
 PROTOCOL_VERSION = 1
@@ -105,7 +107,7 @@ class EditorAgent:
                     updates.say(_last_words(final))
         finally:
             session.run = None
-        return _response(final)
+        return _response(final, cancelled=run.stop.requested)
 
     async def cancel(self, session_id: str, **_: Any) -> None:
         """Cancel what runs; its prompt is answered with `cancelled`."""
@@ -128,12 +130,16 @@ class EditorAgent:
 
 
 async def serve_editor(agent: str, options: RunOptions, pipes: StdioPipes, version: str) -> None:
-    """Serve one editor until it hangs up."""
+    """Serve one editor until it hangs up, or a signal comes."""
     serving = EditorAgent(agent, options, version)
     served: Any = serving  # the SDK answers for methods of its Agent that this one has not got
     connection = AgentSideConnection(served, _Transport(pipes), listening=False)
+    loop = asyncio.get_running_loop()
     try:
-        await connection.listen()
+        with anyio.CancelScope() as listening:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(number, listening.cancel)
+            await connection.listen()
     finally:
         await connection.close()
         await serving.leases.close()
@@ -141,7 +147,7 @@ async def serve_editor(agent: str, options: RunOptions, pipes: StdioPipes, versi
 
 
 class _Transport:
-    """Messages over the pipes, a line each; what is no JSON object is skipped."""
+    """Messages over the pipes, a line each."""
 
     def __init__(self, pipes: StdioPipes) -> None:
         self._pipes = pipes
@@ -159,7 +165,7 @@ class _Transport:
             if isinstance(message, dict):
                 return cast("dict[str, Any]", message)
             if line.strip():
-                log.warning("skipped a line that is no message: %r", line[:100])
+                self._pipes.send(PARSE_ERROR)
         return None
 
     async def close(self) -> None:
@@ -189,14 +195,16 @@ def _last_words(final: Final) -> str:
     return f"{final['answer']}\n\n{hint}".rstrip()
 
 
-def _response(final: Mapping[str, Any]) -> PromptResponse:
+def _response(final: Mapping[str, Any], *, cancelled: bool) -> PromptResponse:
     """Return how a turn ended. RequestError: the run failed."""
-    if final["status"] == "failed":
+    if final["status"] == "failed" and not cancelled:
         raise RequestError(-32603, str(final["answer"]))
+    # A run that was cancelled while it asked is one that waits.
+    status = "cancelled" if cancelled else final["status"]
     usage = final["usage"]
     sent, received = usage["input_tokens"], usage["output_tokens"]
     return PromptResponse(
-        stop_reason=_STOP_REASONS.get(final["status"], "end_turn"),  # type: ignore[arg-type]  # the names above are among them
+        stop_reason=_STOP_REASONS.get(status, "end_turn"),  # type: ignore[arg-type]  # the names above are among them
         usage=Usage(
             total_tokens=sent + received,
             input_tokens=sent,

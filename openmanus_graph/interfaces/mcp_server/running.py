@@ -22,14 +22,13 @@ from starlette.types import Receive, Scope, Send
 from openmanus_graph.interfaces.mcp_server.server import ToolServer
 from openmanus_graph.interfaces.service.guard import RequestGuard
 from openmanus_graph.interfaces.service.http import serve
-from openmanus_graph.interfaces.service.stdio import StdioPipes
+from openmanus_graph.interfaces.service.stdio import PARSE_ERROR, StdioPipes
 
 Incoming = MemoryObjectReceiveStream[SessionMessage | Exception]
 Outgoing = MemoryObjectSendStream[SessionMessage]
 PATH = "/mcp"
 VERSION_HEADER = b"mcp-protocol-version"
 MAX_BODY_BYTES = 16 << 20
-_PARSE_ERROR = b'{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"Parse error"}}\n'
 
 
 @contextlib.asynccontextmanager
@@ -47,7 +46,7 @@ async def stdio_streams(pipes: StdioPipes) -> AsyncGenerator[tuple[Incoming, Out
                 try:
                     message = jsonrpc_message_adapter.validate_json(line, by_name=False)
                 except ValidationError:
-                    pipes.send(_PARSE_ERROR)
+                    pipes.send(PARSE_ERROR)
                     continue
                 with contextlib.suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
                     await incoming.send(SessionMessage(message))

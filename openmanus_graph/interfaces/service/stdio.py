@@ -8,6 +8,8 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+PARSE_ERROR = b'{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"Parse error"}}\n'
+"""JSON-RPC's answer to a line that is no message."""
 FLUSH_S = 2.0
 """Seconds that a client gets to read the last messages."""
 
