@@ -206,6 +206,13 @@ async def test_a_login_that_nobody_finishes_leaves_the_old_one() -> None:
         assert stored(server) == before
 
 
+async def test_a_server_that_fails_once_it_is_logged_in_to_is_explained() -> None:
+    with shop_with_logins("closed") as shop:
+        with pytest.raises(ServerError, match="the shop is closed"):
+            await log_in(shop.server())
+        assert stored(shop.server())["tokens"], "the login itself was made"
+
+
 async def test_a_logout_revokes_and_forgets() -> None:
     with shop_with_logins() as shop:
         server = shop.server()

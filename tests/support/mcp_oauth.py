@@ -179,8 +179,10 @@ class _Resource(_Handler):
         if "id" not in message:
             self.answer(None, 202)
             return
-        result = results[message["method"]]
-        self.answer({"jsonrpc": "2.0", "id": message["id"], "result": result})
+        answer: dict[str, Any] = {"result": results[message["method"]]}
+        if message["method"] == "tools/list" and self.shop.way == "closed":
+            answer = {"error": {"code": -32603, "message": "the shop is closed"}}
+        self.answer({"jsonrpc": "2.0", "id": message["id"], **answer})
 
 
 class _Authorization(_Handler):

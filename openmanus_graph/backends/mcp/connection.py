@@ -28,6 +28,7 @@ PAGES, TOOLS, ROUNDS = 100, 2000, 20
 """Pages and tools of a list of tools; rounds of input requests in one call."""
 WRONG_TRANSPORT = frozenset({404, 405, 406, 400})
 """Status codes that hint at the other transport, such as SSE."""
+_FAILURES = (MCPError, TimeoutError, OSError, EOFError, RuntimeError, ValueError, ExceptionGroup)
 log = logging.getLogger(__name__)
 
 
@@ -38,6 +39,14 @@ class Callbacks:
     elicit: Callable[[Any], Awaitable[types.ElicitResult]]
     sample: Callable[[Any], Awaitable[types.CreateMessageResult | types.ErrorData]]
     tools_changed: Callable[[], None]
+
+
+async def _decline(params: object) -> types.ElicitResult:
+    return types.ElicitResult(action="decline")
+
+
+async def _refuse(params: object) -> types.ErrorData:
+    return types.ErrorData(code=types.INVALID_REQUEST, message="There is no model outside a run.")
 
 
 class _Session(ClientSession):
@@ -167,6 +176,32 @@ async def open_connection(
         except ServerError as error:
             if kind is kinds[-1] or error.status not in WRONG_TRANSPORT:
                 raise
+
+
+@contextlib.asynccontextmanager
+async def connect_outside_run(
+    server: MCPServer, timeout_s: float | None = None, auth: httpx2.Auth | None = None
+) -> AsyncGenerator[Connection]:
+    """Connect to a server for a few requests; nobody answers its own.
+
+    Args:
+        server: Its configuration.
+        timeout_s: Seconds for all of it.
+        auth: Authenticates, in place of the login that is stored.
+
+    Raises:
+        ServerError: It cannot be used, or refused a request, and why.
+    """
+    diagnostics = Diagnostics(server)
+    callbacks = Callbacks(_decline, _refuse, lambda: None)
+    try:
+        async with (
+            asyncio.timeout(timeout_s),
+            open_connection(server, callbacks, diagnostics, auth) as connection,
+        ):
+            yield connection
+    except _FAILURES as error:
+        raise diagnostics.to_server_error(error) from error
 
 
 def transports(server: MCPServer) -> list[str]:

@@ -10,10 +10,9 @@ from urllib.parse import parse_qs, urlsplit
 import httpx2
 from mcp.client.auth import OAuthFlowError
 from mcp.shared.auth import AuthorizationCodeResult
-from mcp_types import INVALID_REQUEST, ElicitResult, ErrorData
 
-from openmanus_graph.backends.mcp.connection import Callbacks, open_connection
-from openmanus_graph.backends.mcp.failures import Diagnostics, ServerError
+from openmanus_graph.backends.mcp.connection import connect_outside_run
+from openmanus_graph.backends.mcp.failures import ServerError
 from openmanus_graph.backends.mcp.login_store import LoginStore
 from openmanus_graph.backends.mcp.oauth import NewLogin, StoredLogin, configured_client
 from openmanus_graph.errors import ConfigError
@@ -54,12 +53,10 @@ async def login(
         provider = NewLogin(
             server, store, browser.redirect_uri, _shown(browser, show), browser.wait
         )
-        diagnostics = Diagnostics(server)
-        callbacks = Callbacks(_decline, _refuse, lambda: None)
         try:
             async with (
                 asyncio.timeout(timeout_s),
-                open_connection(server, callbacks, diagnostics, provider) as connection,
+                connect_outside_run(server, auth=provider) as connection,
             ):
                 tools = await connection.tools()
         except TimeoutError as error:
@@ -184,11 +181,3 @@ def _registered_port(store: LoginStore) -> int:
     client = store.read().client
     uris = client.redirect_uris if client is not None else None
     return (uris[0].port or 0) if uris else 0
-
-
-async def _decline(params: object) -> ElicitResult:
-    return ElicitResult(action="decline")
-
-
-async def _refuse(params: object) -> ErrorData:
-    return ErrorData(code=INVALID_REQUEST, message="There is no model during a login.")
