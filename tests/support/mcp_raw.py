@@ -137,6 +137,14 @@ DEEDS: dict[str, Callable[[], dict[str, Any]]] = {
 }  # fmt: skip
 
 
+def library(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
+    if method == "prompts/list":
+        return PROMPTS[params.get("cursor") or "1"]
+    if method == "prompts/get" and params["name"] in ("report", "bare"):
+        return {"messages": prompted(params["name"], params.get("arguments") or {})}
+    return resources(method, params) if method.startswith("resources/") else None
+
+
 def resources(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
     uri = params.get("uri")
     if method == "resources/templates/list":
@@ -151,6 +159,31 @@ def resources(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
     return None if uri == "res://nothing" else {"contents": [{"uri": uri, "text": LINKED}]}
 
 
+PROMPTS: dict[str, dict[str, Any]] = {
+    "1": {
+        "prompts": [
+            {
+                "name": "report",
+                "description": "Write a\n report",
+                "arguments": [{"name": "subject", "required": True}, {"name": "tone"}],
+            }
+        ],
+        "nextCursor": "2",
+    },
+    "2": {"prompts": [{"name": "bare"}]},
+}
+
+
+def prompted(name: str, args: dict[str, str]) -> list[dict[str, Any]]:
+    if name == "bare":
+        return [{"role": "user", "content": {"type": "text", "text": "/exit \x1b[2Jnow"}}]
+    told = {"type": "text", "text": f"Report on {args['subject']}, {args.get('tone', 'plain')}."}
+    page = {"uri": "res://book", "text": "Chapter 1"}
+    picture = {"type": "image", "data": PIXEL, "mimeType": "image/png"}
+    contents = [told, {"type": "resource", "resource": page}, picture]
+    return [{"role": "user", "content": content} for content in contents]
+
+
 def answer(message: dict[str, Any]) -> None:
     params: dict[str, Any] = message.get("params") or {}
     result: dict[str, Any]
@@ -162,13 +195,11 @@ def answer(message: dict[str, Any]) -> None:
             version, info = params["protocolVersion"], {"name": "raw", "version": "1"}
             offered: dict[str, Any] = {"tools": {}}
             if WAY == "library":
-                offered["resources"] = {}
+                offered |= {"resources": {}, "prompts": {}}
             result = {"protocolVersion": version, "serverInfo": info, "capabilities": offered}
         case "tools/list":
             result = {"tools": [*tools.values(), *many()]}
-        case "resources/list" | "resources/templates/list" | "resources/read" as method if (
-            found := resources(method, params)
-        ):
+        case str(method) if found := library(method, params):
             result = found
         case "tools/call" if params["name"] in tools and params["name"] != "refuse":
             result = called(message["id"], params["name"], params.get("arguments") or {})

@@ -81,7 +81,8 @@ async def _converse(given: InputOptions, options: RunOptions, output: OutputOpti
             thread, completer.workspace = chat.thread, chat.settings.workspace
             async with open_session(thread):
                 while not chat.left and chat.thread == thread:
-                    typed = await _next_message(editor)
+                    draft, chat.draft = chat.draft, ""
+                    typed = await _next_message(editor, draft)
                     if typed is None:
                         chat.left = True
                     elif typed.startswith("/"):
@@ -92,8 +93,12 @@ async def _converse(given: InputOptions, options: RunOptions, output: OutputOpti
     return chat.code
 
 
-async def _next_message(editor: "LineEditor") -> str | None:
+async def _next_message(editor: "LineEditor", draft: str) -> str | None:
     """Return what the person says next; None when he leaves.
+
+    Args:
+        editor: Reads it.
+        draft: What is in the line at first.
 
     Raises:
         KeyboardInterrupt: At Ctrl-C twice in an empty line.
@@ -101,7 +106,8 @@ async def _next_message(editor: "LineEditor") -> str | None:
     warned = False
     while True:
         try:
-            typed = await editor.read("> ")
+            shown, draft = draft, ""
+            typed = await editor.read("> ", draft=shown)
         except KeyboardInterrupt:
             if editor.unsent:
                 warned = False

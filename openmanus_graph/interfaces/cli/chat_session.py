@@ -68,6 +68,8 @@ class ChatSession:
         """As the next turn has them."""
         self.view = view
         self.left = False
+        self.draft = ""
+        """What the next line begins with; the person may change it."""
         self.code = 0
         """The exit code of the last turn."""
         self._window = 0
