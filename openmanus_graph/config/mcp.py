@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from openmanus_graph.config.files import Layer
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.context import Context
-from openmanus_graph.state.mcp_server import MCPServer, MCPServerKeys
+from openmanus_graph.state.mcp_server import MCPServer, MCPServerKeys, OAuthClient, OAuthKeys
 
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 _RUNNERS = {"python", "python3", "node", "npx", "uvx", "uv", "bunx", "deno", "env"}
@@ -93,6 +93,23 @@ def check_servers(servers: Sequence[MCPServer]) -> None:
                 f"The MCP server {server.name!r} has the url {server.url!r}, which is no http or "
                 "https address."
             )
+        _check_oauth_client(server)
+
+
+def _check_oauth_client(server: MCPServer) -> None:
+    client = server.oauth
+    if client != OAuthClient() and server.url is None:
+        raise ConfigError(f"The MCP server {server.name!r} has no url: `oauth` is for addresses.")
+    given = {"client_id": client.client_id, "client_secret": client.client_secret}
+    if client.grant == "client_credentials":
+        needed = {**given, "issuer": client.issuer}
+        if missing := [key for key, value in needed.items() if not value]:
+            raise ConfigError(
+                f"The MCP server {server.name!r} logs in with client_credentials, which needs "
+                f"oauth.{missing[0]} too."
+            )
+    if client.client_secret and not client.client_id:
+        raise ConfigError(f"The MCP server {server.name!r} has a client_secret but no client_id.")
 
 
 def _server(name: str, section: MCPServerKeys) -> MCPServer:
@@ -110,6 +127,7 @@ def _server(name: str, section: MCPServerKeys) -> MCPServer:
         cwd=str(Path(_expand(section.cwd)).expanduser()) if section.cwd else None,
         url=_expand(section.url) if section.url else None,
         headers=headers,
+        oauth=_oauth_client(section.oauth),
         transport=section.type,
         enabled=section.enabled and not section.disabled,
         allow=None if section.allow is None else tuple(section.allow),
@@ -124,6 +142,18 @@ def _server(name: str, section: MCPServerKeys) -> MCPServer:
     )
     check_servers([server])
     return server
+
+
+def _oauth_client(section: OAuthKeys) -> OAuthClient:
+    secret = section.client_secret
+    return OAuthClient(
+        grant=section.grant,
+        client_id=_expand(section.client_id) if section.client_id else None,
+        client_secret=_expand(secret.get_secret_value()) if secret else None,
+        issuer=section.issuer,
+        scope=section.scope,
+        redirect_port=section.redirect_port,
+    )
 
 
 def _resolve_entry(
@@ -142,7 +172,7 @@ def _resolve_entry(
     except ValueError as error:
         raise ConfigError(f"--server {entry}: {error}.") from error
     if urlsplit(text).scheme in ("http", "https"):
-        return MCPServer(_host_name(text), url=text)
+        return MCPServer(host_name(text), url=text)
     if len(words) > 1 or (words and shutil.which(words[0])):
         return MCPServer(_command_name(words), command=words[0], args=tuple(words[1:]))
     known = f"Configured are: {', '.join(configured)}." if configured else "None is configured."
@@ -165,7 +195,8 @@ def _expand(text: str) -> str:
     return _VARIABLE.sub(value, text)
 
 
-def _host_name(url: str) -> str:
+def host_name(url: str) -> str:
+    """Return the name of a server that is given by its address only."""
     return (urlsplit(url).hostname or "server").removeprefix("www.").replace(".", "_")
 
 

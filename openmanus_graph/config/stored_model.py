@@ -45,7 +45,7 @@ def store_key(provider: str, base_url: str | None, key: str) -> str:
     entry = {"keyring": True} if in_keyring else {"key": key}
     _from_keyring.cache_clear()
     path = config_home() / KEYS_FILE
-    _write(path, json.dumps({**_entries(), place: entry}, indent=2) + "\n", mode=0o600)
+    write_file(path, json.dumps({**_entries(), place: entry}, indent=2) + "\n", mode=0o600)
     return "the system's keyring" if in_keyring else f"{path} (only you can read it)"
 
 
@@ -64,7 +64,7 @@ def store_model(spec: str, base_url: str | None) -> Path:
         raise ConfigError(
             f"{path} cannot be changed: {error}. Write model = {json.dumps(spec)} into it."
         ) from error
-    _write(path, changed, mode=mode)
+    write_file(path, changed, mode=mode)
     return path
 
 
@@ -102,8 +102,12 @@ def _entries() -> dict[str, dict[str, Any]]:
     return {name: entry for name, entry in entries.items() if isinstance(entry, dict)}
 
 
-def _write(path: Path, text: str, *, mode: int) -> None:
-    """Replace a file at once; nobody else can read it before its mode is set."""
+def write_file(path: Path, text: str, *, mode: int) -> None:
+    """Replace a file at once; nobody else can read it before its mode is set. Blocks.
+
+    Raises:
+        ConfigError: It cannot be written.
+    """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -15,6 +15,23 @@ _TRANSPORTS = {"streamable-http": "http", "streamable_http": "http", "streamable
 
 
 @dataclass(frozen=True)
+class OAuthClient:
+    """Who we are to the authorization server of an MCP server over HTTP."""
+
+    grant: Literal["authorization_code", "client_credentials"] = "authorization_code"
+    """Whether a person logs in (`openmanus mcp login`), or the client by itself."""
+    client_id: str | None = None
+    """None: the client registers itself."""
+    client_secret: str | None = field(default=None, repr=False)
+    issuer: str | None = None
+    """The authorization server that knows this client; it is shown to no other."""
+    scope: str | None = None
+    """What to ask for beside what the server names, separated by spaces."""
+    redirect_port: int | None = None
+    """The port of `http://127.0.0.1:PORT/callback`. None: a free one."""
+
+
+@dataclass(frozen=True)
 class MCPServer:
     """An MCP server: a command that speaks over its pipes, or an address.
 
@@ -32,6 +49,7 @@ class MCPServer:
     url: str | None = None
     """The address of a server that runs already."""
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    oauth: OAuthClient = OAuthClient()
     transport: Transport | None = None
     """None: stdio for a command; for an address streamable HTTP, or SSE where that is refused."""
     enabled: bool = True
@@ -74,6 +92,19 @@ def _as_text(value: Any) -> Any:
 _Secret = Annotated[SecretStr, BeforeValidator(_as_text)]
 
 
+class OAuthKeys(BaseModel):
+    """How a file describes the client of a login: the key `oauth` of a server."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    grant: Literal["authorization_code", "client_credentials"] = "authorization_code"
+    client_id: str | None = None
+    client_secret: SecretStr | None = None
+    issuer: str | None = None
+    scope: str | None = None
+    redirect_port: int | None = Field(default=None, gt=0, lt=65536)
+
+
 class MCPServerKeys(BaseModel):
     """How a file describes a server: `[mcp.servers.NAME]`, or an entry of an `mcp.json`.
 
@@ -94,6 +125,8 @@ class MCPServerKeys(BaseModel):
     """A server that runs."""
     headers: dict[str, _Secret] = Field(default_factory=dict)
     """Sent to that server."""
+    oauth: OAuthKeys = Field(default_factory=OAuthKeys)
+    """A table: the client of a [login](mcp.md#logins), where it does not register itself."""
     type: Annotated[
         Transport | None,
         BeforeValidator(lambda value: _TRANSPORTS.get(value, value) if value else None),

@@ -8,6 +8,7 @@ import pytest
 from tests.e2e.terminal import Terminal
 from tests.e2e.test_cli_resume import SLOW, log_of, release
 from tests.support.cli import Cli, until
+from tests.support.mcp_servers import file_of, raw
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
 
@@ -117,6 +118,36 @@ def test_compact_makes_notes_before_the_next_message_is_answered(
         assert "echo line 1" not in text
         assert [word in text for word in ("count", "Counted.", "how many?")] == [True] * 3
     assert len(model.requests) == 7
+
+
+def test_a_servers_prompt_is_put_into_the_line_to_be_read_and_sent(
+    cli: Cli, model: OpenAIServer
+) -> None:
+    cli.write("mcp.json", file_of(raw("books", way="library"), raw("broken", way="exit")))
+    assert cli.run("trust").code == 0
+    model.add(Reply("The report."))
+    with Terminal(cli, "chat", columns=120) as terminal:
+        terminal.see(READY)
+        for typed, shown in {
+            "/mcp": "  /mcp_books_report SUBJECT [TONE]  Write a report",
+            "/mcp_books_gone": "There is no prompt /mcp_books_gone. /mcp lists them.",
+            "/mcp_books_report": "Write /mcp_books_report SUBJECT [TONE]",
+            "/mcp_books_report 'bees": "The arguments cannot be read: No closing quotation.",
+            "/mcp_books_bare": ">  /exit [2Jnow",
+        }.items():
+            terminal.type(f"{typed}\r")
+            terminal.see(shown)
+        assert "The MCP server broken" in terminal.screen
+        terminal.type("\x03")
+        terminal.type("/mcp_books_report 'bees and wasps' dry\r")
+        terminal.see("> Report on bees and wasps, dry.")
+        assert model.requests == []
+        terminal.type(" In German.\r")
+        terminal.see("The report.")
+        terminal.type("/exit\r")
+        assert terminal.finish() == 0
+    sent = "Report on bees and wasps, dry.\n\nChapter 1\n\n[image: not shown] In German."
+    assert sent in said(model)
 
 
 def test_ten_megabytes_are_pasted_as_one_message(cli: Cli, model: OpenAIServer) -> None:

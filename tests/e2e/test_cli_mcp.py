@@ -7,6 +7,7 @@ from pathlib import Path
 
 from openmanus_graph import MCPServer
 from tests.support.cli import Cli, until
+from tests.support.mcp_oauth import TOKEN, shop_with_logins
 from tests.support.mcp_servers import RAW, file_of, raw, sdk_server
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
@@ -67,6 +68,58 @@ def test_what_does_not_work_is_said_and_the_rest_is_listed(bare_cli: Cli, tmp_pa
     assert "UNSET is not set" in done.stderr
     assert "off is switched off" in done.stderr
     assert "wrong" not in done.stdout + done.stderr
+
+
+def test_a_person_logs_in_by_the_browser_and_out_again(bare_cli: Cli) -> None:
+    script = bare_cli.write("browser.py", "import sys, urllib.request as r\nr.urlopen(sys.argv[1])")
+    browser = {"BROWSER": f"{sys.executable} {script} %s"}
+    with shop_with_logins() as shop:
+        trusted(bare_cli, MCPServer("shop", url=shop.url))
+        before = bare_cli.run("mcp", "list")
+        assert (before.code, "run `openmanus mcp login shop`" in before.stdout) == (1, True)
+        logged_in = bare_cli.run("mcp", "login", "shop", env=browser)
+        assert logged_in.stdout == "Logged in to shop (read): 2 tools.\n"
+        assert f"{shop.issuer}/authorize?" in logged_in.stderr
+        assert bare_cli.run("mcp", "call", "shop", "look").stdout == "did look\n"
+        out = bare_cli.run("mcp", "logout", "shop")
+        assert (out.code, out.stdout) == (0, "Logged out of shop.\n")
+        assert bare_cli.run("mcp", "list", "--json").code == 1
+        shop.way = "refuses"
+        refused = bare_cli.run("mcp", "login", "shop", env=browser)
+        assert (refused.code, "Ada said no" in refused.stderr) == (1, True)
+        closed = bare_cli.run("mcp", "login", "shop", "--no-browser", "--timeout", "1")
+        assert (closed.code, "within 1 s" in closed.stderr) == (1, True)
+    assert TOKEN not in "".join(bare_cli.seen)
+
+
+def test_logins_that_cannot_be_are_wrong_usage(bare_cli: Cli) -> None:
+    url, machine = "http://127.0.0.1:9/mcp", {"grant": "client_credentials", "client_id": "x"}
+    trusted(
+        bare_cli,
+        raw("pipes"),
+        key={"url": url, "headers": {"Authorization": "Bearer x"}},
+        machine={"url": url, "oauth": {**machine, "client_secret": "y", "issuer": url}},
+    )
+    files = {
+        "oauth.issuer too": {"url": url, "oauth": {**machine, "client_secret": "y"}},
+        "no client_id": {"url": url, "oauth": {"client_secret": "y"}},
+        "has no url": {"command": "x", "oauth": {"client_id": "y"}},
+        "oauth.colour": {"url": url, "oauth": {"colour": "red"}},
+    }
+    paths = [
+        str(bare_cli.write(f"{number}.json", json.dumps({"mcpServers": {"a": server}})))
+        for number, server in enumerate(files.values())
+    ]
+    commands = [("mcp", "login", name) for name in ("pipes", "key", "machine")]
+    *done, out = bare_cli.run_all(
+        *commands,
+        *(("mcp", "list", "--config", path) for path in paths),
+        ("mcp", "logout", "key"),
+    )
+    words = ["has no url", "key in `headers`", "by itself", *files]
+    for one, said in zip(done, words, strict=True):
+        assert (one.code, said in one.stderr) == (2, True), (said, one)
+    assert (out.code, "There is no login" in out.stderr) == (2, True)
 
 
 def test_wrong_files_and_names_are_wrong_usage(cli: Cli) -> None:

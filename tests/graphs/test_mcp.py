@@ -142,6 +142,23 @@ async def test_names_results_and_arguments_are_as_promised(tmp_path: Path) -> No
     assert shown["mcp_raw_nonsense"] == {"type": "object", "properties": {}}
 
 
+async def test_resources_of_a_server_are_listed_and_read() -> None:
+    ran = await run_mcp(
+        calls(("mcp_raw_read_resource", {}), ("mcp_raw_read_resource", {"uri": "res://book"})),
+        calls(("mcp_raw_read_resource", {"uri": "res://map"})),
+        calls(("mcp_raw_read_resource", {"uri": "res://nothing"})),
+        "done",
+        servers=[raw(way="library"), raw("bare")],
+    )
+    listed, book, picture, nothing = ran.results()
+    for line in ("res://book - book: All of it", "res://map - map (image/png)", "res://{page} - "):
+        assert line in listed
+    assert "what was linked" in book
+    assert "saved as mcp/" in picture
+    assert "read_resource failed" in nothing
+    assert "mcp_bare_read_resource" not in seen_tools(ran)[0]
+
+
 async def test_a_changed_list_is_callable_at_the_next_step_and_reported_once() -> None:
     texts: list[str] = []
 

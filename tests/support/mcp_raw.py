@@ -1,7 +1,7 @@
 """A small MCP server over pipes, written by hand: starts at once, and does wrong what it is told.
 
-`python mcp_raw.py [WAY]`: `exit`, `hang` and `junk` are ways of not starting. It keeps a log of
-what it was sent in the file that `MCP_LOG` names.
+`python mcp_raw.py [WAY]`: `exit`, `hang` and `junk` are ways of not starting, `library` has
+resources. It keeps a log of what it was sent in the file that `MCP_LOG` names.
 """
 
 import json
@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 TEXT: dict[str, Any] = {"type": "object", "properties": {"text": {"type": "string"}}}
+LINKED = "what was linked"
 NOTHING: dict[str, Any] = {"type": "object", "properties": {}}
 PIXEL = (
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJg"
@@ -136,6 +137,53 @@ DEEDS: dict[str, Callable[[], dict[str, Any]]] = {
 }  # fmt: skip
 
 
+def library(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
+    if method == "prompts/list":
+        return PROMPTS[params.get("cursor") or "1"]
+    if method == "prompts/get" and params["name"] in ("report", "bare"):
+        return {"messages": prompted(params["name"], params.get("arguments") or {})}
+    return resources(method, params) if method.startswith("resources/") else None
+
+
+def resources(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
+    uri = params.get("uri")
+    if method == "resources/templates/list":
+        return {"resourceTemplates": [{"uriTemplate": "res://{page}", "name": "page"}]}
+    if method == "resources/list" and not params.get("cursor"):
+        book = {"uri": "res://book", "name": "book", "description": "All of it"}
+        return {"resources": [book], "nextCursor": "2"}
+    if method == "resources/list":
+        return {"resources": [{"uri": "res://map", "name": "map", "mimeType": "image/png"}]}
+    if uri == "res://map":
+        return {"contents": [{"uri": uri, "mimeType": "image/png", "blob": PIXEL}]}
+    return None if uri == "res://nothing" else {"contents": [{"uri": uri, "text": LINKED}]}
+
+
+PROMPTS: dict[str, dict[str, Any]] = {
+    "1": {
+        "prompts": [
+            {
+                "name": "report",
+                "description": "Write a\n report",
+                "arguments": [{"name": "subject", "required": True}, {"name": "tone"}],
+            }
+        ],
+        "nextCursor": "2",
+    },
+    "2": {"prompts": [{"name": "bare"}]},
+}
+
+
+def prompted(name: str, args: dict[str, str]) -> list[dict[str, Any]]:
+    if name == "bare":
+        return [{"role": "user", "content": {"type": "text", "text": "/exit \x1b[2Jnow"}}]
+    told = {"type": "text", "text": f"Report on {args['subject']}, {args.get('tone', 'plain')}."}
+    page = {"uri": "res://book", "text": "Chapter 1"}
+    picture = {"type": "image", "data": PIXEL, "mimeType": "image/png"}
+    contents = [told, {"type": "resource", "resource": page}, picture]
+    return [{"role": "user", "content": content} for content in contents]
+
+
 def answer(message: dict[str, Any]) -> None:
     params: dict[str, Any] = message.get("params") or {}
     result: dict[str, Any]
@@ -145,11 +193,14 @@ def answer(message: dict[str, Any]) -> None:
             return
         case "initialize":
             version, info = params["protocolVersion"], {"name": "raw", "version": "1"}
-            result = {"protocolVersion": version, "serverInfo": info, "capabilities": {"tools": {}}}
+            offered: dict[str, Any] = {"tools": {}}
+            if WAY == "library":
+                offered |= {"resources": {}, "prompts": {}}
+            result = {"protocolVersion": version, "serverInfo": info, "capabilities": offered}
         case "tools/list":
             result = {"tools": [*tools.values(), *many()]}
-        case "resources/read":
-            result = {"contents": [{"uri": params["uri"], "text": "what was linked"}]}
+        case str(method) if found := library(method, params):
+            result = found
         case "tools/call" if params["name"] in tools and params["name"] != "refuse":
             result = called(message["id"], params["name"], params.get("arguments") or {})
         case _:

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+import httpx2
 import mcp_types as types
 from mcp.client.session import ClientRequestContext, ClientSession
 from mcp.client.subscriptions import SubscriptionLost, listen
@@ -16,6 +17,7 @@ from mcp.shared.exceptions import MCPError
 from openmanus_graph.backends.mcp.failures import Diagnostics, ServerError, is_loss
 from openmanus_graph.backends.mcp.http import Client, http_streams, sse_streams
 from openmanus_graph.backends.mcp.listed_tools import repair_message
+from openmanus_graph.backends.mcp.resources import READ_RESOURCE, read_or_list, resource_tools
 from openmanus_graph.backends.mcp.stdio import stdio_streams
 from openmanus_graph.state.mcp_server import MCPServer
 
@@ -26,6 +28,7 @@ PAGES, TOOLS, ROUNDS = 100, 2000, 20
 """Pages and tools of a list of tools; rounds of input requests in one call."""
 WRONG_TRANSPORT = frozenset({404, 405, 406, 400})
 """Status codes that hint at the other transport, such as SSE."""
+_FAILURES = (MCPError, TimeoutError, OSError, EOFError, RuntimeError, ValueError, ExceptionGroup)
 log = logging.getLogger(__name__)
 
 
@@ -36,6 +39,14 @@ class Callbacks:
     elicit: Callable[[Any], Awaitable[types.ElicitResult]]
     sample: Callable[[Any], Awaitable[types.CreateMessageResult | types.ErrorData]]
     tools_changed: Callable[[], None]
+
+
+async def _decline(params: object) -> types.ElicitResult:
+    return types.ElicitResult(action="decline")
+
+
+async def _refuse(params: object) -> types.ErrorData:
+    return types.ErrorData(code=types.INVALID_REQUEST, message="There is no model outside a run.")
 
 
 class _Session(ClientSession):
@@ -51,6 +62,7 @@ class Connection:
     transport: str
     diagnostics: Diagnostics
     incoming: "_IncomingStream"
+    _reads_resources: bool = False
 
     @property
     def ended(self) -> asyncio.Event:
@@ -63,7 +75,13 @@ class Connection:
         return self.diagnostics.client is not None or self.session.discover_result is not None
 
     async def tools(self) -> list[types.Tool]:
-        """List the tools, page by page."""
+        """List the tools, with one that reads the server's resources if there are any."""
+        own = await self._own_tools()
+        resources = await resource_tools(self.session, own)
+        self._reads_resources = bool(resources)
+        return own + resources
+
+    async def _own_tools(self) -> list[types.Tool]:
         found: list[types.Tool] = []
         cursor: str | None = None
         for _ in range(PAGES):
@@ -82,6 +100,8 @@ class Connection:
 
     async def call(self, name: str, args: dict[str, Any], progress: ProgressFnT) -> Any:
         """Call a tool and return its result; cancelling notifies the server."""
+        if name == READ_RESOURCE and self._reads_resources:
+            return await read_or_list(self.session, args.get("uri"))
         responses: dict[str, Any] | None = None
         state: str | None = None
         for _ in range(ROUNDS):
@@ -129,7 +149,10 @@ class Connection:
 
 @contextlib.asynccontextmanager
 async def open_connection(
-    server: MCPServer, callbacks: Callbacks, diagnostics: Diagnostics
+    server: MCPServer,
+    callbacks: Callbacks,
+    diagnostics: Diagnostics,
+    auth: httpx2.Auth | None = None,
 ) -> AsyncGenerator[Connection]:
     """Connect to a server and initialize the session.
 
@@ -137,6 +160,7 @@ async def open_connection(
         server: Its configuration.
         callbacks: Handle its requests.
         diagnostics: Collects what explains a failure.
+        auth: Authenticates, in place of the login that is stored.
 
     Raises:
         ServerError: It cannot be used, and why.
@@ -144,12 +168,40 @@ async def open_connection(
     kinds = transports(server)
     for kind in kinds:
         try:
-            async with _open_with_transport(server, kind, callbacks, diagnostics) as connection:
+            async with _open_with_transport(
+                server, kind, callbacks, diagnostics, auth
+            ) as connection:
                 yield connection
                 return
         except ServerError as error:
             if kind is kinds[-1] or error.status not in WRONG_TRANSPORT:
                 raise
+
+
+@contextlib.asynccontextmanager
+async def connect_outside_run(
+    server: MCPServer, timeout_s: float | None = None, auth: httpx2.Auth | None = None
+) -> AsyncGenerator[Connection]:
+    """Connect to a server for a few requests; nobody answers its own.
+
+    Args:
+        server: Its configuration.
+        timeout_s: Seconds for all of it.
+        auth: Authenticates, in place of the login that is stored.
+
+    Raises:
+        ServerError: It cannot be used, or refused a request, and why.
+    """
+    diagnostics = Diagnostics(server)
+    callbacks = Callbacks(_decline, _refuse, lambda: None)
+    try:
+        async with (
+            asyncio.timeout(timeout_s),
+            open_connection(server, callbacks, diagnostics, auth) as connection,
+        ):
+            yield connection
+    except _FAILURES as error:
+        raise diagnostics.to_server_error(error) from error
 
 
 def transports(server: MCPServer) -> list[str]:
@@ -163,7 +215,11 @@ def transports(server: MCPServer) -> list[str]:
 
 @contextlib.asynccontextmanager
 async def _open_with_transport(
-    server: MCPServer, kind: str, callbacks: Callbacks, diagnostics: Diagnostics
+    server: MCPServer,
+    kind: str,
+    callbacks: Callbacks,
+    diagnostics: Diagnostics,
+    auth: httpx2.Auth | None,
 ) -> AsyncGenerator[Connection]:
     is_open = False
     try:
@@ -171,7 +227,7 @@ async def _open_with_transport(
             if kind == "stdio":
                 streams = stdio_streams(server, diagnostics.stderr_lines)
             else:
-                client = await asyncio.to_thread(Client, server)  # it reads certificates
+                client = await asyncio.to_thread(Client, server, auth)  # it reads files
                 diagnostics.client = await stack.enter_async_context(client)
                 open_streams = http_streams if kind == "http" else sse_streams
                 streams = open_streams(server, diagnostics.client)

@@ -1,6 +1,7 @@
 """Explains why a server cannot be used, in a sentence for the person and the model."""
 
 import asyncio
+import shlex
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -11,7 +12,9 @@ from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
 from openmanus_graph.backends.mcp.http import Client
+from openmanus_graph.backends.mcp.oauth import wanted_scope, wants_login
 from openmanus_graph.backends.models.failures import redact_secrets
+from openmanus_graph.config.mcp import host_name
 from openmanus_graph.state.mcp_server import MCPServer
 from openmanus_graph.state.validation import validation_problems
 
@@ -92,9 +95,28 @@ class Diagnostics:
         if status in _NO_SESSION:
             again = "Nothing was done. A new session is begun: call again."
             return Refusal(f"{text} {again}", "has forgotten the session")
-        hint = _STATUS_HINTS.get(status, "Try again later.")
-        over = "does not take its key any more" if status in _LASTING else ""
+        hint = self._hint(fault) or "Try again later."
+        narrow = wanted_scope(fault) is not None  # other tools may need less
+        over = "does not take its key any more" if status in _LASTING and not narrow else ""
         return Refusal(f"{text} Nothing was done. {hint}", over)
+
+    def _hint(self, response: httpx2.Response) -> str:
+        """Say what to do about an HTTP error; empty if nobody knows."""
+        by_url = self.server.name == host_name(self.server.url or "")
+        name = self.server.url if by_url else self.server.name
+        command = f"run `openmanus mcp login {shlex.quote(name or '')}`"
+        problem = "" if self.client is None else self.client.login_problem
+        if problem and self.server.oauth.grant == "client_credentials":
+            return f"Its login failed: {problem}. Check `oauth`."
+        if problem:
+            again = "Try again later" if response.status_code >= 500 else command.capitalize()
+            return f"Its login failed: {problem}. {again}."
+        if wants_login(response) and not self.server.headers:
+            return f"It wants a login: {command}."
+        scope = wanted_scope(response)
+        if scope is not None:
+            return f"The login does not reach that far ({scope or 'more scope'}): {command}."
+        return _STATUS_HINTS.get(response.status_code, "")
 
     def hints(self) -> str:
         """Return the server's invalid output and the last lines of its stderr."""
@@ -121,7 +143,7 @@ class Diagnostics:
         where = parts._replace(netloc=host, query="", fragment="").geturl()
         if isinstance(fault, httpx2.Response):
             status = fault.status_code
-            hint = _STATUS_HINTS.get(status, "")
+            hint = self._hint(fault)
             text = f"at {where} answered {status} {fault.reason_phrase}. {hint}".rstrip()
             return ServerError(text, lasting=status in _LASTING, status=status)
         if isinstance(fault, httpx2.TransportError):

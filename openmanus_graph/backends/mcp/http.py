@@ -12,6 +12,7 @@ from urllib.parse import urljoin, urlsplit
 
 import anyio
 import httpx2
+from mcp.client.auth import OAuthFlowError
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 from mcp_types import (
@@ -23,6 +24,8 @@ from mcp_types import (
 )
 from pydantic import ValidationError
 
+from openmanus_graph.backends.mcp.login_store import LoginStore
+from openmanus_graph.backends.mcp.oauth import StoredLogin, problem_of
 from openmanus_graph.state.mcp_server import MCPServer
 
 MAX_MESSAGE = 100 * 1024 * 1024
@@ -33,22 +36,47 @@ CONNECT_S, READ_S = 30.0, 3600.0
 class Client(httpx2.AsyncClient):
     """Keeps the last failure, because the transports only report that something failed."""
 
-    def __init__(self, server: MCPServer) -> None:
+    def __init__(self, server: MCPServer, auth: httpx2.Auth | None = None) -> None:
+        """Take a server's headers and its login, or another way to authenticate. Blocks."""
         timeout = httpx2.Timeout(CONNECT_S, read=READ_S)
-        super().__init__(headers=dict(server.headers), timeout=timeout)
+        auth = auth or _stored_auth(server)
+        super().__init__(headers=dict(server.headers), timeout=timeout, auth=auth)
         self.last_failure: httpx2.TransportError | httpx2.Response | None = None
+        self._login_failed = False
+        self.login_problem = ""
+        """Why the login does not work; it follows the server's name in a sentence."""
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        """Send a request."""
+        """Send a request; one that the login failed for is answered as without a login."""
+        if self._login_failed:  # the SDK tries another message, which must not begin another login
+            return httpx2.Response(401, request=request)
         try:
             response = await super().send(request, **options)
         except httpx2.TransportError as error:
-            self.last_failure = error
-            raise
+            if error.request.url == request.url:
+                self.last_failure = error
+                raise
+            self.login_problem = f"{error.request.url.host} cannot be reached for its login"
+            response = httpx2.Response(503, request=request)
+        except (OAuthFlowError, ValueError, httpx2.InvalidURL) as error:
+            self.login_problem, self._login_failed = problem_of(error), True
+            response = httpx2.Response(401, request=request)
         # A server that has no stream for its own messages, or no sessions to end, says 405.
         if response.status_code >= 400 and request.method == "POST":
             self.last_failure = response
         return response
+
+
+def _stored_auth(server: MCPServer) -> httpx2.Auth | None:
+    """Return what authenticates a run's requests; None if there is no login. Blocks."""
+    if any(name.lower() == "authorization" for name in server.headers):
+        return None
+    store = LoginStore(server)
+    if server.oauth.grant == "client_credentials":
+        from openmanus_graph.backends.mcp.client_credentials import ClientCredentials
+
+        return ClientCredentials(server, store)
+    return StoredLogin(server, store) if store.read().tokens else None
 
 
 @contextlib.asynccontextmanager

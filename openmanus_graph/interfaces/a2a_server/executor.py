@@ -23,20 +23,16 @@ from openmanus_graph.interfaces.a2a_server.parts import (
 from openmanus_graph.interfaces.a2a_server.store import DatabaseTaskStore
 from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.interfaces.service.runs import (
+    ANSWER_HINTS,
     Final,
     RemoteRun,
     first_question,
+    progress_text,
     resolve_workspace,
     thread_options,
 )
 from openmanus_graph.interfaces.service.session_leases import SessionLeases
 from openmanus_graph.interfaces.service.threads import find_thread
-from openmanus_graph.tools.ask_human import ask_human
-
-_HINTS = {
-    "approval": "Answer `approve`, `always`, `reject WHY`, or `= RESULT`.",
-    "unknown_outcome": "Answer `approve` (run it again), `reject WHY`, or with its result.",
-}
 
 
 @dataclass
@@ -143,7 +139,7 @@ class Executor(AgentExecutor):
         """Say how a run ended, its files and its answer first."""
         answer = str(final["answer"])
         if final["status"] == "waiting":
-            hint = _HINTS.get(final["stop_reason"], "")
+            hint = ANSWER_HINTS.get(final["stop_reason"], "")
             await updater.requires_input(
                 _agent_message(updater, f"{answer}\n\n{hint}".rstrip(), final)
             )
@@ -182,19 +178,8 @@ def _update_sender(updates: "asyncio.Queue[str | None]") -> Any:
     """Return a function that queues texts about a run's events for the client."""
 
     def show(event: Mapping[str, Any]) -> None:
-        match event["type"]:
-            case "think_end" if event["text"].strip() and event["tool_calls"]:
-                updates.put_nowait(event["text"].strip())
-            case "tool_start" if event["tool"] != ask_human.name:
-                updates.put_nowait(f"Runs {event['tool']}.")
-            case "tool_end" if not event["ok"]:
-                updates.put_nowait(f"{event['tool']} failed.")
-            case "step_start" | "step_end":
-                updates.put_nowait(f"Plan step {event['id']}: {event['status']}.")
-            case "notice":
-                updates.put_nowait(event["text"])
-            case _:
-                pass
+        if text := progress_text(event):
+            updates.put_nowait(text)
 
     return show
 

@@ -84,7 +84,8 @@ async def _converse(given: InputOptions, options: RunOptions, output: OutputOpti
             thread, completer.workspace = chat.thread, chat.settings.workspace
             async with open_session(thread):
                 while not chat.left and chat.thread == thread:
-                    typed, prompt = await _next_message(editor, prompt), PROMPT
+                    draft, chat.draft = chat.draft, ""
+                    typed, prompt = await _next_message(editor, prompt, draft), PROMPT
                     if typed is None:
                         chat.left = True
                     elif typed.startswith("/"):
@@ -95,12 +96,13 @@ async def _converse(given: InputOptions, options: RunOptions, output: OutputOpti
     return chat.code
 
 
-async def _next_message(editor: "LineEditor", prompt: str) -> str | None:
+async def _next_message(editor: "LineEditor", prompt: str, draft: str) -> str | None:
     """Return what the person says next; None when he leaves.
 
     Args:
         editor: Reads it.
         prompt: What stands before it at first.
+        draft: What is in the line at first.
 
     Raises:
         KeyboardInterrupt: At Ctrl-C twice in an empty line.
@@ -108,7 +110,8 @@ async def _next_message(editor: "LineEditor", prompt: str) -> str | None:
     warned = False
     while True:
         try:
-            typed = await editor.read(prompt)
+            shown, draft = draft, ""
+            typed = await editor.read(prompt, draft=shown)
         except KeyboardInterrupt:
             prompt = PROMPT
             if editor.unsent:

@@ -70,6 +70,8 @@ class ChatSession:
         self.left = False
         self.compact = False
         """Whether notes are made of the conversation before the next message is answered."""
+        self.draft = ""
+        """What the next line begins with; the person may change it."""
         self.code = 0
         """The exit code of the last turn."""
         self._window = 0

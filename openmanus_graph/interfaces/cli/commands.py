@@ -306,6 +306,19 @@ def a2a(
 
 
 @app.command()
+@takes(RunOptions, StorageOptions, without=("workspace",))
+def acp(
+    options: RunOptions,
+    agent: Annotated[str, typer.Option(help="Which agent works.")] = "manus",
+    log: Annotated[str | None, typer.Option(help="Write a log to this file.")] = None,
+) -> None:
+    """Work in an editor, by the Agent Client Protocol over stdin and stdout."""
+    from openmanus_graph.interfaces.cli.servers import serve_acp
+
+    raise typer.Exit(serve_acp(agent, options, log))
+
+
+@app.command()
 @takes(StorageOptions)
 def serve(
     port: Annotated[int | None, typer.Option(help="Default 2024, or a free one.")] = None,
@@ -371,3 +384,27 @@ def mcp_call(
     from openmanus_graph.interfaces.cli.mcp import call_tool
 
     raise typer.Exit(call_tool(server, tool, arguments, config))
+
+
+@mcp_app.command("login")
+def mcp_login(
+    server: _ServerArgument,
+    config: _ConfigOption = None,
+    no_browser: Annotated[
+        bool, typer.Option("--no-browser", help="Only print the address.")
+    ] = False,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait for you.")] = 300,
+) -> None:
+    """Log in to a server over HTTP, in the browser; the login is kept and refreshed."""
+    from openmanus_graph.interfaces.cli.mcp_login import log_in
+
+    code = log_in(server, config, open_browser=not no_browser, timeout_s=timeout)
+    raise typer.Exit(code)
+
+
+@mcp_app.command("logout")
+def mcp_logout(server: _ServerArgument, config: _ConfigOption = None) -> None:
+    """Revoke and forget the login at a server."""
+    from openmanus_graph.interfaces.cli.mcp_login import log_out
+
+    raise typer.Exit(log_out(server, config))

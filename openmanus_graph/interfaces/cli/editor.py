@@ -79,19 +79,24 @@ class LineEditor:
             typed = typed and typed.replace(label, pasted)
         return typed
 
-    async def read(self, prompt: str, *, secret: bool = False) -> str | None:
+    async def read(self, prompt: str, *, secret: bool = False, draft: str = "") -> str | None:
         """Return what the person typed, in which labels stand for long pastes; None at Ctrl-D.
 
         Args:
             prompt: What stands before it.
             secret: Show dots instead, and keep it out of the history.
+            draft: What is in the line already.
 
         Raises:
             KeyboardInterrupt: At Ctrl-C.
         """
         try:
             return await self._session.prompt_async(
-                prompt, is_password=secret, handle_sigint=False, set_exception_handler=False
+                prompt,
+                default=self._shown_paste(printable(draft)),
+                is_password=secret,
+                handle_sigint=False,
+                set_exception_handler=False,
             )
         except EOFError:
             return None

@@ -47,7 +47,7 @@ def list_servers(config: str | None, *, as_json: bool) -> int:
 
 def test_server(name: str, config: str | None, *, as_json: bool) -> int:
     """Start one server, and show how long that took and what each of its tools is for."""
-    server = _named_server(name, config)
+    server = named_server(name, config)
     (row,) = asyncio.run(_inspect([server], config))
     if as_json:
         sys.stdout.write(json.dumps(row, ensure_ascii=False) + "\n")
@@ -61,7 +61,7 @@ def test_server(name: str, config: str | None, *, as_json: bool) -> int:
 
 def call_tool(name: str, tool: str, arguments: str, config: str | None) -> int:
     """Call one tool as an agent would, and write its result; 1 if it failed."""
-    server = _named_server(name, config)
+    server = named_server(name, config)
     try:
         args: Any = json.loads(arguments)
     except ValueError as error:
@@ -71,7 +71,8 @@ def call_tool(name: str, tool: str, arguments: str, config: str | None) -> int:
     return asyncio.run(_call_and_print(server, tool, cast("dict[str, Any]", args), config))
 
 
-def _named_server(name: str, config: str | None) -> "MCPServer":
+def named_server(name: str, config: str | None) -> "MCPServer":
+    """Return the server of this name, URL or command. ConfigError: there is none."""
     (server,) = _settings(config, (name,)).mcp_servers
     return server
 

@@ -1,4 +1,4 @@
-"""`openmanus mcp-server` and `openmanus a2a`: serve our tools and agents to other programs."""
+"""`openmanus mcp-server`, `a2a` and `acp`: serve our tools and agents to other programs."""
 
 import asyncio
 import contextlib
@@ -40,7 +40,7 @@ def serve_mcp(what: McpOptions, options: RunOptions, where: ServerOptions) -> in
 
 
 def _mcp_on_stdio(what: McpOptions, options: RunOptions) -> int:
-    from openmanus_graph.interfaces.mcp_server.running import StdioPipes
+    from openmanus_graph.interfaces.service.stdio import StdioPipes
 
     pipes = StdioPipes()  # first, before other code can write to stdout
     from openmanus_graph.interfaces.mcp_server.running import serve_stdio
@@ -93,6 +93,23 @@ def serve_a2a(agent: str, options: RunOptions, where: ServerOptions) -> int:
         app = build_app(agent, options, url, where.host, value, version("openmanus-graph"))
         announce("A2A agent", url, token)
         return _run_until_done(serve(app, listening))
+
+
+def serve_acp(agent: str, options: RunOptions, log: str | None) -> int:
+    """Serve an editor by ACP until it hangs up, and return the exit code."""
+    from openmanus_graph.interfaces.service.stdio import StdioPipes
+
+    if find_spec("acp") is None:
+        raise ConfigError(
+            "This command needs the package agent-client-protocol. "
+            'Install it with: pip install "openmanus-graph[acp]"'
+        )
+    check_agent(agent)
+    pipes = StdioPipes()  # before other code can write to stdout
+    from openmanus_graph.interfaces.acp_server.agent import serve_editor
+
+    with log_file(log), quiet_libraries():
+        return _run_until_done(serve_editor(agent, options, pipes, version("openmanus-graph")))
 
 
 def _token(where: ServerOptions, variable: str) -> Token | None:

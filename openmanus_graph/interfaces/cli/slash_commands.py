@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from openmanus_graph.backends.files.folder_listing import list_folder
 from openmanus_graph.backends.models.build import model_name
@@ -11,6 +12,7 @@ from openmanus_graph.graphs.catalog import agent_names, check_agent
 from openmanus_graph.interfaces.cli.call_lines import describe_call, edit_diff
 from openmanus_graph.interfaces.cli.chat_session import EDITOR, ChatSession
 from openmanus_graph.interfaces.cli.fork import FilesChoice, fork_thread
+from openmanus_graph.interfaces.cli.mcp_prompts import PROMPT_PREFIX, show_prompts, use_prompt
 from openmanus_graph.interfaces.cli.safe_console import SafeConsole, say
 from openmanus_graph.interfaces.cli.screen import Rendered
 from openmanus_graph.interfaces.cli.threads import list_threads, read_thread
@@ -32,6 +34,8 @@ async def run_command(typed: str, chat: ChatSession) -> None:
     """Run a command as it was typed; say what is wrong with one that cannot be run."""
     name, _, argument = typed.strip().partition(" ")
     command = _COMMANDS.get(name)
+    if command is None and name.startswith(PROMPT_PREFIX):
+        command = partial(use_prompt, name)
     if command is None:
         similar = [known for known in _COMMANDS if known.startswith(name)]
         hint = f"Did you mean {', '.join(similar)}?" if similar else "/help lists them."
@@ -157,6 +161,7 @@ PURPOSES = {
     "/compact": "make notes of the conversation so far, which cost less from then on",
     "/resume": "go on with what was stopped; /resume ID: with another thread",
     "/fork": "list the thread's points; /fork NUMBER: go back to one, as a new thread",
+    "/mcp": "list the prompts of MCP servers; /mcp_SERVER_PROMPT: use one",
     "/cost": "show what this chat has cost",
     "/exit": "leave; the thread is kept",
 }
@@ -171,6 +176,7 @@ _COMMANDS: dict[str, Callable[[ChatSession, str], Awaitable[None]]] = {
     "/compact": _compact,
     "/resume": _resume,
     "/fork": _fork,
+    "/mcp": show_prompts,
     "/cost": _cost,
     "/exit": _exit,
     "/quit": _exit,

@@ -22,6 +22,7 @@ from openmanus_graph.interfaces.server import (
 from openmanus_graph.interfaces.server.admission import Refused
 from openmanus_graph.interfaces.server.assistant_names import AssistantNames
 from openmanus_graph.interfaces.server.guard import ServerGuard
+from openmanus_graph.interfaces.server.openai_api import chat, responses
 from openmanus_graph.interfaces.server.recorder import Recorder, write_missing_ends
 from openmanus_graph.interfaces.server.restore import add_questions, ignore_pickles, restore_threads
 from openmanus_graph.interfaces.server.runs import stop_all_runs
@@ -67,7 +68,7 @@ ignore_pickles()  # here, because the server loads them before the lifespan star
 app = FastAPI(title="OpenManus", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
 app.add_middleware(AssistantNames)
 app.add_middleware(ServerGuard)
-for part in (choices, setup, threads, runs, event_stream, screen_views, pages):
+for part in (choices, setup, threads, runs, event_stream, screen_views, pages, chat, responses):
     app.include_router(part.router)
 app.include_router(files.api)
 app.include_router(files.router)

@@ -6,10 +6,12 @@ are checked all the same, against names that were pointed at this machine (DNS r
 """
 
 import os
+from typing import Any
 
 from starlette.types import ASGIApp
 from typing_extensions import override
 
+from openmanus_graph.interfaces.server.openai_api import errors as openai_errors
 from openmanus_graph.interfaces.server.token import is_token
 from openmanus_graph.interfaces.service.guard import Receive, RequestGuard, Scope, Send
 
@@ -47,6 +49,12 @@ class ServerGuard(RequestGuard):
             await self.app(scope, receive, send)
         else:
             await super().__call__(scope, receive, send)
+
+    @override
+    def refusal_body(self, scope: Scope, status: int, reason: str) -> dict[str, Any]:
+        if scope["path"].startswith(f"{openai_errors.PREFIX}/"):
+            return openai_errors.error_body(status, reason)
+        return super().refusal_body(scope, status, reason)
 
     @override
     def is_token(self, given: str) -> bool:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import uuid
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import httpx
@@ -40,6 +41,19 @@ class RunRequest(BaseModel):
 @router.post("/runs", status_code=202)
 async def start_run(thread: str, request: RunRequest) -> dict[str, str]:
     """Start a run, or resume one."""
+    return {"run_id": await begin_run(thread, request)}
+
+
+async def begin_run(
+    thread: str, request: RunRequest, history: Sequence[Mapping[str, Any]] = ()
+) -> str:
+    """Start a run, or resume one, and return the run's id.
+
+    Args:
+        thread: Its thread.
+        request: What to do.
+        history: Messages before the request's, of a conversation that this thread has not seen.
+    """
     await require_thread(thread)
     if not is_startable(thread):
         raise Refused(409, f"This thread belongs to the terminal: openmanus resume {thread}")
@@ -50,6 +64,8 @@ async def start_run(thread: str, request: RunRequest) -> dict[str, str]:
     # An answer to a step of a plan waits until the steps beside it have ended.
     queued = request.answers is not None and store().journal.is_running(thread)
     run: dict[str, Any] = {**await _payload(thread, known, request), "context": request.context}
+    if history:
+        run["input"]["messages"][:0] = history
     await admit(thread, run)
     client = get_client()
     try:
@@ -67,14 +83,14 @@ async def start_run(thread: str, request: RunRequest) -> dict[str, str]:
         if status == 409:
             sentence = "A run works on this thread already, maybe begun in another tab."
         raise Refused(status, sentence) from error
-    return {"run_id": created["run_id"]}
+    return str(created["run_id"])
 
 
 @router.post("/stop", status_code=202)
 async def stop_runs(thread: str) -> dict[str, int]:
     """Cancel the runs of a thread."""
     await require_thread(thread)
-    return {"stopped": await _stop(thread) if is_startable(thread) else 0}
+    return {"stopped": await cancel_runs(thread) if is_startable(thread) else 0}
 
 
 class Interjection(BaseModel):
@@ -95,7 +111,7 @@ async def tell_agent(thread: str, interjection: Interjection) -> dict[str, str]:
     return {"id": interjection_id}
 
 
-async def _stop(thread: str) -> int:
+async def cancel_runs(thread: str) -> int:
     """Cancel the running and the queued runs of a thread, and return how many there were."""
     client, stopped = get_client(), 0
     for status in ("pending", "running"):
@@ -109,7 +125,7 @@ async def _stop(thread: str) -> int:
 async def stop_all_runs(store: Store) -> None:
     """Cancel all runs of this server and wait until their ends are recorded."""
     for thread in store.journal.running:
-        await _stop(thread)
+        await cancel_runs(thread)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(END_S):
             await store.journal.wait_until_idle()

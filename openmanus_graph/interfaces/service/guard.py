@@ -71,7 +71,12 @@ class RequestGuard:
             close = {"type": "websocket.close", "code": _POLICY_VIOLATION, "reason": refused[1]}
             await send(close)
         else:
-            await _answer(send, *refused)
+            status, reason, headers = refused
+            await _answer(send, status, self.refusal_body(scope, status, reason), headers)
+
+    def refusal_body(self, scope: Scope, status: int, reason: str) -> dict[str, Any]:
+        """Return the JSON that a refused request is answered with."""
+        return {"detail": reason}
 
     def is_token(self, given: str) -> bool:
         """Compare with the token, in constant time."""
@@ -155,8 +160,10 @@ def _too_long(headers: Headers, limit: int) -> Refusal | None:
     return None
 
 
-async def _answer(send: Send, status: int, reason: str, headers: dict[str, str]) -> None:
-    body = json.dumps({"detail": reason}).encode()
+async def _answer(
+    send: Send, status: int, content: dict[str, Any], headers: dict[str, str]
+) -> None:
+    body = json.dumps(content).encode()
     all_headers = {"content-type": "application/json", "content-length": str(len(body)), **headers}
     head = [(name.encode(), value.encode()) for name, value in all_headers.items()]
     await send({"type": "http.response.start", "status": status, "headers": head})

@@ -19,8 +19,14 @@ from openmanus_graph.interfaces.service.run_setup import to_context
 from openmanus_graph.interfaces.service.runner import Person, Run, Stop, run_graph, user_message
 from openmanus_graph.interfaces.service.threads import find_thread
 from openmanus_graph.runtime.workspace import Workspace
+from openmanus_graph.tools.ask_human import ask_human
 
 log = logging.getLogger(__name__)
+ANSWER_HINTS = {
+    "approval": "Answer `approve`, `always`, `reject WHY`, or `= RESULT`.",
+    "unknown_outcome": "Answer `approve` (run it again), `reject WHY`, or with its result.",
+}
+"""How to answer what is no plain question, by a waiting run's stop reason."""
 MAX_ARGS_CHARS = 2000
 Show = Callable[[Mapping[str, Any]], None]
 Final = dict[str, Any]
@@ -66,6 +72,12 @@ class RemoteView:
             case _:
                 pass
         self._show(event)
+
+    def outcome(self) -> Final | None:
+        """Return the `final` event; of a run that waits, the first open question is its answer."""
+        if self.final is None or self.final["status"] != "waiting" or not self.questions:
+            return self.final
+        return self.final | {"answer": question_text(self.questions[0])}
 
 
 class NoPerson:
@@ -113,7 +125,9 @@ class RemoteRun:
             task=message.text,
             context=context,
             options=options.stored(),
-            make_input=lambda: _make_input(message, resolve_workspace(options, self.thread)),
+            make_input=lambda: user_message(
+                *bring_files(message, resolve_workspace(options, self.thread))
+            ),
         )
 
     async def _run_to_end(self, plan: Callable[[], Run]) -> Final:
@@ -135,11 +149,24 @@ class RemoteRun:
             is_known = isinstance(error, ConfigError | RunError)
             text = str(error) if is_known else describe_failure(error, openmanus_home())
             return view.final or failed_event(text, {})
-        if view.final is None:
-            return failed_event("The run ended without a word.", {})
-        if view.final["status"] == "waiting" and view.questions:
-            return view.final | {"answer": question_text(view.questions[0])}
-        return view.final
+        return view.outcome() or failed_event("The run ended without a word.", {})
+
+
+def progress_text(event: Mapping[str, Any]) -> str | None:
+    """Return what a client is told about an event while the run works; None for most events."""
+    match event["type"]:
+        case "think_end" if event["text"].strip() and event["tool_calls"]:
+            return str(event["text"]).strip()
+        case "tool_start" if event["tool"] != ask_human.name:
+            return f"Runs {event['tool']}."
+        case "tool_end" if not event["ok"]:
+            return f"{event['tool']} failed."
+        case "step_start" | "step_end":
+            return f"Plan step {event['id']}: {event['status']}."
+        case "notice":
+            return str(event["text"])
+        case _:
+            return None
 
 
 def question_text(question: Mapping[str, Any]) -> str:
@@ -169,8 +196,12 @@ def resolve_workspace(options: RunOptions, thread: str) -> Workspace:
     return Workspace.of(settings)
 
 
-def _make_input(message: Message, workspace: Workspace) -> dict[str, Any]:
-    """Put the message's files into the workspace and make the run's input."""
+def bring_files(message: Message, workspace: Workspace) -> tuple[str, list[str]]:
+    """Put a message's files into the workspace. Blocks.
+
+    Returns:
+        The message's text, which names the files, and the pictures among them.
+    """
     workspace.prepare()
     names = [_save_upload(upload, workspace) for upload in message.files]
     images = [
@@ -181,7 +212,7 @@ def _make_input(message: Message, workspace: Workspace) -> dict[str, Any]:
     text = message.text
     if names:
         text = f"{text}\n\nFiles in the workspace: {', '.join(names)}".lstrip()
-    return user_message(text, images)
+    return text, images
 
 
 def _save_upload(upload: Upload, workspace: Workspace) -> str:

@@ -1,0 +1,183 @@
+"""Logging in to a server over HTTP with a person's browser, and logging out."""
+
+import asyncio
+import contextlib
+import html
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import dataclass, field
+from urllib.parse import parse_qs, urlsplit
+
+import httpx2
+from mcp.client.auth import OAuthFlowError
+from mcp.shared.auth import AuthorizationCodeResult
+
+from openmanus_graph.backends.mcp.connection import connect_outside_run
+from openmanus_graph.backends.mcp.failures import ServerError
+from openmanus_graph.backends.mcp.login_store import LoginStore
+from openmanus_graph.backends.mcp.oauth import NewLogin, StoredLogin, configured_client
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.state.mcp_server import MCPServer
+
+HOST, CALLBACK = "127.0.0.1", "/callback"
+REVOKE_S = 10.0
+
+
+@dataclass(frozen=True)
+class LoginResult:
+    """What a login gave."""
+
+    needed: bool
+    """Whether the server asked for one at all."""
+    tools: int
+    """How many tools it lists."""
+    scope: str = ""
+
+
+async def login(
+    server: MCPServer, show: Callable[[str], Awaitable[None]], timeout_s: float
+) -> LoginResult:
+    """Log in to a server, and list its tools.
+
+    Args:
+        server: Its configuration; it has a url.
+        show: Shows the person the address to open.
+        timeout_s: Seconds in which the login must be complete.
+
+    Raises:
+        ConfigError: The port of the redirect is taken, or the login cannot be stored.
+        ServerError: The server or its authorization server refused.
+    """
+    store = LoginStore(server)
+    known_port = await asyncio.to_thread(_registered_port, store)
+    async with _listen(server.oauth.redirect_port, known_port) as browser:
+        provider = NewLogin(
+            server, store, browser.redirect_uri, _shown(browser, show), browser.wait
+        )
+        try:
+            async with (
+                asyncio.timeout(timeout_s),
+                connect_outside_run(server, auth=provider) as connection,
+            ):
+                tools = await connection.tools()
+        except TimeoutError as error:
+            text = f"was not logged in to within {timeout_s:g} s. Run the command again."
+            raise ServerError(text, lasting=True) from error
+    scope = provider.tokens.scope if provider.tokens else None
+    return LoginResult(provider.tokens is not None, len(tools), scope or "")
+
+
+async def logout(server: MCPServer) -> str:
+    """Forget a login and revoke it; return what could not be done, empty if all was.
+
+    Raises:
+        ConfigError: There is no login.
+    """
+    store = LoginStore(server)
+    known = await asyncio.to_thread(store.read)
+    if known.tokens is None:
+        raise ConfigError(f"There is no login at the MCP server {server.name!r}.")
+    await asyncio.to_thread(store.forget)
+    if known.revocation_endpoint is None:
+        return "Its authorization server cannot revoke logins; this one ends there by itself."
+    provider = StoredLogin(server, store)
+    provider.context.client_info = client_info = configured_client(server) or known.client
+    token = known.tokens.refresh_token or known.tokens.access_token
+    kind = "refresh_token" if known.tokens.refresh_token else "access_token"
+    data = {"token": token, "token_type_hint": kind}
+    if client_info is not None:
+        data["client_id"] = client_info.client_id
+    data, headers = provider.context.prepare_token_auth(data, {})
+    try:
+        async with httpx2.AsyncClient(timeout=REVOKE_S) as client:
+            response = await client.post(known.revocation_endpoint, data=data, headers=headers)
+    except httpx2.HTTPError as error:
+        return f"It could not be revoked: {type(error).__name__}."
+    return "" if response.is_success else f"It could not be revoked: {response.status_code}."
+
+
+@dataclass(eq=False)
+class _Browser:
+    """The browser that comes back from the authorization server."""
+
+    port: int = 0
+    _state: str = ""
+    _result: "asyncio.Future[AuthorizationCodeResult]" = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+
+    @property
+    def redirect_uri(self) -> str:
+        return f"http://{HOST}:{self.port}{CALLBACK}"
+
+    def expect(self, url: str) -> None:
+        """Wait for the answer to this request only, which its `state` shows."""
+        self._state = parse_qs(urlsplit(url).query).get("state", [""])[0]
+
+    async def wait(self) -> AuthorizationCodeResult:
+        """Wait for the browser. OAuthFlowError: the person or the server refused."""
+        return await self._result
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer one request of a browser."""
+        with contextlib.suppress(OSError, ValueError, asyncio.IncompleteReadError):
+            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+            status, text = self._take(head.split(" ")[1])
+            body = f"<!doctype html><title>OpenManus</title><p>{html.escape(text)}</p>".encode()
+            writer.write(
+                f"HTTP/1.1 {status}\r\nContent-Type: text/html; charset=utf-8\r\n"
+                f"Content-Length: {len(body)}\r\nCache-Control: no-store\r\n"
+                "Connection: close\r\n\r\n".encode()
+                + body
+            )
+            await writer.drain()
+        writer.close()
+
+    def _take(self, target: str) -> tuple[str, str]:
+        address = urlsplit(target)
+        given = {name: values[0] for name, values in parse_qs(address.query).items()}
+        if address.path != CALLBACK:
+            return "404 Not Found", "There is nothing here."
+        if not self._state or given.get("state") != self._state or self._result.done():
+            return "400 Bad Request", "This is no answer to the login that is under way."
+        if "code" in given:
+            self._result.set_result(
+                AuthorizationCodeResult(
+                    code=given["code"], state=given["state"], iss=given.get("iss")
+                )
+            )
+            return "200 OK", "You can close this page and go back to OpenManus."
+        why = given.get("error_description") or given.get("error", "no code was sent")
+        self._result.set_exception(OAuthFlowError(f"the login was refused: {why[:200]}"))
+        return "200 OK", "The login was refused. You can close this page."
+
+
+@contextlib.asynccontextmanager
+async def _listen(port: int | None, known_port: int) -> AsyncGenerator[_Browser]:
+    """Listen for the browser: at this port, else at the known one if that is free."""
+    browser = _Browser()
+    try:
+        server = await asyncio.start_server(browser.answer, HOST, port or known_port)
+    except OSError as error:
+        if port is not None:
+            raise ConfigError(f"Port {port} (oauth.redirect_port) is taken. Free it.") from error
+        server = await asyncio.start_server(browser.answer, HOST, 0)
+    browser.port = server.sockets[0].getsockname()[1]
+    async with server:
+        yield browser
+
+
+def _shown(
+    browser: _Browser, show: Callable[[str], Awaitable[None]]
+) -> Callable[[str], Awaitable[None]]:
+    async def redirect(url: str) -> None:
+        browser.expect(url)
+        await show(url)
+
+    return redirect
+
+
+def _registered_port(store: LoginStore) -> int:
+    """Return the port that the client is registered with; 0 if it is not."""
+    client = store.read().client
+    uris = client.redirect_uris if client is not None else None
+    return (uris[0].port or 0) if uris else 0

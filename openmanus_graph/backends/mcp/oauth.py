@@ -1,0 +1,280 @@
+"""OAuth of servers over HTTP, by the SDK's providers: who may do what without a person.
+
+A run uses a login and refreshes it, and never begins one: `login.py` does, with a person.
+"""
+
+import asyncio
+import contextlib
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx2
+from mcp.client.auth import OAuthClientProvider, OAuthFlowError, OAuthTokenError
+from mcp.client.auth.utils import extract_field_from_www_auth, issuers_match, union_scopes
+from mcp.shared.auth import (
+    AuthorizationCodeResult,
+    OAuthClientInformationFull,
+    OAuthClientMetadata,
+    OAuthToken,
+)
+
+from openmanus_graph.backends.mcp.login_store import LoginStore, Uncommitted
+from openmanus_graph.backends.models.failures import redact_secrets
+from openmanus_graph.state.mcp_server import MCPServer
+
+CLIENT_NAME = "OpenManus"
+PROBLEM_CHARS = 300
+_ERROR_CODE = re.compile(r'"error"\s*:\s*"([\w-]+)"')
+NO_REDIRECT = "http://127.0.0.1/callback"
+"""Stands where a client that only refreshes must name an address."""
+
+
+def wants_login(response: httpx2.Response) -> bool:
+    """Return whether an answer asks for a login: the challenge of RFC 6750."""
+    challenge = response.headers.get("www-authenticate", "")
+    return response.status_code == 401 and challenge.lower().startswith("bearer")
+
+
+def wanted_scope(response: httpx2.Response) -> str | None:
+    """Return the scope that a request lacked; empty if it is not named, None if none did."""
+    if response.status_code != 403:
+        return None
+    if extract_field_from_www_auth(response, "error") != "insufficient_scope":
+        return None
+    return extract_field_from_www_auth(response, "scope") or ""
+
+
+def problem_of(error: Exception) -> str:
+    """Return why a login failed, in a line; of a refused token only the error's code."""
+    text = str(error)
+    if isinstance(error, OAuthTokenError) and (code := _ERROR_CODE.search(text)):
+        text = f"{text.partition('):')[0]}): {code[1]}"
+    line = redact_secrets(text.strip().partition("\n")[0]).rstrip(".")
+    return f"{line[:1].lower()}{line[1:PROBLEM_CHARS]}"
+
+
+class Provider(OAuthClientProvider):
+    """The SDK's flow, but requests that have a valid token do not wait for each other."""
+
+    server: MCPServer
+    store: LoginStore
+
+    def steps_up(self, response: httpx2.Response) -> bool:
+        """Return whether to ask for the scope that a request lacked."""
+        return wanted_scope(response) is not None
+
+    async def _auth_flow(
+        self, request: httpx2.Request
+    ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        if not self._initialized:
+            await self._initialize()
+        if self.context.is_token_valid():
+            self._add_auth_header(request)
+            response = yield request
+            if response.status_code != 401 and not self.steps_up(response):
+                return
+        flow = super()._auth_flow(request)
+        async with contextlib.AsyncExitStack() as exclusive, contextlib.aclosing(flow):
+            await exclusive.enter_async_context(self._alone())
+            await self._reload()
+            try:
+                outgoing = await anext(flow)
+                while True:
+                    if outgoing is request:  # it may take as long as the call it carries
+                        await exclusive.aclose()
+                        response = yield outgoing
+                        if response.status_code != 401 and not self.steps_up(response):
+                            return
+                        await exclusive.enter_async_context(self._alone())
+                    else:
+                        self._check_encrypted(outgoing)
+                        response = yield outgoing
+                    outgoing = await flow.asend(response)
+            except StopAsyncIteration:
+                return
+
+    def _alone(self) -> AbstractAsyncContextManager[None]:
+        return self.store.locked()
+
+    async def _reload(self) -> None:
+        """Take over what another process has stored meanwhile."""
+        before = self.context.current_tokens
+        await self._initialize()
+        if self.context.current_tokens != before:
+            self.context.token_expiry_time = None  # its answers will say
+
+    def _select_authorization_server(self, advertised: list[str]) -> str:
+        """Choose the server that knows the client; it must not be told to any other."""
+        known = self.server.oauth.issuer or self._bound_issuer()
+        if known is None:
+            return advertised[0]
+        for one in advertised:
+            if issuers_match(one, known):
+                return one
+        raise OAuthFlowError(f"it names the authorization server {advertised[0]}, not {known}")
+
+    def _bound_issuer(self) -> str | None:
+        return None
+
+    def _check_encrypted(self, request: httpx2.Request) -> None:
+        if urlsplit(self.context.server_url).scheme == "https" and request.url.scheme != "https":
+            raise OAuthFlowError(f"its login at {request.url.host} is not encrypted")
+
+
+class StoredLogin(Provider):
+    """Uses and refreshes a person's login."""
+
+    def __init__(self, server: MCPServer, store: LoginStore) -> None:
+        """Take the login of a server from its store."""
+        super().__init__(server.url or "", _metadata(server, NO_REDIRECT), store)
+        self.server, self.store = server, store
+
+    def steps_up(self, response: httpx2.Response) -> bool:
+        """Never: a wider scope needs the person."""
+        return False
+
+    async def _auth_flow(
+        self, request: httpx2.Request
+    ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        flow = super()._auth_flow(request)
+        async with contextlib.aclosing(flow):
+            outgoing = await anext(flow)
+            with contextlib.suppress(StopAsyncIteration):
+                while True:
+                    response = yield outgoing
+                    if outgoing is request and (scope := wanted_scope(response)):
+                        await self._remember(scope)
+                    outgoing = await flow.asend(response)
+
+    async def _initialize(self) -> None:
+        await super()._initialize()
+        self.context.client_info = configured_client(self.server) or self.context.client_info
+
+    def _bound_issuer(self) -> str | None:
+        client = self.context.client_info
+        return client.issuer if client is not None else None
+
+    async def _perform_authorization(self) -> httpx2.Request:
+        """Refresh, where the SDK would ask a person."""
+        if self.context.current_tokens is not None:  # else they belong to another issuer
+            self.context.current_tokens = await self.store.get_tokens()
+        if not self.context.can_refresh_token():
+            raise OAuthFlowError("the login has expired")
+        choose_auth_method(self)
+        return await self._refresh_token()
+
+    async def _handle_token_response(self, response: httpx2.Response) -> None:
+        if not await self._handle_refresh_response(response):
+            status = response.status_code
+            gone = status in (400, 401)
+            text = "the login is not valid any more" if gone else "the login cannot be refreshed"
+            raise OAuthTokenError(f"{text} (the authorization server answered {status})")
+
+    async def _remember(self, scope: str) -> None:
+        async with self.store.locked():
+            known = await asyncio.to_thread(self.store.read)
+            wanted = union_scopes(known.wanted_scope, scope)
+            await asyncio.to_thread(self.store.update, wanted_scope=wanted)
+
+
+class NewLogin(Provider):
+    """Logs in with a person, whatever login there was."""
+
+    def __init__(
+        self,
+        server: MCPServer,
+        store: LoginStore,
+        redirect_uri: str,
+        redirect: Callable[[str], Awaitable[None]],
+        callback: Callable[[], Awaitable[AuthorizationCodeResult]],
+    ) -> None:
+        """Begin with nothing but a client that is registered for this address already.
+
+        Args:
+            server: Where to log in.
+            store: Keeps the login once it is complete.
+            redirect_uri: Where the browser is sent afterwards.
+            redirect: Shows the person the address to log in at.
+            callback: Waits for the browser.
+        """
+        metadata = _metadata(server, redirect_uri)
+        super().__init__(server.url or "", metadata, Uncommitted(server), redirect, callback)
+        self.server, self.store, self._redirect_uri = server, store, redirect_uri
+
+    @property
+    def tokens(self) -> OAuthToken | None:
+        """The tokens of the new login."""
+        return self.context.current_tokens
+
+    def _alone(self) -> AbstractAsyncContextManager[None]:
+        return contextlib.nullcontext()  # a person takes minutes
+
+    async def _reload(self) -> None:
+        """Keep to this login."""
+
+    async def _initialize(self) -> None:
+        await super()._initialize()
+        self.context.clear_tokens()
+        registered = self.context.client_info
+        usable = registered is not None and self._redirect_uri in map(
+            str, registered.redirect_uris or ()
+        )
+        self.context.client_info = configured_client(self.server) or (
+            registered if usable else None
+        )
+
+    async def _perform_authorization(self) -> httpx2.Request:
+        scope = self.context.client_metadata.scope
+        known = await asyncio.to_thread(self.store.read)
+        for more in (self.server.oauth.scope, known.wanted_scope):
+            scope = union_scopes(scope, more)
+        self.context.client_metadata.scope = scope
+        choose_auth_method(self)
+        return await super()._perform_authorization()
+
+    async def _handle_token_response(self, response: httpx2.Response) -> None:
+        await super()._handle_token_response(response)
+        found = self.context.oauth_metadata
+        endpoint = str(found.revocation_endpoint) if found and found.revocation_endpoint else None
+        await asyncio.to_thread(
+            self.store.update,
+            tokens=self.context.current_tokens,
+            client=None if self.server.oauth.client_id else self.context.client_info,
+            revocation_endpoint=endpoint,
+            wanted_scope=None,
+        )
+
+
+def configured_client(server: MCPServer) -> OAuthClientInformationFull | None:
+    """Return the client that the configuration names; None if it registers itself."""
+    client = server.oauth
+    if client.client_id is None:
+        return None
+    return OAuthClientInformationFull(
+        client_id=client.client_id,
+        client_secret=client.client_secret,
+        issuer=client.issuer,
+        token_endpoint_auth_method="client_secret_basic" if client.client_secret else "none",
+    )
+
+
+def choose_auth_method(provider: OAuthClientProvider) -> None:
+    """Send a configured client's secret as its authorization server takes it."""
+    client, found = provider.context.client_info, provider.context.oauth_metadata
+    methods = found.token_endpoint_auth_methods_supported if found else None
+    basic_only = client is not None and client.token_endpoint_auth_method == "client_secret_basic"
+    if client and basic_only and methods and "client_secret_basic" not in methods:
+        client.token_endpoint_auth_method = "client_secret_post"
+
+
+def _metadata(server: MCPServer, redirect_uri: str) -> OAuthClientMetadata:
+    described: dict[str, Any] = {
+        "client_name": CLIENT_NAME,
+        "redirect_uris": [redirect_uri],
+        "token_endpoint_auth_method": "none",
+        "scope": server.oauth.scope,
+    }
+    return OAuthClientMetadata.model_validate(described)

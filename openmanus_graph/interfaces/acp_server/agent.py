@@ -1,0 +1,214 @@
+"""The agent as an editor sees it: sessions are threads, whose workspace is the editor's folder."""
+
+import asyncio
+import json
+import logging
+import secrets
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import anyio
+from acp import RequestError
+from acp.agent.connection import AgentSideConnection
+from acp.interfaces import Client
+from acp.schema import (
+    AgentCapabilities,
+    Implementation,
+    InitializeResponse,
+    NewSessionResponse,
+    PromptCapabilities,
+    PromptResponse,
+    Usage,
+)
+
+from openmanus_graph.interfaces.acp_server.blocks import read_blocks
+from openmanus_graph.interfaces.acp_server.permissions import EditorPerson
+from openmanus_graph.interfaces.acp_server.updates import SessionUpdates
+from openmanus_graph.interfaces.service.final_event import failed_event
+from openmanus_graph.interfaces.service.options import RunOptions
+from openmanus_graph.interfaces.service.runs import (
+    ANSWER_HINTS,
+    Final,
+    Message,
+    RemoteRun,
+    first_question,
+)
+from openmanus_graph.interfaces.service.session_leases import SessionLeases
+from openmanus_graph.interfaces.service.stdio import PARSE_ERROR, StdioPipes
+from openmanus_graph.interfaces.service.threads import find_thread
+
+PROTOCOL_VERSION = 1
+PREFIX = "acp-"
+_STOP_REASONS = {"stopped": "max_turn_requests", "cancelled": "cancelled"}
+"""By a run's status; others end the turn."""
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class _Session:
+    """A conversation in the editor."""
+
+    folder: Path
+    run: RemoteRun | None = None
+    """The run that works on it now."""
+
+
+class EditorAgent:
+    """Answers the editor's requests; the SDK calls its methods by name."""
+
+    def __init__(self, agent: str, options: RunOptions, version: str) -> None:
+        self.agent, self.options, self.version = agent, options, version
+        self.leases = SessionLeases()
+        self._sessions: dict[str, _Session] = {}
+        self._client: Client | None = None
+
+    def on_connect(self, conn: Client) -> None:
+        """Called with the connection."""
+        self._client = conn
+
+    async def initialize(self, protocol_version: int, **_: Any) -> InitializeResponse:
+        """Say what is taken."""
+        capabilities = PromptCapabilities(image=True, audio=True, embedded_context=True)
+        return InitializeResponse(
+            protocol_version=min(protocol_version, PROTOCOL_VERSION),
+            agent_capabilities=AgentCapabilities(prompt_capabilities=capabilities),
+            agent_info=Implementation(name="openmanus", title="OpenManus", version=self.version),
+            auth_methods=[],
+        )
+
+    async def new_session(self, cwd: str, **_: Any) -> NewSessionResponse:
+        """Begin a conversation in a folder."""
+        folder = Path(cwd)
+        if not folder.is_absolute() or not await asyncio.to_thread(folder.is_dir):
+            raise RequestError(-32602, f"cwd must be an absolute path of a folder, not {cwd!r}.")
+        session = f"{PREFIX}{secrets.token_hex(8)}"
+        self._sessions[session] = _Session(folder)
+        return NewSessionResponse(session_id=session)
+
+    async def prompt(self, session_id: str, prompt: list[Any], **_: Any) -> PromptResponse:
+        """Run the agent on a message, or on the answer to what it asked, to the turn's end."""
+        session = self._session(session_id)
+        if session.run is not None:
+            raise RequestError(-32600, "This session is at work. Cancel it, or wait for its end.")
+        message = read_blocks(prompt, session.folder)
+        assert self._client is not None, "the SDK connects before it calls"
+        updates = SessionUpdates(self._client, session_id, session.folder)
+        options = replace(self.options, workspace=str(session.folder))
+        person = EditorPerson(self._client, session_id)
+        run = RemoteRun(self.agent, session_id, options, updates.show, person)
+        session.run = run
+        try:
+            async with updates.sent(), self.leases.lease(session_id):
+                final = await _run(run, message)
+                if final["status"] not in ("failed", "cancelled"):
+                    updates.say(_last_words(final))
+        finally:
+            session.run = None
+        return _response(final, cancelled=run.stop.requested)
+
+    async def cancel(self, session_id: str, **_: Any) -> None:
+        """Cancel what runs; its prompt is answered with `cancelled`."""
+        run = self._session(session_id).run
+        if run is not None:
+            run.stop.now()
+
+    async def ext_method(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Refuse extensions."""
+        raise RequestError.method_not_found(method)
+
+    async def ext_notification(self, method: str, params: dict[str, Any]) -> None:
+        """Ignore extensions."""
+        log.info("ignored %s", method)
+
+    def _session(self, session_id: str) -> _Session:
+        if session_id not in self._sessions:
+            raise RequestError(-32602, f"There is no session {session_id!r}. Begin a new one.")
+        return self._sessions[session_id]
+
+
+async def serve_editor(agent: str, options: RunOptions, pipes: StdioPipes, version: str) -> None:
+    """Serve one editor until it hangs up, or a signal comes."""
+    serving = EditorAgent(agent, options, version)
+    served: Any = serving  # the SDK answers for methods of its Agent that this one has not got
+    connection = AgentSideConnection(served, _Transport(pipes), listening=False)
+    loop = asyncio.get_running_loop()
+    try:
+        with anyio.CancelScope() as listening:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(number, listening.cancel)
+            await connection.listen()
+    finally:
+        await connection.close()
+        await serving.leases.close()
+        await asyncio.to_thread(pipes.flush)
+
+
+class _Transport:
+    """Messages over the pipes, a line each."""
+
+    def __init__(self, pipes: StdioPipes) -> None:
+        self._pipes = pipes
+        self._lines = pipes.listen(asyncio.get_running_loop())
+
+    async def send(self, message: dict[str, Any]) -> None:
+        self._pipes.send(json.dumps(message).encode() + b"\n")
+
+    async def receive(self) -> dict[str, Any] | None:
+        while (line := await self._lines.get()) is not None:
+            try:
+                message: Any = json.loads(line)
+            except ValueError:
+                message = None
+            if isinstance(message, dict):
+                return cast("dict[str, Any]", message)
+            if line.strip():
+                self._pipes.send(PARSE_ERROR)
+        return None
+
+    async def close(self) -> None:
+        """Nothing: the pipes are flushed at the end."""
+
+
+async def _run(run: RemoteRun, message: Message) -> Final:
+    """Start a run, or answer the question that the thread asks."""
+    run.stop.task = asyncio.current_task()  # it may be cancelled before it begins
+    try:
+        known = await asyncio.to_thread(find_thread, run.thread)
+        question = await first_question(run.thread, run.agent) if known else None
+    except asyncio.CancelledError:
+        if not run.stop.requested or run.stop.task is None:
+            raise
+        run.stop.task.uncancel()
+        cancelled = {"status": "cancelled", "stop_reason": "cancelled"}
+        return failed_event("The run was cancelled before it began.", {}) | cancelled
+    if question and not message.files:
+        return await run.answer(message.text, question)
+    return await run.say(message)
+
+
+def _last_words(final: Final) -> str:
+    """Return the answer or question, and how to answer it."""
+    hint = ANSWER_HINTS.get(final["stop_reason"], "") if final["status"] == "waiting" else ""
+    return f"{final['answer']}\n\n{hint}".rstrip()
+
+
+def _response(final: Mapping[str, Any], *, cancelled: bool) -> PromptResponse:
+    """Return how a turn ended. RequestError: the run failed."""
+    if final["status"] == "failed" and not cancelled:
+        raise RequestError(-32603, str(final["answer"]))
+    # A run that was cancelled while it asked is one that waits.
+    status = "cancelled" if cancelled else final["status"]
+    usage = final["usage"]
+    sent, received = usage["input_tokens"], usage["output_tokens"]
+    return PromptResponse(
+        stop_reason=_STOP_REASONS.get(status, "end_turn"),  # type: ignore[arg-type]  # the names above are among them
+        usage=Usage(
+            total_tokens=sent + received,
+            input_tokens=sent,
+            output_tokens=received,
+            cached_read_tokens=usage["cached_tokens"],
+        ),
+    )

@@ -1,0 +1,352 @@
+"""The Responses API. A response is read off the thread's events, so that it survives a restart."""
+
+import itertools
+import json
+import time
+import uuid
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+from pydantic import BaseModel, ConfigDict
+
+from openmanus_graph.interfaces.server.openai_api.agent_runs import (
+    AgentRun,
+    Progress,
+    answer_text,
+    files_of,
+    follow,
+    follow_or_cancel,
+    new_thread,
+    recall,
+    remember,
+    require_model,
+    result_of,
+    start,
+)
+from openmanus_graph.interfaces.server.openai_api.chat import (
+    PING,
+    STREAM_HEADERS,
+    refuse_tools,
+    schema_of,
+)
+from openmanus_graph.interfaces.server.openai_api.errors import PREFIX, ApiError, OpenAIRoute
+from openmanus_graph.interfaces.server.openai_api.prompts import Prompt, read_prompt
+from openmanus_graph.interfaces.server.runs import cancel_runs
+from openmanus_graph.interfaces.server.threads import require_thread
+from openmanus_graph.interfaces.service.runs import Final
+
+_RESPONSES, _NEWEST = "responses", "newest"
+"""Kinds of records: a response by its id, and the newest response of a thread."""
+_CONVERSATION = "conv_"
+_STATUS = {"failed": "failed", "cancelled": "cancelled", "stopped": "incomplete"}
+"""A run's status as a response's; others are `completed`."""
+router = APIRouter(prefix=PREFIX, route_class=OpenAIRoute)
+
+
+class ResponseRequest(BaseModel):
+    """What is read of a request; sampling settings are the configuration's, and are ignored."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    model: str
+    input: str | list[dict[str, Any]]
+    instructions: str | None = None
+    previous_response_id: str | None = None
+    conversation: str | dict[str, Any] | None = None
+    stream: bool = False
+    background: bool = False
+    metadata: dict[str, str] | None = None
+    tools: list[Any] | None = None
+    tool_choice: Any = None
+    text: dict[str, Any] | None = None
+
+
+@dataclass
+class _Reply:
+    """A response, as far as it is known."""
+
+    run: AgentRun
+    model: str
+    base_url: str
+    created: float
+    previous: str | None = None
+    metadata: dict[str, str] = field(default_factory=dict[str, str])
+    background: bool = False
+    output: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+
+    @property
+    def id(self) -> str:
+        return f"resp_{uuid.UUID(self.run.id).hex}"
+
+    def record(self) -> dict[str, Any]:
+        """Return what is stored of it."""
+        return {name: value for name, value in asdict(self).items() if name != "output"}
+
+    def body(self, final: Final | None = None) -> dict[str, Any]:
+        """Return the response's object: under way, or as the run ended."""
+        status = _STATUS.get(final["status"], "completed") if final else "in_progress"
+        cut, error = status == "incomplete", None
+        if final and status == "failed":
+            error = {"code": "server_error", "message": final["answer"]}
+        return {
+            "id": self.id,
+            "object": "response",
+            "created_at": self.created,
+            "status": status,
+            "background": self.background,
+            "error": error,
+            "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
+            "model": self.model,
+            "output": self.output,
+            "previous_response_id": self.previous,
+            "conversation": {"id": conversation_id(self.run.thread)},
+            "metadata": self.metadata,
+            "instructions": None,
+            "parallel_tool_calls": True,
+            "tool_choice": "auto",
+            "tools": [],
+            "usage": _usage(final) if final else None,
+            "artifacts": files_of(final, self.run.thread, self.base_url) if final else [],
+        }
+
+    def add_progress(self, text: str) -> dict[str, Any]:
+        """Add what the agent does meanwhile as an item of reasoning, and return the item."""
+        summary = [{"type": "summary_text", "text": text}]
+        number = len(self.output)
+        item = {"id": f"rs_{number}_{self.id}", "type": "reasoning", "summary": summary}
+        self.output.append(item)
+        return item
+
+    def add_answer(self, final: Final) -> dict[str, Any] | None:
+        """Add the run's answer, if there is one, and return the item."""
+        if final["status"] in ("failed", "cancelled"):
+            return None
+        text = answer_text(final, self.run.thread, self.base_url)
+        part: dict[str, Any] = {
+            "type": "output_text", "text": text, "annotations": [], "logprobs": []
+        }  # fmt: skip
+        item: dict[str, Any] = {
+            "id": f"msg_{self.id}",
+            "type": "message",
+            "role": "assistant",
+            "status": "incomplete" if final["status"] == "stopped" else "completed",
+            "content": [part],
+        }
+        self.output.append(item)
+        return item
+
+
+@router.post("/conversations")
+async def create_conversation() -> dict[str, Any]:
+    """Make a thread."""
+    return _conversation(await new_thread())
+
+
+@router.get("/conversations/{conversation}")
+async def show_conversation(conversation: str) -> dict[str, Any]:
+    """Return a conversation that exists."""
+    thread = thread_of(conversation)
+    await require_thread(thread)
+    return _conversation(thread)
+
+
+@router.post("/responses")
+async def respond(wanted: ResponseRequest, request: Request) -> Response:
+    """Run an agent, and answer as a model does."""
+    agent = require_model(wanted.model)
+    refuse_tools(wanted.tools, wanted.tool_choice)
+    prompt = _read(wanted)
+    schema = schema_of((wanted.text or {}).get("format"))
+    thread = await _thread(wanted)
+    run = await start(agent, thread, prompt, schema)
+    reply = _Reply(
+        run, agent, str(request.base_url), time.time(), wanted.previous_response_id,
+        wanted.metadata or {}, wanted.background,
+    )  # fmt: skip
+    await remember(_RESPONSES, reply.id, reply.record())
+    await remember(_NEWEST, thread, {"response": reply.id})
+    if wanted.stream:
+        return StreamingResponse(
+            _events(reply), media_type="text/event-stream", headers=STREAM_HEADERS
+        )
+    if wanted.background:
+        return JSONResponse(reply.body())
+    await result_of(run, request)
+    return JSONResponse(await _body(reply))
+
+
+@router.get("/responses/{name}")
+async def show_response(name: str, request: Request) -> dict[str, Any]:
+    """Return a response, finished or under way."""
+    return await _body(await _find(name, str(request.base_url)))
+
+
+@router.post("/responses/{name}/cancel")
+async def cancel_response(name: str, request: Request) -> dict[str, Any]:
+    """Cancel a run that goes on in the background."""
+    reply = await _find(name, str(request.base_url))
+    if await _read_so_far(reply) is None:
+        await cancel_runs(reply.run.thread)
+        async with aclosing(follow(reply.run)) as parts:
+            async for _ in parts:  # to the end, which is written a moment later
+                pass
+    return await show_response(name, request)
+
+
+def conversation_id(thread: str) -> str:
+    """Return a thread's name as a conversation."""
+    return f"{_CONVERSATION}{thread.replace('-', '')}"
+
+
+def thread_of(conversation: str) -> str:
+    """Return a conversation's thread. ApiError: this is no conversation's name."""
+    try:
+        return str(uuid.UUID(hex=conversation.removeprefix(_CONVERSATION)))
+    except ValueError as error:
+        sentence = f"There is no conversation {conversation!r}."
+        raise ApiError(404, sentence, param="conversation") from error
+
+
+def _read(wanted: ResponseRequest) -> Prompt:
+    """Understand a request's input: a text, or items that are messages."""
+    given = wanted.input
+    items = [{"role": "user", "content": given}] if isinstance(given, str) else given
+    # What the agent did in between is in its thread.
+    messages = [item for item in items if item.get("type", "message") != "reasoning"]
+    return read_prompt(messages, wanted.instructions or "")
+
+
+async def _thread(wanted: ResponseRequest) -> str:
+    """Return the thread that a request names, or a new one."""
+    if wanted.conversation is not None:
+        if wanted.previous_response_id:
+            raise ApiError(400, "Give conversation or previous_response_id, not both.")
+        named = wanted.conversation
+        thread = thread_of(str(named.get("id", "")) if isinstance(named, dict) else named)
+        await require_thread(thread)
+        return thread
+    if wanted.previous_response_id is None:
+        return await new_thread()
+    previous = await _record(wanted.previous_response_id)
+    thread = str(previous["run"]["thread"])
+    newest = await recall(_NEWEST, thread) or {}
+    if newest.get("response") != wanted.previous_response_id:
+        sentence = f"The conversation went on after this: {newest.get('response')} is its newest."
+        raise ApiError(409, sentence, param="previous_response_id")
+    return thread
+
+
+async def _record(name: str) -> dict[str, Any]:
+    found = await recall(_RESPONSES, name)
+    if found is None:
+        raise ApiError(404, f"There is no response {name!r}.", param="response_id")
+    return dict(found)
+
+
+async def _find(name: str, base_url: str) -> _Reply:
+    record = await _record(name)
+    known: dict[str, Any] = {**record, "run": AgentRun(**record["run"]), "base_url": base_url}
+    return _Reply(**known)
+
+
+async def _body(reply: _Reply) -> dict[str, Any]:
+    """Return a response as the thread's events show it."""
+    final = await _read_so_far(reply)
+    if final is not None:
+        reply.add_answer(final)
+    return reply.body(final)
+
+
+async def _read_so_far(reply: _Reply) -> Final | None:
+    """Add what the run did to a response, and return how it ended; None if it is under way."""
+    async with aclosing(follow(reply.run)) as parts:
+        async for part in parts:
+            if not isinstance(part, Progress):
+                return part
+            if not part.text:
+                break
+            reply.add_progress(part.text)
+    return None
+
+
+async def _events(reply: _Reply) -> AsyncGenerator[str]:
+    """Stream a response's events; who hangs up cancels the run, unless it is in the background."""
+    numbers = itertools.count()
+
+    def send(kind: str, **fields: Any) -> str:
+        event = {"type": kind, "sequence_number": next(numbers), **fields}
+        return f"event: {kind}\ndata: {json.dumps(event)}\n\n"
+
+    yield send("response.created", response=reply.body())
+    yield send("response.in_progress", response=reply.body())
+    following = follow(reply.run) if reply.background else follow_or_cancel(reply.run)
+    try:
+        async with aclosing(following) as parts:
+            async for part in parts:
+                if not isinstance(part, Progress):
+                    for kind, fields in _answer_events(reply, part):
+                        yield send(kind, **fields)
+                elif part.text:
+                    for kind, fields in _progress_events(reply, part.text):
+                        yield send(kind, **fields)
+                else:
+                    yield PING
+    except ApiError as error:
+        yield send("error", code=error.code, message=str(error), param=error.param)
+
+
+def _progress_events(reply: _Reply, text: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the events of an item of reasoning: kinds and fields."""
+    item = reply.add_progress(text)
+    index = len(reply.output) - 1
+    place = {"item_id": item["id"], "output_index": index, "summary_index": 0}
+    empty = {"type": "summary_text", "text": ""}
+    yield "response.output_item.added", {"output_index": index, "item": {**item, "summary": []}}
+    yield "response.reasoning_summary_part.added", {**place, "part": empty}
+    yield "response.reasoning_summary_text.delta", {**place, "delta": text}
+    yield "response.reasoning_summary_text.done", {**place, "text": text}
+    yield "response.reasoning_summary_part.done", {**place, "part": {**empty, "text": text}}
+    yield "response.output_item.done", {"output_index": index, "item": item}
+
+
+def _answer_events(reply: _Reply, final: Final) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the events of the answer and of the response's end: kinds and fields."""
+    if item := reply.add_answer(final):
+        index, part = len(reply.output) - 1, item["content"][0]
+        place = {"item_id": item["id"], "output_index": index, "content_index": 0}
+        begun: dict[str, Any] = {**item, "content": [], "status": "in_progress"}
+        yield "response.output_item.added", {"output_index": index, "item": begun}
+        yield "response.content_part.added", {**place, "part": {**part, "text": ""}}
+        yield "response.output_text.delta", {**place, "delta": part["text"], "logprobs": []}
+        yield "response.output_text.done", {**place, "text": part["text"], "logprobs": []}
+        yield "response.content_part.done", {**place, "part": part}
+        yield "response.output_item.done", {"output_index": index, "item": item}
+    body = reply.body(final)
+    # There is no event for a cancelled response: its status says it.
+    kind = "failed" if body["status"] == "cancelled" else body["status"]
+    yield f"response.{kind}", {"response": body}
+
+
+def _usage(final: Final) -> dict[str, Any]:
+    usage = final["usage"]
+    sent, received = usage["input_tokens"], usage["output_tokens"]
+    return {
+        "input_tokens": sent,
+        "input_tokens_details": {"cached_tokens": usage["cached_tokens"], "cache_write_tokens": 0},
+        "output_tokens": received,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": sent + received,
+    }
+
+
+def _conversation(thread: str) -> dict[str, Any]:
+    return {
+        "id": conversation_id(thread),
+        "object": "conversation",
+        "created_at": int(time.time()),
+        "metadata": {"thread": thread},
+    }
