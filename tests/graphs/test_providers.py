@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage
@@ -35,7 +35,7 @@ class Wire:
     module: ModuleType
     spec: str
     options: dict[str, Any]
-    call: Callable[..., WireReply]
+    call: Callable[[int], WireReply]
     """A reply with a thought, a text and two calls, by the number of its step."""
     say: Callable[[str], WireReply]
 
@@ -53,7 +53,7 @@ ANTHROPIC = Wire(
     anthropic_wire,
     "anthropic:claude-sonnet-4-6",
     THINKING,
-    lambda step=1: anthropic_wire.message(
+    lambda step: anthropic_wire.message(
         anthropic_wire.thinking(),
         anthropic_wire.text("I add."),
         anthropic_wire.tool_use("add", ARGS, f"toolu_{step}a"),
@@ -65,7 +65,7 @@ GOOGLE = Wire(
     google_wire,
     "google:gemini-3-flash",
     {},
-    lambda step=1: google_wire.reply(
+    lambda step: google_wire.reply(
         google_wire.thought("I should add."),
         google_wire.text("I add."),
         google_wire.call("add", ARGS, google_wire.SIGNATURE),
@@ -77,7 +77,7 @@ RESPONSES = Wire(
     responses_wire,
     "openai:gpt-5-mini",
     STATELESS,
-    lambda step=1: responses_wire.response(
+    lambda step: responses_wire.response(
         responses_wire.reasoning(f"rs_{step}"),
         responses_wire.message("I add.", f"msg_{step}"),
         responses_wire.function_call("add", ARGS, 2 * step),
@@ -129,11 +129,12 @@ async def test_the_conversation_is_sent_back_as_it_came(wire: Wire) -> None:
 def without_marks(value: Any) -> Any:
     """Return messages without cache marks, which move on and are on blocks: a text is one, too."""
     if isinstance(value, dict):
-        kept = {key: without_marks(each) for key, each in value.items() if key != "cache_control"}
+        items = cast("dict[str, Any]", value).items()
+        kept = {key: without_marks(each) for key, each in items if key != "cache_control"}
         return kept["text"] if kept.keys() == {"type", "text"} else kept
     if not isinstance(value, list):
         return value
-    parts = [without_marks(each) for each in value]
+    parts = [without_marks(each) for each in cast("list[Any]", value)]
     return parts[0] if len(parts) == 1 and isinstance(parts[0], str) else parts
 
 
@@ -283,7 +284,7 @@ async def test_another_providers_model_goes_on_with_the_conversation(
         return
     options = {} if wire is ANTHROPIC else wire.options  # it wants thoughts of its own before calls
     later = Wire(wire.module, wire.spec, options, wire.call, wire.say)
-    with before.server(before.call()) as first, later.server(later.say("3 and 7")) as second:
+    with before.server(before.call(1)) as first, later.server(later.say("3 and 7")) as second:
         main = await before.model(first)
         spare = await later.model(second)
         first.script.append(out_of_credit(before))
@@ -303,7 +304,7 @@ async def test_another_providers_model_goes_on_with_the_conversation(
 async def test_a_compatible_server_goes_on_with_the_conversation(wire: Wire) -> None:
     with (
         wire.server(
-            wire.call(), WireReply(status=402, error=wire.module.error_of("credit"))
+            wire.call(1), WireReply(status=402, error=wire.module.error_of("credit"))
         ) as one,
         OpenAIServer([Reply(text="3 and 7")], strict=True) as other,
     ):

@@ -24,7 +24,7 @@ def function_call(name: str, args: Mapping[str, Any], number: int = 1) -> Body:
 
 
 def message(said: str, item_id: str = "msg_1") -> Body:
-    content = [{"type": "output_text", "text": said, "annotations": [], "logprobs": []}]
+    content: list[Body] = [{"type": "output_text", "text": said, "annotations": [], "logprobs": []}]
     return {
         "type": "message", "id": item_id, "role": "assistant", "status": "completed",
         "content": content,
@@ -67,7 +67,7 @@ def _item_events(index: int, item: Body) -> list[Body]:
             ]
         case "message":
             begun |= {"content": [], "status": "in_progress"}
-            part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
+            part: Body = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
             where = {**place, "content_index": 0}
             said = item["content"][0]["text"]
             deltas = [{"type": "response.content_part.added", **where, "part": part}]

@@ -55,9 +55,7 @@ class WireServer:
     ) -> None:
         self.script, self.requests = list(script), list[WireRequest]()
         self.complaint, self.error_of = complaint, error_of
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-        self._server.daemon_threads = True
-        self._server.owner = self  # type: ignore[attr-defined]  # for the handler
+        self._server = _Server(self)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
 
     @property
@@ -91,6 +89,14 @@ class WireServer:
         self._thread.join()
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, owner: WireServer) -> None:
+        self.owner = owner
+        super().__init__(("127.0.0.1", 0), _Handler)
+
+
 class _Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
         pass
@@ -98,8 +104,8 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         headers = {name.lower(): value for name, value in self.headers.items()}
-        owner: WireServer = self.server.owner  # type: ignore[attr-defined]
-        reply = owner.answer(WireRequest(self.path, headers, body))
+        assert isinstance(self.server, _Server)
+        reply = self.server.owner.answer(WireRequest(self.path, headers, body))
         streamed = reply.status == 200
         self.send_response(reply.status)
         self.send_header("Content-Type", "text/event-stream" if streamed else "application/json")
