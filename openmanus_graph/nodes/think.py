@@ -42,6 +42,7 @@ from openmanus_graph.runtime.limits import LimitReached, Progress, pause
 from openmanus_graph.runtime.middleware import with_hook, with_updates
 from openmanus_graph.runtime.session import Session, lost_state, open_state
 from openmanus_graph.runtime.session_registry import enter_session, running_session
+from openmanus_graph.runtime.skills import copy_skills, skills_folder
 from openmanus_graph.safety.policy import unknown_tools
 from openmanus_graph.safety.untrusted_text import mark_untrusted
 from openmanus_graph.state.context import Context
@@ -56,7 +57,7 @@ from openmanus_graph.tools import tool_names
 if TYPE_CHECKING:
     from openmanus_graph.model_calls.model_middleware import ModelCallHooks
 
-BROWSER = "browser_use"
+BROWSER, READ_FILE = "browser_use", "read_file"
 RECENT_MESSAGES = 3
 """As long as one of these used the browser, requests carry its state."""
 
@@ -147,6 +148,8 @@ async def begin_run(state: ManusState, session: Session, agent: Agent, emit: Emi
         run, anew = begun["run_message"], bool(session.fork_id)
         await asyncio.to_thread(take_baseline, session.workspace, run, anew=anew)
         rules = [rule for rule in session.settings.rules if rule.tool not in agent.tools]
+        if session.settings.skills:
+            await asyncio.to_thread(copy_skills, session.settings.skills, session.workspace)
         for warning in unknown_tools(rules, [*agent.tools, *tool_names()]) if rules else ():
             notice(emit, warning)
     return begun
@@ -221,11 +224,23 @@ async def system_prompt(turn: Turn) -> str:
     asked = last_user_message(turn.state["messages"])
     hands_over = asked is not None and asked.additional_kwargs.get(HANDOVER_KEY, False)
     ending = render("step_ending" if hands_over else turn.agent.ending)
-    text = f"{render(turn.agent.system_prompt, ending=ending)}\n\n{where}"
-    if not settings.instructions:
-        return text
-    project = render("project_instructions", instructions=settings.instructions.strip())
-    return f"{text}\n\n{project}"
+    parts = [render(turn.agent.system_prompt, ending=ending), where]
+    if settings.instructions:
+        instructions = settings.instructions.strip()
+        parts.append(render("project_instructions", instructions=instructions))
+    if settings.skills and READ_FILE in turn.agent.tools:
+        parts.append(skills_text(turn.session))
+    return "\n\n".join(parts)
+
+
+def skills_text(session: Session) -> str:
+    """Return the names of the run's skills, what they are for, and where the model reads them."""
+    skills = session.settings.skills
+    return render(
+        "skills",
+        folder=str(skills_folder(skills, session.workspace)),
+        skills="\n".join(f"- {skill.name}: {skill.description}" for skill in skills),
+    )
 
 
 def request_suffix(turn: Turn, tools: ResolvedTools) -> str:
