@@ -111,7 +111,7 @@ def test_a_wrong_name_is_said(tmp_path: Path, name: str, said: str) -> None:
             "550 characters, more than 500",
         ),
         ("---\nname: my-skill\ndescription: b\ncompatibility: [a]\n---\n", "is no text"),
-        ("---\nname: &a [*a]\ndescription: b\n---\n", "is missing"),
+        ("---\nname: &a [*a]\ndescription: b\n---\n", "is no YAML, line 2"),
     ],
 )
 def test_what_is_wrong_with_the_front_matter_is_said(tmp_path: Path, text: str, said: str) -> None:

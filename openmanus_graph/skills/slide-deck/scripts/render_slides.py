@@ -164,7 +164,7 @@ def drawn_by_libreoffice(deck: Path, target: Path) -> bool:
         command = [office, "--headless", "--convert-to", "pdf", "--outdir", folder, str(deck)]
         if subprocess.run(command, capture_output=True, check=False).returncode != 0:
             return False
-        pages = pypdfium2.PdfDocument(Path(folder) / f"{deck.stem}.pdf")
+        pages: Any = pypdfium2.PdfDocument(Path(folder) / f"{deck.stem}.pdf")
         for number, page in enumerate(pages, 1):
             image = page.render(scale=WIDTH / page.get_width()).to_pil()
             image.save(target / f"slide-{number:02}.png")
@@ -175,7 +175,7 @@ def main() -> int:
     """Render the deck that the command line names to a folder; 1 if something does not fit."""
     deck, target = Path(sys.argv[1]), Path(sys.argv[2])
     target.mkdir(parents=True, exist_ok=True)
-    presentation = Presentation(str(deck))
+    presentation: Any = Presentation(str(deck))
     width, height = presentation.slide_width, presentation.slide_height
     by_office = drawn_by_libreoffice(deck, target)
     wrong = 0
