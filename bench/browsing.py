@@ -19,6 +19,7 @@ from tests.support.shop import shop
 from tests.support.tabs import Tab, Text
 
 THREADS = 10
+ROWS, LOOKS = 1000, 5
 ORDER = (
     (click, '"lamp"'),
     (select, "Sort by", Text("Price, low to high")),
@@ -50,6 +51,7 @@ async def _measured(folder: Path, clicks: int) -> list[list[str]]:
             context = await browser.new_context()
             await prepare_context(context)
             spent, naive = await _tokens(Tab(await context.new_page(), ""), opened.url)
+            look_ms = await _first_look(Tab(await context.new_page(), ""))
             ours, bare = await _clicks(Tab(await context.new_page(), ""), opened.url, clicks)
             await browser.close()
         first, further = await _memory(folder, opened.url)
@@ -58,6 +60,8 @@ async def _measured(folder: Path, clicks: int) -> list[list[str]]:
          f"{spent / naive:.2f}", "0.25"],
         ["click to observation, ms, median", f"{bare:.0f} (bare Playwright)", f"{ours:.0f}",
          f"{ours / bare:.2f}", "1.3"],
+        [f"first look at a page of {5 * ROWS} elements, ms, best of {LOOKS}", "", f"{look_ms:.0f}",
+         "", "500"],
         [f"MB of each further of {THREADS} threads", f"{first:.0f} (the first)", f"{further:.0f}",
          "", "150"],
     ]  # fmt: skip
@@ -72,6 +76,20 @@ async def _tokens(tab: Tab, url: str) -> tuple[float, float]:
         spent.append(tokens(await tab.do(action, *args)))
         naive.append(tokens(await tab.page.aria_snapshot(mode="ai")))
     return statistics.mean(spent), statistics.mean(naive)
+
+
+async def _first_look(tab: Tab) -> float:
+    """Return ms of a look at a long page that was never looked at before."""
+    spent: list[float] = []
+    for _ in range(LOOKS):
+        await tab.page.goto("about:blank")
+        await tab.page.set_content(
+            "<p><a href=#>Link</a> <i>text</i> <b>more</b> <button>Do</button></p>" * ROWS
+        )
+        begun = time.perf_counter()
+        await tab.view.look()
+        spent.append(1000 * (time.perf_counter() - begun))
+    return min(spent)
 
 
 async def _clicks(tab: Tab, url: str, count: int) -> tuple[float, float]:

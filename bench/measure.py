@@ -32,12 +32,23 @@ def server(*options: str, module: str = "bench.server") -> Generator[str]:
         process.wait()
 
 
-def measure(subject: str, steps: int, *more: str, serves: Sequence[str] = ()) -> Figures:
-    """Run one child against a server of its own and read its figures."""
+def measure(
+    subject: str, steps: int, *more: str, serves: Sequence[str] = (), database: str = ""
+) -> Figures:
+    """Run one child against a server of its own and read its figures.
+
+    Args:
+        subject: One of `SUBJECTS`.
+        steps: Of the run.
+        more: Options of the child.
+        serves: Options of the model's server.
+        database: Address of an empty PostgreSQL database; else SQLite is used.
+    """
+    place = {**os.environ, "OPENMANUS_DATABASE_URL": database}
     with server("--steps", str(steps), *serves) as base_url:
         command = [sys.executable, "-m", "bench.child", subject, "--base-url", base_url, *more]
         begun = time.perf_counter()
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=place)
     figures: Figures = json.loads(done.stdout)
     # One clock for all processes of a machine.
     return figures | {"cold_start_ms": 1000 * (figures["first_request_at"] - begun)}

@@ -25,13 +25,13 @@ TASK = "Add up the rows of each part, and write each total to a file of its own.
 LATENCY_S = {"four independent parts and a summary": 5.0}
 """Of a model call, where it is not none."""
 MOST = {
-    "a chain of four": {"tokens": 1.15, "cpu_s": 1.3},
-    "four independent parts": {"cpu_s": 1.3},
+    "a chain of four": {"tokens": 1.15, "cpu_ms_a_call": 1.3},
+    "four independent parts": {"cpu_ms_a_call": 1.3},
     "four independent parts and a summary": {"wall_s": 0.55},
 }
 """How many times the plain run's a figure may be."""
-FIGURES = {"model_calls": "{:.0f}", "tokens": "{:.0f}", "cpu_s": "{:.2f}", "wall_s": "{:.1f}",
-           "memory_mb": "{:.0f}"}  # fmt: skip
+FIGURES = {"model_calls": "{:.0f}", "tokens": "{:.0f}", "cpu_s": "{:.2f}",
+           "cpu_ms_a_call": "{:.0f}", "wall_s": "{:.1f}", "memory_mb": "{:.0f}"}  # fmt: skip
 
 
 def measure_plans(*, runs: int, quick: bool) -> list[list[str]]:
@@ -77,6 +77,7 @@ async def _do(way: str, folder: Path, base_url: str) -> Figures:
     """Do the work once, after a run that only answers: it loads what every run needs."""
     from openmanus_graph import Context, build_manus_graph, build_planning_graph
     from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
+    from openmanus_graph.state.database_url import DatabaseUrl
     from openmanus_graph.testing import ScriptedChatModel
 
     context = Context(
@@ -86,7 +87,7 @@ async def _do(way: str, folder: Path, base_url: str) -> Figures:
         policy="auto",
         model_options={"disable_streaming": True},
     )
-    async with open_checkpointer(folder / "home") as saver:
+    async with open_checkpointer(DatabaseUrl.in_folder(folder / "home")) as saver:
         build = build_planning_graph if way == "plan" else build_manus_graph
         graph = build(checkpointer=saver)
         warm = Context(model=ScriptedChatModel(["done"]), workspace=context.workspace)
@@ -105,6 +106,7 @@ async def _do(way: str, folder: Path, base_url: str) -> Figures:
     return {
         "wall_s": wall,
         "cpu_s": cpu,
+        "cpu_ms_a_call": cpu * 1000 / usage["model_calls"],
         "model_calls": usage["model_calls"],
         "tokens": usage["input_tokens"] + usage["output_tokens"],
     }

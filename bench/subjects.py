@@ -1,5 +1,9 @@
-"""The agents that are compared: one in-process tool, no streaming, checkpoints in SQLite."""
+"""The agents that are compared: one in-process tool, no streaming, checkpoints in SQLite.
 
+With `OPENMANUS_DATABASE_URL` set, those in the PostgreSQL database that it names.
+"""
+
+import os
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -54,8 +58,9 @@ async def openmanus(home: Path) -> AsyncGenerator[Agent]:
     """Manus, with its effect ledger. All agents of a process share a saver, as a server's do."""
     from openmanus_graph import build_manus_graph
     from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
+    from openmanus_graph.config.resolve import database_url
 
-    async with open_checkpointer(home) as checkpointer:
+    async with open_checkpointer(database_url()) as checkpointer:
         yield lambda work: _openmanus(work, build_manus_graph, checkpointer)
 
 
@@ -114,8 +119,26 @@ async def create_agent(home: Path) -> AsyncGenerator[Agent]:
     """LangChain's agent with the same durability; its agents share a saver, too."""
     from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
+    if address := os.environ.get("OPENMANUS_DATABASE_URL"):
+        async with _postgres_saver(address) as saver:
+            yield lambda work: _create_agent(work, saver)
+        return
     async with AsyncSqliteSaver.from_conn_string(str(home / "checkpoints.db")) as saver:
         yield lambda work: _create_agent(work, saver)
+
+
+@asynccontextmanager
+async def _postgres_saver(address: str) -> AsyncGenerator[Any]:
+    """Open LangGraph's saver as its documentation does for an application: with a pool."""
+    from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
+    from psycopg.rows import dict_row
+    from psycopg_pool import AsyncConnectionPool
+
+    options: dict[str, Any] = {"autocommit": True, "prepare_threshold": 0, "row_factory": dict_row}
+    async with AsyncConnectionPool(address, kwargs=options, max_size=8, open=False) as pool:
+        saver = AsyncPostgresSaver(pool)  # type: ignore[arg-type]  # rows are dicts
+        await saver.setup()
+        yield saver
 
 
 async def _create_agent(work: Work, saver: Any) -> None:

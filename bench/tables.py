@@ -12,6 +12,7 @@ from pathlib import Path
 
 from bench.measure import Figures, measure, medians, process, server
 from bench.subjects import SUBJECTS
+from tests.support.postgres import Postgres
 
 MEASURED_STEPS = 7
 BYTES_PER_TOKEN = 4.2
@@ -130,6 +131,28 @@ def agents(scale: Scale) -> Table:
     return Table([head, *(f"{count} agents" for count in counts)], rows)
 
 
+def storage(scale: Scale) -> Table:
+    """What PostgreSQL costs beside SQLite."""
+    steps, many = (10, 5) if scale.quick else (50, 50)
+    waits = ("--latency", "0.2")
+    rows: Rows = []
+    with Postgres.running("fsync=on") as server:
+        for subject in ("openmanus", "create_agent"):
+            for kind in ("SQLite", "PostgreSQL"):
+                alone: list[Figures] = []
+                together: list[Figures] = []
+                for _ in range(scale.runs):
+                    places = [server.database() if kind == "PostgreSQL" else "" for _ in range(2)]
+                    alone.append(measure(subject, steps, database=places[0]))
+                    agents = ("--agents", str(many))
+                    together.append(measure(subject, 10, *agents, serves=waits, database=places[1]))
+                step, turns = medians(alone), medians(together)
+                shown = [f"{step[name]:.1f}" for name in ("gap_ms", "cpu_ms")]
+                rows.append([f"{subject}, {kind}", *shown, f"{turns['turns_per_s']:.0f}"])
+    head = [f"storage, at step {steps}", "reply to next request, ms", "client CPU, ms"]
+    return Table([*head, f"turns a second of {many} agents"], rows)
+
+
 def stalls(scale: Scale) -> Table:
     """How long the event loop was not free, after the first reply of the model."""
     long, many = (20, 5) if scale.quick else (200, 50)
@@ -225,9 +248,9 @@ def plans(scale: Scale) -> Table:
     """What plans cost beside one run that makes the same calls."""
     from bench.plans import measure_plans
 
-    head = ["a plan (a plain run)", "model calls", "tokens", "CPU s", "seconds", "MB at most"]
+    figures = ["model calls", "tokens", "CPU s", "CPU ms a call", "seconds", "MB at most"]
     rows = measure_plans(runs=scale.runs, quick=scale.quick)
-    return Table([*head, "at most"], rows)
+    return Table(["a plan (a plain run)", *figures, "at most"], rows)
 
 
 def mcp(scale: Scale) -> Table:
@@ -282,6 +305,7 @@ TABLES: dict[str, Callable[[Scale], Table]] = {
         gap,
         run,
         agents,
+        storage,
         stalls,
         tools,
         start,

@@ -1,7 +1,7 @@
 """Write `docs/tools.md` from the tools' own declarations."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
@@ -9,6 +9,7 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 from openmanus_graph.graphs.catalog import FLOW, agent_names, agent_tools, is_ours
 from openmanus_graph.state.tool_traits import Traits
 from openmanus_graph.tool_calls.declaration import traits_of
+from openmanus_graph.tools import optional_tools
 
 AGENTS = [name for name in agent_names() if is_ours(name) and name != FLOW]
 """The flow has no tools of its own."""
@@ -46,10 +47,22 @@ file.
 `manus`, `planner` and `mcp` also get the tools of the configured MCP servers, named
 `mcp_SERVER_TOOL`; these are untrusted, and asked about unless the server says that a tool only
 reads. Packages bring more by entry points, which `manus` and `planner` get. `tools` in
-`openmanus.toml` or `Context` picks some of an agent's tools. With a response format,
+`openmanus.toml` or `Context` picks some of an agent's tools; `+NAME` in it adds an
+[optional one](#optional-tools). With a response format,
 `create_chat_completion` takes that format's fields.
 
 {tools}
+
+## Optional tools
+
+No agent has them unless `tools` adds them, `tools = ["+read_untrusted"]` beside all others, or
+`["bash", "+read_untrusted"]`. `read_untrusted` pays where texts may give orders (mail, pages that
+anybody writes): a model without tools reads, and the agent gets short fields that fit a JSON
+schema, never the text. It costs a model call. Fields that are numbers, dates, enums or true/false
+carry no orders; a short text may. For the rules about
+[values](security.md#where-values-come-from) all are foreign.
+
+{optional}
 """
 
 
@@ -57,7 +70,8 @@ def tools_page() -> str:
     """Write the page."""
     tools = {tool.name: tool for agent in AGENTS for tool in agent_tools(agent)}
     sections = "\n\n".join(map(_section, tools.values()))
-    return _PAGE.format(matrix=_matrix(tools), tools=sections)
+    optional = "\n\n".join(f"#{_section(tool)}" for tool in optional_tools())
+    return _PAGE.format(matrix=_matrix(tools), tools=sections, optional=optional)
 
 
 def _matrix(tools: Mapping[str, BaseTool]) -> str:
@@ -74,7 +88,7 @@ def _section(tool: BaseTool) -> str:
     schema = declared.get("parameters", {})
     traits = traits_of(tool)
     facts = [
-        f"effect {_effect(traits, schema)}",
+        f"effect {_effect(traits, tool)}",
         f"in order: {_resource(traits, schema)}",
         f"time limit {_time_limit(traits)}",
         f"untrusted: {'yes' if traits.untrusted else 'no'}",
@@ -97,13 +111,14 @@ def _section(tool: BaseTool) -> str:
     return f"## {tool.name}\n\n{description}\n\n{' · '.join(facts)}\n\n{table}"
 
 
-def _effect(traits: Traits, schema: Mapping[str, Any]) -> str:
+def _effect(traits: Traits, tool: BaseTool) -> str:
     """Name the effect, or each one with the calls that have it."""
     if not callable(traits.effect):
         return f"`{traits.effect}`"
-    name, given = next(item for item in schema["properties"].items() if "enum" in item[1])
+    fields: Any = tool.tool_call_schema  # a model class: the tool is declared by a function
+    name = "action" if "action" in fields.model_fields else "command"
     found: dict[str, list[str]] = {}
-    for value in given["enum"]:
+    for value in get_args(fields.model_fields[name].annotation):
         found.setdefault(traits.effect_of({name: value}), []).append(f"`{value}`")
     parts = [f"`{effect}` for {', '.join(values)}" for effect, values in sorted(found.items())]
     return "; ".join(parts)

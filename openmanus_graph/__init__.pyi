@@ -6,6 +6,7 @@ from .errors import ToolError as ToolError
 from .graphs.browser import build_browser_graph as build_browser_graph
 from .graphs.catalog import register_agent as register_agent
 from .graphs.data_analysis import build_data_analysis_graph as build_data_analysis_graph
+from .graphs.desktop import build_desktop_graph as build_desktop_graph
 from .graphs.manus import build_manus_graph as build_manus_graph
 from .graphs.mcp import build_mcp_graph as build_mcp_graph
 from .graphs.planner import build_planner_graph as build_planner_graph

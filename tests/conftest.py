@@ -14,7 +14,12 @@ import pytest
 from blockbuster import BlockBuster, blockbuster_ctx
 from filelock import FileLock
 
+from openmanus_graph.backends.persistence.database import close_databases
+from openmanus_graph.config.resolve import database_url
+from openmanus_graph.interfaces.service.options import DATABASE_VARIABLE
+from openmanus_graph.state.database_url import DatabaseUrl
 from openmanus_graph.state.search_engines import GOOGLE_ID_VARIABLE, KEY_VARIABLES, SEARXNG_VARIABLE
+from tests.support.postgres import Postgres, install_postgres
 from tests.support.sampling import SEED_VARIABLE, chance
 from tests.support.search_engines import SearchServer
 
@@ -82,7 +87,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _installed(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Let `doctor --fix` install what the machine lacks, bubblewrap above all.
+    """Install what the machine lacks: PostgreSQL, and what `doctor --fix` knows, like bubblewrap.
 
     The first worker of a run does it for the others, which wait: the system's package tools work
     for one caller at a time.
@@ -94,6 +99,7 @@ def _installed(tmp_path_factory: pytest.TempPathFactory) -> None:
     with FileLock(folder / "installing"):
         if done.exists():
             return
+        install_postgres()
         subprocess.run(
             [sys.executable, "-m", "openmanus_graph.interfaces.cli", "doctor", "--fix"],
             check=False,
@@ -131,10 +137,29 @@ def _loops_end_without_connections() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """Run a PostgreSQL server for all tests of this process."""
+    with Postgres.running() as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def each_database(
+    request: pytest.FixtureRequest, _own_place: None, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[DatabaseUrl]:
+    """Run the test with a file in its home, and with an empty place in PostgreSQL."""
+    if request.param == "postgresql":
+        server: Postgres = request.getfixturevalue("postgres")
+        monkeypatch.setenv(DATABASE_VARIABLE, server.database())
+    yield database_url()
+    close_databases()
+
+
 @pytest.fixture(autouse=True)
 def _own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run each test in a folder, home and configuration of its own."""
-    for name in KEYS:
+    for name in (*KEYS, DATABASE_VARIABLE):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("OPENMANUS_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))

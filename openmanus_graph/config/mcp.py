@@ -116,6 +116,7 @@ def _server(name: str, section: MCPServerKeys) -> MCPServer:
         deny=tuple(section.deny),
         approval=section.approval,
         effects=section.effects,
+        sends_to={tool: tuple(names) for tool, names in section.sends_to.items()},
         sampling=section.sampling,
         **timeouts,
     )

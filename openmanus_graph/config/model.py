@@ -13,6 +13,7 @@ from langchain_core.language_models import BaseChatModel
 from pydantic import SecretStr
 
 from openmanus_graph.config.files import Layer
+from openmanus_graph.config.stored_model import stored_key
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.context import Context, ModelRole
 from openmanus_graph.state.model_settings import LlmKeys, ModelSettings, ProfileKeys
@@ -54,17 +55,19 @@ def main_model(context: Context, layers: Sequence[Layer]) -> ModelSettings:
     key: SecretStr | None = section.api_key if own else None
     if provider == "openai" and os.environ.get("OPENAI_API_KEY"):
         key = SecretStr(os.environ["OPENAI_API_KEY"])
-    if provider == "openai" and base_url is None and key is None:
+    stored = stored_key(provider, base_url)
+    if provider == "openai" and base_url is None and key is None and stored is None:
         spec, base_url = _local_model(spec)
     if spec is None:
         raise ConfigError(
-            "No model is set. Give --model PROVIDER:NAME, or set OPENMANUS_MODEL "
-            "(for example openai:gpt-5-mini)."
+            "No model is set. Run openmanus init, give --model PROVIDER:NAME, or set "
+            "OPENMANUS_MODEL (for example openai:gpt-5-mini)."
         )
     return ModelSettings(
         model=spec,
         base_url=base_url,
         api_key=key,
+        stored_key=stored,
         api_version=section.api_version,
         options={**_llm_options(section), **_model_options(context, layers)},
         vision=section.sees_images,
@@ -79,8 +82,9 @@ def _local_model(spec: str | None) -> tuple[str, str]:
         raise ConfigError(
             "There is no model to talk to: OPENAI_API_KEY is not set, no --base-url is given, and "
             "no local server (Ollama, LM Studio, vLLM, llama.cpp) answers on its usual port. "
-            "Set OPENAI_API_KEY, or give --model PROVIDER:NAME with that provider's key, or "
-            "start a local server. `openmanus demo` needs none of them."
+            "Set one up with openmanus init, or set OPENAI_API_KEY, or give --model PROVIDER:NAME "
+            "with that provider's key, or start a local server. `openmanus demo` needs none of "
+            "them."
         )
     base_url, name = found
     return spec or f"openai:{name}", base_url
@@ -164,7 +168,7 @@ class OtherModels:
         """
         main = self._main
         if not isinstance(main.model, str) or spec.split(":")[0] != main.model.split(":")[0]:
-            return ModelSettings(spec)
+            return ModelSettings(spec, stored_key=stored_key(spec.partition(":")[0], None))
         return replace(
             main,
             model=spec,
@@ -180,6 +184,7 @@ def _of_profile(profile: ProfileKeys) -> ModelSettings:
         model=profile.model,
         base_url=profile.base_url,
         api_key=profile.api_key,
+        stored_key=stored_key(profile.model.partition(":")[0], profile.base_url),
         api_version=profile.api_version,
         options=profile.model_options,
         vision=profile.sees_images,

@@ -32,6 +32,7 @@ from openmanus_graph.config.trust import (
 from openmanus_graph.config.workspace import refuse_system_folder
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.context import Context
+from openmanus_graph.state.database_url import DatabaseUrl
 from openmanus_graph.state.model_settings import ModelSettings
 from openmanus_graph.state.search_engines import RETIRED
 from openmanus_graph.state.settings import (
@@ -39,10 +40,13 @@ from openmanus_graph.state.settings import (
     SandboxSettings,
     SearchSettings,
     Settings,
+    StorageSettings,
     WebSettings,
 )
 
-Section = TypeVar("Section", SandboxSettings, BrowserSettings, SearchSettings, WebSettings)
+Section = TypeVar(
+    "Section", SandboxSettings, BrowserSettings, SearchSettings, StorageSettings, WebSettings
+)
 
 WORKING_FOLDER_FILES = ("openmanus.toml", "mcp.json", OLD_CONFIG, "config/mcp.json")
 """By precedence; OpenManus's files come after the user's configuration."""
@@ -105,6 +109,7 @@ def resolve_settings(
         roles={} if without_model else others.roles(context),
         workspace=root,
         home=home,
+        database=values["storage"].database_url or DatabaseUrl.in_folder(home),
         private=private,
         protected=_protected(home, workspace, values["browser"].profile, layers),
         max_steps_set="max_steps" in values,
@@ -132,6 +137,20 @@ def section(kind: type[Section], layers: Sequence[Layer]) -> Section:
 def openmanus_home() -> Path:
     """Return the folder of threads, checkpoints and ledger: `OPENMANUS_HOME` or `./.openmanus`."""
     return Path(os.environ.get("OPENMANUS_HOME") or HOME).expanduser().resolve()
+
+
+def database_url(context: Context | None = None) -> DatabaseUrl:
+    """Return the address of the database of threads, checkpoints and ledger. Blocks.
+
+    Raises:
+        ConfigError: The configured address, or a configuration file, is wrong.
+    """
+    return configured_database(context or Context()) or DatabaseUrl.in_folder(openmanus_home())
+
+
+def configured_database(context: Context) -> DatabaseUrl | None:
+    """Return the address that somebody set. Blocks. ConfigError as `database_url`."""
+    return section(StorageSettings, all_layers(context)[0]).database_url
 
 
 def private_folder(home: Path, workspace: Path, thread: str | None) -> Path:
@@ -193,16 +212,15 @@ def read_layers(config: str | None) -> tuple[list[Layer], list[str]]:
     Raises:
         ConfigError: A file cannot be used, and where it is wrong.
     """
-    folder = Path.cwd()
     if config is not None and not Path(config).is_file():
         raise ConfigError(f"There is no configuration file {config}. Check the path of --config.")
-    project_config, servers, *old = [(folder / name, False) for name in WORKING_FOLDER_FILES]
+    own = [(path, False) for path in _files_of_working_folder()]
     places = [
-        (Path(config), True) if config else project_config,
-        servers,
+        *([(Path(config), True)] if config else own[:1]),
+        *own[1:2],
         (config_home() / "config.toml", True),
         (config_home() / "mcp.json", True),
-        *(place for place in old if not is_foreign(place[0])),
+        *(place for place in own[2:] if not is_foreign(place[0])),
     ]
     layers: list[Layer] = []
     warnings: list[str] = []
@@ -211,7 +229,7 @@ def read_layers(config: str | None) -> tuple[list[Layer], list[str]]:
             continue
         layer = read_layer(path)
         warnings += [f"{path}: {key} is not known here and was left out." for key in layer.unknown]
-        if not trusted and risky_settings(layer) and not is_trusted(folder, layer):
+        if not trusted and risky_settings(layer) and not is_trusted(Path.cwd(), layer):
             names = ", ".join(risky_settings(layer))
             warnings.append(
                 f"{path} sets {names}: not used until you trust this folder (openmanus trust)."
@@ -219,6 +237,15 @@ def read_layers(config: str | None) -> tuple[list[Layer], list[str]]:
             layer = without_risks(layer)
         layers.append(layer)
     return layers, warnings
+
+
+def _files_of_working_folder() -> list[Path]:
+    """Return where its configuration files are; nowhere if the folder itself is gone."""
+    try:
+        folder = Path.cwd()
+    except FileNotFoundError:
+        return []
+    return [folder / name for name in WORKING_FOLDER_FILES]
 
 
 def context_field(one: Declared) -> str | None:

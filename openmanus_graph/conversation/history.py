@@ -144,6 +144,8 @@ UNREAD_CALL_KEY = "openmanus_unread_call"
 """Key in a reply whose text seems to make a call in a form that is not read."""
 TASK_KEY, NOTES_KEY = "openmanus_task", "openmanus_notes"
 """Keys of the user's task and the notes, in the first message of a compacted conversation."""
+VERIFIED_KEY = "openmanus_verified"
+"""Key of what a compacted conversation had verified, in its first message."""
 _INVALID_CALLS_KEY = "broken_calls_at"
 """Key of the positions of a reply's invalid calls among all its calls."""
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=str)

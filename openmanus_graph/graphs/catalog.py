@@ -15,6 +15,7 @@ from openmanus_graph.tools import (
     browser_tools,
     data_analysis_tools,
     default_tools,
+    desktop_tools,
     mcp_tools,
     planner_tools,
     swe_tools,
@@ -51,6 +52,9 @@ _OWN_AGENTS = {
     "swe": _OwnAgent("software: finds, reproduces, fixes and tests in a repository", swe_tools),
     "data_analysis": _OwnAgent(
         "data: cleans, computes, draws charts, writes reports", data_analysis_tools
+    ),
+    "desktop": _OwnAgent(
+        "desktop programs: uses them by mouse and keyboard", desktop_tools, executor=False
     ),
     "mcp": _OwnAgent("the tools of MCP servers, and nothing else", mcp_tools, executor=False),
     "planner": _OwnAgent(

@@ -22,6 +22,7 @@ from openmanus_graph.runtime.session_registry import SessionKeeper, graph_node
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ManusInput, ManusOutput, ManusState
 from openmanus_graph.tool_calls.agent import Agent, ToolLike, define_agent
+from openmanus_graph.tools import optional_tools
 from openmanus_graph.tools.create_chat_completion import structured_completion
 
 if TYPE_CHECKING:
@@ -163,6 +164,7 @@ def agent_builder(
     *,
     takes_configured: bool = False,
     needs_servers: bool = False,
+    needed_tool: str = "",
 ) -> AgentBuilder:
     """Make the builder of an agent.
 
@@ -173,6 +175,7 @@ def agent_builder(
         ending: Name of the part of it that says how a run ends.
         takes_configured: Whether it uses the configured MCP servers.
         needs_servers: Whether it has nothing to do without any.
+        needed_tool: The tool without which it has nothing to do.
     """
 
     def build(
@@ -200,7 +203,9 @@ def agent_builder(
             ending,
             takes_configured=takes_configured,
             needs_servers=needs_servers,
+            needed_tool=needed_tool,
             structured_tool=structured_completion,
+            optional=optional_tools(),
             middleware=around,
         )
         return compile_loop(defined, checkpointer=checkpointer, store=store, after_act=after_act)

@@ -6,9 +6,9 @@ The `wrap_model_call` hooks of middlewares stand around the sending (`model_midd
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import zip_longest
 from typing import Any, Protocol
@@ -59,10 +59,24 @@ from openmanus_graph.state.context import ModelRole
 from openmanus_graph.state.model_settings import ModelSettings
 from openmanus_graph.state.reducers import Usage, add_usage, no_usage
 from openmanus_graph.state.settings import Settings
+from openmanus_graph.state.tool_traits import Traits
 
 EXPECTED_OUTPUT_TOKENS = 500
 """Of a conversation's first call."""
-LiveState = Callable[[bool], Awaitable[tuple[str, str | None]]]
+
+
+@dataclass(frozen=True)
+class LiveState:
+    """What a live handle shows now: read for one request, and never stored."""
+
+    heading: str
+    """Our words before it."""
+    read: Callable[[bool], Awaitable[tuple[str, str | None]]]
+    """Returns it as text and, if the model sees (the argument), as a data URL."""
+    needs_pictures: bool = False
+    """Whether it says next to nothing to a model that does not see."""
+
+
 ModelCallHandler = Callable[[ProviderRequest], Awaitable[AIMessage]]
 
 
@@ -93,13 +107,14 @@ class ModelCall:
     progress: Progress
     step: int
     """Number of the agent's step, for the events."""
+    traits: Mapping[str, Traits] = field(default_factory=dict[str, Traits])
+    """Of the tools: compaction keeps what their results had verified."""
     role: ModelRole | None = None
     """What it is for, where that may have a model of its own."""
     counts_as_step: bool = False
     """Whether it counts towards `max_steps`: an agent's step, or the planner's."""
     live_state: LiveState | None = None
-    """Returns what the browser shows now, as text and, if the model sees (the argument), as a data
-    URL; it stands after the request suffix."""
+    """What the browser or the desktop shows now; it stands after the request suffix."""
     pause: Callable[[float], Awaitable[object]] = asyncio.sleep
     """Waits so many seconds before it is repeated; what it raises ends the call."""
     middleware: ModelMiddleware | None = None
@@ -120,7 +135,9 @@ async def call_model(call: ModelCall, session: Session, emit: Emit) -> tuple[AIM
         ModelError: The call failed for good; holds a sentence for the person.
         ConfigError: The model's settings are wrong.
     """
+    live = call.live_state
     pictured = in_this_run(_projector(session).pictured(call.history), call.history)
+    pictured = pictured or (live is not None and live.needs_pictures)
     models = await models_to_ask(call.role, session, pictured=pictured)
     started, before, spent = time.monotonic(), call.progress, no_usage()
     for chosen, following in zip_longest(models, models[1:]):
@@ -339,8 +356,10 @@ async def _request(
 
 
 async def _request_suffix(call: ModelCall, *, sees: bool) -> HumanMessage | None:
-    text, picture = ("", None) if call.live_state is None else await call.live_state(sees)
-    return request_suffix_message(call.request_suffix, text, picture)
+    if call.live_state is None:
+        return request_suffix_message(call.request_suffix)
+    text, picture = await call.live_state.read(sees)
+    return request_suffix_message(call.request_suffix, call.live_state.heading, text, picture)
 
 
 def _account(

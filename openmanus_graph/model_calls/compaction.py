@@ -4,6 +4,7 @@ What the user said is kept word for word, by code. The notes are written by the 
 where that fails, a mechanical digest stands in, so that compaction always succeeds.
 """
 
+import asyncio
 import time
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,6 +27,7 @@ from openmanus_graph.model_calls.notes import (
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.limits import LimitReached, RunStopping
 from openmanus_graph.runtime.session import Session
+from openmanus_graph.safety.value_labels import labels_of
 from openmanus_graph.state.reducers import Usage, add_usage, no_usage
 
 FULL_AT = 0.75
@@ -170,4 +172,5 @@ async def compact(
     notes = await writer.write(parts, notes_limits)
     text = f"The conversation was compacted: {len(parts.old)} messages became notes."
     notice(emit, text, "info")
-    return parts.with_notes(notes)
+    labels = await asyncio.to_thread(labels_of, call.history, call.traits)
+    return parts.with_notes(notes, labels.kept())

@@ -5,7 +5,7 @@ rest the model writes notes; where it cannot see it in the conversation, it is s
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMes
 from openmanus_graph.conversation.history import (
     NOTES_KEY,
     TASK_KEY,
+    VERIFIED_KEY,
     is_cut_text,
     is_interjection,
     last_user_message,
@@ -61,10 +62,16 @@ class DividedConversation:
     kept: list[AnyMessage]
     """The newest turns."""
 
-    def with_notes(self, notes: str) -> list[AnyMessage]:
-        """Return the conversation that goes on."""
+    def with_notes(self, notes: str, verified: Mapping[str, Any]) -> list[AnyMessage]:
+        """Return the conversation that goes on.
+
+        Args:
+            notes: The model's.
+            verified: What the whole conversation had verified (`ValueLabels.kept`).
+        """
         text = render("compacted_task", task=self.task_text, notes=notes)
         extra = {**self.task.additional_kwargs, TASK_KEY: self.task_text, NOTES_KEY: notes}
+        extra[VERIFIED_KEY] = dict(verified)
         first = HumanMessage(with_text(self.task, text), id=self.task.id, additional_kwargs=extra)
         return [*self.past, first, *self.interjections, *map(_uncounted, self.kept)]
 
@@ -141,7 +148,8 @@ def _plain(message: AnyMessage) -> AnyMessage:
         return _uncounted(message)
     if NOTES_KEY not in message.additional_kwargs:
         return message
-    own = {k: v for k, v in message.additional_kwargs.items() if k not in (TASK_KEY, NOTES_KEY)}
+    ours = (TASK_KEY, NOTES_KEY, VERIFIED_KEY)
+    own = {k: v for k, v in message.additional_kwargs.items() if k not in ours}
     content = with_text(message, task_text_of(message))
     return HumanMessage(content, id=message.id, additional_kwargs=own)
 

@@ -76,7 +76,6 @@ def _marked(message: BaseMessage, mark: Callable[[list[Block]], list[Block]]) ->
 Pictures = Mapping[str, str]
 """Workspace-relative path -> data URL."""
 
-LIVE_STATE = "The browser shows now:"
 CUT_OFF = (
     "This call was cut off before its result was known: it may have run in part, in full or not at "
     "all. Look at what is there before you repeat it."
@@ -229,7 +228,7 @@ def _is_text(block: str | Block) -> bool:
 
 
 def request_suffix_message(
-    text: str, live_state: str = "", picture: str | None = None
+    text: str, heading: str = "", live_state: str = "", picture: str | None = None
 ) -> HumanMessage | None:
     """Return what stands at the end of one request only, if there is anything to say.
 
@@ -238,12 +237,13 @@ def request_suffix_message(
 
     Args:
         text: Our own words.
-        live_state: What the browser shows, in the page's words.
-        picture: Of the page, as a data URL; only with a live state.
+        heading: Our words before the live state.
+        live_state: What the browser or the desktop shows, in the page's or the programs' words.
+        picture: Of it, as a data URL; only with a live state.
     """
     if not live_state:
         return HumanMessage(text) if text else None
-    whole = "\n\n".join(filter(None, (text, f"{LIVE_STATE}\n{mark_untrusted(live_state)}")))
+    whole = "\n\n".join(filter(None, (text, f"{heading}\n{mark_untrusted(live_state)}")))
     if picture is None:
         return HumanMessage(whole)
     before, _, closing_tag = whole.rpartition("\n")

@@ -42,6 +42,7 @@ async def act(
         plans=state["plans"],
         handle_state=state["handle_state"],
         standing_approvals=state["standing_approvals"],
+        approved_values=state.get("approved_values", []),
     )
     run: RunCall = run_call
     if hooks := with_hook(agent.middleware, "wrap_tool_call"):
@@ -64,6 +65,8 @@ async def act(
         update["handle_state"] = handle_state
     if context.standing_approvals != state["standing_approvals"]:
         update["standing_approvals"] = context.standing_approvals
+    if context.approved_values != state.get("approved_values", []):
+        update["approved_values"] = context.approved_values
     if context.plans is not state["plans"]:
         update["plans"] = context.plans
         if (active := context.plans["active"]) is not None:

@@ -40,7 +40,7 @@ async def approve_plan(
 
 
 def read_review(answer: Any) -> Decision | None:
-    """Understand an answer about a plan: a decision, or the steps as a person wants them.
+    """Understand an answer about a plan: a decision, the steps that are wanted, or what to change.
 
     Raises:
         PlanError: It begins as JSON does, and is none.
@@ -58,7 +58,10 @@ def read_review(answer: Any) -> Decision | None:
         return Decision("edit", args={"steps": items})
     if isinstance(answer, dict) and "steps" in answer and "type" not in answer:
         return Decision("edit", args=cast("dict[str, Any]", answer))
-    return read_decision(answer)
+    decision = read_decision(answer)
+    if decision is None and isinstance(answer, str) and answer.strip():
+        return Decision("respond", message=answer.strip())
+    return decision
 
 
 def _apply_decision(
@@ -66,7 +69,7 @@ def _apply_decision(
 ) -> dict[str, Any]:
     """Return the update that a decision means. PlanError: it cannot be carried out, and why."""
     if decision is None:
-        raise PlanError("that was no decision (approve, edit, reject, or what to change)")
+        raise PlanError("that is no decision (`approve`, `reject`, the steps, or what to change)")
     if decision.type == "approve":
         return {"reviewed": True}
     if decision.type == "edit":

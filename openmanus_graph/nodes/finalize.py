@@ -12,6 +12,7 @@ from openmanus_graph.conversation.replies import read_reply
 from openmanus_graph.errors import ToolError
 from openmanus_graph.model_calls.call_model import ModelCall, call_model
 from openmanus_graph.planning.flow import (
+    ended_by,
     final_status,
     is_limit,
     only_result,
@@ -22,7 +23,7 @@ from openmanus_graph.planning.step_texts import results_text
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.artifacts import changed_files
 from openmanus_graph.runtime.events import Emit, notice
-from openmanus_graph.runtime.limits import LimitReached, Progress, most_used_limit
+from openmanus_graph.runtime.limits import LimitReached, Progress
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.state.context import Context
@@ -42,9 +43,7 @@ async def finalize(state: PlanningState, runtime: Runtime[Context]) -> dict[str,
         reason = state.get("stop_reason")
         why = ""
         if is_limit(reason):
-            progress = Progress(state["step_count"], state["usage"], state["elapsed_s"])
-            limit = most_used_limit(reason, progress, session.settings)
-            why = limit.text(steps="model calls")
+            why = ended_by(reason, state, session.settings).text(steps="model calls")
         results = results_text(step_runs_of(state), with_errors=False)
         update["answer"] = "\n\n".join(filter(None, (results, why)))
     answer = update.get("answer") or state.get("answer", "")
@@ -69,9 +68,13 @@ async def _summary(state: PlanningState, session: Session, emit: Emit) -> dict[s
     told = results_text(step_runs_of(state), with_errors=True)
     results = results_text(step_runs_of(state), with_errors=False)
     tool = None if wanted is None else structured_completion(wanted)
+    interjections = await (await interjection_reader(session)).read_by_steps()
     call = ModelCall(
         system=render("plan_summary"),
-        history=[HumanMessage(render("plan_results", task=task_of(state), results=told))],
+        history=[
+            HumanMessage(render("plan_results", task=task_of(state), results=told)),
+            *interjections,
+        ],
         request_suffix="",
         tools=Toolset({} if tool is None else {tool.name: tool}, None).definitions,
         progress=Progress(0, state["usage"], state["elapsed_s"]),

@@ -5,7 +5,7 @@ from typing import Any, Literal
 from langgraph.runtime import Runtime
 from langgraph.types import Overwrite
 
-from openmanus_graph.planning.flow import is_limit, merge_reports
+from openmanus_graph.planning.flow import ended_by, is_limit, merge_reports
 from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.planning import PlanningState, RunEnd
@@ -13,7 +13,7 @@ from openmanus_graph.state.planning import PlanningState, RunEnd
 
 async def review_step(state: PlanningState, runtime: Runtime[Context]) -> dict[str, Any]:
     """Update the plan. A limit, or a model that failed, ends the run."""
-    await enter_session(runtime)
+    session = await enter_session(runtime)
     reports = state.get("reports", {}).values()
     order, steps, replans = merge_reports(state, reports)
     run_end = next(filter(None, (report["run_end"] for report in reports)), None)
@@ -27,8 +27,9 @@ async def review_step(state: PlanningState, runtime: Runtime[Context]) -> dict[s
             run_end = run_end or RunEnd(
                 status="stopped", stop_reason=step_run["outcome"], answer=""
             )
-    if run_end is not None and run_end["status"] == "stopped":
-        runtime.stream_writer({"type": "limit", "reason": run_end["stop_reason"]})
+    if run_end is not None and is_limit(run_end["stop_reason"]):
+        limit = ended_by(run_end["stop_reason"], state, session.settings)
+        runtime.stream_writer(limit.event())
     return {
         **(run_end or {}),
         "order": order,

@@ -17,6 +17,7 @@ from langgraph.runtime import Runtime
 from langgraph.types import Command, Overwrite, Send
 
 from openmanus_graph.backends.browser.action_specs import HANDLE as BROWSER_HANDLE
+from openmanus_graph.backends.desktop.requirements import HANDLE as DESKTOP_HANDLE
 from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.backends.persistence.interjections import interjection_reader
 from openmanus_graph.conversation.history import (
@@ -57,9 +58,9 @@ from openmanus_graph.tools import tool_names
 if TYPE_CHECKING:
     from openmanus_graph.model_calls.model_middleware import ModelCallHooks
 
-BROWSER, READ_FILE = "browser_use", "read_file"
+BROWSER, DESKTOP, READ_FILE = "browser_use", "computer_use", "read_file"
 RECENT_MESSAGES = 3
-"""As long as one of these used the browser, requests carry its state."""
+"""As long as one of these used the browser or the desktop, requests carry its state."""
 
 ManusUpdate = dict[str, Any]  # an update may hold `Overwrite`, which no TypedDict can say
 
@@ -205,8 +206,9 @@ async def build_call(
         tools=tools.toolset.definitions,
         progress=turn.progress,
         step=turn.progress.steps + 1,
+        traits=tools.toolset.traits,
         counts_as_step=True,
-        live_state=browser_state(turn.session, turn.state),
+        live_state=live_state(turn.session, turn.state),
         pause=pause,
         middleware=middleware,
         keeps_reserve=keeps_closing_reserve(turn.progress.steps),
@@ -269,16 +271,22 @@ def _listed(items: Iterable[str]) -> str:
     return mark_untrusted("\n".join(f"- {item}" for item in items))
 
 
-def browser_state(session: Session, state: ManusState) -> LiveState | None:
-    """Return the function that reads what the browser shows, while the browser is in use."""
-    recent = recently_called(state["messages"], BROWSER, RECENT_MESSAGES)
-    if not recent or session.find(BROWSER_HANDLE) is None:
-        return None
-    # Only here: a run that needs no browser loads nothing of it.
-    from openmanus_graph.backends.browser.observation import state_for_request
+def live_state(session: Session, state: ManusState) -> LiveState | None:
+    """Return what the browser or the desktop shows, while one is in use: the one used last."""
+    messages = state["messages"]
+    for last in range(1, RECENT_MESSAGES + 1):
+        if recently_called(messages, BROWSER, last) and session.find(BROWSER_HANDLE):
+            # Only here: a run that needs no browser loads nothing of it.
+            from openmanus_graph.backends.browser.observation import state_for_request
 
-    observed = recently_called(state["messages"], BROWSER, 1)
-    return partial(state_for_request, session, after_observation=observed)
+            read = partial(state_for_request, session, after_observation=last == 1)
+            return LiveState("The browser shows now:", read)
+        if recently_called(messages, DESKTOP, last) and session.find(DESKTOP_HANDLE):
+            from openmanus_graph.backends.desktop.actions import state_for_request
+
+            read = partial(state_for_request, session, after_observation=last == 1)
+            return LiveState("The screen shows now:", read, needs_pictures=True)
+    return None
 
 
 async def browser_restorable(state: ManusState, session: Session) -> bool:
@@ -391,7 +399,10 @@ async def route_after_think(state: ManusState, *, agent: Agent) -> list[Send] | 
     session = running_session()
     resolved = session and session.resolved.get(agent)
     chains = await open_chains(
-        resolved.toolset.tools if resolved else agent.tools, state["messages"]
+        resolved.toolset.tools if resolved else agent.tools,
+        state["messages"],
+        state.get("approved_values", []),
+        network=session is not None and session.settings.sandbox.network,
     )
     if not chains:
         return "stuck_check"
@@ -407,6 +418,7 @@ async def route_after_think(state: ManusState, *, agent: Agent) -> list[Send] | 
                 handle_state=state.get("handle_state", {}),
                 plans=plans,
                 standing_approvals=state.get("standing_approvals", []),
+                approved_values=state.get("approved_values", []),
             ),
         )
         for chain in chains

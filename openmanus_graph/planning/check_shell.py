@@ -18,12 +18,10 @@ from openmanus_graph.runtime.session import Session, run_blocking
 from openmanus_graph.runtime.tool_runtime import call_runtime, time_limit_of
 from openmanus_graph.safety.shell_commands import read_shell_text
 from openmanus_graph.state.manus import PendingCall
-from openmanus_graph.state.plan import no_plans
 from openmanus_graph.state.planning import PlanningState, StepRun
 from openmanus_graph.state.tool_traits import Observation
-from openmanus_graph.tool_calls.context import open_call_context
+from openmanus_graph.tool_calls.context import open_unrecorded_context
 from openmanus_graph.tool_calls.declaration import manus_tool, traits_of
-from openmanus_graph.tool_calls.questions import Questions
 from openmanus_graph.tool_calls.run_call import run_call
 from openmanus_graph.tool_calls.toolset import Toolset
 
@@ -112,17 +110,9 @@ async def command_problem(
         emit: Takes the events.
         in_empty_folder: Whether it runs in an empty folder, where no check should hold.
     """
-    context = await open_call_context(
-        session,
-        Toolset({bash.name: bash}, None),
-        emit,
-        branch=state["branch"],
-        progress=Progress(0, state["usage"], state["elapsed_s"]),
-        plans=no_plans(),
-        handle_state={},
-    )
-    # A check has no effects to record: it runs again after a crash, without the ledger.
-    context.ledger, context.questions = None, Questions(None)
+    tools = Toolset({bash.name: bash}, None)
+    progress = Progress(0, state["usage"], state["elapsed_s"])
+    context = await open_unrecorded_context(session, tools, emit, progress)
     which = "-empty" if in_empty_folder else "-corrected" if is_judged(step_run) else ""
     call = PendingCall(
         id=f"check-{step_run['id']}-{step_run['attempt']}{which}",

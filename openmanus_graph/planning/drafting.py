@@ -14,6 +14,7 @@ from typing import Any
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
 from openmanus_graph.backends.files.overview import workspace_overview
+from openmanus_graph.backends.persistence.interjections import interjection_reader
 from openmanus_graph.conversation.history import calls_in_order
 from openmanus_graph.errors import ToolError
 from openmanus_graph.model_calls.call_model import ModelCall, call_model
@@ -29,12 +30,11 @@ from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.safety.untrusted_text import mark_untrusted
 from openmanus_graph.state.manus import PendingCall
-from openmanus_graph.state.plan import Step, no_plans
+from openmanus_graph.state.plan import Step
 from openmanus_graph.state.planning import PlanningState
 from openmanus_graph.state.reducers import Usage, add_usage, no_usage
 from openmanus_graph.tool_calls.chains import open_chains
-from openmanus_graph.tool_calls.context import open_call_context
-from openmanus_graph.tool_calls.questions import Questions
+from openmanus_graph.tool_calls.context import open_unrecorded_context
 from openmanus_graph.tool_calls.run_call import run_call
 from openmanus_graph.tool_calls.toolset import Toolset
 
@@ -109,6 +109,7 @@ async def next_draft(drafting: Drafting, session: Session, emit: Emit) -> Draft:
     messages, saw_files = drafting.messages, False
     if not drafting.replies and (shown := await _shown_workspace(session.workspace)):
         messages, saw_files = [shown, *messages], True
+    said = await (await interjection_reader(session)).read_by_steps()
     call = ModelCall(
         system=render(
             "plan_create",
@@ -117,7 +118,7 @@ async def next_draft(drafting: Drafting, session: Session, emit: Emit) -> Draft:
             date=datetime.date.today().isoformat(),
             marks=render("text_from_outside"),
         ),
-        history=[*drafting.state["messages"], *messages],
+        history=[*drafting.state["messages"], *said, *messages],
         request_suffix=render("plan_looked") if drafting.looks == MAX_LOOKS else "",
         tools=drafting.toolset.definitions,
         progress=progress_of(drafting.state, session.settings),
@@ -151,17 +152,8 @@ async def _look(
 ) -> Draft:
     """Run the calls by which the model looks at files, and answer them."""
     state = drafting.state
-    context = await open_call_context(
-        session,
-        drafting.toolset,
-        emit,
-        branch=state["branch"],
-        progress=Progress(0, state["usage"], state["elapsed_s"]),
-        plans=no_plans(),
-        handle_state={},
-    )
-    # They change nothing, so there is nothing to record; and the next plan reads files anew.
-    context.ledger, context.questions = None, Questions(None)
+    progress = Progress(0, state["usage"], state["elapsed_s"])
+    context = await open_unrecorded_context(session, drafting.toolset, emit, progress)
     session.max_observation_chars = MIN_OBSERVATION_CHARS  # a glance is enough
     results = [await run_call(call, context) for chain in chains for call in chain]
     spent = (result.artifact["usage"] for result in results if "usage" in (result.artifact or ()))

@@ -11,7 +11,7 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMes
 
 from openmanus_graph.conversation.history import last_user_message
 from openmanus_graph.planning.plan import dependents, ready_steps
-from openmanus_graph.runtime.limits import LimitReason, Progress
+from openmanus_graph.runtime.limits import Limit, LimitReason, Progress, most_used_limit
 from openmanus_graph.state.plan import Plan, Step
 from openmanus_graph.state.planning import (
     PausedRun,
@@ -282,6 +282,12 @@ def reviewed_step_update(step_run: StepRun, problem: str | None, replans: int) -
 def is_limit(outcome: str | None) -> TypeGuard[LimitReason]:
     """Say whether an outcome is a limit of the whole run: the step can then be resumed."""
     return outcome in ("max_steps", "budget", "timeout")
+
+
+def ended_by(reason: LimitReason, state: PlanningState, settings: Settings) -> Limit:
+    """Return the limit that ended the run, of its kind the one of which it has used most."""
+    progress = Progress(state["step_count"], state["usage"], state["elapsed_s"])
+    return most_used_limit(reason, progress, settings)
 
 
 def final_status(step_runs: Sequence[StepRun]) -> dict[str, Any]:

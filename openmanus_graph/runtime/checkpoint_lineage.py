@@ -8,6 +8,9 @@ from typing import Any
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.state.database_url import DatabaseUrl
+
 CHECKPOINTER_KEY = "__pregel_checkpointer"
 """Where LangGraph keeps a run's checkpointer; it has no public names for this and the next."""
 MAP_KEY = "checkpoint_map"
@@ -15,6 +18,11 @@ MAP_KEY = "checkpoint_map"
 REPLAY_KEY = "__pregel_replay_state"
 """Set where the caller named the checkpoint to begin at."""
 DURABILITY_KEY = "__pregel_durability"
+NETWORK_SAVERS = (
+    "postgres", "redis", "mongo", "mysql", "dynamo", "aws", "cosmos", "firestore", "couchbase",
+    "snowflake", "cassandra", "oracle",
+)  # fmt: skip
+"""In the names of savers whose checkpoints several machines share."""
 SAVE_TIMEOUT_S, POLL_S = 5.0, 0.01
 
 
@@ -25,6 +33,22 @@ def checkpointed_thread(config: RunnableConfig) -> str | None:
     if configurable.get(CHECKPOINTER_KEY) is None:
         return None
     return str(configurable["thread_id"])
+
+
+def require_shared_ledger(config: RunnableConfig, database: DatabaseUrl) -> None:
+    """Raise ConfigError where several machines share the checkpoints, but not the ledger.
+
+    A run that goes on elsewhere would repeat effects there: that ledger does not know of them.
+    """
+    saver = config.get("configurable", {}).get(CHECKPOINTER_KEY)
+    kinds = [f"{kind.__module__}.{kind.__qualname__}".lower() for kind in type(saver).__mro__]
+    if database.is_local and any(word in kind for kind in kinds for word in NETWORK_SAVERS):
+        raise ConfigError(
+            f"The checkpoints are kept by {type(saver).__name__}, which other machines share, and "
+            f"the ledger of effects in the local file {database}: a run that goes on elsewhere "
+            "would repeat effects. Set [storage] database_url, or OPENMANUS_DATABASE_URL, to a "
+            "postgresql:// address that they share, too."
+        )
 
 
 def outer_namespace(config: RunnableConfig) -> str:

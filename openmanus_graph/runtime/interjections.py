@@ -57,13 +57,15 @@ class InterjectionReader:
         Args:
             known: Ids of those that it has read.
         """
-        if self.store is None:
-            return []
         return [
-            interjection_message(interjection.id, interjection.text)
-            for interjection in await self.store.of(self.thread)
-            if interjection.id not in known and (self.shared or not interjection.read)
+            interjection_message(one.id, one.text)
+            for one in await self._all()
+            if one.id not in known and (self.shared or not one.read)
         ]
+
+    async def read_by_steps(self) -> list[HumanMessage]:
+        """Return the interjections that steps of the run's plan have read, oldest first."""
+        return [interjection_message(one.id, one.text) for one in await self._all() if one.read]
 
     async def record_read(self, read: Sequence[str], *, begun: bool) -> Sequence[str]:
         """Return the ids that the run has read; a new run has read none.
@@ -85,6 +87,9 @@ class InterjectionReader:
         if left := await self.unread(known):
             count = "A message" if len(left) == 1 else f"{len(left)} messages"
             notice(emit, f"{count} came too late for this run: read first when the thread goes on.")
+
+    async def _all(self) -> Sequence[Interjection]:
+        return [] if self.store is None else await self.store.of(self.thread)
 
 
 def announce(messages: Sequence[AnyMessage], emit: Emit) -> None:

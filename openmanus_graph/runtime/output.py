@@ -27,6 +27,7 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]
 """Control characters but line feed and tab, and those that turn the direction of text around."""
 _CHUNK_BYTES = 1 << 20
 _UTF8_LONGEST = 4
+_NEWEST_BYTES = 4096
 
 
 def shorten(text: str, workspace: Workspace, max_chars: int = MIN_OBSERVATION_CHARS) -> str:
@@ -98,6 +99,22 @@ class _Stream:
     tail: str
     characters: int
     lines: int
+
+
+def newest_line(file: BinaryIO, start: int = 0) -> str:
+    """Return the last line with text that was written to an opened file after an offset.
+
+    Reads its last bytes only, and leaves its position alone. Empty if the file is closed.
+    """
+    try:
+        descriptor = file.fileno()
+        size = os.fstat(descriptor).st_size
+        begin = max(start, size - _NEWEST_BYTES)
+        data = os.pread(descriptor, size - begin, begin) if size > begin else b""
+    except (OSError, ValueError):  # another thread has closed it
+        return ""
+    lines = plain(data.decode("utf-8", "replace")).splitlines()
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
 def line_count(text: str) -> int:

@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable, Iterable, Set
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 from openmanus_graph.runtime.observation_size import MIN_OBSERVATION_CHARS
 from openmanus_graph.runtime.workspace import Workspace
@@ -37,6 +37,15 @@ class Handle(Protocol):
 
         The state after the last call, from memory: the event loop calls it.
         """
+        ...
+
+
+@runtime_checkable
+class WritingHandle(Protocol):
+    """A handle whose calls write output while they run."""
+
+    def newest_line(self) -> str:
+        """Return the newest line of the running call's output; never waits."""
         ...
 
 

@@ -33,10 +33,14 @@ from langgraph.runtime import Runtime
 from langgraph.types import Command
 
 from openmanus_graph.config import resolve_run_settings
-from openmanus_graph.runtime.checkpoint_lineage import checkpointed_thread, fork_id_of
+from openmanus_graph.runtime.checkpoint_lineage import (
+    checkpointed_thread,
+    fork_id_of,
+    require_shared_ledger,
+)
 from openmanus_graph.runtime.events import GRAPH_EVENTS
 from openmanus_graph.runtime.run_observer import ObservedRun, plan_step_of, run_observer
-from openmanus_graph.runtime.session import WORKER_SEPARATOR, Session
+from openmanus_graph.runtime.session import WORKER_SEPARATOR, Session, WritingHandle
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.renamed import moved, with_current_names
 
@@ -102,6 +106,7 @@ async def enter_session(runtime: Runtime[Any]) -> Session:
     else:
         fork_id = await fork_id_of(config)
         session = await asyncio.to_thread(_configure, entry, location.key, run, fork_id, runtime)
+        require_shared_ledger(config, session.settings.database)
         own_thread = location.key.partition(WORKER_SEPARATOR)[0]
         session.checkpointed = checkpointed_thread(config) == own_thread
     if run in entry.observed and run not in entry.started:
@@ -126,9 +131,22 @@ def running_session() -> Session | None:
     return _entries[location.key].session if location else None
 
 
+def newest_output(thread: str, resource: str) -> str:
+    """Return the newest line that a call on a thread's resource has written by now; never waits.
+
+    Args:
+        thread: Its id.
+        resource: The name of the handle that the call uses.
+    """
+    entry = _entries.get(thread)
+    handle = entry.session.find(resource) if entry is not None and entry.session else None
+    return handle.newest_line() if isinstance(handle, WritingHandle) else ""
+
+
 def is_answered(config: RunnableConfig) -> bool:
-    """Say whether a node's run may have been resumed with an answer."""
-    return _location_of(config).answered
+    """Say whether a node's run may have been resumed with an answer; of others' graphs any may."""
+    location = _find_location(config)
+    return location is None or location.answered
 
 
 def thread_of(config: RunnableConfig) -> tuple[str, str] | None:

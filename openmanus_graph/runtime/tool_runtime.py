@@ -50,6 +50,8 @@ class CallRuntime:
     session: Session
     key: str = ""
     """The call's unique key in the ledger; the same after a crash."""
+    idempotency_key: str = ""
+    """The same also when a middleware repeats the call."""
     emit: Emit = lambda event: None
     plans: Plans = field(default_factory=no_plans)
     """The thread's plans before the call."""

@@ -4,7 +4,8 @@ A rule names a tool and patterns of arguments. Any matching `deny` denies; of th
 first that matches counts; a call without a matching rule needs approval if its tool declares so.
 The mode then decides about the calls that need approval.
 
-Pure but for symbolic links, which are resolved: this blocks.
+Pure but for symbolic links, which are resolved, and shell scripts in the workspace, which are
+read: this blocks.
 """
 
 import difflib
@@ -12,18 +13,20 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, assert_never
+from typing import Any, Literal
 
 from openmanus_graph.conversation.history import canonical_args
-from openmanus_graph.safety.shell_commands import one_line, read_shell_text
+from openmanus_graph.safety.shell_commands import ShellText, one_line, read_shell_text
 from openmanus_graph.state.context import RuleDecision
 from openmanus_graph.state.setting_declaration import Rule
 from openmanus_graph.state.settings import Settings
 from openmanus_graph.state.tool_traits import FILE, Traits
 
+MAX_SCRIPT_CHARS = 64_000
+"""Of a script's text that is looked at."""
 _WILD = frozenset("*?[")
 
 
@@ -60,43 +63,58 @@ def evaluate_policy(
         settings: Hold the rules and the mode.
         standing_approvals: Keys of approvals for the rest of the run.
     """
-    rule = _applying_rule(call, settings)
-    decision = rule.decision if rule else None
-    match decision:
-        case "deny":
-            return PolicyDecision("deny", f"A rule of the policy forbids it ({rule}).")
-        case "ask":
-            asks = True
-        case "allow":
-            asks = False
-        case None:
-            asks = call.traits.approval
-        case _:
-            assert_never(decision)
+    applied = _applying_rule(call, settings)
+    if applied.decision == "deny":
+        return PolicyDecision("deny", applied.why)
+    asks = call.traits.approval if applied.decision is None else applied.decision == "ask"
     if settings.policy == "auto" or not (asks or call.unverified):
         return PolicyDecision("allow", "")
-    standing_approval = canonical_args({"tool": call.name, "args": dict(rule.args) if rule else {}})
+    standing_approval = canonical_args({"tool": call.name, "args": dict(applied.covers)})
     if standing_approval in standing_approvals and not call.unverified:
         return PolicyDecision("allow", "")
-    why = call.unverified or (f"A rule of the policy asks first ({rule})." if rule else "")
+    why = call.unverified or applied.why
     if settings.policy == "never":
         return PolicyDecision("deny", why or "The policy refuses calls with external effects.")
     return PolicyDecision("ask", why, "" if call.unverified else standing_approval)
 
 
-def _applying_rule(call: ProposedCall, settings: Settings) -> Rule | None:
-    """Return the rule that applies: a `deny` before all others.
+@dataclass(frozen=True)
+class _AppliedRule:
+    """What the rules say about a call; nothing if none matches."""
 
-    Rules that allow commands of a shell text are combined: the one that covers the last command
-    is the one that matches.
+    decision: RuleDecision | None = None
+    why: str = ""
+    covers: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """What an approval for the rest of the run covers, beside the tool."""
+
+
+def _applying_rule(call: ProposedCall, settings: Settings) -> _AppliedRule:
+    """Apply the rule that counts: a `deny` before all others.
+
+    A rule that denies or asks, about a shell text that may run what it names without showing it,
+    asks. Rules that allow commands of a shell text are combined: the one that covers the last
+    command is the one that matches.
     """
     covered: set[int] = set()
     denials_first = sorted(settings.rules, key=lambda rule: rule.decision != "deny")
-    matching = (one for one in denials_first if _matches(one, call, settings.workspace, covered))
-    return next(matching, None)
+    matches = [(one, _match(one, call, settings.workspace, covered)) for one in denials_first]
+    for rule, match in matches:
+        if match == "whole" and rule.decision == "deny":
+            return _AppliedRule("deny", f"A rule of the policy forbids it ({rule}).")
+    for rule, match in matches:
+        if match == "whole":
+            return _AppliedRule(
+                rule.decision, f"A rule of the policy asks first ({rule}).", rule.args
+            )
+        if match == "perhaps":
+            why = f"A rule of the policy is about commands that this text may run unseen ({rule})."
+            return _AppliedRule("ask", why, {"unseen": dict(rule.args)})
+    return _AppliedRule()
 
 
-def _matches(rule: Rule, call: ProposedCall, workspace: Path, covered: set[int]) -> bool:
+def _match(
+    rule: Rule, call: ProposedCall, workspace: Path, covered: set[int]
+) -> Literal["whole", "perhaps", "no"]:
     """Say whether a rule matches a call; each of its patterns must match.
 
     Args:
@@ -112,15 +130,37 @@ def _matches(rule: Rule, call: ProposedCall, workspace: Path, covered: set[int])
         and set(rule.args) <= set(call.args)
         and all(_argument_matches(rule, name, call, workspace) for name in others)
     ):
-        return False
+        return "no"
     if shell not in rule.args:
-        return True
+        return "whole"
     text, pattern = str(call.args[shell]), one_line(rule.args[shell])
     found = read_shell_text(text)
     if rule.decision != "allow":
-        return fnmatchcase(one_line(text), pattern) or found.may_run(pattern)
+        texts = (found, *_files_of(found, workspace))
+        if fnmatchcase(one_line(text), pattern) or any(one.runs(pattern) for one in texts):
+            return "whole"
+        return "perhaps" if found.may_run(pattern) else "no"
     covered |= found.allowed_by(pattern)
-    return not found.hidden and found.parts <= covered
+    return "whole" if not found.hidden and found.parts <= covered else "no"
+
+
+def _files_of(found: ShellText, workspace: Path) -> Iterator[ShellText]:
+    """Yield what the files run that a shell text starts: links to programs, and shell scripts.
+
+    Paths are relative to the workspace: of other folders that the text enters nothing is known.
+    """
+    for path, arguments in found.paths:
+        with suppress(OSError, ValueError):
+            name = Path(os.path.realpath(workspace / path)).name
+            yield ShellText(found=[one_line(f"{name} {arguments}")])
+    for path in found.scripts:
+        with suppress(OSError, ValueError):
+            file = Path(os.path.realpath(workspace / path))
+            if file.is_relative_to(os.path.realpath(workspace)) and file.is_file():
+                with file.open(encoding="utf-8", errors="replace") as script:
+                    text = script.read(MAX_SCRIPT_CHARS)
+                if not text.startswith("#!") or "sh" in text.partition("\n")[0]:
+                    yield read_shell_text(text)
 
 
 def _argument_matches(rule: Rule, name: str, call: ProposedCall, workspace: Path) -> bool:

@@ -17,6 +17,7 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMes
 
 from openmanus_graph.conversation.history import NOTES_KEY, ORIGIN_KEY, MessageCache, task_text_of
 from openmanus_graph.errors import ToolError
+from openmanus_graph.safety.own_words import OwnWords, own_words
 from openmanus_graph.safety.urls import (
     canonical_url,
     canonical_urls,
@@ -44,6 +45,7 @@ _shown_paths = MessageCache[frozenset[str]]()
 _opened = MessageCache[frozenset[str]]()
 _named = MessageCache[frozenset[tuple[str, int | None]]]()
 _words = MessageCache[str]()
+_own = MessageCache[OwnWords]()
 
 
 def passed_on(text: str, messages: Sequence[AnyMessage], traits: Mapping[str, Traits]) -> list[str]:
@@ -124,13 +126,15 @@ class _Provenance:
     def read(self, message: AnyMessage) -> None:
         """Read the next message."""
         if isinstance(message, HumanMessage):
-            if origin := _origin(message):
+            if origin := origin_in(message):
                 self.tainted |= origin["tainted"]
                 links = "\n".join(origin["urls"])
                 self._add_links(
                     _shown.get(message, lambda _: canonical_urls_in(links)), allowed=True
                 )
-            self._add_domains(message, _person_words)
+            own = _own.get(message, lambda message: own_words(person_words(message)))
+            self.tainted |= own.quotes
+            self._add_domains(message, lambda _: own.text)
             if NOTES_KEY in message.additional_kwargs:  # the messages before the notes are gone
                 self.tainted = self._program_ran = True
         elif isinstance(message, AIMessage):
@@ -169,7 +173,7 @@ class _Provenance:
         if traits is None:  # a tool of another agent, or an unknown one
             self.tainted |= result.status != "error"
         elif traits.resource == PERSON:
-            self._add_domains(result, lambda result: result.text)
+            self._add_domains(result, lambda result: own_words(result.text).text)
         elif not (self._program_ran and (traits.reads_files or self._is_program(name, args))):
             self._add_links(_shown.get(result, lambda result: canonical_urls_in(result.text)))
             if site := artifact.get("site"):
@@ -213,14 +217,15 @@ class _Provenance:
         return traits.effect_of(args) == "workspace" and not traits.untrusted
 
 
-def _person_words(message: HumanMessage) -> str:
+def person_words(message: HumanMessage) -> str:
     """Return the person's own text, without the model's notes of a compacted conversation."""
-    if origin := _origin(message):
+    if origin := origin_in(message):
         return origin["words"]
     return task_text_of(message)
 
 
-def _origin(message: HumanMessage) -> Origin | None:
+def origin_in(message: HumanMessage) -> Origin | None:
+    """Return what a flow says of a message that it wrote; None of a person's own message."""
     origin = message.additional_kwargs.get(ORIGIN_KEY)
     return cast("Origin", with_current_names(origin)) if origin else None  # made by `origin_of`
 
@@ -235,10 +240,10 @@ def origin_of(message: HumanMessage | None, urls: Sequence[str], *, tainted: boo
     """
     if message is None:
         return Origin(words="", urls=list(urls), tainted=tainted)
-    outer = _origin(message)
+    outer = origin_in(message)
     known = outer["urls"] if outer else []
     return Origin(
-        words=_person_words(message),
+        words=person_words(message),
         urls=[*known, *urls],
         tainted=tainted or bool(outer and outer["tainted"]),
     )

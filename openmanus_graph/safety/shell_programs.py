@@ -1,4 +1,4 @@
-"""The words of a shell command, and the commands that its program runs in turn. Pure.
+"""The commands that the program of a shell command runs in turn. Pure.
 
 The tables describe how programs take the command that they run: `sudo -u root rm` runs `rm`.
 """
@@ -8,70 +8,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
+from openmanus_graph.safety.shell_code import (
+    RUNNING_VARIABLES,
+    SOURCED_VARIABLES,
+    inline_code,
+    language_of,
+    running_options,
+    starts_programs,
+)
+from openmanus_graph.safety.shell_words import Word, joined, word_set
+
 MOST_READINGS = 32
 """Limit of the readings of one command: nested wrappers, unknown options."""
-
-
-def word_set(text: str) -> frozenset[str]:
-    """Return the set of words in a text."""
-    return frozenset(text.split())
-
-
-@dataclass(frozen=True)
-class Word:
-    """One word of a command."""
-
-    text: str
-    """Without quotes; expansions stay as written."""
-    literal: bool
-    """Whether the program gets exactly this text."""
-    wild: bool = False
-    """Whether it holds a wildcard that the shell expands to file names."""
-
-
-_PIECE = re.compile(
-    r"""\\(?P<escaped>.) | \$'(?P<ansi>(?:[^'\\]|\\.)*)' | '(?P<raw>[^']*)'
-    | \$?"(?P<double>(?:[^"\\]|\\.)*)" | (?P<plain>[^\\'"$]+) | (?P<odd>.)""",
-    re.DOTALL | re.VERBOSE,
-)
-_BRACES = re.compile(r"\{[^{}]*(?:,|\.\.)[^{}]*\}")
-_ANSI = re.compile(
-    r"\\(?:x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{1,4})|U([0-9a-fA-F]{1,8})|([0-7]{1,3})|(.))",
-    re.DOTALL,
-)
-_ANSI_NAMES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v",
-               "e": "\x1b", "E": "\x1b"}  # fmt: skip
-
-
-def read_word(raw: str) -> Word:
-    """Take the quotes off a word."""
-    text = bare = ""
-    literal = True
-    for piece in _PIECE.finditer(raw):
-        kind, value = piece.lastgroup, piece[piece.lastgroup or 0]
-        if kind == "ansi":
-            value = _ANSI.sub(_ansi_character, value).split("\0")[0]  # bash, too, ends it there
-        elif kind == "double":
-            literal = literal and not re.search(r"(?<!\\)(?:\\\\)*[$`]", value)
-            value = re.sub(r'\\([$`"\\])', r"\1", value)
-        elif kind in ("plain", "odd"):
-            literal = literal and not set(value) & set("$`<>()|;&\\'\"")
-        bare += value if kind == "plain" else "q"
-        text += value
-    return Word(text, literal and not _BRACES.search(bare), bool(set(bare) & set("*?[")))
-
-
-def _ansi_character(escape: re.Match[str]) -> str:
-    two, four, eight, octal, other = escape.groups()
-    if other:
-        return _ANSI_NAMES.get(other, other if other in "\\'\"?" else escape[0])
-    number = int(octal, 8) & 0xFF if octal else int(two or four or eight, 16)
-    return chr(number) if number <= 0x10FFFF else "?"
-
-
-def joined(words: Sequence[Word]) -> str:
-    """Write words as a command."""
-    return " ".join(word.text for word in words)
 
 
 @dataclass(frozen=True)
@@ -104,14 +52,15 @@ WRAPPERS: dict[str, _Wrapper] = {
         word_set(
             "! { if then elif else while until do builtin busybox toybox nohup setpriv unshare "
             "nsenter prlimit systemd-run strace ltrace fakeroot firejail bwrap pkexec parallel "
-            "unbuffer proxychains proxychains4 torsocks numactl tini dumb-init rlwrap xvfb-run"
+            "unbuffer proxychains proxychains4 torsocks numactl tini dumb-init rlwrap xvfb-run "
+            "shell"  # of Makefiles
         ),
         _PLAIN,
     ),
     **dict.fromkeys(word_set("gosu su-exec setuidgid faketime chrt taskset"), _ONE_OPERAND),
     "sudo": _Wrapper("ABbEeHiKklNnPSsVv", "aCcDghpRrTtUu", "user group host prompt chdir chroot"),
     "doas": _Wrapper("Lns", "aCu"),
-    "env": _Wrapper("i0v", "uCa", "unset chdir argv0", text="S"),
+    "env": _Wrapper("i0v", "uCaS", "unset chdir argv0", text="S"),
     "nice": _Wrapper("0123456789", "n", "adjustment"),
     "ionice": _Wrapper("t", "cnpPu", "class classdata"),
     "timeout": _Wrapper("fpv", "ks", "kill-after signal", operands=1),
@@ -124,10 +73,10 @@ WRAPPERS: dict[str, _Wrapper] = {
     "watch": _Wrapper("bcdegtwx", "nq", "interval equexit", joined=True),
     "xargs": _Wrapper("0oprtxeil", "adEILnPs", "arg-file delimiter max-args max-chars max-procs"),
     "ssh": _Wrapper("46AaCfGgKkMNnqsTtVvXxYy", "BbcDEeFIiJLlmOopQRSWw", operands=1, joined=True),
-    "flock": _Wrapper("censuxFo", "wE", "timeout", operands=1, text="c"),
-    "runuser": _Wrapper("lmpP", "ugGs", "user group shell", text="c"),
-    "su": _Wrapper("lmpP", "gGsw", "group shell", text="c"),
-    "script": _Wrapper("aefq", "BEIOmTo", text="c"),
+    "flock": _Wrapper("ensuxFo", "wEc", "timeout", operands=1, text="c"),
+    "runuser": _Wrapper("lmpP", "ugGsc", "user group shell", text="c"),
+    "su": _Wrapper("lmpP", "gGswc", "group shell", text="c"),
+    "script": _Wrapper("aefq", "BEIOmToc", text="c"),
 }
 HARMLESS_WRAPPERS = word_set("time timeout nice ionice stdbuf nohup command builtin")
 """Wrappers that change nothing about what a command may do: who allows it allows it so, too."""
@@ -138,27 +87,10 @@ _FINDS = {
     "fd": {"-x", "-X", "--exec", "--exec-batch"},
 }
 _ASSIGNMENT = re.compile(r"\w+\+?=")
-_RUNNING_OPTIONS = {
-    "git archive": "exec", "git clone": "c u config template upload-pack",
-    "git fetch": "upload-pack", "git grep": "O open-files-in-pager",
-    "git ls-remote": "exec upload-pack", "git pull": "upload-pack",
-    "git push": "exec receive-pack", "git rebase": "x exec",
-    "man": "P H pager html", "rg": "pre hostname-bin", "rsync": "e rsh", "scp": "D F o S",
-    "sftp": "D F o S", "sort": "compress-program", "ssh": "F o",
-    "tar": "F I checkpoint-action info-script new-volume-script rmt-command rsh-command to-command"
-           " use-compress-program",
-    "zip": "T TT unzip-command",
-}  # fmt: skip
-"""Options that run another program: short ones as letters, long ones by name."""
-_GIT_VALUES = frozenset({"-C", "-c", "--config-env", "--exec-path", "--git-dir", "--namespace",
-                         "--work-tree"})  # fmt: skip
-_GIT_RUNS = ("-c", "--config-env", "--exec-path")
-_GIT_COMMANDS = word_set("bisect config difftool filter-branch mergetool submodule")
-"""They run programs, or say which ones git is to run later."""
 
 
 @dataclass
-class _Runs:
+class Runs:
     """What a command's arguments say that it runs."""
 
     commands: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
@@ -168,16 +100,61 @@ class _Runs:
     spelled_out: int = 0
     """Words that an allowing rule must name."""
     hidden: bool = False
+    """Whether it runs what cannot be told."""
     runs_input: bool = False
     """Whether it is a shell that reads commands from its input or a file."""
+    script: str = ""
+    """That file, if it is known."""
+    language: str = ""
+    """Of an interpreter, which may read code from its input or a file, too."""
+    code: str = ""
+    """Inline code that starts programs."""
+    programs: list[str] = field(default_factory=list[str])
+    """Names of programs that it may start, or give other names, with unknown arguments."""
+    also: list[str] = field(default_factory=list[str])
+    """The command as it may be written, too: without options before what it does."""
+    written: list[str] = field(default_factory=list[str])
+    """Text that it writes."""
+    made: set[str] = field(default_factory=set[str])
+    """Names of the files that it may write, with a content that is not known."""
 
 
-def runs_of(words: Sequence[Word]) -> _Runs:
+def runs_of(words: Sequence[Word]) -> Runs:
     """Find what a command runs beside itself."""
-    name = PurePosixPath(words[0].text).name
+    name = PurePosixPath(words[0].text).name or words[0].text
     if not words[0].literal or words[0].wild or words[0].text.split() != [words[0].text]:
         # An empty variable leaves the next word.
-        return _Runs([(1, len(words))], hidden=True)
+        return Runs([(1, len(words))], hidden=True)
+    if re.fullmatch(r"\{\w+\}", name):  # names a redirection's descriptor
+        return Runs([(1, len(words))])
+    runs = _runs_by_name(name, words)
+    _add_options(runs, name, words)
+    runs.programs += _named_programs(name, words)
+    for word in words:
+        variable, equals, value = word.text.partition("=")
+        if equals:
+            add_variable(runs, variable, Word(value, word.literal))
+    if name in _SUBSCRIPTING:
+        runs.hidden |= any(hides_substitution(word.text) for word in words[1:])
+    _add_written(runs, name, words)
+    return runs
+
+
+def _add_options(runs: Runs, name: str, words: Sequence[Word]) -> None:
+    """Add what options and inline code run."""
+    options = running_options(name, words)
+    runs.spelled_out = max(runs.spelled_out, options.spelled_out)
+    runs.texts += options.texts
+    if options.command > 1:  # git's own options
+        runs.also.append(" ".join(joined([Word(name, True), *words[options.command :]]).split()))
+    if language := language_of(name):
+        code, known = inline_code(words)
+        runs.programs += re.findall(r"/s?bin/([\w.-]+)", code)
+        runs.language, runs.hidden = language, runs.hidden or not known
+        runs.code = code if starts_programs(language, code) else ""
+
+
+def _runs_by_name(name: str, words: Sequence[Word]) -> Runs:
     if name in _SHELLS:
         return _runs_of_shell(words)
     if name in ("eval", "trap", "alias"):
@@ -187,15 +164,79 @@ def runs_of(words: Sequence[Word]) -> _Runs:
     if name in WRAPPERS:
         return _runs_of_wrapper(name, words)
     if name in (".", "source"):
-        return _Runs(hidden=not all(word.literal for word in words), runs_input=True)
+        literal = all(word.literal for word in words)
+        script = words[1].text if len(words) > 1 else ""
+        unseen = not literal or script.startswith("/dev/")
+        return Runs(hidden=unseen, runs_input=True, script=script)
     if name == "coproc":
-        return _Runs([(1, len(words)), (2, len(words))])
-    return _Runs(
-        spelled_out=_running_options(name, words), runs_input=words[0].text.startswith(".")
-    )
+        return Runs([(1, len(words)), (2, len(words))])
+    own = name in _MAKES or ("/" in words[0].text and not _PROGRAM_PATH.search(words[0].text))
+    return Runs(runs_input=own, script="" if name in _MAKES or not own else words[0].text)
 
 
-def _runs_of_shell(words: Sequence[Word]) -> _Runs:
+_MAKES = word_set("make gmake just")
+_SUBSCRIPTING = word_set(
+    "let printf read unset declare typeset local export readonly test [ mapfile"
+)
+"""Builtins that take names of variables, whose subscripts are evaluated."""
+_RENAMING = word_set("ln cp mv install hash rsync link")
+_VIEWERS = word_set("ls file stat test [ [[ echo printf dpkg readlink realpath which type man")
+_PROGRAM_PATH = re.compile(r"(?:^|[=:@])/(?:usr/)?(?:local/)?s?bin/(?:[^/]*/)*([^/\s]+)$")
+
+
+def hides_substitution(value: str) -> bool:
+    """Say whether a value holds a substitution within a subscript, which arithmetic runs."""
+    return bool(re.search(r"\[[^]]*(?:\$\(|`)", value))
+
+
+def _named_programs(name: str, words: Sequence[Word]) -> Iterator[str]:
+    """Yield the programs whose files a command is given: `ln -s /bin/rm x` runs as `./x`."""
+    for word in words[1:] if name not in _VIEWERS else ():
+        if match := _PROGRAM_PATH.search(word.text):
+            yield match[1]
+        if name in _RENAMING:
+            yield PurePosixPath(word.text).name
+            yield from () if word.literal else re.findall(r"[\w.-]+", word.text)
+
+
+def add_variable(runs: Runs, name: str, value: Word) -> None:
+    """Add what a variable makes programs run: `env PAGER='rm x' man ls`."""
+    runs.hidden |= hides_substitution(value.text)
+    if name.split("[")[0] in RUNNING_VARIABLES:
+        runs.texts.append(value.text)
+        runs.hidden |= not value.literal
+    elif name in SOURCED_VARIABLES:
+        runs.runs_input, runs.script = True, value.text
+        runs.hidden |= not value.literal or bool(set("$`") & set(value.text))
+    elif name == "PATH":  # a file that is written may bear a program's name
+        runs.runs_input = True
+
+
+def _add_written(runs: Runs, name: str, words: Sequence[Word]) -> None:
+    """Add what a command writes, as far as that can be known."""
+    if name in _WRITING or name in _FINDS or language_of(name):
+        for word in words[1:]:
+            runs.made |= {PurePosixPath(word.text).name, *re.findall(r"[\w.-]+", word.text)}
+    if name not in ("echo", "printf"):
+        return
+    text = joined(words[1:])
+    runs.written.append(re.sub(r"^(?:-[neE]+ )+", "", text).replace("\\n", "\n"))
+    form = words[1].text if name == "printf" and len(words) > 1 else ""
+    if re.search(r"\\(?![nt])|%(?!s|%)", form) or re.search(r"^-\w*e.*\\(?!n)|\\0", text):
+        runs.written.append(_UNKNOWN)
+
+
+_UNKNOWN = "$unknown"
+"""A text that nobody can read."""
+_WRITING = _RENAMING | word_set(
+    "tee curl wget dd scp sftp tar unzip gunzip zcat xz base64 openssl git patch split sponge"
+)
+"""Programs whose arguments may name files that they write."""
+
+
+def _runs_of_shell(words: Sequence[Word]) -> Runs:
+    if len(words) == 2 and words[1].text in ("--version", "--help"):
+        return Runs()
     starts = command_starts(words, _SHELL)
     end = starts[0] if starts else len(words)
     letters = {
@@ -204,7 +245,7 @@ def _runs_of_shell(words: Sequence[Word]) -> _Runs:
     if "c" in letters:
         filled_in = any("{}" in word.text for word in words)  # by xargs
         hidden = filled_in or not starts or not all(words[start].literal for start in starts)
-        return _Runs(
+        return Runs(
             texts=[words[start].text for start in starts],
             spelled_out=end + 1,
             hidden=hidden,
@@ -212,10 +253,13 @@ def _runs_of_shell(words: Sequence[Word]) -> _Runs:
         )
     script = words[end].text if starts and "s" not in letters else "/dev/stdin"
     seen = script != "-" and not script.startswith("/dev/") and words[end].literal
-    return _Runs(hidden=not seen, runs_input=True)
+    options = words[1:end]
+    rc_file = next((two.text for one, two in zip(options, options[1:], strict=False)
+                    if one.text in ("--rcfile", "--init-file")), "")  # fmt: skip
+    return Runs(hidden=not seen, runs_input=True, script=rc_file or script)
 
 
-def _runs_of_texts(name: str, words: Sequence[Word]) -> _Runs:
+def _runs_of_texts(name: str, words: Sequence[Word]) -> Runs:
     arguments = words[1:]
     if name == "eval":
         texts = [joined(arguments)]
@@ -224,30 +268,52 @@ def _runs_of_texts(name: str, words: Sequence[Word]) -> _Runs:
     else:
         texts = [word.text.partition("=")[2] for word in arguments]
     literal = all(word.literal for word in arguments)
-    return _Runs(texts=texts, spelled_out=len(words), hidden=not literal)
+    return Runs(texts=texts, spelled_out=len(words), hidden=not literal)
 
 
-def _runs_of_find(words: Sequence[Word], options: set[str]) -> _Runs:
-    runs = _Runs()
+def _runs_of_find(words: Sequence[Word], options: set[str]) -> Runs:
+    runs = Runs()
     for at, word in enumerate(words):
         if word.text in options:
             rest = range(at + 1, len(words))
             end = next((n for n in rest if words[n].text in (";", "+")), len(words))
             runs.commands.append((at + 1, end))
             runs.spelled_out = at + 2
+            runs.hidden |= any("{}" in word.text for word in words[at + 1 : at + 2])
     return runs
 
 
-def _runs_of_wrapper(name: str, words: Sequence[Word]) -> _Runs:
+def _runs_of_wrapper(name: str, words: Sequence[Word]) -> Runs:
     wrapper, end = WRAPPERS[name], len(words)
     starts = command_starts(words, wrapper)
     texts = list(_option_texts(words, wrapper.text)) if wrapper.text else []
     if wrapper.joined:
         texts += [joined(words[start:]) for start in starts]
-    shell = name in ("su", "ssh") and not texts
-    spelled_out = end if wrapper.text and texts else _running_options(name, words)
+    shell = name in ("su", "ssh", "script") and not texts
     commands = [(start, end) for start in starts]
-    return _Runs(commands, texts, spelled_out, hidden=shell, runs_input=shell)
+    runs = Runs(commands, texts, end if wrapper.text and texts else 0, shell, shell)
+    if name in _FILLING:
+        runs.hidden |= any(_is_filled_in(words[:start], words[start:]) for start in starts)
+    return runs
+
+
+_FILLING = word_set("xargs parallel")
+
+
+def _is_filled_in(options: Sequence[Word], command: Sequence[Word]) -> bool:
+    """Say whether input that is filled into a command decides which program it runs."""
+    marks = {"{}"}
+    for one, two in zip(options, (*options[1:], Word("", True)), strict=True):
+        if match := re.match(r"-[a-zA-Z]*?I(.*)|--replace=?(.*)", one.text):
+            marks.add(match[1] or match[2] or two.text)
+    inner = command
+    while (name := PurePosixPath(inner[0].text).name) in WRAPPERS:
+        starts = command_starts(inner, WRAPPERS[name])
+        if not starts:
+            return True  # `xargs env`: the program comes from the input
+        inner = inner[starts[0] :]
+    runs = _runs_by_name(name, inner)
+    return any(mark in text for text in (name, *runs.texts) for mark in marks if mark)
 
 
 def command_starts(words: Sequence[Word], wrapper: _Wrapper) -> list[int]:
@@ -296,33 +362,3 @@ def _option_texts(words: Sequence[Word], letter: str) -> Iterator[str]:
             yield joined(words[at + 1 : at + 2])
         elif match := re.match(rf"-[a-zA-Z]*?{letter}(.+)", word.text, re.DOTALL):
             yield match[1]
-
-
-def _running_options(name: str, words: Sequence[Word]) -> int:
-    """Count the words that an allowing rule must name: up to an option that runs a program."""
-    end, at = 0, 1
-    if name == "git":
-        while at < len(words) and words[at].text.startswith("-"):
-            option, equals, _ = words[at].text.partition("=")
-            length = 2 if option in _GIT_VALUES and not equals else 1
-            end = at + length if option.startswith(_GIT_RUNS) else end
-            at += length
-        command = words[at].text if at < len(words) else ""
-        name, end = f"git {command}", at + 1 if command in _GIT_COMMANDS else end
-    options = _RUNNING_OPTIONS.get(name, "").split()
-    for number in range(at, len(words)) if options else ():
-        if _is_among(words[number], options, cluster=name == "tar" and number == 1):
-            end = number + 2
-    return end
-
-
-def _is_among(word: Word, options: Sequence[str], *, cluster: bool) -> bool:
-    """Say whether a word is one of some options, also shortened, or joined with others."""
-    text = word.text
-    if word.wild and text[:1] in "*?[":  # a file may have an option's name
-        return True
-    if text.startswith("--"):
-        name = text[2:].split("=")[0]
-        return bool(name) and any(option.startswith(name) for option in options if len(option) > 1)
-    letters = {option[0] for option in options if len(option) <= 2}
-    return (cluster or text.startswith("-")) and bool(letters & set(text))

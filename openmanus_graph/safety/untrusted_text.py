@@ -1,6 +1,9 @@
 """The mark around text from outside, which the system prompts explain to the model."""
 
 import hashlib
+import re
+
+_MARKED = re.compile(r"<(untrusted-[0-9a-f]{8,})>\n(.*)\n</\1>", re.DOTALL)
 
 
 def mark_untrusted(text: str) -> str:
@@ -10,6 +13,12 @@ def mark_untrusted(text: str) -> str:
     """
     tag = untrusted_tag(text)
     return f"<{tag}>\n{text}\n</{tag}>"
+
+
+def without_mark(text: str) -> str:
+    """Return the text that `mark_untrusted` marked; any other as it is."""
+    marked = _MARKED.fullmatch(text)
+    return str(marked[2]) if marked else text
 
 
 def untrusted_tag(text: str) -> str:

@@ -75,6 +75,12 @@ def has_scheme(url: str) -> bool:
     return _SCHEME.match(url) is not None
 
 
+def is_path(url: str) -> bool:
+    """Say whether an address is one within a site, without the site."""
+    text = url.strip()
+    return text.startswith("/") and not text.startswith(("//", "/\\"))
+
+
 def with_scheme(url: str) -> str:
     """Return an address as one that can be taken apart."""
     text = url.strip()

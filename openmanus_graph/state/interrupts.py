@@ -55,7 +55,7 @@ def unknown_outcome_request(name: str, args: Mapping[str, Any], call_id: str) ->
     """Return what an interrupt shows to learn what became of a call that a crash cut off."""
     question = (
         f"{name} was under way when the run was cut off, and nobody knows whether it took place. "
-        "Approve to run it again, reject to leave it, or answer with its result."
+        "Approve to run it again, reject to leave it, or give its result."
     )
     allowed = ("approve", "reject", "respond")
     return decision_request("unknown_outcome", question, name, args, call_id, allowed)
@@ -156,11 +156,12 @@ def read_decision(value: Any) -> Decision | None:
     """Understand an answer; None if it is none.
 
     Args:
-        value: A word, a decision, `{"decisions": [one]}` or, as Agent Inbox sends it, `[one]`.
+        value: A text as `read_typed_decision` takes it, a decision, also written out as JSON,
+            `{"decisions": [one]}` or, as Agent Inbox sends it, `[one]`.
     """
     value = _alone(_written_out(value))
     if isinstance(value, str):
-        return _read_word(value)
+        return read_typed_decision(value)
     fields = _fields(value)
     given = fields.get("args")
     said = given if isinstance(given, str) else ""
@@ -182,13 +183,55 @@ def read_decision(value: Any) -> Decision | None:
             return None
 
 
-def _read_word(text: str) -> Decision | None:
-    word = text.strip().lower()
-    if word in ("approve", "reject"):
-        return Decision(word)  # type: ignore[arg-type]  # narrowed by the line above
-    if word == "always":
-        return Decision("approve", remember=True)
-    return Decision("respond", message=text) if word else None
+_APPROVE = frozenset({"a", "approve", "y", "yes"})
+_REJECT = frozenset({"r", "reject", "n", "no"})
+
+
+def read_typed_decision(text: str) -> Decision | None:
+    """Understand a decision that a person typed; None if the text is none.
+
+    `a` (`approve`, `y`, `yes`) approves, `always` also the calls of its kind, `r WHY` (`reject`,
+    `n`, `no`; the reason may be missing) rejects, `= RESULT` is the call's result. Nothing else
+    counts: of `yes please do` nobody knows whether it is an approval or a result.
+    """
+    typed = text.strip()
+    if typed.startswith("="):
+        result = typed[1:].strip()
+        return Decision("respond", message=result) if result else None
+    first, *rest = typed.split(maxsplit=1)[:2] or [""]
+    word, reason = first.lower(), "".join(rest)
+    if word in _REJECT:
+        return Decision("reject", message=reason)
+    if reason:
+        return None
+    if word in _APPROVE:
+        return Decision("approve")
+    return Decision("approve", remember=True) if word == "always" else None
+
+
+def read_decision_on(kind: str, value: Any) -> Decision | None:
+    """Understand an answer to a question of a kind; None if it is none.
+
+    What became of a call is told in any words, as nothing is allowed by them. A text that should be
+    JSON and is not is no answer there either.
+    """
+    decision = read_decision(value)
+    if decision is None and kind == "unknown_outcome" and isinstance(value, str):
+        told = value.strip()
+        if told and not told.startswith(("{", "[", "=")):
+            return Decision("respond", message=told)
+    return decision
+
+
+def no_decision(allowed: Sequence[str]) -> str:
+    """Say that an answer is no decision, and which words would be.
+
+    Args:
+        allowed: Decisions that answer the request.
+    """
+    words = {"approve": "`approve`", "reject": "`reject WHY`", "respond": "`= RESULT`"}
+    known = [words[one] for one in allowed if one in words]
+    return f"That is no decision, and nothing was done: answer {', '.join(known)}."
 
 
 def _alone(value: Any) -> Any:

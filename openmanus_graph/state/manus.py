@@ -41,6 +41,33 @@ class Artifact(TypedDict):
     media_type: str
 
 
+FlowRule = Literal[
+    "destination", "address", "no_destination", "destructive", "private", "page", "download"
+]
+"""Which rule of the information flow a value does not meet."""
+
+
+class ValueSource(TypedDict):
+    """The tool result in which a value first stood."""
+
+    tool: str
+    args: str
+    """Of that call, as JSON."""
+    text: str
+    """The sentence around the value."""
+
+
+class UnverifiedValue(TypedDict):
+    """A value of a call that nobody verified, after something untrusted was read."""
+
+    value: str
+    argument: str
+    """The name of the argument that holds it."""
+    rule: FlowRule
+    source: ValueSource | None
+    """None: it stands in no result, the model composed it; or the question does not name it."""
+
+
 class PendingCall(TypedDict):
     """One tool call of a reply that has no result yet."""
 
@@ -56,6 +83,8 @@ class PendingCall(TypedDict):
     """Why it cannot be run at all: its arguments were no JSON, say."""
     unverified: NotRequired[list[str]]
     """Addresses it would open that nobody named, after something untrusted was read."""
+    unverified_values: NotRequired[list[UnverifiedValue]]
+    """Values of its arguments that need a person's approval."""
 
 
 class ActInput(TypedDict):
@@ -74,6 +103,8 @@ class ActInput(TypedDict):
     """The thread's plans before this agent step."""
     standing_approvals: list[str]
     """What a person approved for the rest of the run, before this agent step."""
+    approved_values: NotRequired[list[str]]
+    """Values that a person approved for the rest of the thread, before this agent step."""
 
 
 class ManusInput(TypedDict):
@@ -125,6 +156,8 @@ class ManusState(ManusOutput, ManusNames01):
     lost with its process, and removes it."""
     standing_approvals: Annotated[list[str], union]
     """What a person approved for the rest of this run; written by `act`, emptied by `think`."""
+    approved_values: Annotated[list[str], union]
+    """Values that a person approved for the rest of the thread; written by `act`."""
     interjections: list[str]
     """Ids of the person's interjections that this run has read; written by `think`."""
     plans: Plans

@@ -1,6 +1,6 @@
 """What must be known of an MCP server to use it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -47,6 +47,9 @@ class MCPServer:
     """Whether policy `ask` pauses before its calls. None: before those with external effects."""
     effects: Mapping[str, Effect] = field(default_factory=dict[str, Effect])
     """By tool (`*` stands for anything), where the server's own annotations are not right."""
+    sends_to: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
+    """By tool (`*` stands for anything), the arguments that decide where something goes or whom it
+    hits. A tool that is not named is judged by the names of its arguments."""
     sampling: bool = True
     """Whether it may ask the run's model, on the run's budget."""
 
@@ -104,5 +107,7 @@ class MCPServerKeys(BaseModel):
     """Whether the policy `ask` pauses before its calls. Default: by effect."""
     effects: dict[str, Effect] = Field(default_factory=dict)
     """A table: tool or pattern to `pure`, `workspace`, `external`. Default: its annotations."""
+    sends_to: dict[str, list[str]] = Field(default_factory=dict)
+    """A table: tool or pattern to the arguments that say where something goes. Default: by name."""
     sampling: bool = True
     """Whether it may ask the run's model, on the run's budget."""

@@ -30,6 +30,8 @@ class ModelSettings:
     base_url: str | None = None
     api_key: SecretStr | None = None
     """None: the provider's own environment variable."""
+    stored_key: SecretStr | None = None
+    """What the person has stored for this provider, where neither of them has a key."""
     api_version: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Passed to the client as they are."""

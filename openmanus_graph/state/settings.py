@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, Field, SecretStr
 
 from openmanus_graph.state.context import ModelRole, Policy, PolicyRule, SandboxMode
+from openmanus_graph.state.database_url import DatabaseUrl
 from openmanus_graph.state.mcp_server import MCPServer, MCPServerKeys
 from openmanus_graph.state.model_settings import ModelSettings
 from openmanus_graph.state.search_engines import (
@@ -233,6 +234,24 @@ class WebSettings:
 
 
 @dataclass(frozen=True)
+class StorageSettings:
+    """Where threads, checkpoints and the ledger are kept."""
+
+    database_url: Annotated[
+        DatabaseUrl | None,
+        Setting(
+            written=SecretStr | None,
+            option="--database-url",
+            env=("OPENMANUS_DATABASE_URL",),
+            shown="SQLite in `OPENMANUS_HOME`",
+            trust=ALWAYS,
+            parse=DatabaseUrl.parse,
+        ),
+    ] = None
+    """`sqlite:///FILE.db` or `postgresql://USER:PASSWORD@HOST:5432/DATABASE` (extra `postgres`)."""
+
+
+@dataclass(frozen=True)
 class Settings:
     """Everything a run needs to know, resolved and validated."""
 
@@ -249,6 +268,8 @@ class Settings:
     ]
     """Folder of the run's files."""
     home: Path
+    database: DatabaseUrl
+    """Of threads, checkpoints, ledger and events: `storage.database_url`, or a file in the home."""
     private: Path
     """The thread's private folder: our own files, outside of the workspace."""
     protected: tuple[Path, ...]
@@ -308,7 +329,8 @@ class Settings:
     """`HOST[:PORT]`s that web tools may reach although they are private."""
     web: WebSettings = field(default_factory=WebSettings)
     tools: Annotated[tuple[str, ...] | None, Setting(shown="all")] = None
-    """Names of the tools to offer, out of the agent's."""
+    """Names of the tools to offer, out of the agent's; `+NAME` adds an
+    [optional](tools.md#optional-tools) one."""
     mcp_servers: Annotated[
         tuple[MCPServer, ...],
         Setting(
@@ -325,6 +347,7 @@ class Settings:
     """A table: `system`, `next_step` instead of the agent's own."""
     browser: BrowserSettings = field(default_factory=BrowserSettings)
     search: SearchSettings = field(default_factory=SearchSettings)
+    storage: StorageSettings = field(default_factory=StorageSettings)
     prices: Annotated[
         Mapping[str, Mapping[str, float]],
         Setting(

@@ -1,18 +1,34 @@
 """The declared traits of a tool, and the observation that a call of it returns."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any, Literal
 
 from openmanus_graph.state.plan import Plans
 from openmanus_graph.state.reducers import Usage
+from openmanus_graph.state.settings import SandboxSettings
 
 Effect = Literal["pure", "workspace", "external"]
 """`pure` may run twice; `workspace` changes files or processes of the sandbox; `external`
 reaches the world outside, where nothing can be undone."""
+Reconcile = Callable[[dict[str, Any], str], Awaitable[Any]]
+"""Asks the other side what became of a call: given its arguments and its key, returns its result,
+or None where nothing is known of it; then a person is asked."""
 FILE = "file:"
 """Begins the name of a resource that is one file."""
+
+
+@dataclass(frozen=True)
+class PageUse:
+    """What a call does with the page that its tool shows."""
+
+    entered: Sequence[str] = ()
+    """Texts, or names of files, that the page is given."""
+    opens: str = ""
+    """The address of the page that it opens."""
+    switches: bool = False
+    """Another page may be shown afterwards, and the call does not say which."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +57,29 @@ class Traits:
     """The output holds content of the workspace; that of a `workspace` effect may in any case."""
     shell: str = ""
     """The argument that is a shell text: rules of the policy look at each command in it."""
+    needs_pictures: bool = False
+    """It is offered only where pictures reach a model."""
+    unavailable: Callable[[SandboxSettings], str] | None = None
+    """Returns why it cannot be offered here, as a sentence; empty if it can. May block."""
+
+    sends_to: Sequence[str] | None = None
+    """Arguments, or fields in them, that decide where something goes or whom it hits. None: not
+    declared; an external tool's are then known by their usual names (`information_flow`)."""
+    trusted: bool | Sequence[str] = False
+    """Whole JSON fields of the output verify a destination; or only those of these names."""
+    private: bool | Sequence[str] = False
+    """Whole JSON fields of the output leave in external calls only if a person says so; or those of
+    these names."""
+    destructive: bool = False
+    """A call destroys what cannot be brought back: the person must have named what it hits."""
+    reconcile: Reconcile | None = None
+    """Finds out what became of an external call that a crash cut off."""
+    page: Callable[[Mapping[str, Any]], PageUse] | None = None
+    """Returns what a call does with the page that the tool shows; what is entered goes to its
+    site."""
+    sandboxed: bool = False
+    """The call is a program in the sandbox: it sends something out only where that has the
+    network."""
 
     def effect_of(self, args: Mapping[str, Any]) -> Effect:
         """Say what a call with these arguments may change."""
@@ -53,6 +92,11 @@ class Traits:
     def with_args(self, args: Mapping[str, Any]) -> "Traits":
         """Return what holds for a call with these arguments."""
         return replace(self, effect=self.effect_of(args), resource=self.resource_of(args))
+
+    @property
+    def reaches_out(self) -> bool:
+        """Whether a call may send anything out of the sandbox."""
+        return bool(self.addresses or self.sends_to) or self.effect == "external"
 
     @property
     def uses_one_file(self) -> bool:
@@ -83,6 +127,8 @@ class Observation:
     """What the tool's own questions to the model cost; set by `run_call`."""
     edited: bool = False
     """A person had changed the arguments; set by `run_call`."""
+    said: Sequence[str] = ()
+    """What a person wrote when asked about the call; set by `run_call`."""
     structured: Any = None
     """The validated object of `create_chat_completion`."""
     ends_run: Literal["answer", "success", "failure"] | None = None

@@ -8,6 +8,7 @@ from langgraph.prebuilt import ToolRuntime
 
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.tool_runtime import AskModel, CallRuntime, ManusToolRuntime
+from openmanus_graph.state.database_url import DatabaseUrl
 from openmanus_graph.state.model_settings import ModelSettings
 from openmanus_graph.state.settings import SandboxSettings, Settings
 
@@ -21,6 +22,7 @@ def tool_session(workspace: Path, *, sandbox: SandboxSettings | None = None) -> 
         vision=None,
         workspace=root,
         home=home,
+        database=DatabaseUrl.in_folder(home),
         private=home / "threads" / "test",
         protected=(home,),
         sandbox=sandbox or SandboxSettings(),

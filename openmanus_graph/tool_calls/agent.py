@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import packages_distributions
 from typing import TYPE_CHECKING, Any
 
 from langchain_core.tools import BaseTool, StructuredTool
@@ -38,8 +39,12 @@ class Agent:
     """Whether it uses the servers of the configuration as well."""
     needs_servers: bool = False
     """Whether its run is over when no server is left."""
+    needed_tool: str = ""
+    """The tool without which it has nothing to do; empty if there is none."""
     structured_tool: Callable[[ResponseFormat], BaseTool] | None = None
     """Makes the tool that delivers an answer in the format a caller wants."""
+    optional: tuple[BaseTool, ...] = ()
+    """Tools that a run's settings may add."""
     middleware: tuple["Middleware", ...] = ()
     """LangChain's `AgentMiddleware`s around and between the agent steps, the outermost first."""
 
@@ -53,7 +58,9 @@ def define_agent(
     *,
     takes_configured: bool = False,
     needs_servers: bool = False,
+    needed_tool: str = "",
     structured_tool: Callable[[ResponseFormat], BaseTool] | None = None,
+    optional: Iterable[BaseTool] = (),
     middleware: Sequence["Middleware"] = (),
 ) -> Agent:
     """Collect an agent's tools.
@@ -66,7 +73,9 @@ def define_agent(
         ending: Name of its part that says how a run ends.
         takes_configured: Whether it uses the configured MCP servers.
         needs_servers: Whether it has nothing to do without any.
+        needed_tool: The tool without which it has nothing to do.
         structured_tool: Makes the tool that delivers a structured answer.
+        optional: Tools that a run's settings may add.
         middleware: LangChain's, with further tools.
 
     Raises:
@@ -79,7 +88,11 @@ def define_agent(
     own = (tool for tool in given if not isinstance(tool, MCPServer))
     for tool in map(guard_tool_system_exit, map(_as_tool, own)):
         if tool.name in found:
-            raise ConfigError(f"Two tools are named {tool.name!r}. Rename one of them.")
+            origins = " and ".join(map(_origin, (found[tool.name], tool)))
+            raise ConfigError(
+                f"Two tools are named {tool.name!r}, from {origins}. Rename one of them, or "
+                "uninstall the package that brings it."
+            )
         found[tool.name] = tool
     unknown = set(prompts or {}) - set(PROMPTS)
     if unknown:
@@ -93,7 +106,9 @@ def define_agent(
         servers=servers,
         takes_configured=takes_configured,
         needs_servers=needs_servers,
+        needed_tool=needed_tool,
         structured_tool=structured_tool,
+        optional=tuple(one for one in optional if one.name not in found),
         middleware=tuple(middleware),
     )
 
@@ -111,3 +126,11 @@ def _as_tool(tool: BaseTool | Callable[..., Any]) -> BaseTool:
         return StructuredTool.from_function(func=tool)
     except ValueError as error:
         raise ConfigError(f"{tool!r} cannot be a tool: {error}.") from error
+
+
+def _origin(tool: BaseTool) -> str:
+    """Name the package that a tool comes from; its module where no package has it."""
+    function = getattr(tool, "func", None) or getattr(tool, "coroutine", None)
+    module = str(getattr(inspect.unwrap(function) if function else type(tool), "__module__", ""))
+    packages = packages_distributions().get(module.partition(".")[0], [])
+    return f"the package {' or '.join(dict.fromkeys(packages))}" if packages else module

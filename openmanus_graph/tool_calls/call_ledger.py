@@ -5,6 +5,7 @@ The ledger itself, with its table, is `backends.persistence.ledger`.
 
 import base64
 import json
+import logging
 import sys
 from dataclasses import asdict, fields
 from typing import Any
@@ -15,10 +16,11 @@ from openmanus_graph.backends.persistence.ledger import Entry
 from openmanus_graph.runtime.session import changed_state
 from openmanus_graph.state.interrupts import unknown_outcome_request
 from openmanus_graph.state.renamed import with_current_names
-from openmanus_graph.state.tool_traits import Observation
+from openmanus_graph.state.tool_traits import Observation, Reconcile
 from openmanus_graph.tool_calls.context import CallExecution
 from openmanus_graph.tool_calls.permission import Permission
 
+log = logging.getLogger(__name__)
 EXCEPTION_CHARS = 4000
 """Characters kept of an exception's text."""
 _OBSERVATION_FIELDS = {field.name for field in fields(Observation)}
@@ -78,7 +80,9 @@ def replay_outcome(execution: CallExecution, entry: Entry) -> Observation:
     outcome = with_current_names(entry.outcome or {})
     execution.announce(entry.args)
     execution.context.handle_state.update(outcome.get("handle_state", {}))
-    execution.context.add_standing_approval(outcome.get("standing_approval", ""))
+    execution.context.add_standing_approval(
+        outcome.get("standing_approval", ""), outcome.get("approved_values", ())
+    )
     found: dict[str, Any] = {
         key: value for key, value in outcome.items() if key in _OBSERVATION_FIELDS
     }
@@ -95,7 +99,10 @@ async def resolve_unknown_outcome(execution: CallExecution, entry: Entry) -> Obs
         "Look at what is there before you repeat it.",
         failed=True,
     )
-    if execution.traits.effect == "external":
+    reconcile, key = execution.traits.reconcile, execution.first_key.digest
+    if (found := await ask_elsewhere(reconcile, execution.name, entry.args, key)) is not None:
+        outcome = Observation(found)
+    elif execution.traits.effect == "external":
         request = unknown_outcome_request(execution.name, entry.args, execution.call["id"])
         name = f"unknown outcome {entry.attempts}"
         decision = await execution.context.questions.decide(execution.key, name, request)
@@ -108,23 +115,46 @@ async def resolve_unknown_outcome(execution: CallExecution, entry: Entry) -> Obs
             outcome = Observation(f"{left} {decision.message}".rstrip(), failed=True)
     execution.announce(entry.args)
     if execution.context.ledger is not None:
-        await execution.context.ledger.conclude(execution.key, asdict(outcome))
+        await execution.context.ledger.conclude(execution.key, entry.args, asdict(outcome))
     return outcome
+
+
+async def ask_elsewhere(
+    reconcile: Reconcile | None, name: str, args: dict[str, Any], key: str
+) -> str | None:
+    """Return the result of a call as the other side knows it; None if it cannot tell.
+
+    Args:
+        reconcile: Asks the other side.
+        name: The tool's.
+        args: The call's.
+        key: Its idempotency key.
+    """
+    if reconcile is None:
+        return None
+    try:
+        found = await reconcile(dict(args), key)
+    except Exception:  # a person can still be asked
+        log.warning("what became of a call of %s could not be found out", name, exc_info=True)
+        return None
+    return found if found is None or isinstance(found, str) else json.dumps(found, default=str)
 
 
 async def record_intent(execution: CallExecution, permission: Permission) -> None:
     """Write down durably what is about to happen."""
-    execution.context.add_standing_approval(permission.standing_approval)
+    execution.context.add_standing_approval(
+        permission.standing_approval, permission.approved_values
+    )
     if execution.context.ledger is not None:
         await execution.context.ledger.intend(execution.key, permission.args, execution.call["id"])
 
 
-async def record_waiting(execution: CallExecution) -> None:
+async def record_waiting(execution: CallExecution, permission: Permission) -> None:
     """Write down that the call asks a person, or was never started: its outcome is not unknown."""
     ledger, session = execution.context.ledger, execution.context.session
     # An open call has begun, and is lost with us.
     if ledger is not None and not session.has_open_call(execution.key.digest):
-        await ledger.wait(execution.key)
+        await ledger.wait(execution.key, permission.args)
 
 
 async def record_outcome(
@@ -136,6 +166,10 @@ async def record_outcome(
         return
     changed = changed_state(context.handle_state, context.session.handle_states())
     context.handle_state.update(changed)
-    beside = {"handle_state": changed, "standing_approval": permission.standing_approval}
+    beside = {
+        "handle_state": changed,
+        "standing_approval": permission.standing_approval,
+        "approved_values": permission.approved_values,
+    }
     outcome = asdict(observation) | {name: value for name, value in beside.items() if value}
-    await context.ledger.conclude(execution.key, outcome)
+    await context.ledger.conclude(execution.key, permission.args, outcome)

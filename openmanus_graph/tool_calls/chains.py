@@ -7,38 +7,56 @@ can affect another.
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import chain as joined
 
 from langchain_core.messages import AnyMessage
 from langchain_core.tools import BaseTool
 
 from openmanus_graph.conversation.history import last_reply, pending_calls
+from openmanus_graph.safety.information_flow import judge
 from openmanus_graph.safety.provenance import unverified_addresses
 from openmanus_graph.state.manus import PendingCall
 from openmanus_graph.state.tool_traits import Traits
-from openmanus_graph.tool_calls.declaration import traits_of
+from openmanus_graph.tool_calls.declaration import flow_traits, traits_of
 from openmanus_graph.tool_calls.usual_names import with_declared_names
 
 
 async def open_chains(
-    tools: Mapping[str, BaseTool], messages: Sequence[AnyMessage]
+    tools: Mapping[str, BaseTool],
+    messages: Sequence[AnyMessage],
+    approved_values: Sequence[str] = (),
+    *,
+    network: bool = False,
 ) -> list[list[PendingCall]]:
-    """Group the calls; where some open addresses, off the loop: all that was read is looked at."""
+    """Group the calls; where some send anything, off the loop: all that was read is looked at."""
     reply = last_reply(messages)
     names = {call["name"] for call in reply.tool_calls} if reply else set[str]()
-    if any(traits_of(tools[name]).addresses for name in names if name in tools):
-        return await asyncio.to_thread(call_chains, tools, messages)
-    return call_chains(tools, messages)
+    known = [traits_of(tools[name]) for name in names if name in tools]
+    chains = partial(call_chains, tools, messages, approved_values, network=network)
+    if any(one.reaches_out or (network and one.sandboxed) for one in known):
+        return await asyncio.to_thread(chains)
+    return chains()
 
 
 def call_chains(
-    tools: Mapping[str, BaseTool], messages: Sequence[AnyMessage]
+    tools: Mapping[str, BaseTool],
+    messages: Sequence[AnyMessage],
+    approved_values: Sequence[str] = (),
+    *,
+    network: bool = False,
 ) -> list[list[PendingCall]]:
     """Group the open calls into chains, each in call order; no chain can affect another.
 
     A call's arguments get the names that its tool declares, before anything looks at them.
+
+    Args:
+        tools: On offer.
+        messages: The conversation.
+        approved_values: What the person approved for the rest of the thread.
+        network: Whether the sandbox has the network.
     """
-    traits = {name: traits_of(tool) for name, tool in tools.items()}
+    traits = flow_traits(tools)
     calls = pending_calls(messages)
     for call in calls:
         if call["name"] in tools:
@@ -47,6 +65,8 @@ def call_chains(
                 call["requested_args"], call["args"] = call["args"], named
         if unverified := unverified_addresses(call, messages, traits):
             call["unverified"] = unverified
+        if values := judge(call, messages, traits, approved_values, network=network):
+            call["unverified_values"] = values
     declared = [_declared_for(call, traits) for call in calls]
     return [[calls[place] for place in places] for places in dependent_groups(declared)]
 

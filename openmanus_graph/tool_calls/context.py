@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -53,15 +53,18 @@ class ToolCallContext:
     """What is known of the session's handles, after the calls so far."""
     standing_approvals: list[str] = field(default_factory=list[str])
     """What a person approved for the rest of the run, by these calls too."""
+    approved_values: list[str] = field(default_factory=list[str])
+    """Values that a person approved for the rest of the thread, by these calls too."""
     updates: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     """What tools' `Command`s write to the state beside their messages."""
     for_our_model: bool = True
     """Whether the run's own model reads the results, not a client's."""
 
-    def add_standing_approval(self, approval: str) -> None:
-        """Keep what an approval allows beyond its call; nothing if it is empty."""
+    def add_standing_approval(self, approval: str, values: Sequence[str] = ()) -> None:
+        """Keep what an approval allows beyond its call: calls of its kind, and values."""
         if approval and approval not in self.standing_approvals:
             self.standing_approvals.append(approval)
+        self.approved_values += [one for one in values if one not in self.approved_values]
 
 
 @dataclass
@@ -97,6 +100,11 @@ class CallExecution:
             thread, self.context.branch, self.name, args, occurrence, self.execution_id
         )
 
+    @property
+    def first_key(self) -> EffectKey:
+        """The key of the call's first execution: what the other side knows the call by."""
+        return replace(self.key, execution="")
+
     def announce(self, args: dict[str, Any]) -> None:
         """Send the event that the call begins, with these arguments."""
         self.context.emit(
@@ -108,8 +116,8 @@ async def ledger_of(session: Session, config: RunnableConfig) -> Ledger | None:
     """Return the ledger; None without a checkpointer: there is nothing to resume."""
     if checkpointed_thread(config) is None:
         return None
-    home = session.settings.home
-    return await session.cached_off_loop(Ledger, lambda: open_ledger(home))
+    url = session.settings.database
+    return await session.cached_off_loop(Ledger, lambda: open_ledger(url))
 
 
 async def open_call_context(
@@ -122,6 +130,7 @@ async def open_call_context(
     plans: Plans,
     handle_state: HandleStates,
     standing_approvals: Sequence[str] = (),
+    approved_values: Sequence[str] = (),
     for_our_model: bool = True,
 ) -> ToolCallContext:
     """Return the context of one task's calls, with the ledger if anything is saved at all.
@@ -135,6 +144,7 @@ async def open_call_context(
         plans: The thread's.
         handle_state: What its live handles held before this agent step.
         standing_approvals: What a person approved for the rest of the run.
+        approved_values: Values that a person approved for the rest of the thread.
         for_our_model: Whether the run's own model reads the results: they may be as long as its
             window allows, and the run keeps time for its closing turn. For a client neither holds.
     """
@@ -160,5 +170,24 @@ async def open_call_context(
         plans=plans,
         handle_state=dict(handle_state),
         standing_approvals=list(standing_approvals),
+        approved_values=list(approved_values),
         for_our_model=for_our_model,
     )
+
+
+async def open_unrecorded_context(
+    session: Session, toolset: Toolset, emit: Emit, progress: Progress
+) -> ToolCallContext:
+    """Return the context of calls that change nothing: after a crash they run again.
+
+    Args:
+        session: Of the run.
+        toolset: The tools on offer.
+        emit: Takes the events.
+        progress: How far the run has come.
+    """
+    context = await open_call_context(
+        session, toolset, emit, branch="", progress=progress, plans=no_plans(), handle_state={}
+    )
+    context.ledger, context.questions = None, Questions(None)
+    return context

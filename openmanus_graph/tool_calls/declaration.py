@@ -7,16 +7,20 @@ and the order in which parallel calls run.
 import functools
 import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import PurePath
-from typing import Annotated, Any, get_origin, get_type_hints
+from typing import Annotated, Any, cast, get_origin, get_type_hints
 
-from langchain_core.tools import BaseTool, StructuredTool
+from langchain_core.tools import BaseTool, InjectedToolArg, StructuredTool
 from langgraph.prebuilt import ToolRuntime
 from pydantic import WithJsonSchema
 
 from openmanus_graph.runtime.tool_runtime import JsonSchemaTool
-from openmanus_graph.state.tool_traits import FILE, Effect, Observation, Traits
+from openmanus_graph.safety.information_flow import usual_destinations
+from openmanus_graph.state.settings import SandboxSettings
+from openmanus_graph.state.tool_traits import FILE, Effect, Observation, PageUse, Reconcile, Traits
+from openmanus_graph.tool_calls.idempotency import IDEMPOTENCY_KEY
 
 ToolFunction = Callable[..., Any]
 
@@ -41,12 +45,22 @@ def manus_tool(
     addresses: Callable[[Mapping[str, Any]], Sequence[str]] | None = None,
     reads_files: bool = False,
     shell: str = "",
+    sends_to: Sequence[str] | None = None,
+    trusted: bool | Sequence[str] = False,
+    private: bool | Sequence[str] = False,
+    destructive: bool = False,
+    reconcile: Reconcile | None = None,
+    needs_pictures: bool = False,
+    unavailable: Callable[[SandboxSettings], str] | None = None,
+    page: Callable[[Mapping[str, Any]], PageUse] | None = None,
+    sandboxed: bool = False,
 ) -> Callable[[ToolFunction], BaseTool]:
     """Declare a function as a tool.
 
     The Google-style docstring is what the model reads; a parameter annotated
-    `ToolRuntime[Context]` is filled by the graph and not shown. The function returns a string
-    or an `Observation`, and raises `ToolError` when the model should try something else.
+    `ToolRuntime[Context]` is filled by the graph and not shown, as is one named `idempotency_key`:
+    the call's key, the same when the call is made again after a crash. The function returns a
+    string or an `Observation`, and raises `ToolError` when the model should try something else.
 
     Args:
         effect: What the call may change; a function is given the arguments.
@@ -58,6 +72,19 @@ def manus_tool(
         addresses: Returns the web addresses that a call with these arguments would reach.
         reads_files: Whether the output may hold content of the workspace's files.
         shell: The argument that is a shell text, whose commands the policy's rules look at.
+        sends_to: The arguments that decide where something goes or whom it hits; `()` for none.
+            By default those of an external tool that have a usual name (docs/security.md).
+        trusted: Whether whole JSON fields of the output verify destinations; or their names.
+        private: Whether whole JSON fields of the output may leave only if a person says so; or
+            their names.
+        destructive: Whether a call destroys what cannot be brought back.
+        reconcile: Given the arguments and the key of an external call that a crash cut off, an
+            async function that asks the other side and returns the call's result; None where
+            nothing is known of it, and a person is asked.
+        needs_pictures: Whether it is offered only where pictures reach a model.
+        unavailable: Returns why it cannot be offered here, as a sentence; empty if it can.
+        page: Returns what a call does with the page that the tool shows.
+        sandboxed: Whether the call is a program in the sandbox.
     """
     asks = effect == "external" if approval is None else approval
     traits = Traits(
@@ -70,6 +97,15 @@ def manus_tool(
         addresses=addresses,
         reads_files=reads_files,
         shell=shell,
+        sends_to=sends_to,
+        trusted=trusted,
+        private=private,
+        destructive=destructive,
+        reconcile=reconcile,
+        needs_pictures=needs_pictures,
+        unavailable=unavailable,
+        page=page,
+        sandboxed=sandboxed,
     )
 
     def declare(function: ToolFunction) -> BaseTool:
@@ -96,7 +132,13 @@ def _without_runtime(function: ToolFunction) -> ToolFunction:
     hints = get_type_hints(function, include_extras=True)
     injected = {name for name, hint in hints.items() if (get_origin(hint) or hint) is ToolRuntime}
     signature = inspect.signature(function)
-    shown = [one for name, one in signature.parameters.items() if name not in injected]
+    if IDEMPOTENCY_KEY in hints:
+        hints[IDEMPOTENCY_KEY] = Annotated[hints[IDEMPOTENCY_KEY], InjectedToolArg]
+    shown = [
+        one.replace(annotation=hints.get(name, one.annotation))
+        for name, one in signature.parameters.items()
+        if name not in injected
+    ]
 
     def stand_in() -> None: ...
 
@@ -119,6 +161,30 @@ def traits_of(tool: BaseTool) -> Traits:
         return declared
     known = Traits.__dataclass_fields__.keys()
     return Traits(**{key: value for key, value in (tool.metadata or {}).items() if key in known})
+
+
+def flow_traits(tools: Mapping[str, BaseTool]) -> dict[str, Traits]:
+    """Return the traits of tools, with the destinations of those that declare none."""
+    traits = {name: traits_of(tool) for name, tool in tools.items()}
+    return {
+        name: replace(one, sends_to=usual_destinations(_argument_names(tools[name]), one))
+        if one.sends_to is None and one.addresses is None
+        else one
+        for name, one in traits.items()
+    }
+
+
+def _argument_names(tool: BaseTool) -> Collection[str]:
+    if isinstance(tool, JsonSchemaTool):
+        schema: Any = tool.parameters
+    else:
+        schema = tool.args_schema
+    if isinstance(schema, type):
+        return cast("dict[str, Any]", getattr(schema, "model_fields", {})).keys()
+    if not isinstance(schema, dict):
+        return ()
+    properties: Any = cast("dict[str, Any]", schema).get("properties")
+    return cast("dict[str, Any]", properties).keys() if isinstance(properties, dict) else ()
 
 
 def declared_traits(tool: BaseTool) -> Traits | None:

@@ -149,6 +149,7 @@ async def _invoke(
     runtime = CallRuntime(
         session=context.session,
         key=execution.key.digest,
+        idempotency_key=execution.first_key.digest,
         emit=context.emit,
         plans=context.plans,
         ask_person=ask_person,

@@ -1,21 +1,32 @@
 """Getting a call allowed: by the policy, or by a person."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from openmanus_graph.backends.persistence.ledger import EffectKey
 from openmanus_graph.errors import ToolError
+from openmanus_graph.safety.information_flow import approval_of, explain_values
 from openmanus_graph.safety.policy import PolicyDecision, ProposedCall, evaluate_policy
 from openmanus_graph.safety.provenance import explain_unverified
+from openmanus_graph.safety.value_labels import leaves
 from openmanus_graph.state.interrupts import Decision, approval_request
 from openmanus_graph.tool_calls.context import CallExecution
 from openmanus_graph.tool_calls.questions import Questions
 
 QUESTION = "approval"
 """Begins the ledger's names of the questions whether a call may run."""
+
+
+class RejectedError(ToolError):
+    """A person did not allow a call."""
+
+    def __init__(self, text: str, reason: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+        """In the person's words; may be empty."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +39,10 @@ class Permission:
     """What a person gave as its result, instead of running it."""
     standing_approval: str = ""
     """What a person allowed for the rest of the run by this approval."""
+    approved_values: Sequence[str] = ()
+    """Values that a person allowed for the rest of the thread by this approval."""
+    said: Sequence[str] = ()
+    """What a person wrote with the decision: it verifies what it names."""
 
 
 async def request_permission(execution: CallExecution) -> Permission:
@@ -49,16 +64,23 @@ async def request_permission(execution: CallExecution) -> Permission:
         questions = execution.context.questions
         decision = await ask_person(execution, verdict.why, questions, execution.key)
     if decision.type == "edit":
-        return Permission(dict(decision.args or {}))
+        edited = dict(decision.args or {})
+        return Permission(edited, said=[value for _, value in leaves(edited)])
     if decision.type == "respond":
-        return Permission(args, result_from_person=decision.message)
+        return Permission(args, result_from_person=decision.message, said=[decision.message])
     if decision.type == "approve":
+        if not decision.remember:
+            return Permission(args)
+        values = execution.call.get("unverified_values", [])
         return Permission(
-            args, standing_approval=verdict.standing_approval if decision.remember else ""
+            args,
+            standing_approval=verdict.standing_approval,
+            approved_values=[approval_of(value) for value in values],
         )
-    raise ToolError(
+    raise RejectedError(
         f"A person did not allow {execution.name}. {decision.message or 'No reason was given.'} "
-        "Do not repeat the call; adapt to this."
+        "Do not repeat the call; adapt to this.",
+        decision.message,
     )
 
 
@@ -96,12 +118,11 @@ async def _objection(execution: CallExecution, decision: Decision) -> str:
 
 async def evaluate(execution: CallExecution, args: Mapping[str, Any]) -> PolicyDecision:
     """Look a call up in the policy, off the event loop: links are followed, long texts parsed."""
-    unverified = execution.call.get("unverified", [])
     proposed = ProposedCall(
         name=execution.name,
         args=execution.context.toolset.with_defaults(execution.name, args),
         traits=execution.traits,
-        unverified=explain_unverified(unverified) if unverified else "",
+        unverified=_unverified(execution),
     )
     return await asyncio.to_thread(
         evaluate_policy,
@@ -109,3 +130,15 @@ async def evaluate(execution: CallExecution, args: Mapping[str, Any]) -> PolicyD
         execution.context.session.settings,
         execution.context.standing_approvals,
     )
+
+
+def _unverified(execution: CallExecution) -> str:
+    """Say which addresses and values of a call are unverified; empty if none is."""
+    addresses = execution.call.get("unverified", [])
+    values = execution.call.get("unverified_values", [])
+    tool = execution.context.toolset.find(execution.name)
+    explained = [
+        explain_unverified(addresses) if addresses else "",
+        explain_values(execution.name, tool.description, values) if values else "",
+    ]
+    return " ".join(filter(None, explained))

@@ -23,7 +23,8 @@ from openmanus_graph.state.interrupts import (
     Decision,
     allowed_decisions,
     asked_again,
-    read_decision,
+    no_decision,
+    read_decision_on,
 )
 from openmanus_graph.state.validation import validation_problems
 
@@ -152,8 +153,9 @@ class Questions:
         allowed = allowed_decisions(request)
         shown, tries = dict(request), 0
         while True:
-            decision = read_decision(await self.ask(key, f"{name} {tries}", shown))
-            problem = f"That was no decision ({', '.join(allowed)})."
+            answer = await self.ask(key, f"{name} {tries}", shown)
+            decision = read_decision_on(request["kind"], answer)
+            problem = no_decision(allowed)
             if decision is not None and decision.type in allowed:
                 problem = await objection(decision) if objection else ""
                 if not problem:

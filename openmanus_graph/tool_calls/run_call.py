@@ -31,7 +31,7 @@ from openmanus_graph.tool_calls.call_ledger import (
 from openmanus_graph.tool_calls.context import CallExecution, ToolCallContext
 from openmanus_graph.tool_calls.declaration import traits_of
 from openmanus_graph.tool_calls.execution import run_tool
-from openmanus_graph.tool_calls.permission import Permission, request_permission
+from openmanus_graph.tool_calls.permission import Permission, RejectedError, request_permission
 
 
 async def run_call(call: PendingCall, context: ToolCallContext) -> ToolMessage:
@@ -53,7 +53,8 @@ async def run_to_message(execution: CallExecution) -> ToolMessage:
         observation = await execute_once(execution)
     except ToolError as error:
         execution.announce(execution.call["args"])
-        observation = Observation(str(error), failed=True, trusted_text=True)
+        said = [error.reason] if isinstance(error, RejectedError) and error.reason else ()
+        observation = Observation(str(error), failed=True, trusted_text=True, said=said)
     if observation.raised is not None and execution.raised is None:  # it stood in the ledger
         execution.raised = exception_of(observation.raised)
     if observation.update is not None:
@@ -78,15 +79,16 @@ async def execute_once(execution: CallExecution) -> Observation:
         permission = await request_permission(execution)
     if permission.result_from_person is not None:  # nothing runs with these arguments
         execution.announce(execution.call["args"])
-        return Observation(permission.result_from_person, edited=True)
+        return Observation(permission.result_from_person, edited=True, said=permission.said)
     execution.announce(permission.args)
     await record_intent(execution, permission)
     try:
         tool = partial(run_tool, execution, permission.args)
         observation = await execution.context.questions.run_with_answers(execution.key, tool)
+        observation = replace(observation, said=permission.said) if permission.said else observation
     except Exception as error:
         if isinstance(error, GraphBubbleUp | ConfigError) or is_invalid_resume(error):
-            await record_waiting(execution)
+            await record_waiting(execution, permission)
         raise
     await record_outcome(execution, permission, observation)
     edited = permission.args != execution.call["args"]
@@ -138,8 +140,8 @@ def tool_message(execution: CallExecution, observation: Observation) -> ToolMess
     """Return the message for the model, and keep the plans that the call changed."""
     noted = {
         key: value
-        for key in ("images", "site", "usage", "structured", "ends_run")
-        if (value := getattr(observation, key)) not in (None, (), "")
+        for key in ("images", "site", "usage", "structured", "ends_run", "said")
+        if (value := getattr(observation, key)) not in (None, (), [], "")
     }
     noted |= {key: True for key in ("edited", "trusted_text") if getattr(observation, key)}
     if (plan_step := current_plan_step(execution.context.plans)) is not None:

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, cast
 
 from langchain_core.messages import ToolMessage
@@ -20,15 +21,18 @@ from pydantic import BaseModel, ValidationError
 
 from openmanus_graph.config.mcp import check_servers
 from openmanus_graph.errors import ConfigError, ToolError
-from openmanus_graph.runtime.events import Emit
+from openmanus_graph.model_calls.candidates import pictures_reach_a_model
+from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.tool_runtime import CallRuntime, JsonSchemaTool, ManusToolRuntime
 from openmanus_graph.safety.policy import wrong_arguments
 from openmanus_graph.state.mcp_server import SERVER_TOOL_PREFIX, MCPServer
 from openmanus_graph.state.settings import Settings
+from openmanus_graph.state.tool_traits import Traits
 from openmanus_graph.state.validation import schema_problems, validation_problems
 from openmanus_graph.tool_calls.agent import Agent
-from openmanus_graph.tool_calls.declaration import traits_of
+from openmanus_graph.tool_calls.declaration import flow_traits, traits_of
+from openmanus_graph.tool_calls.idempotency import with_idempotency_key
 from openmanus_graph.tool_calls.usual_names import argument_meant, no_such_tool
 
 if TYPE_CHECKING:
@@ -36,6 +40,8 @@ if TYPE_CHECKING:
 
     ServerToolsResolver = Callable[..., Awaitable[ServerTools]]
 
+ADD = "+"
+"""Begins the name of an optional tool that is to be offered as well."""
 _LONGEST_LIMIT_S = 1e9
 """More than any call takes, and no more than a clock can add."""
 _call_runtime: ContextVar[CallRuntime] = ContextVar("call_runtime")
@@ -79,6 +85,11 @@ class Toolset:
         """Tools that end their work at the time limit and return what there is."""
         if any(isinstance(schema, dict) for schema in self._schemas.values()):
             schema_problems({}, None)  # loads the checker now: later it would stop the event loop
+
+    @cached_property
+    def traits(self) -> dict[str, Traits]:
+        """The traits of each tool, with the destinations of those that declare none."""
+        return flow_traits(self.tools)
 
     def find(self, name: str) -> BaseTool:
         """Return a tool. ToolError, naming what exists, for a name the model made up."""
@@ -156,8 +167,9 @@ async def _add_call_runtime(
 ) -> Any:
     """Let our tools find the `CallRuntime` in their `ToolRuntime`."""
     found = cast("ToolRuntime[Any, Any]", request.runtime)  # its stub knows no context
-    runtime = ManusToolRuntime.of(found, _call_runtime.get())
-    return await execute(replace(request, runtime=runtime))
+    call = _call_runtime.get()
+    ours = replace(request, runtime=ManusToolRuntime.of(found, call))
+    return await execute(with_idempotency_key(ours, call.idempotency_key))
 
 
 def _definition(tool: BaseTool) -> dict[str, Any]:
@@ -221,22 +233,48 @@ async def tool_call_request(call: Mapping[str, Any], config: RunnableConfig) -> 
     return found[0]
 
 
-def _run_toolset(agent: Agent, session: Session, server_tools: Sequence[BaseTool] = ()) -> Toolset:
+def _run_toolset(
+    agent: Agent,
+    session: Session,
+    absent: Mapping[str, str],
+    server_tools: Sequence[BaseTool] = (),
+) -> Toolset:
     """Return the toolset of the session's current run; made anew when the servers' tools change."""
 
     def make() -> Toolset:
         settings = session.settings
-        tools = dict(agent.tools)
+        tools = {name: tool for name, tool in agent.tools.items() if name not in absent}
         if settings.response_format is not None and agent.structured_tool is not None:
             answer = agent.structured_tool(settings.response_format)
             tools[answer.name] = answer
         tools |= {tool.name: tool for tool in server_tools}
-        toolset = Toolset(tools, settings.tools)
+        toolset = Toolset(*_selected(tools, agent.optional, settings.tools))
         if wrong := wrong_arguments(settings.rules, toolset.schemas):
             raise ConfigError(wrong)
         return toolset
 
     return session.cached((agent, Toolset, tuple(map(id, server_tools))), make)
+
+
+def _selected(
+    tools: dict[str, BaseTool], optional: Sequence[BaseTool], selection: Sequence[str] | None
+) -> tuple[dict[str, BaseTool], Sequence[str] | None]:
+    """Return the tools with the optional ones that are wanted, and which of all are offered.
+
+    Args:
+        tools: The agent's.
+        optional: What may be added.
+        selection: Names; `+NAME` adds one to all others that are selected, or to all.
+    """
+    added = [name.removeprefix(ADD) for name in selection or () if name.startswith(ADD)]
+    plain = [name for name in selection or () if not name.startswith(ADD)]
+    known = {tool.name: tool for tool in optional if tool.name in added}
+    if missing := [name for name in added if name not in known and name not in tools]:
+        raise ConfigError(
+            f"There is no tool {', '.join(missing)} to add. There are: "
+            f"{', '.join(tool.name for tool in optional)}."
+        )
+    return tools | known, [*plain, *added] if plain else None if added else selection
 
 
 @dataclass(frozen=True)
@@ -269,6 +307,10 @@ async def resolve_tools(
     known: ResolvedTools | None = None if refresh else session.resolved.get(agent)
     if known is not None:
         return known
+    absent = await absent_tools(agent, session)
+    for name, why in absent.items():
+        text = f"{name} is not offered. {why}"
+        session.cached(text, partial(notice, emit, text))
     servers = servers_of(agent, session.settings)
     if servers:
         resolve_server_tools = await asyncio.to_thread(load_client)
@@ -276,7 +318,7 @@ async def resolve_tools(
             servers, session, emit, fresh=refresh, needed=agent.needs_servers
         )
         resolved = ResolvedTools(
-            toolset=_run_toolset(agent, session, found.tools),
+            toolset=_run_toolset(agent, session, absent, found.tools),
             changes=tuple(change.text for change in found.changes),
             fatal_reason=found.fatal_reason if agent.needs_servers else "",
             acknowledge=found.acknowledge,
@@ -287,9 +329,38 @@ async def resolve_tools(
             "Name one by --server NAME, URL or COMMAND, or in mcp.json."
         )
     else:
-        resolved = ResolvedTools(_run_toolset(agent, session))
+        resolved = ResolvedTools(_run_toolset(agent, session, absent))
     session.resolved[agent] = resolved
     return resolved
+
+
+async def absent_tools(agent: Agent, session: Session) -> Mapping[str, str]:
+    """Return why some of an agent's tools cannot be offered in the session's run, by name.
+
+    Raises:
+        ConfigError: The agent can do nothing without one of them, or the person has named it.
+    """
+    declared = {name: traits_of(tool) for name, tool in agent.tools.items()}
+    depending = {n: t for n, t in declared.items() if t.needs_pictures or t.unavailable}
+    settings = session.settings
+    absent: dict[str, str] = session.find_cached((agent, absent_tools)) or {}
+    if depending and not absent:
+        sees = await pictures_reach_a_model(settings)
+        for name, traits in depending.items():
+            why = _BLIND if traits.needs_pictures and not sees else ""
+            if not why and traits.unavailable is not None:
+                why = await asyncio.to_thread(traits.unavailable, settings.sandbox)
+            absent |= {name: why} if why else {}
+        session.cached((agent, absent_tools), lambda: absent)
+    for name in {agent.needed_tool, *(settings.tools or ())} & absent.keys():
+        raise ConfigError(f"The agent {agent.name} cannot have {name}. {absent[name]}")
+    return absent
+
+
+_BLIND = (
+    "The model is not known to see pictures: choose one that does by --model, set vision_model, or "
+    "[llm] sees_images = true if this one sees."
+)
 
 
 def servers_of(agent: Agent, settings: Settings) -> tuple[MCPServer, ...]:

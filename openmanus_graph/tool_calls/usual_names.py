@@ -29,6 +29,7 @@ ARGUMENTS: Mapping[str, Sequence[str]] = {
     "query": ("q", "search_query", "search"),
     "inquire": ("question", "inquiry"),
     "response": ("answer",),
+    "answer_schema": ("schema", "json_schema", "response_schema", "output_schema"),
 }
 """Names that are understood, by the argument that is meant."""
 FIRST_LINE, LAST_LINE, RANGE = "start_line", "end_line", "lines"

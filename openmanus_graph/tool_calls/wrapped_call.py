@@ -10,6 +10,7 @@ import copy
 import logging
 from collections.abc import Awaitable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from langchain_core.messages import AnyMessage, ToolMessage
@@ -25,13 +26,13 @@ from openmanus_graph.model_calls.external_model_calls import (
 )
 from openmanus_graph.runtime.middleware import added_messages, command_update, wrapped
 from openmanus_graph.runtime.run_observer import plan_step_of
+from openmanus_graph.safety.information_flow import judge
 from openmanus_graph.safety.provenance import unverified_addresses
 from openmanus_graph.state.interrupts import as_approval
 from openmanus_graph.state.manus import PendingCall
 from openmanus_graph.state.reducers import add_usage, no_usage
 from openmanus_graph.state.renamed import with_current_names
 from openmanus_graph.tool_calls.context import CallExecution, ToolCallContext
-from openmanus_graph.tool_calls.declaration import traits_of
 from openmanus_graph.tool_calls.run_call import announce_end, run_call, run_to_message
 from openmanus_graph.tool_calls.toolset import tool_call_request
 
@@ -137,10 +138,14 @@ class _WrappedCall:
             occurrence=self._call["occurrence"],
             problem=None,
         )
-        traits = {name: traits_of(tool) for name, tool in self._context.toolset.tools.items()}
+        traits = self._context.toolset.traits
         unverified = await asyncio.to_thread(unverified_addresses, call, self._messages, traits)
         if unverified:
             call["unverified"] = unverified
+        judged = partial(judge, network=self._context.session.settings.sandbox.network)
+        approved = self._context.approved_values
+        if values := await asyncio.to_thread(judged, call, self._messages, traits, approved):
+            call["unverified_values"] = values
         return call
 
     async def _result(self, through: Awaitable[Any]) -> Any:

@@ -33,15 +33,39 @@ def default_tools() -> "list[BaseTool]":
     ]
 
 
+def optional_tools() -> "list[BaseTool]":
+    """Return the tools that any agent of ours gets by `tools = ["+NAME"]`."""
+    from openmanus_graph.tools.read_untrusted import read_untrusted
+
+    return [read_untrusted]
+
+
 def tool_names() -> set[str]:
-    """Return the names of the tools that our agents have."""
-    every = (default_tools, planner_tools, swe_tools, data_analysis_tools)
+    """Return the names of the tools that our agents have, or may get."""
+    every = (
+        default_tools,
+        planner_tools,
+        swe_tools,
+        data_analysis_tools,
+        desktop_tools,
+        optional_tools,
+    )
     return {tool.name for tools in every for tool in tools()}
 
 
 def browser_tools() -> "list[BaseTool]":
     """Return the browser agent's tools."""
     return [*web_tools(), *closing_tools()]
+
+
+def desktop_tools() -> "list[BaseTool]":
+    """Return the desktop agent's tools."""
+    from openmanus_graph.tools.bash import bash
+    from openmanus_graph.tools.computer_use import computer_use
+    from openmanus_graph.tools.read_file import read_file
+    from openmanus_graph.tools.str_replace_editor import str_replace_editor
+
+    return [computer_use, bash, str_replace_editor, read_file, *closing_tools()]
 
 
 def planner_tools() -> "list[BaseTool]":

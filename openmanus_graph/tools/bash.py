@@ -18,7 +18,7 @@ from openmanus_graph.tool_calls.declaration import MaybeNumber, manus_tool, trai
 _BACKGROUND = "Run long commands in the background with `&`."
 
 
-@manus_tool(effect="workspace", resource="bash", timeout_s=None, shell="command")
+@manus_tool(effect="workspace", resource="bash", timeout_s=None, shell="command", sandboxed=True)
 async def bash(  # noqa: D417  # the model never sees `runtime`
     runtime: ToolRuntime[Any, Any],
     command: str = "",

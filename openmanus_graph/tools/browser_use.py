@@ -13,10 +13,11 @@ from openmanus_graph.backends.browser.action_specs import (
     HANDLE,
     ActionArguments,
     check_required_arguments,
+    press_name,
 )
 from openmanus_graph.runtime.tool_runtime import call_runtime
-from openmanus_graph.state.addresses import with_scheme
-from openmanus_graph.state.tool_traits import Effect, Observation
+from openmanus_graph.state.addresses import is_path, with_scheme
+from openmanus_graph.state.tool_traits import Effect, Observation, PageUse
 from openmanus_graph.tool_calls.declaration import MaybeNumber, MaybeText, manus_tool
 
 TIMEOUT_S = 180
@@ -29,6 +30,17 @@ ActionName = Literal[
 ]  # fmt: skip
 
 
+_ENTERED = {
+    "input_text": ("text",),
+    "send_keys": ("keys",),
+    "upload_file": ("text",),
+    "handle_dialog": ("text",),
+}
+"""Arguments of actions that a page is given."""
+_OPENING = ("go_to_url", "open_tab")
+_SWITCHING = ("switch_tab", "close_tab", "go_back", "web_search")
+
+
 def effect_of(args: Mapping[str, Any]) -> Effect:
     """Say what a call may change: only a page that is acted on may do something in the world."""
     spec = ACTION_SPECS.get(str(args.get("action")))
@@ -36,8 +48,19 @@ def effect_of(args: Mapping[str, Any]) -> Effect:
 
 
 def addresses_of(args: Mapping[str, Any]) -> Sequence[str]:
-    """Return the address that a call opens."""
-    return [with_scheme(str(args["url"]))] if args.get("url") else []
+    """Return the address that a call opens; none is opened that is written without its site."""
+    url = str(args.get("url") or "")
+    return [with_scheme(url)] if url and not is_path(url) else []
+
+
+def page_use(args: Mapping[str, Any]) -> PageUse:
+    """Say what a call gives to the page, and whether it leaves it for one that it does not name."""
+    action = str(args.get("action"))
+    given = [str(args[name]) for name in _ENTERED.get(action, ()) if args.get(name)]
+    if action == "send_keys":
+        given = [keys for keys in given if not all(map(press_name, keys.split()))]
+    opens = next(iter(addresses_of(args)), "") if action in _OPENING else ""
+    return PageUse(given, opens, switches=action in _SWITCHING)
 
 
 @manus_tool(
@@ -47,6 +70,7 @@ def addresses_of(args: Mapping[str, Any]) -> Sequence[str]:
     untrusted=True,
     approval=False,
     addresses=addresses_of,
+    page=page_use,
 )
 async def browser_use(  # noqa: D417  # the model is not shown `runtime`
     action: Annotated[ActionName, WithJsonSchema({"type": "string"})],

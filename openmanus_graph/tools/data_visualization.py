@@ -34,7 +34,7 @@ _CHART_DATA_SUFFIX = ".chart.json"
 Json = dict[str, Any]
 
 
-@manus_tool(effect="workspace", resource="python", timeout_s=300, stops_itself=True)
+@manus_tool(effect="workspace", resource="python", timeout_s=300, stops_itself=True, sandboxed=True)
 async def visualization_preparation(  # noqa: D417  # the model never sees `runtime`
     code: str,
     code_type: Literal["visualization", "insight"],

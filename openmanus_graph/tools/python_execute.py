@@ -20,7 +20,7 @@ _SHOWN_SUFFIXES = (".png", ".jpg", ".jpeg")
 """Of pictures that are shown to the model."""
 
 
-@manus_tool(effect="workspace", resource="python", timeout_s=None)
+@manus_tool(effect="workspace", resource="python", timeout_s=None, sandboxed=True)
 async def python_execute(  # the model never sees `runtime`
     code: str, runtime: ToolRuntime[Any, Any], timeout_s: MaybeNumber = None
 ) -> Observation:

@@ -22,6 +22,7 @@ from openmanus_graph.backends.files.text_file import (
     whole_characters,
 )
 from openmanus_graph.errors import ToolError
+from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.tool_runtime import call_runtime
 from openmanus_graph.runtime.workspace import opened_file, shown
 from openmanus_graph.state.tool_traits import Observation
@@ -29,6 +30,7 @@ from openmanus_graph.tool_calls.declaration import MaybeText, file_resource, man
 
 _SAMPLE_BYTES = 256 * 1024
 _COUNTED_BYTES = 50 * 1024 * 1024
+_ALL = Lines()
 _LONGEST_LINE = 16 * 1024 * 1024
 
 
@@ -60,11 +62,26 @@ def read_file(  # noqa: D417  # the model is not shown `runtime`
         lines: "120-400" or "120-".
     """
     session = call_runtime(runtime).session
-    wanted, max_chars = parse_lines(lines), session.max_observation_chars
+    text = text_of_file(session, path, session.max_observation_chars, pages, parse_lines(lines))
+    return Observation(text, bounded=True)
+
+
+def text_of_file(
+    session: Session, path: str, max_chars: int, pages: str | None = None, wanted: Lines = _ALL
+) -> str:
+    """Return an excerpt of a file as text. Blocks; ToolError if it cannot be read.
+
+    Args:
+        session: Of the thread, whose workspace and outputs may be read.
+        path: Of the file.
+        max_chars: Characters of the excerpt.
+        pages: Of a document, "1-3,7"; None for all.
+        wanted: Lines of what was chosen.
+    """
     with opened_file(session.workspace, path) as file:
         head = file.read(_SAMPLE_BYTES)
         if not head:
-            return Observation(f"{shown(path)} is empty.")
+            return f"{shown(path)} is empty."
         try:
             kind = document_kind(file, head, PurePath(path).suffix.lower())
             if kind:
@@ -73,7 +90,7 @@ def read_file(  # noqa: D417  # the model is not shown `runtime`
                 text = _read_text(file, head, pages, wanted, max_chars)
         except ToolError as error:
             raise ToolError(f"Cannot read {shown(path)}. {error}") from error
-    return Observation(printable(text), bounded=True)
+    return printable(text)
 
 
 def _read_text(

@@ -1,5 +1,6 @@
-"""A command on a terminal of its own (a pty), with somebody typing."""
+"""A command on a terminal of its own (a pty), with somebody typing and an emulator that shows."""
 
+import codecs
 import contextlib
 import os
 import pty
@@ -8,6 +9,9 @@ import sys
 import termios
 import threading
 import time
+from collections.abc import Callable
+
+import pyte
 
 from tests.support.cli import Cli
 from tests.support.limits import BACKSTOP_S
@@ -20,47 +24,102 @@ _OWN_TERMINAL = (
 )
 """Makes the terminal that of the session, which `openmanus` then leads."""
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
+ROWS = 40
+
+
+class _Screen(pyte.HistoryScreen):
+    """Answers the questions that programs ask their terminal."""
+
+    def __init__(self, columns: int, answer: Callable[[str], object]) -> None:
+        super().__init__(columns, ROWS, history=10_000)
+        self._answer = answer
+
+    def write_process_input(self, data: str) -> None:
+        self._answer(data)
 
 
 class Terminal:
     """Runs a command; what is shown is read as it comes. A context manager."""
 
     def __init__(
-        self, cli: Cli, *args: str, columns: int = 100, redirect: str | None = None
+        self,
+        cli: Cli,
+        *args: str,
+        columns: int = 100,
+        redirect: str | None = None,
+        env: dict[str, str] | None = None,
     ) -> None:
         self._cli = cli
         self._master, slave = pty.openpty()
-        termios.tcsetwinsize(slave, (40, columns))
+        termios.tcsetwinsize(slave, (ROWS, columns))
         with (
             os.fdopen(slave, "r+b", buffering=0) as terminal,
             (cli.cwd / redirect).open("wb") if redirect else contextlib.nullcontext() as out,
         ):
             self._process = cli.launch(
                 args, terminal, out or terminal, terminal,
-                env={"TERM": "xterm-256color"}, wrapper=() if cli.zygote else _OWN_TERMINAL,
+                env={"TERM": "xterm-256color", **(env or {})},
+                wrapper=() if cli.zygote else _OWN_TERMINAL,
             )  # fmt: skip
         self.raw = ""
+        self._emulated = _Screen(columns, self.type)
+        self._stream = pyte.Stream(self._emulated)
         self._changed = threading.Condition()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     @property
     def shown(self) -> str:
-        """What was shown so far, without colours and cursor movements."""
+        """What was written so far, without colours and cursor movements."""
         return _COLOURS.sub("", self.raw).replace("\r", "")
 
+    @property
+    def screen(self) -> str:
+        """What a person sees now, and what has scrolled off the top."""
+        with self._changed:
+            screen = self._emulated
+            gone = ["".join(line[x].data for x in range(screen.columns)) for line in
+                    screen.history.top]  # fmt: skip
+            return "\n".join(line.rstrip() for line in (*gone, *screen.display)).rstrip()
+
     def expect(self, text: str) -> None:
-        """Wait until the text is on the terminal."""
+        """Wait until the text was written to the terminal."""
+        self._wait(lambda: text in self.shown, text)
+
+    def see(self, text: str) -> None:
+        """Wait until the text is on the emulated screen."""
+        self._wait(lambda: text.rstrip(" ") in self.screen, text)
+
+    def _wait(self, true: Callable[[], bool], text: str) -> None:
         end = time.monotonic() + BACKSTOP_S
         with self._changed:
-            while text not in self.shown:
+            while not true():
                 ended = time.monotonic() > end or not self._reader.is_alive()
-                assert not ended, f"{text!r} was not shown:\n{self.shown}"
+                if ended and true():
+                    return
+                assert not ended, f"{text!r} was not shown:\n{self.screen}\n{self.shown[-3000:]}"
                 self._changed.wait(0.2)
 
     def type(self, text: str) -> None:
         """Type; `\\x03` is Ctrl-C, `\\x04` the end of input."""
-        os.write(self._master, text.encode())
+        data = text.encode()
+        while data:  # a pty takes a few kilobytes at a time
+            data = data[os.write(self._master, data) :]
+
+    def paste(self, text: str) -> None:
+        """Paste, as terminals do where a program asks for brackets around it."""
+        self.type(f"\x1b[200~{text}\x1b[201~")
+
+    def resize(self, columns: int) -> None:
+        """Change the width; the command gets the signal."""
+        with self._changed:
+            self._emulated.resize(ROWS, columns)
+            termios.tcsetwinsize(self._master, (ROWS, columns))
+
+    def hang_up(self) -> None:
+        """Close the terminal's window."""
+        master, self._master = self._master, os.open(os.devnull, os.O_RDWR)
+        os.close(master)
 
     def kill(self) -> None:
         """End the command as nobody can prevent."""
@@ -84,11 +143,16 @@ class Terminal:
         os.close(self._master)
 
     def _read(self) -> None:
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
         while True:
             try:
                 data = os.read(self._master, 65536)
             except OSError:  # how a pty says that the other side is closed
                 return
+            if not data:
+                return
             with self._changed:
-                self.raw += data.decode("utf-8", "replace")
+                text = decoder.decode(data)
+                self.raw += text
+                self._stream.feed(text)
                 self._changed.notify_all()

@@ -90,8 +90,40 @@ def test_a_person_at_the_terminal_edits_rejects_and_approves_for_the_run(
     with Terminal(cli, *RUN) as terminal:
         terminal.expect("[e]dit")
         edit = '{"command": "echo two >> log"}'
-        for typed in ("e", "no JSON", "e", edit, "r not now", "always"):
+        typing = (
+            "yes please do",
+            "ok",
+            "",
+            "e",
+            "no JSON",
+            "e",
+            "[1]",
+            "e",
+            edit,
+            "r not now",
+            "always",
+        )
+        for typed in typing:
             terminal.type(f"{typed}\n")
         assert terminal.finish() == 0
     assert log_of(cli) == "two\none\nmore\n"
     assert "not now" in results(model)[1]
+    assert terminal.shown.count("That is no decision, and nothing was done.") == 5
+
+
+def test_what_a_person_types_is_a_result_only_behind_a_sign(cli: Cli, model: OpenAIServer) -> None:
+    cli.write("openmanus.toml", ASK)
+    model.add(Reply(calls=(ECHO,)), Reply(calls=(ECHO,)), Reply("done"))
+    with Terminal(cli, *RUN) as terminal:
+        terminal.expect("or = RESULT:")
+        terminal.type("= it was done by hand\n")
+        terminal.expect("or = RESULT:")
+        terminal.type("\x04")
+        assert terminal.finish() == 4
+    assert "it was done by hand" in results(model)[0]
+    refused = cli.run("resume", "t", "--answer", "yes please do", "--json")
+    assert (refused.code, refused.final["status"]) == (4, "waiting")
+    assert "That is no decision, and nothing was done" in refused.final["answer"]
+    assert not (cli.workspace / "log").exists()
+    assert cli.run("resume", "t", "--answer", "y").code == 0
+    assert log_of(cli) == "one\n"

@@ -4,6 +4,7 @@ import json
 import re
 import signal
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 from tests.support.cli import Cli, until
@@ -159,6 +160,27 @@ def test_a_limit_stops_the_plan_and_resume_raises_it(cli: Cli, model: OpenAIServ
     assert done.final["usage"]["model_calls"] == again + 2, "the bill goes on"
 
 
+def test_a_budget_that_ends_in_the_middle_of_three_steps_and_the_printed_command(
+    cli: Cli, model: OpenAIServer
+) -> None:
+    brain = Brain(*({"id": name, "text": name, "depends_on": []} for name in "abc"))
+    used = {"prompt_tokens": 1950, "completion_tokens": 50, "total_tokens": 2000}
+
+    def dear(body: dict[str, Any]) -> Reply:
+        return replace(brain(body), usage=used)
+
+    model.add(*[dear] * 10)
+    stopped = cli.run(*plan(cli, "--max-tokens", "9000"))
+    assert stopped.code == 3
+    assert "steps   0 of 3 completed" in stopped.stderr
+    command = re.findall("Go on with: openmanus (.+)", stopped.stderr)[-1].split()
+    assert command[:3] == ["resume", "t", "--max-tokens"]
+    done = cli.run(*command[:3], command[3] + "0")
+    assert done.code == 0, done.stderr
+    assert sorted(log_of(cli)) == ["a", "b", "c"]
+    assert brain.asked["plan"] == 1
+
+
 def test_an_empty_task_is_wrong_usage(cli: Cli) -> None:
     done = cli.run("plan", "  ")
     assert (done.code, done.stdout) == (2, "")
@@ -186,8 +208,9 @@ def test_two_open_questions_are_answered_by_their_ids(cli: Cli, model: OpenAISer
     first = cli.run("resume", "t", "--answer", "red", "--id", ids["b"], "--json")
     assert (first.code, first.final["answer"]) == (4, "Which colour for a?")
     assert first.final["usage"]["model_calls"] == len(model.requests), "what has ended counts once"
-    done = cli.run("resume", "t", "--answer", "blue", "--json")
+    done = cli.run("resume", "t", "--answer", "blue")
     assert done.code == 0
+    assert "a: blue" not in done.stderr, "the words of steps that run at once would mingle"
     summary = str(model.requests[-1].messages[-1])
     assert "a: blue" in summary
     assert "b: red" in summary

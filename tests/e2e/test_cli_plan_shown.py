@@ -17,8 +17,8 @@ def test_the_checklist_lives_on_a_terminal_and_in_the_workspace(
     model.add(*Brain(*JOIN, slow="c").answers())
     with Terminal(cli, *plan(cli), columns=90) as terminal:
         until((cli.workspace / "begun-c").exists)
-        terminal.expect("1.0 s")  # the time of a step under way goes on
-        assert re.search(r"\[→\] c join +manus +[\d.]+ s +bash", terminal.shown)
+        under_way = re.compile(r"\[→\] c join +manus +[1-9][\d.]* s +bash")
+        until(lambda: under_way.search(terminal.screen) is not None)  # its time goes on
         text = (cli.workspace / "plan.md").read_text("utf-8")
         (cli.workspace / "go").touch()
         assert terminal.finish() == 0
@@ -28,7 +28,7 @@ def test_the_checklist_lives_on_a_terminal_and_in_the_workspace(
     end = terminal.shown[terminal.shown.rindex("[✓] a ") :]
     for row in (r"\[✓\] a left +manus +[\d.]+ s +\$[\d.]+", r"\[✓\] c join +manus +[\d.]+ s"):
         assert re.search(row, end)
-    assert "[c] ✓ bash" in terminal.shown
+    assert "[c] ✓ $ " in terminal.shown
     assert "3 of 3 completed" in end
     assert terminal.shown.count("All of it is done.") == 1
     assert all(len(line) <= 90 for line in end.splitlines())
@@ -39,12 +39,12 @@ def test_a_plan_is_reviewed_and_edited_on_a_terminal(cli: Cli, model: OpenAIServ
     new = cli.write("new.json", json.dumps({"title": "Less", "steps": ONLY}))
     cli.env["EDITOR"] = f"cp {new}"
     with Terminal(cli, *plan(cli, "--review-plan")) as terminal:
-        terminal.expect("say what to change: ")
+        terminal.see("say what to change:")
         assert "after a, b; done when file: c.txt" in terminal.shown
         assert '"depends_on"' not in terminal.shown
         terminal.type('[{"id": "z",\n')
         terminal.expect("the answer is no JSON")
-        terminal.expect("say what to change: ")
+        terminal.see("say what to change:")
         terminal.type("e\n")
         assert terminal.finish() == 0
     assert log_of(cli) == ["z"]

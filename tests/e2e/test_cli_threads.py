@@ -8,6 +8,7 @@ import pytest
 
 from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.backends.persistence.journal import JournalTable
+from openmanus_graph.state.database_url import DatabaseUrl
 from tests.support.cli import OPENMANUS, Cli
 from tests.support.limits import BACKSTOP_S
 from tests.support.openai_script import Call, Reply
@@ -62,7 +63,7 @@ def test_threads_are_listed_shown_exported_and_deleted(cli: Cli, model: OpenAISe
 def test_what_a_server_noted_of_a_thread_is_deleted_with_it(cli: Cli, model: OpenAIServer) -> None:
     model.add(Reply("done"))
     assert cli.run("run", "do it", "--thread", "t").code == 0
-    journal = JournalTable(open_database(cli.home))
+    journal = JournalTable(open_database(DatabaseUrl.in_folder(cli.home)))
     for thread in ("t", "other"):
         journal.write(thread, [(1, "{}")])
     assert cli.run("threads", "--delete", "t").code == 0

@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.crash import Kill, Ordeal
+from tests.support.postgres import Postgres
 from tests.support.sampling import SEED_VARIABLE, chance
 
 FEW_MOMENTS, MANY_MOMENTS = 2, 40
@@ -32,10 +33,14 @@ Plan = tuple[Kill | None, ...]
 pytestmark = pytest.mark.timeout(3600)  # a sample is many runs
 
 
-def see_through(number: int, plan: Plan, root: Path, undisturbed: Ordeal) -> str:
+def see_through(
+    number: int, plan: Plan, root: Path, undisturbed: Ordeal, server: Postgres | None = None
+) -> str:
     """Run one case and return what went wrong."""
     sandbox = "none" if number % 8 else "auto"
-    ordeal = Ordeal(root / str(number) / "cli", undisturbed.zygote, sandbox, number)
+    database = "" if server is None else server.database()
+    folder = root / str(number) / "cli"
+    ordeal = Ordeal(folder, undisturbed.zygote, sandbox, number, database=database)
     try:
         ordeal.see_through(*plan)
         ordeal.check(undisturbed)
@@ -45,11 +50,13 @@ def see_through(number: int, plan: Plan, root: Path, undisturbed: Ordeal) -> str
     return ""
 
 
-def see_through_all(plans: Sequence[Plan], root: Path, undisturbed: Ordeal) -> None:
+def see_through_all(
+    plans: Sequence[Plan], root: Path, undisturbed: Ordeal, server: Postgres | None = None
+) -> None:
     """Run every case, several at a time, and fail with all that went wrong."""
 
     def one(number: int) -> str:
-        return see_through(number, plans[number], root, undisturbed)
+        return see_through(number, plans[number], root, undisturbed, server)
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         failures = list(filter(None, pool.map(one, range(len(plans)))))
@@ -109,6 +116,14 @@ def every_event() -> list[Plan]:
 
 def test_killed_at_random_moments(undisturbed: Ordeal, tmp_path: Path) -> None:
     see_through_all(random_moments(FEW_MOMENTS), tmp_path, undisturbed)
+
+
+def test_killed_with_everything_in_postgresql(
+    undisturbed: Ordeal, tmp_path: Path, postgres: Postgres
+) -> None:
+    drawn = chance("postgresql")
+    plans: list[Plan] = [*drawn.sample(every_event(), 3), *random_moments(1)]
+    see_through_all(plans, tmp_path, undisturbed, postgres)
 
 
 def test_every_event_is_among_the_points(undisturbed: Ordeal) -> None:

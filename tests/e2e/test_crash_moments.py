@@ -343,11 +343,11 @@ def test_a_chat_goes_on_with_the_turn_that_was_cut_off(cli: Cli, model: OpenAISe
     late = Reply("The second answer is slow.", fault="stall", piece_size=2)
     model.add(Reply("The first."), late, Reply("The second."))
     with Terminal(cli, "chat", "--thread", THREAD) as terminal:
-        terminal.expect("> ")
+        terminal.see("/help lists the commands.")
         terminal.type("one\n")
-        terminal.expect("The first.")
+        terminal.see("The first.")
         terminal.type("two\n")
-        terminal.expect("The second")
+        terminal.see("The second")
         terminal.kill()
         assert terminal.finish() < 0
     done = cli.run("resume", THREAD, "--json")
@@ -386,7 +386,7 @@ from openmanus_graph import Context, build_manus_graph
 
 
 async def main() -> None:
-    begin, answer = {"messages": [HumanMessage("write")]}, Command(resume="no")
+    begin, answer = {"messages": [HumanMessage("write")]}, Command(resume="it rang once")
     given = {"begin": begin, "go on": None, "answer": answer}[sys.argv[1]]
     config = {"configurable": {"thread_id": "t"}}
     context = Context(workspace="files", sandbox="none", policy="auto")
@@ -428,7 +428,7 @@ def test_an_app_with_a_checkpointer_of_its_own(cli: Cli, model: OpenAIServer) ->
     assert (cli.workspace / "ring.log").read_text() == "r1\n"
     assert [m["content"] for m in model.requests[-1].messages if m["role"] == "tool"] == [
         "b1",
-        "no",
+        "it rang once",
     ]
 
 

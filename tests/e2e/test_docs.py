@@ -113,19 +113,30 @@ approval {'cups': 200}
 """
 
 
-def test_the_examples_of_middleware_run(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "middleware.md").read_text(encoding="utf-8")
-    files = FILE.findall(page)
-    assert len(files) == page.count("```python") == 4
-    for name, text in files:
-        (tmp_path / name).write_text(text, encoding="utf-8")
+def printed_by_the_examples_of(page: str, folder: Path) -> tuple[int, str]:
+    """Run the files that a page shows, in turn; return their number and what they print."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    files = FILE.findall(text)
+    assert len(files) == text.count("```python")
+    for name, code in files:
+        (folder / name).write_text(code, encoding="utf-8")
     run_all = "import runpy, sys\nfor name in sys.argv[1:]: runpy.run_path(name)"
     done = subprocess.run(
         [sys.executable, "-c", run_all, *(name for name, _ in files)],
-        cwd=tmp_path, env={**os.environ, "OPENMANUS_HOME": str(tmp_path / "home")},
+        cwd=folder, env={**os.environ, "OPENMANUS_HOME": str(folder / "home")},
         capture_output=True, text=True, timeout=BACKSTOP_S, check=False,
     )  # fmt: skip
-    assert (done.returncode, done.stdout) == (0, SAID), done.stderr
+    assert done.returncode == 0, done.stderr
+    return len(files), done.stdout
+
+
+def test_the_examples_of_middleware_run(tmp_path: Path) -> None:
+    assert printed_by_the_examples_of("middleware.md", tmp_path) == (4, SAID)
+
+
+def test_the_examples_of_exactly_once_run(tmp_path: Path) -> None:
+    said = "the line was cut before the answer came\npaid 5 It is paid. 1\nDone.\n"
+    assert printed_by_the_examples_of("exactly-once.md", tmp_path) == (2, said)
 
 
 def reply(body: dict[str, Any]) -> Reply:
@@ -141,9 +152,11 @@ def test_every_command_of_the_agents_page_works(cli: Cli, model: OpenAIServer) -
     cli.env["PATH"] = f"{Path(sys.executable).parent}:{cli.env['PATH']}"
     cli.write("sales.csv", "month,euros\n2026-01,17\n")
     cli.write("path/to/repository/median.py", "")
+    cli.write("sketch.png", "P")
+    cli.write("openmanus.toml", "[llm]\nsees_images = true\n")  # as the desktop agent wants
     page = (ROOT / "docs" / "agents.md").read_text(encoding="utf-8")
     commands = [shlex.split(text) for text in COMMAND.findall(page)]
-    assert len(commands) == page.count("```sh") == 7
+    assert len(commands) == page.count("```sh") == 8
     model.add(*[reply] * 20)
     for command, done in zip(commands, cli.run_all(*commands), strict=True):
         assert (done.code, done.stdout) == (0, "There are 17 euros.\n"), (command, done.stderr)

@@ -44,6 +44,7 @@ def fork(scene: str, home: Path, **variables: str) -> dict[str, Any]:
         ("checkpoints", {"child": 2, "parent": 3}),
     ],
 )
+@pytest.mark.usefixtures("each_database")
 def test_a_database_is_used_in_both(scene: str, expected: dict[str, Any], tmp_path: Path) -> None:
     assert fork(scene, tmp_path) == expected
 

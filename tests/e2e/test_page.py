@@ -313,6 +313,18 @@ def test_threads_are_searched_opened_and_deleted(at: Desk, tab: Tab) -> None:
     expect(threads).to_have_count(1)
 
 
+def test_the_desktop_of_the_agent_is_seen(at: Desk, tab: Tab) -> None:
+    look = Call("computer_use", {"action": "screenshot"})
+    at.model.add(Reply(calls=(look,)), Reply(text="Seen."))
+    tab.start("Look.", agent="desktop")
+    tab.page.get_by_role("tab", name="Desktop").click()
+    tab.until("Finished")
+    view = tab.page.locator(".panel")
+    expect(view.locator(".address")).to_contain_text("Desktop")
+    width = view.locator("img").evaluate("(it) => it.decode().then(() => it.naturalWidth)")
+    assert width == 1280
+
+
 def test_the_browser_of_the_agent_is_seen(at: Desk, tab: Tab, tmp_path: Path) -> None:
     page = f"<title>{html.escape(EVIL)}</title><body style='background: #08f'><h1>Hello</h1>"
     (tmp_path / "index.html").write_text(page, "utf-8")

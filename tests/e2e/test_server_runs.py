@@ -221,8 +221,9 @@ async def test_a_thousand_threads_are_listed_page_by_page(served: Served) -> Non
     code = """if True:
         import sys, pathlib
         from openmanus_graph.backends.persistence.database import open_database
+        from openmanus_graph.state.database_url import DatabaseUrl
         from openmanus_graph.backends.persistence.threads import Threads
-        threads = Threads(open_database(pathlib.Path(sys.argv[1])))
+        threads = Threads(open_database(DatabaseUrl.in_folder(pathlib.Path(sys.argv[1]))))
         for n in range(1000):
             thread = f"20200101-000000-{n:04d}"
             threads.begin(thread, "manus", f"<b>task</b> {n} 100%", {}, None)
@@ -263,8 +264,9 @@ async def test_ten_thousand_events_are_sent_whole_and_in_order(
         write = """if True:
             import json, sys, pathlib
             from openmanus_graph.backends.persistence.database import open_database
+            from openmanus_graph.state.database_url import DatabaseUrl
             from openmanus_graph.backends.persistence.journal import JournalTable
-            table = JournalTable(open_database(pathlib.Path(sys.argv[1])))
+            table = JournalTable(open_database(DatabaseUrl.in_folder(pathlib.Path(sys.argv[1]))))
             last = table.last(sys.argv[2])
             event = {"type": "notice", "level": "info", "text": "x" * 200}
             rows = [(last + n, json.dumps({**event, "seq": last + n})) for n in range(1, 10001)]

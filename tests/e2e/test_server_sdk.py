@@ -35,6 +35,15 @@ async def test_the_context_is_a_form_with_texts_and_choices(served: Served) -> N
             assert all(field.get("description") for field in fields.values())
 
 
+async def test_schemas_are_found_by_an_agents_name(served: Served) -> None:
+    async with served.sdk() as client:
+        schemas = await client.assistants.get_schemas("manus")
+        assert "max_steps" in schemas["context_schema"]["properties"]
+        assert (await client.assistants.get("manus"))["graph_id"] == "manus"
+        with pytest.raises(httpx.HTTPStatusError):
+            await client.assistants.get_schemas("nobody")
+
+
 @pytest.mark.parametrize("agent", AGENTS)
 async def test_each_agent_runs_asks_and_goes_on(
     served: Served, served_model: OpenAIServer, agent: str

@@ -31,6 +31,7 @@ async def test_no_route_answers_without_the_token(served: Served, method: str, p
 async def test_the_page_and_a_sign_of_life_need_no_token(served: Served) -> None:
     async with httpx.AsyncClient(base_url=served.url) as stranger:
         assert (await stranger.get("/ok")).json() == {"ok": True, "services": {}}
+        assert (await stranger.get("/health")).json() == {"ok": True}
         page = await stranger.get("/app")
     assert page.status_code == 200
     assert "script-src 'self';" in page.headers["content-security-policy"]

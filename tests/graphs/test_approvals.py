@@ -28,7 +28,7 @@ class Shop:
     def __init__(self, *replies: str | AIMessage, **context: Any) -> None:
         self.done: list[str] = []
 
-        @manus_tool(effect="external")
+        @manus_tool(effect="external", sends_to=())
         def pay(amount: int, to: str = "anna") -> str:
             """Pay.
 
@@ -176,7 +176,7 @@ async def test_a_call_that_has_run_is_not_asked_about_when_its_checkpoint_was_lo
 
 ANY_UNKNOWN = (
     "pay was under way when the run was cut off, and nobody knows whether it took place. "
-    "Approve to run it again, reject to leave it, or answer with its result."
+    "Approve to run it again, reject to leave it, or give its result."
 )
 
 
@@ -279,7 +279,7 @@ async def test_a_wrong_value_stays_answerable(wrong: Any) -> None:
     shop = Shop(PAY5)
     await shop.go_on()
     await shop.answer(wrong)
-    assert "That was no decision" in next(iter((await shop.open()).values()))
+    assert "That is no decision" in next(iter((await shop.open()).values()))
     assert (await shop.answer("approve")).results() == ["paid 5"]
 
 

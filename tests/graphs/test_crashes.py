@@ -2,12 +2,12 @@
 
 import asyncio
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from langchain_core.messages import BaseMessage, HumanMessage
 from langchain_core.runnables import RunnableConfig
-from langchain_core.tools import tool
+from langchain_core.tools import InjectedToolArg, tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.errors import GraphDrained
 from langgraph.runtime import RunControl
@@ -16,32 +16,36 @@ from langgraph.types import Command
 from openmanus_graph import Context, build_manus_graph, manus_tool
 from openmanus_graph.backends.models.failures import ModelError, ReplyError
 from openmanus_graph.backends.persistence.database import open_database
-from openmanus_graph.backends.persistence.ledger import open_ledger
-from openmanus_graph.config.resolve import openmanus_home
+from openmanus_graph.backends.persistence.ledger import EffectKey, open_ledger
+from openmanus_graph.config.resolve import database_url
 from openmanus_graph.state.manus import ManusInput
-from openmanus_graph.state.tool_traits import Effect
+from openmanus_graph.state.tool_traits import Effect, Reconcile
 from openmanus_graph.tools.ask_human import ask_human
 from tests.support.graphs import Ran, calls, run_graph, scripted
 
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
+pytestmark = pytest.mark.usefixtures("each_database")
 
 
 class Payment:
     """A tool of which some calls have their effect and then never return."""
 
-    def __init__(self, effect: Effect) -> None:
+    def __init__(self, effect: Effect, reconcile: Reconcile | None = None) -> None:
+        self.keys: list[str] = []
         self.done: list[int] = []
         self.under_way = asyncio.Event()
         self.hanging = {1}
         """The numbers of the calls that never return."""
 
-        @manus_tool(effect=effect, approval=False)
-        async def pay(amount: int) -> str:
+        @manus_tool(effect=effect, approval=False, reconcile=reconcile)
+        async def pay(amount: int, idempotency_key: str) -> str:
             """Pay.
 
             Args:
                 amount: How much.
+                idempotency_key: Of this payment.
             """
+            self.keys.append(idempotency_key)
             self.done.append(amount)
             if len(self.done) in self.hanging:
                 self.under_way.set()
@@ -90,6 +94,7 @@ async def test_a_pure_call_without_outcome_runs_again() -> None:
     [
         ("approve", 2, "paid 100"),
         ("reject", 1, "decided not to repeat"),
+        ("= It was paid at noon.", 1, "It was paid at noon."),
         ("It was paid at noon.", 1, "It was paid at noon."),
     ],
 )
@@ -201,7 +206,7 @@ async def test_a_new_user_message_is_a_new_branch_where_the_same_call_runs_again
 async def test_without_a_checkpointer_there_is_no_ledger(tmp_path: Path) -> None:
     await run_graph(build_manus_graph(tools=[]), "done")
     assert not (tmp_path / "home" / "openmanus.db").exists()
-    assert open_ledger(tmp_path / "other")
+    assert (await open_ledger(database_url()).asked(EffectKey("t", "b", "pay", "{}", 0))) == {}
 
 
 @manus_tool(effect="external", resource="till")
@@ -253,8 +258,61 @@ async def test_an_edited_call_does_not_stand_for_another() -> None:
     edited = {"decisions": [{"type": "edit", "edited_action": {"args": {"amount": 50}}}]}
     ran = await answer_all(graph, model, edited, "approve")
     assert ran.results() == ["charged 50", "charged 50"]
-    entries = open_database(openmanus_home()).run("SELECT count(*) FROM ledger")
+    entries = open_database(database_url()).run("SELECT count(*) FROM ledger")
     assert entries == [(2,)]
+
+
+async def test_the_other_side_is_asked_before_a_person_and_knows_the_call_by_its_key() -> None:
+    asked: list[tuple[dict[str, Any], str]] = []
+
+    async def known(args: dict[str, Any], key: str) -> dict[str, Any]:
+        asked.append((args, key))
+        return {"paid": args["amount"]}
+
+    payment = Payment("external", known)
+    await payment.cut_off()
+    ran = await payment.go_on()
+    assert ran.results() == ['{"paid": 100}']
+    assert payment.done == [100]
+    assert asked == [({"amount": 100}, payment.keys[0])]
+    assert payment.keys[0]
+
+
+@pytest.mark.parametrize("failing", [False, True])
+async def test_a_person_is_asked_where_the_other_side_cannot_tell(failing: bool) -> None:
+    async def unknown(args: dict[str, Any], key: str) -> None:
+        if failing:
+            raise ConnectionError("it is down")
+
+    payment = Payment("external", unknown)
+    await payment.cut_off()
+    await payment.go_on()
+    state = await payment.graph.aget_state(CONFIG)
+    assert state.interrupts[0].value["kind"] == "unknown_outcome"
+    await payment.go_on(Command(resume="approve"))
+    assert payment.done == [100, 100]
+    assert len(set(payment.keys)) == 1, "made again it has the same key"
+
+
+async def test_a_langchain_tool_gets_its_key_and_no_model_is_shown_it() -> None:
+    keys: list[str] = []
+
+    @tool
+    async def order(name: str, idempotency_key: Annotated[str, InjectedToolArg]) -> str:
+        """Order something."""
+        keys.append(idempotency_key)
+        return f"ordered {name}"
+
+    graph = build_manus_graph(tools=[order], checkpointer=InMemorySaver())
+    forged = {"name": "tea", "idempotency_key": "forged"}
+    model = scripted(calls(("order", {"name": "tea"}), ("order", forged)), "done")
+    ran = await run_graph(graph, model=model, config=CONFIG)
+    assert ran.results()[0] == "ordered tea"
+    assert "There is no argument 'idempotency_key'" in ran.results()[1]
+    assert len(keys) == 1
+    assert len(keys[0]) == 32
+    (offered,) = [one for one in model.options[0]["tools"] if one["function"]["name"] == "order"]
+    assert list(offered["function"]["parameters"]["properties"]) == ["name"]
 
 
 async def test_each_crash_asks_anew() -> None:

@@ -15,16 +15,20 @@ from langchain_core.tools import tool
 from langgraph.checkpoint.base import id as ids
 
 from openmanus_graph import build_manus_graph
-from openmanus_graph.backends.persistence import database
-from openmanus_graph.backends.persistence.checkpoints import CHECKPOINTS, open_checkpointer
-from openmanus_graph.backends.persistence.database import DamagedRowError, Database, open_database
+from openmanus_graph.backends.persistence import sqlite
+from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
+from openmanus_graph.backends.persistence.database import Database, open_database
 from openmanus_graph.backends.persistence.interjections import Interjections, open_interjections
 from openmanus_graph.backends.persistence.journal import JournalTable
 from openmanus_graph.backends.persistence.ledger import EffectKey, Entry, Ledger, open_ledger
+from openmanus_graph.backends.persistence.rows import DamagedRowError
+from openmanus_graph.backends.persistence.sqlite import SqliteDatabase
+from openmanus_graph.backends.persistence.sqlite_checkpointer import CHECKPOINTS
 from openmanus_graph.backends.persistence.threads import Threads
-from openmanus_graph.config.resolve import openmanus_home
+from openmanus_graph.config.resolve import database_url, openmanus_home
 from openmanus_graph.interfaces.service.failures import RunError, prepare_home
 from openmanus_graph.interfaces.service.lock import hold_thread
+from openmanus_graph.state.database_url import DatabaseUrl
 from tests.support.graphs import calls, run_graph
 
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
@@ -39,13 +43,13 @@ def look(n: int) -> str:
 
 async def run_on(home: Path, *answers: Any) -> list[str]:
     """Run on the checkpoints of a home folder, and return all results so far."""
-    async with open_checkpointer(home) as saver:
+    async with open_checkpointer(DatabaseUrl.in_folder(home)) as saver:
         graph = build_manus_graph(tools=[look], checkpointer=saver)
         return (await run_graph(graph, *answers, config=CONFIG)).results()
 
 
 async def read_all(home: Path) -> int:
-    async with open_checkpointer(home) as saver:
+    async with open_checkpointer(DatabaseUrl.in_folder(home)) as saver:
         graph = build_manus_graph(tools=[look], checkpointer=saver)
         await graph.aget_state(CONFIG)
         return len([state async for state in graph.aget_state_history(CONFIG)])
@@ -82,7 +86,7 @@ async def test_every_page_of_the_checkpoints_may_be_damaged() -> None:
     ],
 )
 def test_a_damaged_thread_is_listed_and_costs_no_other(damage: str) -> None:
-    rows = open_database(openmanus_home())
+    rows = open_database(database_url())
     threads = Threads(rows)
     for name in ("sound", "hit"):
         threads.begin(name, "manus", "task", {"max_steps": 3}, None)
@@ -97,7 +101,7 @@ def test_a_damaged_thread_is_listed_and_costs_no_other(damage: str) -> None:
 
 @pytest.mark.parametrize("damage", ["'{\"a'", "'{}'", "CAST(x'6bff' AS TEXT)", "x'6b'"])
 def test_a_damaged_message_names_its_thread(damage: str) -> None:
-    rows = open_database(openmanus_home())
+    rows = open_database(database_url())
     threads = Threads(rows)
     threads.begin("hit", "manus", "task", {}, HumanMessage("task"))
     rows.run(f"UPDATE user_messages SET message = {damage}")
@@ -106,7 +110,7 @@ def test_a_damaged_message_names_its_thread(damage: str) -> None:
 
 
 def test_a_damaged_event_is_told_in_its_place() -> None:
-    rows = open_database(openmanus_home())
+    rows = open_database(database_url())
     table = JournalTable(rows)
     table.write("t", [(number, '{"type": "notice"}') for number in (1, 2, 3, 4)])
     rows.run("UPDATE events SET event = '{\"typ' WHERE seq = 2")
@@ -117,9 +121,9 @@ def test_a_damaged_event_is_told_in_its_place() -> None:
 
 
 async def test_a_damaged_remark_is_left_out() -> None:
-    interjections = open_interjections(openmanus_home())
+    interjections = open_interjections(database_url())
     kept = [await interjections.add("t", text) for text in ("one", "two")]
-    open_database(openmanus_home()).run(
+    open_database(database_url()).run(
         "UPDATE remarks SET text = CAST(x'6bff' AS TEXT) WHERE id = ?", (kept[0],)
     )
     assert [one.text for one in await interjections.of("t")] == ["two"]
@@ -137,17 +141,17 @@ async def test_a_damaged_remark_is_left_out() -> None:
     ],
 )
 async def test_an_outcome_that_is_not_as_it_was_written_is_unknown(damage: str) -> None:
-    ledger = open_ledger(openmanus_home())
+    ledger = open_ledger(database_url())
     hit, sound = (EffectKey("t", "b", "pay", '{"eur":5}', number) for number in range(2))
     for key in (hit, sound):
         await ledger.intend(key, {"eur": 5}, "c")
-        await ledger.conclude(key, {"text": "paid"})
-    rows = open_database(openmanus_home())
+        await ledger.conclude(key, {"eur": 5}, {"text": "paid"})
+    rows = open_database(database_url())
     rows.run(f"UPDATE ledger SET {damage} WHERE occurrence = 0")
     assert await ledger.find(hit) == Entry("intent", None, {"eur": 5}, 1)
     assert await ledger.find(sound) == Entry("done", {"text": "paid"}, {"eur": 5}, 1)
     await ledger.intend(hit, {"eur": 6}, "c")
-    await ledger.conclude(hit, {"text": "paid again"})
+    await ledger.conclude(hit, {"eur": 6}, {"text": "paid again"})
     assert await ledger.find(hit) == Entry("done", {"text": "paid again"}, {"eur": 6}, 2)
 
 
@@ -162,19 +166,22 @@ LEDGER_OF_0_1 = """
 
 
 async def test_a_ledger_of_0_1_is_as_good_as_before() -> None:
-    rows = open_database(openmanus_home())
-    rows.run(LEDGER_OF_0_1)
-    rows.run("CREATE UNIQUE INDEX ledger_effect ON ledger (effect)")
+    url = database_url()
+    url.file.parent.mkdir()
     begun, done = (EffectKey("t", "b", "pay", "{}", number) for number in range(2))
-    for key, stage, outcome in ((begun, "intent", None), (done, "done", '{"text": "paid"}')):
-        rows.run(
-            "INSERT INTO ledger (effect, thread, branch, tool, args, occurrence, call_id, attempts,"
-            " stage, outcome) VALUES (?, 't', 'b', 'pay', '{}', 0, 'c', 1, ?, ?)",
-            (key.digest, stage, outcome),
-        )
-    ledger = open_ledger(openmanus_home())
+    with contextlib.closing(sqlite3.connect(url.file, isolation_level=None)) as old:
+        old.execute(LEDGER_OF_0_1)
+        old.execute("CREATE UNIQUE INDEX ledger_effect ON ledger (effect)")
+        for key, stage, outcome in ((begun, "intent", None), (done, "done", '{"text": "paid"}')):
+            old.execute(
+                "INSERT INTO ledger (effect, thread, branch, tool, args, occurrence, call_id,"
+                " attempts, stage, outcome) VALUES (?, 't', 'b', 'pay', '{}', 0, 'c', 1, ?, ?)",
+                (key.digest, stage, outcome),
+            )
+    rows = open_database(url)
+    ledger = open_ledger(database_url())
     assert await ledger.find(done) == Entry("done", {"text": "paid"}, {}, 1)
-    await ledger.conclude(begun, {"text": "paid"})
+    await ledger.conclude(begun, {}, {"text": "paid"})
     assert await ledger.find(begun) == Entry("done", {"text": "paid"}, {}, 1)
     rows.run('UPDATE ledger SET outcome = \'{"text": "said"}\'')
     assert await ledger.find(begun) == Entry("intent", None, {}, 1), "it has a checksum now"
@@ -182,7 +189,7 @@ async def test_a_ledger_of_0_1_is_as_good_as_before() -> None:
 
 async def test_a_flipped_bit_anywhere_is_an_sqlite_error_at_most(tmp_path: Path) -> None:
     path = tmp_path / "openmanus.db"
-    database = Database(path)
+    database = SqliteDatabase(path)
     await use_all(database)
     database.close()
     whole = path.read_bytes()
@@ -191,7 +198,7 @@ async def test_a_flipped_bit_anywhere_is_an_sqlite_error_at_most(tmp_path: Path)
     for place in used[::97]:
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x80]) + whole[place + 1 :])
         try:
-            database = Database(path)
+            database = SqliteDatabase(path)
         except sqlite3.Error:
             named += 1
             continue
@@ -216,7 +223,7 @@ async def use_all(database: Database) -> None:
         key = EffectKey(name, "b", "pay", "{}", 0)
         await ledger.find(key)
         await ledger.intend(key, {}, "c")
-        await ledger.conclude(key, {"text": "paid"})
+        await ledger.conclude(key, {}, {"text": "paid"})
         journal.write(name, [(journal.last(name) + 1, '{"type": "notice"}')])
         journal.read(name, 0)
         await interjections.add(name, "text")
@@ -226,9 +233,9 @@ async def use_all(database: Database) -> None:
 
 
 async def test_a_locked_database_keeps_nobody_else_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database, "BUSY_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_S", 0.5)
     path = openmanus_home() / "openmanus.db"
-    ours = Database(path)
+    ours = SqliteDatabase(path)
     ours.run("CREATE TABLE t (x)")
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
@@ -249,14 +256,14 @@ async def test_a_locked_database_keeps_nobody_else_waiting(monkeypatch: pytest.M
 def test_another_process_that_opens_for_ever_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(database, "BUSY_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_S", 0.2)
     path = openmanus_home() / "openmanus.db"
     path.parent.mkdir()
     with (
         FileLock(path.with_suffix(".lock")),
         pytest.raises(sqlite3.OperationalError, match="locked"),
     ):
-        Database(path)
+        SqliteDatabase(path)
 
 
 async def test_a_clock_that_was_set_back_does_not_hide_what_came_after() -> None:
@@ -274,7 +281,7 @@ async def test_a_clock_that_was_set_back_does_not_hide_what_came_after() -> None
 
 
 def test_threads_are_listed_by_their_last_run_whatever_the_clock_says() -> None:
-    rows = open_database(openmanus_home())
+    rows = open_database(database_url())
     threads = Threads(rows)
     for name in ("a", "b", "c", "a"):
         threads.begin(name, "manus", "task", {}, None)

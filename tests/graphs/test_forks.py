@@ -11,9 +11,10 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command
 
 from openmanus_graph import Context, build_manus_graph, build_planning_graph, manus_tool
-from openmanus_graph.backends.persistence.checkpoints import LeanSqliteSaver, open_checkpointer
+from openmanus_graph.backends.persistence.checkpointer import Checkpointer
+from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.forks import find_point, fork, points_of
-from openmanus_graph.config.resolve import openmanus_home
+from openmanus_graph.state.database_url import DatabaseUrl
 from openmanus_graph.tools.ask_human import ask_human
 from tests.support.graphs import calls, run_graph, scripted
 from tests.support.planning import PlanBrain, plan_call, use
@@ -42,13 +43,12 @@ class Bank:
 
 
 @pytest.fixture
-async def saver() -> AsyncIterator[LeanSqliteSaver]:
-    openmanus_home().mkdir()
-    async with open_checkpointer(openmanus_home()) as found:
+async def saver(each_database: DatabaseUrl) -> AsyncIterator[Checkpointer]:
+    async with open_checkpointer(each_database) as found:
         yield found
 
 
-async def fork_after(saver: LeanSqliteSaver, what: str) -> None:
+async def fork_after(saver: Checkpointer, what: str) -> None:
     """Fork the old thread where something had happened."""
     points = await points_of(saver, "old")
     point = next(point for point in points if what in point.what)
@@ -57,7 +57,7 @@ async def fork_after(saver: LeanSqliteSaver, what: str) -> None:
 
 
 async def test_calls_after_the_point_run_again_and_those_before_it_do_not(
-    saver: LeanSqliteSaver,
+    saver: Checkpointer,
 ) -> None:
     bank = Bank()
     graph = build_manus_graph(tools=[bank.tool], checkpointer=saver)
@@ -74,7 +74,7 @@ async def test_calls_after_the_point_run_again_and_those_before_it_do_not(
 
 
 async def test_a_point_is_distinguished_from_those_of_other_branches(
-    saver: LeanSqliteSaver,
+    saver: Checkpointer,
 ) -> None:
     bank = Bank()
     graph = build_manus_graph(tools=[bank.tool], checkpointer=saver)
@@ -90,7 +90,7 @@ async def test_a_point_is_distinguished_from_those_of_other_branches(
     assert (await graph.aget_state(NEW)).values["messages"][-1].text == "b"
 
 
-async def test_an_answer_that_came_later_is_asked_for_again(saver: LeanSqliteSaver) -> None:
+async def test_an_answer_that_came_later_is_asked_for_again(saver: Checkpointer) -> None:
     graph = build_manus_graph(tools=[ask_human], checkpointer=saver)
     model = scripted(calls(("ask_human", {"inquire": "Which?"})), "Blue.", "Red.")
     await run_graph(graph, model=model, config=OLD)
@@ -105,7 +105,7 @@ async def test_an_answer_that_came_later_is_asked_for_again(saver: LeanSqliteSav
 class Plan:
     """A plan of two steps, of which each pays."""
 
-    def __init__(self, saver: LeanSqliteSaver) -> None:
+    def __init__(self, saver: Checkpointer) -> None:
         self.bank = Bank()
         self.graph = build_planning_graph(
             executors=build_manus_graph(tools=[self.bank.tool]), checkpointer=saver
@@ -120,7 +120,7 @@ class Plan:
         return await run_graph(self.graph, model=self.model, config=config, task=task)
 
 
-async def test_a_fork_of_a_plan_does_the_steps_after_it_again(saver: LeanSqliteSaver) -> None:
+async def test_a_fork_of_a_plan_does_the_steps_after_it_again(saver: Checkpointer) -> None:
     plan = Plan(saver)
     await plan.run(OLD, {"messages": [HumanMessage("pay both")]})
     await fork_after(saver, "step 0: completed")
@@ -128,7 +128,7 @@ async def test_a_fork_of_a_plan_does_the_steps_after_it_again(saver: LeanSqliteS
     assert (plan.bank.paid, ran.values["status"]) == ([0, 1, 1], "finished")
 
 
-async def test_going_back_in_a_plan_is_a_new_branch(saver: LeanSqliteSaver) -> None:
+async def test_going_back_in_a_plan_is_a_new_branch(saver: Checkpointer) -> None:
     plan = Plan(saver)
     await plan.run(OLD, {"messages": [HumanMessage("pay both")]})
     point = next(p for p in await points_of(saver, "old") if "step 0: completed" in p.what)
@@ -139,7 +139,7 @@ async def test_going_back_in_a_plan_is_a_new_branch(saver: LeanSqliteSaver) -> N
     assert (plan.bank.paid, ran.values["status"]) == ([0, 1, 1], "finished")
 
 
-async def test_an_edited_state_of_the_past_goes_on_from_there(saver: LeanSqliteSaver) -> None:
+async def test_an_edited_state_of_the_past_goes_on_from_there(saver: Checkpointer) -> None:
     bank = Bank()
     graph = build_manus_graph(tools=[bank.tool], checkpointer=saver)
     model = scripted(calls(("pay", {"amount": 1})), "a", calls(("pay", {"amount": 1})), "b")

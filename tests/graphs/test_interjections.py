@@ -15,7 +15,7 @@ from langgraph.types import Command
 from openmanus_graph import ConfigError, build_manus_graph, build_planning_graph, manus_tool, tell
 from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.backends.persistence.interjections import open_interjections
-from openmanus_graph.config.resolve import openmanus_home
+from openmanus_graph.config.resolve import database_url
 from openmanus_graph.model_calls import compaction
 from openmanus_graph.model_calls.call_model import ModelCall
 from openmanus_graph.runtime.interjections import Interjection
@@ -25,6 +25,7 @@ from tests.support.limits import BACKSTOP_S
 from tests.support.planning import PlanBrain, plan_call, use
 
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
+pytestmark = pytest.mark.usefixtures("each_database")
 
 
 @manus_tool(effect="workspace")
@@ -53,7 +54,7 @@ def texts(messages: list[Any]) -> list[str]:
 
 
 async def waiting() -> list[Interjection]:
-    return await open_interjections(openmanus_home()).of("t")
+    return await open_interjections(database_url()).of("t")
 
 
 async def test_it_is_read_at_the_next_step_after_the_results() -> None:
@@ -190,7 +191,26 @@ async def test_each_step_of_a_plan_reads_it_once() -> None:
     assert ran.values["status"] == "finished", ran.values
     assert texts(brain.requests("0")[-1])[1:] == ["in euros"]
     assert texts(brain.requests("1")[-1])[1:] == ["in euros"]
+    assert texts(brain.requests("summary")[-1])[1:] == ["in euros"]
     assert await waiting() == []
+
+
+async def test_what_replaces_a_failed_step_is_planned_with_it() -> None:
+    def steps(step: str, messages: list[BaseMessage]) -> AIMessage | str:
+        if step == "new":
+            return "result of new"
+        if messages[-1].type == "tool":
+            return use("terminate", status="failure")
+        return use("hear", text="in euros")
+
+    new: Any = {"id": "new", "text": "another way", "depends_on": []}
+    brain = PlanBrain([plan_call("first", "second"), plan_call(new)], steps)
+    graph = build_planning_graph(
+        executors=build_manus_graph(tools=[hear, terminate]), checkpointer=InMemorySaver()
+    )
+    await run_graph(graph, model=brain.model(), config=CONFIG)
+    assert texts(brain.requests("plan")[0])[1:] == []
+    assert "in euros" in texts(brain.requests("plan")[1])
 
 
 async def test_steps_side_by_side_each_read_what_is_said_meanwhile_once() -> None:

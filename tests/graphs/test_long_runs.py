@@ -16,7 +16,7 @@ from langgraph.types import Command
 from openmanus_graph import build_manus_graph
 from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
-from openmanus_graph.config.resolve import openmanus_home
+from openmanus_graph.config.resolve import database_url, openmanus_home
 from openmanus_graph.interfaces.service.failures import prepare_home
 from openmanus_graph.testing import ScriptedChatModel
 from tests.support.graphs import calls, run_graph, scripted
@@ -97,7 +97,7 @@ async def test_a_run_of_1000_steps_ends_with_its_task_and_its_facts() -> None:
     sizes: list[int] = []
     endings: list[tuple[Any, ...]] = []
     prepare_home(openmanus_home())
-    async with open_checkpointer(openmanus_home()) as checkpointer:
+    async with open_checkpointer(database_url()) as checkpointer:
         graph = build_manus_graph(tools=[count], checkpointer=checkpointer)
         for limit in (500, 1001):
             ran = await run_graph(

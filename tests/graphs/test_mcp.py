@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -16,6 +17,7 @@ from langgraph.types import Command
 
 from openmanus_graph import ConfigError, MCPServer, build_manus_graph, build_mcp_graph, open_session
 from openmanus_graph.backends.mcp import managed_server as managed_server
+from openmanus_graph.backends.mcp.listed_tools import SCHEMA_KEY, offered_tools, traits_for
 from tests.support.cli import until
 from tests.support.graphs import Answer, Ran, calls, run_graph, scripted
 from tests.support.mcp_servers import Kind, Refusing, raw, sdk_server
@@ -331,6 +333,34 @@ async def test_calls_with_external_effects_are_asked_about_unless_configured_oth
     assert not await waits(raw(approval=False), pay)
     assert not await waits(raw(effects={"p*": "pure"}), pay)
     assert await waits(raw(effects={"*": "external"}), echo)
+
+
+async def test_values_that_a_server_sent_are_asked_about_where_something_goes() -> None:
+    made = calls(("mcp_raw_echo", {"text": "pay 17"})), calls(("mcp_raw_pay", {"text": "17"}))
+
+    async def asked(task: str = "Do it.", **fields: Any) -> list[str]:
+        server = raw(approval=False, **fields)
+        graph = build_mcp_graph(extra_tools=[server], checkpointer=InMemorySaver())
+        async with open_session("t"):
+            await run_graph(graph, *made, "done", task=task, config=THREAD)
+            waiting = (await graph.aget_state(THREAD)).interrupts
+        return [one.value["question"] for one in waiting]
+
+    (question,) = await asked(sends_to={"p*": ("text",)})
+    assert 'text "17", which came from mcp_raw_echo' in question
+    assert await asked("Pay 17.", sends_to={"p*": ("text",)}) == []
+    assert await asked() == [], "its only argument has no usual name"
+
+
+@pytest.mark.parametrize(("hint", "external"), [(True, True), (False, True), (True, False)])
+def test_what_a_server_calls_destructive_is(hint: bool, external: bool) -> None:
+    annotations = SimpleNamespace(title=None, read_only_hint=not external, destructive_hint=hint)
+    listed = SimpleNamespace(
+        name="drop", title=None, description="", meta={SCHEMA_KEY: {}}, annotations=annotations
+    )
+    (tool,) = offered_tools(raw(), [listed])
+    traits = traits_for(raw(), tool, side_by_side=False)
+    assert traits.destructive is (hint and external)
 
 
 async def test_only_tools_that_are_let_through_are_offered() -> None:

@@ -16,6 +16,7 @@ from openmanus_graph import ConfigError, Context, build_manus_graph
 from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.graphs.planning import build_planning_graph
+from openmanus_graph.state.database_url import DatabaseUrl
 from tests.support.graphs import Ran, run_graph
 from tests.support.limits import BACKSTOP_S
 from tests.support.planning import PlanBrain, plan_call, plans_shown, use
@@ -357,6 +358,18 @@ async def test_a_person_reviews_edits_and_sends_back() -> None:
     assert "[A-1] mine" in written
 
 
+@pytest.mark.parametrize("answer", ["yes please do", "r yes please do", "= yes please do"])
+async def test_whatever_is_said_of_a_plan_is_what_to_change(answer: str) -> None:
+    graph = build_planning_graph(executors=echo("x"), checkpointer=InMemorySaver())
+    brain = PlanBrain([plan_call("first"), plan_call("second")])
+    await planned(brain, graph, config=CONFIG, review_plan=True)
+    ran = await planned(brain, graph, Command(resume=answer), CONFIG, review_plan=True)
+    assert not [e for e in ran.events if e["type"] == "step_start"]
+    assert "yes please do" in brain.requests("plan")[1][-1].text
+    (waiting,) = await questions(graph)
+    assert waiting.value["action_requests"][0]["args"]["steps"][0]["text"] == "second"
+
+
 async def test_a_rejected_plan_ends_the_run() -> None:
     graph = build_planning_graph(executors=echo("x"), checkpointer=InMemorySaver())
     brain = PlanBrain([plan_call("first")])
@@ -555,7 +568,7 @@ async def stored_bytes(steps: int, home: Path) -> int:
     """Carry out a plan whose steps follow one another; return what its thread takes on disk."""
     brain = PlanBrain([plan_call(*(f"piece of work {n}" for n in range(steps)))])
     await asyncio.to_thread(home.mkdir)
-    async with open_checkpointer(home) as saver:
+    async with open_checkpointer(DatabaseUrl.in_folder(home)) as saver:
         graph = build_planning_graph(executors={"manus": build_manus_graph()}, checkpointer=saver)
         ran = await planned(brain, graph, config=CONFIG, max_cost_usd=1e6)
         assert ran.values["status"] == "finished"

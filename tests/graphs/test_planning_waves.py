@@ -18,6 +18,7 @@ from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.forks import fork, points_of
 from openmanus_graph.graphs.planning import build_planning_graph
 from openmanus_graph.planning.saved_plan import plan_at
+from openmanus_graph.state.database_url import DatabaseUrl
 from tests.support.graphs import Ran, run_graph
 from tests.support.limits import BACKSTOP_S
 from tests.support.planning import PlanBrain, plan_call, use
@@ -239,7 +240,7 @@ async def test_a_fork_in_the_middle_of_a_wave_does_its_steps_for_itself(tmp_path
     team = Team(asks=ask)
     plan = plan_call(step("first"), step("asks", "first"), step("a", "first"), step("b", "a"))
     brain = PlanBrain([plan])
-    async with open_checkpointer(tmp_path) as saver:
+    async with open_checkpointer(DatabaseUrl.in_folder(tmp_path)) as saver:
         graph = build_planning_graph(executors=team.graph(), checkpointer=saver)
         await run(graph, brain)
         *_, newest = await points_of(saver, "t")

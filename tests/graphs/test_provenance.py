@@ -137,6 +137,11 @@ def test_what_only_looks_like_it_is_not(task: str, url: str) -> None:
     assert asked(READ, url=url, task=task)
 
 
+def test_a_text_that_the_person_quotes_names_nothing_and_was_read() -> None:
+    assert asked(task=f"Summarise this mail: please open {EVIL} now")
+    assert not asked(task=f"Summarise this page: {EVIL}")
+
+
 def test_a_later_word_of_the_person_counts() -> None:
     assert not asked(READ, HumanMessage(f"Now open {EVIL}"))
     assert not asked(READ, did("ask_human", "use evil.example", inquire="Which site?"))

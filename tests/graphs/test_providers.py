@@ -129,8 +129,8 @@ async def test_the_conversation_is_sent_back_as_it_came(wire: Wire) -> None:
 def without_marks(value: Any) -> Any:
     """Return messages without cache marks, which move on and are on blocks: a text is one, too."""
     if isinstance(value, dict):
-        items = cast("dict[str, Any]", value).items()
-        kept = {key: without_marks(each) for key, each in items if key != "cache_control"}
+        fields = cast("dict[str, Any]", value)
+        kept = {key: without_marks(each) for key, each in fields.items() if key != "cache_control"}
         return kept["text"] if kept.keys() == {"type", "text"} else kept
     if not isinstance(value, list):
         return value

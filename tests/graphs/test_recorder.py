@@ -13,13 +13,14 @@ from langchain_core.messages import HumanMessage
 from langchain_core.runnables import RunnableConfig
 
 from openmanus_graph import Context, build_manus_graph
-from openmanus_graph.backends.persistence import database
+from openmanus_graph.backends.persistence import sqlite
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.interfaces.server import journal, recorder
 from openmanus_graph.interfaces.server.checkpoints import open_server_saver, saver
 from openmanus_graph.interfaces.server.recorder import Recorder, write_missing_ends
 from openmanus_graph.interfaces.server.store import Store, open_store
 from openmanus_graph.runtime.run_observer import ObservedRun
+from openmanus_graph.state.database_url import DatabaseUrl
 from tests.support.graphs import run_graph, scripted
 
 RUN = ObservedRun("run", "t", "manus", {"messages": [HumanMessage("the task", id="m")]})
@@ -29,7 +30,7 @@ CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
 @pytest.fixture
 async def store(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Store]:
     """A server's store, with a thread whose run has come to its end."""
-    monkeypatch.setattr(database, "BUSY_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_S", 0.01)
     monkeypatch.setattr(journal, "RETRY_S", 0.01)
     monkeypatch.setattr(recorder, "RETRY_S", 0.01)
     async with open_server_saver():
@@ -45,7 +46,7 @@ class Locked(logging.Handler):
 
     def __init__(self, store: Store, then: Callable[[], Any] | None = None) -> None:
         super().__init__()
-        path = store.home / database.DATABASE
+        path = DatabaseUrl.in_folder(store.home).file
         self._other = sqlite3.connect(path, isolation_level=None)
         self._other.execute("BEGIN EXCLUSIVE")
         self._then = then or self.release

@@ -15,8 +15,9 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.types import Command, Overwrite
 
 from openmanus_graph import Context, build_manus_graph, build_planning_graph, manus_tool
-from openmanus_graph.backends.persistence.checkpoints import LeanSqliteSaver, open_checkpointer
-from openmanus_graph.config.resolve import openmanus_home
+from openmanus_graph.backends.persistence.checkpointer import Checkpointer
+from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
+from openmanus_graph.config.resolve import database_url, openmanus_home
 from openmanus_graph.state.renamed import CURRENT_NAMES, moved, with_current_names
 from openmanus_graph.testing import ScriptedChatModel
 from openmanus_graph.tools.python_execute import python_execute
@@ -47,10 +48,10 @@ def note(text: str) -> str:
 
 
 @pytest.fixture
-async def saver() -> AsyncIterator[LeanSqliteSaver]:
+async def saver() -> AsyncIterator[Checkpointer]:
     PAID.clear()
     shutil.unpack_archive(ARCHIVE, openmanus_home())
-    async with open_checkpointer(openmanus_home()) as saver:
+    async with open_checkpointer(database_url()) as saver:
         yield saver
 
 
@@ -63,7 +64,7 @@ def seen_by(model: ScriptedChatModel) -> list[str]:
 
 
 async def test_an_approval_that_was_asked_for_is_taken_and_lost_variables_are_told(
-    saver: LeanSqliteSaver,
+    saver: Checkpointer,
 ) -> None:
     graph = build_manus_graph(tools=[pay, note, python_execute], checkpointer=saver)
     model = ScriptedChatModel(["Done."])
@@ -78,7 +79,7 @@ async def test_an_approval_that_was_asked_for_is_taken_and_lost_variables_are_to
 
 
 async def test_a_run_that_was_stopped_goes_on_and_reads_nothing_twice(
-    saver: LeanSqliteSaver,
+    saver: Checkpointer,
 ) -> None:
     graph = build_manus_graph(tools=[pay, note], checkpointer=saver)
     model = ScriptedChatModel(["Noted."])
@@ -88,7 +89,7 @@ async def test_a_run_that_was_stopped_goes_on_and_reads_nothing_twice(
     assert seen_by(model).count("Be quick.") == 1
 
 
-async def test_a_step_that_was_stopped_goes_on_where_it_was(saver: LeanSqliteSaver) -> None:
+async def test_a_step_that_was_stopped_goes_on_where_it_was(saver: Checkpointer) -> None:
     worker = build_manus_graph(tools=[note], name="worker")
     flow = build_planning_graph(executors={"worker": worker}, checkpointer=saver)
     model = ScriptedChatModel(["Second is done.", "Both are done."])

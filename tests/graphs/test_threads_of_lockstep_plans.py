@@ -17,8 +17,9 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.types import Command
 
 from openmanus_graph import Context, build_manus_graph, build_planning_graph, manus_tool
-from openmanus_graph.backends.persistence.checkpoints import LeanSqliteSaver, open_checkpointer
-from openmanus_graph.config.resolve import openmanus_home
+from openmanus_graph.backends.persistence.checkpointer import Checkpointer
+from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
+from openmanus_graph.config.resolve import database_url, openmanus_home
 from openmanus_graph.tools.ask_human import ask_human
 from tests.support.planning import PlanBrain, plan_call, use
 
@@ -38,10 +39,10 @@ def note(text: str) -> str:
 
 
 @pytest.fixture
-async def saver() -> AsyncIterator[LeanSqliteSaver]:
+async def saver() -> AsyncIterator[Checkpointer]:
     NOTED.clear()
     shutil.unpack_archive(ARCHIVE, openmanus_home())
-    async with open_checkpointer(openmanus_home()) as saver:
+    async with open_checkpointer(database_url()) as saver:
         yield saver
 
 
@@ -52,7 +53,7 @@ def work(name: str, messages: list[BaseMessage]) -> Any:
 
 
 async def resume(
-    saver: LeanSqliteSaver, name: str, given: Any, brain: PlanBrain
+    saver: Checkpointer, name: str, given: Any, brain: PlanBrain
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Resume a thread to its end; return the final state and the steps' statuses."""
     thread: RunnableConfig = {"configurable": {"thread_id": name}}
@@ -65,7 +66,7 @@ async def resume(
 
 
 async def test_a_question_is_answered_and_the_finished_step_not_asked_again(
-    saver: LeanSqliteSaver,
+    saver: Checkpointer,
 ) -> None:
     brain = PlanBrain([], work)
     result, statuses = await resume(saver, "asks", Command(resume="red"), brain)
@@ -76,7 +77,7 @@ async def test_a_question_is_answered_and_the_finished_step_not_asked_again(
     assert NOTED == ["c"]
 
 
-async def test_a_step_that_was_cut_off_goes_on_where_it_was(saver: LeanSqliteSaver) -> None:
+async def test_a_step_that_was_cut_off_goes_on_where_it_was(saver: Checkpointer) -> None:
     brain = PlanBrain([], work)
     result, statuses = await resume(saver, "middle", None, brain)
     assert (result["status"], set(statuses.values())) == ("finished", {"completed"})
@@ -86,7 +87,7 @@ async def test_a_step_that_was_cut_off_goes_on_where_it_was(saver: LeanSqliteSav
 
 
 async def test_a_step_that_was_to_be_checked_is_checked_and_not_run_again(
-    saver: LeanSqliteSaver,
+    saver: Checkpointer,
 ) -> None:
     brain = PlanBrain([], work, verdicts=[use("verdict", done=True, reason="it is")])
     result, statuses = await resume(saver, "review", None, brain)
@@ -94,7 +95,7 @@ async def test_a_step_that_was_to_be_checked_is_checked_and_not_run_again(
     assert [len(brain.requests(name)) for name in ("a", "check", "c")] == [0, 1, 2]
 
 
-async def test_what_was_to_be_planned_anew_is(saver: LeanSqliteSaver) -> None:
+async def test_what_was_to_be_planned_anew_is(saver: Checkpointer) -> None:
     steps = [{"id": "b", "text": "another way"}, {"id": "c", "text": "do c"}]
     brain = PlanBrain([plan_call(*steps)], work)
     result, statuses = await resume(saver, "replan", None, brain)

@@ -123,8 +123,8 @@ def _blocks_fault(
     if any(block["type"] == "thinking" and block["signature"] != SIGNATURE for block in blocks):
         return "Invalid `signature` in `thinking` block"
     calls = [block["type"] for block in blocks]
-    wanted: Body = body.get("thinking") or {}
-    thinks = wanted.get("type") == "enabled"
+    thinking: Body = body.get("thinking") or {}
+    thinks = thinking.get("type") == "enabled"
     if thinks and "tool_use" in calls and calls[0] != "thinking":
         return "Expected `thinking` or `redacted_thinking`, but found `tool_use`"
     return None

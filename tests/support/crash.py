@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 
+from openmanus_graph.interfaces.service.options import DATABASE_VARIABLE
 from tests.support.cli import Cli, Event, read_event, until
 from tests.support.crash_script import (
     ANSWER,
@@ -95,12 +96,15 @@ class Ordeal:
     """Of the model."""
     watch: Callable[[Event], object] = read_nothing
     """Sees each event while the process that wrote it cannot go on, if that is to be killed."""
+    database: str = ""
+    """Its address; empty for files in the home folder."""
     lives: list[Life] = field(default_factory=list[Life])
 
     def __post_init__(self) -> None:
         self.server = self.make_server([self.model], loop=True, strict=True)
         self.cli = Cli(self.root)
         self.cli.use(self.server.base_url)
+        self.cli.env |= {DATABASE_VARIABLE: self.database} if self.database else {}
         self.cli.write("openmanus.toml", f"[llm]\ncontext_window = {WINDOW}\n")
         for name in ("notes.md", "plan.md"):
             self.cli.write(name, "# Lines\n")
@@ -169,7 +173,7 @@ class Ordeal:
         if line not in self.files().get("ring.log", "").split():
             return ("--approve",) if self.number % 3 else ("--reject", "--reason", "It is silent.")
         if self.number % 2:
-            return ("--answer", f"It rang {line}.")
+            return ("--answer", f"= It rang {line}.")
         return ("--reject", "--reason", "I heard it.")
 
     def check(self, undisturbed: "Ordeal") -> None:

@@ -20,6 +20,7 @@ from openmanus_graph import build_manus_graph
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.backends.persistence.threads import Threads
+from openmanus_graph.config.resolve import database_url
 from tests.support.graphs import calls, run_graph
 from tests.support.mcp_servers import raw
 
@@ -42,7 +43,7 @@ def in_both(use: Callable[[str], Any]) -> None:
 
 def fork_with_database(home: Path) -> None:
     """Write to the table of threads, by the call that blocks and by the one that does not."""
-    database = open_database(home)
+    database = open_database(database_url())
     threads = Threads(database)
 
     def use(who: str) -> Any:
@@ -55,20 +56,21 @@ def fork_with_database(home: Path) -> None:
 
 def fork_with_checkpoints(home: Path) -> None:
     """Write a checkpoint with a saver that was opened before."""
-    with asyncio.Runner() as runner:
-        opened = AsyncExitStack()
-        saver = runner.run(opened.enter_async_context(open_checkpointer(home)))
+    opened = AsyncExitStack()
+    # Neither closed, which would end the saver, nor used again: the child shares its epoll.
+    loop = asyncio.new_event_loop()
+    saver = loop.run_until_complete(opened.enter_async_context(open_checkpointer(database_url())))
 
-        def use(who: str) -> int:
-            async def write_and_count() -> int:
-                await saver.aput(THREAD, empty_checkpoint(), {"step": 1}, {})
-                return len([one async for one in saver.alist(THREAD)])
+    def use(who: str) -> int:
+        async def write_and_count() -> int:
+            await saver.aput(THREAD, empty_checkpoint(), {"step": 1}, {})
+            return len([one async for one in saver.alist(THREAD)])
 
-            return asyncio.run(write_and_count())
+        return asyncio.run(write_and_count())
 
-        use("before")
-        in_both(use)
-        asyncio.run(opened.aclose())
+    use("before")
+    in_both(use)
+    asyncio.run(opened.aclose())
 
 
 def fork_with_tools(folder: Path) -> None:

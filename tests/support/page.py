@@ -23,6 +23,7 @@ PATIENCE_MS = BACKSTOP_S * 1000
 expect.set_options(timeout=PATIENCE_MS)
 SETTINGS = """
 allow_hosts = ["127.0.0.1"]
+vision_model = "openai:test-model"
 
 [prices."test-model"]
 input = 10

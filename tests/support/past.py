@@ -9,6 +9,7 @@ from typing import Any
 from openmanus_graph.backends.persistence.database import Database, open_database
 from openmanus_graph.backends.persistence.journal import JournalTable
 from openmanus_graph.backends.persistence.threads import Threads
+from openmanus_graph.state.database_url import DatabaseUrl
 
 MANY_THREADS = 1000
 MANY_EVENTS = 10_000
@@ -18,7 +19,7 @@ LONG = str(uuid.uuid4())
 def write_past(home: Path) -> None:
     """Write down threads of former days, one of them very long."""
     home.mkdir()
-    database: Database = open_database(home)
+    database: Database = open_database(DatabaseUrl.in_folder(home))
     threads = Threads(database)
     for number in range(MANY_THREADS):
         threads.begin(str(uuid.uuid4()), "manus", f"Old task {number}", {}, None)

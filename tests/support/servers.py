@@ -72,11 +72,12 @@ def served(cli: Cli, *args: str, token: str | None = None) -> Generator[Served]:
 MONEY = """
 from openmanus_graph import manus_tool
 @manus_tool(effect="external")
-def send_money(amount: int) -> str:
+def send_money(amount: int, to: str = "anna") -> str:
     \"\"\"Send money.
 
     Args:
         amount: How much.
+        to: Whom.
     \"\"\"
     print("what a tool says past everything", flush=True)
     return f"sent {amount}"

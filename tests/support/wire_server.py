@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 Body = dict[str, Any]
 Complaint = Callable[[Body], str | None]
@@ -55,7 +55,9 @@ class WireServer:
     ) -> None:
         self.script, self.requests = list(script), list[WireRequest]()
         self.complaint, self.error_of = complaint, error_of
-        self._server = _Server(self)
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+        self._server.daemon_threads = True
+        self._server.owner = self  # type: ignore[attr-defined]  # for the handler
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
 
     @property
@@ -89,14 +91,6 @@ class WireServer:
         self._thread.join()
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def __init__(self, owner: WireServer) -> None:
-        self.owner = owner
-        super().__init__(("127.0.0.1", 0), _Handler)
-
-
 class _Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
         pass
@@ -104,8 +98,8 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         headers = {name.lower(): value for name, value in self.headers.items()}
-        assert isinstance(self.server, _Server)
-        reply = self.server.owner.answer(WireRequest(self.path, headers, body))
+        owner = cast("WireServer", vars(self.server)["owner"])
+        reply = owner.answer(WireRequest(self.path, headers, body))
         streamed = reply.status == 200
         self.send_response(reply.status)
         self.send_header("Content-Type", "text/event-stream" if streamed else "application/json")

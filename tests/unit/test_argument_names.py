@@ -15,10 +15,10 @@ from openmanus_graph.tool_calls.usual_names import (
     no_such_tool,
     with_declared_names,
 )
-from openmanus_graph.tools import default_tools
+from openmanus_graph.tools import default_tools, optional_tools
 from tests.support.graphs import calls
 
-KNOWN = {tool.name: tool for tool in default_tools()}
+KNOWN = {tool.name: tool for tool in (*default_tools(), *optional_tools())}
 
 
 @pytest.mark.parametrize(

@@ -146,6 +146,12 @@ async def test_restart_gives_a_new_shell(session: Session) -> None:
     assert (await run(session, "echo [$x]", restart=True)).text == "[]"
 
 
+async def test_a_new_shell_works_after_one_with_background_jobs(session: Session) -> None:
+    await text(session, "sleep 1000 &")
+    assert (await run(session, "echo new; sleep 0 &", restart=True)).text.startswith("new")
+    assert await text(session, "echo next") == "next"
+
+
 async def test_cancelling_interrupts_the_command(session: Session) -> None:
     task = asyncio.create_task(run(session, "echo $$ >started; z=1; sleep 1000"))
     await asyncio.to_thread(until, (session.workspace.root / "started").exists)

@@ -136,6 +136,20 @@ async def test_another_process_is_logged_in_and_at_the_same_pages(
         assert "Hello ada at /second." in await again("switch_tab", tab_id=2)
 
 
+async def test_what_is_lost_is_said_whichever_action_comes_first(
+    use: Browsing, members: str, tmp_path: Path
+) -> None:
+    await logged_in(use, members)
+    kill(use)
+    later = kept(tmp_path)
+    with contextlib.closing(later.session):
+        seen = await later("extract_content")
+        assert seen.startswith("The browser was opened again with its cookies at ")
+        assert "What was typed is lost" in seen
+        assert "Hello ada at /first." in seen
+        assert "opened again" not in await later("get_state")
+
+
 async def test_what_pages_did_after_the_last_action_is_kept_at_a_clean_end(
     use: Browsing, members: str, tmp_path: Path
 ) -> None:

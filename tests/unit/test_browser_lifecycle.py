@@ -28,6 +28,7 @@ from tests.support.browsing import Browsing
 from tests.support.cli import until
 from tests.support.limits import BACKSTOP_S
 from tests.support.sampling import sampled
+from tests.support.static_site import SiteHandler, serving
 
 THREADS = 5
 PER_THREAD_MB = 150
@@ -155,6 +156,39 @@ async def test_browser_that_dies_during_an_action(use: Browsing, awkward: str) -
     assert seen.failed
     assert "opened again" in seen.text
     assert "Plain page" in await use("get_state")
+
+
+class TypingHandler(SiteHandler):
+    """A page with a field that asks the server for each letter, and gets no answer."""
+
+    asked = threading.Event()
+
+    def do_GET(self) -> None:
+        if self.path == "/letter":
+            self.asked.set()
+            self.connection.recv(1)  # until whoever asks is gone
+            return
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+        self.wfile.write(
+            b'<title>Typing</title><input aria-label=Name oninput="const asking = new '
+            b"XMLHttpRequest(); asking.open('GET', '/letter', false); asking.send()\">"
+        )
+
+
+async def test_browser_that_dies_in_the_middle_of_typing(use: Browsing) -> None:
+    with serving(TypingHandler) as url:
+        await use("go_to_url", url=f"{url}/")
+        (root,) = chromiums()
+        typing = asyncio.create_task(use.observe("input_text", index=1, text="Ada Lovelace"))
+        await asyncio.to_thread(TypingHandler.asked.wait, BACKSTOP_S)
+        root.kill()
+        seen = await typing
+        assert seen.failed
+        assert "input_text was cut off" in seen.text
+        assert "What was typed is lost" in seen.text
+        assert "Ada" not in await use("get_state")
 
 
 async def test_driver_that_is_killed_is_started_again(use: Browsing, awkward: str) -> None:

@@ -1,9 +1,12 @@
 """Drop-downs of every kind are listed and chosen from."""
 
+import re
+
 import pytest
 
 from openmanus_graph.backends.browser.page import (
     click,
+    dropdown,
     dropdown_options,
     input_text,
     select_dropdown_option,
@@ -39,7 +42,7 @@ async def test_an_option_is_chosen_by_label_value_or_place(
         ('"City"', "0: Paris"),
         ('"Country"', "2: Chile (value Ch)"),
         ("Speed", "1: Fast"),
-        ('"Number"', "more; choose them by their labels)"),
+        ('"Number"', "options were read. Choose one by"),
     ],
 )
 async def test_the_options_are_listed(tab: Tab, field: str, listed: str) -> None:
@@ -110,6 +113,20 @@ async def test_a_list_that_draws_what_is_in_view_is_read_whole(tab: Tab) -> None
     assert "\n59: Option 59\n" in said
     assert "Users" not in said
     assert "Did: many Option 7" in await tab.do(select_dropdown_option, '"Many"', Text("option 7"))
+
+
+@pytest.mark.parametrize("limit", ["MAX_PAGES", "MAX_LISTED"])
+async def test_a_list_that_is_not_read_to_its_end_says_so(
+    tab: Tab, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setattr(dropdown, limit, 2)
+    await tab.open("menus.html")
+    said = await tab.do(dropdown_options, '"Many"')
+    assert re.search(r"The list may go on: only its first \d+ options were read", said)
+    assert "Option 59" not in said
+    if limit == "MAX_PAGES":
+        with pytest.raises(ToolError, match='no option "Option 59" in the part of the list that'):
+            await tab.do(select_dropdown_option, '"Many"', Text("Option 59"))
 
 
 @pytest.mark.parametrize("field", ['"Owner"', "Plan none"])

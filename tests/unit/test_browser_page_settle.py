@@ -3,8 +3,10 @@
 import asyncio
 import base64
 import hashlib
+from functools import partial
 
 import pytest
+from playwright.async_api import WebSocket
 
 from openmanus_graph.backends.browser.page import change_text, click, network, view
 from openmanus_graph.backends.browser.page.frames import EVENTS
@@ -107,8 +109,8 @@ async def test_a_response_that_nobody_reads_is_not_waited_for(
     assert await tab.view.settle(BACKSTOP_S) == note
 
 
-async def answer_messages(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Speak as much of the web socket protocol as answering short messages takes."""
+async def accept_socket(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answer the request that opens a web socket."""
     request = (await reader.readuntil(b"\r\n\r\n")).decode()
     key = request.split("Sec-WebSocket-Key: ")[1].split("\r\n")[0]
     digest = hashlib.sha1(f"{key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11".encode()).digest()
@@ -117,17 +119,57 @@ async def answer_messages(reader: asyncio.StreamReader, writer: asyncio.StreamWr
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         f"Sec-WebSocket-Accept: {accept}\r\n\r\n".encode()
     )
+
+
+async def answer_messages(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, may_answer: asyncio.Event
+) -> None:
+    """Speak as much of the web socket protocol as answering short messages takes."""
+    await accept_socket(reader, writer)
     while (head := await reader.read(2)) and head[0] == 0x81:
         await reader.readexactly(4 + (head[1] & 0x7F))
-        await asyncio.sleep(0.4)  # what a server takes
+        await may_answer.wait()
         writer.write(b"\x81\x0aanswered " + b"!")
     writer.close()
 
 
-async def test_the_answer_to_a_message_over_a_web_socket_is_awaited(tab: Tab) -> None:
-    server = await asyncio.start_server(answer_messages, "127.0.0.1", 0)
+async def speak_first(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, may_answer: asyncio.Event
+) -> None:
+    """Send a message to whoever opens a web socket, and read none."""
+    await accept_socket(reader, writer)
+    await may_answer.wait()
+    writer.write(b"\x81\x0aanswered " + b"!")
+    await reader.read()
+    writer.close()
+
+
+def note_waiting(tab: Tab, monkeypatch: pytest.MonkeyPatch, began: asyncio.Event) -> asyncio.Event:
+    """Return what is set as soon as the tab waits for the network after something began."""
+    waits, busy = asyncio.Event(), tab.view.network.busy
+
+    def noted() -> bool:
+        if (now := busy()) and began.is_set():
+            waits.set()
+        return now
+
+    monkeypatch.setattr(tab.view.network, "busy", noted)
+    return waits
+
+
+async def test_the_answer_to_a_message_over_a_web_socket_is_awaited(
+    tab: Tab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = asyncio.Event()
+
+    def on_socket(socket: WebSocket) -> None:
+        socket.on("framesent", lambda _: sent.set())
+
+    answer = partial(answer_messages, may_answer=note_waiting(tab, monkeypatch, sent))
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
     async with server:
         await tab.open("waits.html")
+        tab.page.once("websocket", on_socket)
         await tab.page.evaluate(
             """(port) => {
                 const socket = new WebSocket(`ws://127.0.0.1:${port}/`);
@@ -135,6 +177,27 @@ async def test_the_answer_to_a_message_over_a_web_socket_is_awaited(tab: Tab) ->
                 nothing.onclick = () => socket.send('click');
                 return new Promise((resolve) => (socket.onopen = resolve));
             }""",
+            server.sockets[0].getsockname()[1],
+        )
+        assert "answered !" in await tab.do(click, '"Nothing"')
+        await tab.page.goto("about:blank")
+
+
+async def test_the_first_message_of_a_web_socket_is_awaited(
+    tab: Tab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = asyncio.Event()
+    tab.page.once("websocket", lambda _: opened.set())
+    answer = partial(speak_first, may_answer=note_waiting(tab, monkeypatch, opened))
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        await tab.open("waits.html")
+        await tab.page.evaluate(
+            """(port) => (nothing.onclick = () => {
+                const socket = new WebSocket(`ws://127.0.0.1:${port}/`);
+                socket.onmessage = (event) => (out.textContent = event.data);
+                return new Promise((resolve) => (socket.onopen = resolve));
+            }) && undefined""",
             server.sockets[0].getsockname()[1],
         )
         assert "answered !" in await tab.do(click, '"Nothing"')

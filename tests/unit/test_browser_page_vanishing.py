@@ -13,7 +13,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 @pytest.mark.parametrize(
     ("element", "used"),
     [
-        (r'link "\+"', "#in"),
+        (r'link "\+ \(Zoom in\)"', "#in"),
         ('link "−"', "#out"),
         ('link "All of it floats"', "#floats"),
         ('link "Box of its children"', "#contents"),
@@ -39,7 +39,7 @@ async def test_what_is_scrolled_past_within_an_area_stays_listed(tab: Tab) -> No
 @pytest.mark.parametrize(
     "words",
     [
-        r"button: Open report.ipynb report \[\d+\] button \"…\"",
+        r'button: Open report.ipynb report \[\d+\] button "… \(More of it\)"',
         r'button "New folder"',
         r'button "Upload files"',
         r'button "Marker \(Berlin\)"',

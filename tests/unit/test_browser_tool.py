@@ -160,6 +160,17 @@ async def test_refused_and_dead_addresses_say_why(used: Browsing, address: str, 
     assert words in seen.text
 
 
+async def test_a_link_is_written_without_its_site_and_opened_with_it(
+    used: Browsing, awkward: str
+) -> None:
+    await used("go_to_url", url=f"{awkward}/form")
+    seen = await used.observe("go_to_url", url="/plain")
+    assert seen.failed
+    assert f"On the site of this page it is {awkward}/plain" in seen.text
+    assert not addresses_of({"url": " /plain"})
+    assert addresses_of({"url": "//bad.example"}) == ["https://bad.example"]
+
+
 async def test_http_errors_are_reported_and_shown(used: Browsing, awkward: str) -> None:
     seen = await used("go_to_url", url=f"{awkward}/nothing")
     assert "HTTP 404" in seen

@@ -80,12 +80,12 @@ def test_a_call_too_long_to_stay_becomes_notes_with_its_result() -> None:
 
 
 def test_notes_of_an_earlier_run_move_to_the_newest_task() -> None:
-    first = divide([HumanMessage("one", id="1"), *turn(1, "r")], 0, 0).with_notes("noted")
+    first = divide([HumanMessage("one", id="1"), *turn(1, "r")], 0, 0).with_notes("noted", {})
     later: list[AnyMessage] = [*first, AIMessage("answer one"), HumanMessage("two", id="2")]
     parts = divide(later, 1000, 1000)
     assert [message.text for message in parts.past] == ["one", "answer one"]
     assert (parts.task_text, parts.notes, parts.old) == ("two", "noted", [])
-    again = divide(parts.with_notes("noted more"), 1000, 1000)
+    again = divide(parts.with_notes("noted more", {}), 1000, 1000)
     assert (again.task_text, again.notes) == ("two", "noted more")
 
 
@@ -119,7 +119,7 @@ def test_what_the_user_said_goes_before_what_was_answered() -> None:
 def test_pictures_in_the_task_stay() -> None:
     picture = {"type": "image_url", "image_url": {"url": "data:,"}}
     task = HumanMessage([{"type": "text", "text": "see"}, picture], id="1")
-    (first,) = divide([task], 0, 0).with_notes("noted")
+    (first,) = divide([task], 0, 0).with_notes("noted", {})
     assert first.content[1] == picture
     assert first.text.startswith("see")
     assert "noted" in first.text

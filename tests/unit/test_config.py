@@ -15,7 +15,7 @@ from openmanus_graph.config.declared import declared, setting_of
 from openmanus_graph.config.files import read_layer
 from openmanus_graph.config.resolve import CONTEXT_TABLES, context_field
 from openmanus_graph.config.trust import risky_settings, without_risks
-from openmanus_graph.interfaces.service.options import RunOptions
+from openmanus_graph.interfaces.service.options import RunOptions, StorageOptions
 from openmanus_graph.interfaces.service.run_setup import to_context
 from openmanus_graph.state.model_settings import LlmKeys, ModelKeys, ModelUseKeys, RoleKeys
 from openmanus_graph.state.search_engines import KEY_VARIABLES
@@ -64,7 +64,8 @@ def test_context_has_a_field_for_every_setting_and_no_others() -> None:
 
 
 def test_every_option_of_a_run_sets_what_is_declared() -> None:
-    options = {field.name.replace("_", "-") for field in fields(RunOptions)}
+    given = [*fields(RunOptions), *fields(StorageOptions)]
+    options = {field.name.replace("_", "-") for field in given}
     declared_options = {one.setting.option.lstrip("-") for one in declared().values()} - {""}
     assert options == declared_options | {"server", "config"}
     assert all(field.default is None for field in fields(RunOptions)), "defaults are declared"
@@ -95,7 +96,7 @@ def test_every_setting_has_a_default(kind: type[Any]) -> None:
     for field in fields(kind):
         if setting_of(field.type) is not None and field.name != "workspace":
             assert (field.default, field.default_factory) != (MISSING, MISSING), field.name
-        elif is_dataclass(field.type) and field.name != "main":
+        elif is_dataclass(field.type) and field.name not in ("main", "database"):
             field.type()  # type: ignore[operator]  # a section's defaults
 
 

@@ -14,13 +14,13 @@ from docs.tools_page import tools_page
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.events import events_page
 from openmanus_graph.tool_calls.toolset import Toolset
-from openmanus_graph.tools import data_analysis_tools, default_tools, planner_tools
+from openmanus_graph.tools import data_analysis_tools, default_tools, desktop_tools, planner_tools
 
 ROOT = Path(__file__).parent.parent.parent
 PACKAGE = ROOT / "openmanus_graph"
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 
-AGENTS = ("manus", "browser", "planner", "swe", "data_analysis", "mcp")
+AGENTS = ("manus", "browser", "planner", "swe", "data_analysis", "desktop", "mcp")
 PLAN_PROMPTS = [
     *(f"plan_{part}" for part in
       ("create", "look", "looked", "workspace", "step", "only_step", "replan", "rejected",
@@ -121,7 +121,7 @@ def test_the_tools_page_is_as_the_code() -> None:
 
 
 def test_prompt_and_tools_are_as_in_the_snapshots() -> None:
-    every = [*default_tools(), *planner_tools(), *data_analysis_tools()]
+    every = [*default_tools(), *planner_tools(), *data_analysis_tools(), *desktop_tools()]
     sent = Toolset({tool.name: tool for tool in every}, None).definitions
     tools = {tool["function"]["name"]: tool["function"] for tool in sent}
     found = json.dumps(tools, indent=1, ensure_ascii=False) + "\n"

@@ -4,8 +4,16 @@ from typing import Any
 
 import pytest
 
-from openmanus_graph.interfaces.cli.person import decision_of
-from openmanus_graph.state.interrupts import Decision, question_request, read_decision, read_text
+from openmanus_graph.nodes.approve_plan import read_review
+from openmanus_graph.state.interrupts import (
+    Decision,
+    no_decision,
+    question_request,
+    read_decision,
+    read_decision_on,
+    read_text,
+    read_typed_decision,
+)
 
 APPROVE, EDIT = Decision("approve"), Decision("edit", args={"n": 1}, tool="pay")
 NO, PAID = Decision("reject", message="no"), Decision("respond", message="paid")
@@ -43,7 +51,7 @@ ACTION = {"name": "pay", "args": {"n": 1}}
         (" Approve ", APPROVE),
         ('{"type": "edit", "args": {"args": {"n": 1}}}', Decision("edit", args={"n": 1})),
         ('[{"type": "accept", "args": null}]', APPROVE),
-        ("paid by hand", Decision("respond", message="paid by hand")),
+        ("= paid by hand", Decision("respond", message="paid by hand")),
     ],
 )
 def test_a_decision_is_understood_in_every_form(sent: Any, meant: Decision) -> None:
@@ -86,7 +94,70 @@ def test_inboxes_can_show_a_question() -> None:
     assert (request["kind"], request["calls"]) == ("question", [])
 
 
-def test_typed_words_are_decisions() -> None:
-    assert [decision_of(typed) for typed in ("a", "n", "r too much", "always", "paid it")] == [
-        "approve", "reject", {"type": "reject", "message": "too much"}, "always", "paid it",
-    ]  # fmt: skip
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        *((word, APPROVE) for word in ("a", "approve", "y", "yes", " A ", "Yes\r")),
+        ("always", Decision("approve", remember=True)),
+        *((word, Decision("reject")) for word in ("r", "reject", "n", "no", "R ")),
+        *((f"{word} too  much", Decision("reject", message="too  much"))
+          for word in ("r", "reject", "n", "no", "NO")),
+        ("= paid", PAID), ("=paid", PAID), ("=  a\n= b ", Decision("respond", message="a\n= b")),
+        ("= yes", Decision("respond", message="yes")),
+    ],
+)  # fmt: skip
+def test_the_words_of_a_decision(typed: str, meant: Decision) -> None:
+    assert read_typed_decision(typed) == meant
+
+
+@pytest.mark.parametrize(
+    "typed",
+    ["", " ", "yes please do", "y.", "yes, do", "a b", "approve it", "always please", "ok", "e",
+     "edit", "no!", "rm", "nope", "paid by hand", "=", "= ", '{"paid": 3}', "yes\nno",
+     "\u0430", "ÿ"],
+)  # fmt: skip
+def test_any_other_text_is_no_decision_and_no_result(typed: str) -> None:
+    assert read_typed_decision(typed) is None
+    assert read_decision(typed) is None
+    assert read_decision({"decisions": [typed]}) is None
+
+
+@pytest.mark.parametrize(
+    ("told", "meant"),
+    [
+        ("yes please do", Decision("respond", message="yes please do")),
+        (" It was paid at noon.\n", Decision("respond", message="It was paid at noon.")),
+        ("= paid", PAID), ("a", APPROVE), ("no", Decision("reject")),
+        ("", None), (" ", None), ("=", None), ("{paid", None), ('{"paid": 3}', None), ("[1", None),
+        (None, None), (7, None), ({"type": "maybe"}, None),
+    ],
+)  # fmt: skip
+def test_what_became_of_a_call_is_told_in_any_words(told: Any, meant: Decision | None) -> None:
+    assert read_decision_on("unknown_outcome", told) == meant
+
+
+@pytest.mark.parametrize("typed", ["yes please do", "It was paid at noon.", "a lot", "ok"])
+def test_an_approval_takes_only_its_own_words(typed: str) -> None:
+    assert read_decision_on("approval", typed) is None
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("yes please do", Decision("respond", message="yes please do")),
+        ("[SWE] shall do it", Decision("respond", message="[SWE] shall do it")),
+        ("r shorter", Decision("reject", message="shorter")),
+        ("y", APPROVE), ("reject", Decision("reject")),
+        ('["mine"]', Decision("edit", args={"steps": ["mine"]})),
+        ([{"type": "accept", "args": None}], APPROVE),
+        ("", None), (" ", None), (None, None), (7, None),
+    ],
+)  # fmt: skip
+def test_what_is_to_change_of_a_plan_is_said_in_any_words(said: Any, meant: Decision) -> None:
+    assert read_review(said) == meant
+
+
+def test_a_refusal_names_the_words_that_count() -> None:
+    said = no_decision(["approve", "edit", "reject", "respond"])
+    assert said.endswith("answer `approve`, `reject WHY`, `= RESULT`.")
+    assert "RESULT" not in no_decision(["approve", "reject"])

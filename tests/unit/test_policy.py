@@ -13,6 +13,7 @@ from openmanus_graph.safety.policy import (
     wrong_arguments,
 )
 from openmanus_graph.state.context import Policy, RuleDecision
+from openmanus_graph.state.database_url import DatabaseUrl
 from openmanus_graph.state.model_settings import ModelSettings
 from openmanus_graph.state.setting_declaration import Rule
 from openmanus_graph.state.settings import SandboxSettings, Settings
@@ -33,6 +34,7 @@ def rule(tool: str, decision: RuleDecision, **args: str) -> Rule:
 def settings(*rules: Rule, mode: Policy = "ask", workspace: Path = WORK) -> Settings:
     return Settings(
         main=ModelSettings("openai:x"), vision=None, workspace=workspace, home=WORK,
+        database=DatabaseUrl.in_folder(WORK),
         private=WORK / "private", protected=(), sandbox=SandboxSettings(), policy=mode, rules=rules,
     )  # fmt: skip
 

@@ -10,20 +10,21 @@ from typing import Any
 
 import pytest
 
-from openmanus_graph.backends.persistence import database
+from openmanus_graph.backends.persistence import sqlite
 from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.backends.persistence.journal import JournalTable
 from openmanus_graph.interfaces.server import journal as journal_module
 from openmanus_graph.interfaces.server.journal import Journal
+from openmanus_graph.state.database_url import DATABASE, DatabaseUrl
 
 THREAD = "t"
 
 
 @pytest.fixture
 async def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JournalTable:
-    monkeypatch.setattr(database, "BUSY_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_S", 0.01)
     monkeypatch.setattr(journal_module, "RETRY_S", 0.01)
-    return JournalTable(open_database(tmp_path / "home"))
+    return JournalTable(open_database(DatabaseUrl.in_folder(tmp_path / "home")))
 
 
 @pytest.fixture
@@ -150,7 +151,7 @@ async def test_a_quiet_thread_pings_and_an_ending_server_lets_go(
 @contextlib.contextmanager
 def locked(home: Path) -> Generator[None]:
     """Hold the database as another program."""
-    path = home / database.DATABASE
+    path = home / DATABASE
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
         yield

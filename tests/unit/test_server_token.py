@@ -14,6 +14,7 @@ from openmanus_graph.interfaces.server.token import (
     read_ticket,
     server_token,
     token_file,
+    token_source,
     write_ticket,
 )
 
@@ -32,6 +33,13 @@ def test_a_token_is_made_once_and_kept_for_the_person_alone() -> None:
     assert server_token() == token
     assert stat.S_IMODE(token_file().stat().st_mode) == 0o600
     assert [path.name for path in token_file().parent.iterdir()] == [token_file().name]
+
+
+def test_it_is_said_where_the_token_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    server_token()
+    assert token_source() == str(token_file())
+    monkeypatch.setenv(TOKEN_VARIABLE, "x" * 20)  # an older file holds another token
+    assert token_source() == TOKEN_VARIABLE
 
 
 def test_a_file_that_others_may_read_is_closed_to_them() -> None:

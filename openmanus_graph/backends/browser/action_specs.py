@@ -3,6 +3,7 @@
 Light to import: the handlers of the actions are imported only when a page is opened.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -10,6 +11,19 @@ from openmanus_graph.errors import TrustedToolError
 
 HANDLE = "browser"
 """The key of the browser session among the session's handles."""
+
+
+KEY_NAMES = {
+    "ctrl": "Control", "control": "Control", "cmd": "Meta", "command": "Meta", "meta": "Meta",
+    "alt": "Alt", "option": "Alt", "shift": "Shift", "esc": "Escape", "escape": "Escape",
+    "return": "Enter", "enter": "Enter", "tab": "Tab", "del": "Delete", "delete": "Delete",
+    "backspace": "Backspace", "space": "Space", "home": "Home", "end": "End", "insert": "Insert",
+    "pageup": "PageUp", "pgup": "PageUp", "pagedown": "PageDown", "pgdn": "PageDown",
+    "up": "ArrowUp", "down": "ArrowDown", "left": "ArrowLeft", "right": "ArrowRight",
+    "arrowup": "ArrowUp", "arrowdown": "ArrowDown", "arrowleft": "ArrowLeft",
+    "arrowright": "ArrowRight", "controlormeta": "ControlOrMeta",
+    **{f"f{number}": f"F{number}" for number in range(1, 13)},
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -99,3 +113,12 @@ def check_required_arguments(action: str, args: ActionArguments) -> None:
             missing.append(name)
     if missing:
         raise TrustedToolError(f"{action} needs {' and '.join(missing)}. Call it again with that.")
+
+
+def press_name(token: str) -> str | None:
+    """Return a key or a combination by the name the browser knows; None for plain text."""
+    parts = ["+"] if token == "+" else re.split(r"\+(?!$)", token)
+    names = [KEY_NAMES.get(part.lower(), "") for part in parts]
+    if len(parts) > 1 and all(names[:-1]) and len(parts[-1]) == 1:
+        names[-1] = parts[-1].lower() if "Shift" not in names else parts[-1]
+    return "+".join(names) if all(names) else None

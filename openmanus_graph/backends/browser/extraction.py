@@ -12,7 +12,7 @@ from openmanus_graph.backends.browser.browsers import browser_loop
 from openmanus_graph.backends.browser.launch import first_line
 from openmanus_graph.backends.browser.rendering import serialize
 from openmanus_graph.backends.web.client import fetch
-from openmanus_graph.backends.web.markdown import PageText, chunks, page_text, whole
+from openmanus_graph.backends.web.markdown import PageText, choose_parts, page_text, whole
 from openmanus_graph.backends.web.reading import HEADER_CHARS, fitted, read_page
 from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.prompts import render
@@ -20,12 +20,8 @@ from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.tool_runtime import AskModel
 
 READ_S = 30.0
-PART_CHARS = 30_000
-MAX_PARTS = 6
-"""Of a longer page, the parts that share the most words with the question."""
 NOT_FOUND = "NOT FOUND"
 _QUESTIONS_AT_ONCE = 3
-_WORD = re.compile(r"\w{3,}")
 _QUOTE = re.compile(r"^\s*>\s?(.*\S)\s*$")
 _MARKUP = re.compile(r"!?\[([^][]*)\]\([^()\s]*\)|[*_`#>|\\\s\"'“”‘’]+")
 
@@ -38,6 +34,8 @@ class PageContent:
     title: str
     text: str
     """Markdown, the main content first."""
+    notices: tuple[str, ...] = ()
+    """Sentences about the browser, such as that it was opened again."""
 
 
 async def extract_content(browser: BrowserSession, goal: str | None, ask: AskModel | None) -> str:
@@ -48,15 +46,18 @@ async def extract_content(browser: BrowserSession, goal: str | None, ask: AskMod
     """
     content = await browser_loop.run(lambda: _read_content(browser))
     redacted = browser.secrets.redacted
+    notices = "".join(f"{redacted(notice)}\n" for notice in content.notices)
     content = PageContent(redacted(content.url), redacted(content.title), redacted(content.text))
     head = f"{content.title} {content.url}".strip()
     if not goal or ask is None:
-        return f"{head}\n\n{await asyncio.to_thread(_fitted, content.text, browser.session)}"
+        return (
+            f"{notices}{head}\n\n{await asyncio.to_thread(_fitted, content.text, browser.session)}"
+        )
     try:
-        return f"From {head}:\n{await _answer(content, goal, ask)}"
+        return f"{notices}From {head}:\n{await _answer(content, goal, ask)}"
     except ToolError as error:
         text = await asyncio.to_thread(_fitted, content.text, browser.session)
-        return f"{error} This is the page itself.\n{head}\n\n{text}"
+        return f"{notices}{error} This is the page itself.\n{head}\n\n{text}"
 
 
 def _fitted(text: str, session: Session) -> str:
@@ -96,7 +97,8 @@ async def _read_content(browser: BrowserSession) -> PageContent:
     for part in parts:
         text = await page_text(part["html"], part["base"])
         texts.append(replace(text, read=text.read or len(part["html"])) if part["cut"] else text)
-    return PageContent(tab.page.url, parts[0]["title"], whole(texts))
+    notices = tuple(browser.notices.take())
+    return PageContent(tab.page.url, parts[0]["title"], whole(texts), notices)
 
 
 async def _read_document(browser: BrowserSession, url: str) -> PageContent:
@@ -106,7 +108,7 @@ async def _read_document(browser: BrowserSession, url: str) -> PageContent:
     headers = {"Cookie": pairs} if pairs else None
     page = await fetch(url, browser.connection.guard, headers=headers)
     reading = await read_page(page, browser.session.workspace)
-    return PageContent(url, reading.title, reading.text)
+    return PageContent(url, reading.title, reading.text, tuple(browser.notices.take()))
 
 
 async def _answer(content: PageContent, goal: str, ask: AskModel) -> str:
@@ -134,17 +136,6 @@ async def _answer(content: PageContent, goal: str, ask: AskModel) -> str:
         f"\n({left_out} of the page's parts were not read: the least related.)" if left_out else ""
     )
     return check_quotes(reply, content.text) + note
-
-
-def choose_parts(text: str, goal: str) -> tuple[list[str], int]:
-    """Cut a text into parts for one question each; also say how many were left out."""
-    parts = [chunk.text for chunk in chunks(text, PART_CHARS)] or [""]
-    if len(parts) <= MAX_PARTS:
-        return parts, 0
-    wanted = {word.lower() for word in _WORD.findall(goal)}
-    scores = [len(wanted & {word.lower() for word in _WORD.findall(part)}) for part in parts]
-    best = sorted(range(len(parts)), key=lambda place: (-scores[place], place))[:MAX_PARTS]
-    return [parts[place] for place in sorted(best)], len(parts) - MAX_PARTS
 
 
 def check_quotes(reply: str, text: str) -> str:

@@ -3,14 +3,14 @@
 import contextlib
 import re
 from typing import TYPE_CHECKING, Literal
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 from openmanus_graph.backends.browser.browser_session import BrowserSession
 from openmanus_graph.backends.browser.launch import first_line
-from openmanus_graph.backends.browser.tab import Tab
+from openmanus_graph.backends.browser.tab import BLANK, Tab
 from openmanus_graph.backends.web.guard import Guard
 from openmanus_graph.errors import ToolError, TrustedToolError
-from openmanus_graph.state.addresses import PORTS, has_scheme, literal_ip, with_scheme
+from openmanus_graph.state.addresses import PORTS, has_scheme, is_path, literal_ip, with_scheme
 
 if TYPE_CHECKING:
     from playwright.async_api import Error
@@ -57,7 +57,7 @@ async def go_to(browser: BrowserSession, tab: Tab, url: str) -> str:
         raise TrustedToolError(
             "Secrets are never put into addresses. Type them into a field instead."
         )
-    address = complete_address(url, connection.guard)
+    address = complete_address(url, connection.guard, tab.current_url)
     connection.guard.check(address)
     connection.egress.take_refusals()  # drop those of earlier pages
     tab.navigation_started()
@@ -77,15 +77,25 @@ async def go_to(browser: BrowserSession, tab: Tab, url: str) -> str:
     return ""
 
 
-def complete_address(url: str, guard: Guard) -> str:
+def complete_address(url: str, guard: Guard, page_url: str = BLANK) -> str:
     """Complete an address that was written without `https://`.
 
+    Args:
+        url: The address.
+        guard: Knows the hosts that may be reached without TLS.
+        page_url: The page that is open; its links are shown without its site.
+
     Raises:
-        ToolError: It is no address at all.
+        ToolError: It is no address at all, or one without its site, which nobody may have allowed.
     """
     text = url.strip()
     if has_scheme(text):
         return text
+    if is_path(text) and has_scheme(page_url) and page_url != BLANK:
+        raise ToolError(
+            f"{text[:_SHOWN_URL_CHARS]!r} is no whole address. On the site of this page it is "
+            f"{urljoin(page_url, text)[:_SHOWN_URL_CHARS]}"
+        )
     match = _ADDRESS.fullmatch(text)
     host = match["host"].strip("[]") if match else ""
     number = literal_ip(host) is not None

@@ -66,8 +66,13 @@ async def observe(
             parts.append(f"Secrets of this site, typed by name with input_text: {typed}")
     else:
         changed = change_text(previous, snapshot, budget, said=done)
-        if len(parts) == 1 and changed == NOTHING_CHANGED:  # the effect may only come as a notice
+        # The effect may come late, or as a notice.
+        if len(parts) == 1 and changed.startswith(NOTHING_CHANGED):
             parts += await browser.notices.wait(NOTICE_WAIT_S)
+            if not browser.dialogs.describe() and browser.tabs.get(tab.id) is tab:
+                await _settle(browser, tab)
+                tab.last_snapshot = await tab.view.look()
+                changed = change_text(previous, tab.last_snapshot, budget, said=done)
         parts.append(changed)
     return "\n".join(filter(None, parts))
 

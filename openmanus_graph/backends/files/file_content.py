@@ -14,12 +14,13 @@ from typing import BinaryIO
 from openmanus_graph.backends.files.documents import read_document
 from openmanus_graph.backends.files.excerpt import Lines
 from openmanus_graph.backends.files.file_kinds import (
+    TABLE_DELIMITERS,
     binary_kind,
     document_kind,
     image_type,
     read_image,
 )
-from openmanus_graph.backends.files.text_file import detect_encoding, size_text
+from openmanus_graph.backends.files.text_file import detect_encoding, size_text, whole_characters
 from openmanus_graph.errors import ToolError
 
 _SAMPLE_BYTES = 256 * 1024
@@ -49,7 +50,6 @@ _BINARY: Mapping[str, str] = {
 _TEXT = frozenset(
     ["txt", "md", "rst", "html", "htm", "xml", "svg", "css", "js", "py", "sh", "sql", "tex", "log"]
 )
-_DELIMITERS: Mapping[str, str] = {"csv": ",;\t|", "tsv": "\t"}
 
 
 def content_problem(file: BinaryIO, name: str) -> str | None:
@@ -83,7 +83,7 @@ def content_head(file: BinaryIO, name: str, max_chars: int) -> str:
     except ToolError as error:
         begins = str(error)
     if not begins:
-        encoding = detect_encoding(_whole_lines(head) if size > len(head) else head)
+        encoding = detect_encoding(whole_characters(head, cut=size > len(head)))
         begins = head.decode(encoding.name, "replace") if encoding else f"({binary_kind(head)})"
     more = "\n[...]" if len(begins) > max_chars or encoding and size > len(head) else ""
     return f"{name} ({size_text(size)})\n{begins[:max_chars]}{more}"
@@ -92,7 +92,7 @@ def content_head(file: BinaryIO, name: str, max_chars: int) -> str:
 def _found(head: bytes) -> str:
     """Name what a file of the wrong kind begins like."""
     kind = binary_kind(head)
-    is_text = kind == _UNKNOWN and detect_encoding(_whole_lines(head))
+    is_text = kind == _UNKNOWN and detect_encoding(whole_characters(head, cut=True))
     return "a text" if is_text else f"a {kind}"
 
 
@@ -118,10 +118,10 @@ def _picture_problem(file: BinaryIO, head: bytes, suffix: str, size: int) -> str
 
 def _text_problem(file: BinaryIO, head: bytes, suffix: str, size: int) -> str | None:
     """Look at a text; a file with a suffix that says nothing may be anything but blank."""
-    encoding = detect_encoding(_whole_lines(head) if size > len(head) else head)
+    encoding = detect_encoding(whole_characters(head, cut=size > len(head)))
     readers: Mapping[str, Callable[[io.TextIOWrapper], str | None]] = {
-        "csv": lambda text: _table_problem(text, _DELIMITERS["csv"]),
-        "tsv": lambda text: _table_problem(text, _DELIMITERS["tsv"]),
+        "csv": lambda text: _table_problem(text, TABLE_DELIMITERS["csv"]),
+        "tsv": lambda text: _table_problem(text, TABLE_DELIMITERS["tsv"]),
         "json": lambda text: _json_problem(text) if size <= _MOST_BYTES else None,
         "geojson": lambda text: _json_problem(text) if size <= _MOST_BYTES else None,
         "jsonl": _json_lines_problem,
@@ -136,11 +136,6 @@ def _text_problem(file: BinaryIO, head: bytes, suffix: str, size: int) -> str | 
         return readers.get(suffix, _blank_problem)(text)
     finally:
         text.detach()
-
-
-def _whole_lines(head: bytes) -> bytes:
-    """Cut the beginning of a text where no character is cut in two."""
-    return head[: len(head) // 4 * 4] if b"\0" in head else head[: head.rfind(b"\n") + 1] or head
 
 
 def _blank_problem(text: io.TextIOWrapper) -> str | None:

@@ -32,6 +32,8 @@ _MAGIC = (
     (b"fLaC", "FLAC sound"),
     (b"\xca\xfe\xba\xbe", "Java class or macOS program"),
 )
+TABLE_DELIMITERS = {"csv": ",;\t|", "tsv": "\t"}
+"""By suffixes: the characters that may part the columns."""
 _OFFICE_PARTS = {
     "word/document.xml": "docx",
     "xl/workbook.xml": "xlsx",

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, cast
 
 from openmanus_graph.backends.files.documents import read_document
 from openmanus_graph.backends.files.excerpt import Lines
-from openmanus_graph.backends.files.file_kinds import binary_kind
+from openmanus_graph.backends.files.file_kinds import TABLE_DELIMITERS, binary_kind
 from openmanus_graph.backends.files.text_file import (
     detect_encoding,
     printable,
@@ -45,10 +45,9 @@ _WORKBOOK_BYTES = 5 * 1024 * 1024
 _WORKBOOK_S = 5.0
 _MAX_WORKBOOKS = 3
 """Each is read by a process of its own, which takes half a second."""
-_SEPARATORS = {".csv": ",;\t|", ".tsv": "\t"}
-_JSON, _JSON_LINES = ".json", (".jsonl", ".ndjson")
-_WORKBOOK = ".xlsx"
-_TABLES = (*_SEPARATORS, _JSON, *_JSON_LINES, _WORKBOOK)
+_JSON, _JSON_LINES = "json", ("jsonl", "ndjson")
+_WORKBOOK = "xlsx"
+_TABLES = (*TABLE_DELIMITERS, _JSON, *_JSON_LINES, _WORKBOOK)
 
 _File = tuple[str, int]
 """Its path in the workspace, and its size in bytes."""
@@ -132,7 +131,7 @@ def _content(workspace: Workspace, name: str, size: int) -> str:
     try:
         with opened_file(workspace, name) as file:
             if suffix == _WORKBOOK:
-                text = read_document(file, "xlsx", None, Lines(1, 3), timeout_s=_WORKBOOK_S)
+                text = read_document(file, _WORKBOOK, None, Lines(1, 3), timeout_s=_WORKBOOK_S)
                 return _indented(text.splitlines())
             return _text_content(file, suffix, size)
     except (ToolError, OSError):
@@ -149,15 +148,15 @@ def _text_content(file: BinaryIO, suffix: str, size: int) -> str:
     file.seek(len(encoding.bom))
     whole = io.TextIOWrapper(file, encoding.name, errors="replace", newline="")
     try:
-        if suffix in _SEPARATORS:
+        if suffix in TABLE_DELIMITERS:
             rows = None if size > _PARSED_BYTES else whole
-            return _table(text, _SEPARATORS[suffix], rows, size / len(sample))
+            return _table(text, TABLE_DELIMITERS[suffix], rows, size / len(sample))
         if size > _PARSED_BYTES:
             return ""
         if suffix in (_JSON, *_JSON_LINES):
             return _json(whole.read(), lines=suffix != _JSON)
     except (ValueError, csv.Error, RecursionError):
-        return f", no valid {suffix[1:]}"
+        return f", no valid {suffix}"
     finally:
         whole.detach()  # the file is not ours to close
     return _indented(text.splitlines())
@@ -224,4 +223,4 @@ def _short(text: str, most: int) -> str:
 
 
 def _suffix(name: str) -> str:
-    return PurePath(name).suffix.lower()
+    return PurePath(name).suffix.lower().removeprefix(".")

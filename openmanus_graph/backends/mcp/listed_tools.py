@@ -41,6 +41,8 @@ class ListedTool:
     argument_schema: Mapping[str, Any] | None
     """The schema that arguments are checked against; None if the server gave no valid one."""
     effect: Effect
+    destructive: bool = False
+    """The server says that a call destroys something."""
 
 
 def offered_tools(server: MCPServer, tools: Iterable[Any]) -> tuple[ListedTool, ...]:
@@ -68,6 +70,7 @@ def _listed_tool(server: MCPServer, tool: Any) -> ListedTool:  # the SDK's Tool
         model_schema=for_models(cast("dict[str, Any]", schema)) if usable else ANYTHING,
         argument_schema=for_checking(cast("dict[str, Any]", schema)) if usable else None,
         effect=_effect(server, tool),
+        destructive=bool(tool.annotations and tool.annotations.destructive_hint),
     )
 
 
@@ -125,6 +128,10 @@ def traits_for(server: MCPServer, tool: ListedTool, *, side_by_side: bool) -> Tr
         timeout_s=server.timeout_s,
         untrusted=True,
         approval=external if server.approval is None else server.approval,
+        sends_to=next(
+            (names for name, names in server.sends_to.items() if fnmatchcase(tool.name, name)), None
+        ),
+        destructive=external and tool.destructive,
     )
 
 

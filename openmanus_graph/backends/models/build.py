@@ -75,6 +75,17 @@ def build_model(settings: ModelSettings) -> BaseChatModel:
     return _cached(settings, loop)
 
 
+def build_unshared_model(settings: ModelSettings) -> BaseChatModel:
+    """Build a client that nobody else is given, for trying a model; its caller closes it. Blocks.
+
+    ConfigError as `build_model`.
+    """
+    if not isinstance(settings.model, str):
+        return settings.model
+    spec = parse_spec(settings.model)
+    return _build(spec, settings, api_key(spec, settings))
+
+
 async def prepare_model(settings: ModelSettings) -> BaseChatModel:
     """Do as `build_model` does, with imports, certificates and prices loaded off the event loop."""
     loop = asyncio.get_running_loop()

@@ -11,14 +11,16 @@ from openmanus_graph.state.model_settings import ModelSettings
 
 
 def api_key(spec: ModelSpec, settings: ModelSettings) -> str | None:
-    """Return the key: the settings', else the provider's environment variable, else a dummy.
+    """Return the key: of the settings, the provider's variable, what is stored, else a dummy.
 
     Raises:
         ConfigError: There is none and the provider wants one, or it cannot be a key.
     """
     provider = spec.provider
     given = settings.api_key.get_secret_value() if settings.api_key is not None else ""
-    values = (given, *(os.environ.get(variable, "") for variable in provider.key_variables))
+    stored = settings.stored_key.get_secret_value() if settings.stored_key is not None else ""
+    named = (os.environ.get(variable, "") for variable in provider.key_variables)
+    values = (given, *named, stored)
     key = next((value.strip() for value in values if value.strip()), None)
     if key is not None:
         if not (key.isascii() and key.isprintable()):
@@ -33,8 +35,9 @@ def api_key(spec: ModelSpec, settings: ModelSettings) -> str | None:
         return "none"  # local servers want none, but the SDK insists on one
     names = " or ".join(provider.key_variables)
     raise ConfigError(
-        f"No key for the model {spec}. Set the environment variable {names}, or api_key in the "
-        "configuration file. A server of your own needs no key: give its address as base URL."
+        f"No key for the model {spec}. Run openmanus init, or set the environment variable "
+        f"{names}, or api_key in the configuration file. A server of your own needs no key: give "
+        "its address as base URL."
     )
 
 

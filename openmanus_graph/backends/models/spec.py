@@ -73,6 +73,15 @@ PROVIDERS = {
     )
 }
 
+RECORDED = Provider(
+    "demo",
+    package="openmanus_graph.demo.recorded",
+    client="recorded_model",
+    key_argument=None,
+    takes_key=False,
+)
+"""Plays the model of the demo, which is recorded; nobody chooses it for work."""
+
 ALIASES = {
     "azure_openai": "azure",
     "google_genai": "google",
@@ -113,7 +122,7 @@ def parse_spec(text: str) -> ModelSpec:
     """
     prefix, colon, name = text.strip().partition(":")
     key = prefix.strip().lower()
-    provider = PROVIDERS.get(ALIASES.get(key, key))
+    provider = RECORDED if key == RECORDED.name else PROVIDERS.get(ALIASES.get(key, key))
     name = name.strip()
     if provider is not None and name:
         return ModelSpec(provider, name)
@@ -121,7 +130,7 @@ def parse_spec(text: str) -> ModelSpec:
     if provider is not None:
         raise ConfigError(
             f"The model {text!r} lacks a name. Write {provider.name}:NAME, for example "
-            f"{provider.name}:{_EXAMPLES.get(provider.name, 'NAME')}."
+            f"{provider.name}:{EXAMPLES.get(provider.name, 'NAME')}."
         )
     if not prefix.strip():
         raise ConfigError(f"No model is named. Write PROVIDER:NAME; providers: {known}.")
@@ -137,7 +146,19 @@ def parse_spec(text: str) -> ModelSpec:
     )
 
 
-_EXAMPLES = {"openai": "gpt-5-mini", "anthropic": "claude-sonnet-5", "google": "gemini-2.5-pro"}
+EXAMPLES = {
+    "openai": "gpt-5-mini",
+    "anthropic": "claude-sonnet-5",
+    "google": "gemini-2.5-pro",
+    "deepseek": "deepseek-chat",
+    "openrouter": "openai/gpt-5-mini",
+    "groq": "openai/gpt-oss-120b",
+    "mistralai": "mistral-medium-latest",
+    "xai": "grok-4",
+    "moonshot": "kimi-k2-0905-preview",
+    "ollama": "qwen3",
+}
+"""A model's name to begin with, by provider."""
 
 
 _PROVIDER_OF_CLIENT = {

@@ -12,34 +12,9 @@ from langgraph.checkpoint.serde.types import TASKS
 from langgraph.constants import START
 from langgraph.types import Overwrite
 
-from openmanus_graph.backends.persistence.checkpoints import LeanSqliteSaver
+from openmanus_graph.backends.persistence.checkpointer import Checkpointer
 
 SHOWN_CHARS = 100
-
-_LINE = """
-    WITH RECURSIVE line(id) AS (
-        SELECT :at UNION SELECT parent_checkpoint_id FROM checkpoints, line
-        WHERE thread_id = :old AND checkpoint_ns = '' AND checkpoint_id = line.id
-        AND parent_checkpoint_id IS NOT NULL
-    )
-"""
-_COPIES = (
-    f"""
-    INSERT INTO checkpoints
-    {_LINE}
-    SELECT :new, checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata
-    FROM checkpoints WHERE thread_id = :old AND checkpoint_ns = '' AND checkpoint_id IN line
-    """,
-    # Effects after the last point are not copied: they are to be executed again.
-    f"""
-    INSERT INTO writes
-        (thread_id, checkpoint_ns, checkpoint_id, task_id, task_path, idx, channel, type, value)
-    {_LINE}
-    SELECT :new, checkpoint_ns, checkpoint_id, task_id, task_path, idx, channel, type, value
-    FROM writes WHERE thread_id = :old AND checkpoint_ns = '' AND checkpoint_id IN line
-    AND checkpoint_id != :at
-    """,
-)
 
 
 @dataclass(frozen=True)
@@ -57,7 +32,7 @@ class Point:
     """A run had ended there."""
 
 
-async def points_of(saver: LeanSqliteSaver, thread: str) -> list[Point]:
+async def points_of(saver: Checkpointer, thread: str) -> list[Point]:
     """Return the points of a thread's current branch, oldest first."""
     config: RunnableConfig = {"configurable": {"thread_id": thread, "checkpoint_ns": ""}}
     found = {_checkpoint_id(one.config): one async for one in saver.alist(config)}  # newest first
@@ -81,12 +56,12 @@ async def points_of(saver: LeanSqliteSaver, thread: str) -> list[Point]:
     ]
 
 
-async def fork(saver: LeanSqliteSaver, old: str, checkpoint: str, new: str) -> None:
+async def fork(saver: Checkpointer, old: str, checkpoint: str, new: str) -> None:
     """Begin a new thread with a copy of another one's history up to a checkpoint.
 
     Its calls have the new thread's keys in the ledger, so none counts as done.
     """
-    await saver.run_together(_COPIES, {"old": old, "at": checkpoint, "new": new})
+    await saver.acopy_line(old, checkpoint, new)
 
 
 def _checkpoint_id(config: RunnableConfig) -> str:

@@ -8,28 +8,17 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Sequence
-from pathlib import Path
 
 from langgraph.config import get_config
 
 from openmanus_graph.backends.persistence.database import Database, open_database
-from openmanus_graph.config.resolve import openmanus_home
+from openmanus_graph.config.resolve import database_url
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.checkpoint_lineage import checkpointed_thread
 from openmanus_graph.runtime.interjections import Interjection, InterjectionReader
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.session_registry import WORKER_KEY
-
-_SCHEMA = (
-    """
-    CREATE TABLE IF NOT EXISTS remarks (
-        number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, thread TEXT NOT NULL,
-        text TEXT NOT NULL, read INTEGER NOT NULL DEFAULT 0,
-        at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP
-    )
-    """,
-    "CREATE INDEX IF NOT EXISTS remarks_thread ON remarks (thread)",
-)
+from openmanus_graph.state.database_url import DatabaseUrl
 
 log = logging.getLogger(__name__)
 
@@ -38,16 +27,14 @@ class Interjections:
     """The table of interjections. What a method writes is on disk when it returns."""
 
     def __init__(self, database: Database) -> None:
-        """Make the table. Blocks."""
         self._database = database
-        for statement in _SCHEMA:
-            database.run(statement)
 
     async def add(self, thread: str, text: str) -> str:
         """Add an interjection and return its id."""
         interjection = f"remark-{uuid.uuid4()}"
         await self._database.arun(
-            "INSERT INTO remarks (id, thread, text) VALUES (?, ?, ?)", (interjection, thread, text)
+            "INSERT INTO remarks (id, thread, text) VALUES (?, ?, ?) ON CONFLICT (id) DO NOTHING",
+            (interjection, thread, text),
         )
         return interjection
 
@@ -78,8 +65,8 @@ class Interjections:
 async def tell(thread: str, text: str) -> str:
     """Tell an agent something while it works; it reads that at its next agent step.
 
-    From any process with the same `OPENMANUS_HOME`. The agent needs a checkpointer. What comes
-    after its last agent step is read first when the thread goes on.
+    From any process with the same database, by default that of `OPENMANUS_HOME`. The agent needs a
+    checkpointer. What comes after its last agent step is read first when the thread goes on.
 
     Args:
         thread: The run's `thread_id`.
@@ -94,13 +81,13 @@ async def tell(thread: str, text: str) -> str:
     """
     if not thread.strip() or not text.strip():
         raise ConfigError("Say to which thread, and what: neither may be empty.")
-    interjections = await asyncio.to_thread(lambda: open_interjections(openmanus_home()))
+    interjections = await asyncio.to_thread(lambda: open_interjections(database_url()))
     return await interjections.add(thread, text)
 
 
-def open_interjections(home: Path) -> Interjections:
-    """Return the interjections of a home folder. Blocks."""
-    return Interjections(open_database(home))
+def open_interjections(url: DatabaseUrl) -> Interjections:
+    """Return the interjections of a database. Blocks."""
+    return Interjections(open_database(url))
 
 
 async def interjection_reader(session: Session) -> InterjectionReader:
@@ -109,8 +96,8 @@ async def interjection_reader(session: Session) -> InterjectionReader:
     thread = checkpointed_thread(config)
     if thread is None:
         return InterjectionReader(None, "", shared=False)
-    home = session.settings.home
-    interjections = await session.cached_off_loop(Interjections, lambda: open_interjections(home))
+    url = session.settings.database
+    interjections = await session.cached_off_loop(Interjections, lambda: open_interjections(url))
     return InterjectionReader(
         interjections, thread, shared=bool((config.get("metadata") or {}).get(WORKER_KEY))
     )

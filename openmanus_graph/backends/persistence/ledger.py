@@ -6,38 +6,24 @@ is never repeated unnoticed. Keys hold no step numbers: (thread, branch, tool, c
 occurrence).
 """
 
-import contextlib
 import hashlib
 import json
 import logging
 import sqlite3
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal, get_args
 
-from openmanus_graph.backends.persistence.database import Database, crc32, open_database, read_json
+from openmanus_graph.backends.persistence.database import Database, open_database
+from openmanus_graph.backends.persistence.rows import crc32, read_json
 from openmanus_graph.conversation.history import canonical_args
+from openmanus_graph.state.database_url import DatabaseUrl
 
-_SCHEMA = (
-    """
-    CREATE TABLE IF NOT EXISTS ledger (
-        effect TEXT NOT NULL, thread TEXT NOT NULL, branch TEXT NOT NULL, tool TEXT NOT NULL,
-        args TEXT NOT NULL, occurrence INTEGER NOT NULL, call_id TEXT NOT NULL,
-        attempts INTEGER NOT NULL, stage TEXT NOT NULL, outcome TEXT,
-        at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP, checksum INTEGER
-    )
-    """,
-    "CREATE UNIQUE INDEX IF NOT EXISTS ledger_effect ON ledger (effect)",
-    """
-    CREATE TABLE IF NOT EXISTS questions (
-        effect TEXT NOT NULL, name TEXT NOT NULL, thread TEXT NOT NULL, position INTEGER NOT NULL,
-        PRIMARY KEY (effect, name)
-    ) WITHOUT ROWID
-    """,
+_PLACE = (
+    "thread = ? AND branch = ? AND namespace = ? AND parent = ? AND tool = ? AND args = ?"
+    " AND position = ?"
 )
-
 log = logging.getLogger(__name__)
 Stage = Literal["intent", "waiting", "done"]
 
@@ -65,6 +51,23 @@ class EffectKey:
 
 
 @dataclass(frozen=True)
+class CallPlace:
+    """Where in a conversation a call was made."""
+
+    thread: str
+    branch: str
+    namespace: str
+    """Of the graph, in its checkpoints."""
+    parent: str
+    """Id of the message that the model had answered."""
+    tool: str
+    args: str
+    """Digest of the arguments."""
+    position: int
+    """Among the calls of the reply with this tool and these arguments."""
+
+
+@dataclass(frozen=True)
 class Entry:
     """What the ledger knows of an effect."""
 
@@ -80,15 +83,8 @@ class Ledger:
     """The ledger in a database. What a method writes is on disk when it returns."""
 
     def __init__(self, database: Database) -> None:
-        """Make the tables. Blocks."""
         self._database = database
         self._run = database.arun
-        for statement in _SCHEMA:
-            database.run(statement)
-        columns = database.run("SELECT name FROM pragma_table_info('ledger')")
-        if ("checksum",) not in columns:
-            with contextlib.suppress(sqlite3.OperationalError):  # another process was faster
-                database.run("ALTER TABLE ledger ADD COLUMN checksum INTEGER")
 
     async def find(self, key: EffectKey) -> Entry | None:
         """Return the recorded effect.
@@ -122,7 +118,7 @@ class Ledger:
             " (effect, thread, branch, tool, args, occurrence, call_id, attempts, stage, checksum)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, 1, 'intent', ?)"
             " ON CONFLICT (effect) DO UPDATE SET stage = 'intent', call_id = excluded.call_id,"
-            " args = excluded.args, outcome = NULL, attempts = attempts + 1,"
+            " args = excluded.args, outcome = NULL, attempts = ledger.attempts + 1,"
             " checksum = excluded.checksum, at = CURRENT_TIMESTAMP",
             (
                 key.digest,
@@ -146,7 +142,8 @@ class Ledger:
     async def ask(self, key: EffectKey, name: str, position: int) -> None:
         """Write down that a call asks, and at which position of its task."""
         await self._run(
-            "INSERT OR REPLACE INTO questions (effect, name, thread, position) VALUES (?, ?, ?, ?)",
+            "INSERT INTO questions (effect, name, thread, position) VALUES (?, ?, ?, ?)"
+            " ON CONFLICT (effect, name) DO UPDATE SET position = excluded.position",
             (key.digest, name, key.thread, position),
         )
 
@@ -156,27 +153,53 @@ class Ledger:
             "DELETE FROM questions WHERE effect = ? AND position >= ?", (key.digest, position)
         )
 
-    async def conclude(self, key: EffectKey, outcome: Mapping[str, Any]) -> None:
-        """Write down what came of the call."""
-        await self._update(key, "done", json.dumps(outcome, default=str))
+    async def conclude(
+        self, key: EffectKey, args: Mapping[str, Any], outcome: Mapping[str, Any]
+    ) -> None:
+        """Write down what came of the call with these arguments."""
+        await self._update(key, args, "done", json.dumps(outcome, default=str))
 
-    async def wait(self, key: EffectKey) -> None:
+    async def wait(self, key: EffectKey, args: Mapping[str, Any]) -> None:
         """Write down that the call stopped to ask a person, before any effect."""
-        await self._update(key, "waiting", None)
+        await self._update(key, args, "waiting", None)
+
+    async def first_at(self, place: CallPlace, message: str, call_id: str) -> tuple[str, str]:
+        """Return ids of reply and call that were the first at a place: these if there were none.
+
+        Args:
+            place: Where the call was made.
+            message: Id of the model's reply.
+            call_id: Of the call.
+        """
+        values = astuple(place)
+        await self._run(
+            "INSERT INTO first_sights (thread, branch, namespace, parent, tool, args, position,"
+            " message, call_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+            (*values, message, call_id),
+        )
+        rows = await self._run(
+            f"SELECT message, call_id FROM first_sights WHERE {_PLACE}",
+            values,
+        )
+        return (str(rows[0][0]), str(rows[0][1])) if rows else (message, call_id)
 
     def forget_thread(self, thread: str) -> None:
         """Delete all entries of a thread. Blocks."""
         self._database.run("DELETE FROM ledger WHERE thread = ?", (thread,))
         self._database.run("DELETE FROM questions WHERE thread = ?", (thread,))
+        self._database.run("DELETE FROM first_sights WHERE thread = ?", (thread,))
 
-    async def _update(self, key: EffectKey, stage: Stage, outcome: str | None) -> None:
+    async def _update(
+        self, key: EffectKey, args: Mapping[str, Any], stage: Stage, outcome: str | None
+    ) -> None:
+        written = canonical_args(args)
         await self._run(
-            "UPDATE ledger SET stage = ?, outcome = ?, at = CURRENT_TIMESTAMP,"
-            " checksum = crc32(CAST(args AS BLOB), ?, ?) WHERE effect = ?",
-            (stage, outcome, stage, outcome, key.digest),
+            "UPDATE ledger SET args = ?, stage = ?, outcome = ?, at = CURRENT_TIMESTAMP,"
+            " checksum = ? WHERE effect = ?",
+            (written, stage, outcome, crc32(written, stage, outcome), key.digest),
         )
 
 
-def open_ledger(home: Path) -> Ledger:
-    """Return the ledger of a home folder. Blocks."""
-    return Ledger(open_database(home))
+def open_ledger(url: DatabaseUrl) -> Ledger:
+    """Return the ledger of a database. Blocks."""
+    return Ledger(open_database(url))

@@ -1,9 +1,9 @@
-"""The threads of a home folder: what they were asked, with which options, and how they stand."""
+"""The threads of a database: what they were asked, with which options, and how they stand."""
 
 import datetime
 import json
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -14,19 +14,11 @@ from langchain_core.messages import (
     messages_from_dict,
 )
 
-from openmanus_graph.backends.persistence.database import DamagedRowError, Database, read_json
+from openmanus_graph.backends.persistence.database import Database
+from openmanus_graph.backends.persistence.rows import DamagedRowError, read_json
 
-_SCHEMA = (
-    """
-    CREATE TABLE IF NOT EXISTS threads (
-        id TEXT PRIMARY KEY, agent TEXT NOT NULL, task TEXT NOT NULL, options TEXT NOT NULL,
-        status TEXT NOT NULL, created TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP,
-        updated TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP
-    )
-    """,
-    "CREATE TABLE IF NOT EXISTS user_messages (thread TEXT PRIMARY KEY, message TEXT NOT NULL)",
-)
-_COLUMNS = "id, agent, task, options, status, created, updated"
+_TITLE = "(SELECT title FROM titles WHERE thread = threads.id)"
+_COLUMNS = f"id, agent, task, options, status, created, updated, {_TITLE}"
 DAMAGED = "damaged"
 """Status of a thread whose row is damaged; its readable columns are returned."""
 
@@ -45,6 +37,8 @@ class Thread:
     """`running` while a run goes on, and after a crash; or `DAMAGED`."""
     created: str
     updated: str
+    title: str = ""
+    """The first task, unless a person chose another one."""
 
 
 class Threads:
@@ -52,8 +46,6 @@ class Threads:
 
     def __init__(self, database: Database) -> None:
         self._run = database.run
-        for statement in _SCHEMA:
-            self._run(statement)
 
     def begin(
         self,
@@ -75,15 +67,23 @@ class Threads:
         """
         if message is not None:
             self._run(
-                "INSERT OR REPLACE INTO user_messages (thread, message) VALUES (?, ?)",
+                "INSERT INTO user_messages (thread, message) VALUES (?, ?)"
+                " ON CONFLICT (thread) DO UPDATE SET message = excluded.message",
                 (thread, json.dumps(message_to_dict(message))),
             )
+        self._run(  # of a thread without one, which an earlier version began: its newest task
+            "INSERT INTO titles (thread, title)"
+            " VALUES (?, coalesce((SELECT task FROM threads WHERE id = ?), ?))"
+            " ON CONFLICT (thread) DO NOTHING",
+            (thread, thread, task),
+        )
         self._run(
-            # A new row, so that the newest has the greatest number whatever the clock says.
-            "INSERT OR REPLACE INTO threads (id, agent, task, options, status, created)"
-            " VALUES (?, ?, ?, ?, 'running', coalesce("
-            "(SELECT created FROM threads WHERE id = ?), CURRENT_TIMESTAMP))",
-            (thread, agent, task, json.dumps(options), thread),
+            # A new number, so that the newest has the greatest whatever the clock says.
+            "INSERT INTO threads (id, agent, task, options, status) VALUES (?, ?, ?, ?, 'running')"
+            " ON CONFLICT (id) DO UPDATE SET rowid = excluded.rowid, agent = excluded.agent,"
+            " task = excluded.task, options = excluded.options, status = 'running',"
+            " updated = CURRENT_TIMESTAMP",
+            (thread, agent, task, json.dumps(options)),
         )
 
     def end(self, thread: str, status: str) -> None:
@@ -93,9 +93,17 @@ class Threads:
             (status, thread),
         )
 
+    def rename(self, thread: str, title: str) -> None:
+        """Give a thread another title."""
+        self._run(
+            "INSERT INTO titles (thread, title) VALUES (?, ?)"
+            " ON CONFLICT (thread) DO UPDATE SET title = excluded.title",
+            (thread, title),
+        )
+
     def find(self, thread: str) -> Thread | None:
         """Return a thread, also if the index over their ids is damaged."""
-        found = self._select("WHERE id = ?", thread) or self._select("WHERE +id = ?", thread)
+        found = self._select("WHERE id = ?", thread) or self._select("WHERE id || '' = ?", thread)
         return found[0] if found else None
 
     def newest_message(self, thread: str) -> BaseMessage | None:
@@ -117,26 +125,32 @@ class Threads:
         """Return all threads, newest first."""
         return self._select("ORDER BY rowid DESC")
 
-    def page(self, limit: int, before: int | None, query: str) -> list[tuple[int, Thread]]:
+    def page(
+        self, limit: int, before: int | None, query: str, also: Collection[str] = ()
+    ) -> list[tuple[int, Thread]]:
         """Return threads with their numbers, newest first.
 
         Args:
             limit: How many at most.
             before: Only those with a smaller number.
-            query: Part of the task or the id; empty for all.
+            query: Part of the title, the task or the id; empty for all.
+            also: Ids of threads that are listed although the query is part of none of these.
         """
         pattern = "".join(f"\\{c}" if c in "%_\\" else c for c in query)
         rows = self._run(
             f"SELECT {_COLUMNS}, rowid FROM threads WHERE rowid < ?"
-            " AND (task LIKE ? ESCAPE '\\' OR id LIKE ? ESCAPE '\\')"
+            " AND (lower(task) LIKE lower(?) ESCAPE '\\' OR lower(id) LIKE lower(?) ESCAPE '\\'"
+            f" OR lower({_TITLE}) LIKE lower(?) ESCAPE '\\'"
+            f" OR id IN ({', '.join('?' * len(also)) or 'NULL'}))"
             " ORDER BY rowid DESC LIMIT ?",
-            (before or (1 << 62), f"%{pattern}%", f"%{pattern}%", limit),
+            (before or (1 << 62), *[f"%{pattern}%"] * 3, *also, limit),
         )
         return [(row[-1], _thread(row)) for row in rows]
 
     def delete(self, thread: str) -> None:
         """Forget a thread."""
         self._run("DELETE FROM user_messages WHERE thread = ?", (thread,))
+        self._run("DELETE FROM titles WHERE thread = ?", (thread,))
         self._run("DELETE FROM threads WHERE id = ?", (thread,))
 
     def _select(self, rest: str, *values: str) -> list[Thread]:
@@ -146,9 +160,10 @@ class Threads:
 
 def _thread(row: Sequence[Any]) -> Thread:
     texts, options = list(map(_readable, row[:7])), _options(row[3])
+    title = _readable(row[7]) or texts[2]
     if options is None or texts != list(row[:7]) or not all(map(_is_time, row[5:7])):
         options, texts[4] = options or {}, DAMAGED
-    return Thread(texts[0], texts[1], texts[2], options, texts[4], texts[5], texts[6])
+    return Thread(texts[0], texts[1], texts[2], options, texts[4], texts[5], texts[6], title)
 
 
 def _readable(value: Any) -> str:

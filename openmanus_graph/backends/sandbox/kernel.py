@@ -16,7 +16,7 @@ from openmanus_graph.backends.sandbox.confinement import Sandbox
 from openmanus_graph.backends.sandbox.kernel_state import describe_kernel
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.observation_size import MIN_OBSERVATION_CHARS
-from openmanus_graph.runtime.output import shorten_file
+from openmanus_graph.runtime.output import newest_line, shorten_file
 
 if TYPE_CHECKING:
     import zmq
@@ -85,6 +85,10 @@ class Kernel:
             outcome = _outcome(reply) if reply else self._interrupt(message_id)
         text = self._new_output(max_chars)
         return CellResult(text, self._pictures(), outcome, self.why() if outcome == "dead" else "")
+
+    def newest_line(self) -> str:
+        """Return the newest line that the running cell has written; any thread may ask."""
+        return newest_line(self._spool, self._read_offset)
 
     def handle_state(self) -> str:
         """Describe what cells have left in the kernel's memory, for the model."""

@@ -29,7 +29,7 @@ from openmanus_graph.backends.sandbox.kernel_state import (
 )
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.observation_size import MIN_OBSERVATION_CHARS
-from openmanus_graph.runtime.output import shorten_file
+from openmanus_graph.runtime.output import newest_line, shorten_file
 
 _ARGV = ("bash", "--noediting", "--norc", "--noprofile", "-i")
 _SETUP = "stty -echo; set +H; unset HISTFILE MAILCHECK; PS1= PS2= PROMPT_COMMAND="
@@ -72,12 +72,18 @@ class _Output:
 class Shell:
     """A handle of the session. `pool` runs its blocking methods, one at a time."""
 
-    def __init__(self, sandbox: Sandbox) -> None:
+    def __init__(self, sandbox: Sandbox, name: str = "shell") -> None:
+        """Start it.
+
+        Args:
+            sandbox: Where it runs.
+            name: Of the folder with its files; another one for each shell of a sandbox.
+        """
         self._sandbox = sandbox
-        self.pool = ThreadPoolExecutor(1, thread_name_prefix="openmanus-shell")
+        self.pool = ThreadPoolExecutor(1, thread_name_prefix=f"openmanus-{name}")
         self.stop = threading.Event()
         """Set from another thread to interrupt the running command."""
-        self._run = sandbox.layout.run / "shell"
+        self._run = sandbox.layout.run / name
         self._run.mkdir(exist_ok=True)
         self._number = 0
         self._terminal_output = b""
@@ -86,6 +92,7 @@ class Shell:
         self._commands = itertools.count(1)
         self._outputs: list[_Output] = []
         """Of commands with background jobs."""
+        self._newest: _Output | None = None
         self._initial = self._current = ShellState()
         self.pool.submit(self._start).result()
 
@@ -100,7 +107,7 @@ class Shell:
         """Run a command and return at most `max_chars` characters. Blocks; call it on `pool`."""
         inside = self._sandbox.backend.inside
         (self._run / "command").write_bytes(command.encode("utf-8", "replace") + b"\n")
-        output = self._new_output()
+        self._newest = output = self._new_output()
         script = shlex.quote(inside(self._run / "command"))
         target = shlex.quote(inside(self._run / output.name))
         with self._sandbox.call(self._tree):
@@ -133,6 +140,10 @@ class Shell:
                 self._type(b"\x03")
         return self.more(max_chars)
 
+    def newest_line(self) -> str:
+        """Return the newest line of the newest command's output; any thread may ask."""
+        return newest_line(self._newest.file) if self._newest else ""
+
     def handle_state(self) -> str:
         """Describe what commands have changed in the shell, for the model."""
         return describe_shell(self._current, self._initial)
@@ -146,6 +157,7 @@ class Shell:
             output.file.close()
         with contextlib.suppress(OSError):
             os.close(self._terminal)
+        shutil.rmtree(self._run, ignore_errors=True)  # the next shell numbers its files anew
 
     def _start(self) -> None:
         self._terminal, slave = os.openpty()

@@ -10,7 +10,11 @@ from openmanus_graph.backends.files.child import run_in_child
 
 REST_HEADING = "## Menus and the rest of the page"
 CHUNK_CHARS = 6000
+PART_CHARS = 30_000
+MAX_PARTS = 6
+"""Of a longer text, the parts that share the most words with a question."""
 _CONVERT_ENTRY = "openmanus_graph.backends.web.page_text:convert"
+_WORD = re.compile(r"\w{3,}")
 _LINK = re.compile(r"!?\[([^][]*)\]\([^()\s]*\)")
 _HEADING = re.compile(r"(#{1,6}) +(.+)")
 
@@ -130,3 +134,14 @@ def _pieces(text: str, max_chars: int) -> Iterator[Chunk]:
         size += len(line) + 1
     if lines:
         yield piece()
+
+
+def choose_parts(text: str, goal: str) -> tuple[list[str], int]:
+    """Cut a text into parts for one question each; also say how many were left out."""
+    parts = [chunk.text for chunk in chunks(text, PART_CHARS)] or [""]
+    if len(parts) <= MAX_PARTS:
+        return parts, 0
+    wanted = {word.lower() for word in _WORD.findall(goal)}
+    scores = [len(wanted & {word.lower() for word in _WORD.findall(part)}) for part in parts]
+    best = sorted(range(len(parts)), key=lambda place: (-scores[place], place))[:MAX_PARTS]
+    return [parts[place] for place in sorted(best)], len(parts) - MAX_PARTS

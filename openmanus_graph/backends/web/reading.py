@@ -15,7 +15,7 @@ from openmanus_graph.backends.web.client import Page, fetch
 from openmanus_graph.backends.web.exchange import is_text
 from openmanus_graph.backends.web.guard import Guard
 from openmanus_graph.backends.web.markdown import Chunk, PageText, chunks, page_text
-from openmanus_graph.errors import ToolError
+from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.runtime.observation_size import MIN_OBSERVATION_CHARS, with_overrun
 from openmanus_graph.runtime.output import MARK_CHARS, left_out, line_count
 from openmanus_graph.runtime.session import Session
@@ -61,6 +61,20 @@ async def fetched(session: Session, url: str) -> Observation:
     reading = await read_page(page, session.workspace, max_chars=max_chars)
     text = await asyncio.to_thread(fitted, reading.text, max_chars, session.workspace)
     return Observation(f"{_header(page, reading)}\n\n{text}", failed=page.status >= 400)
+
+
+async def page_text_of(session: Session, url: str, max_chars: int) -> str:
+    """Fetch a page or document and return its text, without cutting a page.
+
+    Raises:
+        ToolError: It could not be read, and why.
+    """
+    downloads = session.settings.browser.max_download_mb << 20
+    page = await fetch(url, Guard.of(session.settings), download_limit_bytes=downloads)
+    if page.status >= 400:
+        raise TrustedToolError(f"Nothing was read: the server answered {page.status}.")
+    reading = await read_page(page, session.workspace, max_chars=max_chars)
+    return f"{reading.title}\n\n{reading.text}"
 
 
 def _header(page: Page, reading: Reading) -> str:

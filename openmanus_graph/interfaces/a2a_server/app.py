@@ -21,10 +21,10 @@ from a2a.utils.constants import AGENT_CARD_WELL_KNOWN_PATH
 from starlette.applications import Starlette
 from typing_extensions import override
 
-from openmanus_graph.config.resolve import openmanus_home
+from openmanus_graph.config.resolve import database_url
 from openmanus_graph.interfaces.a2a_server.card import agent_card
 from openmanus_graph.interfaces.a2a_server.executor import Executor
-from openmanus_graph.interfaces.a2a_server.store import SqliteTaskStore
+from openmanus_graph.interfaces.a2a_server.store import DatabaseTaskStore
 from openmanus_graph.interfaces.service.guard import App, RequestGuard
 from openmanus_graph.interfaces.service.options import RunOptions
 
@@ -47,7 +47,7 @@ def build_app(
         version: Of this package.
     """
     card = agent_card(agent, url, version, guarded=token is not None)
-    store = SqliteTaskStore(openmanus_home())
+    store = DatabaseTaskStore(database_url())
     executor = Executor(agent, options, store)
     handler = DefaultRequestHandler(
         executor, store, card, request_context_builder=_TaskContextBuilder(store)
@@ -79,7 +79,7 @@ def build_app(
 class _TaskContextBuilder(SimpleRequestContextBuilder):
     """Fills in the context of a message that names only its task; the SDK would make a new one."""
 
-    def __init__(self, store: SqliteTaskStore) -> None:
+    def __init__(self, store: DatabaseTaskStore) -> None:
         super().__init__()
         self._store = store
 

@@ -20,7 +20,7 @@ from openmanus_graph.interfaces.a2a_server.parts import (
     final_metadata,
     read_message,
 )
-from openmanus_graph.interfaces.a2a_server.store import SqliteTaskStore
+from openmanus_graph.interfaces.a2a_server.store import DatabaseTaskStore
 from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.interfaces.service.runs import (
     Final,
@@ -34,8 +34,8 @@ from openmanus_graph.interfaces.service.threads import find_thread
 from openmanus_graph.tools.ask_human import ask_human
 
 _HINTS = {
-    "approval": "Answer `approve`, or `reject` and why.",
-    "unknown_outcome": "Answer `approve` (run it again), `reject`, or with its result.",
+    "approval": "Answer `approve`, `always`, `reject WHY`, or `= RESULT`.",
+    "unknown_outcome": "Answer `approve` (run it again), `reject WHY`, or with its result.",
 }
 
 
@@ -52,7 +52,7 @@ class _RunningTask:
 class Executor(AgentExecutor):
     """Runs one agent. A context is a thread; each is worked on by one task at a time."""
 
-    def __init__(self, agent: str, options: RunOptions, store: SqliteTaskStore) -> None:
+    def __init__(self, agent: str, options: RunOptions, store: DatabaseTaskStore) -> None:
         self.agent, self.options, self.store = agent, options, store
         self.cut_off: set[str] = set()
         """Tasks that were under way when the server ended."""

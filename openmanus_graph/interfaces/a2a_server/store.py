@@ -1,8 +1,7 @@
-"""A2A tasks in SQLite, beside the threads: they outlive the server."""
+"""A2A tasks in the database, beside the threads: they outlive the server."""
 
 import asyncio
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from a2a.server.context import ServerCallContext
@@ -11,28 +10,25 @@ from a2a.types import ListTasksRequest, ListTasksResponse, Task, TaskState
 from typing_extensions import override
 
 from openmanus_graph.backends.persistence.database import open_database
+from openmanus_graph.state.database_url import DatabaseUrl
 
-_SCHEMA = """
-    CREATE TABLE IF NOT EXISTS a2a_tasks (
-        id TEXT PRIMARY KEY, context TEXT NOT NULL, state INTEGER NOT NULL, task BLOB NOT NULL
-    )
-    """
 UNDER_WAY = (TaskState.TASK_STATE_SUBMITTED, TaskState.TASK_STATE_WORKING)
 
 
-class SqliteTaskStore(TaskStore):
-    """The tasks of a home folder. Whoever has the server's token owns all of them."""
+class DatabaseTaskStore(TaskStore):
+    """The tasks of a database. Whoever has the server's token owns all of them."""
 
-    def __init__(self, home: Path) -> None:
-        """Open the table. Blocks."""
-        self._run = open_database(home).run
-        self._run(_SCHEMA)
+    def __init__(self, url: DatabaseUrl) -> None:
+        """Open the database. Blocks."""
+        self._run = open_database(url).run
 
     @override
     async def save(self, task: Task, context: ServerCallContext) -> None:
         await asyncio.to_thread(
             self._run,
-            "INSERT OR REPLACE INTO a2a_tasks (id, context, state, task) VALUES (?, ?, ?, ?)",
+            "INSERT INTO a2a_tasks (id, context, state, task) VALUES (?, ?, ?, ?) ON CONFLICT (id)"
+            " DO UPDATE SET context = excluded.context, state = excluded.state,"
+            " task = excluded.task",
             (task.id, task.context_id, int(task.status.state), task.SerializeToString()),
         )
 

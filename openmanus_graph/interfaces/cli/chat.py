@@ -2,23 +2,32 @@
 
 import asyncio
 import sys
+from typing import TYPE_CHECKING
 
 from openmanus_graph.interfaces.cli.run import log_file, require_stdout
 from openmanus_graph.interfaces.service.options import InputOptions, OutputOptions, RunOptions
-from openmanus_graph.interfaces.service.run_setup import new_run, take_thread
+from openmanus_graph.interfaces.service.run_setup import new_run, take_thread, to_context
+
+if TYPE_CHECKING:
+    from openmanus_graph.interfaces.cli.editor import LineEditor
 
 EXIT_WORDS = {"/exit", "/quit", "exit", "quit"}
 CANCELLED, SIGNALLED, WAITING = 130, (143, 129), 4
+HISTORY = "chat-history"
+"""In the home folder: what was typed at the prompt."""
 
 
 def chat_with(given: InputOptions, options: RunOptions, output: OutputOptions) -> int:
     """Talk until the person leaves; return the last turn's exit code."""
     require_stdout()
+    from openmanus_graph.interfaces.cli.person import has_line_editor
     from openmanus_graph.interfaces.cli.trust import ask_for_trust
 
     ask_for_trust(options.config)
     with log_file(output.log):
         try:
+            if has_line_editor() and not output.json:
+                return asyncio.run(_converse(given, options, output))
             return asyncio.run(_turns(given, options, output))
         except KeyboardInterrupt:  # at the prompt; a turn obeys the signal itself
             sys.stderr.write("\n")
@@ -26,8 +35,9 @@ def chat_with(given: InputOptions, options: RunOptions, output: OutputOptions) -
 
 
 async def _turns(given: InputOptions, options: RunOptions, output: OutputOptions) -> int:
+    """Take each line of a pipe as a turn."""
+    from openmanus_graph.interfaces.cli.choose_view import make_view
     from openmanus_graph.interfaces.cli.person import StdinLines, TerminalPerson
-    from openmanus_graph.interfaces.cli.views import make_view
     from openmanus_graph.interfaces.service.runner import run_graph
     from openmanus_graph.runtime.session_registry import open_session
 
@@ -46,3 +56,62 @@ async def _turns(given: InputOptions, options: RunOptions, output: OutputOptions
                 if code in SIGNALLED or (code in (CANCELLED, WAITING) and not lines.interactive):
                     break  # a pipe is never asked, and its next line is no answer
     return code
+
+
+async def _converse(given: InputOptions, options: RunOptions, output: OutputOptions) -> int:
+    """Talk with the person at the terminal."""
+    from openmanus_graph.config import resolve_settings
+    from openmanus_graph.interfaces.cli.chat_session import ChatSession, ChatView
+    from openmanus_graph.interfaces.cli.choose_view import make_view
+    from openmanus_graph.interfaces.cli.editor import LineEditor
+    from openmanus_graph.interfaces.cli.mentions import MessageCompleter
+    from openmanus_graph.interfaces.cli.slash_commands import PURPOSES, run_command
+    from openmanus_graph.runtime.session_registry import open_session
+
+    taken = await asyncio.to_thread(take_thread, given, options)
+    settings = await asyncio.to_thread(resolve_settings, to_context(taken[2]), taken[0])
+    with make_view(output) as view:
+        chat = ChatSession(taken, settings, ChatView(view))
+        completer = MessageCompleter(PURPOSES, settings.workspace)
+        editor = LineEditor(
+            history=settings.home / HISTORY, completer=completer, status=chat.status
+        )
+        sys.stderr.write("Enter sends, Alt+Enter makes a line, /help lists the commands.\n")
+        while not chat.left:
+            thread, completer.workspace = chat.thread, chat.settings.workspace
+            async with open_session(thread):
+                while not chat.left and chat.thread == thread:
+                    typed = await _next_message(editor)
+                    if typed is None:
+                        chat.left = True
+                    elif typed.startswith("/"):
+                        await run_command(typed, chat)
+                    else:
+                        await chat.say(typed, given, editor.pastes)
+                        given = InputOptions()  # files and pictures go with the first turn
+    return chat.code
+
+
+async def _next_message(editor: "LineEditor") -> str | None:
+    """Return what the person says next; None when he leaves.
+
+    Raises:
+        KeyboardInterrupt: At Ctrl-C twice in an empty line.
+    """
+    warned = False
+    while True:
+        try:
+            typed = await editor.read("> ")
+        except KeyboardInterrupt:
+            if editor.unsent:
+                warned = False
+                continue
+            if warned:
+                raise
+            warned = True
+            sys.stderr.write("Ctrl-C again, Ctrl-D or /exit leaves.\n")
+            continue
+        if typed is None or typed.strip() in EXIT_WORDS:
+            return None
+        if typed.strip():
+            return typed

@@ -1,5 +1,6 @@
 """The commands of `openmanus` and of `openmanus mcp`, which import what they need when they run."""
 
+import sys
 from typing import Annotated
 
 import typer
@@ -11,14 +12,13 @@ from openmanus_graph.interfaces.service.options import (
     PlanName,
     RunOptions,
     ServerOptions,
+    StorageOptions,
     takes,
 )
 
 app = typer.Typer(
     name="openmanus",
-    help="An agent that gets a task done with real tools, and hands over an answer and files.",
-    add_completion=False,
-    no_args_is_help=True,
+    invoke_without_command=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -64,8 +64,56 @@ def skills_add(
     raise typer.Exit(add_skill(path))
 
 
+def _complete_thread(incomplete: str) -> list[str]:
+    """Return the ids of threads that begin so, for the shell's completion."""
+    from openmanus_graph.config.resolve import database_url
+    from openmanus_graph.interfaces.service.threads import open_threads
+
+    url = database_url()
+    if url.is_local and not url.file.exists():
+        return []
+    return [known.id for known in open_threads().all() if known.id.startswith(incomplete)]
+
+
+_ThreadArgument = Annotated[
+    str,
+    typer.Argument(help="Its id, or a unique beginning of it.", autocompletion=_complete_thread),
+]
+_LatestThread = Annotated[
+    str | None,
+    typer.Argument(
+        help="Its id, or a unique beginning of it. Default: the latest.",
+        autocompletion=_complete_thread,
+    ),
+]
+
+
+@app.callback()
+def openmanus(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
+) -> None:
+    """An agent that gets a task done with real tools, and hands over an answer and files.
+
+    Without a command it opens the chat.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    if version:
+        from importlib.metadata import version as installed
+
+        sys.stdout.write(f"openmanus {installed('openmanus-graph')}\n")
+    elif sys.stdin.isatty() and sys.stderr.isatty():
+        from openmanus_graph.interfaces.cli.chat import chat_with
+
+        raise typer.Exit(chat_with(InputOptions(), RunOptions(), OutputOptions()))
+    else:
+        sys.stderr.write(f"{context.get_help()}\n")
+        raise typer.Exit(2)
+
+
 @app.command()
-@takes(InputOptions, RunOptions, OutputOptions)
+@takes(InputOptions, RunOptions, OutputOptions, StorageOptions)
 def run(
     given: InputOptions,
     options: RunOptions,
@@ -85,7 +133,7 @@ def run(
 
 
 @app.command()
-@takes(InputOptions, RunOptions, OutputOptions, without=("agent",))
+@takes(InputOptions, RunOptions, OutputOptions, StorageOptions, without=("agent",))
 def plan(
     given: InputOptions,
     options: RunOptions,
@@ -99,7 +147,7 @@ def plan(
 
 
 @app.command()
-@takes(InputOptions, RunOptions, OutputOptions)
+@takes(InputOptions, RunOptions, OutputOptions, StorageOptions)
 def chat(given: InputOptions, options: RunOptions, output: OutputOptions) -> None:
     """Talk with the agent: several turns on one thread."""
     from openmanus_graph.interfaces.cli.chat import chat_with
@@ -108,12 +156,14 @@ def chat(given: InputOptions, options: RunOptions, output: OutputOptions) -> Non
 
 
 @app.command()
-@takes(RunOptions, OutputOptions, without=("policy",))
+@takes(RunOptions, OutputOptions, StorageOptions, without=("policy",))
 def resume(
     options: RunOptions,
     output: OutputOptions,
-    thread: Annotated[str, typer.Argument(help="The thread to go on with.")],
-    answer: Annotated[str | None, typer.Option(help="The answer to its question.")] = None,
+    thread: _LatestThread = None,
+    answer: Annotated[
+        str | None, typer.Option(help="The answer to its question, or `= RESULT` of a call.")
+    ] = None,
     approve: Annotated[bool, typer.Option("--approve", help="Allow the call.")] = False,
     reject: Annotated[bool, typer.Option("--reject", help="Do not allow the call.")] = False,
     reason: Annotated[str, typer.Option(help="Why not, for the model.")] = "",
@@ -125,59 +175,73 @@ def resume(
     """Go on with a thread that was stopped, waits for an answer, or crashed."""
     from openmanus_graph.interfaces.cli.run import resume_thread
     from openmanus_graph.interfaces.service.resume import Reply
+    from openmanus_graph.interfaces.service.threads import thread_id
 
     reply = Reply(answer, approve, reject, reason, interrupt, every)
-    raise typer.Exit(resume_thread(thread, reply, options, output))
+    raise typer.Exit(resume_thread(thread_id(thread), reply, options, output))
 
 
 @app.command()
+@takes(StorageOptions)
 def tell(
-    thread: Annotated[str, typer.Argument(help="The thread that is at work.")],
+    thread: _ThreadArgument,
     text: Annotated[str, typer.Argument(help="What to say; - reads it from stdin.")],
 ) -> None:
     """Tell a running agent something, which it reads at its next step."""
     from openmanus_graph.interfaces.cli.threads import tell_thread
+    from openmanus_graph.interfaces.service.threads import thread_id
 
-    raise typer.Exit(tell_thread(thread, text))
+    raise typer.Exit(tell_thread(thread_id(thread), text))
 
 
 @app.command()
+@takes(StorageOptions)
 def threads(
-    delete: Annotated[str | None, typer.Option(help="Delete this thread.")] = None,
+    delete: Annotated[
+        str | None, typer.Option(help="Delete this thread.", autocompletion=_complete_thread)
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON lines.")] = False,
 ) -> None:
     """List the threads, newest first."""
     from openmanus_graph.interfaces.cli.threads import delete_thread, list_threads
+    from openmanus_graph.interfaces.service.threads import thread_id
 
-    raise typer.Exit(delete_thread(delete) if delete else list_threads(as_json=as_json))
+    code = delete_thread(thread_id(delete)) if delete else list_threads(as_json=as_json)
+    raise typer.Exit(code)
 
 
 @app.command()
+@takes(StorageOptions)
 def show(
-    thread: Annotated[str, typer.Argument(help="The thread to show.")],
+    thread: _LatestThread = None,
     as_json: Annotated[bool, typer.Option("--json", help="The messages as JSON.")] = False,
     plan: Annotated[bool, typer.Option("--plan", help="Its plan as JSON, to be edited.")] = False,
 ) -> None:
     """Show what was said and done in a thread."""
     from openmanus_graph.interfaces.cli.threads import print_plan, show_thread
+    from openmanus_graph.interfaces.service.threads import thread_id
 
-    raise typer.Exit(print_plan(thread) if plan else show_thread(thread, as_json=as_json))
+    shown = thread_id(thread)
+    raise typer.Exit(print_plan(shown) if plan else show_thread(shown, as_json=as_json))
 
 
 @app.command()
+@takes(StorageOptions)
 def export(
-    thread: Annotated[str, typer.Argument(help="The thread to export.")],
+    thread: _ThreadArgument,
     output: Annotated[str, typer.Option(help="File to write; - is stdout.")] = "-",
 ) -> None:
     """Write a thread as Markdown."""
     from openmanus_graph.interfaces.cli.threads import export_thread
+    from openmanus_graph.interfaces.service.threads import thread_id
 
-    raise typer.Exit(export_thread(thread, output))
+    raise typer.Exit(export_thread(thread_id(thread), output))
 
 
 @app.command()
+@takes(StorageOptions)
 def fork(
-    thread: Annotated[str, typer.Argument(help="The thread to go back in.")],
+    thread: _ThreadArgument,
     at: Annotated[
         str | None, typer.Option(help="Number or id of the point; without it they are listed.")
     ] = None,
@@ -186,8 +250,9 @@ def fork(
 ) -> None:
     """Go back to an earlier point of a thread and try again from there, as a new thread."""
     from openmanus_graph.interfaces.cli.fork import fork_thread
+    from openmanus_graph.interfaces.service.threads import thread_id
 
-    raise typer.Exit(fork_thread(thread, at, name, as_json=as_json))
+    raise typer.Exit(fork_thread(thread_id(thread), at, name, as_json=as_json))
 
 
 @app.command()
@@ -206,6 +271,18 @@ def demo(
 
 
 @app.command()
+def init(
+    model: Annotated[str | None, typer.Option(help="PROVIDER:NAME; else you are asked.")] = None,
+    base_url: Annotated[str | None, typer.Option(help="Address of its server.")] = None,
+) -> None:
+    """Set up your model: provider, key and name, which are tried and then stored."""
+    from openmanus_graph.interfaces.cli.init import set_up
+
+    raise typer.Exit(set_up(model, base_url))
+
+
+@app.command()
+@takes(StorageOptions)
 def doctor(
     fix: Annotated[bool, typer.Option("--fix", help="Run the commands that mend it.")] = False,
 ) -> None:
@@ -216,7 +293,7 @@ def doctor(
 
 
 @app.command("mcp-server")
-@takes(McpOptions, RunOptions, ServerOptions)
+@takes(McpOptions, RunOptions, ServerOptions, StorageOptions)
 def mcp_server(what: McpOptions, options: RunOptions, where: ServerOptions) -> None:
     """Offer the tools, and maybe an agent, to MCP clients."""
     from openmanus_graph.interfaces.cli.servers import serve_mcp
@@ -225,7 +302,7 @@ def mcp_server(what: McpOptions, options: RunOptions, where: ServerOptions) -> N
 
 
 @app.command()
-@takes(RunOptions, ServerOptions)
+@takes(RunOptions, ServerOptions, StorageOptions)
 def a2a(
     options: RunOptions,
     where: ServerOptions,
@@ -238,6 +315,7 @@ def a2a(
 
 
 @app.command()
+@takes(StorageOptions)
 def serve(
     port: Annotated[int | None, typer.Option(help="Default 2024, or a free one.")] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",

@@ -161,6 +161,19 @@ def _browser() -> Iterator[Finding]:
         yield Finding("browser", "missing", str(error).partition(". ")[0], browser_commands())
 
 
+def _desktop() -> Iterator[Finding]:
+    from openmanus_graph.backends.desktop.requirements import DEBIAN_PACKAGES, missing_programs
+
+    missing = missing_programs()
+    if not missing:
+        yield Finding("desktop", "ok", "its programs are here; it needs a model that sees")
+        return
+    detail = f"{', '.join(missing)} missing; the agent desktop needs them"
+    debian = shutil.which("apt-get") is not None  # other systems name the packages otherwise
+    fix = install_commands(" ".join(DEBIAN_PACKAGES)) if debian else ()
+    yield Finding("desktop", "optional", detail, fix)
+
+
 def _data() -> Iterator[Finding]:
     wanted = ("pandas", "matplotlib", "scipy")
     missing = [name for name in wanted if importlib.util.find_spec(name) is None]
@@ -206,6 +219,23 @@ def _home() -> Iterator[Finding]:
     yield Finding("home", state, f"{home}, {free_mb:,} MB free")
 
 
+def _database() -> Iterator[Finding]:
+    """Look at a database that somebody named; the home folder's own needs no look."""
+    from openmanus_graph.backends.persistence.database import open_database
+    from openmanus_graph.backends.persistence.rows import StorageError
+    from openmanus_graph.config.resolve import configured_database
+    from openmanus_graph.state.context import Context
+
+    try:
+        url = configured_database(Context())
+        if url is not None:
+            open_database(url)
+            yield Finding("database", "ok", str(url))
+    except (ConfigError, StorageError) as error:
+        fix = (pip_install("openmanus-graph[postgres]"),) if "extra" in str(error) else ()
+        yield Finding("database", "missing", str(error), fix)
+
+
 def install_commands(package: str) -> tuple[str, ...]:
     """Return the commands that install a package of the system, or nothing where none is known."""
     for tool, commands in PACKAGE_TOOLS.items():
@@ -242,8 +272,10 @@ CHECKS = (
     _search,
     _sandbox,
     _browser,
+    _desktop,
     _data,
     _fonts,
     _bash,
     _home,
+    _database,
 )

@@ -13,7 +13,12 @@ from pathlib import Path
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.forks import Point, find_point, fork, points_of
 from openmanus_graph.backends.persistence.threads import Thread
-from openmanus_graph.config.resolve import openmanus_home, private_folder, safe_name
+from openmanus_graph.config.resolve import (
+    database_url,
+    openmanus_home,
+    private_folder,
+    safe_name,
+)
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.service.lock import hold_thread
 from openmanus_graph.interfaces.service.run_setup import new_thread
@@ -56,12 +61,12 @@ def fork_thread(thread: str, at: str | None, name: str | None, *, as_json: bool)
 
 
 async def _points(thread: str) -> list[Point]:
-    async with open_checkpointer(openmanus_home()) as saver:
+    async with open_checkpointer(database_url()) as saver:
         return await points_of(saver, thread)
 
 
 async def _fork(thread: str, point: Point, new: str) -> None:
-    async with open_checkpointer(openmanus_home()) as saver:
+    async with open_checkpointer(database_url()) as saver:
         await fork(saver, thread, point.checkpoint, new)
 
 

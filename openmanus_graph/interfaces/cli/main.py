@@ -49,7 +49,12 @@ def _run() -> None:
 
 
 def _end(complaint: str, code: int) -> None:
-    sys.stderr.write(f"openmanus: {complaint}\n")
+    if sys.stderr.isatty():
+        from openmanus_graph.interfaces.cli.safe_console import say  # wraps it at words
+
+        say(f"openmanus: {complaint}")
+    else:
+        sys.stderr.write(f"openmanus: {complaint}\n")
     sys.exit(code)
 
 

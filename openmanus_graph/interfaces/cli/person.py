@@ -1,4 +1,4 @@
-"""Reads stdin by line, and asks the person at the terminal; a pipe is never asked."""
+"""Reads a line from stdin, and asks the person at the terminal; a pipe is never asked."""
 
 import asyncio
 import json
@@ -12,8 +12,17 @@ from typing import Any
 
 from openmanus_graph.interfaces.cli.views import JsonView
 from openmanus_graph.interfaces.service.runner import View
+from openmanus_graph.nodes.approve_plan import read_review
+from openmanus_graph.planning.plan import PlanError
 from openmanus_graph.planning.plan_view import is_plan_request, plan_of_request
 from openmanus_graph.runtime.events import interrupt_event
+from openmanus_graph.state.interrupts import read_decision_on
+
+
+def has_line_editor() -> bool:
+    """Say whether there is a terminal that the line editor can work with."""
+    is_terminal = sys.stdin.isatty() and sys.stderr.isatty()
+    return is_terminal and os.environ.get("TERM", "dumb") != "dumb"
 
 
 class StdinLines:
@@ -27,6 +36,10 @@ class StdinLines:
 
     async def ask(self, prompt: str) -> str | None:
         """Return the next line, None at the end. Only a terminal is shown the prompt."""
+        if has_line_editor():
+            from openmanus_graph.interfaces.cli.editor import LineEditor
+
+            return await LineEditor().ask(prompt)
         if self.interactive:
             sys.stderr.write(prompt)
             sys.stderr.flush()
@@ -53,14 +66,10 @@ class StdinLines:
             loop.remove_reader(self._descriptor)
 
 
-DECISIONS = {
-    **dict.fromkeys(("a", "y", "yes", "ok"), "approve"),
-    **dict.fromkeys(("r", "n", "no"), "reject"),
-}
-EDIT = ("e", "edit")
+EDIT = "e"
+QUESTION_PROMPT = "Your answer: "
 PROMPTS = {
-    "question": "Your answer: ",
-    "approval": "[a]pprove, [always] in this run, [e]dit, [r]eject WHY, or type its result: ",
+    "approval": "[a]pprove, [always] in this run, [e]dit, [r]eject WHY, or = RESULT: ",
     "unknown_outcome": "[a]pprove, [r]eject WHY, or type its result: ",
 }
 PLAN_PROMPT = "[a]pprove, [e]dit, [r]eject, or say what to change: "
@@ -80,42 +89,48 @@ class TerminalPerson:
         asked = interrupt_event(interrupt)
         if is_plan_request(asked):
             return await _review_plan(lines, plan_of_request(asked))
-        word = await lines.ask(PROMPTS.get(asked["kind"], PROMPTS["question"]))
-        if word is None or asked["kind"] == "question":
-            return word
-        if asked["kind"] == "approval" and word.strip().lower() in EDIT:
-            return await _edited_arguments(lines)
-        return decision_of(word)
+        if asked["kind"] == "question":
+            return await lines.ask(QUESTION_PROMPT)
+        return await _decide(lines, asked["kind"])
 
 
-def decision_of(typed: str) -> Any:
-    """Parse a typed decision: `r WHY` rejects; other text is the call's result."""
-    first, _, rest = typed.strip().partition(" ")
-    if rest and first.lower() in ("r", "reject"):
-        return {"type": "reject", "message": rest.strip()}
-    return DECISIONS.get(typed.strip().lower(), typed)
+async def _decide(lines: StdinLines, kind: str) -> Any | None:
+    """Ask for a decision on a call until there is one; None at the end of the input."""
+    while (typed := await lines.ask(PROMPTS[kind])) is not None:
+        if kind == "approval" and typed.strip().lower() == EDIT:
+            typed = await _edited_arguments(lines)
+        if typed and read_decision_on(kind, typed) is not None:
+            return typed
+        sys.stderr.write("That is no decision, and nothing was done.\n")
+    return None
 
 
-async def _review_plan(lines: StdinLines, plan: str) -> Any:
+async def _review_plan(lines: StdinLines, plan: str) -> Any | None:
     """Ask about a plan until there is an answer; an editor that changed nothing is none."""
-    while True:
-        word = await lines.ask(PLAN_PROMPT)
-        if word is None or word.strip().lower() not in EDIT:
-            return None if word is None else decision_of(word)
-        edited = await asyncio.to_thread(_edited_text, plan)
-        if edited is not None:
-            return edited
+    while (typed := await lines.ask(PLAN_PROMPT)) is not None:
+        if typed.strip().lower() == EDIT:
+            edited = await asyncio.to_thread(_edited_text, plan)
+            if edited is not None:
+                return edited
+            continue
+        try:
+            if read_review(typed) is not None:
+                return typed
+            problem = "That is no decision, and nothing was done."
+        except PlanError as error:
+            problem = f"That cannot be done: {error}."
+        sys.stderr.write(f"{problem}\n")
+    return None
 
 
-async def _edited_arguments(lines: StdinLines) -> Any:
-    """Return an edit decision; one without valid JSON is asked about again."""
+async def _edited_arguments(lines: StdinLines) -> str | None:
+    """Return an edit decision as JSON, None if what was typed is no object of arguments."""
     typed = await lines.ask("New arguments, as JSON: ")
-    if typed is None:
-        return None
     try:
-        return {"type": "edit", "args": {"args": json.loads(typed)}}
+        args = json.loads(typed or "")
     except ValueError:
-        return {"type": "edit"}
+        return None
+    return json.dumps({"type": "edit", "args": {"args": args}}) if isinstance(args, dict) else None
 
 
 def _edited_text(text: str) -> str | None:

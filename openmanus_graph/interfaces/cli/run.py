@@ -75,8 +75,8 @@ def execute_run(make_run: "Callable[[], Run]", output: OutputOptions) -> int:
     require_stdout()
     with log_file(output.log):
         from openmanus_graph.backends.models.build import close_models
+        from openmanus_graph.interfaces.cli.choose_view import make_view
         from openmanus_graph.interfaces.cli.person import TerminalPerson
-        from openmanus_graph.interfaces.cli.views import make_view
         from openmanus_graph.interfaces.service.runner import run_graph
 
         run = make_run()

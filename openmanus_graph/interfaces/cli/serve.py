@@ -43,11 +43,11 @@ def serve(
     _prepare_environment(host, log_level)
     run_server: Any = import_module("langgraph_api.cli").run_server
     from openmanus_graph.interfaces.server.config import server_config
-    from openmanus_graph.interfaces.server.token import server_token, token_file
+    from openmanus_graph.interfaces.server.token import server_token, token_source
 
     logging.getLogger("langgraph_api.cli").setLevel(logging.WARNING)  # no banner of another page
     config, address = server_config(), own_address(host, port)
-    ready_arguments = (address, server_token(), str(token_file()))
+    ready_arguments = (address, server_token(), token_source())
     printer = threading.Thread(
         target=_print_when_ready, args=ready_arguments, kwargs={"open_page": open_page}, daemon=True
     )

@@ -1,6 +1,7 @@
 """`openmanus threads`, `show`, `export` and `tell`."""
 
 import asyncio
+import datetime
 import json
 import shlex
 import sys
@@ -16,24 +17,27 @@ from rich.text import Text
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.interjections import tell
 from openmanus_graph.backends.persistence.threads import Thread
-from openmanus_graph.config.resolve import openmanus_home
+from openmanus_graph.config.resolve import database_url, openmanus_home
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import agent_names, build_agent
-from openmanus_graph.interfaces.cli.transcript import Runs, plan_in, runs_of_steps, transcript
 from openmanus_graph.interfaces.service.lock import hold_thread, is_running
 from openmanus_graph.interfaces.service.threads import (
     forget_thread,
     known_thread,
     open_threads,
     questions_of,
+    short_ids,
     whole_thread,
 )
+from openmanus_graph.interfaces.service.transcript import Runs, plan_in, runs_of_steps, transcript
 from openmanus_graph.planning.plan_view import plan_as_json
 from openmanus_graph.planning.saved_plan import plan_at
 from openmanus_graph.runtime.output import printable
 
 SHOWN_TASK_CHARS = 60
 PIPE_WIDTH = 1000
+SHORT_ID_CHARS = 16
+"""Of an id on a terminal: for ids of ours the minute and the second of their start."""
 
 
 def list_threads(*, as_json: bool) -> int:
@@ -48,20 +52,39 @@ def list_threads(*, as_json: bool) -> int:
         for thread in known:
             sys.stdout.write(json.dumps(thread.__dict__, ensure_ascii=False) + "\n")
         return 0
+    on_terminal = sys.stdout.isatty()
+    ids = [thread.id for thread in known]
+    # An id that is cut cannot be typed into the next command, unless its beginning is unique.
+    shown_ids = list(map(printable, short_ids(ids, SHORT_ID_CHARS) if on_terminal else ids))
     table = Table(box=None)
-    ids = [printable(thread.id) for thread in known]
-    # An id that is cut cannot be typed into the next command.
-    table.add_column("thread", no_wrap=True, min_width=max(map(len, ids), default=0))
-    for name in ("status", "agent", "updated"):
-        table.add_column(name, no_wrap=True)
+    rows = [
+        (shown, printable(one.status), printable(one.agent), printable(updated))
+        for shown, one in zip(shown_ids, known, strict=True)
+        for updated in (_age(one.updated) if on_terminal else one.updated,)
+    ]
+    for index, name in enumerate(("thread", "status", "agent", "updated")):
+        widest = max(map(len, (name, *(row[index] for row in rows))))
+        table.add_column(name, no_wrap=True, min_width=widest)
     table.add_column("task", no_wrap=True, overflow="ellipsis")
-    for shown, thread in zip(ids, known, strict=True):
+    for row, thread in zip(rows, known, strict=True):
         task = " ".join(printable(thread.task).split())[:SHOWN_TASK_CHARS]
-        columns = map(printable, (thread.status, thread.agent, thread.updated))
-        table.add_row(shown, *columns, Text(task))
-    width = None if sys.stdout.isatty() else PIPE_WIDTH
+        table.add_row(*row, Text(task))
+    width = None if on_terminal else PIPE_WIDTH
     Console(highlight=False, markup=False, width=width).print(table)
     return 0
+
+
+def _age(updated: str) -> str:
+    """Say how long ago a thread was worked on, shortly."""
+    try:
+        then = datetime.datetime.fromisoformat(updated).replace(tzinfo=datetime.UTC)
+    except ValueError:  # a damaged row
+        return updated
+    seconds = (datetime.datetime.now(tz=datetime.UTC) - then).total_seconds()
+    units = ((86400, "d"), (3600, "h"), (60, "min"))
+    return next(
+        (f"{int(seconds // size)} {unit}" for size, unit in units if seconds >= size), "now"
+    )
 
 
 def delete_thread(thread: str) -> int:
@@ -78,7 +101,7 @@ def delete_thread(thread: str) -> int:
 def show_thread(thread: str, *, as_json: bool) -> int:
     """Print what was said and done."""
     known = known_thread(thread)
-    values, runs, asked = asyncio.run(_read_thread(known))
+    values, runs, asked = asyncio.run(read_thread(known))
     if as_json:
         defaults: dict[str, Any] = {"messages": []}
         output = defaults | {name: _plain(value) for name, value in values.items()}
@@ -95,7 +118,7 @@ def show_thread(thread: str, *, as_json: bool) -> int:
 
 def print_plan(thread: str) -> int:
     """Print a thread's plan as JSON that a person may edit and answer with."""
-    values, *_ = asyncio.run(_read_thread(known_thread(thread)))
+    values, *_ = asyncio.run(read_thread(known_thread(thread)))
     plan = plan_in(values)
     if plan is None:
         raise ConfigError(f"Thread {thread!r} has no plan. Make one with: openmanus plan TASK.")
@@ -106,7 +129,7 @@ def print_plan(thread: str) -> int:
 def export_thread(thread: str, output: str) -> int:
     """Write a thread as Markdown."""
     known = known_thread(thread)
-    values, runs, _ = asyncio.run(_read_thread(known))
+    values, runs, _ = asyncio.run(read_thread(known))
     text = printable("\n".join(transcript(known, values, runs, cut=False)) + "\n")
     if output == "-":
         sys.stdout.write(text)
@@ -118,11 +141,11 @@ def export_thread(thread: str, output: str) -> int:
     return 0
 
 
-async def _read_thread(thread: Thread) -> tuple[dict[str, Any], Runs, str]:
+async def read_thread(thread: Thread) -> tuple[dict[str, Any], Runs, str]:
     """Return a thread's state, the conversations of its plan's steps, and its open questions."""
     if thread.agent not in agent_names():
         whole_thread(thread.id)  # raises the right error if the row is damaged
-    async with open_checkpointer(openmanus_home()) as checkpointer:
+    async with open_checkpointer(database_url()) as checkpointer:
         graph = build_agent(thread.agent, checkpointer=checkpointer)
         state = await graph.aget_state({"configurable": {"thread_id": thread.id}})
         values = dict(state.values)
@@ -140,7 +163,7 @@ def _plain(value: Any) -> Any:
 
 
 async def _delete_checkpoints(thread: str) -> None:
-    async with open_checkpointer(openmanus_home()) as checkpointer:
+    async with open_checkpointer(database_url()) as checkpointer:
         await checkpointer.adelete_thread(thread)
 
 

@@ -1,24 +1,20 @@
 """Views of a run: for a person on stderr, or as JSON lines on stdout for a program."""
 
-import contextlib
 import json
 import math
 import shlex
 import sys
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from rich.console import Console
 from rich.markup import escape
-from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
 from openmanus_graph.interfaces.cli.checklist import Checklist
+from openmanus_graph.interfaces.cli.safe_console import SafeConsole
 from openmanus_graph.interfaces.cli.streams import write_out
-from openmanus_graph.interfaces.service.options import OutputOptions
-from openmanus_graph.interfaces.service.runner import View
 from openmanus_graph.planning.plan_view import is_plan_request
 from openmanus_graph.runtime.output import printable
 
@@ -43,19 +39,6 @@ Go on with: [bold]openmanus resume {thread} --approve[/]
             [bold]openmanus resume {thread} --reject[/]  (nothing is done)"""
 
 
-@contextlib.contextmanager
-def make_view(output: OutputOptions) -> Generator[View]:
-    """Open the view that the options ask for."""
-    if output.json:
-        yield JsonView()
-        return
-    view = TerminalView(quiet=output.quiet)
-    try:
-        yield view
-    finally:
-        view.close()
-
-
 class JsonView:
     """One JSON event per line on stdout."""
 
@@ -67,14 +50,16 @@ class JsonView:
 
 
 class TerminalView:
-    """Shows progress to a person on stderr; only the answer goes to stdout."""
+    """Shows progress to a person on stderr; only the answer goes to stdout.
 
-    def __init__(self, *, quiet: bool = False) -> None:
-        self.console = Console(stderr=True, highlight=False, soft_wrap=True)
+    Nothing that was written is written over, so that it is right in files, pipes and logs, too.
+    """
+
+    def __init__(self, *, quiet: bool = False, wrap_words: bool = False) -> None:
+        self.console = SafeConsole(stderr=True, highlight=False, soft_wrap=not wrap_words)
         self.quiet = quiet
         self.started = time.monotonic()
         self.step = 0
-        self.spinner: Status | None = None
         self.line_open = False
         self.workspace = ""
         self.checklist = Checklist(self.console)
@@ -94,14 +79,16 @@ class TerminalView:
 
     def close(self) -> None:
         """Leave the terminal as it was."""
-        self._stop_spinner()
         self.checklist.hide()
 
     def _run_start(self, event: Mapping[str, Any]) -> None:
-        self.workspace = str(event["workspace"])
-        self.checklist, self.reviewing = Checklist(self.console), False
+        self._begin(event)
         facts = f"{event['agent']} · {event['model']} · thread {event['thread']}"
         self._line(f"[bold]{escape(facts)}[/]\n[dim]files in {escape(self.workspace)}[/]")
+
+    def _begin(self, event: Mapping[str, Any]) -> None:
+        self.workspace, self.started = str(event["workspace"]), time.monotonic()
+        self.checklist, self.reviewing = Checklist(self.console), False
 
     def _think_start(self, event: Mapping[str, Any]) -> None:
         self.step = int(event["step"])
@@ -109,19 +96,14 @@ class TerminalView:
         if self.checklist:
             self._doing(event, "thinking")
             self.checklist.show()
-        elif self.console.is_terminal:
-            self.spinner = self.console.status(f"step {self.step}: thinking")
-            self.spinner.start()
 
     def _token(self, event: Mapping[str, Any]) -> None:
-        self._stop_spinner()
-        if self.checklist:
+        if self.checklist or event.get("plan_step"):
             return  # steps that run at once would write into each other's lines
         self.console.print(Text(printable(event["text"])), end="")
         self.line_open = True
 
     def _think_end(self, event: Mapping[str, Any]) -> None:
-        self._stop_spinner()
         self._end_line()
         self._doing(event, "" if event["tool_calls"] else "answered")
 
@@ -130,14 +112,14 @@ class TerminalView:
         shown = shown if len(shown) <= 160 else f"{shown[:160]}…"
         self._doing(event, event["tool"])
         self.checklist.show()
-        label = _label(event) or f"[cyan]{self.step}[/] "
-        self._line(f"{label}[bold]{escape(event['tool'])}[/] {escape(shown)}")
+        place = label(event) or f"[cyan]{self.step}[/] "
+        self._line(f"{place}[bold]{escape(event['tool'])}[/] {escape(shown)}")
 
     def _tool_end(self, event: Mapping[str, Any]) -> None:
         mark = "[green]✓[/]" if event["ok"] else "[red]✗[/]"
         self._doing(event, "")
-        label = _label(event) or "  "
-        self._line(f"{label}{mark} {escape(event['tool'])} [dim]{event['seconds']:.2f} s[/]")
+        place = label(event) or "  "
+        self._line(f"{place}{mark} {escape(event['tool'])} [dim]{event['seconds']:.2f} s[/]")
         lines = printable(event["output"]).splitlines()
         shown = lines[:OUTPUT_LINES]
         if len(lines) > OUTPUT_LINES:
@@ -147,13 +129,12 @@ class TerminalView:
 
     def _notice(self, event: Mapping[str, Any]) -> None:
         style = {"info": "dim", "warning": "yellow", "error": "red"}[event["level"]]
-        self._line(f"{_label(event)}[{style}]{escape(printable(event['text']))}[/]")
+        self._line(f"{label(event)}[{style}]{escape(printable(event['text']))}[/]")
 
     def _plan(self, event: Mapping[str, Any]) -> None:
         """Show the checklist: all of it when it is new, then the steps that changed."""
         if event.get("plan_step"):
             return  # a plan inside a step is not shown
-        self._stop_spinner()
         for line in self.checklist.update(event):
             self._line(line)
 
@@ -167,7 +148,7 @@ class TerminalView:
 
     def _interrupt(self, event: Mapping[str, Any]) -> None:
         self.checklist.hide()
-        self._line(f"{_label(event)}[magenta]? {escape(printable(event['question']))}[/]")
+        self._line(f"{label(event)}[magenta]? {escape(printable(event['question']))}[/]")
         self.reviewing = is_plan_request(event)
         if self.reviewing:
             return  # the question shows the plan as people read it
@@ -175,7 +156,6 @@ class TerminalView:
             self._line(f"  {escape(call['tool'])} {escape(printable(json.dumps(call['args'])))}")
 
     def _final(self, event: Mapping[str, Any]) -> None:
-        self._stop_spinner()
         self._end_line()
         self.checklist.hide()
         if not self.quiet:
@@ -192,15 +172,17 @@ class TerminalView:
         streamed = sys.stdout.isatty() and reason == "answer" and not self.quiet
         streamed = streamed and not self.checklist
         if answer and status != "waiting" and reason != "error" and not streamed:
-            write_out(printable(answer).rstrip() + "\n")
+            self._answer(answer)
+
+    def _answer(self, answer: str) -> None:
+        """Write the answer to stdout."""
+        write_out(printable(answer).rstrip() + "\n")
 
     def _summary(self, event: Mapping[str, Any]) -> None:
         usage = event["usage"]
         tokens = f"{usage['input_tokens']:,} in ({usage['cached_tokens']:,} cached), "
         table = Table(show_header=False, box=None, padding=(0, 1))
         table.add_row("status", f"{event['status']} ({event['stop_reason']})")
-        if self.checklist and self.console.is_terminal:
-            self.console.print(self.checklist.all_steps())
         table.add_row("steps", self.checklist.progress if self.checklist else str(self.step))
         table.add_row("tokens", f"{tokens}{usage['output_tokens']:,} out")
         table.add_row("cost", f"${usage['cost_usd']:.4f}")
@@ -214,7 +196,6 @@ class TerminalView:
         self.checklist.doing(str(event.get("plan_step", "")).partition("/")[0], what)
 
     def _line(self, markup: str) -> None:
-        self._stop_spinner()
         self._end_line()
         self.console.print(printable(markup))
 
@@ -223,18 +204,13 @@ class TerminalView:
             self.console.print()
             self.line_open = False
 
-    def _stop_spinner(self) -> None:
-        if self.spinner is not None:
-            self.spinner.stop()
-            self.spinner = None
-
 
 def _option_value(limit: float) -> str:
     """Write a limit as an option takes it: without an exponent, large ones whole."""
     return str(math.ceil(limit)) if limit >= 1000 else f"{limit:.4g}"
 
 
-def _label(event: Mapping[str, Any]) -> str:
+def label(event: Mapping[str, Any]) -> str:
     """Return a label with an event's plan step: steps run in parallel."""
     step = event.get("plan_step")
     return f"[cyan]{escape(printable(f'[{step}]'))}[/] " if step else ""

@@ -31,8 +31,8 @@ PREFIX = "mcp-task-"
 _THREAD = re.compile(PREFIX + r"[0-9a-f]{16}")
 _HINTS = {
     "question": "with the answer as its task",
-    "approval": "with `approve`, or `reject` and a reason, as its task",
-    "unknown_outcome": "with `approve` (run it again), `reject`, or its result, as its task",
+    "approval": "with `approve`, `reject WHY`, or `= RESULT` as its task",
+    "unknown_outcome": "with `approve` (run it again), `reject WHY`, or its result, as its task",
 }
 
 

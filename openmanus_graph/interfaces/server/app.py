@@ -10,15 +10,17 @@ from fastapi.responses import JSONResponse
 
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.server import (
-    browser_view,
     choices,
     event_stream,
     files,
     pages,
     runs,
+    screen_views,
+    setup,
     threads,
 )
 from openmanus_graph.interfaces.server.admission import Refused
+from openmanus_graph.interfaces.server.assistant_names import AssistantNames
 from openmanus_graph.interfaces.server.guard import ServerGuard
 from openmanus_graph.interfaces.server.recorder import Recorder, write_missing_ends
 from openmanus_graph.interfaces.server.restore import add_questions, ignore_pickles, restore_threads
@@ -63,8 +65,9 @@ async def warm_up() -> None:
 
 ignore_pickles()  # here, because the server loads them before the lifespan starts
 app = FastAPI(title="OpenManus", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
+app.add_middleware(AssistantNames)
 app.add_middleware(ServerGuard)
-for part in (choices, threads, runs, event_stream, browser_view, pages):
+for part in (choices, setup, threads, runs, event_stream, screen_views, pages):
     app.include_router(part.router)
 app.include_router(files.api)
 app.include_router(files.router)

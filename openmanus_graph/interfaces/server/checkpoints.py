@@ -2,8 +2,8 @@
 
 import asyncio
 import contextlib
-import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from functools import partial
 from typing import Any, cast
 
 from langchain_core.runnables import RunnableConfig
@@ -15,17 +15,30 @@ from langgraph.checkpoint.base import (
 )
 from typing_extensions import override
 
-from openmanus_graph.backends.persistence.checkpoints import LeanSqliteSaver, open_saver
-from openmanus_graph.config.resolve import openmanus_home
+from openmanus_graph.backends.persistence.checkpointer import Checkpointer
+from openmanus_graph.backends.persistence.checkpoints import checkpointer_class
+from openmanus_graph.backends.persistence.sqlite_checkpointer import LeanSqliteSaver
+from openmanus_graph.config.resolve import database_url, openmanus_home
 from openmanus_graph.interfaces.service.failures import prepare_home
 from openmanus_graph.interfaces.service.threads import forget_thread
 from openmanus_graph.runtime.session_registry import close_session
+from openmanus_graph.state.database_url import DatabaseUrl
 
 VERSION_DIGITS = 32
 
 
-class ServerSaver(LeanSqliteSaver):
-    """The saver with the operations that the server's API needs in addition.
+class ServerSaver(Checkpointer):
+    """Comes before the class of our own runs' saver: the server deletes whole threads by it."""
+
+    @override
+    async def adelete_thread(self, thread_id: str) -> None:
+        await super().adelete_thread(thread_id)
+        await self.off_loop(partial(forget_thread, thread_id))
+        await asyncio.to_thread(close_session, thread_id)
+
+
+class SqliteServerSaver(ServerSaver, LeanSqliteSaver):
+    """The saver of SQLite for the server.
 
     The server uses long strings as channel versions, our own runs use numbers; the file holds
     numbers, so that a thread can be resumed by either.
@@ -60,55 +73,6 @@ class ServerSaver(LeanSqliteSaver):
             config, _convert_versions(checkpoint, _as_number), metadata, new_versions
         )
 
-    @override
-    async def adelete_thread(self, thread_id: str) -> None:
-        await super().adelete_thread(thread_id)
-        await self._worker.do(forget_thread, thread_id)
-        await asyncio.to_thread(close_session, thread_id)
-
-    @override
-    async def adelete_for_runs(self, run_ids: Iterable[str]) -> None:
-        await self._worker.do(self._delete_for_runs, [str(run) for run in run_ids])
-
-    @override
-    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        await self._worker.do(self._copy_thread, str(source_thread_id), str(target_thread_id))
-
-    @override
-    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        if strategy == "keep_latest":
-            # A checkpoint holds only the messages that are new in it: it needs those before it.
-            raise NotImplementedError(
-                f"The history of a thread is kept whole, not pruned by {strategy!r}: messages are "
-                "stored once, where they were new, and people go back in it. Delete the thread."
-            )
-        for thread in thread_ids:
-            await self.adelete_thread(str(thread))
-
-    def _delete_for_runs(self, runs: list[str]) -> None:
-        which = (
-            "SELECT thread_id, checkpoint_ns, checkpoint_id FROM checkpoints WHERE"
-            " json_extract(CAST(metadata AS TEXT), '$.run_id') IN (SELECT value FROM json_each(?))"
-        )
-        with self.cursor() as cursor:
-            for table in ("writes", "checkpoints"):
-                cursor.execute(
-                    f"DELETE FROM {table} WHERE (thread_id, checkpoint_ns, checkpoint_id)"
-                    f" IN ({which})",
-                    (json.dumps(runs),),
-                )
-
-    def _copy_thread(self, source: str, target: str) -> None:
-        with self.cursor() as cursor:
-            for table in ("checkpoints", "writes"):
-                columns = [row[1] for row in cursor.execute(f"PRAGMA table_info({table})")]
-                copied = ", ".join("?" if name == "thread_id" else name for name in columns)
-                cursor.execute(
-                    f"INSERT INTO {table} ({', '.join(columns)})"
-                    f" SELECT {copied} FROM {table} WHERE thread_id = ?",
-                    (target, source),
-                )
-
 
 _savers: list[ServerSaver] = []
 
@@ -116,14 +80,20 @@ _savers: list[ServerSaver] = []
 @contextlib.asynccontextmanager
 async def open_server_saver() -> AsyncGenerator[ServerSaver]:
     """Open the saver for as long as the server runs; langgraph.json names this function."""
-    home = await asyncio.to_thread(openmanus_home)
+    home, url = await asyncio.to_thread(openmanus_home), await asyncio.to_thread(database_url)
     await asyncio.to_thread(prepare_home, home)
-    async with open_saver(home, ServerSaver) as saver:
+    async with _kind(url).opened(url) as saver:
         _savers.append(saver)
         try:
             yield saver
         finally:
             _savers.remove(saver)
+
+
+def _kind(url: DatabaseUrl) -> type[ServerSaver]:
+    if url.is_local:
+        return SqliteServerSaver
+    return type("PostgresServerSaver", (ServerSaver, checkpointer_class(url)), {})
 
 
 def saver() -> ServerSaver:

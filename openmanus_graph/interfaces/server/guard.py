@@ -18,7 +18,7 @@ HOSTS_VARIABLE = "OPENMANUS_ALLOWED_HOSTS"
 ORIGINS_VARIABLE = "OPENMANUS_ALLOWED_ORIGINS"
 PUBLIC = ("/app", "/app/static/", "/app/t/", "/app/files/")
 """Paths without a token: the page, which holds no data, and files, which have signed links."""
-LIVENESS = "/ok"
+LIVENESS = ("/ok", "/health")
 INTERNAL = "/noauth"
 """Root path of requests that the server makes to itself; external requests cannot have one."""
 
@@ -57,7 +57,7 @@ class ServerGuard(RequestGuard):
         path: str = scope["path"]
         if scope["type"] == "http" and scope["method"] == "OPTIONS":
             return True  # a browser asks beforehand, without credentials; no route does anything
-        if path == LIVENESS:
+        if path in LIVENESS:
             return not scope.get("query_string")
         return any(path == one or (one.endswith("/") and path.startswith(one)) for one in PUBLIC)
 

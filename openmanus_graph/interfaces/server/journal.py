@@ -92,6 +92,10 @@ class Journal:
         """Return the number of a thread's newest saved event, 0 if there is none."""
         return await self._database_thread.do(self._table.last, thread)
 
+    async def search(self, words: str) -> dict[str, str]:
+        """Return the ids of the threads in which words were said, each with a line of it."""
+        return await self._database_thread.do(self._table.search, words)
+
     async def newest_event(self, thread: str) -> dict[str, Any] | None:
         """Return a thread's newest saved event."""
         found = await self._database_thread.do(

@@ -12,7 +12,7 @@ from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.backends.persistence.journal import JournalTable
 from openmanus_graph.backends.persistence.threads import Thread, Threads
 from openmanus_graph.config import resolve_settings
-from openmanus_graph.config.resolve import openmanus_home
+from openmanus_graph.config.resolve import database_url, openmanus_home
 from openmanus_graph.graphs.catalog import agent_names, build_agent
 from openmanus_graph.interfaces.server.checkpoints import saver
 from openmanus_graph.interfaces.server.journal import Journal
@@ -57,7 +57,7 @@ class Store:
     def _workspace(self, thread: str) -> Workspace:
         known = self.threads.find(thread)
         context = Context(**context_of(known.options)) if known else Context()
-        settings = resolve_settings(context, thread)
+        settings = resolve_settings(context, thread, without_model=True)
         return Workspace.of(settings)
 
 
@@ -70,7 +70,7 @@ async def open_store() -> Store:
     def tables() -> tuple[Path, Threads, JournalTable]:
         home = openmanus_home()
         prepare_home(home)
-        database = open_database(home)
+        database = open_database(database_url())
         return home, Threads(database), JournalTable(database)
 
     home, threads, events = await asyncio.to_thread(tables)

@@ -10,17 +10,24 @@ from fastapi import APIRouter, Query, Response
 from langgraph.checkpoint.serde.types import TASKS
 from langgraph.types import Send
 from langgraph_sdk import get_client
+from pydantic import BaseModel, Field
 
 from openmanus_graph.backends.persistence.threads import Thread
 from openmanus_graph.interfaces.server.admission import Refused, admit_deletion
 from openmanus_graph.interfaces.server.checkpoints import saver
 from openmanus_graph.interfaces.server.options import context_of
-from openmanus_graph.interfaces.server.store import state_of, store
+from openmanus_graph.interfaces.server.store import graph_of, state_of, store
 from openmanus_graph.interfaces.service.threads import forget_thread
+from openmanus_graph.interfaces.service.transcript import runs_of_steps, transcript
 from openmanus_graph.runtime.events import interrupt_event
+from openmanus_graph.runtime.output import printable
+from openmanus_graph.runtime.session_registry import newest_output
 
 TITLE_CHARS = 200
 LARGEST_PAGE = 500
+SHORTEST_WORDS = 2
+"""Characters from which on the threads' contents are searched, too."""
+LIVE_RESOURCES = ("bash", "python")
 NAME = re.compile(r"[^\x00-\x1f/\\]{1,200}")
 _BRANCH_CHANNEL = "branch:to:"
 """LangGraph's prefix of the channels that trigger nodes."""
@@ -42,10 +49,15 @@ async def list_threads(
     before: int | None = Query(None, ge=0),
     q: str = Query("", max_length=200),
 ) -> dict[str, Any]:
-    """List threads, newest first, a page at a time."""
-    page = await asyncio.to_thread(store().threads.page, limit + 1, before, q)
+    """List threads, newest first, a page at a time; those that hold some words, if given."""
+    words = q.strip()
+    said = await store().journal.search(words) if len(words) >= SHORTEST_WORDS else {}
+    page = await asyncio.to_thread(store().threads.page, limit + 1, before, words, said)
     shown, rest = page[:limit], page[limit:]
-    threads = [thread_json(await store().with_live_status(thread)) for _, thread in shown]
+    threads = [
+        {**thread_json(await store().with_live_status(thread)), "found": said.get(thread.id, "")}
+        for _, thread in shown
+    ]
     return {"threads": threads, "next": str(shown[-1][0]) if rest else None}
 
 
@@ -63,6 +75,44 @@ async def show_thread(thread: str) -> dict[str, Any]:
         "interrupts": await open_questions(thread, known.agent),
         "held_by": "another process" if elsewhere else None,
     }
+
+
+class Naming(BaseModel):
+    """Another title of a thread."""
+
+    title: str = Field(min_length=1, max_length=TITLE_CHARS)
+
+
+@router.patch("/{thread}", status_code=204)
+async def rename_thread(thread: str, naming: Naming) -> Response:
+    """Give a thread another title."""
+    await require_thread(thread)
+    title = " ".join(naming.title.split())
+    if not title:
+        raise Refused(422, "The title is empty.")
+    await asyncio.to_thread(store().threads.rename, thread, title)
+    return Response(status_code=204)
+
+
+@router.get("/{thread}/export")
+async def export_thread(thread: str) -> Response:
+    """Return a thread as Markdown, as `openmanus export` writes it."""
+    known = await store().find(thread)
+    graph = None if known is None else await graph_of(known.agent)
+    if known is None or graph is None:
+        raise Refused(404, f"There is nothing of a thread {thread} to export.")
+    state = await graph.aget_state({"configurable": {"thread_id": thread}})
+    runs = await runs_of_steps(graph, saver(), thread, state.values)
+    text = printable("\n".join(transcript(known, state.values, runs, cut=False)) + "\n")
+    return Response(text, media_type="text/markdown")
+
+
+@router.get("/{thread}/output")
+async def show_output(thread: str) -> dict[str, str]:
+    """Return the newest line of output of what runs just now, by the resource that it uses."""
+    await require_thread(thread)
+    lines = {name: newest_output(thread, name) for name in LIVE_RESOURCES}
+    return {name: line for name, line in lines.items() if line}
 
 
 @router.delete("/{thread}", status_code=204)
@@ -160,7 +210,7 @@ def thread_json(thread: Thread) -> dict[str, Any]:
     return {
         "id": thread.id,
         "agent": thread.agent,
-        "title": thread.task[:TITLE_CHARS],
+        "title": thread.title.strip().partition("\n")[0][:TITLE_CHARS],
         "status": thread.status,
         "created": _iso_time(thread.created),
         "updated": _iso_time(thread.updated),

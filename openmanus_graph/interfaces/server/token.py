@@ -50,6 +50,12 @@ def token_file() -> Path:
     return openmanus_home() / TOKEN_FILE
 
 
+def token_source() -> str:
+    """Return where the token is: the variable's name, or the file's path."""
+    in_environment = os.environ.get(TOKEN_VARIABLE, "").strip()
+    return TOKEN_VARIABLE if in_environment else str(token_file())
+
+
 def is_token(given: str) -> bool:
     """Compare with the server's token, in constant time."""
     return equals_secret(given, server_token())

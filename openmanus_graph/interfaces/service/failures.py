@@ -60,12 +60,12 @@ def describe_failure(error: Exception, home: Path) -> str:
 
 def describe_storage_failure(error: sqlite3.Error | OSError, home: Path) -> str:
     """Say what is wrong with the disk or the databases of a home folder, and what to do."""
-    from openmanus_graph.backends.persistence.database import (
-        DamagedRowError,  # not loaded for `--help`
-    )
+    from openmanus_graph.backends.persistence.rows import StorageError  # not loaded for `--help`
 
     if isinstance(error, OSError):
         return f"{error.filename or home} cannot be used: {error.strerror}. {_MAKE_ROOM}"
+    if isinstance(error, StorageError):
+        return str(error)
     name = getattr(error, "sqlite_errorname", "") or ""
     if name.startswith("SQLITE_FULL"):
         return f"The disk of {home} is full. {_MAKE_ROOM}"
@@ -74,8 +74,6 @@ def describe_storage_failure(error: sqlite3.Error | OSError, home: Path) -> str:
             f"Another program holds the database in {home}. Let it finish, or stop it "
             f"(`fuser {home}/*.db` names it)."
         )
-    if isinstance(error, DamagedRowError):
-        return str(error)
     # A statement that cannot be understood is right, as all of ours are: the schema is not.
     if isinstance(error, sqlite3.OperationalError) and name != "SQLITE_ERROR":
         return (

@@ -5,11 +5,8 @@ from typing import Any, cast
 
 from langgraph.types import StateSnapshot
 
-from openmanus_graph.backends.persistence.checkpoints import (
-    EmbeddedAgents,
-    LeanSqliteSaver,
-    read_embedded_agents,
-)
+from openmanus_graph.backends.persistence.checkpointer import Checkpointer
+from openmanus_graph.backends.persistence.checkpoints import EmbeddedAgents, read_embedded_agents
 from openmanus_graph.conversation.history import last_text
 from openmanus_graph.graphs.catalog import is_ours
 from openmanus_graph.runtime.events import interrupt_event
@@ -41,7 +38,7 @@ def _total_usage(state: StateSnapshot) -> Usage:
 
 
 async def agents_within(
-    agent: str, thread: str, state: StateSnapshot, saver: LeanSqliteSaver
+    agent: str, thread: str, state: StateSnapshot, saver: Checkpointer
 ) -> EmbeddedAgents | None:
     """Return how the agents inside a foreign graph ended; None if the state tells that itself."""
     if is_ours(agent) or "status" in state.values:

@@ -1,6 +1,7 @@
 """The options that commands share. Imports nothing heavy: `--help` must stay instant."""
 
 import inspect
+import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -12,8 +13,41 @@ from openmanus_graph.errors import ConfigError
 
 SandboxName = Literal["auto", "bwrap", "nono", "docker", "none"]
 PolicyName = Literal["ask", "auto", "never"]
+DATABASE_VARIABLE = "OPENMANUS_DATABASE_URL"
 PlanName = Literal["auto", "never"]
 Transport = Literal["stdio", "http"]
+
+
+def use_database(url: str | None) -> str | None:
+    """Make an address that was given by option the one of this process."""
+    if url:
+        os.environ[DATABASE_VARIABLE] = url
+    return url
+
+
+def use_configuration(config: str | None) -> str | None:
+    """Make the database of a configuration file that was given by option that of this process."""
+    if config and not os.environ.get(DATABASE_VARIABLE):
+        from openmanus_graph.config.resolve import configured_database
+        from openmanus_graph.state.context import Context
+
+        url = configured_database(Context(config=config))
+        use_database(url.secret.get_secret_value() if url else None)
+    return config
+
+
+@dataclass(frozen=True)
+class StorageOptions:
+    """Where threads are kept. It holds for the whole process, and is not kept with a thread."""
+
+    database_url: Annotated[
+        str | None,
+        typer.Option(
+            help="sqlite:///FILE.db or postgresql://...; other users see it in the process list: "
+            f"rather set {DATABASE_VARIABLE}.",
+            callback=use_database,
+        ),
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -66,7 +100,10 @@ class RunOptions:
         ),
     ] = None
     config: Annotated[
-        str | None, typer.Option(help="Configuration file instead of ./openmanus.toml.")
+        str | None,
+        typer.Option(
+            help="Configuration file instead of ./openmanus.toml.", callback=use_configuration
+        ),
     ] = None
     secret: Annotated[
         list[str] | None,
@@ -117,6 +154,9 @@ class InputOptions:
     thread: Annotated[
         str | None, typer.Option(help="Go on with this thread, or name a new one.")
     ] = None
+    latest: Annotated[bool, typer.Option("--continue", help="Go on with the latest thread.")] = (
+        False
+    )
     file: Annotated[
         list[str] | None, typer.Option(help="File to copy into the workspace; repeatable.")
     ] = None
@@ -170,11 +210,13 @@ def takes(
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Give a command the options of these groups; it gets one object per group, in order.
 
-    Typer reads options from a function's signature, and only from there.
+    Typer reads options from a function's signature, and only from there. `StorageOptions` take
+    effect when they are read, and are not passed on.
     """
+    passed = [group for group in groups if group is not StorageOptions]
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        own = list(inspect.signature(command).parameters.values())[len(groups) :]
+        own = list(inspect.signature(command).parameters.values())[len(passed) :]
         shared = [
             inspect.Parameter(
                 field.name,
@@ -190,8 +232,9 @@ def takes(
         def run(**given: Any) -> Any:
             objects = [
                 group(**{f.name: given.pop(f.name) for f in fields(group) if f.name in given})
-                for group in groups
+                for group in passed
             ]
+            given.pop("database_url", None)
             return command(*objects, **given)
 
         keywords = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]

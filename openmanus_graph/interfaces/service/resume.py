@@ -145,14 +145,15 @@ async def read_thread_state(thread: str, agent: str) -> ThreadState:
     """Read the state of a thread."""
     from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
     from openmanus_graph.backends.persistence.interjections import open_interjections
-    from openmanus_graph.config.resolve import openmanus_home
+    from openmanus_graph.config.resolve import database_url
     from openmanus_graph.graphs.catalog import build_agent, restart_node
 
-    interjections = open_interjections(openmanus_home())
+    url = await asyncio.to_thread(database_url)
+    interjections = await asyncio.to_thread(open_interjections, url)
     has_unread_interjection = any(
         not interjection.read for interjection in await interjections.of(thread)
     )
-    async with open_checkpointer(openmanus_home()) as checkpointer:
+    async with open_checkpointer(url) as checkpointer:
         graph = build_agent(agent, checkpointer=checkpointer)
         state: StateSnapshot = await graph.aget_state({"configurable": {"thread_id": thread}})
         known = restart_node(graph)

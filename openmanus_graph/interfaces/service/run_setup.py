@@ -4,6 +4,7 @@ import datetime
 import secrets
 import shlex
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ def new_thread() -> str:
 
 def take_thread(given: InputOptions, options: RunOptions) -> tuple[str, str, RunOptions]:
     """Return thread, agent and options; those of an existing thread are the defaults."""
+    given = _with_latest(given)
     if given.thread is None:
         return new_thread(), given.agent or DEFAULT_AGENT, options
     if not given.thread.strip():
@@ -46,6 +48,17 @@ def take_thread(given: InputOptions, options: RunOptions) -> tuple[str, str, Run
             "give the task another --thread."
         )
     return known.id, agent, options.over(known.options)
+
+
+def _with_latest(given: InputOptions) -> InputOptions:
+    """Name the latest thread, if that is what the person wants to go on with."""
+    if not given.latest:
+        return given
+    if given.thread is not None:
+        raise ConfigError("--continue takes the latest thread; leave it or --thread away.")
+    from openmanus_graph.interfaces.service.threads import thread_id
+
+    return replace(given, thread=thread_id(None), latest=False)
 
 
 def new_run(text: str, given: InputOptions, taken: tuple[str, str, RunOptions]) -> "Run":

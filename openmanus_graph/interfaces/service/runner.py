@@ -15,16 +15,14 @@ from langgraph.errors import GraphDrained, GraphRecursionError
 from langgraph.runtime import RunControl
 from langgraph.types import Command, Interrupt
 
-from openmanus_graph.backends.persistence.checkpoints import (
-    EmbeddedAgents,
-    LeanSqliteSaver,
-    open_checkpointer,
-)
+from openmanus_graph.backends.persistence.checkpointer import Checkpointer
+from openmanus_graph.backends.persistence.checkpoints import EmbeddedAgents, open_checkpointer
 from openmanus_graph.backends.persistence.database import open_database
+from openmanus_graph.backends.persistence.store import DatabaseStore
 from openmanus_graph.backends.persistence.threads import Threads
 from openmanus_graph.backends.sandbox.choose import choose_sandbox
 from openmanus_graph.config import resolve_settings
-from openmanus_graph.config.resolve import openmanus_home
+from openmanus_graph.config.resolve import database_url, openmanus_home
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import build_agent, is_ours
 from openmanus_graph.interfaces.service.failures import (
@@ -133,9 +131,14 @@ async def run_graph(
     # Checked before a thread is created: the model can be called, the sandbox works here.
     await prepare_models(settings)
     await asyncio.to_thread(choose_sandbox, settings.sandbox)
+    if settings.database != await asyncio.to_thread(database_url):
+        raise ConfigError(
+            f"The configuration file of thread {run.thread} names another database than this "
+            f"command uses. Give the file by --config {run.context.config}."
+        )
     with hold_thread(home, run.thread):
         given = await asyncio.to_thread(run.make_input)
-        threads = Threads(await asyncio.to_thread(open_database, home))
+        threads = Threads(await asyncio.to_thread(open_database, settings.database))
         # Absolute, so that the thread can be resumed from another folder.
         options = {**without_password(run.options), "workspace": str(settings.workspace)}
         message = None
@@ -143,9 +146,11 @@ async def run_graph(
             message = cast("dict[str, list[HumanMessage]]", given)["messages"][-1]
         await asyncio.to_thread(threads.begin, run.thread, run.agent, run.task, options, message)
         async with contextlib.AsyncExitStack() as opened:
-            checkpointer = await opened.enter_async_context(open_checkpointer(home))
+            checkpointer = await opened.enter_async_context(open_checkpointer(settings.database))
             await opened.enter_async_context(open_session(run.thread))
             graph = build_agent(run.agent, checkpointer=checkpointer, **run.graph_arguments)
+            if getattr(graph, "store", None) is None:  # not every builder takes one
+                graph.store = DatabaseStore(settings.database)
             driver = _Driver(graph, run, settings, view, person, stop or Stop())
             with driver.signals.handled() if stop is None else contextlib.nullcontext():
                 final, code = await driver.drive(given)
@@ -294,7 +299,7 @@ class _Driver:
     async def _embedded_agents(self) -> EmbeddedAgents | None:
         """Return how the agents inside a foreign graph ended; None for our graphs."""
         saver = getattr(self.graph, "checkpointer", None)
-        if not isinstance(saver, LeanSqliteSaver):
+        if not isinstance(saver, Checkpointer):
             return None
         state = await self.graph.aget_state(self.config)
         return await agents_within(self.run.agent, self.run.thread, state, saver)

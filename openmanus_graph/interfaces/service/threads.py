@@ -1,38 +1,80 @@
 """Access to the home folder's threads and their open questions."""
 
+import itertools
+import os
 import shlex
+from collections.abc import Sequence
 
 from langgraph.types import StateSnapshot
 
-from openmanus_graph.backends.persistence.database import DATABASE, DamagedRowError, open_database
+from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.backends.persistence.interjections import open_interjections
 from openmanus_graph.backends.persistence.journal import JournalTable
 from openmanus_graph.backends.persistence.ledger import open_ledger
+from openmanus_graph.backends.persistence.rows import DamagedRowError
 from openmanus_graph.backends.persistence.threads import DAMAGED, Thread, Threads
 from openmanus_graph.backends.sandbox.scratch import remove_folder
-from openmanus_graph.config.resolve import openmanus_home, private_folders
+from openmanus_graph.config.resolve import database_url, openmanus_home, private_folders
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.service.failures import prepare_home
 from openmanus_graph.runtime.events import interrupt_event
 from openmanus_graph.runtime.output import printable
 
 QUESTION_CHARS = 100
+MIN_BEGINNING = 4
+"""Characters of an id that may stand for it: a shorter one is a name of its own."""
 
 
 def open_threads() -> Threads:
-    """Open the home folder's table of threads, read-only where it cannot be written.
+    """Open the table of threads, read-only where it cannot be written.
 
     ConfigError when there is no database yet and none can be made.
     """
-    home = openmanus_home()
-    if not (home / DATABASE).exists():
-        prepare_home(home)
-    return Threads(open_database(home))
+    url = database_url()
+    if url.is_local and not url.file.exists():
+        prepare_home(url.file.parent)
+    return Threads(open_database(url))
 
 
 def find_thread(thread: str) -> Thread | None:
     """Return a thread, or None when there is none of that name."""
     return open_threads().find(thread)
+
+
+def thread_id(given: str | None) -> str:
+    """Return the id of the thread that a person means.
+
+    Args:
+        given: Its id, or at least four characters that only its id begins with; None: the latest.
+
+    Raises:
+        ConfigError: Several threads begin so, or there is none at all.
+    """
+    threads = open_threads()
+    if given is None:
+        newest = threads.page(1, None, "")
+        if not newest:
+            raise ConfigError(f"There are no threads in {openmanus_home()} yet.")
+        return newest[0][1].id
+    if threads.find(given) is not None or len(given) < MIN_BEGINNING:
+        return given
+    fitting = [known.id for known in threads.all() if known.id.startswith(given)]
+    if len(fitting) > 1:
+        raise ConfigError(
+            f"{len(fitting)} threads begin with {given!r}: {', '.join(fitting[:5])}"
+            f"{' ...' if len(fitting) > 5 else ''}. Write more of the id."
+        )
+    return fitting[0] if fitting else given
+
+
+def short_ids(ids: Sequence[str], least: int) -> list[str]:
+    """Return for each id its shortest unique beginning, at least so long, as `thread_id` takes."""
+    ordered = sorted(ids)
+    needed = dict.fromkeys(ids, least)
+    for one, next_one in itertools.pairwise(ordered):
+        common = len(os.path.commonprefix((one, next_one)))
+        needed[one], needed[next_one] = (max(needed[name], common + 1) for name in (one, next_one))
+    return [name[: needed[name]] for name in ids]
 
 
 def known_thread(thread: str) -> Thread:
@@ -43,9 +85,15 @@ def known_thread(thread: str) -> Thread:
         return found
     newest = ", ".join(known.id for known in threads.all()[:5])
     raise ConfigError(
-        f"There is no thread {thread!r} in {openmanus_home()}. "
+        f"There is no thread {thread!r} in {_place()}. "
         + (f"The newest are: {newest}." if newest else "There are none yet.")
     )
+
+
+def _place() -> str:
+    """Say where the threads are: in the home folder, or in another database."""
+    url = database_url()
+    return str(url.file.parent if url.is_local else url)
 
 
 def whole_thread(thread: str) -> Thread:
@@ -55,7 +103,7 @@ def whole_thread(thread: str) -> Thread:
         return known
     name = shlex.quote(thread)
     raise DamagedRowError(
-        f"The row of thread {thread} in {openmanus_home() / DATABASE} is damaged, so its agent and "
+        f"The row of thread {thread} in {database_url()} is damaged, so its agent and "
         f"options are not known. Its conversation may be whole (openmanus show {name}); go on by "
         f"saying them again: openmanus run --thread {name} --agent NAME --workspace FOLDER TASK."
     )
@@ -63,12 +111,12 @@ def whole_thread(thread: str) -> Thread:
 
 def forget_thread(thread: str) -> None:
     """Delete all that is kept of a thread except its checkpoints and its workspace. Blocks."""
-    home = openmanus_home()
-    database = open_database(home)
-    open_ledger(home).forget_thread(thread)
-    open_interjections(home).forget_thread(thread)
+    url = database_url()
+    database = open_database(url)
+    open_ledger(url).forget_thread(thread)
+    open_interjections(url).forget_thread(thread)
     JournalTable(database).forget_thread(thread)
-    for folder in private_folders(home, thread):
+    for folder in private_folders(openmanus_home(), thread):
         remove_folder(folder)
     Threads(database).delete(thread)  # last, so that one half deleted can be deleted again
 

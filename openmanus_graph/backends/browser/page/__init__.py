@@ -13,6 +13,11 @@ from openmanus_graph.backends.browser.page.pointer import (
     scroll,
     scroll_to_text,
 )
+from openmanus_graph.backends.browser.page.recorded_target import (
+    RecordedTarget,
+    find_target,
+    record_target,
+)
 from openmanus_graph.backends.browser.page.report import ActionReport
 from openmanus_graph.backends.browser.page.screenshot import marked_screenshot
 from openmanus_graph.backends.browser.page.snapshot import Element, Line, Snapshot
@@ -24,6 +29,7 @@ __all__ = [
     "Element",
     "Line",
     "PageView",
+    "RecordedTarget",
     "Snapshot",
     "Target",
     "change_text",
@@ -33,11 +39,13 @@ __all__ = [
     "drag_to_point",
     "drag_to_text",
     "dropdown_options",
+    "find_target",
     "full_text",
     "hover",
     "input_text",
     "marked_screenshot",
     "prepare_context",
+    "record_target",
     "scroll",
     "scroll_to_text",
     "select_dropdown_option",

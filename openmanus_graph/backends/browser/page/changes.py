@@ -8,6 +8,7 @@ from typing import TypeVar
 from openmanus_graph.backends.browser.page.report import ActionReport
 from openmanus_graph.backends.browser.page.snapshot import FIELDS, FOCUSED, Element, Line, Snapshot
 from openmanus_graph.backends.browser.page.text import (
+    CANVAS_NOTE,
     LEFT_OUT,
     element_text,
     full_text,
@@ -24,6 +25,7 @@ MAX_VALUE_CHARS = 200
 MAX_REMOVED_NAMES = 6
 MAX_REMOVED_TEXTS = 6
 REMOVED_TEXT_CHARS = 80
+SAME_PLACE_PX = 3
 
 NOTHING_SAID = ActionReport()
 
@@ -48,13 +50,29 @@ def change_text(
     """
     if before is None or before.document != after.document:
         return full_text(after, budget_tokens)
-    whole = full_text(after, budget_tokens)
+    whole = "\n".join([*_passing_messages(before, after), full_text(after, budget_tokens)])
     if before.above_px != after.above_px and LEFT_OUT in whole:
         return whole
     notes = "\n".join(_changes(before, after, said))
     if not notes and not (said.text and _changes(before, after, NOTHING_SAID)):
-        return NOTHING_CHANGED
+        drawn = any(element.role == "canvas" for element in after.elements.values())
+        nothing = f"{NOTHING_CHANGED} {CANVAS_NOTE}" if said.text and drawn else NOTHING_CHANGED
+        return (said.text and _moved_elements(before, after)) or nothing
     return notes if tokens(notes) < tokens(whole) else whole
+
+
+def _moved_elements(before: Snapshot, after: Snapshot) -> str:
+    """Name the elements that only have other places or sizes, as on a map; empty if none has."""
+    moved = [
+        index
+        for index, element in after.elements.items()
+        if index in before.elements
+        and any(
+            abs(new - old) > SAME_PLACE_PX
+            for new, old in zip(element.box, before.elements[index].box, strict=True)
+        )
+    ]
+    return f"Nothing but places or sizes changed: of {_ranges(moved)}." if moved else ""
 
 
 def _changes(before: Snapshot, after: Snapshot, said: ActionReport) -> list[str]:
@@ -74,10 +92,14 @@ def _page_changes(before: Snapshot, after: Snapshot, said: ActionReport) -> list
     if before.above_px != after.above_px and said.place != (after.above_px, after.below_px):
         notes.append(f"Scrolled: {after.above_px} px above, {after.below_px} px below the window")
     notes += [note for note in page_notes(after) if note not in page_notes(before)]
+    return notes + _passing_messages(before, after)
+
+
+def _passing_messages(before: Snapshot, after: Snapshot) -> list[str]:
+    """Repeat what alerts and toasts have said that disappeared again."""
     shown = " ".join(_text_of(line) for line in after.lines)
-    # The texts of alerts and toasts that have disappeared again.
-    closed = [text for text in after.messages if text not in shown and text not in before.messages]
-    return notes + [f'Message (gone again): "{text}"' for text in closed]
+    gone = [text for text in after.messages if text not in shown and text not in before.messages]
+    return [f'Message (gone again): "{text}"' for text in gone]
 
 
 def _element_changes(before: Snapshot, after: Snapshot, said: ActionReport) -> list[str]:

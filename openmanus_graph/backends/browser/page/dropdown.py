@@ -46,13 +46,22 @@ class Option:
         return f"{place}: {self.name}{value}{group}{''.join(', ' + mark for mark in marks)}"
 
 
+@dataclass(frozen=True)
+class OptionList:
+    """The options that were read of a drop-down."""
+
+    options: Sequence[Option] = ()
+    whole: bool = True
+    """Whether these are all; a long list that draws only what is in view is not read to its end."""
+
+
 async def dropdown_options(view: PageView, index: int) -> ActionReport:
     """List what can be chosen from a drop-down; a closed one that is not native is opened."""
     target, found = await view.with_element(index, _native_options)
     if found["kind"] != "custom":
-        return ActionReport(_list_text(target, _options(found), ""), (index,))
-    options = await _open_list(view, target)
-    return ActionReport(_list_text(target, options, "The list is open now."), (index,))
+        return ActionReport(_list_text(target, OptionList(_options(found)), ""), (index,))
+    listed = await _open_list(view, target)
+    return ActionReport(_list_text(target, listed, "The list is open now."), (index,))
 
 
 async def select_dropdown_option(view: PageView, index: int, text: str) -> ActionReport:
@@ -62,7 +71,7 @@ async def select_dropdown_option(view: PageView, index: int, text: str) -> Actio
     if found["kind"] == "select":
         return await _select_native(target, found, text)
     if found["kind"] == "datalist":
-        return await _assign_suggestion(target, _match(_options(found), text, target))
+        return await _assign_suggestion(target, _match(OptionList(_options(found)), text, target))
     before = await target.call("shownChoice", 0)
     option = _match(await _open_list(view, target, wanted=text), text, target)
     await _click_option(view, target, option)
@@ -100,7 +109,7 @@ async def _click_option(view: PageView, target: Target, option: Option) -> None:
         drawn = _options(await target.call("customOptions", []))  # scrolling may draw it anew
         option = (
             _same(drawn, option.name)
-            or _same(await _read_list(view, target, option.name), option.name)
+            or _same((await _read_list(view, target, option.name)).options, option.name)
             or option
         )
     raise ToolError(f'The option "{option.name}" is no longer shown. List the options again.')
@@ -119,7 +128,7 @@ def _options(found: JsonObject) -> list[Option]:
 
 async def _select_native(target: Target, found: JsonObject, text: str) -> ActionReport:
     target.require_enabled(found["disabled"])
-    option = _match(_options(found), text, target)
+    option = _match(OptionList(_options(found)), text, target)
     await target.call("selectOption", option.number)
     await target.view.settle(OPEN_LIMIT_S)
     try:
@@ -141,10 +150,10 @@ async def _assign_suggestion(target: Target, option: Option) -> ActionReport:
     return _chosen(target, option)
 
 
-async def _open_list(view: PageView, target: Target, wanted: str = "") -> list[Option]:
+async def _open_list(view: PageView, target: Target, wanted: str = "") -> OptionList:
     """Open a drop-down if it is closed, and read its list."""
-    if options := await _read_list(view, target, wanted):
-        return options
+    if (listed := await _read_list(view, target, wanted)).options:
+        return listed
     before = await view.look()
     for _ in range(2):  # the first click may close what was open
         await target.call("noteLists")
@@ -156,8 +165,8 @@ async def _open_list(view: PageView, target: Target, wanted: str = "") -> list[O
             for index, one in after.elements.items()
             if index not in before.elements and one.frame == target.world.key
         ]
-        if options := await _read_list(view, target, wanted, appeared):
-            return options
+        if (listed := await _read_list(view, target, wanted, appeared)).options:
+            return listed
         if before.elements.keys() <= after.elements.keys():
             break
         before = after
@@ -169,7 +178,7 @@ async def _open_list(view: PageView, target: Target, wanted: str = "") -> list[O
 
 async def _read_list(
     view: PageView, target: Target, wanted: str, appeared: Sequence[int] = ()
-) -> list[Option]:
+) -> OptionList:
     """Read an open list, paging through one that draws only what is in view.
 
     Args:
@@ -179,36 +188,35 @@ async def _read_list(
         appeared: The numbers of the elements that a click on the drop-down has opened.
     """
     options: dict[tuple[str, str], Option] = {}
-    most = MAX_OPTIONS if wanted else MAX_LISTED
+    most, at_end = MAX_OPTIONS if wanted else MAX_LISTED, False
     try:
         for page in range(MAX_PAGES):
             found = await target.call("customOptions", list(appeared))
-            if not found.get("options"):
-                break
-            if page == 0 and found["list"]:
+            if page == 0 and found.get("list"):
                 await view.frames.call(target.world, "pageList", found["list"], True)
                 found = await target.call("customOptions", list(appeared))
             options |= {(one.name, one.value): one for one in _options(found)}
-            if len(options) > most or (wanted and _same(list(options.values()), wanted)):
+            if wanted and _same(list(options.values()), wanted):
                 break
-            if not found.get("list"):
-                break
-            turned = await view.frames.call(target.world, "pageList", found["list"], False)
-            if not turned.get("moved"):
+            at_end = not found.get("list") or not (
+                await view.frames.call(target.world, "pageList", found["list"], False)
+            ).get("moved")
+            if at_end or len(options) > most:
                 break
     except FrameDetached:
-        return []
-    return list(options.values())
+        return OptionList()
+    return OptionList(list(options.values()), at_end)
 
 
-def _match(options: Sequence[Option], text: str, target: Target) -> Option:
+def _match(listed: OptionList, text: str, target: Target) -> Option:
     """Find the option that is meant; ToolError with the list if there is none or it is disabled."""
-    option = _same(options, text) or _only_similar(options, text)
+    option = _same(listed.options, text) or _only_similar(listed.options, text)
     if option is None:
-        raise ToolError(f'There is no option "{text}". ' + _list_text(target, options, ""))
+        where = "" if listed.whole else " in the part of the list that was read"
+        raise ToolError(f'There is no option "{text}"{where}. ' + _list_text(target, listed, ""))
     if option.disabled:
         raise ToolError(
-            f'The option "{option.name}" is disabled. ' + _list_text(target, options, "")
+            f'The option "{option.name}" is disabled. ' + _list_text(target, listed, "")
         )
     return option
 
@@ -229,8 +237,15 @@ def _only_similar(options: Sequence[Option], text: str) -> Option | None:
     return some[0] if len(some) == 1 else None
 
 
-def _list_text(target: Target, options: Sequence[Option], note: str) -> str:
+def _list_text(target: Target, listed: OptionList, note: str) -> str:
+    options = listed.options
     lines = [option.text(place) for place, option in enumerate(options[:MAX_LISTED])]
-    more = len(options) - len(lines)
-    rest = [f"({more} more; choose them by their labels)"] if more > 0 else []
+    rest: list[str] = []
+    if not listed.whole:
+        rest = [
+            f"(The list may go on: only its first {len(options)} options were read. Choose one by "
+            "its label; if it is not found, filter by typing with input_text, or scroll the list.)"
+        ]
+    elif len(options) > len(lines):
+        rest = [f"({len(options) - len(lines)} more; choose them by their labels)"]
     return "\n".join(filter(None, [f"Options of {target.label}:", *lines, *rest, note]))

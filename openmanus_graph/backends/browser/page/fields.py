@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from openmanus_graph.backends.browser.action_specs import press_name
 from openmanus_graph.backends.browser.page.dropdown import select_dropdown_option
 from openmanus_graph.backends.browser.page.frames import FrameDetached, JsonObject
 from openmanus_graph.backends.browser.page.pointer import DIALOG_OPENED, click
@@ -20,17 +21,6 @@ CHOOSER_MS = 4000
 _CLICKED_ROLES = ("button", "link", "disclosure", "tab", "menuitem", "option", "switch")
 SHOWN_CHARS = 200
 SELECT_ALL = "ControlOrMeta+a"
-KEY_NAMES = {
-    "ctrl": "Control", "control": "Control", "cmd": "Meta", "command": "Meta", "meta": "Meta",
-    "alt": "Alt", "option": "Alt", "shift": "Shift", "esc": "Escape", "escape": "Escape",
-    "return": "Enter", "enter": "Enter", "tab": "Tab", "del": "Delete", "delete": "Delete",
-    "backspace": "Backspace", "space": "Space", "home": "Home", "end": "End", "insert": "Insert",
-    "pageup": "PageUp", "pgup": "PageUp", "pagedown": "PageDown", "pgdn": "PageDown",
-    "up": "ArrowUp", "down": "ArrowDown", "left": "ArrowLeft", "right": "ArrowRight",
-    "arrowup": "ArrowUp", "arrowdown": "ArrowDown", "arrowleft": "ArrowLeft",
-    "arrowright": "ArrowRight", "controlormeta": "ControlOrMeta",
-    **{f"f{number}": f"F{number}" for number in range(1, 13)},
-}  # fmt: skip
 _COMBINATION = re.compile(r"(ctrl|control|cmd|command|meta|alt|option|shift)\+.", re.IGNORECASE)
 
 
@@ -66,7 +56,7 @@ async def input_text(
 
 async def send_keys(view: PageView, keys: str) -> ActionReport:
     """Press keys ("Enter", "Control+A", "Tab Tab Enter") or type a text where the cursor is."""
-    presses = [_press_name(token) for token in keys.split()]
+    presses = [press_name(token) for token in keys.split()]
     for token, press in zip(keys.split(), presses, strict=True):
         if press is None and len(presses) == 1 and _COMBINATION.match(token):
             raise TrustedToolError(
@@ -122,15 +112,6 @@ async def _focused(view: PageView) -> Element | None:
     elements = view.snapshot.elements.values() if view.snapshot else ()
     place = (worlds[0].key, answer)
     return next((one for one in elements if (one.frame, one.number) == place), None)
-
-
-def _press_name(token: str) -> str | None:
-    """Return a key or a combination by the name the browser knows; None for plain text."""
-    parts = ["+"] if token == "+" else re.split(r"\+(?!$)", token)
-    names = [KEY_NAMES.get(part.lower(), "") for part in parts]
-    if len(parts) > 1 and all(names[:-1]) and len(parts[-1]) == 1:
-        names[-1] = parts[-1].lower() if "Shift" not in names else parts[-1]
-    return "+".join(names) if all(names) else None
 
 
 def _require_text_field(target: Target, facts: JsonObject) -> None:

@@ -39,7 +39,7 @@ ANSWER_S = 1.0
 """How long the answer to a message over a web socket is awaited."""
 NEXT_MESSAGE_S = 0.15
 SOCKET_S = 2.5
-"""Messages this long after an action were not caused by it."""
+"""Messages this long after an action, or after their socket was opened, were not caused by it."""
 
 
 class Network:
@@ -134,13 +134,15 @@ class Network:
             self._open.pop(request)
 
     def _on_socket(self, socket: "WebSocket") -> None:
-        socket.on("framesent", lambda _: self._await_message(ANSWER_S))
-        socket.on("framereceived", lambda _: self._await_message(NEXT_MESSAGE_S))
+        opened = time.monotonic()
+        socket.on("framesent", lambda _: self._await_message(ANSWER_S, opened))
+        socket.on("framereceived", lambda _: self._await_message(NEXT_MESSAGE_S, opened))
+        self._await_message(ANSWER_S, opened)
 
-    def _await_message(self, within_s: float) -> None:
-        """Wait for what an action sets off over a web socket, in a bounded time after it."""
+    def _await_message(self, within_s: float, opened: float) -> None:
+        """Wait for what an action, or opening a web socket, sets off over it; bounded in time."""
         now = time.monotonic()
-        if now - self._action_began < SOCKET_S:
+        if now - max(self._action_began, opened) < SOCKET_S:
             self._quiet_after = now + within_s
 
     def _is_late_poll(self, path: str, now: float) -> bool:

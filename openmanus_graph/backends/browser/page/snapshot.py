@@ -49,6 +49,8 @@ class Element:
     """How much of a scroll area's content is out of view above and below."""
     open: bool = False
     """Its contents are shown in its line after it, because they can be acted on too."""
+    named: bool = False
+    """It is open and named nevertheless, for its contents begin with something else."""
 
     @property
     def label(self) -> str:
@@ -92,6 +94,8 @@ class Snapshot:
     """HTML elements that were skipped because the page is too large."""
     covered: int = 0
     """Elements that lie behind an open dialog."""
+    covered_text: bool = False
+    """Text lies behind it."""
     note: str = ""
 
     def in_view(self, index: int) -> bool:

@@ -13,6 +13,8 @@ SHOWN_OPTIONS = 8
 MAX_URL_CHARS = 300
 CUT_ADDRESS_NOTE = f"(hover shows an address whole that ends in {CUT})"
 LINKS_NOTE = "(Addresses of links are left out: hover shows one.)"
+CANVAS_NOTE = "What a canvas draws is not read: only a screenshot shows it."
+CANVAS_ONLY_NOTE = f"(The page is all canvas. {CANVAS_NOTE} Act on it with click_at and send_keys.)"
 LEFT_OUT = "are left out: scroll"
 LEFT_OUT_TOKENS = 60
 """For the sentences on what is left out."""
@@ -115,11 +117,19 @@ def page_place(snapshot: Snapshot) -> str:
 def page_notes(snapshot: Snapshot) -> list[str]:
     """Return notes on a snapshot."""
     notes = [snapshot.note] if snapshot.note else []
-    if snapshot.covered:
+    behind = f"{snapshot.covered} element{'' if snapshot.covered == 1 else 's'} behind it"
+    if not snapshot.lines and (snapshot.covered or snapshot.covered_text):
         notes.append(
-            f"(A dialog is on top: {snapshot.covered} elements behind it cannot be reached and "
-            "are left out until it is closed.)"
+            f"(Something that shows nothing itself covers the page: {behind} cannot be reached. It "
+            "may go by itself: wait. Else try send_keys Escape, or click_at; extract_content reads "
+            "what is behind.)"
         )
+    elif snapshot.covered:
+        notes.append(
+            f"(A dialog is on top: {behind} cannot be reached and left out until it is closed.)"
+        )
+    if _is_canvas_only(snapshot):
+        notes.append(CANVAS_ONLY_NOTE)
     if any(element.address.endswith(CUT) for element in snapshot.elements.values()):
         notes.append(CUT_ADDRESS_NOTE)
     if snapshot.left_out_above or snapshot.left_out_below:
@@ -130,6 +140,13 @@ def page_notes(snapshot: Snapshot) -> list[str]:
             "Scroll there with scroll_down, scroll_up or scroll_to_text, or use extract_content.)"
         )
     return notes
+
+
+def _is_canvas_only(snapshot: Snapshot) -> bool:
+    """Return whether a page shows nothing but what a script draws, which has no text."""
+    roles = {element.role for element in snapshot.elements.values()}
+    texts = (part for line in snapshot.lines for part in line.parts if isinstance(part, str))
+    return roles == {"canvas"} and not any(text.strip() for text in texts)
 
 
 def line_text(line: Line, snapshot: Snapshot) -> str:
@@ -145,7 +162,7 @@ def line_text(line: Line, snapshot: Snapshot) -> str:
 def element_text(element: Element) -> str:
     """Write an element: index, role, name, value and states."""
     words = [f"[{element.index}] {element.role}"]
-    if element.name and not element.open:
+    if element.name and (not element.open or element.named):
         words.append(f'"{element.name}"')
     elif not element.name:
         words += _description(element)

@@ -291,6 +291,7 @@ class PageView:
             left_out_above=sum(walk.found["above"] for walk in walks.values()),
             left_out_below=sum(walk.found["rest"] for walk in walks.values()),
             covered=sum(walk.found["covered"] for walk in walks.values()),
+            covered_text=any(walk.found["coveredText"] for walk in walks.values()),
         )
 
 
@@ -315,4 +316,5 @@ def _element(index: int, entry: Entry, page_url: str) -> Element:
         address=shown_address(facts.get("href", ""), page_url),
         scroll_px=tuple(facts["scroll"]) if "scroll" in facts else None,
         open=facts.get("open", False),
+        named=facts.get("named", False),
     )

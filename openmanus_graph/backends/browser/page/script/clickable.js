@@ -1,5 +1,11 @@
 // What can be acted on: what was made for it, and what listeners, cursors and such make so.
 class PageWalk extends Walk {
+  constructor(limits) {
+    super(limits);
+    this.roving = rovingRoles();
+    this.kinds = new WeakMap(); // parent -> the tag of its children that are clicked
+  }
+
   content(el, ...known) {
     const mark = this.items.length;
     super.content(el, ...known);
@@ -35,7 +41,10 @@ class PageWalk extends Walk {
 
   // Made to be acted on: listed, with its contents as its name unless they can be acted on too.
   strong(el, role, box, inner, around) {
-    if (!inner.onTop && !this.uncovered(el)) return void this.covered++;
+    if (!inner.onTop && !this.uncovered(el)) {
+      this.covered++;
+      return FIELDS.has(el.localName) ? undefined : this.children(el, { ...inner, strong: true });
+    }
     if (FIELDS.has(el.localName) || role === 'canvas') return this.list(el, role, box, this.field(el, role));
     if (role === 'textbox' || role === 'audio' || role === 'video')
       return this.list(el, role, box, this.field(el, role));
@@ -88,7 +97,8 @@ class PageWalk extends Walk {
       return;
     }
     const said = squeeze(attr(el, 'aria-label')) || namedBy(el, 'aria-labelledby') || squeeze(attr(el, 'title'));
-    this.list(el, role, box, { name: said || cut(contentText(el), 60), open: true });
+    const name = said || cut(contentText(el), 60);
+    this.list(el, role, box, { name, open: true, named: own && !firstWords(contents) });
     // Its contents stand for its name, unless they do not show it.
     if (said && !shownBy(contents).includes(said)) this.items.push(['t', said + ' ']);
     this.items.push(...contents.slice(1));
@@ -130,10 +140,26 @@ class PageWalk extends Walk {
       getComputedStyle(parentOf(el) || el).cursor !== style.cursor
     )
       return 'drag';
-    if (+attr(el, 'tabindex') >= 0 && attr(el, 'tabindex') !== null) return 'focus';
+    const tabindex = attr(el, 'tabindex');
+    if (tabindex !== null && (+tabindex >= 0 || this.roving.has(makeOf(el)))) return 'focus';
     if ((/hover/.test(kinds) && !around.strong) || this.hovers.has(el)) return 'hover';
     if (around.delegate && this.leaf(el)) return 'delegated';
-    return '';
+    return this.amongClickables(el, style, around) ? 'delegated' : '';
+  }
+
+  // One of several alike, most of which the pointer marks as clickable: a day of the next month, say.
+  amongClickables(el, style, around) {
+    const parent = parentOf(el);
+    if (!parent || around.pointer || style.cursor === 'not-allowed' || attr(el, 'role')) return false;
+    if (!this.kinds.has(parent)) this.kinds.set(parent, this.clickableKind(parent));
+    return el.localName === this.kinds.get(parent) && !elementsIn(el).length && this.leaf(el);
+  }
+
+  clickableKind(parent) {
+    const all = elementsIn(parent);
+    if (all.length < 3 || new Set([...all].map((one) => one.localName)).size > 1) return '';
+    const marked = [...all].filter((one) => getComputedStyle(one).cursor === 'pointer').length;
+    return marked * 2 >= all.length && !nativeRole(all[0]) ? all[0].localName : '';
   }
 
   leaf(el) {
@@ -152,15 +178,16 @@ class PageWalk extends Walk {
   }
 
   soft(el, reason, box, inner, around) {
-    if (!inner.onTop && !this.uncovered(el)) return void this.covered++;
+    const hidden = !inner.onTop && !this.uncovered(el);
     const mark = this.items.length,
-      before = this.listed;
+      before = this.listed + (hidden ? this.covered : 0);
     const delegate = getComputedStyle(el).cursor !== 'pointer' && this.delegates(el, reason);
     const spread = reason === 'pointer' && elementsIn(el).length > 1 && this.delegates(el, 'press');
     this.children(el, { ...inner, delegate: delegate || spread, pointer: inner.pointer && !spread });
     const contents = this.items.splice(mark),
-      found = this.listed - before;
+      found = this.listed + (hidden ? this.covered : 0) - before;
     if (!found) {
+      if (hidden && this.worthListing(el, reason, box, around)) return void this.covered++;
       if (this.worthListing(el, reason, box, around)) return this.softLeaf(el, reason, box, contents);
       return void this.items.push(...contents);
     }
@@ -172,7 +199,8 @@ class PageWalk extends Walk {
       (reason === 'press' && !delegate && own && !large) ||
       (reason === 'pointer' && own && !spread && !large) ||
       ((reason === 'drag' || reason === 'drop') && !large);
-    if (carrier) {
+    if (carrier && hidden) this.covered++;
+    else if (carrier) {
       const name = (opens && firstWords(contents)) || contentText(el);
       this.list(el, this.softRole(el, reason), box, { name: cut(name, 60), open: true });
     }
@@ -190,9 +218,16 @@ class PageWalk extends Walk {
       el.localName !== 'svg'
     )
       return false;
+    if (reason === 'hover' && this.drawnLine(el, box)) return false;
     if (reason === 'hover' || reason === 'focus')
       return elementsIn(el).length < 30 && box.height < innerHeight;
     return true;
+  }
+
+  // A line around what is selected; edges by which a window is made larger are used.
+  drawnLine(el, box) {
+    const thin = Math.min(box.width, box.height) < THIN;
+    return thin && !squeeze(el.textContent) && !/resize/.test(getComputedStyle(el).cursor);
   }
 
   softRole(el, reason) {
@@ -201,6 +236,7 @@ class PageWalk extends Walk {
     if (role && !['presentation', 'none', 'generic', 'group', 'region'].includes(role)) return role;
     if (SHAPES.has(el.localName))
       return el.localName === 'g' ? 'clickable shape' : 'clickable ' + el.localName;
+    if (reason === 'focus' && this.roving.get(makeOf(el))) return this.roving.get(makeOf(el));
     const click = { double: 'double-clickable', menu: 'right-clickable' }[clickKind(el)];
     if (click && reason === 'press') return click;
     return reason === 'hover'
@@ -221,6 +257,16 @@ class PageWalk extends Walk {
   }
 }
 
+const makeOf = (el) => `${el.localName}.${attr(el, 'class')}`;
+
+// The roving tabindex: of several alike the keys reach one at a time, which alone has a tabindex of 0.
+function rovingRoles() {
+  const inTurn = [...document.querySelectorAll('[tabindex="0"][class]')];
+  return new Map(inTurn.map((el) => [makeOf(el), nativeRole(el)]));
+}
+
+const THIN = 4; // px: a line that is drawn around what is selected
+
 // Frameworks listen for everything at their root, which says nothing of what is in it.
 const waitsForCells = (kinds) => /press|double/.test(kinds) && kinds.split(' ').length < 7;
 
@@ -229,6 +275,6 @@ const shownBy = (items) =>
 
 // The text before the first element: what stands there also while nothing is opened.
 function firstWords(contents) {
-  const end = contents.findIndex((item) => item[0] === 'e');
-  return squeeze(contents.slice(0, end).map((item) => (item[0] === 't' ? item[1] : ' ')).join(''));
+  const end = contents.findIndex((item) => item?.[0] === 'e');
+  return squeeze(contents.slice(0, end).map((item) => (item?.[0] === 't' ? item[1] : ' ')).join(''));
 }

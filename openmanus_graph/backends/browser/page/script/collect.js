@@ -20,6 +20,7 @@ function collect(limits) {
     above: walk.above,
     gone,
     covered: walk.covered,
+    coveredText: walk.coveredText,
     messages: passingMessages(),
     top: Math.round(scroller?.scrollTop || 0),
     height: scroller?.scrollHeight || 0,

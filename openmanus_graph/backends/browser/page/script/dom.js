@@ -26,6 +26,7 @@ const parentOf = (el) =>
   el.assignedSlot ||
   el.parentElement ||
   (el.getRootNode() instanceof ShadowRoot ? el.getRootNode().host : null);
+const CLIPPED = /^inset\((50|100)%/;
 const squeeze = (text) => (text || '').replace(/[\s\u200b\ufeff]+/g, ' ').trim();
 const cut = (text, length) => (text.length > length ? text.slice(0, length - 1) + '…' : text);
 
@@ -110,7 +111,18 @@ function hiddenControl(control) {
   const box = control.getBoundingClientRect();
   if (box.width < 3 || box.height < 3 || box.right < 0) return true;
   const style = getComputedStyle(control);
-  return style.opacity === '0' && style.pointerEvents === 'none';
+  return (style.opacity === '0' && style.pointerEvents === 'none') || cutAwayAround(control);
+}
+
+// Within a box that shows nothing of it, as it is made for screen readers.
+function cutAwayAround(control) {
+  for (let outer = parentOf(control), i = 0; outer && i < 3; outer = parentOf(outer), i++) {
+    const style = getComputedStyle(outer),
+      box = rectOf(outer);
+    if (CLIPPED.test(style.clipPath)) return true;
+    if ((box.width < 3 || box.height < 3) && style.overflow !== 'visible') return true;
+  }
+  return false;
 }
 
 // What covers the whole window (a dialog and its backdrop), or null: the roots that are on top.

@@ -131,11 +131,12 @@ function nameOf(el, role) {
   if (said) return said;
   const fromContent = !FIELDS.has(tag) && role !== 'textbox' && role !== 'listbox' && role !== 'canvas';
   return (
-    (fromContent && (contentText(el) || drawnText(el))) ||
+    (fromContent && withTitle(contentText(el) || drawnText(el), el)) ||
     svgTitle(el) ||
     squeeze(attr(el, 'title')) ||
     squeeze(attr(el, 'placeholder')) ||
     squeeze(attr(el, 'aria-placeholder')) ||
+    squeeze(attr(el, 'data-placeholder') || (el.firstElementChild && attr(el.firstElementChild, 'data-placeholder'))) ||
     (fromContent && childTitle(el)) ||
     wrapperTitle(el)
   );
@@ -146,6 +147,12 @@ function altOf(el) {
   const alt = squeeze(attr(el, 'alt')),
     title = squeeze(attr(el, 'title'));
   return alt && title && !alt.includes(title) ? `${alt} (${title})` : alt;
+}
+
+// A sign without letters or digits says little: its tooltip is added.
+function withTitle(text, el) {
+  const title = text && !/[\p{L}\p{N}]/u.test(text) ? squeeze(attr(el, 'title')) : '';
+  return title ? `${text} (${title})` : text;
 }
 
 // The tooltip of what stands around it and is hardly larger, such as the host of its shadow root.

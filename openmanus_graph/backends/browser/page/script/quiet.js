@@ -17,7 +17,7 @@ let lastChange = performance.now(); // of anything but animations
 let markedAt = 0; // when the last action began
 let changes = 0; // since then
 let restless = new WeakMap();
-let messages = []; // of alerts and toasts since then
+let messages = []; // of alerts and toasts since then: where and what
 let pageTimersMs = -1; // remaining milliseconds of the page's timers, or -1 without timers.js
 const observed = new WeakSet();
 
@@ -30,7 +30,8 @@ const observer = new MutationObserver((records) => {
     if (count <= RESTLESS) counted = true;
   }
   for (const record of records) {
-    if (record.type !== 'attributes') noteMessage(record);
+    const shown = record.type !== 'attributes' || (record.target.matches(MESSAGE) && visibleIn(record.target, SEEN));
+    if (shown) noteMessage(record);
   }
   if (counted) {
     lastChange = performance.now();
@@ -43,11 +44,14 @@ function noteMessage(record) {
   const added = [...record.addedNodes].find((node) => node.nodeType === 1 && node.matches(MESSAGE));
   const place = added || target?.closest(MESSAGE);
   const text = place && messages.length < 20 ? cut(squeeze(place.textContent), 200) : '';
-  if (text && !messages.includes(text) && text.length > 1) messages.push(text);
+  if (text.length > 1 && !messages.some((one) => one.text === text)) messages.push({ place, text });
 }
 
+// What was said and is not any more: the rest stands in the page.
 function passingMessages() {
-  return messages;
+  const stays = ({ place, text }) =>
+    place.isConnected && visibleIn(place, SEEN) && cut(squeeze(place.textContent), 200) === text;
+  return messages.filter((one) => !stays(one)).map(({ text }) => text);
 }
 
 function watch(root) {

@@ -74,6 +74,7 @@ class Walk {
     this.listed = 0;
     this.visited = 0;
     this.covered = 0; // elements behind a dialog
+    this.coveredText = false; // whether text is
     this.rest = 0; // elements left out at the end because a limit was reached
     this.above = 0; // elements left out because the window is far below them
     this.top = topRoots();
@@ -160,7 +161,8 @@ class Walk {
 
   text(node, around) {
     const words = node.data;
-    if (around.silent || around.unseen || (!around.onTop && !this.uncovered(parentOf(node)))) return;
+    if (around.silent || around.unseen) return;
+    if (!around.onTop && !this.uncovered(parentOf(node))) return void (this.coveredText ||= !!words.trim());
     if (!words || (words.length < 50 && !words.trim())) {
       if (words) this.items.push(['t', ' ']);
       return;
@@ -181,7 +183,7 @@ class Walk {
     const shown = visibleIn(el);
     const style = getComputedStyle(el);
     if (!shown && style.display !== 'contents') return;
-    if (/^inset\((50|100)%/.test(style.clipPath)) return;
+    if (CLIPPED.test(style.clipPath)) return;
     if ((el instanceof HTMLElement && inertOf(el)) || (style.opacity === '0' && !(FIELDS.has(tag) || tag === 'label'))) return;
     if (style.display === 'contents' && !nativeRole(el))
       return this.children(el, { ...around, depth: around.depth + 1 });
@@ -341,6 +343,7 @@ class Walk {
     if (href) entry.href = cut(href, 300);
     if (facts.scroll) entry.scroll = facts.scroll.map(Math.round);
     if (facts.open) entry.open = true;
+    if (facts.named) entry.named = true; // it is said before its contents, which do not begin with it
     const bare = !entry.name && role !== 'gridcell',
       icon = bare ? iconOf(el) : '';
     if (bare) entry.hint = icon || hintOf(el);

@@ -6,7 +6,8 @@
  */
 
 import { duration } from "./format.js";
-import { planMark, statusSentence } from "./words.js";
+import { t } from "./i18n.js";
+import { planMark, statusSentence } from "./words/status.js";
 
 const PAUSE_MS = 2500;
 
@@ -45,10 +46,11 @@ export function createAnnouncer(region) {
 }
 
 const SPOKEN = {
-  think_start: (event) => [`Step ${event.step}`],
-  tool_end: (event) => [`${event.tool} ${event.ok ? "done" : "failed"} after ${duration(event.seconds)}`],
-  interrupt: (event) => [`The agent waits for you. ${event.question}`, true],
-  step_end: (event) => [`Plan step ${event.id} ${planMark(event.status)[1]}`, true],
+  think_start: (event) => [t("Step {n}", { n: event.step })],
+  tool_end: (event) => [t(event.ok ? "{tool} done after {time}" : "{tool} failed after {time}",
+    { tool: event.tool, time: duration(event.seconds) })],
+  interrupt: (event) => [`${t("The agent waits for you.")} ${event.question}`, true],
+  step_end: (event) => [t("Plan step {id}: {state}", { id: event.id, state: planMark(event.status)[1] }), true],
   notice: (event) => [event.level === "info" ? "" : event.text],
   final: (event) => [event.status === "waiting" ? "" : statusSentence(event.status, event.stop_reason), true],
 };

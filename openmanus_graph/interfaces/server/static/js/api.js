@@ -1,5 +1,7 @@
 /** The server's routes, and its errors in words. */
 
+import { t } from "./i18n.js";
+
 const KEY = "openmanus_token";
 
 /** What the server refused, or that it did not answer (`status` 0). */
@@ -46,7 +48,7 @@ async function ask(method, path, body, signal) {
     response = await fetch(`/app/api${path}`, options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new ApiError("The server does not answer. Is `openmanus serve` still running?", 0);
+    throw new ApiError(t("The server does not answer. Is it still running?"), 0);
   }
   if (response.ok) return response.status === 204 ? null : response.json();
   throw refusal(response.status, await response.text());
@@ -54,7 +56,7 @@ async function ask(method, path, body, signal) {
 
 function refusal(status, text) {
   if (status === 401) onRefused();
-  return new ApiError(detailOf(text) ?? `The server answered HTTP ${status}.`, status);
+  return new ApiError(detailOf(text) ?? t("The server answered with {status}.", { status }), status);
 }
 
 function detailOf(text) {
@@ -79,6 +81,19 @@ export const steer = (id, text) => ask("POST", at(id, "/steer"), { text });
 export const checkpoints = async (id) => (await ask("GET", at(id, "/checkpoints"))).checkpoints;
 export const files = (id) => ask("GET", at(id, "/files"));
 export const browser = (id) => ask("GET", at(id, "/browser"));
+export const desktop = (id) => ask("GET", at(id, "/desktop"));
+export const rename = (id, title) => ask("PATCH", at(id), { title });
+export const output = (id) => ask("GET", at(id, "/output"));
+export const setup = () => ask("GET", "/setup");
+export const chooseModel = (choice) => ask("POST", "/setup", choice);
+export const startDemo = async () => (await ask("POST", "/demo", {})).id;
+
+/** Fetch a thread as Markdown. */
+export async function exported(id) {
+  const response = await fetch(`/app/api${at(id, "/export")}`, { headers: headers(), cache: "no-store" });
+  if (!response.ok) throw refusal(response.status, await response.text());
+  return response.blob();
+}
 
 export function threads({ q = "", before = null, limit = 50 }, signal) {
   const query = new URLSearchParams({ limit: String(limit) });
@@ -110,8 +125,8 @@ export function upload(id, path, file, { replace = false, onProgress }) {
     request.onload = () =>
       request.status < 300 ? resolve(JSON.parse(request.responseText))
         : reject(refusal(request.status, request.responseText));
-    request.onerror = () => reject(new ApiError("The upload broke off. Try it again.", 0));
-    request.onabort = () => reject(new ApiError("The upload was cancelled.", 0));
+    request.onerror = () => reject(new ApiError(t("The upload broke off. Try it again."), 0));
+    request.onabort = () => reject(new ApiError(t("The upload was cancelled."), 0));
     request.send(file);
   });
   return { done, cancel: () => request.abort() };

@@ -1,6 +1,7 @@
 /** Editing a call's arguments: one field each, or all of them as JSON. */
 
 import { h, button } from "./dom.js";
+import { t } from "./i18n.js";
 
 /**
  * Build an editor.
@@ -11,7 +12,7 @@ import { h, button } from "./dom.js";
 export function argumentEditor(args) {
   const names = Object.keys(args);
   const fields = new Map(names.map((name) => [name, field(name, args[name])]));
-  const raw = h("textarea.mono", { rows: 8, spellcheck: false, aria: { label: "Arguments as JSON" } });
+  const raw = h("textarea.mono", { rows: 8, spellcheck: false, aria: { label: t("Arguments as JSON") } });
   const byField = h("div.fields", {}, [...fields.values()].map((one) => one.element));
   let asJson = names.length === 0;
 
@@ -20,16 +21,16 @@ export function argumentEditor(args) {
   const show = () => {
     byField.hidden = asJson;
     raw.hidden = !asJson;
-    toggle.querySelector("span").textContent = asJson ? "Edit as fields" : "Edit as JSON";
+    toggle.querySelector("span").textContent = asJson ? t("Edit as fields") : t("Edit as JSON");
   };
-  const toggle = button("Edit as JSON", () => {
+  const toggle = button(t("Edit as JSON"), () => {
     error.textContent = "";
     try {
       const now = read();
       if (!asJson) raw.value = JSON.stringify(now, null, 2);
       else for (const name of names) fields.get(name).write(now[name]);
       const unknown = asJson && Object.keys(now).filter((name) => !fields.has(name));
-      if (unknown?.length) throw new Error(`There is no field for ${unknown.join(", ")}: stay with JSON.`);
+      if (unknown?.length) throw new Error(t("There is no field for {names}: stay with JSON.", { names: unknown.join(", ") }));
       asJson = !asJson;
     } catch (problem) {
       error.textContent = problem.message;
@@ -68,7 +69,7 @@ function parseValue(name, text) {
   try {
     return JSON.parse(text);
   } catch {
-    throw new Error(`${name} is no valid JSON. A text needs quotes here.`);
+    throw new Error(t("{name} is no valid JSON. A text needs quotes here.", { name }));
   }
 }
 
@@ -77,10 +78,10 @@ function parseObject(text) {
   try {
     value = JSON.parse(text);
   } catch (problem) {
-    throw new Error(`This is no valid JSON: ${problem.message}`);
+    throw new Error(t("This is no valid JSON: {problem}", { problem: problem.message }));
   }
   if (value === null || typeof value !== "object" || Array.isArray(value)) {
-    throw new Error("The arguments are one JSON object: {\"name\": value, ...}.");
+    throw new Error(t("The arguments are one JSON object, in braces."));
   }
   return value;
 }

@@ -47,9 +47,16 @@ function append(element, children) {
 }
 
 const LONG_WORD = /\S{500}/g;
+const UNSEEN = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]/g;
+
+/** Show control characters, and those that turn the direction of text around, as what they are: odd. */
+export function plain(text) {
+  return text.replace(UNSEEN, "\ufffd");
+}
 
 /** Make text that may be broken in long words: a browser takes minutes to wrap one of 100,000 letters. */
-export function breakable(text) {
+export function breakable(given) {
+  const text = plain(given);
   const parts = document.createDocumentFragment();
   let from = 0;
   for (const { index, 0: word } of text.matchAll(LONG_WORD)) {

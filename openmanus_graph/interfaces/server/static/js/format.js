@@ -1,5 +1,7 @@
 /** Numbers, times and names as people read them. Pure. */
 
+import { language, t } from "./i18n.js";
+
 /** Dollars: enough digits to see small sums move. */
 export function money(dollars) {
   const value = Number(dollars) || 0;
@@ -11,13 +13,13 @@ export function money(dollars) {
 /** Seconds of work: 0.4 s, 12 s, 3 min 05 s, 2 h 10 min. */
 export function duration(seconds) {
   const value = Number(seconds) || 0;
-  if (value < 0.0995) return `${Math.round(value * 1000)} ms`;
-  if (value < 9.95) return `${value.toFixed(1)} s`;
-  if (value < 59.5) return `${Math.round(value)} s`;
+  if (value < 0.0995) return t("{n} ms", { n: Math.round(value * 1000) });
+  if (value < 9.95) return t("{n} s", { n: value.toFixed(1) });
+  if (value < 59.5) return t("{n} s", { n: Math.round(value) });
   const whole = Math.round(value);
   const minutes = Math.floor(whole / 60);
-  if (minutes < 60) return `${minutes} min ${String(whole % 60).padStart(2, "0")} s`;
-  return `${Math.floor(minutes / 60)} h ${String(minutes % 60).padStart(2, "0")} min`;
+  if (minutes < 60) return t("{m} min {s} s", { m: minutes, s: String(whole % 60).padStart(2, "0") });
+  return t("{h} h {m} min", { h: Math.floor(minutes / 60), m: String(minutes % 60).padStart(2, "0") });
 }
 
 /** Bytes: 312 B, 4.1 KB, 98 MB. */
@@ -35,12 +37,7 @@ export function bytes(size) {
 /** Counts with a thin grouping: 12,345; from a million on 1.2 M. */
 export function count(number) {
   const value = Number(number) || 0;
-  return value >= 1e6 ? `${(value / 1e6).toFixed(1)} M` : Math.round(value).toLocaleString("en-US");
-}
-
-/** "1 file", "2 files". */
-export function plural(number, word) {
-  return `${count(number)} ${word}${number === 1 ? "" : "s"}`;
+  return value >= 1e6 ? t("{n} M", { n: (value / 1e6).toFixed(1) }) : Math.round(value).toLocaleString("en-US");
 }
 
 /** How long ago, or the date when it was longer than a week. */
@@ -48,17 +45,17 @@ export function ago(iso, now = Date.now()) {
   const then = Date.parse(iso);
   if (Number.isNaN(then)) return "";
   const seconds = Math.max(0, (now - then) / 1000);
-  if (seconds < 60) return "now";
-  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ago`;
-  if (seconds < 86400) return `${Math.floor(seconds / 3600)} h ago`;
-  if (seconds < 7 * 86400) return `${Math.floor(seconds / 86400)} d ago`;
-  return new Date(then).toLocaleDateString();
+  if (seconds < 60) return t("now");
+  if (seconds < 3600) return t("{n} min ago", { n: Math.floor(seconds / 60) });
+  if (seconds < 86400) return t("{n} h ago", { n: Math.floor(seconds / 3600) });
+  if (seconds < 7 * 86400) return t("{n} d ago", { n: Math.floor(seconds / 86400) });
+  return new Date(then).toLocaleDateString(language);
 }
 
 /** Time of day with seconds. */
 export function clock(iso) {
   const then = new Date(iso);
-  return Number.isNaN(then.getTime()) ? "" : then.toLocaleTimeString();
+  return Number.isNaN(then.getTime()) ? "" : then.toLocaleTimeString(language);
 }
 
 /** The first line of a text, cut to a length. */

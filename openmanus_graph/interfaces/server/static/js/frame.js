@@ -1,6 +1,7 @@
 /** The three panes: side by side where there is room, one at a time on a phone. */
 
-import { button, h, icon } from "./dom.js";
+import { h, icon } from "./dom.js";
+import { t } from "./i18n.js";
 
 const NARROW = window.matchMedia("(max-width: 719px)");
 const WIDE = window.matchMedia("(min-width: 1100px)");
@@ -11,13 +12,13 @@ const WIDE = window.matchMedia("(min-width: 1100px)");
  * @param {object} parts  The panes, and `onDrop(files)`.
  */
 export function createFrame({ threads, main, panel, onDrop }) {
-  const veil = h("div.drop-veil", { hidden: true }, h("span", {}, "Drop files to put them into the workspace"));
-  const nav = h("nav.panes", { aria: { label: "Panes" } });
+  const veil = h("div.drop-veil", { hidden: true }, h("span", {}, t("Drop files to put them into the workspace")));
+  const nav = h("nav.panes", { aria: { label: t("Panes") } });
   const element = h("div.frame", {}, threads.element, main, panel.element, nav, veil);
   const tabs = new Map([
-    ["threads", tab("threads", "Threads", "list")],
-    ["run", tab("run", "Run", "play")],
-    ["details", tab("details", "Details", "panel")],
+    ["threads", tab("threads", t("Threads"), "list")],
+    ["run", tab("run", t("Run"), "play")],
+    ["details", tab("details", t("Details"), "panel")],
   ]);
   nav.append(...tabs.values());
   const frame = { element, show, toggleDetails, setOpen };

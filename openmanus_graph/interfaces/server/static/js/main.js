@@ -4,20 +4,22 @@ import { createAnnouncer } from "./announce.js";
 import * as api from "./api.js";
 import { fill, h } from "./dom.js";
 import { createFrame } from "./frame.js";
+import { chooseLanguage, language, t } from "./i18n.js";
 import { openSession } from "./session.js";
 import { listen } from "./shortcuts.js";
 import { applyTheme, nextTheme } from "./theme.js";
 import { createUploads } from "./uploads.js";
 import { createApprovals } from "./views/approvals.js";
-import { createBrowserView } from "./views/browserview.js";
 import { createComposer } from "./views/composer.js";
-import { createHelp, createTokenForm } from "./views/dialogs.js";
+import { createHelp, createRename, createTokenForm } from "./views/dialogs.js";
 import { createFiles } from "./views/files.js";
 import { createHeader } from "./views/header.js";
 import { createHistory } from "./views/history.js";
 import { createPanel } from "./views/panel.js";
 import { createPlan } from "./views/plan.js";
 import { createPreview } from "./views/preview.js";
+import { createScreenView } from "./views/screenview.js";
+import { createSetup, createSetupDialog } from "./views/setup.js";
 import { createThreads } from "./views/threads.js";
 import { createTimeline } from "./views/timeline.js";
 import { createWelcome } from "./views/welcome.js";
@@ -29,7 +31,6 @@ let lastStatus = "";
 let planShown = false;
 
 const announcer = createAnnouncer(document.getElementById("live"));
-const tell = (error) => announcer.say(error.message);
 
 const uploads = createUploads({
   thread: async () => session?.id ?? (draft ??= await api.createThread()),
@@ -43,7 +44,7 @@ async function openFile(path) {
   if (!files.find(path)) await files.reload();
   const file = files.find(path);
   if (file) preview.open(file, { fileAddress, openFile });
-  else problem(new Error(`The file ${path} is no longer there.`));
+  else problem(new Error(t("The file {path} is no longer there.", { path })));
 }
 
 const timeline = createTimeline({
@@ -51,6 +52,7 @@ const timeline = createTimeline({
   openFile,
   canGoBack: () => session !== null && session.model.status !== "running" && session.info?.startable !== false,
   goBack: (row) => history.goBack(row).catch(problem),
+  output: () => api.output(session.id),
 });
 
 const approvals = createApprovals((answers) => sendAnswers(session, answers));
@@ -60,7 +62,7 @@ const composer = createComposer({
   steer: async (text) => {
     try {
       await api.steer(session.id, text);
-      announcer.say("Your correction will be read at the next step");
+      announcer.say(t("Your correction will be read at the next step"));
     } catch (error) {
       if (error.status !== 409) throw error;
       await startTask(text, composer.options.agent(), {}); // it has ended meanwhile
@@ -68,6 +70,7 @@ const composer = createComposer({
   },
   resume: (context) => api.startRun(session.id, { resume: true, context }),
   attach: (chosen) => uploads.add(chosen),
+  setUp: () => setupDialog.open(),
 });
 
 /**
@@ -114,32 +117,60 @@ const files = createFiles({
 });
 const preview = createPreview();
 const plan = createPlan();
-const browserView = createBrowserView();
+const browserView = createScreenView({
+  load: api.browser,
+  revision: "browserRevision",
+  empty: t("The browser is not open. When the agent uses it, its page shows here."),
+  described: (page) => t("The agent's browser: {page}", { page }),
+});
+const desktopView = createScreenView({
+  load: api.desktop,
+  revision: "desktopRevision",
+  empty: t("The desktop is not open. When the agent uses it, its screen shows here."),
+  described: (page) => t("The agent's desktop: {page}", { page }),
+});
 const history = createHistory(async (checkpoint, message, context) => {
   await api.startRun(session.id, { checkpoint_id: checkpoint.checkpoint_id, context, ...(message ? { message } : {}) });
   timeline.toEnd();
 });
 const panel = createPanel([
-  { id: "files", label: "Files", view: files },
-  { id: "plan", label: "Plan", view: plan },
-  { id: "browser", label: "Browser", view: browserView },
-  { id: "steps", label: "Steps", view: history },
+  { id: "files", label: t("Files"), view: files },
+  { id: "plan", label: t("Plan"), view: plan },
+  { id: "browser", label: t("Browser"), view: browserView },
+  { id: "steps", label: t("Steps"), view: history },
+  { id: "desktop", label: t("Desktop"), view: desktopView },
 ], () => frame.show("details"));
 
 const header = createHeader({
   stop: () => stopRun(),
-  theme: () => announcer.say(`Colours: ${nextTheme()}`),
+  theme: () => announcer.say({ light: t("Light colours"), dark: t("Dark colours") }[nextTheme()] ?? t("The system's colours")),
   help: () => help?.showModal(),
   details: () => frame.toggleDetails(),
+  rename: () => renaming.open(session.id, session.info?.title ?? ""),
+  export: () => exportThread(session.id).catch(problem),
+  language: (code) => {
+    chooseLanguage(code);
+    location.reload();
+  },
 });
-const welcome = createWelcome((text, agent) => {
-  composer.message.value = text;
-  composer.message.dispatchEvent(new Event("input"));
-  composer.options.use({ agent, options: {} });
-  composer.message.focus();
+const welcome = createWelcome({
+  pick: (text, agent) => {
+    composer.message.value = text;
+    composer.message.dispatchEvent(new Event("input"));
+    composer.options.use({ agent, options: {} });
+    composer.message.focus();
+  },
+  demo: () => watchDemo().catch(problem),
+  setup: createSetup(() => useNewModel()),
+});
+const setupDialog = createSetupDialog(() => useNewModel());
+const renaming = createRename(async (id, title) => {
+  await api.rename(id, title);
+  if (session?.id === id) await session.refresh();
+  threads.refresh();
 });
 const trouble = h("div.banner.bad", { role: "alert", hidden: true });
-const elsewhere = h("div.banner", { role: "status", hidden: true });
+const elsewhere = h("div.banner.plain", { role: "status", hidden: true });
 const main = h("main", { id: "run", tabIndex: -1, aria: { labelledby: "title" } },
   header.element, header.banner, elsewhere, trouble, welcome.element, timeline.element, approvals.element, composer.element, welcome.examples);
 const frame = createFrame({ threads, main, panel, onDrop: (dropped) => uploads.add(dropped) });
@@ -152,13 +183,32 @@ let help = null;
 function problem(error) {
   trouble.hidden = false;
   fill(trouble, h("span", {}, error.message),
-    h("button.btn.link", { type: "button", on: { click: () => { trouble.hidden = true; } } }, "Dismiss"));
+    h("button.btn.link", { type: "button", on: { click: () => { trouble.hidden = true; } } }, t("Dismiss")));
+}
+
+async function watchDemo() {
+  const id = await api.startDemo();
+  openThread(id);
+  threads.refresh();
+}
+
+async function exportThread(id) {
+  const address = URL.createObjectURL(await api.exported(id));
+  h("a", { href: address, download: `${id}.md` }).click();
+  URL.revokeObjectURL(address);
+}
+
+/** Take over a model that was just set up; what was written stays. */
+async function useNewModel() {
+  offer(await api.options());
+  announcer.say(t("The model works. It is the standard now."));
+  if (!session) composer.message.focus();
 }
 
 async function stopRun() {
   try {
     await api.stop(session.id);
-    announcer.say("Stopping");
+    announcer.say(t("Stopping"));
   } catch (error) {
     problem(error);
   }
@@ -212,6 +262,7 @@ function showNewTask() {
 function draw() {
   const model = session?.model;
   welcome.element.hidden = welcome.examples.hidden = session !== null;
+  composer.element.classList.toggle("unusable", !session && Boolean(options?.needs_model));
   frame.setOpen(session !== null);
   timeline.element.hidden = session === null;
   header.show(session, options?.defaults ?? {});
@@ -224,6 +275,7 @@ function draw() {
   plan.show(model);
   files.show(session);
   browserView.show(session);
+  desktopView.show(session);
   history.show(session);
   threads.select(session?.id ?? null);
   if (!session) return;
@@ -239,10 +291,11 @@ function draw() {
   planShown = planned;
 }
 
-/** A thread of the terminal's is shown, but goes on there. */
+/** A thread of the terminal's is shown, but goes on there; the demo knows only its own task. */
 function drawElsewhere(info) {
-  const words = info?.startable === false ? `This thread goes on in the terminal: openmanus resume ${info.id}`
-    : info?.held_by ? "Another process works on this thread just now; it is shown here as it goes on." : "";
+  const words = info?.startable === false ? `${t("This thread goes on in the terminal:")} openmanus resume ${info.id}`
+    : info?.held_by ? t("Another process works on this thread just now; it is shown here as it goes on.")
+      : info?.options?.model?.startsWith("demo:") ? t("This is the demo: the model's words are recorded, everything else is real. For a task of your own choose New task.") : "";
   elsewhere.hidden = !words;
   elsewhere.textContent = words;
 }
@@ -254,22 +307,29 @@ function route() {
   else showNewTask();
 }
 
-async function begin() {
-  options = await api.options();
-  help ??= createHelp(options.version);
-  if (!help.isConnected) document.body.append(help);
+function offer(given) {
+  options = given;
   uploads.setLimit(options.max_upload_bytes);
   composer.offer(options);
   welcome.offer(options);
+  draw();
+}
+
+async function begin() {
+  offer(await api.options());
+  help ??= createHelp(options.version);
+  if (!help.isConnected) document.body.append(help);
   threads.refresh();
   route();
 }
 
+document.documentElement.lang = { en: "en", zh: "zh-Hans" }[language];
+document.querySelector(".skip").textContent = t("Skip to the message box");
 applyTheme();
 api.adoptToken();
 api.whenRefused(() => tokenForm.open());
 document.getElementById("app").append(frame.element);
-document.body.append(preview.element, history.dialog, tokenForm.element);
+document.body.append(preview.element, history.dialog, tokenForm.element, setupDialog.element, renaming.element);
 window.addEventListener("popstate", route);
 listen({
   n: () => newTask(),
@@ -287,6 +347,7 @@ listen({
   2: () => openTab("plan"),
   3: () => openTab("browser"),
   4: () => openTab("steps"),
+  5: () => openTab("desktop"),
   S: () => { if (session?.model.status === "running") stopRun(); },
   "?": () => help?.showModal(),
 });

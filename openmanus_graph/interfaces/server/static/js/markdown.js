@@ -7,7 +7,10 @@
  */
 
 import { Lexer } from "../vendor/marked.js";
+import { copyButton } from "./copy.js";
 import { breakable, h } from "./dom.js";
+import { colour } from "./highlight.js";
+import { t } from "./i18n.js";
 
 const MAX_CHARS = 200_000;
 const DEEPEST = 40;
@@ -45,20 +48,21 @@ function asText(source, tokens) {
  * @param {(path: string) => string|null} [options.fileAddress]  Address of a file of the thread that a
  *   relative link or picture names, or null if there is none.
  * @param {(path: string) => void} [options.openFile]  Shows such a file.
+ * @param {boolean} [options.growing]  Whether more of the text is still to come.
  * @returns {HTMLElement}
  */
-export function markdown(text, { fileAddress = () => null, openFile = () => {} } = {}) {
+export function markdown(text, { fileAddress = () => null, openFile = () => {}, growing = false } = {}) {
   const shown = text.length > MAX_CHARS ? text.slice(0, MAX_CHARS) : text;
   const body = h("div.md", {});
   try {
     const tokens = new PatientLexer({ gfm: true }).lex(shown);
     const depths = tokens.filter((token) => token.type === "heading").map((token) => token.depth);
     const outline = { highest: Math.min(...depths), last: 1 };
-    body.append(...blocks(tokens, { fileAddress, openFile, depth: 0, outline }));
+    body.append(...blocks(tokens, { fileAddress, openFile, growing, depth: 0, outline }));
   } catch {
     body.append(h("pre.plain", {}, shown)); // no text may keep the page from showing it
   }
-  if (shown !== text) body.append(h("p.muted", {}, "… the rest is left out here."));
+  if (shown !== text) body.append(h("p.muted", {}, t("… the rest is left out here.")));
   return body;
 }
 
@@ -81,36 +85,44 @@ const BLOCKS = {
   space: () => null,
   def: () => null,
   hr: () => h("hr"),
-  heading: (t, c) => h(`h${headingLevel(t.depth, c.outline)}`, {}, inlines(t.tokens, c)),
-  paragraph: (t, c) => h("p", {}, inlines(t.tokens, c)),
-  text: (t, c) => (t.tokens ? h("span", {}, inlines(t.tokens, c)) : unescaped(t)),
-  code: (t) =>
-    h("pre.code", { tabIndex: 0, data: { lang: t.lang ?? "" } }, h("code", {}, t.text)),
-  blockquote: (t, c) => h("blockquote", {}, blocks(t.tokens, c)),
-  list: (t, c) => {
-    const list = h(t.ordered ? "ol" : "ul", {}, t.items.map((item) => listItem(item, c)));
-    if (t.ordered && Number.isInteger(t.start) && t.start !== 1) list.start = t.start;
+  heading: (one, c) => h(`h${headingLevel(one.depth, c.outline)}`, {}, inlines(one.tokens, c)),
+  paragraph: (one, c) => h("p", {}, inlines(one.tokens, c)),
+  text: (one, c) => (one.tokens ? h("span", {}, inlines(one.tokens, c)) : unescaped(one)),
+  code: (token, c) => codeBlock(token.text, token.lang ?? "", c.growing),
+  blockquote: (one, c) => h("blockquote", {}, blocks(one.tokens, c)),
+  list: (one, c) => {
+    const list = h(one.ordered ? "ol" : "ul", {}, one.items.map((item) => listItem(item, c)));
+    if (one.ordered && Number.isInteger(one.start) && one.start !== 1) list.start = one.start;
     return list;
   },
-  table: (t, c) =>
-    h("div.table", { tabIndex: 0, role: "group", aria: { label: "Table" } },
+  table: (one, c) =>
+    h("div.table", { tabIndex: 0, role: "group", aria: { label: t("Table") } },
       h("table", {},
-        h("thead", {}, h("tr", {}, t.header.map((cell) => tableCell("th", cell, c)))),
-        h("tbody", {}, t.rows.map((row) => h("tr", {}, row.map((cell) => tableCell("td", cell, c))))))),
+        h("thead", {}, h("tr", {}, one.header.map((cell) => tableCell("th", cell, c)))),
+        h("tbody", {}, one.rows.map((row) => h("tr", {}, row.map((cell) => tableCell("td", cell, c))))))),
 };
 
 const INLINES = {
-  text: (t, c) => (t.tokens ? h("span", {}, inlines(t.tokens, c)) : unescaped(t)),
+  text: (one, c) => (one.tokens ? h("span", {}, inlines(one.tokens, c)) : unescaped(one)),
   escape: unescaped,
-  strong: (t, c) => h("strong", {}, inlines(t.tokens, c)),
-  em: (t, c) => h("em", {}, inlines(t.tokens, c)),
-  del: (t, c) => h("del", {}, inlines(t.tokens, c)),
-  codespan: (t) => h("code", {}, breakable(t.text)),
+  strong: (one, c) => h("strong", {}, inlines(one.tokens, c)),
+  em: (one, c) => h("em", {}, inlines(one.tokens, c)),
+  del: (one, c) => h("del", {}, inlines(one.tokens, c)),
+  codespan: (one) => h("code", {}, breakable(one.text)),
   br: () => h("br"),
-  link: (t, c) => link(t, c),
-  image: (t, c) => picture(t, c),
-  checkbox: (t) => checkbox(t.checked),
+  link,
+  image: picture,
+  checkbox: (one) => checkbox(one.checked),
 };
+
+/** A block of code with its colours and a button that copies it. */
+function codeBlock(text, name, growing) {
+  const code = h("code", {}, text);
+  const word = name.trim().split(/\s/, 1)[0];
+  return h("div.codebox", {},
+    h("div.codebox-head", {}, h("span", {}, word), !growing && copyButton(text, t("code"))),
+    h("pre.code", { tabIndex: 0, data: { lang: name } }, growing ? code : colour(code, text, name)));
+}
 
 /** Under the page's own h1, and no level left out, whatever the text does. */
 function headingLevel(depth, outline) {
@@ -124,7 +136,7 @@ function listItem(item, context) {
 }
 
 function checkbox(checked) {
-  return h("span", { role: "img", aria: { label: checked ? "done" : "to do" } }, checked ? "☑ " : "☐ ");
+  return h("span", { role: "img", aria: { label: checked ? t("done") : t("to do") } }, checked ? "☑ " : "☐ ");
 }
 
 function tableCell(tag, cell, context) {
@@ -146,7 +158,7 @@ function link(token, context) {
 function picture(token, context) {
   const path = ownPath(token.href);
   const address = path === null ? null : context.fileAddress(path);
-  if (address === null) return h("span.muted", {}, `[picture: ${token.text || token.href}]`);
+  if (address === null) return h("span.muted", {}, `[${t("picture")}: ${token.text || token.href}]`);
   return h("img", { src: address, alt: token.text || token.href, loading: "lazy" });
 }
 

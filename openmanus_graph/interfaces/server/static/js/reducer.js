@@ -15,7 +15,7 @@ export function newModel() {
     rows: [],
     status: "new",
     stopReason: null,
-    activity: "",
+    activity: null,
     run: null,
     step: 0,
     plan: [],
@@ -26,6 +26,7 @@ export function newModel() {
     artifacts: [],
     filesRevision: 0,
     browserRevision: 0,
+    desktopRevision: 0,
     scopes: new Map(),
   };
 }
@@ -53,7 +54,7 @@ const HANDLERS = {
     model.caughtUp = true;
     if (!event.running && model.status === "running") {
       model.status = "interrupted";
-      model.activity = "";
+      model.activity = null;
       settleRows(model);
     }
   },
@@ -62,7 +63,7 @@ const HANDLERS = {
     const kind = event.kind ?? guessKind(model, event);
     model.status = "running";
     model.stopReason = null;
-    model.activity = "Starting";
+    model.activity = { kind: "starting" };
     model.run = { agent: event.agent, model: event.model, task: event.task, options: event.options ?? null };
     if (kind === "again") dropAfter(model, event);
     if (kind !== "answer" && kind !== "resume") {
@@ -77,7 +78,7 @@ const HANDLERS = {
 
   think_start(model, event) {
     const scope = scopeOf(model, event);
-    model.activity = "Thinking";
+    model.activity = { kind: "thinking" };
     if (!event.ns) model.step = event.step;
     const before = scope.think;
     if (before?.open && before.step === event.step) {
@@ -106,7 +107,7 @@ const HANDLERS = {
 
   tool_start(model, event) {
     const { calls, think } = scopeOf(model, event);
-    model.activity = `Running ${event.tool}`;
+    model.activity = { kind: "calling", tool: event.tool };
     const known = calls.get(event.call_id);
     if (known && known.ok === null) { // it begins again after a question
       Object.assign(known, { args: event.args, waiting: false, ts: event.ts });
@@ -128,6 +129,7 @@ const HANDLERS = {
     touch(model, row);
     model.filesRevision = model.revision;
     if (event.tool === "browser_use") model.browserRevision = model.revision;
+    if (event.tool === "computer_use") model.desktopRevision = model.revision;
   },
 
   notice(model, event) {
@@ -145,7 +147,7 @@ const HANDLERS = {
   step_end: planStep,
 
   interrupt(model, event) {
-    model.activity = "";
+    model.activity = null;
     const asked = new Set(event.calls.map((call) => call.call_id));
     for (const { calls } of model.scopes.values()) {
       for (const [callId, row] of calls) {
@@ -169,7 +171,7 @@ const HANDLERS = {
   final(model, event) {
     model.status = event.status;
     model.stopReason = event.stop_reason;
-    model.activity = "";
+    model.activity = null;
     model.usage = event.usage ?? model.usage;
     model.artifacts = event.artifacts ?? [];
     model.filesRevision = model.revision;

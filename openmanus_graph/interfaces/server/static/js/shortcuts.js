@@ -1,20 +1,22 @@
 /** Single keys, wherever one does not write; they can be switched off. */
 
+import { t } from "./i18n.js";
+
 const KEY = "openmanus_shortcuts";
 
 export const SHORTCUTS = [
-  ["n", "New task"],
-  ["/", "Search threads"],
-  ["m", "Write a message"],
-  ["j", "Next entry of the timeline"],
-  ["k", "Entry before"],
-  ["o", "Open or close the call under the focus"],
-  ["l", "Go to the latest entry"],
-  ["a", "Go to what waits for your answer"],
-  ["1 2 3 4", "Files, plan, browser, steps"],
-  ["Shift+S", "Stop the run"],
-  ["?", "This help"],
-  ["Esc", "Close what is open"],
+  ["n", t("New task")],
+  ["/", t("Search threads")],
+  ["m", t("Write a message")],
+  ["j", t("Next entry of the timeline")],
+  ["k", t("Entry before")],
+  ["o", t("Open or close the call under the focus")],
+  ["l", t("Go to the latest entry")],
+  ["a", t("Go to what waits for your answer")],
+  ["1 2 3 4 5", t("Files, plan, browser, steps, desktop")],
+  ["Shift+S", t("Stop the run")],
+  ["?", t("This help")],
+  ["Esc", t("Close what is open")],
 ];
 
 export const shortcutsOn = () => localStorage.getItem(KEY) !== "off";

@@ -2,6 +2,7 @@
 
 import * as api from "./api.js";
 import { bytes } from "./format.js";
+import { t } from "./i18n.js";
 
 /**
  * Build the queue.
@@ -58,7 +59,7 @@ export function createUploads({ thread, onChange, onDone }) {
         const entry = { name: file.name, size: file.size, file, share: 0, error: "", onReplace: null };
         entry.onRemove = () => drop(entry);
         list = [...list, entry];
-        if (file.size > limit) entry.error = `Larger than the ${bytes(limit)} that the server takes.`;
+        if (file.size > limit) entry.error = t("Larger than the {size} that the server takes.", { size: bytes(limit) });
         else queue(entry);
       }
       changed();

@@ -2,8 +2,10 @@
 
 import { button, fill, h, icon } from "../dom.js";
 import { argumentEditor } from "../arguments.js";
-import { plural } from "../format.js";
-import { decisionWord } from "../words.js";
+import { difference } from "./difference.js";
+import { editOf } from "../diff.js";
+import { t, tn } from "../i18n.js";
+import { decisionWord } from "../words/status.js";
 
 /**
  * Build the dock of open questions.
@@ -14,13 +16,13 @@ export function createApprovals(send) {
   const list = h("div.asks", {});
   const title = h("strong", {});
   const collect = h("input", { type: "checkbox", on: { change: () => drawHead() } });
-  const sendStaged = button("Send", () => answer(stagedAnswers()), { kind: "primary" });
-  const approveAll = button("Approve all", () => all({ type: "approve" }), { kind: "primary" });
-  const rejectAll = button("Reject all", () => all({ type: "reject", message: "" }));
+  const sendStaged = button(t("Send"), () => answer(stagedAnswers()), { kind: "primary" });
+  const approveAll = button(t("Approve all"), () => all({ type: "approve" }), { kind: "primary" });
+  const rejectAll = button(t("Reject all"), () => all({ type: "reject", message: "" }));
   const head = h("div.asks-head", {}, title,
-    h("label.check", {}, collect, h("span", {}, "Collect answers, send together")),
+    h("label.check", {}, collect, h("span", {}, t("Collect answers, send together"))),
     sendStaged, approveAll, rejectAll);
-  const element = h("section.dock", { hidden: true, aria: { label: "Waiting for you" } }, head, list);
+  const element = h("section.dock", { hidden: true, aria: { label: t("Waiting for you") } }, head, list);
   const cards = new Map();
 
   async function answer(answers) {
@@ -55,12 +57,12 @@ export function createApprovals(send) {
 
   function drawHead() {
     head.hidden = cards.size < 2;
-    title.textContent = `${plural(cards.size, "question")} wait for you`;
+    title.textContent = tn(cards.size, "{n} question waits for you", "{n} questions wait for you");
     const calls = [...cards.values()].filter((card) => card.allows("approve"));
     const count = Object.keys(stagedAnswers()).length;
     sendStaged.hidden = !collect.checked;
     sendStaged.disabled = count === 0;
-    sendStaged.querySelector("span").textContent = `Send ${count} of ${cards.size}`;
+    sendStaged.querySelector("span").textContent = t("Send {n} of {all}", { n: count, all: cards.size });
     approveAll.hidden = rejectAll.hidden = collect.checked || calls.length < 2;
   }
 
@@ -100,8 +102,8 @@ function questionCard(question, decide) {
   const area = h("div.ask-area", {});
   const element = h("article.ask", { tabIndex: -1, aria: { labelledby: titleId } },
     h("div.ask-title", { id: titleId }, icon("hand"),
-      question.plan_step && h("span.ns", { title: `Step of the plan: ${question.plan_step}` }, question.plan_step),
-      h("span.pre", {}, question.question)),
+      question.plan_step && h("span.ns", { title: t("Step of the plan: {id}", { id: question.plan_step }) }, question.plan_step),
+      h("span.pre", {}, questionWords(question))),
     question.calls.map(callView), area, stagedNote, error);
   const card = {
     id: question.id,
@@ -111,7 +113,7 @@ function questionCard(question, decide) {
     stage(value) {
       card.staged = value;
       stagedNote.hidden = false;
-      stagedNote.textContent = `Chosen: ${decisionWord(value)}`;
+      stagedNote.textContent = `${t("Chosen")}${t(": ")}${decisionWord(value)}`;
       if (question.kind !== "question") {
         element.classList.remove("editing");
         drawDecisions(area, question, allowed, finish);
@@ -123,7 +125,7 @@ function questionCard(question, decide) {
     },
     sent() {
       stagedNote.hidden = false;
-      stagedNote.textContent = "Sent. It is taken when the steps that still run have ended.";
+      stagedNote.textContent = t("Sent. It is taken when the steps that still run have ended.");
     },
     fail(message) {
       card.busy(false);
@@ -131,12 +133,20 @@ function questionCard(question, decide) {
     },
   };
   const finish = (value) => decide(question.id, value);
-  if (question.kind === "question") fill(area, answerForm("Your answer", "Send answer", finish));
+  if (question.kind === "question") fill(area, answerForm(t("Your answer"), t("Send answer"), finish));
   else drawDecisions(area, question, allowed, finish);
   return card;
 }
 
+/** The question; the usual one of an approval in the person's language, with what stands before it. */
+function questionWords({ kind, question }) {
+  const [, reason, tool] = (kind === "approval" && /^([^]*?)Allow (\w+)\?$/.exec(question)) || [];
+  return tool ? `${reason}${t("Allow {tool}?", { tool })}` : question;
+}
+
 function callView(call) {
+  const edit = editOf(call.tool, call.args);
+  if (edit) return h("div.ask-call", {}, h("span.tool", {}, call.tool), difference(edit));
   return h("div.ask-call", {}, h("span.tool", {}, call.tool),
     Object.entries(call.args ?? {}).map(([name, value]) => {
       const text = typeof value === "string" ? value : JSON.stringify(value, null, 2);
@@ -154,30 +164,31 @@ function drawDecisions(area, question, allowed, finish) {
     [...area.querySelectorAll("button")].find((one) => one.textContent === focusOn)?.focus();
   };
   const open = (name, form) => {
-    card().classList.toggle("editing", name === "Edit…");
+    card().classList.toggle("editing", name === t("Edit…"));
     const keydown = (event) => {
       if (event.key !== "Escape") return;
       event.stopPropagation();
       back(name);
     };
-    fill(area, h("div", { on: { keydown } }, form, button("Back", () => back(name), { kind: "quiet" })));
+    fill(area, h("div", { on: { keydown } }, form, button(t("Back"), () => back(name), { kind: "quiet" })));
     area.querySelector("input, textarea")?.focus();
   };
+  const instead = again ? t("It took place…") : t("Answer instead…");
   const choices = {
-    approve: [again ? "Run it again" : "Approve", () => finish({ type: "approve" }), "primary"],
-    always: ["Approve all of this kind", () => finish({ type: "approve", remember: true }), "quiet"],
-    edit: ["Edit…", () => open("Edit…", editForm(question.calls[0] ?? {}, finish)), ""],
-    reject: ["Reject…", () => open("Reject…", answerForm("Reason (the agent reads it)", "Reject",
+    approve: [again ? t("Run it again") : t("Approve"), () => finish({ type: "approve" }), "primary"],
+    always: [t("Approve all of this kind"), () => finish({ type: "approve", remember: true }), "quiet"],
+    edit: [t("Edit…"), () => open(t("Edit…"), editForm(question.calls[0] ?? {}, finish)), ""],
+    reject: [t("Reject…"), () => open(t("Reject…"), answerForm(t("Reason (the agent reads it)"), t("Reject"),
       (message) => finish({ type: "reject", message }), { optional: true, kind: "danger" })), ""],
-    respond: [again ? "It took place…" : "Answer instead…", () => open(again ? "It took place…" : "Answer instead…",
-      answerForm(again ? "What came of it" : "What the agent is told instead of a result", "Send",
+    respond: [instead, () => open(instead,
+      answerForm(again ? t("What came of it") : t("What the agent is told instead of a result"), t("Send"),
         (message) => finish({ type: "respond", message }))), ""],
   };
   const repeatable = question.kind === "approval" && question.calls[0]?.tool !== "planning";
   const offered = repeatable && allowed.includes("approve") ? [...allowed, "always"] : allowed;
   fill(area, h("div.buttons", {}, offered.filter((name) => choices[name]).map((name) => {
     const [label, action, kind] = choices[name];
-    const title = name === "always" ? "Calls of this kind are not asked about again in this run" : undefined;
+    const title = name === "always" ? t("Calls of this kind are not asked about again in this run") : undefined;
     return button(label, action, { kind, title });
   })));
 }
@@ -213,5 +224,5 @@ function editForm(call, finish) {
         error.textContent = problem.message;
       }
     },
-  } }, editor.element, error, h("button.btn.primary", { type: "submit" }, "Approve with these arguments"));
+  } }, editor.element, error, h("button.btn.primary", { type: "submit" }, t("Approve with these arguments")));
 }

@@ -1,16 +1,23 @@
 /** One tool call: what is run, how it went, and on demand all of its arguments and output. */
 
+import { copyButton } from "../copy.js";
+import { editOf } from "../diff.js";
 import { h, icon } from "../dom.js";
-import { copyButton } from "./copy.js";
 import { callSummary, duration, firstLine } from "../format.js";
+import { colour } from "../highlight.js";
+import { t } from "../i18n.js";
+import { difference } from "./difference.js";
 
 const SHOWN_CHARS = 60_000;
+const LIVE = { bash: "bash", python_execute: "python" };
+const CODE = { code: "python", command: "bash" };
 
 /** Return the label and the elements of a call's row. */
 export function callCard(row, context) {
   const open = context.isOpen(row) ?? row.ok === false;
   const [state, word] = stateOf(row);
-  const summary = callSummary(row.args);
+  const edit = editOf(row.tool, row.args);
+  const summary = edit ? `${edit.command} ${edit.path}` : callSummary(row.args);
   const head = h("button.call-head", {
     type: "button",
     aria: { expanded: String(open) },
@@ -28,38 +35,42 @@ export function callCard(row, context) {
     `${row.tool}, ${word}`,
     h(`div.call.${state}`, {}, head,
       preview && h("div.preview", {}, preview),
-      open && details(row)),
+      state === "running" && h("div.preview", { hidden: true, data: { live: LIVE[row.tool] ?? "" } }),
+      open && details(row, edit)),
   ];
 }
 
 const ICONS = { ok: "check", bad: "cross", waiting: "hand", cut: "stop" };
 
 function stateOf(row) {
-  if (row.waiting) return ["waiting", "waits for you"];
-  if (row.cut) return ["cut", "cut off"];
-  if (row.ok === null) return ["running", "running"];
-  return row.ok ? ["ok", "done"] : ["bad", "failed"];
+  if (row.waiting) return ["waiting", t("waits for you")];
+  if (row.cut) return ["cut", t("cut off")];
+  if (row.ok === null) return ["running", t("running")];
+  return row.ok ? ["ok", t("done")] : ["bad", t("failed")];
 }
 
-function details(row) {
+function details(row, edit) {
   return h("div.call-body", {},
-    Object.entries(row.args ?? {}).map(([name, value]) => argument(name, value)),
-    row.ok !== null && section("Output", row.output || "(nothing)", row.ok ? "" : "bad"));
+    edit ? difference(edit)
+      : Object.entries(row.args ?? {}).map(([name, value]) => argument(row, name, value)),
+    row.ok !== null && section(t("Output"), row.output || t("(nothing)"), { kind: row.ok ? "" : "bad" }));
 }
 
-function argument(name, value) {
+function argument(row, name, value) {
   const text = typeof value === "string" ? value : JSON.stringify(value, null, 2);
   if (text.length < 80 && !text.includes("\n")) {
     return h("div.arg", {}, h("span.arg-name", {}, name), " ", h("code", {}, text));
   }
-  return section(name, text);
+  const written = typeof value === "string";
+  return section(name, text, { code: !written ? "json" : LIVE[row.tool] ? CODE[name] ?? "" : "" });
 }
 
-function section(name, text, kind = "") {
+function section(name, text, { kind = "", code = "" }) {
   const left = text.length - SHOWN_CHARS;
-  const shown = left > 0 ? `${text.slice(0, SHOWN_CHARS)}\n… ${left} more characters` : text;
+  const shown = left > 0 ? `${text.slice(0, SHOWN_CHARS)}\n${t("… {n} more characters", { n: left })}` : text;
+  const pre = h(kind ? `pre.code.${kind}` : "pre.code", { tabIndex: 0, aria: { label: name }, role: "group" }, shown);
   return [
     h("div.arg-head", {}, h("span.arg-name", {}, name), copyButton(text, name)),
-    h(kind ? `pre.code.${kind}` : "pre.code", { tabIndex: 0, aria: { label: name }, role: "group" }, shown),
+    code ? colour(pre, shown, code) : pre,
   ];
 }

@@ -2,19 +2,22 @@
 
 import { button, fill, h, icon } from "../dom.js";
 import { bytes } from "../format.js";
-import { limitField, statusSentence } from "../words.js";
+import { t } from "../i18n.js";
+import { limitField, statusSentence } from "../words/status.js";
 import { createOptions } from "./options.js";
 
-const RAISED = { max_steps: "steps", max_cost_usd: "dollars", max_total_tokens: "tokens", timeout_s: "seconds" };
+const isDemo = (info) => Boolean(info?.options?.model?.startsWith("demo:"));
+const RAISED = { max_steps: t("steps"), max_cost_usd: t("dollars"), max_total_tokens: t("tokens"), timeout_s: t("seconds") };
+const DRAFT = "openmanus_draft"; // what was being written when the page is loaded again
 
 /**
  * Build the composer.
  *
  * @param {object} actions  Each returns a promise: `start(text, agent, context)`, `steer(text)`,
- *   `resume(context)`, `attach(files)`.
+ *   `resume(context)`, `attach(files)`; `setUp()` opens the form for another model.
  */
 export function createComposer(actions) {
-  const options = createOptions();
+  const options = createOptions(actions.setUp);
   const message = h("textarea", { id: "message", rows: 2, on: {
     input: () => grow(),
     keydown: (event) => {
@@ -23,7 +26,7 @@ export function createComposer(actions) {
       form.requestSubmit();
     },
   } });
-  const label = h("label.sr-only", { htmlFor: "message" }, "Task");
+  const label = h("label.sr-only", { htmlFor: "message" }, t("Task"));
   const error = h("div.error", { role: "alert" });
   const chooser = h("input", { type: "file", multiple: true, hidden: true, on: {
     change: () => {
@@ -33,13 +36,13 @@ export function createComposer(actions) {
   } });
   const summary = h("span", {});
   const details = h("details.options-box", {}, h("summary", {}, icon("sliders"), summary), options.element);
-  const send = h("button.btn.primary.send", { type: "submit" }, icon("send"), h("span", {}, "Start"));
-  const attach = button("Add files", () => chooser.click(), { kind: "quiet", iconName: "clip" });
-  const waiting = h("ul.attached", { hidden: true, aria: { label: "Files to be added" } });
+  const send = h("button.btn.primary.send", { type: "submit" }, icon("send"), h("span", {}, t("Start")));
+  const attach = button(t("Add files"), () => chooser.click(), { kind: "quiet", iconName: "clip" });
+  const waiting = h("ul.attached", { hidden: true, aria: { label: t("Files to be added") } });
   const again = h("div.resume", { hidden: true });
-  const form = h("form.composer", { aria: { label: "Message" }, on: { submit: (event) => submit(event) } },
+  const form = h("form.composer", { aria: { label: t("Message") }, on: { submit: (event) => submit(event) } },
     again, error, label, message, waiting,
-    h("div.composer-foot", {}, details, h("span.grow"), attach, chooser, send));
+    h("div.composer-foot", {}, details, attach, chooser, send));
   let mode = "start";
   let busy = false;
   let drawn = "";
@@ -107,9 +110,9 @@ export function createComposer(actions) {
     const input = name && h("input", { type: "number", min: "0", step: "any", value: String(used * 2 || "") });
     const go = () => attempt(() => actions.resume({ ...options.values(), ...(name && input.value ? { [name]: Number(input.value) } : {}) }));
     fill(again,
-      h("span", {}, `${statusSentence(model.status, model.stopReason)}.`),
-      name && h("label.inline", {}, h("span", {}, "Go on with up to"), input, h("span", {}, RAISED[name])),
-      button("Resume", go, { kind: "primary", iconName: "play" }));
+      h("span", {}, statusSentence(model.status, model.stopReason)),
+      name && h("label.inline", {}, h("span", {}, t("Go on with up to")), input, h("span", {}, RAISED[name])),
+      button(t("Resume"), go, { kind: "primary", iconName: "play" }));
   }
 
   let offered = {};
@@ -117,10 +120,13 @@ export function createComposer(actions) {
     Number(model.run?.options?.[name] ?? offered.options?.[name] ?? offered.defaults?.[name] ?? 0);
 
   const MODES = {
-    start: ["What should be done?", "Task", "Start"],
-    next: ["Next message", "Next message", "Send"],
-    steer: ["Correct the agent: it reads this at its next step", "Correction for the running agent", "Send"],
+    start: [t("What should be done?"), t("Task"), t("Start")],
+    next: [t("Next message"), t("Next message"), t("Send")],
+    steer: [t("Correct the agent: it reads this at its next step"), t("Correction for the running agent"), t("Send")],
   };
+
+  message.value = sessionStorage.getItem(DRAFT) ?? "";
+  window.addEventListener("pagehide", () => sessionStorage.setItem(DRAFT, message.value));
 
   return {
     element: form,
@@ -141,7 +147,7 @@ export function createComposer(actions) {
       label.textContent = name;
       send.querySelector("span").textContent = verb;
       details.hidden = mode === "steer";
-      const elsewhere = session?.info?.startable === false;
+      const elsewhere = session?.info?.startable === false || isDemo(session?.info);
       form.hidden = elsewhere || (status === "waiting" && !message.value.trim());
       if (model) drawResume(model);
       else {
@@ -160,10 +166,10 @@ export function createComposer(actions) {
       waiting.hidden = uploads.length === 0;
       fill(waiting, uploads.map((one) => h(`li${one.error ? ".bad" : ""}`, {},
         icon("file"), h("span.name", {}, one.name), h("span.muted", {}, bytes(one.size)),
-        one.share !== null && !one.error && h("progress", { max: 1, value: one.share, aria: { label: `Upload of ${one.name}` } }),
+        one.share !== null && !one.error && h("progress", { max: 1, value: one.share, aria: { label: t("Upload of {name}", { name: one.name }) } }),
         one.error && h("span.error", {}, one.error),
-        one.onReplace && button("Replace", one.onReplace, { kind: "link" }),
-        button("", one.onRemove, { kind: "icon quiet", iconName: "cross", title: `Remove ${one.name}` }))));
+        one.onReplace && button(t("Replace"), one.onReplace, { kind: "link" }),
+        button("", one.onRemove, { kind: "icon quiet", iconName: "cross", title: t("Remove {name}", { name: one.name }) }))));
     },
   };
 }

@@ -1,19 +1,20 @@
 /** Help, and the token when the server wants one. */
 
 import { button, h } from "../dom.js";
+import { t } from "../i18n.js";
 import { SHORTCUTS, setShortcuts, shortcutsOn } from "../shortcuts.js";
 
 /** Build the help. */
 export function createHelp(version) {
   const box = h("input", { type: "checkbox", checked: shortcutsOn(), on: { change: () => setShortcuts(box.checked) } });
   const dialog = h("dialog.small-dialog", { aria: { labelledby: "help-title" } },
-    h("h2", { id: "help-title" }, "Keyboard and help"),
-    h("p", {}, "Tab goes through everything; Enter sends, Shift+Enter begins a new line. Where you do not write, single keys do this:"),
+    h("h2", { id: "help-title" }, t("Keyboard and help")),
+    h("p", {}, t("Tab goes through everything; Enter sends, Shift+Enter begins a new line. Where you do not write, single keys do this:")),
     h("dl.keys", {}, SHORTCUTS.map(([keys, words]) => h("div", {}, h("dt", {}, keys.split(" ").map((key) => h("kbd", {}, key))), h("dd", {}, words)))),
-    h("label.check", {}, box, h("span", {}, "Use single keys")),
-    h("p", {}, "Drop files anywhere to put them into the workspace. While the agent works, a message corrects it: it reads it at its next step."),
+    h("label.check", {}, box, h("span", {}, t("Use single keys"))),
+    h("p", {}, t("Drop files anywhere to put them into the workspace. While the agent works, a message corrects it: it reads it at its next step.")),
     h("p.muted", {}, `OpenManus ${version}`),
-    h("div.buttons", {}, button("Close", () => dialog.close(), { kind: "primary" })));
+    h("div.buttons", {}, button(t("Close"), () => dialog.close(), { kind: "primary" })));
   return dialog;
 }
 
@@ -35,11 +36,45 @@ export function createTokenForm(use) {
       }
     },
   } },
-  h("label.stack", { htmlFor: "token" }, h("span", {}, "Token"), input), error,
-  h("div.buttons", {}, h("button.btn.primary", { type: "submit" }, "Connect")));
+  h("label.stack", { htmlFor: "token" }, h("span", {}, t("Token")), input), error,
+  h("div.buttons", {}, h("button.btn.primary", { type: "submit" }, t("Connect"))));
   const dialog = h("dialog.small-dialog", { aria: { labelledby: "token-title" } },
-    h("h2", { id: "token-title" }, "This server asks for a token"),
-    h("p", {}, "Open the address that openmanus serve printed, or paste the token from it here."), form);
+    h("h2", { id: "token-title" }, t("This server asks for a token")),
+    h("p", {}, t("Open the address that was shown when the server was started, or paste the token from it here.")), form);
   dialog.addEventListener("cancel", (event) => event.preventDefault()); // without it nothing works
   return { element: dialog, open: () => { if (!dialog.open) dialog.showModal(); } };
+}
+
+/** Build the form for another title; `rename(id, title)` may throw what is wrong. */
+export function createRename(rename) {
+  const input = h("input", { type: "text", id: "new-title", maxLength: 200, required: true });
+  const error = h("div.error", { role: "alert" });
+  let thread = null;
+  const form = h("form", { on: {
+    submit: async (event) => {
+      event.preventDefault();
+      error.textContent = "";
+      try {
+        await rename(thread, input.value);
+        dialog.close();
+      } catch (problem) {
+        error.textContent = problem.message;
+      }
+    },
+  } },
+  h("label.stack", { htmlFor: "new-title" }, h("span", {}, t("Title")), input), error,
+  h("div.buttons", {}, h("button.btn.primary", { type: "submit" }, t("Rename")),
+    button(t("Cancel"), () => dialog.close())));
+  const dialog = h("dialog.small-dialog", { aria: { labelledby: "rename-title" } },
+    h("h2", { id: "rename-title" }, t("Rename the thread")), form);
+  return {
+    element: dialog,
+    open(id, title) {
+      thread = id;
+      input.value = title;
+      error.textContent = "";
+      dialog.showModal();
+      input.select();
+    },
+  };
 }

@@ -3,6 +3,7 @@
 import * as api from "../api.js";
 import { button, fill, h, icon } from "../dom.js";
 import { ago, bytes } from "../format.js";
+import { t } from "../i18n.js";
 
 const SETTLE_MS = 400;
 
@@ -21,11 +22,11 @@ export function createFiles(actions) {
       chooser.value = "";
     },
   } });
-  const filter = h("input", { type: "search", placeholder: "Filter files", aria: { label: "Filter files" },
+  const filter = h("input", { type: "search", placeholder: t("Filter files"), aria: { label: t("Filter files") },
     hidden: true, on: { input: () => draw() } });
   const place = h("div.muted.path", {});
   const element = h("div.panel-body", {},
-    h("div.panel-tools", {}, filter, button("Upload", () => chooser.click(), { iconName: "clip" }), chooser),
+    h("div.panel-tools", {}, filter, button(t("Upload"), () => chooser.click(), { iconName: "clip" }), chooser),
     note, list, place);
   let files = [];
   let thread = null;
@@ -43,7 +44,7 @@ export function createFiles(actions) {
       const before = names();
       files = answer.files;
       if (names() !== before) actions.changed();
-      place.textContent = answer.workspace + (answer.truncated ? " (only the first files are listed)" : "");
+      place.textContent = answer.workspace + (answer.truncated ? ` (${t("only the first files are listed")})` : "");
       draw();
     } catch (error) {
       if (id !== thread) return;
@@ -58,15 +59,16 @@ export function createFiles(actions) {
     const words = filter.value.toLowerCase();
     const shown = files.filter((file) => file.path.toLowerCase().includes(words));
     filter.hidden = files.length < 8;
-    note.textContent = files.length ? "" : "No files yet. Drop some here, or choose Upload.";
+    note.textContent = files.length ? "" : t("No files yet. Drop some here, or choose Upload.");
     fill(list, shown.map((file) => h("li", {},
       h("button.file", { type: "button", on: { click: () => actions.open(file) } },
         icon(file.view === "image" ? "image" : "file"),
         h("span.name", {}, file.path),
-        made.has(file.path) && h("span.tag", { title: "Made or changed by the last run" }, "changed"),
-        h("span.muted", {}, bytes(file.size)), h("span.muted.when", {}, ago(file.modified))),
+        h("span.facts.muted", {},
+          made.has(file.path) && h("span.tag", { title: t("Made or changed by the last run") }, t("changed")),
+          h("span", {}, bytes(file.size)), h("span.when", {}, ago(file.modified)))),
       h("a.btn.icon.quiet", { href: file.download, download: file.path.split("/").pop(),
-        aria: { label: `Download ${file.path}` }, title: "Download" }, icon("download")))));
+        aria: { label: t("Download {path}", { path: file.path }) }, title: t("Download") }, icon("download")))));
   }
 
   return {

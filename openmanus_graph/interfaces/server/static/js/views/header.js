@@ -1,25 +1,33 @@
 /** What is open, how it stands, what it costs, and how it is stopped. */
 
-import { button, fill, h, icon } from "../dom.js";
+import { button, fill, h, icon, plain } from "../dom.js";
 import { count, money } from "../format.js";
-import { statusReason, statusSentence, statusWord } from "../words.js";
+import { LANGUAGES, language, t } from "../i18n.js";
+import { activityWords, statusReason, statusSentence, statusWord } from "../words/status.js";
 
 /** Build the bar over the timeline. */
 export function createHeader(actions) {
-  const title = h("h1", { id: "title" }, "New task");
+  const title = h("h1", { id: "title" }, t("New task"));
+  const rename = button("", actions.rename, { kind: "icon quiet small", iconName: "pencil", title: t("Rename the thread"), hidden: true });
+  const exporting = button("", actions.export, { kind: "icon quiet", iconName: "download", title: t("Save the thread as Markdown"), hidden: true });
+  const other = Object.keys(LANGUAGES).find((code) => code !== language);
+  const shownModel = h("span.model.muted", { title: t("The model of the last run") });
   const dot = h("span.dot.new", { aria: { hidden: "true" } });
   const word = h("span", {}, "");
   const pill = h("span.pill", { hidden: true }, dot, word);
   const activity = h("span.activity.muted", {});
   const meter = h("div.meter", { hidden: true });
-  const stop = button("Stop", actions.stop, { kind: "danger", iconName: "stop", hidden: true, title: "Stop the run (Shift+S)" });
+  const stop = button(t("Stop"), actions.stop, { kind: "danger", iconName: "stop", hidden: true, title: t("Stop the run (Shift+S)") });
   const link = h("div.banner", { hidden: true, role: "status" });
   const element = h("header.bar", {},
-    h("div.bar-main", {}, title, h("div.bar-state", {}, pill, activity)),
-    meter, stop,
-    button("", actions.theme, { kind: "icon quiet", iconName: "theme", title: "Colours: light, dark or the system's" }),
-    button("", actions.help, { kind: "icon quiet", iconName: "help", title: "Keyboard and help (?)" }),
-    button("", actions.details, { kind: "icon quiet wide-only", iconName: "panel", title: "Show or hide details" }));
+    h("div.bar-row", {}, h("div.bar-title", {}, title, rename),
+    h("div.bar-tools", {}, stop, exporting,
+    h("button.btn.icon.quiet.language", { type: "button", lang: other, title: LANGUAGES[other],
+      aria: { label: LANGUAGES[other] }, on: { click: () => actions.language(other) } }, { en: "EN", zh: "中" }[other]),
+    button("", actions.theme, { kind: "icon quiet", iconName: "theme", title: t("Colours: light, dark or the system's") }),
+    button("", actions.help, { kind: "icon quiet", iconName: "help", title: t("Keyboard and help (?)") }),
+    button("", actions.details, { kind: "icon quiet wide-only", iconName: "panel", title: t("Show or hide details") }))),
+    h("div.bar-row", {}, h("div.bar-state", {}, pill, activity, shownModel), meter));
 
   function drawMeter(session, defaults) {
     const { model, info } = session;
@@ -27,12 +35,14 @@ export function createHeader(actions) {
     const cost = model.usage.cost_usd;
     const tokens = model.usage.input_tokens + model.usage.output_tokens;
     meter.hidden = model.status === "new";
-    meter.title = `This run: ${count(model.usage.input_tokens)} tokens in (${count(model.usage.cached_tokens)} cached), `
-      + `${count(model.usage.output_tokens)} out, ${count(model.usage.model_calls)} model calls.`;
+    meter.title = t("This run: {in} tokens in ({cached} cached), {out} out, {calls} model calls.", {
+      in: count(model.usage.input_tokens), cached: count(model.usage.cached_tokens),
+      out: count(model.usage.output_tokens), calls: count(model.usage.model_calls),
+    });
     fill(meter,
-      gauge("Cost", money(cost), limits.max_cost_usd && money(limits.max_cost_usd), cost / limits.max_cost_usd),
-      gauge("Steps", count(model.step), limits.max_steps && count(limits.max_steps), model.step / limits.max_steps),
-      gauge("Tokens", count(tokens), limits.max_total_tokens && count(limits.max_total_tokens), tokens / limits.max_total_tokens));
+      gauge(t("Cost"), money(cost), limits.max_cost_usd && money(limits.max_cost_usd), cost / limits.max_cost_usd),
+      gauge(t("Steps"), count(model.step), limits.max_steps && count(limits.max_steps), model.step / limits.max_steps),
+      gauge(t("Tokens"), count(tokens), limits.max_total_tokens && count(limits.max_total_tokens), tokens / limits.max_total_tokens));
   }
 
   return {
@@ -40,8 +50,10 @@ export function createHeader(actions) {
     banner: link,
     show(session, defaults) {
       const model = session?.model;
-      const name = session ? session.info?.title || firstTask(model) || "Untitled" : "New task";
-      if (title.textContent !== name) title.textContent = name;
+      const name = plain(session ? session.info?.title || firstTask(model) || t("Untitled") : t("New task"));
+      if (title.textContent !== name) title.textContent = title.title = name;
+      rename.hidden = exporting.hidden = !session || model.status === "new";
+      shownModel.textContent = model?.run?.model ?? "";
       document.title = session ? `${badge(model.status)}${name} – OpenManus` : "OpenManus";
       pill.hidden = !session || model.status === "new";
       stop.hidden = model?.status !== "running";
@@ -53,8 +65,8 @@ export function createHeader(actions) {
       dot.className = `dot ${model.status}`;
       word.textContent = statusWord(model.status);
       pill.title = statusSentence(model.status, model.stopReason);
-      const stepText = model.status === "running" && model.step ? `step ${model.step}` : "";
-      activity.textContent = [model.activity, stepText].filter(Boolean).join(" · ")
+      const stepText = model.status === "running" && model.step ? t("step {n}", { n: model.step }) : "";
+      activity.textContent = [activityWords(model.activity), stepText].filter(Boolean).join(" · ")
         || statusReason(model.status, model.stopReason);
       drawMeter(session, defaults);
     },
@@ -66,22 +78,22 @@ export function createHeader(actions) {
       if (!lost) return;
       if (state.retryInMs === undefined) {
         fill(link, icon("info"), h("span", {}, state.status === 404
-          ? "There is no such thread on this server. Start a new task, or choose another thread."
-          : state.status === 401 ? "The server does not accept the token." : `The server refused the events (HTTP ${state.status}).`));
+          ? t("There is no such thread on this server. Start a new task, or choose another thread.")
+          : state.status === 401 ? t("The server does not accept the token.") : t("The server answered with {status}.", { status: state.status })));
         return;
       }
       fill(link, icon("info"), h("span", {}, state.status >= 500
-        ? `The server answered HTTP ${state.status}.`
-        : "The server does not answer. Is openmanus serve still running?",
-      ` Next try in ${Math.ceil(state.retryInMs / 1000)} s; nothing is lost.`),
-      button("Try now", () => session.retryNow(), { kind: "link" }));
+        ? t("The server answered with {status}.", { status: state.status })
+        : t("The server does not answer. Is it still running?"),
+      " ", t("Next try in {n} s; nothing is lost.", { n: Math.ceil(state.retryInMs / 1000) })),
+      button(t("Try now"), () => session.retryNow(), { kind: "link" }));
     },
   };
 }
 
 function gauge(label, value, limit, share) {
   const part = Number.isFinite(share) ? Math.min(1, share) : 0;
-  return h("div.gauge", { role: "group", aria: { label: `${label}: ${value}${limit ? ` of ${limit}` : ""}` } },
+  return h("div.gauge", { role: "group", aria: { label: limit ? t("{name}: {value} of {limit}", { name: label, value, limit }) : `${label}${t(": ")}${value}` } },
     h("span.gauge-label", {}, label),
     h("span.gauge-value", {}, value, limit && h("span.muted", {}, ` / ${limit}`)),
     limit && h(`span.gauge-bar${part > 0.8 ? ".high" : ""}`, { style: { "--share": String(part) } }));

@@ -3,6 +3,7 @@
 import * as api from "../api.js";
 import { button, fill, h } from "../dom.js";
 import { clock } from "../format.js";
+import { t } from "../i18n.js";
 
 /** Nodes before which nobody wants to begin again. */
 const INNER = new Set(["stuck_check", "terminate", "review_step", "finalize"]);
@@ -35,12 +36,12 @@ export function createHistory(again) {
 
   function draw(all) {
     const checkpoints = all.filter((one) => !one.next.every((node) => INNER.has(node)));
-    note.textContent = checkpoints.length ? "" : "No steps are saved yet.";
+    note.textContent = checkpoints.length ? "" : t("No steps are saved yet.");
     fill(list, checkpoints.map((one) => h("li", {},
       h("div", {}, h("div.plan-text", {}, labelOf(one)),
-        h("div.muted", {}, [clock(one.at), one.current && "now"].filter(Boolean).join(" · "))),
-      !one.current && button("Go back here", () => dialog.open(one),
-        { disabled: running, aria: { label: `Go back to: ${labelOf(one)}` } }))));
+        h("div.muted", {}, [clock(one.at), one.current && t("now")].filter(Boolean).join(" · "))),
+      !one.current && button(t("Go back here"), () => dialog.open(one),
+        { disabled: running, aria: { label: t("Go back to: {place}", { place: labelOf(one) }) } }))));
   }
 
   return {
@@ -51,7 +52,7 @@ export function createHistory(again) {
       const began = Date.parse(row.ts);
       const checkpoints = await api.checkpoints(thread); // newest first
       const fitting = checkpoints.find((one) => one.next.includes("think") && Date.parse(one.at) <= began);
-      if (!fitting) throw new Error("The state before this step is no longer kept. Choose one under Steps.");
+      if (!fitting) throw new Error(t("The state before this step is no longer kept. Choose one under Steps."));
       dialog.open(fitting);
     },
     setVisible(on) {
@@ -72,18 +73,19 @@ export function createHistory(again) {
 }
 
 function labelOf(checkpoint) {
-  if (checkpoint.next.includes("think")) return "Before the next thought";
+  if (checkpoint.next.includes("think")) return t("Before the next thought");
   const names = (checkpoint.label || checkpoint.next.join(", ")).replace(/^before /, "").split(", ");
   const counts = new Map();
   for (const name of names) counts.set(name, (counts.get(name) ?? 0) + 1);
-  return `Before ${[...counts].map(([name, times]) => (times > 1 ? `${name} × ${times}` : name)).join(", ")}`;
+  const calls = [...counts].map(([name, times]) => (times > 1 ? `${name} × ${times}` : name)).join(", ");
+  return t("Before {calls}", { calls });
 }
 
 function createDialog(again) {
   const what = h("p", {});
   const message = h("textarea", { rows: 3, id: "again-message" });
   const error = h("div.error", { role: "alert" });
-  const go = h("button.btn.primary", { type: "submit" }, "Try again from here");
+  const go = h("button.btn.primary", { type: "submit" }, t("Try again from here"));
   let checkpoint = null;
   const form = h("form", { on: {
     submit: async (event) => {
@@ -100,15 +102,16 @@ function createDialog(again) {
       }
     },
   } }, what,
-  h("label.stack", { htmlFor: "again-message" }, h("span", {}, "Do it otherwise (optional)"), message),
-  error, h("div.buttons", {}, go, button("Cancel", () => element.close())));
+  h("label.stack", { htmlFor: "again-message" }, h("span", {}, t("Do it otherwise (optional)")), message),
+  error, h("div.buttons", {}, go, button(t("Cancel"), () => element.close())));
   const element = h("dialog.small-dialog", { aria: { labelledby: "again-title" } },
-    h("h2", { id: "again-title" }, "Go back and try again"), form);
+    h("h2", { id: "again-title" }, t("Go back and try again")), form);
   return {
     element,
     open(one) {
       checkpoint = one;
-      what.textContent = `It goes on from here: ${labelOf(one)}, ${clock(one.at)}. What came after it is taken back in the conversation; files stay as they are.`;
+      what.textContent = t("It goes on from here: {place}, {time}. What came after it is taken back in the conversation; files stay as they are.",
+        { place: labelOf(one), time: clock(one.at) });
       message.value = "";
       error.textContent = "";
       element.showModal();

@@ -1,6 +1,7 @@
 /** The pane on the right: tabs of which one is shown. */
 
 import { h } from "../dom.js";
+import { t } from "../i18n.js";
 
 /**
  * Build the tabs.
@@ -20,9 +21,9 @@ export function createPanel(tabs, onSelect = () => {}) {
     bodies.set(id, h("div.tab-body", { id: `body-${id}`, role: "tabpanel", tabIndex: 0,
       aria: { labelledby: `tab-${id}` } }, view.element));
   }
-  const bar = h("div.tabs", { role: "tablist", aria: { label: "Details" }, on: { keydown: (event) => arrows(event) } },
+  const bar = h("div.tabs", { role: "tablist", aria: { label: t("Details") }, on: { keydown: (event) => arrows(event) } },
     [...buttons.values()]);
-  const element = h("aside.panel", { id: "details", aria: { label: "Details" } }, bar, [...bodies.values()]);
+  const element = h("aside.panel", { id: "details", aria: { label: t("Details") } }, bar, [...bodies.values()]);
 
   function arrows(event) {
     const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];

@@ -2,6 +2,8 @@
 
 import { button, fill, h, icon } from "../dom.js";
 import { bytes } from "../format.js";
+import { colour } from "../highlight.js";
+import { t } from "../i18n.js";
 import { markdown } from "../markdown.js";
 
 const MOST_TEXT = 2_000_000;
@@ -16,28 +18,29 @@ export function createPreview() {
   const tools = h("div.buttons", {});
   const dialog = h("dialog.preview-dialog", { aria: { labelledby: "preview-title" } },
     h("header", {}, h("div.grow", {}, title, facts), tools,
-      button("Close", () => dialog.close(), { iconName: "cross" })),
+      button(t("Close"), () => dialog.close(), { iconName: "cross" })),
     body);
   dialog.addEventListener("close", () => fill(body));
   dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
 
   async function showText(file, draw) {
     if (file.size > MOST_TEXT) {
-      fill(body, h("p.empty", {}, "This file is too large to be shown here. Download it."));
+      fill(body, h("p.empty", {}, t("This file is too large to be shown here. Download it.")));
       return;
     }
     try {
       const response = await fetch(file.url);
-      if (!response.ok) throw new Error(`The server answered HTTP ${response.status}.`);
+      if (!response.ok) throw new Error(t("The server answered with {status}.", { status: response.status }));
       fill(body, draw(await response.text()));
     } catch (error) {
-      fill(body, h("p.error", {}, `This file cannot be shown. ${error.message} It may have been removed.`));
+      fill(body, h("p.error", {}, `${t("This file cannot be shown. It may have been removed.")} ${error.message}`));
     }
   }
 
-  function asText(text) {
+  function asText(text, file) {
     const left = text.length - SHOWN_TEXT;
-    return h("pre.code.plain", {}, left > 0 ? `${text.slice(0, SHOWN_TEXT)}\n… ${left} more characters` : text);
+    if (left <= 0) return colour(h("pre.code.plain", {}, text), text, file.path);
+    return h("pre.code.plain", {}, `${text.slice(0, SHOWN_TEXT)}\n${t("… {n} more characters", { n: left })}`);
   }
 
   return {
@@ -45,8 +48,8 @@ export function createPreview() {
     async open(file, files) {
       title.textContent = file.path;
       facts.textContent = `${bytes(file.size)} · ${file.media_type}`;
-      fill(tools, h("a.btn", { href: file.download, download: file.path.split("/").pop() }, icon("download"), h("span", {}, "Download")));
-      fill(body, h("p.empty", {}, "Loading…"));
+      fill(tools, h("a.btn", { href: file.download, download: file.path.split("/").pop() }, icon("download"), h("span", {}, t("Download"))));
+      fill(body, h("p.empty", {}, t("Loading…")));
       if (!dialog.open) dialog.showModal();
       const views = {
         image: () => fill(body, h("img", { src: file.url, alt: file.path })),
@@ -54,14 +57,14 @@ export function createPreview() {
         audio: () => fill(body, h("audio", { controls: true, src: file.url })),
         video: () => fill(body, h("video", { controls: true, src: file.url })),
         markdown: () => showText(file, (text) => markdown(text, files)),
-        text: () => showText(file, (text) => (isTable(file) ? table(text, file) : asText(text))),
+        text: () => showText(file, (text) => (isTable(file) ? table(text, file) : asText(text, file))),
       };
       await (views[file.view] ?? nothing)();
     },
   };
 
   function nothing() {
-    fill(body, h("p.empty", {}, "This kind of file is not shown here. Download it."));
+    fill(body, h("p.empty", {}, t("This kind of file is not shown here. Download it.")));
   }
 }
 
@@ -71,10 +74,10 @@ function table(text, file) {
   const rows = separated(text, file.path.toLowerCase().endsWith(".tsv") ? "\t" : ",", SHOWN_ROWS + 1);
   const [head = [], ...rest] = rows;
   const more = text.trim().split("\n").length - rows.length;
-  return h("div.table", { tabIndex: 0, role: "group", aria: { label: "Table" } },
+  return h("div.table", { tabIndex: 0, role: "group", aria: { label: t("Table") } },
     h("table", {}, h("thead", {}, h("tr", {}, head.map((cell) => h("th", { scope: "col" }, cell)))),
       h("tbody", {}, rest.map((row) => h("tr", {}, row.map((cell) => h("td", {}, cell)))))),
-    more > 0 && h("p.muted", {}, `… ${more} more lines`));
+    more > 0 && h("p.muted", {}, t("… {n} more lines", { n: more })));
 }
 
 /** Read separated values with quotes, as far as `most` rows. */

@@ -1,9 +1,11 @@
 /** The rows of the timeline, by kind. Each renderer fills an article; calls have their own module. */
 
+import { copyButton } from "../copy.js";
 import { h, fill, icon, button } from "../dom.js";
-import { callSummary, clock, count, duration, money, plural } from "../format.js";
+import { callSummary, clock, count, duration, money } from "../format.js";
+import { t, tn } from "../i18n.js";
 import { markdown } from "../markdown.js";
-import { answerWords, planMark, statusSentence } from "../words.js";
+import { answerWords, planMark, statusSentence } from "../words/status.js";
 import { callCard } from "./callcard.js";
 
 const MARKDOWN_WHILE_OPEN = 20_000;
@@ -21,42 +23,44 @@ export function updateRow(element, row, context) {
   element.classList.toggle("dropped", row.dropped);
   element.classList.toggle("nested", row.ns !== "");
   const [label, ...children] = (KINDS[row.kind] ?? unknown)(row, context);
-  element.setAttribute("aria-label", row.dropped ? `${label}, taken back` : label);
-  fill(element, row.ns && h("span.ns", { title: `Step of the plan: ${row.ns}` }, row.ns), ...children);
+  element.setAttribute("aria-label", row.dropped ? `${label}, ${t("taken back")}` : label);
+  fill(element, row.ns && h("span.ns", { title: t("Step of the plan: {id}", { id: row.ns }) }, row.ns), ...children);
 }
 
 const unknown = () => [""];
 
 const KINDS = {
   task: (row, context) => [
-    "Task",
-    h("div.bubble", {}, h("div.bubble-head", {}, "You", row.agent && ` → ${row.agent}`, time(row)),
+    t("Task"),
+    h("div.bubble", {}, h("div.bubble-head", {}, t("You"), row.agent && ` → ${row.agent}`, time(row)),
       longText(row, row.text, context)),
   ],
 
   steer: (row, context) => [
-    "Your correction",
-    h("div.bubble.steer", {}, h("div.bubble-head", {}, "You, while it ran", time(row)),
+    t("Your correction"),
+    h("div.bubble.steer", {}, h("div.bubble-head", {}, t("You, while it ran"), time(row)),
       longText(row, row.text, context)),
   ],
 
   again: (row, context) => [
-    "Tried again from an earlier step",
-    mark("history", "Tried again from here", row),
+    t("Tried again from an earlier step"),
+    mark("history", t("Tried again from here"), row),
     row.text && h("div.bubble", {}, longText(row, row.text, context)),
   ],
 
-  resume: (row) => ["Resumed", mark("play", "Resumed", row)],
+  resume: (row) => [t("Resumed"), mark("play", t("Resumed"), row)],
 
   think: (row, context) => [
-    `Step ${row.step}`,
+    t("Step {n}", { n: row.step }),
     h("div.step-head", {},
-      h("span.step-no", {}, `Step ${row.step}`),
+      h("span.step-no", {}, t("Step {n}", { n: row.step })),
       row.open && h("span.spinner", { aria: { hidden: "true" } }),
-      row.open && !row.text && h("span", {}, "thinking…"),
-      !row.open && h("span", {}, stepFacts(row)),
-      context.canGoBack(row) && button("Try again from here",
-        () => context.goBack(row), { kind: "link quiet", iconName: "history" })),
+      row.open && !row.text && h("span", {}, t("thinking…")),
+      !row.open && h("span.step-facts", {}, stepFacts(row)),
+      h("span.grow"),
+      !row.open && isLong(row.text) && copyButton(row.text, t("text")),
+      context.canGoBack(row) && button(t("Try again from here"),
+        () => context.goBack(row), { kind: "link quiet", iconName: "history", title: t("Try again from here") })),
     row.text && said(row, context),
   ],
 
@@ -66,25 +70,25 @@ const KINDS = {
 
   step: (row) => {
     const [sign, words] = planMark(row.status);
-    const verb = row.begins ? "begins" : words;
-    return [`Plan step ${row.id} ${verb}`,
+    const verb = row.begins ? t("begins") : words;
+    return [t("Plan step {id}: {state}", { id: row.id, state: verb }),
       h("div.plan-line", {}, h(`span.mark.${row.status}`, { aria: { hidden: "true" } }, sign),
         h("strong", {}, row.id), h("span", {}, row.text || row.executor), h("span.muted", {}, verb))];
   },
 
   question: (row) => (row.answer === null
-    ? ["Question to you", mark("hand", "Waiting for your answer", row)]
+    ? [t("Question to you"), mark("hand", t("Waiting for your answer"), row)]
     : row.asks === "approval" && row.calls.length ? decided(row)
-    : ["Question to you, answered", h("div.asked", {}, icon("hand"), h("div.grow", {},
+    : [t("Question to you, answered"), h("div.asked", {}, icon("hand"), h("div.grow", {},
       h("div.pre", {}, row.text), h("div.pre.muted", {}, answerWords(row.answer))), time(row))]),
 
   final: (row, context) => [
-    "Result",
+    t("Result"),
     h(`div.final.${row.status}`, {},
       h("div.final-head", {}, icon(row.status === "finished" ? "check" : "stop"),
         h("strong", {}, statusSentence(row.status, row.stopReason)),
-        h("span.muted", {}, [plural(row.steps, "step"), money(row.usage.cost_usd),
-          `${count(row.usage.input_tokens + row.usage.output_tokens)} tokens`].join(" · ")),
+        h("span.muted", {}, facts(row).join(" · ")),
+        h("span.grow"), row.answer && copyButton(row.answer, t("answer")),
         time(row)),
       row.answer && markdown(row.answer, context),
       row.structured !== null && h("pre.code", { tabIndex: 0 }, JSON.stringify(row.structured, null, 2)),
@@ -93,32 +97,40 @@ const KINDS = {
   ],
 };
 
+/** Whether a text is worth a button that copies it. */
+const isLong = (text) => text.length > 160 || text.includes("\n");
+
+function facts({ steps, usage }) {
+  const tokens = count(usage.input_tokens + usage.output_tokens);
+  return [tn(steps, "{n} step", "{n} steps"), money(usage.cost_usd), t("{n} tokens", { n: tokens })];
+}
+
 function decided(row) {
   const [call] = row.calls;
   const words = answerWords(row.answer);
-  return [`Your decision: ${words}`, h("div.decided", {}, icon("hand"), h("strong", {}, words),
+  return [t("Your decision: {words}", { words }), h("div.decided", {}, icon("hand"), h("strong", {}, words),
     h("span.tool", {}, call.tool), h("span.summary", {}, callSummary(call.args)), time(row))];
 }
 
 function said(row, context) {
   const plainText = row.open && row.text.length > MARKDOWN_WHILE_OPEN;
-  const body = plainText ? h("div.pre", {}, row.text) : markdown(row.text, context);
+  const body = plainText ? h("div.pre", {}, row.text) : markdown(row.text, { ...context, growing: row.open });
   body.classList.toggle("streaming", row.open);
   return body;
 }
 
 function stepFacts(row) {
-  if (!row.usage) return "cut off";
+  if (!row.usage) return t("cut off");
   const { input_tokens: input, cached_tokens: cached, output_tokens: output, cost_usd: cost } = row.usage;
-  const tokens = `${count(input)} in${cached ? ` (${count(cached)} cached)` : ""}, ${count(output)} out`;
-  return [duration(row.seconds), tokens, cost ? money(cost) : ""].filter(Boolean).join(" · ");
+  const tokens = [t("{n} in", { n: count(input) }), cached ? t("{n} cached", { n: count(cached) }) : "", t("{n} out", { n: count(output) })];
+  return [duration(row.seconds), ...tokens, cost ? money(cost) : ""].filter(Boolean).join(" · ");
 }
 
 function longText(row, text, context) {
   const long = text.length > 1200 && !context.isOpen(row);
   return [
     h("div.pre", {}, long ? `${text.slice(0, 1000)}…` : text),
-    long && button("Show all", () => context.toggle(row), { kind: "link" }),
+    long && button(t("Show all"), () => context.toggle(row), { kind: "link" }),
   ];
 }
 

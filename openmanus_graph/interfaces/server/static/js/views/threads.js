@@ -3,7 +3,8 @@
 import * as api from "../api.js";
 import { button, fill, h } from "../dom.js";
 import { ago } from "../format.js";
-import { statusWord } from "../words.js";
+import { t } from "../i18n.js";
+import { statusWord } from "../words/status.js";
 import { virtualList } from "../virtual.js";
 
 const PAGE = 50;
@@ -15,13 +16,13 @@ const REFRESH_MS = 10_000;
  * @param {object} actions  `open(id)`, `create()`, `removed(id)`, `problem(error)`.
  */
 export function createThreads(actions) {
-  const content = h("div.rows", { role: "list", aria: { label: "Threads" } });
+  const content = h("div.rows", { role: "list", aria: { label: t("Threads") } });
   const viewport = h("div.thread-list", {}, content);
-  const search = h("input", { type: "search", id: "thread-search", placeholder: "Search threads",
-    aria: { label: "Search threads" }, on: { input: () => later(searchNow, 200) } });
+  const search = h("input", { type: "search", id: "thread-search", placeholder: t("Search in all threads"),
+    aria: { label: t("Search threads") }, on: { input: () => later(searchNow, 200) } });
   const note = h("div.muted.note", { role: "status" });
-  const element = h("aside.sidebar", { id: "threads", aria: { label: "Threads" } },
-    h("div.side-head", {}, button("New task", actions.create, { kind: "primary wide", iconName: "plus" }), search),
+  const element = h("aside.sidebar", { id: "threads", aria: { label: t("Threads") } },
+    h("div.side-head", {}, button(t("New task"), actions.create, { kind: "primary wide", iconName: "plus" }), search),
     note, viewport);
   let rows = [];
   let next = null;
@@ -66,11 +67,12 @@ export function createThreads(actions) {
     };
     const link = h("a.thread-link", { href: `/app/t/${encodeURIComponent(row.id)}`, on: { click: open },
       aria: { current: row.id === current ? "page" : undefined } },
-    h("span.thread-title", {}, row.title || "Untitled"),
+    h("span.thread-title", { title: row.title }, row.title || t("Untitled")),
+    row.found && h("span.thread-found", {}, row.found),
     h("span.thread-meta", {}, h(`span.dot.${row.status}`, { aria: { hidden: "true" } }),
       h("span", {}, statusWord(row.status)), h("span", {}, row.agent), h("span", {}, ago(row.updated))));
     const remove = button("", () => removeThread(row), { kind: "icon quiet", iconName: "trash",
-      title: `Delete the thread ${row.title || "Untitled"}` });
+      title: t("Delete the thread {title}", { title: row.title || t("Untitled") }) });
     const focused = item.contains(document.activeElement);
     fill(item, link, remove);
     if (focused) link.focus({ preventScroll: true });
@@ -79,7 +81,7 @@ export function createThreads(actions) {
   }
 
   async function removeThread(row) {
-    if (!window.confirm(`Delete the thread "${row.title || "Untitled"}"? Its files stay in the workspace.`)) return;
+    if (!window.confirm(t("Delete the thread {title}? Its files stay in the workspace.", { title: row.title || t("Untitled") }))) return;
     try {
       await api.deleteThread(row.id);
       rows = rows.filter((one) => one.id !== row.id);
@@ -98,7 +100,7 @@ export function createThreads(actions) {
 
   function draw() {
     list.set(rows);
-    note.textContent = rows.length ? "" : search.value ? "No thread matches." : "No threads yet.";
+    note.textContent = rows.length ? "" : search.value ? t("No thread matches.") : t("No threads yet.");
   }
 
   function later(action, wait) {

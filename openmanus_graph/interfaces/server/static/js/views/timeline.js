@@ -1,19 +1,21 @@
 /** What happened, row by row: a windowed list that stays at the end while one is there. */
 
-import { h, button } from "../dom.js";
+import { h, button, plain } from "../dom.js";
 import { duration } from "../format.js";
+import { t } from "../i18n.js";
 import { virtualList } from "../virtual.js";
 import { renderRow, updateRow } from "./rows.js";
 
 /**
  * Build the timeline.
  *
- * @param {object} actions  `goBack(row)`, `openFile(path)`, `fileAddress(path)`.
+ * @param {object} actions  `goBack(row)`, `openFile(path)`, `fileAddress(path)`; `output()` resolves to
+ *   the newest line of what runs, by its resource.
  */
 export function createTimeline(actions) {
   const content = h("div.rows", {});
-  const viewport = h("div.timeline", { tabIndex: 0, role: "feed", aria: { label: "What the agent does", busy: "false" } }, content);
-  const latest = button("Latest", () => list.toEnd(), { kind: "latest", iconName: "down", hidden: true });
+  const viewport = h("div.timeline", { tabIndex: 0, role: "feed", aria: { label: t("What the agent does"), busy: "false" } }, content);
+  const latest = button(t("Latest"), () => list.toEnd(), { kind: "latest", iconName: "down", hidden: true });
   const element = h("div.timeline-box", {}, viewport, latest);
   const open = new Map(); // what the person opened or closed, by row
   let rows = [];
@@ -48,7 +50,27 @@ export function createTimeline(actions) {
       const since = Date.parse(item.dataset.since);
       if (since) item.textContent = duration(Math.max(0, (Date.now() - since) / 1000));
     }
+    showOutput();
   }, 1000);
+  let asking = false;
+
+  /** Show what running calls have written by now. */
+  async function showOutput() {
+    const running = [...content.querySelectorAll(".preview[data-live]")].filter((one) => one.dataset.live);
+    if (!running.length || asking || document.hidden) return;
+    asking = true;
+    try {
+      const lines = await actions.output();
+      for (const one of running) {
+        one.textContent = plain(lines[one.dataset.live] ?? "");
+        one.hidden = !one.textContent;
+      }
+    } catch {
+      // the connection's own banner says it
+    } finally {
+      asking = false;
+    }
+  }
 
   return {
     element,

@@ -7,7 +7,7 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
-from openmanus_graph.backends.persistence.checkpoints import LeanSqliteSaver
+from openmanus_graph.backends.persistence.checkpointer import Checkpointer
 from openmanus_graph.backends.persistence.threads import Thread
 from openmanus_graph.planning.flow import plan_of
 from openmanus_graph.planning.plan_view import plan_document
@@ -27,7 +27,7 @@ def plan_in(values: Mapping[str, Any]) -> Plan | None:
 
 
 async def runs_of_steps(
-    graph: Any, checkpointer: LeanSqliteSaver, thread: str, values: Mapping[str, Any]
+    graph: Any, checkpointer: Checkpointer, thread: str, values: Mapping[str, Any]
 ) -> Runs:
     """Read the conversations of the newest plan's steps."""
     found: dict[str, list[tuple[tuple[int, int], list[AnyMessage]]]] = {}
@@ -35,7 +35,7 @@ async def runs_of_steps(
         return {}
     started_by = re.escape(values["run_message"])
     pattern = rf"{started_by}(?:@[^/]*)*/(?P<replan>\d+)/(?P<step>.+)/(?P<attempt>\d+)"
-    for namespace in await checkpointer.namespaces(thread):
+    for namespace in await checkpointer.anamespaces(thread):
         if namespace.count("|") != 1:
             continue  # the flow itself, a step around its executor, or a graph within that
         place = {"configurable": {"thread_id": thread, "checkpoint_ns": namespace}}

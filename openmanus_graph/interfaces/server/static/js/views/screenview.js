@@ -1,12 +1,18 @@
-/** What the agent's browser shows, as a picture. */
+/** What the agent's browser or its desktop shows, as a picture. */
 
-import * as api from "../api.js";
 import { fill, h } from "../dom.js";
+import { t } from "../i18n.js";
 import { safeAddress } from "../markdown.js";
 
 const POLL_MS = 2000;
 
-export function createBrowserView() {
+/**
+ * Build the view.
+ *
+ * @param {{load: Function, empty: string, described: Function, revision: string}} source The request that it comes from,
+ *   words where there is none, words for the picture by what it shows, and the field of the model that counts its uses.
+ */
+export function createScreenView({ load, empty, described, revision: field }) {
   const element = h("div.panel-body", {});
   let thread = null;
   let visible = false;
@@ -19,7 +25,7 @@ export function createBrowserView() {
     const id = thread;
     if (!id || !visible || document.hidden) return;
     try {
-      const view = await api.browser(id);
+      const view = await load(id);
       if (id === thread) draw(view);
     } catch (error) {
       if (id === thread) fill(element, h("p.error", {}, error.message));
@@ -29,15 +35,15 @@ export function createBrowserView() {
 
   function draw(view) {
     if (!view.open) {
-      fill(element, h("p.empty", {}, "The browser is not open. When the agent uses it, its page shows here."));
+      fill(element, h("p.empty", {}, empty));
       return;
     }
-    const address = safeAddress(view.url);
+    const address = view.url && safeAddress(view.url);
     const image = element.querySelector("img") ?? h("img.screen");
     if (view.image?.startsWith("data:image/")) image.src = view.image; // else it is busy just now
-    image.alt = `The agent's browser: ${view.title || view.url}`;
-    fill(element, h("div.address", {}, h("strong", {}, view.title || "Untitled"),
-      address ? h("a", { href: address, target: "_blank", rel: "noopener noreferrer nofollow" }, view.url) : h("span", {}, view.url)),
+    image.alt = described(view.title || view.url);
+    fill(element, h("div.address", {}, h("strong", {}, view.title || t("Untitled")),
+      address ? h("a", { href: address, target: "_blank", rel: "noopener noreferrer nofollow" }, view.url) : h("span", {}, view.url ?? "")),
     image.src && image);
   }
 
@@ -51,7 +57,7 @@ export function createBrowserView() {
     },
     show(session) {
       const id = session?.id ?? null;
-      const next = session?.model.browserRevision ?? 0;
+      const next = session?.model[field] ?? 0;
       running = session?.model.status === "running" && next > 0;
       if (id !== thread) {
         thread = id;

@@ -1,0 +1,272 @@
+"""The desktop of one thread: an X server without a screen, a window manager, and its programs.
+
+All of it runs in the thread's sandbox, as what `bash` starts does. It is a handle of the session.
+"""
+
+import contextlib
+import os
+import re
+import secrets
+import shlex
+import struct
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from openmanus_graph.backends.desktop.keyboard import pieces_of
+from openmanus_graph.backends.desktop.requirements import HEIGHT, WIDTH
+from openmanus_graph.backends.desktop.screen import ScreenFile, describe_change
+from openmanus_graph.backends.sandbox.confinement import Sandbox
+from openmanus_graph.backends.sandbox.shell import CommandResult, Shell
+from openmanus_graph.errors import ToolError, TrustedToolError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+_FIRST_DISPLAY, _LAST_DISPLAY = 50, 250
+"""Numbers that no person's desktop has."""
+_START_S, _COMMAND_S, _TYPING_S = 30.0, 20.0, 150.0
+_WINDOW_S = 15.0
+"""Seconds in which a program has to show a window."""
+_LEFT_S = 3.0
+"""The same, after it has ended well: it may have passed its work on to another process."""
+_POLL_S = 0.2
+_QUIET_S, _SETTLE_S = 0.2, 3.0
+_REACTION_S = 0.7
+"""Seconds in which a program has to show that it has seen a key or a click."""
+_NEW_LAYOUT_S = 1.0
+"""Seconds in which a program reads the keys of one layout before there is another."""
+_MOST_WINDOWS, _LONGEST_TITLE, _MOST_OUTPUT = 15, 80, 1500
+_LOOK = r"""
+xdotool search --onlyvisible --name . 2>/dev/null | while read -r id; do
+    printf '%s %s\n' $id "$(xdotool getwindowname $id 2>/dev/null | head -c 300)"
+done
+printf '\036'; xdotool getactivewindow 2>/dev/null; printf '\036'; xdotool getmouselocation"""
+"""Lists the windows, with one program a window; then which is active, and where the mouse is."""
+_MOUSE = re.compile(r"x:(\d+) y:(\d+)")
+# Ended by the hang-up, too, that tells a shell's jobs to end: to an X server it means: begin anew.
+_SERVER = (
+    "{{ trap 'kill -KILL $!' HUP TERM; Xvfb :{number} -screen 0 {size}x24 -fbdir {folder} "
+    "-auth {folder}/authority -nolisten tcp -nolisten local -noreset -extension MIT-SHM & wait; }} "
+    ">{folder}/server.log 2>&1 & server=$!"
+)
+
+_MANAGER = """<?xml version="1.0"?>
+<JWM>
+  <Tray x="0" y="-1" height="28"><TaskList maxwidth="256"/></Tray>
+  <Desktops width="1" height="1"><Background type="solid">#4a6274</Background></Desktops>
+  <WindowStyle><Font>Sans-9</Font></WindowStyle>
+  <FocusModel>click</FocusModel>
+  <Key mask="A" key="Tab">nextstacked</Key>
+  <Key mask="A" key="F4">close</Key>
+</JWM>
+"""
+"""One desktop, no menus, and a bar on which a window that was made small is found again."""
+
+
+@dataclass(frozen=True)
+class Windows:
+    """What is on the desktop. Titles are the programs' words."""
+
+    titles: dict[str, str]
+    """By the window's id."""
+    active: str
+    """Id of the window that gets the keys; empty if there is none."""
+    mouse: tuple[int, int]
+
+    def describe(self) -> str:
+        """List the windows, in a line."""
+        shown = list(self.titles.items())[:_MOST_WINDOWS]
+        names = [f"{title!r}{' (active)' * (id == self.active)}" for id, title in shown]
+        more = f" and {len(self.titles) - len(shown)} more" * (len(self.titles) > len(shown))
+        place = f"The mouse is at {self.mouse}."
+        return f"Windows: {', '.join(names) or 'none'}{more}. {place}"
+
+
+class Desktop:
+    """A handle of the session. `pool` runs its blocking methods, one at a time."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._sandbox = sandbox
+        self._shell = Shell(sandbox, "desktop")
+        self.pool, self.stop = self._shell.pool, self._shell.stop
+        self._folder = sandbox.layout.run / f"desktop-{secrets.token_hex(4)}"
+        self._inside = sandbox.backend.inside(self._folder)
+        self._started = 0
+        self.windows = Windows({}, "", (WIDTH // 2, HEIGHT // 2))
+        """As they were at the last look."""
+        try:
+            self._screen = self.pool.submit(self._start).result()
+        except BaseException:
+            self._shell.close()
+            raise
+
+    def alive(self) -> bool:
+        """Say whether shell and X server still run. Blocks; call it on `pool`."""
+        return self._shell.alive and not self._run("kill -0 $server").code
+
+    def picture(self) -> "Image":
+        """Return what the screen shows now. Any thread may call it, while the desktop is open."""
+        return self._screen.look()
+
+    def look(self) -> Windows:
+        """Look which windows there are. Blocks."""
+        listed, active, mouse = (self._run(_LOOK).text.split("\x1e") + ["", ""])[:3]
+        lines = [line.partition(" ") for line in listed.splitlines() if line]
+        titles = {id: _plain(title) for id, _, title in lines if id.isdigit()}
+        place = _MOUSE.search(mouse)
+        where = (int(place[1]), int(place[2])) if place else self.windows.mouse
+        self.windows = Windows(titles, active.strip(), where)
+        return self.windows
+
+    def input(self, *words: str) -> None:
+        """Use mouse or keys, by a command of xdotool. Blocks. ToolError: it failed."""
+        result = self._run(f"xdotool {shlex.join(words)}")
+        if result.code or "No such key name" in result.text:
+            raise self._failure(result)
+
+    def type(self, text: str) -> None:
+        """Type a text into the active window. Blocks. ToolError: it cannot be typed."""
+        pieces = list(pieces_of(text))
+        for number, piece in enumerate(pieces):
+            (self._folder / "text").write_text(piece.text, "utf-8", newline="")
+            (self._folder / "keys").write_text(piece.keys, "ascii")
+            keys = f"xmodmap {self._inside}/keys && " if piece.keys else ""
+            if number:
+                self.stop.wait(_NEW_LAYOUT_S)
+            command = f"xdotool type --delay 1 --file {self._inside}/text"
+            result = self._run(keys + command, _TYPING_S / len(pieces))
+            if result.outcome == "interrupted":
+                raise TrustedToolError(
+                    f"Only a part was typed: the program takes too long to read {len(text):,} "
+                    "characters. Look what is there, or write a file and open it in the program."
+                )
+            if result.code:
+                raise self._failure(result)
+
+    def open(self, command: str) -> str:
+        """Start a program, wait for its window, and say what came of it. Blocks.
+
+        Raises:
+            ToolError: It has ended and shown none.
+        """
+        before = self.look().titles
+        self._started += 1
+        log = f"{self._inside}/{self._started}.log"
+        start = f"bash -c {shlex.quote(command)} >{log} 2>&1 & echo $!"
+        process = self._run(start).text.strip()
+        ends = time.monotonic() + _WINDOW_S
+        code: int | None = None
+        while time.monotonic() < ends and not self.stop.wait(_POLL_S):
+            new = [title for id, title in self.look().titles.items() if id not in before]
+            if new:
+                return f"Opened {', '.join(map(repr, new))}."
+            if code is None and self._run(f"kill -0 {process}").code:
+                code = self._run(f"wait {process}").code
+                ends = min(ends, time.monotonic() + (0 if code else _LEFT_S))
+        printed = self._run(f"tail -c {_MOST_OUTPUT} {log}").text.strip() or "nothing"
+        if code is not None:
+            raise ToolError(
+                f"{command!r} has ended, with exit code {code}, and shown no window. It printed: "
+                f"{printed}\nCorrect the command; a program without windows belongs into bash."
+            )
+        return (
+            f"{command!r} runs, and has shown no window in {_WINDOW_S:.0f} s. It printed: {printed}"
+            "\nWait for it, or use bash for a program without windows."
+        )
+
+    def settle(self, before: "Image") -> str:
+        """Wait until the screen is quiet, for a bounded time; say what has changed. Blocks."""
+        began, now = time.monotonic(), self.picture()
+        while not self.stop.wait(_QUIET_S):
+            last, now = now, self.picture()
+            waited_s = time.monotonic() - began
+            if last == now and (now != before or waited_s > _REACTION_S):
+                break
+            if waited_s > _SETTLE_S:
+                return f"{describe_change(before, now)} It is still changing."
+        return describe_change(before, now)
+
+    def handle_state(self) -> str:
+        """Name the windows, which would be lost with the desktop."""
+        titles = ", ".join(map(repr, self.windows.titles.values()))
+        return f"windows on the desktop: {titles}" if titles else ""
+
+    def close(self) -> None:
+        """End the desktop and all programs on it."""
+        self._shell.close()
+        self._screen.close()
+
+    def _start(self) -> ScreenFile:
+        """Start the X server and the window manager, and return the screen."""
+        self._folder.mkdir()
+        folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            self._start_server()
+            screen = ScreenFile(folder)
+        finally:
+            os.close(folder)
+        (self._folder / "manager").write_text(_MANAGER)
+        self._run(f"jwm -f {self._inside}/manager >{self._inside}/manager.log 2>&1 &")
+        self._wait_for("xdotool get_num_desktops", "the window manager", screen)
+        return screen
+
+    def _start_server(self) -> None:
+        """Start the X server with the first free number, and a cookie that its programs need."""
+        authority = _authority(secrets.token_bytes(16))
+        (self._folder / "authority").write_bytes(authority)
+        (self._sandbox.layout.home / ".Xauthority").write_bytes(authority)
+        (self._folder / "authority").chmod(0o600)
+        for number in range(_FIRST_DISPLAY, _LAST_DISPLAY):
+            taken = f"[ -e /tmp/.X11-unix/X{number} ] || [ -e /tmp/.X{number}-lock ]"
+            if not self._run(taken).code:
+                continue
+            size = f"{WIDTH}x{HEIGHT}"
+            start = _SERVER.format(number=number, size=size, folder=self._inside)
+            self._run(f"export DISPLAY=:{number}; {start}")
+            with contextlib.suppress(TimeoutError):
+                self._wait_for("xdotool getmouselocation", "the X server")
+                return
+        raise ToolError("The desktop did not start: no number for a display is free.")
+
+    def _wait_for(self, command: str, what: str, screen: ScreenFile | None = None) -> None:
+        """Wait until a command succeeds. TimeoutError: another server was faster."""
+        ends = time.monotonic() + _START_S
+        while (result := self._run(command)).code and time.monotonic() < ends:
+            if self._run("kill -0 $server").code:
+                printed = self._run(f"tail -c {_MOST_OUTPUT} {self._inside}/server.log").text
+                if "already active" in printed or "running" in printed:
+                    raise TimeoutError
+                raise ToolError(f"The desktop did not start. The X server said: {printed.strip()}")
+            self.stop.wait(_POLL_S / 4)
+        if result.code:
+            if screen is not None:
+                screen.close()
+            raise ToolError(f"The desktop did not start: {what} does not answer. {result.text}")
+
+    def _run(self, command: str, limit_s: float = _COMMAND_S) -> CommandResult:
+        return self._shell.run(command, limit_s)
+
+    def _failure(self, result: CommandResult) -> ToolError:
+        """Return the error for a command that failed, by what is left of the desktop."""
+        if not self._shell.alive or self._run("kill -0 $server").code:
+            return TrustedToolError(
+                "The desktop has ended, and its programs with it. The next call starts a new one: "
+                "open the program again; what was not saved is lost."
+            )
+        return ToolError(f"It was not done. The desktop said: {result.text.strip()[-500:]}")
+
+
+def _plain(title: str) -> str:
+    """Return a window's title as one short line."""
+    plain = "".join(c if c.isprintable() else "?" for c in title)
+    return plain if len(plain) <= _LONGEST_TITLE else f"{plain[: _LONGEST_TITLE - 1]}…"
+
+
+def _authority(cookie: bytes) -> bytes:
+    """Return the file that lets programs use any X server which has it, and no others."""
+    any_server = 0xFFFF
+    parts = (b"", b"", b"MIT-MAGIC-COOKIE-1", cookie)
+    return struct.pack(">H", any_server) + b"".join(
+        struct.pack(">H", len(part)) + part for part in parts
+    )

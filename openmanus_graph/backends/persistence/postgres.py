@@ -1,0 +1,318 @@
+"""One database of a PostgreSQL server: the connections of the whole process.
+
+Only `open_database` loads this module: it needs the extra `postgres`. Our tables and LangGraph's
+lie in the schema `openmanus`, unless the address names another by its `search_path`.
+"""
+
+import contextlib
+import itertools
+import logging
+import os
+import sqlite3
+import threading
+import time
+import weakref
+from collections.abc import Callable, Generator, Iterable, Sequence
+from functools import cache
+from typing import Any, TypeVar
+
+import psycopg
+from langgraph.checkpoint.postgres import PostgresSaver
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.types.string import TextLoader
+from psycopg_pool import ConnectionPool, PoolTimeout
+
+from openmanus_graph.backends.persistence.rows import StorageError, UnavailableError
+from openmanus_graph.backends.persistence.schema import CURRENT, migrate_postgres, postgres_version
+from openmanus_graph.backends.persistence.worker import Worker
+from openmanus_graph.state.database_url import DatabaseUrl
+
+MAX_CONNECTIONS = 8
+"""Of one process. A statement takes less than a millisecond of one."""
+WORKERS = 4
+"""Threads that wait for the server in place of the event loop."""
+WAIT_S = 10.0
+"""How long a server that restarts, or is full of connections, is waited for."""
+_SCHEMA = "openmanus"
+_CHECKPOINTS = len(PostgresSaver.MIGRATIONS) - 1
+"""The version of LangGraph's tables that its code here reads and writes."""
+_LOCK = 0x6F70656E6D616E
+"""Of the server, by which processes make tables one after another."""
+_LOCK_POLL_S = 0.05
+_CONNECTION_CLASSES = ("08", "57P")
+"""SQLSTATEs of connections that the server ends or refuses."""
+
+T = TypeVar("T")
+Connection = psycopg.Connection[tuple[Any, ...]]
+# Else Python itself prints the pool's warnings on stderr where nobody set up logging.
+logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
+
+
+class PostgresDatabase:
+    """Statements of any thread, on as many connections as are needed at once.
+
+    A connection that is lost is replaced, and its statement is executed again: each of ours can
+    be, as its second execution writes what the first one did.
+    """
+
+    def __init__(self, url: DatabaseUrl) -> None:
+        """Connect, and bring the tables up to date. Blocks."""
+        self._url = url
+        self._workers = [Worker(f"{url} {number}") for number in range(WORKERS)]
+        self._turns = itertools.cycle(self._workers)
+        self._address = url.secret.get_secret_value()
+        self._options = _options(self._address)
+        self.leave_to_parent()
+        _databases.add(self)
+        with self._errors_in_words(), psycopg.connect(self._address, **self._options) as connection:
+            self._configure(connection)
+            if not _are_current(connection, str(url)):
+                with _alone(connection, str(url)):
+                    _make_tables(connection, str(url))
+
+    def run(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Execute one statement and return its rows. Blocks. StorageError if that fails."""
+
+        def execute() -> list[tuple[Any, ...]]:
+            with self.connection() as connection:
+                cursor = connection.execute(_translated(statement), _storable(values))
+                return cursor.fetchall() if cursor.description else []
+
+        return self.repeated(execute)
+
+    def run_many(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Execute one statement with each row of values, all or none. Blocks."""
+        given = [_storable(row) for row in rows]
+
+        def execute() -> None:
+            with self.connection() as connection, connection.transaction():
+                connection.cursor().executemany(_translated(statement), given)
+
+        self.repeated(execute)
+
+    async def arun(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Do as `run`, off the event loop. It is done even if the caller is cancelled."""
+        return await self.do(lambda: self.run(statement, values))
+
+    async def do(self, job: Callable[[], T]) -> T:
+        """Run a job that blocks off the event loop, also if the caller is cancelled."""
+        return await next(self._turns).do(job)
+
+    def connection(self) -> contextlib.AbstractContextManager[Connection]:
+        """Take a connection for a moment, waiting for a free one; within `repeated` only."""
+        return self._connected().connection()
+
+    def repeated(self, job: Callable[[], T]) -> T:
+        """Run a job that takes connections, once more if one was lost. Blocks.
+
+        Raises:
+            StorageError: The server refused, or could not be reached, or a row is damaged.
+        """
+        with self._errors_in_words():
+            try:
+                return job()
+            except psycopg.OperationalError as error:
+                if isinstance(error, PoolTimeout) or not _is_lost(error):
+                    raise
+            self._connected().check()  # the server may have ended all of them
+            return job()
+
+    def make_tables(self, make: Callable[[Connection], None]) -> None:
+        """Have further tables made while no other process makes any. Blocks."""
+
+        def execute() -> None:
+            with self.connection() as connection, _alone(connection, str(self._url)):
+                make(connection)
+
+        self.repeated(execute)
+
+    def close(self) -> None:
+        """Close all connections. Blocks."""
+        for worker in self._workers:
+            worker.close()
+        with self._lock:
+            if self._pool is not None:
+                self._pool.close()
+
+    def leave_to_parent(self) -> None:
+        """Begin without connections, as in a forked child, which cannot share its parent's."""
+        self._lock = threading.Lock()
+        """Guards the pool's creation."""
+        self._pool: ConnectionPool[Connection] | None = None
+
+    def _connected(self) -> "ConnectionPool[Connection]":
+        with self._lock:
+            if self._pool is None:
+                self._pool = ConnectionPool(
+                    self._address,
+                    kwargs=self._options,
+                    min_size=1,
+                    max_size=MAX_CONNECTIONS,
+                    num_workers=1,
+                    timeout=WAIT_S,
+                    reconnect_timeout=WAIT_S,  # then the next statement tries at once
+                    configure=self._configure,
+                    open=True,
+                )
+                _pools.append(self._pool)
+            return self._pool
+
+    def _configure(self, connection: Connection) -> None:
+        _connections.add(connection)
+        connection.adapters.register_loader("timestamp", TextLoader)  # as SQLite has times
+        connection.execute("SET TIME ZONE 'UTC'")
+        if "search_path" not in str(conninfo_to_dict(self._address).get("options", "")):
+            connection.execute(f"SET search_path TO {_SCHEMA}")
+
+    @contextlib.contextmanager
+    def _errors_in_words(self) -> Generator[None]:
+        """Raise StorageError for all errors. They hold no password, and no chain to one."""
+        try:
+            yield
+        except StorageError:
+            raise
+        except sqlite3.Error as error:
+            raise StorageError(f"A row in the database {self._url} is damaged: {error}.") from error
+        except PoolTimeout:
+            raise UnavailableError(self._without_password(self._why_unreachable())) from None
+        except psycopg.Error as error:
+            kind = UnavailableError if isinstance(error, psycopg.OperationalError) else StorageError
+            raise kind(self._without_password(_sentence(self._url, error))) from None
+
+    def _why_unreachable(self) -> str:
+        try:
+            psycopg.connect(self._address, **self._options).close()
+        except psycopg.Error as error:
+            return _sentence(self._url, error)
+        return f"The database {self._url} has not answered for {WAIT_S:g} s. Try again later."
+
+    def _without_password(self, text: str) -> str:
+        known = conninfo_to_dict(self._address)
+        for name in ("password", "sslpassword"):
+            text = text.replace(str(known.get(name) or "\0"), "***")
+        return text
+
+
+def _options(address: str) -> dict[str, Any]:
+    """Return the options of all connections; what the address says of them counts more."""
+    try:
+        known = conninfo_to_dict(address)
+    except psycopg.ProgrammingError:  # whose words may hold the password
+        raise StorageError(
+            "[storage] database_url has an option that PostgreSQL does not know. Leave out what "
+            "stands behind the ?, or look it up under `libpq` in PostgreSQL's manual."
+        ) from None
+    usual = {
+        "application_name": "openmanus",
+        "connect_timeout": int(WAIT_S),
+        "tcp_user_timeout": int(WAIT_S * 1000),  # milliseconds until a cut connection is noticed
+    }
+    wanted = {name: value for name, value in usual.items() if name not in known}
+    return {"autocommit": True, "prepare_threshold": 0, **wanted}
+
+
+def _are_current(connection: Connection, place: str) -> bool:
+    """Look, without a write: the server may be a replica. StorageError: tables are of later."""
+    found = postgres_version(connection, place), _checkpoints_version(connection, place)
+    return found == (CURRENT, _CHECKPOINTS)
+
+
+def _make_tables(connection: Connection, place: str) -> None:
+    """Bring our tables and those of the checkpoints up to date."""
+    missing = "current_schema() IS NULL AND current_setting('search_path') = %s"
+    if connection.execute(f"SELECT {missing}", (_SCHEMA,)).fetchone() == (True,):
+        connection.execute(f"CREATE SCHEMA {_SCHEMA}")
+    migrate_postgres(connection, place)
+    PostgresSaver(connection).setup()  # type: ignore[arg-type]  # its cursors make dicts of rows
+
+
+@contextlib.contextmanager
+def _alone(connection: Connection, place: str) -> Generator[None]:
+    """Hold the lock by which processes make tables one after another.
+
+    It is tried again and again: a statement that waits for it would keep LangGraph's
+    `CREATE INDEX CONCURRENTLY` in the other process from ending.
+    """
+    until = time.monotonic() + WAIT_S
+    while connection.execute("SELECT pg_try_advisory_lock(%s)", (_LOCK,)).fetchone() != (True,):
+        if time.monotonic() > until:
+            raise UnavailableError(f"Another process makes the tables of {place}. Try again later.")
+        time.sleep(_LOCK_POLL_S)
+    try:
+        yield
+    finally:
+        if not connection.broken:
+            connection.execute("SELECT pg_advisory_unlock(%s)", (_LOCK,))
+
+
+def _checkpoints_version(connection: Connection, place: str) -> int | None:
+    """Return the version of LangGraph's tables, if there are any. StorageError: it is a later."""
+    missing = "to_regclass('checkpoint_migrations') IS NULL"
+    if connection.execute(f"SELECT {missing}").fetchone() == (True,):
+        return None
+    ((found,),) = connection.execute("SELECT max(v) FROM checkpoint_migrations").fetchall()
+    if found is not None and found > _CHECKPOINTS:
+        raise StorageError(
+            f"The checkpoints in {place} were written by a later version of "
+            "langgraph-checkpoint-postgres. Update it with: pip install --upgrade "
+            "langgraph-checkpoint-postgres"
+        )
+    return int(found) if found is not None else None
+
+
+@cache
+def _translated(statement: str) -> bytes:
+    """Return a statement with psycopg's placeholders; its types take no text put together."""
+    return statement.replace("%", "%%").replace("?", "%s").encode()
+
+
+def _storable(values: Sequence[Any]) -> list[Any]:
+    """Return values as PostgreSQL takes them: its texts hold no NUL."""
+    return [one.replace("\0", "\ufffd") if isinstance(one, str) else one for one in values]
+
+
+def _is_lost(error: psycopg.OperationalError) -> bool:
+    """Say whether the connection is the reason: there is no SQLSTATE, or one of these."""
+    return error.sqlstate is None or error.sqlstate.startswith(_CONNECTION_CLASSES)
+
+
+def _sentence(url: DatabaseUrl, error: psycopg.Error) -> str:
+    """Say what is wrong with a database, and what to do."""
+    reason = str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
+    match error:
+        case psycopg.errors.DiskFull():
+            return f"The disk of the database {url} is full: {reason}. Make room there."
+        case psycopg.errors.ReadOnlySqlTransaction() | psycopg.errors.InsufficientPrivilege():
+            return (
+                f"The database {url} cannot be written: {reason}. Give the user of the address the "
+                "right to, or use a server that is no replica."
+            )
+        case psycopg.errors.UndefinedTable() | psycopg.errors.UndefinedColumn():
+            return f"The tables in the database {url} are damaged: {reason}."
+        case psycopg.OperationalError() if _is_lost(error):
+            return (
+                f"The database {url} cannot be reached: {reason}. Check that its server runs, and "
+                "the address."
+            )
+        case _:
+            return f"The database {url} cannot be used: {reason}."
+
+
+_databases = weakref.WeakSet[PostgresDatabase]()
+_connections = weakref.WeakSet[Connection]()
+_pools: list[ConnectionPool[Connection]] = []
+"""All of them, for ever: in a forked child the end of its parent's would use its connections."""
+
+
+def _leave_all_to_parent() -> None:
+    """Cut a forked child off its parent's connections: closing one there would end the parent's."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for connection in list(_connections):
+        with contextlib.suppress(psycopg.Error):  # it is closed already
+            os.dup2(nowhere, connection.fileno())
+    os.close(nowhere)
+    for database in list(_databases):
+        database.leave_to_parent()
+
+
+os.register_at_fork(after_in_child=_leave_all_to_parent)

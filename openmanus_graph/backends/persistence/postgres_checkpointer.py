@@ -1,0 +1,144 @@
+"""Checkpoints in PostgreSQL, in LangGraph's own tables."""
+
+import asyncio
+import contextlib
+import sqlite3
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from functools import partial
+from typing import Any, TypeVar, cast
+
+import psycopg
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import ChannelVersions, Checkpoint, CheckpointMetadata
+from langgraph.checkpoint.postgres import PostgresSaver
+from psycopg import Cursor
+from psycopg.rows import DictRow, dict_row
+from typing_extensions import override
+
+from openmanus_graph.backends.persistence.checkpointer import CheckedSerializer, Checkpointer
+from openmanus_graph.backends.persistence.database import open_database
+from openmanus_graph.backends.persistence.postgres import PostgresDatabase
+from openmanus_graph.state.database_url import DatabaseUrl
+
+T = TypeVar("T")
+S = TypeVar("S", bound="LeanPostgresSaver")
+
+_COPIED_COLUMNS = {
+    "checkpoints": "checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata",
+    "checkpoint_blobs": "checkpoint_ns, channel, version, type, blob",
+    "checkpoint_writes": "checkpoint_ns, checkpoint_id, task_id, task_path, idx, channel, type,"
+    " blob",
+}
+"""LangGraph's tables, and their columns beside `thread_id`."""
+_LINE = """
+    WITH RECURSIVE line(id) AS (
+        SELECT %(at)s UNION SELECT parent_checkpoint_id FROM checkpoints, line
+        WHERE thread_id = %(old)s AND checkpoint_ns = '' AND checkpoint_id = line.id
+        AND parent_checkpoint_id IS NOT NULL
+    )
+"""
+_ON_LINE = "thread_id = %(old)s AND checkpoint_ns = '' AND checkpoint_id IN (SELECT id FROM line)"
+_BLOBS_OF_COPY = """
+    thread_id = %(old)s AND checkpoint_ns = '' AND (channel, version) IN (
+        SELECT key, value FROM checkpoints AS copies,
+        jsonb_each_text(copies.checkpoint -> 'channel_versions')
+        WHERE copies.thread_id = %(new)s AND copies.checkpoint_ns = ''
+    )
+"""
+
+
+class LeanPostgresSaver(Checkpointer, PostgresSaver):
+    """LangGraph's saver on the connections of our database, several at once."""
+
+    database_errors = (sqlite3.Error, psycopg.Error)
+
+    def __init__(self, database: PostgresDatabase) -> None:
+        # Its own way to a connection is not used.
+        super().__init__(cast("Any", database), serde=CheckedSerializer())
+        self._database = database
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def opened(cls: type[S], url: DatabaseUrl) -> AsyncGenerator[S]:
+        """Open the checkpoints of a database. StorageError if it cannot be reached."""
+        yield cls(cast("PostgresDatabase", await asyncio.to_thread(open_database, url)))
+
+    @override
+    async def off_loop(self, job: Callable[[], T]) -> T:
+        return await self._database.do(partial(self._database.repeated, job))
+
+    @contextlib.contextmanager
+    @override
+    def _cursor(self, *, pipeline: bool = False) -> Generator[Cursor[DictRow]]:
+        with contextlib.ExitStack() as opened:
+            connection = opened.enter_context(self._database.connection())
+            if pipeline:  # it writes: all or nothing
+                opened.enter_context(connection.pipeline())
+                opened.enter_context(connection.transaction())
+            yield opened.enter_context(connection.cursor(binary=True, row_factory=dict_row))
+
+    @override
+    def put(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        values = {name: _storable(one) for name, one in checkpoint["channel_values"].items()}
+        stored = cast("Checkpoint", {**checkpoint, "channel_values": values})
+        return super().put(config, stored, metadata, new_versions)
+
+    @override
+    def namespaces(self, thread: str) -> list[str]:
+        query = "SELECT DISTINCT checkpoint_ns FROM checkpoints WHERE thread_id = %s"
+        with self._cursor() as cursor:
+            return [row["checkpoint_ns"] for row in cursor.execute(query, (thread,)).fetchall()]
+
+    @override
+    def copy_line(self, thread: str, checkpoint: str, new: str) -> None:
+        values = {"old": thread, "at": checkpoint, "new": new}
+        with self._cursor(pipeline=True) as cursor:
+            cursor.execute(_copy("checkpoints", _ON_LINE, _LINE), values)
+            cursor.execute(_copy("checkpoint_blobs", _BLOBS_OF_COPY), values)
+            # Effects after the last point are not copied: they are to be executed again.
+            before = f"{_ON_LINE} AND checkpoint_id != %(at)s"
+            cursor.execute(_copy("checkpoint_writes", before, _LINE), values)
+
+    @override
+    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        values = {"old": source_thread_id, "new": target_thread_id}
+        with self._cursor(pipeline=True) as cursor:
+            for table in _COPIED_COLUMNS:
+                cursor.execute(_copy(table, "thread_id = %(old)s"), values)
+
+    @override
+    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        which = (
+            "SELECT thread_id, checkpoint_ns, checkpoint_id FROM checkpoints"
+            " WHERE metadata ->> 'run_id' = ANY(%s)"
+        )
+        with self._cursor(pipeline=True) as cursor:
+            for table in ("checkpoint_writes", "checkpoints"):
+                cursor.execute(
+                    f"DELETE FROM {table} WHERE (thread_id, checkpoint_ns, checkpoint_id)"
+                    f" IN ({which})",
+                    (list(run_ids),),
+                )
+
+
+def _copy(table: str, where: str, given: str = "") -> bytes:
+    """Return the statement that copies rows of a table to a new thread, if they are not there."""
+    columns = _COPIED_COLUMNS[table]
+    statement = (
+        f"{given} INSERT INTO {table} (thread_id, {columns})"
+        f" SELECT %(new)s, {columns} FROM {table} WHERE {where} ON CONFLICT DO NOTHING"
+    )
+    return statement.encode()  # psycopg's types take no text put together
+
+
+def _storable(value: Any) -> Any:
+    """Return a value as PostgreSQL takes it: LangGraph keeps texts as its JSON."""
+    if not isinstance(value, str):
+        return value
+    return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode()

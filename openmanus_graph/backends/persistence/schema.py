@@ -1,0 +1,216 @@
+"""The tables of both databases, by version, and the way from each version to the next.
+
+A version that was released is never changed: a new one is added at the end. SQLite keeps the
+number of a file in its header (`user_version`), PostgreSQL in the table `openmanus_schema`. Files
+of before there were versions have number 0 and some of the tables of version 1.
+"""
+
+import contextlib
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from openmanus_graph.backends.persistence.rows import StorageError
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+_NEWER = (
+    "{place} was written by a later version of openmanus-graph (its tables have version {found}, "
+    "this one knows {known}). Update it with: pip install --upgrade openmanus-graph"
+)
+
+
+@dataclass(frozen=True)
+class _Version:
+    """What makes one version's tables of those of the version before."""
+
+    sqlite: tuple[str | Callable[[sqlite3.Connection], None], ...]
+    postgres: tuple[str, ...]
+
+
+def _add_checksum(db: sqlite3.Connection) -> None:
+    """Add what ledgers of 0.1 did not have."""
+    columns = db.execute("SELECT name FROM pragma_table_info('ledger')").fetchall()
+    if ("checksum",) not in columns:
+        db.execute("ALTER TABLE ledger ADD COLUMN checksum INTEGER")
+
+
+_FIRST_SIGHTS = """
+    thread TEXT NOT NULL, branch TEXT NOT NULL, namespace TEXT NOT NULL, parent TEXT NOT NULL,
+    tool TEXT NOT NULL, args TEXT NOT NULL, position INTEGER NOT NULL,
+    message TEXT NOT NULL, call_id TEXT NOT NULL,
+    PRIMARY KEY (thread, branch, namespace, parent, tool, args, position)
+"""
+_FIRST = _Version(
+    sqlite=(
+        """
+        CREATE TABLE IF NOT EXISTS threads (
+            id TEXT PRIMARY KEY, agent TEXT NOT NULL, task TEXT NOT NULL, options TEXT NOT NULL,
+            status TEXT NOT NULL, created TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP,
+            updated TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP
+        )
+        """,
+        """
+        CREATE TABLE IF NOT EXISTS user_messages (thread TEXT PRIMARY KEY, message TEXT NOT NULL)
+        """,
+        "CREATE TABLE IF NOT EXISTS titles (thread TEXT PRIMARY KEY, title TEXT NOT NULL)",
+        f"CREATE TABLE IF NOT EXISTS first_sights ({_FIRST_SIGHTS}) WITHOUT ROWID",
+        """
+        CREATE TABLE IF NOT EXISTS ledger (
+            effect TEXT NOT NULL, thread TEXT NOT NULL, branch TEXT NOT NULL, tool TEXT NOT NULL,
+            args TEXT NOT NULL, occurrence INTEGER NOT NULL, call_id TEXT NOT NULL,
+            attempts INTEGER NOT NULL, stage TEXT NOT NULL, outcome TEXT,
+            at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP, checksum INTEGER
+        )
+        """,
+        _add_checksum,
+        "CREATE UNIQUE INDEX IF NOT EXISTS ledger_effect ON ledger (effect)",
+        """
+        CREATE TABLE IF NOT EXISTS questions (
+            effect TEXT NOT NULL, name TEXT NOT NULL, thread TEXT NOT NULL,
+            position INTEGER NOT NULL, PRIMARY KEY (effect, name)
+        ) WITHOUT ROWID
+        """,
+        """
+        CREATE TABLE IF NOT EXISTS remarks (
+            number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, thread TEXT NOT NULL,
+            text TEXT NOT NULL, read INTEGER NOT NULL DEFAULT 0,
+            at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP
+        )
+        """,
+        "CREATE INDEX IF NOT EXISTS remarks_thread ON remarks (thread)",
+        """
+        CREATE TABLE IF NOT EXISTS events (
+            thread TEXT NOT NULL, seq INTEGER NOT NULL, event TEXT NOT NULL,
+            PRIMARY KEY (thread, seq)
+        ) WITHOUT ROWID
+        """,
+        """
+        CREATE TABLE IF NOT EXISTS a2a_tasks (
+            id TEXT PRIMARY KEY, context TEXT NOT NULL, state INTEGER NOT NULL, task BLOB NOT NULL
+        )
+        """,
+    ),
+    postgres=(
+        "CREATE SEQUENCE thread_numbers",
+        # SQLite's rows have a `rowid` by themselves.
+        """
+        CREATE TABLE threads (
+            rowid BIGINT NOT NULL DEFAULT nextval('thread_numbers'),
+            id TEXT PRIMARY KEY, agent TEXT NOT NULL, task TEXT NOT NULL, options TEXT NOT NULL,
+            status TEXT NOT NULL, created TIMESTAMP(0) NOT NULL DEFAULT CURRENT_TIMESTAMP,
+            updated TIMESTAMP(0) NOT NULL DEFAULT CURRENT_TIMESTAMP
+        )
+        """,
+        "CREATE INDEX threads_rowid ON threads (rowid)",
+        "CREATE TABLE user_messages (thread TEXT PRIMARY KEY, message TEXT NOT NULL)",
+        "CREATE TABLE titles (thread TEXT PRIMARY KEY, title TEXT NOT NULL)",
+        f"CREATE TABLE first_sights ({_FIRST_SIGHTS})",
+        """
+        CREATE TABLE ledger (
+            effect TEXT PRIMARY KEY, thread TEXT NOT NULL, branch TEXT NOT NULL,
+            tool TEXT NOT NULL, args TEXT NOT NULL, occurrence INTEGER NOT NULL,
+            call_id TEXT NOT NULL, attempts INTEGER NOT NULL, stage TEXT NOT NULL, outcome TEXT,
+            at TIMESTAMP(0) NOT NULL DEFAULT CURRENT_TIMESTAMP, checksum BIGINT
+        )
+        """,
+        "CREATE INDEX ledger_thread ON ledger (thread)",
+        """
+        CREATE TABLE questions (
+            effect TEXT NOT NULL, name TEXT NOT NULL, thread TEXT NOT NULL,
+            position INTEGER NOT NULL, PRIMARY KEY (effect, name)
+        )
+        """,
+        "CREATE INDEX questions_thread ON questions (thread)",
+        """
+        CREATE TABLE remarks (
+            number BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, id TEXT NOT NULL UNIQUE,
+            thread TEXT NOT NULL, text TEXT NOT NULL, read INTEGER NOT NULL DEFAULT 0,
+            at TIMESTAMP(0) NOT NULL DEFAULT CURRENT_TIMESTAMP
+        )
+        """,
+        "CREATE INDEX remarks_thread ON remarks (thread)",
+        """
+        CREATE TABLE events (
+            thread TEXT NOT NULL, seq BIGINT NOT NULL, event TEXT NOT NULL,
+            PRIMARY KEY (thread, seq)
+        )
+        """,
+        """
+        CREATE TABLE a2a_tasks (
+            id TEXT PRIMARY KEY, context TEXT NOT NULL, state INTEGER NOT NULL, task BYTEA NOT NULL
+        )
+        """,
+    ),
+)
+_VERSIONS = (_FIRST,)
+CURRENT = len(_VERSIONS)
+"""The version of the tables that this code reads and writes."""
+
+
+def migrate_sqlite(db: sqlite3.Connection, place: str) -> None:
+    """Bring the tables of a file up to date; a file that can only be read is left as it is.
+
+    Raises:
+        StorageError: They are of a later version.
+        sqlite3.Error: The file is damaged, full or locked.
+    """
+    if _sqlite_version(db, place) == CURRENT:
+        return
+    db.execute("BEGIN IMMEDIATE")  # another process may be at it
+    try:
+        for version in _VERSIONS[_sqlite_version(db, place) :]:
+            for step in version.sqlite:
+                if isinstance(step, str):
+                    db.execute(step)
+                else:
+                    step(db)
+        db.execute(f"PRAGMA user_version = {CURRENT}")
+        db.execute("COMMIT")
+    except BaseException as error:
+        with contextlib.suppress(sqlite3.Error):  # a full disk may have ended it already
+            db.execute("ROLLBACK")
+        if getattr(error, "sqlite_errorname", "") != "SQLITE_READONLY":
+            raise
+
+
+def _sqlite_version(db: sqlite3.Connection, place: str) -> int:
+    (found,) = db.execute("PRAGMA user_version").fetchone()
+    if not 0 <= found <= CURRENT:
+        raise StorageError(_NEWER.format(place=place, found=found, known=CURRENT))
+    return int(found)
+
+
+def check_sqlite_checkpoints(db: sqlite3.Connection) -> None:
+    """Raise StorageError if a file's checkpoints are of a later version; LangGraph makes them."""
+    _sqlite_version(db, "The file of checkpoints")
+
+
+def migrate_postgres(db: "Connection[Any]", place: str) -> None:
+    """Bring our tables of a database up to date; call it while no other process does.
+
+    Raises:
+        StorageError: They are of a later version.
+        psycopg.Error: The server refuses.
+    """
+    known = postgres_version(db, place)
+    with db.transaction():
+        if known is None:
+            db.execute("CREATE TABLE openmanus_schema (version INTEGER NOT NULL)")
+            db.execute("INSERT INTO openmanus_schema VALUES (0)")
+        for version in _VERSIONS[known or 0 :]:
+            for statement in version.postgres:
+                db.execute(statement.encode())
+        db.execute("UPDATE openmanus_schema SET version = %s", (CURRENT,))
+
+
+def postgres_version(db: "Connection[Any]", place: str) -> int | None:
+    """Return the version of our tables, None where there are none. StorageError: it is a later."""
+    if db.execute("SELECT to_regclass('openmanus_schema') IS NULL").fetchone() == (True,):
+        return None
+    ((found,),) = db.execute("SELECT version FROM openmanus_schema").fetchall()
+    if found > CURRENT:
+        raise StorageError(_NEWER.format(place=place, found=found, known=CURRENT))
+    return int(found)

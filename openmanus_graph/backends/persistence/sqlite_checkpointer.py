@@ -1,0 +1,165 @@
+"""Checkpoints in a SQLite file of their own, beside the database's."""
+
+import asyncio
+import contextlib
+import json
+import sqlite3
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from langgraph.checkpoint.sqlite import SqliteSaver
+from typing_extensions import override
+
+from openmanus_graph.backends.persistence.checkpointer import (
+    CheckedSerializer,
+    Checkpointer,
+    undamaged,
+)
+from openmanus_graph.backends.persistence.schema import check_sqlite_checkpoints
+from openmanus_graph.backends.persistence.sqlite import Connection
+from openmanus_graph.backends.persistence.worker import Worker
+from openmanus_graph.state.database_url import DATABASE, DatabaseUrl
+
+CHECKPOINTS = "checkpoints.db"
+"""The file in the home folder."""
+T = TypeVar("T")
+S = TypeVar("S", bound="LeanSqliteSaver")
+
+_LINE = """
+    WITH RECURSIVE line(id) AS (
+        SELECT :at UNION SELECT parent_checkpoint_id FROM checkpoints, line
+        WHERE thread_id = :old AND checkpoint_ns = '' AND checkpoint_id = line.id
+        AND parent_checkpoint_id IS NOT NULL
+    )
+"""
+_COPIES = (
+    f"""
+    INSERT INTO checkpoints
+    {_LINE}
+    SELECT :new, checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata
+    FROM checkpoints WHERE thread_id = :old AND checkpoint_ns = '' AND checkpoint_id IN line
+    """,
+    # Effects after the last point are not copied: they are to be executed again.
+    f"""
+    INSERT INTO writes
+        (thread_id, checkpoint_ns, checkpoint_id, task_id, task_path, idx, channel, type, value)
+    {_LINE}
+    SELECT :new, checkpoint_ns, checkpoint_id, task_id, task_path, idx, channel, type, value
+    FROM writes WHERE thread_id = :old AND checkpoint_ns = '' AND checkpoint_id IN line
+    AND checkpoint_id != :at
+    """,
+)
+
+
+class LeanSqliteSaver(Checkpointer, SqliteSaver):
+    """LangGraph's saver on a connection of ours, with a thread of its own."""
+
+    def __init__(self, connection: Connection, worker: Worker) -> None:
+        with connection.lock:
+            super().__init__(connection.get(), serde=CheckedSerializer())
+        self.lock = connection.lock
+        self._connection, self._worker = connection, worker
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def opened(cls: type[S], url: DatabaseUrl) -> AsyncGenerator[S]:
+        """Open the checkpoints of a database. sqlite3.Error if the file is damaged."""
+        worker = Worker(CHECKPOINTS)
+        try:
+            connection = await worker.do(_connect, checkpoints_file(url))
+            try:
+                saver = cls(connection, worker)
+                await worker.do(undamaged, saver.setup)
+                yield saver
+            finally:
+                await asyncio.shield(worker.do(connection.close))
+        finally:
+            await asyncio.shield(asyncio.to_thread(worker.close))
+
+    @override
+    async def off_loop(self, job: Callable[[], T]) -> T:
+        return await self._worker.do(job)
+
+    @override
+    def setup(self) -> None:
+        with self.lock:
+            self.conn = self._connection.get()
+            check_sqlite_checkpoints(self.conn)
+            super().setup()
+
+    @contextlib.contextmanager
+    @override
+    def cursor(self, transaction: bool = True) -> Generator[sqlite3.Cursor]:
+        """Write all or nothing: LangGraph's commits what was written before a failure."""
+        if transaction:
+            self._connection.check_place()
+        with self.lock:
+            self.conn = self._connection.get()  # another one after a fork
+            with contextlib.closing(self.conn.cursor()) as cursor:
+                try:
+                    yield cursor
+                except BaseException:
+                    self.conn.rollback()
+                    raise
+                if transaction:
+                    self.conn.commit()
+
+    @override
+    def get_next_version(self, current: Any, channel: None) -> Any:
+        """Return the number after the current one, as LangGraph's base class does.
+
+        The saver's own are 50 characters each, and stand in every checkpoint for every channel:
+        half of what a long thread stores. Each checkpoint holds its own values, so numbers need
+        nothing random.
+        """
+        return (current or 0) + 1
+
+    @override
+    def namespaces(self, thread: str) -> list[str]:
+        query = "SELECT DISTINCT checkpoint_ns FROM checkpoints WHERE thread_id = ?"
+        with self.cursor(transaction=False) as cursor:
+            return [row[0] for row in cursor.execute(query, (thread,)).fetchall()]
+
+    @override
+    def copy_line(self, thread: str, checkpoint: str, new: str) -> None:
+        with self.cursor() as cursor:
+            for statement in _COPIES:
+                cursor.execute(statement, {"old": thread, "at": checkpoint, "new": new})
+
+    @override
+    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        with self.cursor() as cursor:
+            for table in ("checkpoints", "writes"):
+                columns = [row[1] for row in cursor.execute(f"PRAGMA table_info({table})")]
+                copied = ", ".join("?" if name == "thread_id" else name for name in columns)
+                cursor.execute(
+                    f"INSERT INTO {table} ({', '.join(columns)})"
+                    f" SELECT {copied} FROM {table} WHERE thread_id = ?",
+                    (target_thread_id, source_thread_id),
+                )
+
+    @override
+    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        which = (
+            "SELECT thread_id, checkpoint_ns, checkpoint_id FROM checkpoints WHERE"
+            " json_extract(CAST(metadata AS TEXT), '$.run_id') IN (SELECT value FROM json_each(?))"
+        )
+        with self.cursor() as cursor:
+            for table in ("writes", "checkpoints"):
+                cursor.execute(
+                    f"DELETE FROM {table} WHERE (thread_id, checkpoint_ns, checkpoint_id)"
+                    f" IN ({which})",
+                    (json.dumps(list(run_ids)),),
+                )
+
+
+def _connect(path: Path) -> Connection:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return Connection(path)
+
+
+def checkpoints_file(url: DatabaseUrl) -> Path:
+    """Return the file of a database's checkpoints, which are written by another connection."""
+    name = CHECKPOINTS if url.file.name == DATABASE else f"{url.file.stem}.{CHECKPOINTS}"
+    return url.file.with_name(name)

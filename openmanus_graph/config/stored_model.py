@@ -1,0 +1,140 @@
+"""What `openmanus init` and the page keep in the person's own folder: model and providers' keys.
+
+The model stands in `config.toml`. Keys lie in `credentials.json`, which only the person can read,
+or in the system's keyring where the package `keyring` is installed and works. A key goes only to
+the server that it was given for.
+"""
+
+import contextlib
+import json
+import os
+import re
+import secrets
+import stat
+import tomllib
+from collections.abc import Mapping
+from functools import lru_cache
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, cast
+
+from pydantic import SecretStr
+
+from openmanus_graph.config.trust import config_home
+from openmanus_graph.errors import ConfigError
+
+KEYS_FILE, CONFIG_FILE = "credentials.json", "config.toml"
+SERVICE = "openmanus"
+"""Of our entries in the keyring."""
+_TABLE = re.compile(r"^\s*\[", re.MULTILINE)
+
+
+def stored_key(provider: str, base_url: str | None) -> SecretStr | None:
+    """Return the key that was stored for a provider at this address. Blocks."""
+    place = _place(provider, base_url)
+    entry = _entries().get(place, {})
+    key = _from_keyring(place) if entry.get("keyring") else entry.get("key")
+    return SecretStr(key) if key else None
+
+
+def store_key(provider: str, base_url: str | None, key: str) -> str:
+    """Store a key, and say where it is. Blocks. ConfigError if it cannot be stored."""
+    place = _place(provider, base_url)
+    in_keyring = _put_into_keyring(place, key)
+    entry = {"keyring": True} if in_keyring else {"key": key}
+    _from_keyring.cache_clear()
+    path = config_home() / KEYS_FILE
+    _write(path, json.dumps({**_entries(), place: entry}, indent=2) + "\n", mode=0o600)
+    return "the system's keyring" if in_keyring else f"{path} (only you can read it)"
+
+
+def store_model(spec: str, base_url: str | None) -> Path:
+    """Write the model into the person's configuration, and leave the rest of it. Blocks.
+
+    Raises:
+        ConfigError: The file is no TOML, or cannot be written.
+    """
+    path = config_home() / CONFIG_FILE
+    try:
+        text = path.read_text("utf-8") if path.exists() else ""
+        changed = with_top_keys(text, {"model": spec, "base_url": base_url})
+        mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o644
+    except (OSError, ValueError) as error:  # UnicodeDecodeError and TOMLDecodeError among them
+        raise ConfigError(
+            f"{path} cannot be changed: {error}. Write model = {json.dumps(spec)} into it."
+        ) from error
+    _write(path, changed, mode=mode)
+    return path
+
+
+def with_top_keys(text: str, values: Mapping[str, str | None]) -> str:
+    """Return a TOML text in which keys of the top level have these values; None removes one.
+
+    All else in it, comments too, stays as it is.
+
+    Raises:
+        ValueError: It is no TOML, or not understood, with a key over several lines say.
+    """
+    wanted = {**tomllib.loads(text), **values}
+    table = match.start() if (match := _TABLE.search(text)) else len(text)
+    top, rest = text[:table], text[table:]
+    for key in values:
+        top = re.sub(rf"^[ \t]*(?:{key}|\"{key}\")[ \t]*=.*\n?", "", top, flags=re.MULTILINE)
+    lines = [f"{key} = {json.dumps(v, ensure_ascii=False)}\n" for key, v in values.items() if v]
+    changed = "".join(lines) + top + rest
+    if tomllib.loads(changed) != {key: value for key, value in wanted.items() if value is not None}:
+        raise ValueError("its beginning is not understood")
+    return changed
+
+
+def _place(provider: str, base_url: str | None) -> str:
+    """Name the place of a key: it goes to the server that it was given for, never to another."""
+    return f"{provider} {base_url}" if base_url else provider
+
+
+def _entries() -> dict[str, dict[str, Any]]:
+    try:
+        known = json.loads((config_home() / KEYS_FILE).read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    entries = cast("dict[str, Any]", known) if isinstance(known, dict) else {}
+    return {name: entry for name, entry in entries.items() if isinstance(entry, dict)}
+
+
+def _write(path: Path, text: str, *, mode: int) -> None:
+    """Replace a file at once; nobody else can read it before its mode is set."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+        try:
+            with os.fdopen(os.open(draft, flags, 0o600), "w", encoding="utf-8") as file:
+                file.write(text)
+            draft.chmod(mode)
+            draft.replace(path.resolve())  # a link to a file of dotfiles stays one
+        finally:
+            draft.unlink(missing_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}.") from error
+
+
+def _put_into_keyring(place: str, key: str) -> bool:
+    """Put a key into the system's keyring; False where there is none that works."""
+    if find_spec("keyring") is None:
+        return False
+    keyring: Any = import_module("keyring")
+    with contextlib.suppress(keyring.errors.KeyringError):
+        keyring.set_password(SERVICE, place, key)
+        return bool(keyring.get_password(SERVICE, place) == key)
+    return False
+
+
+@lru_cache
+def _from_keyring(place: str) -> str | None:
+    if find_spec("keyring") is None:
+        return None
+    keyring: Any = import_module("keyring")
+    with contextlib.suppress(keyring.errors.KeyringError):
+        return cast("str | None", keyring.get_password(SERVICE, place))
+    return None

@@ -1,0 +1,70 @@
+"""The demo's task, its data and its recorded model, for the terminal and the page."""
+
+import importlib.util
+from contextlib import AbstractContextManager
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, BaseMessage
+from typing_extensions import override
+
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.testing import RecordedPlanModel, load_conversations, load_recording
+from openmanus_graph.testing.recorded import Conversations
+
+DATA = "penguins-raw.csv"
+TASK = (
+    f"Clean the penguin measurements in {DATA}, find out how the species differ in size, "
+    "draw a chart and write a short report."
+)
+PLAN_TASK = (
+    f"Clean the penguin measurements in {DATA}, find out how the species differ in size "
+    "and where and when they were measured, draw charts and write a report."
+)
+MODEL, PLAN_MODEL = "penguins", "penguins-plan"
+_NEEDED = {MODEL: ("pandas", "matplotlib"), PLAN_MODEL: ("pandas", "altair", "vl_convert")}
+
+
+class DemoModel(RecordedPlanModel):
+    """Plays a recording for any number of conversations: a server keeps one model for all."""
+
+    def __init__(self, conversations: Conversations, **fields: Any) -> None:
+        super().__init__(conversations, **fields)
+
+    @override
+    def _next(self, messages: list[BaseMessage], options: dict[str, Any]) -> AIMessage:
+        self._requests.clear()
+        self._options.clear()
+        return super()._next(messages, options)
+
+
+def recorded_model(model: str, **fields: Any) -> BaseChatModel:
+    """Return the model of a recording, `demo:NAME` as a model's setting.
+
+    Raises:
+        ConfigError: There is no such recording.
+    """
+    if model not in _NEEDED:
+        raise ConfigError(f"There is no recording {model!r}. There are: {', '.join(_NEEDED)}.")
+    with demo_folder() as folder:
+        if model == PLAN_MODEL:
+            conversations = load_conversations(folder / f"{model}.json")
+            # The charts go to the model as to one that sees them.
+            return DemoModel(conversations, profile={"image_inputs": True}, **fields)
+        return DemoModel({DATA: load_recording(folder / f"{model}.json")}, **fields)
+
+
+def demo_folder() -> AbstractContextManager[Path]:
+    """Return the folder with the data and the recordings."""
+    return resources.as_file(resources.files("openmanus_graph.demo"))
+
+
+def require_packages(model: str = MODEL) -> None:
+    """Refuse a demo whose tools' packages are not installed. ConfigError says how to."""
+    missing = [name for name in _NEEDED[model] if not importlib.util.find_spec(name)]
+    if missing:
+        raise ConfigError(
+            f"The demo needs {' and '.join(missing)}: pip install 'openmanus-graph[data]'."
+        )

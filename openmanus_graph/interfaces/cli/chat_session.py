@@ -1,0 +1,137 @@
+"""The chat at a terminal: a thread, what it was given so far, and its turns."""
+
+import asyncio
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from openmanus_graph.backends.models.build import context_window, model_name, prepare_model
+from openmanus_graph.config import resolve_settings
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.interfaces.cli.mentions import read_mentions
+from openmanus_graph.interfaces.cli.person import TerminalPerson
+from openmanus_graph.interfaces.cli.safe_console import say
+from openmanus_graph.interfaces.service.failures import RunError
+from openmanus_graph.interfaces.service.options import InputOptions, RunOptions
+from openmanus_graph.interfaces.service.run_setup import new_run, take_thread, to_context
+from openmanus_graph.interfaces.service.runner import Run, View, run_graph
+from openmanus_graph.state.reducers import Usage, add_usage, no_usage
+from openmanus_graph.state.settings import Settings
+
+SIGNALLED = (143, 129)
+FILE_PASTE_CHARS = 50_000
+"""From this size on a paste goes to the agent as a file of the workspace, not inside the message:
+no model's window holds 10 MB, and its tools read files in parts."""
+EDITOR = "str_replace_editor"
+
+
+class ChatView:
+    """Passes a chat's events on, and remembers what its commands show."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self.spent: Usage = no_usage()
+        self.context_tokens = 0
+        """Of the newest request."""
+        self.edits: list[Mapping[str, Any]] = []
+        """Arguments of the edits that were made."""
+        self._under_way: dict[str, Mapping[str, Any]] = {}
+
+    def show(self, event: Mapping[str, Any]) -> None:
+        """Take an event."""
+        match event["type"]:
+            case "think_end" if not event.get("plan_step"):
+                self.context_tokens = event["usage"]["input_tokens"]
+            case "tool_start" if event["tool"] == EDITOR:
+                self._under_way[event["call_id"]] = event["args"]
+            case "tool_end" if event["call_id"] in self._under_way:
+                args = self._under_way.pop(event["call_id"])
+                self.edits += [args] if event["ok"] else []
+            case "final":
+                self.spent = add_usage(self.spent, event["usage"])
+            case _:
+                pass
+        self._view.show(event)
+
+
+class ChatSession:
+    """A chat at a terminal."""
+
+    def __init__(
+        self, taken: tuple[str, str, RunOptions], settings: Settings, view: ChatView
+    ) -> None:
+        self.thread, self.agent, self.options = taken
+        self.settings = settings
+        """As the next turn has them."""
+        self.view = view
+        self.left = False
+        self.code = 0
+        """The exit code of the last turn."""
+        self._window = 0
+
+    def status(self) -> str:
+        """Return the status line: model, context used, cost, folder, which may be long."""
+        used = self.view.context_tokens / self._window if self._window else 0
+        cost = f"${self.view.spent['cost_usd']:.4f}"
+        folder = _shortened(self.settings.workspace)
+        return f"{model_name(self.settings.main)} · context {used:.0%} · {cost} · {folder}"
+
+    async def change(self, **options: Any) -> None:
+        """Change the options of the next turns. ConfigError if they cannot work."""
+        changed = replace(self.options, **options)
+        settings = await asyncio.to_thread(resolve_settings, to_context(changed), self.thread)
+        await prepare_model(settings.main)
+        self.options, self.settings, self._window = changed, settings, 0
+
+    async def switch(self, thread: str) -> None:
+        """Go on with another thread. ConfigError if there is no such thread."""
+        given = InputOptions(thread=thread)
+        taken = await asyncio.to_thread(take_thread, given, RunOptions())
+        context = to_context(taken[2])
+        self.settings = await asyncio.to_thread(resolve_settings, context, taken[0])
+        self.thread, self.agent, self.options = taken
+        self._window = 0
+
+    async def say(self, typed: str, given: InputOptions, pastes: Mapping[str, str]) -> None:
+        """Do a turn with a message as it was typed."""
+        workspace = self.settings.workspace
+        text, named = await asyncio.to_thread(read_mentions, typed, workspace)
+        with tempfile.TemporaryDirectory() as folder:
+            for label, pasted in pastes.items():
+                if label in text and len(pasted) >= FILE_PASTE_CHARS:
+                    path = _save_paste(Path(folder), pasted)
+                    named = replace(named, file=[*(named.file or ()), str(path)])
+                    text = text.replace(label, f"{label} (in the file {path.name})")
+                else:
+                    text = text.replace(label, pasted)
+            files = [*(given.file or ()), *(named.file or ())]
+            images = [*(given.image or ()), *(named.image or ())]
+            given = InputOptions(file=files, image=images)
+            await self.do(new_run(text, given, (self.thread, self.agent, self.options)))
+
+    async def do(self, run: Run) -> None:
+        """Do a run, and say why if it cannot begin."""
+        try:
+            self.code = await run_graph(run, self.view, TerminalPerson(self.view))
+        except (ConfigError, RunError) as error:
+            say(str(error))
+            return
+        self.left = self.code in SIGNALLED
+        model = await prepare_model(self.settings.main)
+        self._window = context_window(model, self.settings.main)
+
+
+def _save_paste(folder: Path, text: str) -> Path:
+    """Write a paste to a file whose name no other content has."""
+    data = text.encode("utf-8", "replace")
+    path = folder / f"paste-{sha256(data).hexdigest()[:8]}.txt"
+    path.write_bytes(data)
+    return path
+
+
+def _shortened(folder: Path) -> str:
+    home = Path.home()
+    return f"~/{folder.relative_to(home)}" if folder.is_relative_to(home) else str(folder)

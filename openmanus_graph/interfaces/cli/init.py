@@ -1,0 +1,147 @@
+"""`openmanus init`: asks for provider, key and model, tries them, and stores what works."""
+
+import asyncio
+import os
+import sys
+
+from pydantic import SecretStr
+
+from openmanus_graph.backends.models.build import close_models
+from openmanus_graph.backends.models.spec import EXAMPLES, PROVIDERS, Provider, parse_spec
+from openmanus_graph.config import resolve_settings
+from openmanus_graph.config.model import find_local_server
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.interfaces.cli.editor import LineEditor
+from openmanus_graph.interfaces.cli.safe_console import say
+from openmanus_graph.interfaces.service.model_setup import (
+    ModelChoice,
+    TrialError,
+    store_choice,
+    try_model,
+)
+from openmanus_graph.runtime.output import printable
+from openmanus_graph.state.context import Context
+
+TRIALS = 3
+
+
+class _LeftError(Exception):
+    """The person left before the end."""
+
+
+def set_up(model: str | None, base_url: str | None) -> int:
+    """Ask at the terminal, and return the exit code; nothing is stored that did not work."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise ConfigError(
+            "openmanus init asks at a terminal. Without one set OPENMANUS_MODEL and the "
+            "provider's key in the environment, for example OPENAI_API_KEY."
+        )
+    try:
+        return asyncio.run(_set_up(model, base_url))
+    except (_LeftError, KeyboardInterrupt):
+        say("Nothing was changed.")
+        return 130
+
+
+async def _set_up(model: str | None, base_url: str | None) -> int:
+    try:
+        choice = await _choose(model, base_url)
+        for trial in range(1, TRIALS + 1):
+            say(f"Trying {choice.spec} ...")
+            try:
+                await try_model(choice)
+                break
+            except TrialError as error:
+                say(str(error))
+                if trial == TRIALS or error.kind not in ("auth", "not_found"):
+                    say("Nothing was stored.")
+                    return 1
+                choice = await _corrected(choice, error)
+        for line in await asyncio.to_thread(store_choice, choice):
+            say(line)
+        await asyncio.to_thread(_warn_of_others, choice)
+        say("It works. Begin with: openmanus")
+        return 0
+    finally:
+        await close_models()
+
+
+async def _choose(model: str | None, base_url: str | None) -> ModelChoice:
+    """Ask for what was not given as an option."""
+    if model is not None:
+        spec = parse_spec(model)
+        return ModelChoice(str(spec), base_url, await _ask_key(spec.provider, base_url))
+    found = await find_local_server() if base_url is None else None
+    if found is not None:
+        say(f"A server on this machine answers: {found[0]} with the model {found[1]}.")
+    usual = found[0] if found else (base_url or "openai")
+    say(f"Providers: {', '.join(PROVIDERS)}; or the address of a server with OpenAI's protocol.")
+    provider, base_url = await _ask_provider(usual)
+    key = await _ask_key(provider, base_url)
+    known = found[1] if found and base_url == found[0] else EXAMPLES.get(provider.name)
+    name = await _ask("Model", None if base_url and not found else known)
+    return ModelChoice(f"{provider.name}:{name}", base_url, key)
+
+
+async def _ask_provider(usual: str) -> tuple[Provider, str | None]:
+    while True:
+        typed = await _ask("Provider", usual)
+        if typed.startswith(("http://", "https://")):
+            return PROVIDERS["openai"], typed
+        try:
+            return parse_spec(f"{typed}:x").provider, None
+        except ConfigError:
+            say(f"There is no provider {typed}.")
+
+
+async def _ask_key(provider: Provider, base_url: str | None) -> SecretStr | None:
+    """Ask for the key, which is not shown; None where the environment has it, or none is wanted."""
+    if not provider.takes_key:
+        return None
+    variable = next((name for name in provider.key_variables if os.environ.get(name)), None)
+    if variable is not None:
+        say(f"{variable} is set in the environment, and is used.")
+        return None
+    wanted = base_url is None
+    while True:
+        typed = await _read("Key (not shown): " if wanted else "Key (empty: none): ", secret=True)
+        if typed or not wanted:
+            return SecretStr(typed) if typed else None
+
+
+async def _corrected(choice: ModelChoice, error: TrialError) -> ModelChoice:
+    """Ask again for what was wrong."""
+    spec = parse_spec(choice.spec)
+    if error.kind == "not_found":
+        name = await _ask("Model", None)
+        return ModelChoice(f"{spec.provider.name}:{name}", choice.base_url, choice.key)
+    key = await _read("Key (not shown): ", secret=True)
+    return ModelChoice(choice.spec, choice.base_url, SecretStr(key) if key else choice.key)
+
+
+async def _ask(what: str, usual: str | None) -> str:
+    while True:
+        typed = await _read(f"{what} [{usual}]: " if usual else f"{what}: ")
+        if typed or usual:
+            return typed or usual or ""
+
+
+async def _read(prompt: str, *, secret: bool = False) -> str:
+    typed = await LineEditor().read(printable(prompt), secret=secret)
+    if typed is None:
+        raise _LeftError
+    return typed.strip()
+
+
+def _warn_of_others(choice: ModelChoice) -> None:
+    """Say if something else decides about the model in this folder."""
+    try:
+        used = resolve_settings(Context(), "init").main
+    except ConfigError as error:
+        say(f"But here it cannot be used: {error}")
+        return
+    if (used.model, used.base_url) != (choice.spec, choice.base_url):
+        say(
+            f"But here {used.model} is used: the environment (OPENMANUS_MODEL, OPENAI_BASE_URL) or "
+            "the openmanus.toml of this folder comes first."
+        )

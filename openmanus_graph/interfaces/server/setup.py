@@ -1,0 +1,61 @@
+"""Routes for a person without a model: choose one and try it, or watch the demo."""
+
+import asyncio
+import shutil
+import uuid
+from typing import Any
+
+from fastapi import APIRouter
+from langgraph_sdk import get_client
+from pydantic import BaseModel, ConfigDict, SecretStr
+
+from openmanus_graph.demo import recorded
+from openmanus_graph.interfaces.server.runs import RunRequest, start_run
+from openmanus_graph.interfaces.server.store import store
+from openmanus_graph.interfaces.service.model_setup import ModelChoice, providers, set_up_model
+
+LATENCY_S = 0.8
+"""How long the recorded model takes for a reply, so that one can watch."""
+router = APIRouter(prefix="/app/api")
+
+
+class ModelForm(BaseModel):
+    """What the form sends. The key is hidden in whatever is logged of it."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    model: str
+    base_url: str = ""
+    key: SecretStr = SecretStr("")
+
+
+@router.get("/setup")
+async def show_setup() -> dict[str, Any]:
+    """Return the providers that a model can be chosen from."""
+    return {"providers": providers()}
+
+
+@router.post("/setup", status_code=204)
+async def choose_model(form: ModelForm) -> None:
+    """Try a model with its key, and make it the default if it answers."""
+    key = form.key if form.key.get_secret_value().strip() else None
+    await set_up_model(ModelChoice(form.model.strip(), form.base_url.strip() or None, key))
+
+
+@router.post("/demo", status_code=202)
+async def start_demo() -> dict[str, str]:
+    """Start the demo on a thread of its own: only the model's replies are recorded."""
+    await asyncio.to_thread(recorded.require_packages)
+    thread = str(uuid.uuid4())
+    await get_client().threads.create(thread_id=thread, if_exists="do_nothing")
+    workspace = await store().workspace(thread)
+
+    def bring_data() -> None:
+        workspace.prepare()
+        with recorded.demo_folder() as folder:
+            shutil.copy(folder / recorded.DATA, workspace.root)
+
+    await asyncio.to_thread(bring_data)
+    context = {"model": f"demo:{recorded.MODEL}", "model_options": {"latency_s": LATENCY_S}}
+    await start_run(thread, RunRequest(message=recorded.TASK, context=context))
+    return {"id": thread}

@@ -1,0 +1,105 @@
+"""Sets up the person's model: tries provider, key and name, and stores what works.
+
+`openmanus init` and the page's form share it.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+from langchain_core.messages import HumanMessage
+from pydantic import SecretStr
+
+from openmanus_graph.backends.models.build import build_unshared_model
+from openmanus_graph.backends.models.failures import FailureKind, classify
+from openmanus_graph.backends.models.spec import EXAMPLES, PROVIDERS, parse_spec
+from openmanus_graph.config.stored_model import store_key, store_model
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.state.model_settings import ModelSettings
+
+TRIAL_S = 60.0
+QUESTION = "Reply with the word ok."
+
+
+@dataclass(frozen=True)
+class ModelChoice:
+    """A model that a person chose. The key stands in no `repr`."""
+
+    spec: str
+    """`PROVIDER:NAME`."""
+    base_url: str | None = None
+    key: SecretStr | None = None
+    """None: the environment has it, or the server wants none."""
+
+
+class TrialError(ConfigError):
+    """A model that did not answer.
+
+    Attributes:
+        kind: Why, in the words of `failures`.
+    """
+
+    def __init__(self, kind: FailureKind, sentence: str) -> None:
+        super().__init__(sentence)
+        self.kind: FailureKind = kind
+
+
+def providers() -> list[dict[str, Any]]:
+    """Return the providers to choose from, each with what has to be asked about it."""
+    return [
+        {
+            "name": one.name,
+            "takes_key": one.takes_key,
+            "takes_base_url": one.name in ("openai", "azure", "ollama"),
+            "suggested": EXAMPLES.get(one.name, ""),
+        }
+        for one in PROVIDERS.values()
+    ]
+
+
+async def try_model(choice: ModelChoice) -> None:
+    """Ask the model something short.
+
+    Raises:
+        TrialError: It did not answer, and why; the sentence holds no key.
+        ConfigError: Its name, its package or its key is wrong or missing.
+    """
+    settings = ModelSettings(str(parse_spec(choice.spec)), choice.base_url, api_key=choice.key)
+    model = await asyncio.to_thread(build_unshared_model, settings)
+    try:
+        async with asyncio.timeout(TRIAL_S):
+            # No run and no budget yet, so this is no matter of `call_model`.
+            await model.ainvoke([HumanMessage(QUESTION)])
+    except TimeoutError as error:
+        raise TrialError("retry", f"{choice.spec} did not answer within {TRIAL_S:g} s.") from error
+    except Exception as error:  # each provider's client has exceptions of its own
+        failure = classify(error, f"The model {choice.spec}")
+        if failure is None:
+            raise
+        raise TrialError(failure.kind, _without(choice.key, failure.sentence)) from None
+    finally:
+        client = getattr(model, "root_async_client", None)
+        if client is not None:
+            await client.close()
+
+
+async def set_up_model(choice: ModelChoice) -> None:
+    """Try a model, and make it the default if it works. ConfigError: nothing was stored."""
+    await try_model(choice)
+    await asyncio.to_thread(store_choice, choice)
+
+
+def store_choice(choice: ModelChoice) -> list[str]:
+    """Store a model that works and its key; return where each is. Blocks."""
+    spec, places = parse_spec(choice.spec), list[str]()
+    if choice.key is not None:
+        key = choice.key.get_secret_value().strip()
+        kept = store_key(spec.provider.name, choice.base_url, key)
+        places.append(f"The key is in {kept}.")
+    return [f"The model stands in {store_model(str(spec), choice.base_url)}.", *places]
+
+
+def _without(key: SecretStr | None, sentence: str) -> str:
+    """Blank out a key that a server repeats in its refusal."""
+    secret = key.get_secret_value().strip() if key else ""
+    return sentence.replace(secret, "[redacted]") if secret else sentence

@@ -1,0 +1,331 @@
+"""`EffectLedger`: the effect ledger for the tool calls of any LangChain agent."""
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from langchain.agents.middleware import AgentMiddleware
+from langchain_core.messages import AIMessage, AnyMessage, ToolCall, ToolMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.config import get_config
+from langgraph.errors import GraphBubbleUp, is_invalid_resume
+from langgraph.prebuilt.tool_node import ToolCallRequest
+from langgraph.runtime import RunControl, get_runtime
+from langgraph.types import Command
+from typing_extensions import override
+
+from openmanus_graph.backends.persistence.ledger import (
+    CallPlace,
+    EffectKey,
+    Entry,
+    Ledger,
+    open_ledger,
+)
+from openmanus_graph.config.resolve import database_url
+from openmanus_graph.conversation.history import canonical_args
+from openmanus_graph.runtime.checkpoint_lineage import (
+    REPLAY_KEY,
+    checkpointed_thread,
+    fork_id_of,
+    outer_namespace,
+    require_shared_ledger,
+)
+from openmanus_graph.state.database_url import DatabaseUrl
+from openmanus_graph.state.interrupts import unknown_outcome_request
+from openmanus_graph.state.tool_traits import Effect, Reconcile
+from openmanus_graph.tool_calls.call_ledger import (
+    ask_elsewhere,
+    deserialised,
+    exception_of,
+    exception_record,
+    serialised,
+)
+from openmanus_graph.tool_calls.declaration import traits_of
+from openmanus_graph.tool_calls.idempotency import with_idempotency_key
+from openmanus_graph.tool_calls.questions import Questions
+
+Result = ToolMessage | Command[Any]
+log = logging.getLogger(__name__)
+
+_LIBRARIES = frozenset({"deepagents", "langchain"})
+_LIBRARY_EFFECTS: Mapping[str, Effect] = {
+    "write_todos": "pure",
+    "ls": "pure",
+    "read_file": "pure",
+    "glob": "pure",
+    "grep": "pure",
+    "task": "pure",  # an agent with checkpoints of its own, which goes on where it was
+    "write_file": "workspace",
+    "edit_file": "workspace",
+}
+"""Effects of the tools that these libraries bring along."""
+_MOST_BRANCHES = 1000
+_executions: ContextVar[dict[str, int]] = ContextVar("executions")
+"""How often the task at work executed each call: a middleware around ours may repeat it."""
+
+
+class EffectLedger(AgentMiddleware[Any, Any, Any]):
+    """Lets no tool call of a `create_agent` or deepagents graph take effect twice unnoticed.
+
+    Each call with an effect is written down before it runs, and its result after. When a run goes
+    on after a crash, a call with a result gets that result; of one that was cut off the other side
+    is asked (`reconcile`), else a person: an interrupt as in docs/approvals.md, kind
+    `unknown_outcome`, whose `respond` is the result. It needs a checkpointer and a `thread_id`.
+
+    Put it last in `middleware`, where it stands around nothing but the tool.
+    """
+
+    def __init__(
+        self,
+        ledger: str = "",
+        *,
+        effects: Mapping[str, Effect] | None = None,
+        reconcile: Mapping[str, Reconcile] | None = None,
+    ) -> None:
+        """Choose the database; it is opened by the first call.
+
+        Args:
+            ledger: `sqlite:///FILE` or `postgresql://...`; by default `OPENMANUS_DATABASE_URL`, or
+                the file in `OPENMANUS_HOME`.
+            effects: Of tools by name: `pure` calls change nothing and just run, `workspace` ones
+                change files that the agent can look at, `external` ones the outer world. Others
+                count as `metadata["effect"]` of the tool says, else as external.
+            reconcile: For tools by name, an async function of a call's arguments and its key that
+                returns the call's result if the other side knows it, else None.
+        """
+        super().__init__()
+        self.tools = []
+        self._url = ledger
+        self._effects: dict[str, Effect] = dict(effects or {})
+        self._reconcile = dict(reconcile or {})
+        self._ledger: Ledger | None = None
+        self._branches: dict[str, tuple[RunControl | None, str]] = {}
+        """Of threads at work, with what identifies the run."""
+        self._warned = False
+
+    @override
+    async def awrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Result]]
+    ) -> Result:
+        """Run a call, or return what came of it before."""
+        effect = self._effect_of(request)
+        if effect == "pure":
+            return await handler(request)
+        config = get_config()
+        thread = checkpointed_thread(config)
+        if thread is None:
+            self._warn()
+            return await handler(request)
+        ledger = await asyncio.to_thread(self._open, config)
+        key = await _key_of(request, thread, await self._branch_of(thread, config), config, ledger)
+        execution = _Execution(
+            key, request, effect, ledger, Questions(ledger, config), self._reconcile.get(key.tool)
+        )
+        return await execution.run(handler)
+
+    @override
+    def wrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Result]
+    ) -> Result:
+        """Do the same in a graph that is invoked synchronously; it runs its tools in threads."""
+        _executions_so_far()  # else counted in the loop's context, which ends with it
+
+        async def run(request: ToolCallRequest) -> Result:
+            return handler(request)
+
+        return asyncio.run(self.awrap_tool_call(request, run))
+
+    async def _branch_of(self, thread: str, config: RunnableConfig) -> str:
+        """Return the fork that the run is on; it is looked up once in a run: that reads history."""
+        control = get_runtime().control
+        known = self._branches.get(thread)
+        if known and known[0] is control and config.get("configurable", {}).get(REPLAY_KEY) is None:
+            return known[1]
+        branch = await fork_id_of(config)
+        self._branches[thread] = control, branch
+        if len(self._branches) > _MOST_BRANCHES:
+            del self._branches[next(iter(self._branches))]
+        return branch
+
+    def _effect_of(self, request: ToolCallRequest) -> Effect:
+        name, tool = request.tool_call["name"], request.tool
+        if name in self._effects:
+            return self._effects[name]
+        if tool is None:
+            return "external"
+        run = getattr(tool, "coroutine", None) or getattr(tool, "func", None)
+        if getattr(run, "__module__", "").partition(".")[0] in _LIBRARIES:
+            return _LIBRARY_EFFECTS.get(name, "external")
+        return traits_of(tool).effect_of(request.tool_call["args"])
+
+    def _open(self, config: RunnableConfig) -> Ledger:
+        """Open the ledger. Blocks. ConfigError: its address is wrong, or too local for the run."""
+        if self._ledger is None:
+            url = DatabaseUrl.parse(self._url) if self._url else database_url()
+            require_shared_ledger(config, url)
+            self._ledger = open_ledger(url)
+        return self._ledger
+
+    def _warn(self) -> None:
+        if not self._warned:
+            self._warned = True
+            log.warning(
+                "EffectLedger writes nothing down: this graph has no checkpointer. If the run is "
+                "cut off and made again, tool calls that have taken effect are made again too. "
+                "Compile the graph with a checkpointer and run it with a thread_id."
+            )
+
+
+class _Execution:
+    """One execution of a call that has an effect."""
+
+    def __init__(
+        self,
+        key: EffectKey,
+        request: ToolCallRequest,
+        effect: Effect,
+        ledger: Ledger,
+        questions: Questions,
+        reconcile: Reconcile | None,
+    ) -> None:
+        self._first, self._request, self._effect = key, request, effect
+        self._ledger, self._questions, self._reconcile = ledger, questions, reconcile
+        so_far = _executions_so_far()
+        self._number = so_far.get(key.digest, 0)
+        so_far[key.digest] = self._number + 1
+        self._key = self._numbered(self._number)
+
+    async def run(self, handler: Callable[[ToolCallRequest], Awaitable[Result]]) -> Result:
+        """Run the call, or return or raise what came of it before."""
+        entry = await self._ledger.find(self._key)
+        outcome = (entry and entry.outcome) or {}
+        if "result" in outcome:
+            await self._questions.skip(self._key)
+            return _answering(self._request, deserialised(outcome["result"])["result"])
+        if "raised" in outcome and await self._ledger.find(self._numbered(self._number + 1)):
+            raise exception_of(tuple(outcome["raised"]))  # a middleware around ours had it again
+        is_unknown = entry is not None and entry.stage != "waiting"
+        if (is_unknown or self._number) and (known := await self._known_elsewhere()):
+            return await self._concluded(known)
+        if entry is not None and is_unknown and (told := await self._told(entry)):
+            return await self._concluded(told)
+        return await self._executed(handler)
+
+    async def _executed(self, handler: Callable[[ToolCallRequest], Awaitable[Result]]) -> Result:
+        call = self._request.tool_call
+        await self._ledger.intend(self._key, call["args"], str(call["id"]))
+        run = partial(handler, with_idempotency_key(self._request, self._first.digest))
+        try:
+            result = await self._questions.run_with_answers(self._key, run)
+        except Exception as error:
+            if isinstance(error, GraphBubbleUp) or is_invalid_resume(error):
+                await self._ledger.wait(self._key, call["args"])
+            else:
+                await self._conclude({"raised": exception_record(error)})
+            raise
+        return await self._concluded(result)
+
+    async def _concluded(self, result: Result) -> Result:
+        await self._conclude({"result": serialised({"result": result})})
+        return result
+
+    async def _conclude(self, outcome: dict[str, Any]) -> None:
+        await self._ledger.conclude(self._key, self._request.tool_call["args"], outcome)
+
+    async def _known_elsewhere(self) -> ToolMessage | None:
+        """Return what the other side knows of the call; None if nothing, or it cannot be asked."""
+        args, key = dict(self._request.tool_call["args"]), self._first.digest
+        found = await ask_elsewhere(self._reconcile, self._first.tool, args, key)
+        return None if found is None else self._message(found)
+
+    async def _told(self, entry: Entry) -> ToolMessage | None:
+        """Return what became of a call, as far as it may be known; None: it is to run again."""
+        name = self._first.tool
+        cut_off = f"{name} was cut off while it ran"
+        if self._effect == "workspace":
+            if entry.stage == "done":  # it raised, in this process or another
+                return None
+            return self._message(
+                f"{cut_off}, and may have run in part or in full. Look at what is there before you "
+                "repeat it.",
+                failed=True,
+            )
+        request = unknown_outcome_request(name, entry.args, str(self._request.tool_call["id"]))
+        which = f"unknown outcome {entry.attempts}"
+        decision = await self._questions.decide(self._key, which, request)
+        if decision.type == "approve":
+            return None
+        if decision.type == "respond":
+            return self._message(decision.message)
+        left = f"{cut_off}; a person decided not to repeat it. {decision.message}"
+        return self._message(left.rstrip(), failed=True)
+
+    def _message(self, text: str, *, failed: bool = False) -> ToolMessage:
+        call = self._request.tool_call
+        status = "error" if failed else "success"
+        return ToolMessage(text, tool_call_id=call["id"], name=call["name"], status=status)
+
+    def _numbered(self, number: int) -> EffectKey:
+        """Return the key of one of several executions of the call."""
+        if not number:
+            return self._first
+        return replace(self._first, execution=f"{self._first.execution} {number}")
+
+
+async def _key_of(
+    request: ToolCallRequest, thread: str, branch: str, config: RunnableConfig, ledger: Ledger
+) -> EffectKey:
+    """Return what the ledger knows a call by."""
+    name, args = request.tool_call["name"], canonical_args(request.tool_call["args"])
+    namespace = outer_namespace(config)
+    reply, parent, present = _reply_of(request)
+    call_id = str(request.tool_call["id"])
+    made_by = (reply.id or "", call_id) if reply is not None else ("", call_id)
+    if reply is not None and parent:
+        same = [one["id"] for one in reply.tool_calls if _is_same(one, name, args)]
+        position = same.index(call_id) if call_id in same else 0
+        digest = hashlib.sha256(args.encode()).hexdigest()
+        place = CallPlace(thread, branch, namespace, parent, name, digest, position)
+        first = await ledger.first_at(place, *made_by)
+        if first[0] not in present:  # its reply was lost with its checkpoint
+            made_by = first
+    return EffectKey(thread, f"{branch}|{namespace}", name, args, 0, " ".join(made_by))
+
+
+def _reply_of(request: ToolCallRequest) -> tuple[AIMessage | None, str, set[str]]:
+    """Return the reply that makes a call, the id of the message before it, and all others' ids."""
+    state = request.state  # a mapping, or an object of the app's own
+    messages: Sequence[AnyMessage] = getattr(state, "messages", None) or state["messages"]
+    for place in range(len(messages) - 1, -1, -1):
+        message = messages[place]
+        if isinstance(message, AIMessage) and any(
+            call["id"] == request.tool_call["id"] for call in message.tool_calls
+        ):
+            parent = messages[place - 1].id if place else ""
+            others = {str(one.id) for one in messages if one is not message}
+            return message, parent or "", others
+    return None, "", set()
+
+
+def _is_same(call: ToolCall, name: str, args: str) -> bool:
+    return call["name"] == name and canonical_args(call["args"]) == args
+
+
+def _answering(request: ToolCallRequest, result: Result) -> Result:
+    """Return a result that was kept, as the answer to this call: its id may be another."""
+    call_id = request.tool_call["id"]
+    if isinstance(result, ToolMessage):
+        return result.model_copy(update={"tool_call_id": call_id})
+    return result
+
+
+def _executions_so_far() -> dict[str, int]:
+    """Return how often the task at work has executed each call."""
+    if (so_far := _executions.get(None)) is None:
+        _executions.set(so_far := {})
+    return so_far

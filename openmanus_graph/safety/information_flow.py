@@ -1,0 +1,359 @@
+"""Decides whether the values of a call may leave: where each came from, whatever the model says.
+
+A tool declares which of its arguments decide where something goes or whom it hits (`sends_to`).
+Once untrusted content was read, such a value must be verified: the person said it, approved it, or
+it is a whole value of a field that a trusted tool returned. The rules stand in `docs/security.md`.
+
+No model is asked, and nothing is guessed: what cannot be found is unverified.
+"""
+
+import json
+import re
+import unicodedata
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
+
+from openmanus_graph.conversation.history import canonical_args
+from openmanus_graph.safety.shell_commands import ShellText, read_shell_text
+from openmanus_graph.safety.untrusted_text import without_mark
+from openmanus_graph.safety.value_labels import ValueLabels, destinations, labels_of, leaves
+from openmanus_graph.safety.values import (
+    DATE,
+    TIME,
+    URL,
+    Tokens,
+    addresses_in,
+    is_address,
+    reached_by,
+    squeezed,
+    tokens_of,
+)
+from openmanus_graph.state.manus import FlowRule, PendingCall, UnverifiedValue, ValueSource
+from openmanus_graph.state.tool_traits import PageUse, Traits
+
+DESTINATION_NAMES = frozenset({
+    "recipient", "recipients", "to", "cc", "bcc", "email", "emails", "email_address",
+    "user_email", "address", "addressee", "participant", "participants", "attendee",
+    "attendees", "invitee", "invitees", "guest", "guests", "member", "members", "user",
+    "users", "username", "user_name", "user_id", "assignee", "reviewer", "owner", "person",
+    "contact", "channel", "channel_id", "chat", "chat_id", "room", "group", "thread_id",
+    "conversation_id", "url", "uri", "link", "href", "endpoint", "webhook", "webhook_url",
+    "callback_url", "host", "hostname", "domain", "server", "site", "iban", "account",
+    "account_id", "account_number", "phone", "phone_number", "number", "payee", "beneficiary",
+    "wallet", "hotel", "company", "restaurant", "vendor", "merchant", "seller", "store",
+    "repo", "repository", "bucket", "destination", "target",
+})  # fmt: skip
+"""Arguments of external tools without `sends_to` that are judged as destinations."""
+ADDRESS_NAMES = frozenset({
+    "url", "urls", "uri", "uris", "link", "links", "href", "endpoint", "webhook", "webhook_url",
+    "callback_url",
+})  # fmt: skip
+"""Arguments of other tools without `sends_to` that are judged as destinations."""
+NETWORK_PROGRAMS = frozenset({
+    "curl", "wget", "nc", "ncat", "netcat", "socat", "ssh", "scp", "sftp", "rsync", "ftp",
+    "telnet", "ping", "dig", "host", "nslookup", "http", "https", "openssl",
+})  # fmt: skip
+"""Programs behind which a bare name is a host."""
+_TCP = "/dev/tcp/"
+DOWNLOADS = frozenset({"downloads", "outputs"})
+"""Folders of what the browser and the web tools bring."""
+ANOTHER_PAGE = "another page"
+"""Stands for the site of a page that only the call before will show."""
+_REPLY_MARKS = frozenset({"re", "fwd", "fw", "aw", "wg"})
+_CONTEXT_CHARS = 120
+_STRUCTURED = (DATE, TIME)
+_SEVERAL = re.compile(r"[,;\n]")
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s|\n")
+MOST_SHOWN = 10
+"""Values that a question names; of more it says how many there are."""
+
+
+def judge(
+    call: PendingCall,
+    messages: Sequence[AnyMessage],
+    traits: Mapping[str, Traits],
+    approved: Collection[str] = (),
+    *,
+    network: bool = False,
+) -> list[UnverifiedValue]:
+    """Return the values of a pending call that need a person's approval.
+
+    Args:
+        call: A call of the newest reply.
+        messages: The conversation, that reply included.
+        traits: The traits of each tool; `sends_to` is filled in.
+        approved: What the person approved for the rest of the thread, as `approval_of` names it.
+        network: Whether the sandbox has the network.
+    """
+    declared, args = traits.get(call["name"]), call["args"]
+    if declared is None or call["problem"] is not None or not _may_send(declared, args, network):
+        return []
+    place = next(
+        (n for n in range(len(messages) - 1, -1, -1) if isinstance(messages[n], AIMessage)),
+        len(messages),
+    )
+    labels = labels_of(messages[:place], traits)
+    if not labels.tainted:
+        return []
+    judgement = _Judgement(labels, frozenset(approved), declared)
+    if declared.sandboxed:
+        judged = judgement.of_program(args)
+    elif declared.page is not None:
+        site = _site_before(call, messages[place:], declared, labels.site)
+        judged = judgement.of_page(declared.page(args).entered, site)
+    else:
+        judged = judgement.of(args, external=declared.effect_of(args) == "external")
+    found = dict.fromkeys(judged)
+    return [
+        UnverifiedValue(
+            value=value,
+            argument=argument,
+            rule=rule,
+            source=_source(value, messages, labels) if number < MOST_SHOWN else None,
+        )
+        for number, (argument, value, rule) in enumerate(found)
+    ]
+
+
+def _may_send(declared: Traits, args: Mapping[str, Any], network: bool) -> bool:
+    """Say whether a call can send anything to where the rules must look."""
+    if declared.sandboxed:
+        return network
+    if declared.page is not None:
+        return bool(declared.page(args).entered)
+    if declared.addresses is not None:  # a tool of ours that reaches addresses has its own rule
+        return False
+    return declared.effect_of(args) == "external" or bool(declared.sends_to)
+
+
+def _site_before(
+    call: PendingCall, reply: Sequence[AnyMessage], declared: Traits, site: str
+) -> str:
+    """Return the site of the page that a call is for; empty if nobody can know it before.
+
+    Earlier calls of the same reply may open another one. Where a click leads is not known.
+    """
+    made = reply[0].tool_calls if reply and isinstance(reply[0], AIMessage) else ()
+    for one in made:
+        if one["id"] == call["id"]:
+            break
+        if one["name"] != call["name"]:
+            continue
+        use = declared.page(one["args"]) if declared.page else PageUse()
+        site = "" if use.switches else use.opens or site
+    return site
+
+
+def usual_destinations(arguments: Collection[str], traits: Traits) -> tuple[str, ...] | None:
+    """Return which arguments of an undeclared tool are destinations by name; None if none is.
+
+    Of a tool that only reads they are addresses: what it reads there is told by them.
+    """
+    names = DESTINATION_NAMES if traits.effect == "external" else ADDRESS_NAMES
+    return tuple(name for name in arguments if name.casefold() in names) or None
+
+
+def approval_of(value: UnverifiedValue) -> str:
+    """Return the key by which the approval of a value is kept."""
+    return " ".join(tokens_of(value["value"]))
+
+
+_Found = tuple[str, str, FlowRule]
+"""Argument, value and the rule that it does not meet."""
+
+
+@dataclass(frozen=True)
+class _Judgement:
+    """The rules, for one call."""
+
+    labels: ValueLabels
+    approved: frozenset[str]
+    declared: Traits
+
+    def of(self, args: Mapping[str, Any], *, external: bool) -> Iterator[_Found]:
+        """Yield what in a call's arguments is unverified."""
+        sends_to = DESTINATION_NAMES if self.declared.sends_to is None else self.declared.sends_to
+        places = list(destinations(args, sends_to))
+        for argument, value in places:
+            if not self._all_verified(value):
+                yield argument, value, "destination"
+        if not external:
+            return
+        yield from self._addresses(args, sends_to)
+        names_nothing = bool(self.declared.sends_to) and not places
+        if (names_nothing or self.declared.destructive) and not self._is_asked_for(args):
+            argument, value = next(leaves(args), ("", ""))
+            rule: FlowRule = "destructive" if self.declared.destructive else "no_destination"
+            yield argument, value, rule
+        yield from self._private(args)
+
+    def of_page(self, entered: Sequence[str], site: str) -> Iterator[_Found]:
+        """Yield what is unverified in texts that are entered into a page."""
+        foreign = [text for text in entered if not self.labels.is_said(tokens_of(text))]
+        if foreign and not self._is_known_site(site):
+            yield "page", site or ANOTHER_PAGE, "page"
+        args = {"text": entered}
+        yield from self._addresses(args, ())
+        yield from self._private(args)
+
+    def _is_known_site(self, site: str) -> bool:
+        if not site:
+            return False
+        token = tokens_of(site)
+        return self.is_verified(token) or self.labels.opened_unprompted(token[0])
+
+    def of_program(self, args: Mapping[str, Any]) -> Iterator[_Found]:
+        """Yield what is unverified in a program that has the network."""
+        shell = self.declared.shell
+        for argument, text in leaves(args):
+            found = read_shell_text(text) if argument == shell else ShellText()
+            programs = {PurePosixPath(one.split(" ")[0]).name for one in found.found}
+            bare_names = bool(programs & NETWORK_PROGRAMS) or _TCP in text
+            for address in reached_by(text, bare_names=bare_names):
+                if not self.is_verified(tokens_of(address)):
+                    yield argument, address, "address"
+            for path in map(PurePosixPath, (*(path for path, _ in found.paths), *found.scripts)):
+                if DOWNLOADS & set(path.parts[:-1]) and not self._is_known(tokens_of(path)):
+                    yield argument, str(path), "download"
+        yield from self._private(args)
+
+    def _addresses(self, args: Mapping[str, Any], sends_to: Collection[str]) -> Iterator[_Found]:
+        for argument, text in leaves(args, but=sends_to):
+            for address in addresses_in(text):
+                if not self.is_verified(tokens_of(address)):
+                    yield argument, address, "address"
+
+    def _is_asked_for(self, args: Mapping[str, Any]) -> bool:
+        """Say whether one argument is the person's, or one that the call may be about."""
+        known = self.labels.trusted if self.declared.destructive else self.labels.plain
+        found = [tokens_of(value) for _, value in leaves(args)]
+        return any(self.is_verified(one) or one in known for one in found)
+
+    def _private(self, args: Mapping[str, Any]) -> Iterator[_Found]:
+        labels = self.labels
+        if not labels.private:
+            return
+        for argument, text in leaves(args):
+            shown = squeezed(text)
+            for value in (value for key, value in labels.private.items() if key in shown):
+                tokens = tokens_of(value)
+                if not (labels.is_said(tokens) or " ".join(tokens) in self.approved):
+                    yield argument, value, "private"
+
+    def _all_verified(self, value: str) -> bool:
+        """Say whether a destination is verified; several may stand in one text."""
+        if self.is_verified(tokens_of(value)):
+            return True
+        several = [one for one in _SEVERAL.split(value) if one.strip()]
+        return len(several) > 1 and all(self.is_verified(tokens_of(one)) for one in several)
+
+    def is_verified(self, tokens: Tokens) -> bool:
+        """Say whether a value is verified, as a whole or by all its parts.
+
+        Beside an address a name decides nothing: `Bob <bob@shop.example>`.
+        """
+        if self._is_known(tokens):
+            return True
+        addresses = [(token,) for token in tokens if is_address(token)]
+        if addresses:
+            return all(
+                self._is_known(one)
+                or (one[0].startswith(URL) and self.labels.names_domain_of(one[0]))
+                for one in addresses
+            )
+        parts = list(_parts(tokens))
+        return parts != [tokens] and all(map(self._is_known, parts))
+
+    def _is_known(self, tokens: Tokens) -> bool:
+        labels = self.labels
+        return (
+            labels.is_said(tokens)
+            or tokens in labels.trusted
+            or tokens in labels.reached
+            or " ".join(tokens) in self.approved
+        )
+
+
+def _parts(tokens: Tokens) -> Iterator[Tokens]:
+    """Yield the parts of which a model may compose a value.
+
+    They are dates and times, what stands between them, and what a reply's mark stands before.
+    """
+    start = 1 if tokens[0] in _REPLY_MARKS and len(tokens) > 1 else 0
+    for place, token in enumerate(tokens):
+        if token.startswith(_STRUCTURED):
+            if start < place:
+                yield tokens[start:place]
+            yield (token,)
+            start = place + 1
+    if start < len(tokens):
+        yield tokens[start:]
+
+
+def _source(value: str, messages: Sequence[AnyMessage], labels: ValueLabels) -> ValueSource | None:
+    """Return the result in which a value first stands; None if the model composed it."""
+    wanted = value.casefold()
+    for message in messages:
+        if not isinstance(message, ToolMessage) or "trusted_text" in (message.artifact or {}):
+            continue
+        text = without_mark(message.text)
+        place = text.casefold().find(wanted)
+        if place >= 0 and value:
+            name, args = labels.calls.get(message.tool_call_id, (message.name or "", {}))
+            return ValueSource(
+                tool=name, args=canonical_args(args), text=_sentence(text, place, len(value))
+            )
+    return None
+
+
+def _sentence(text: str, place: int, length: int) -> str:
+    """Return the sentence around a place, of bearable length and without control characters."""
+    start, end = max(0, place - _CONTEXT_CHARS), place + length + _CONTEXT_CHARS
+    before = _SENTENCE_END.split(text[start:place])[-1]
+    after = _SENTENCE_END.split(text[place + length : end])[0]
+    return _readable(f"{before}{text[place : place + length]}{after}")
+
+
+def _readable(text: str) -> str:
+    kept = "".join(char if unicodedata.category(char)[0] != "C" else " " for char in text)
+    return " ".join(kept.split())
+
+
+def explain_values(name: str, description: str, values: Sequence[UnverifiedValue]) -> str:
+    """Explain to the person which values of a call are unverified, and where they came from.
+
+    Args:
+        name: The tool's.
+        description: What it does; its first sentence is shown.
+        values: Those that need approval; not empty.
+    """
+    does = _SENTENCE_END.split(_readable(description).strip() or name)[0][:_CONTEXT_CHARS]
+    shown = "; ".join(map(_explain, values[:MOST_SHOWN]))
+    more = f"; and {len(values) - MOST_SHOWN} more like these" if len(values) > MOST_SHOWN else ""
+    return f"{name} ({does.rstrip('.')}) would use what nobody you trust has said: {shown}{more}."
+
+
+def _explain(one: UnverifiedValue) -> str:
+    # ASCII, so that look-alike letters of other scripts are visible.
+    value = json.dumps(one["value"], ensure_ascii=True)
+    what = {
+        "destination": f"{one['argument']} {value}",
+        "address": f"the address {value} in {one['argument']}",
+        "private": f"your private {value} in {one['argument']}",
+        "destructive": f"it cannot be undone, and you did not name {one['argument']} {value}",
+        "page": f"it enters what you did not say into a page of {value}, which you did not name",
+        "download": f"it runs {value}, which was downloaded, with the network on",
+        "no_destination": f"you asked for none of it, {one['argument']} {value} for example",
+    }[one["rule"]]
+    if not one["argument"]:
+        what = "it has no argument that you named"
+    source = one["source"]
+    if source is None:
+        return f"{what}, which the model composed"
+    args = source["args"] if len(source["args"]) <= _CONTEXT_CHARS else "{...}"
+    around = json.dumps(source["text"], ensure_ascii=False)
+    return f"{what}, which came from {source['tool']} {args}: {around}"

@@ -1,0 +1,98 @@
+"""Parts what a person wrote from what he pasted: a mail to summarise is not his own word.
+
+What is taken for foreign is what a reader would: lines that begin with `>`, fenced blocks, long
+quotations, and the text behind a colon whose sentence speaks of a text ("summarise this mail:").
+"""
+
+import re
+from dataclasses import dataclass
+
+_FENCED = re.compile(r"^(`{3,}|~{3,})[^\n]*\n.*?(?:^\1[^\n]*$|\Z)", re.MULTILINE | re.DOTALL)
+_MARKED = re.compile(r"^[ \t]*>[^\n]*(?:\n|\Z)", re.MULTILINE)
+_CLOSING_TAG = re.compile(r"</(\w[\w-]{0,30})>")
+_MOST_TAGS = 20
+"""Kinds of them that are looked for."""
+LONG_QUOTATION = 160
+"""Characters from which a quotation is a text, not a name or a sentence to be used."""
+_QUOTED = re.compile(
+    rf"\"[^\"]{{{LONG_QUOTATION},}}\"|“[^“”]{{{LONG_QUOTATION},}}”|«[^«»]{{{LONG_QUOTATION},}}»"
+)
+_MAIL_HEAD = re.compile(r"^(?:from|subject|von|betreff|de|objet):[^\n]*\n", re.I | re.M)
+_MAIL_HEAD_TOO = re.compile(r"^(?:to|date|sent|subject|from):", re.I | re.M)
+"""Another line of a mail's head: one alone may be the person's own."""
+_TEXTS = (
+    "mail|email|e-mail|message|letter|text|article|page|post|document|comment|review|note|notes"
+    "|transcript|log|output|paragraph|report|review|invoice|bill|thread|chat|following|below|says"
+    "|wrote|said|reads"
+)
+_INTRODUCED = re.compile(rf"\b(?:{_TEXTS})\b[^\n:.?!]{{0,40}}:[ \t]*(?=\S|\n)", re.IGNORECASE)
+_TO_READ = re.compile(
+    r"\b(?:summari[sz]e|translate|proofread|rephrase|shorten|explain|analy[sz]e|reply to|answer"
+    r"|classify|review|correct|fasse|übersetze|résume[rz]?|traduis)\b"
+    r"[^\n:.?!]{0,80}:[ \t]*(?=\S|\n)",
+    re.IGNORECASE,
+)
+_MOST_INTRODUCED = 50
+"""Such colons that are looked at; behind more of them there is a pasted text."""
+_LOOKED_AT_CHARS = 20_000
+LONG_TEXT = 60
+"""Characters from which what stands behind such a colon is a text that was pasted."""
+_SOURCE = re.compile(r"(?:https?://|www\.|[~./]*/)\S+|\S+\.\w{2,4}\b", re.IGNORECASE)
+"""An address or a file, at the beginning of what the person wants read."""
+_ITEM = re.compile(r"[ \t]*(?:[-*•]|\d+[.)])[ \t]")
+
+
+@dataclass(frozen=True)
+class OwnWords:
+    """What a person wrote himself."""
+
+    text: str
+    quotes: bool
+    """Whether he quoted a foreign text beside it: then that was read."""
+
+
+def own_words(text: str) -> OwnWords:
+    """Return what a person wrote himself, without the foreign text that he quotes."""
+    own = _without_tagged(text)
+    for quoted in (_FENCED, _MARKED, _QUOTED):
+        own = quoted.sub("\n", own)
+    own = _without_mail(own)
+    for number, introduced in enumerate(_INTRODUCED.finditer(own)):
+        if number == _MOST_INTRODUCED or _is_pasted(own, introduced.end()):
+            own = own[: introduced.end()]
+            break
+    to_read = _TO_READ.search(own)
+    if to_read is not None and _is_pasted(own, to_read.end(), least_chars=1):
+        own = own[: to_read.end()]
+    return OwnWords(own, own != text)
+
+
+def _without_tagged(text: str) -> str:
+    """Return a text without what stands between tags, `<mail>...</mail>` say."""
+    for name in list(dict.fromkeys(_CLOSING_TAG.findall(text)))[:_MOST_TAGS]:
+        start, end = text.find(f"<{name}>"), text.rfind(f"</{name}>")
+        if 0 <= start < end:
+            text = f"{text[:start]}\n{text[end + len(name) + 3 :]}"
+    return text
+
+
+def _without_mail(text: str) -> str:
+    """Return a text without what stands behind the head of a mail."""
+    head = _MAIL_HEAD.search(text)
+    more = head and _MAIL_HEAD_TOO.search(text, head.end())
+    return text[: head.start()] if head and more else text
+
+
+def _is_pasted(text: str, start: int, least_chars: int = LONG_TEXT) -> bool:
+    """Say whether what stands behind a colon is a text that somebody else wrote.
+
+    A list is the person's own, and so are addresses and names of files, and what he puts in
+    quotation marks to have it used.
+    """
+    rest = text[start : start + _LOOKED_AT_CHARS]
+    lines = [line for line in rest.strip().splitlines() if line.strip()]
+    if not lines or all(_ITEM.match(line) or len(line.split()) == 1 for line in lines):
+        return False
+    names_source = len(lines) == 1 and _SOURCE.match(lines[0].strip()) is not None
+    quoted = lines[0].lstrip()[:1] in "'\"“‘«" and least_chars > 1
+    return len(rest.strip()) >= least_chars and not (quoted or names_source)

@@ -1,0 +1,316 @@
+"""Labels the values of a conversation: what the person said, what tools returned, what was reached.
+
+The labels of a conversation are kept and extended as messages are appended, so that a step costs
+what it adds. A result is read once, in time that grows with its length.
+"""
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+
+from openmanus_graph.conversation.history import (
+    NOTES_KEY,
+    VERIFIED_KEY,
+    MessageCache,
+    is_unchanged,
+)
+from openmanus_graph.errors import ToolError
+from openmanus_graph.safety.own_words import own_words
+from openmanus_graph.safety.provenance import PERSON, origin_in, person_words
+from openmanus_graph.safety.untrusted_text import without_mark
+from openmanus_graph.safety.urls import domains_in
+from openmanus_graph.safety.values import (
+    DATE,
+    URL,
+    Tokens,
+    said_tokens,
+    same_date,
+    squeezed,
+    tokens_of,
+)
+from openmanus_graph.state.addresses import PORTS, parse_address, with_scheme, within
+from openmanus_graph.state.renamed import with_current_names
+from openmanus_graph.state.tool_traits import Traits
+
+_LEAST_PRIVATE_CHARS = 4
+"""Letters and digits of a private value: shorter ones stand in any text."""
+_MOST_KEPT_CHARS, _MOST_KEPT_VALUES = 20_000, 1000
+"""Of the person's words, and of other values, that a compaction keeps."""
+_MOST_FIELD_CHARS = 1000
+"""Characters of a value; longer fields are texts."""
+
+
+@dataclass
+class ValueLabels:
+    """What a conversation says of values; extended as messages are appended."""
+
+    tainted: bool = False
+    said: list[Tokens] = field(default_factory=list[Tokens])
+    """The person's words."""
+    heard: list[str] = field(default_factory=list[str])
+    """The same, as it was written."""
+    places: dict[str, list[tuple[int, int]]] = field(
+        default_factory=dict[str, list[tuple[int, int]]]
+    )
+    """Where each token stands in them: in which text, and at which place."""
+    domains: set[tuple[str, int | None]] = field(default_factory=set[tuple[str, int | None]])
+    """That the person named."""
+    trusted: set[Tokens] = field(default_factory=set[Tokens])
+    """Whole fields of trusted tools."""
+    plain: set[Tokens] = field(default_factory=set[Tokens])
+    """Whole fields of tools that read neither what is foreign nor files, nor run programs."""
+    private: dict[str, str] = field(default_factory=dict[str, str])
+    """Whole fields of private tools, by their letters and digits."""
+    reached: set[Tokens] = field(default_factory=set[Tokens])
+    """Destinations of calls that ran: those were verified, or a person allowed them."""
+    site: str = ""
+    """Of the page that the browser showed last."""
+    opened: set[tuple[str, int | None]] = field(default_factory=set[tuple[str, int | None]])
+    """Domains of the addresses that were opened before anything foreign was read."""
+    calls: dict[str, tuple[str, Mapping[str, Any]]] = field(
+        default_factory=dict[str, tuple[str, Mapping[str, Any]]]
+    )
+
+    def read(self, message: AnyMessage, traits: Mapping[str, Traits]) -> None:
+        """Read the next message."""
+        if isinstance(message, HumanMessage):
+            origin = origin_in(message)
+            self.tainted |= bool(origin and origin["tainted"]) or (
+                NOTES_KEY in message.additional_kwargs  # the messages before the notes are gone
+            )
+            self._hear(person_words(message))
+            if kept := message.additional_kwargs.get(VERIFIED_KEY):
+                self._take_over(kept)
+        elif isinstance(message, AIMessage):
+            self.calls |= {
+                one["id"] or "": (one["name"], one["args"]) for one in message.tool_calls
+            }
+        elif isinstance(message, ToolMessage):
+            self._read_result(message, traits)
+
+    def _take_over(self, kept: Mapping[str, Any]) -> None:
+        """Read what a conversation had verified before it was compacted."""
+        self.reached.update(map(tuple, kept["reached"]))
+        self.trusted.update(map(tuple, kept["trusted"]))
+        self.private.update(kept["private"])
+        self.site = kept.get("site", "")
+        self.opened.update((host, port) for host, port in kept.get("opened", ()))
+        for text in kept["said"]:
+            self._hear(text)
+
+    def kept(self) -> dict[str, Any]:
+        """Return what outlives a compaction, as JSON; what is too much is asked about again."""
+        said, left = list[str](), _MOST_KEPT_CHARS
+        for text in reversed(self.heard):
+            left -= len(text)
+            if left >= 0:
+                said.append(text)
+        return {
+            "said": said[::-1],
+            "reached": sorted(map(list, self.reached))[:_MOST_KEPT_VALUES],
+            "trusted": sorted(map(list, self.trusted))[:_MOST_KEPT_VALUES],
+            "private": dict(self.private),
+            "site": self.site,
+            "opened": sorted(map(list, self.opened), key=str)[:_MOST_KEPT_VALUES],
+        }
+
+    def _hear(self, text: str) -> None:
+        own = own_words(text)
+        if own.text.strip() and own.text not in self.heard:
+            self.heard.append(own.text)
+        self.tainted |= own.quotes
+        for tokens in said_tokens(own.text):
+            for place, token in enumerate(tokens):
+                self.places.setdefault(token, []).append((len(self.said), place))
+            self.said.append(tokens)
+        self.domains.update(domains_in(own.text))
+
+    def _read_result(self, result: ToolMessage, traits: Mapping[str, Traits]) -> None:
+        artifact = with_current_names(result.artifact or {})
+        for text in artifact.get("said", ()):
+            self._hear(str(text))
+        if "trusted_text" in artifact:
+            return
+        name, args = self.calls.get(result.tool_call_id, (result.name or "", {}))
+        declared = traits.get(name)
+        if declared is None:
+            self.tainted |= result.status != "error"
+            return
+        if declared.resource == PERSON:
+            self._hear(result.text)
+            return
+        if result.status != "error" and "edited" not in artifact:
+            self._note_reached(declared, args)
+        self.site = artifact.get("site") or self.site
+        foreign = declared.untrusted or declared.reads_files
+        effect = declared.effect_of(args)
+        self._read_fields(result, declared, plain=not foreign and effect != "workspace")
+        self.tainted |= foreign or effect != "pure"
+
+    def _note_reached(self, declared: Traits, args: Mapping[str, Any]) -> None:
+        """Note where a call went: it was verified, or a person allowed it."""
+        self.reached.update(
+            tokens_of(one) for _, one in destinations(args, declared.sends_to or ())
+        )
+        if declared.page is None:
+            return
+        use = declared.page(args)
+        # What the person said may be entered anywhere: that tells nothing of the site.
+        if self.site and any(not self.is_said(tokens_of(text)) for text in use.entered):
+            self.reached.add(tokens_of(self.site))
+        if not self.tainted:
+            self.opened.update(domains_in(use.opens))
+
+    def _read_fields(self, result: ToolMessage, declared: Traits, *, plain: bool) -> None:
+        if not (plain or declared.trusted or declared.private):
+            return
+        for names, value in _fields.get(result, lambda one: _fields_in(one.text)):
+            tokens = tokens_of(value)
+            if _covers(declared.trusted, names):
+                self.trusted.add(tokens)
+            if plain:
+                self.plain.add(tokens)
+            if _covers(declared.private, names) and _is_telling(value):
+                self.private[squeezed(value)] = value
+
+    def is_said(self, tokens: Tokens) -> bool:
+        """Say whether the person said these tokens one behind the other."""
+        if len(tokens) == 1 and tokens[0].startswith(DATE):
+            return any(one == tokens[0] or same_date(one, tokens[0]) for one in self.places)
+        if not tokens or any(token not in self.places for token in tokens):
+            return False
+        rarest = min(range(len(tokens)), key=lambda n: len(self.places[tokens[n]]))
+        return any(
+            self.said[text][max(0, place - rarest) : place - rarest + len(tokens)] == tokens
+            for text, place in self.places[tokens[rarest]]
+        )
+
+    def names_domain_of(self, token: str) -> bool:
+        """Say whether the person named the domain of a URL."""
+        return _is_within(token, self.domains)
+
+    def opened_unprompted(self, token: str) -> bool:
+        """Say whether a site was opened before anything foreign could have named it."""
+        return _is_within(token, self.opened)
+
+
+def _is_within(token: str, domains: Collection[tuple[str, int | None]]) -> bool:
+    """Say whether a URL's host lies in one of these domains, each with a port or the usual ones."""
+    try:
+        address = parse_address(with_scheme(token.removeprefix(URL)))
+    except ToolError:
+        return False
+    return any(
+        within(address.host, domain)
+        and (address.port == port if port else address.port in PORTS.values())
+        for domain, port in domains
+    )
+
+
+class _LabelIndex:
+    """The labels of one conversation, extended as it grows."""
+
+    def __init__(self) -> None:
+        self._after_first: list[AnyMessage] = []
+        """All but the first message: the index is dropped when that is garbage collected."""
+        self._reset({})
+
+    def _reset(self, traits: Mapping[str, Traits]) -> None:
+        self._length = 0
+        self._traits = dict(traits)
+        self.labels = ValueLabels()
+
+    def extend_to(self, messages: Sequence[AnyMessage], traits: Mapping[str, Traits]) -> None:
+        """Read the new messages; all of them if the known ones, or the tools, have changed."""
+        known = self._after_first
+        if self._traits != traits or not is_unchanged(known, messages, start=1):
+            known.clear()
+            self._reset(traits)
+        for message in messages[self._length :]:
+            self.labels.read(message, traits)
+        known.extend(messages[max(1, self._length) :])
+        self._length = len(messages)
+
+
+_indexes = MessageCache[_LabelIndex]()
+
+
+def labels_of(messages: Sequence[AnyMessage], traits: Mapping[str, Traits]) -> ValueLabels:
+    """Return the labels of a conversation's values; callers must not change them.
+
+    Args:
+        messages: The conversation.
+        traits: The traits of each tool; `sends_to` is filled in.
+    """
+    if not messages:
+        return ValueLabels()
+    index = _indexes.get(messages[0], lambda _: _LabelIndex())
+    index.extend_to(messages, traits)
+    return index.labels
+
+
+def leaves(args: Mapping[str, Any], but: Collection[str] = ()) -> Iterator[tuple[str, str]]:
+    """Yield the texts and numbers in a call's arguments, each with the name of its argument.
+
+    Args:
+        args: Of the call.
+        but: Names, at any depth, whose values are left out.
+    """
+    for names, value in _leaves(dict(args), ()):
+        if not set(names) & set(but):
+            yield names[0], value
+
+
+def destinations(args: Mapping[str, Any], sends_to: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Yield the values in a call's arguments that decide where something goes.
+
+    Args:
+        args: Of the call.
+        sends_to: Names of arguments, or of fields within them.
+    """
+    for names, value in _leaves(dict(args), ()):
+        if set(names) & set(sends_to):
+            yield names[0], value
+
+
+def _leaves(value: Any, names: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield the texts and numbers in JSON that are not empty, with the names on the way."""
+    pending: list[tuple[Any, tuple[str, ...]]] = [(value, names)]
+    while pending:  # JSON of others may be nested deeper than Python calls functions
+        one, way = pending.pop()
+        if isinstance(one, dict):
+            fields = reversed(list(cast("dict[Any, Any]", one).items()))
+            pending += [(inner, (*way, str(name))) for name, inner in fields]
+        elif isinstance(one, list | tuple):
+            pending += [(inner, way) for inner in reversed(cast("Sequence[Any]", one))]
+        elif isinstance(one, str | int | float) and not isinstance(one, bool) and one != "":
+            yield way, str(one)
+
+
+def _fields_in(text: str) -> list[tuple[tuple[str, ...], str]]:
+    """Return the fields of a result that is JSON; any other is one field itself, if it is short."""
+    content = without_mark(text).strip()
+    try:
+        whole: Any = json.loads(content)
+    except (ValueError, RecursionError):
+        whole = content
+    return [
+        (names, value) for names, value in _leaves(whole, ()) if len(value) <= _MOST_FIELD_CHARS
+    ]
+
+
+_fields = MessageCache[list[tuple[tuple[str, ...], str]]]()
+
+
+def _covers(declared: bool | Collection[str], names: Sequence[str]) -> bool:
+    """Say whether a tool's declaration means a field, by any of the names on the way to it."""
+    if isinstance(declared, bool):
+        return declared
+    return any(name in declared for name in names)
+
+
+def _is_telling(value: str) -> bool:
+    return len(squeezed(value)) >= _LEAST_PRIVATE_CHARS

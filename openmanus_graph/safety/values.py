@@ -1,0 +1,261 @@
+"""Puts values and texts into a canonical form, so that a value is found in a text as a whole.
+
+A text becomes tokens. A date, a time, a number, an address or a name with punctuation in it is one
+token, so that digits inside of it stand for nothing else: "June 13" does not name the number 13.
+Nothing is decoded that hides a value from a reader: letters of other scripts that look alike,
+zero-width characters, percent signs and base64 make another token.
+"""
+
+import html
+import re
+import unicodedata
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import date
+from decimal import Decimal, InvalidOperation
+from itertools import pairwise
+from urllib.parse import unquote, urlsplit
+
+from openmanus_graph.errors import ToolError
+from openmanus_graph.safety.urls import canonical_url
+from openmanus_graph.state.addresses import (
+    LOOPBACK_NAMES,
+    has_scheme,
+    normal_host,
+    with_scheme,
+)
+
+Tokens = tuple[str, ...]
+"""A value, or a text, in canonical form."""
+
+DATE, TIME, NUMBER = "date:", "time:", "number:"
+URL, EMAIL, IBAN = "url:", "email:", "iban:"
+"""What tokens of these kinds begin with; a word is its small letters."""
+_ANY_YEAR = "*"
+
+_MONTHS = {
+    name: number
+    for number, names in enumerate(
+        (
+            "january jan", "february feb", "march mar", "april apr", "may", "june jun", "july jul",
+            "august aug", "september sep sept", "october oct", "november nov", "december dec",
+        ), 1,
+    )
+    for name in names.split()
+}  # fmt: skip
+_MONTH = "|".join(sorted(_MONTHS, key=len, reverse=True))
+_TOP_LEVEL = (
+    "com|org|net|io|ai|app|dev|info|biz|co|me|xyz|top|site|online|shop|club|edu|gov|mil|int"
+    "|page|link|click|live|cloud|tech|store|blog|news|wiki|example|test"
+)
+"""Endings by which a bare name in a text is taken for a host; before a `/` any ending is."""
+_URL_PATTERN = (
+    r"(?<![\w@])(?:[a-z][a-z0-9+.-]{0,20}://|www\.)[^\s<>\"'`\\|^{}]+"
+    rf"|(?<![\w@.%-])(?:[\w-]{{1,63}}\.){{1,20}}(?:(?:{_TOP_LEVEL})(?![\w@-])(?:[:/?#][^\s<>\"'`\\|^{{}}]*)?"
+    r"|[^\W\d_]{2,}(?::\d+)?/[^\s<>\"'`\\|^{}]*)"
+)
+_EMAIL_PATTERN = r"(?<![\w.+%-])[\w.+%-]{1,100}@(?:[\w-]{1,63}\.){1,20}[\w-]{0,62}\w"
+_IBAN_PATTERN = (
+    r"(?<![\w-])[a-z]{2}\d{2}(?:(?=(?:[a-z]*\d){6})[a-z0-9]{11,30}"
+    r"|(?:[ -][a-z0-9]{4}){2,7}(?:[ -][a-z0-9]{1,3})?)(?![\w-])"
+)
+_DATE_PATTERN = (
+    r"(?<![\w.-])(?:(?P<iso>\d{4}-\d{1,2}-\d{1,2})(?=t\d|(?![\w-]))"
+    rf"|(?P<m1>{_MONTH})\.?\s+(?P<d1>\d{{1,2}})(?:st|nd|rd|th)?(?:,?\s+(?P<y1>\d{{4}}))?(?![\w-])"
+    rf"|(?P<d2>\d{{1,2}})(?:st|nd|rd|th)?\.?\s+(?:of\s+)?(?P<m2>{_MONTH})"
+    r"(?:,?\s+(?P<y2>\d{4}))?(?![\w-])"
+    r"|(?P<numeric>\d{1,2}[./]\d{1,2}[./]\d{2,4})(?![\w-]))"
+)
+_TIME_PATTERN = (
+    r"(?:(?<![\w.:])|(?<=\d)t)(?:(?P<hour>\d{1,2}):(?P<minute>\d{2})(?P<second>:\d{2})?\s*(?P<half>[ap]\.?m\b)?"
+    r"|(?P<hour12>\d{1,2})\s*(?P<half12>[ap]\.?m\b))(?![\w:])"
+)
+_BEFORE, _AFTER = "\"'`“”‘’«»([{<,;:!?#@*€$£¥", "\"'`“”‘’«»)]}>.,;:!?*€$£¥"
+_ITEM_PATTERN = r"(?:^|(?<=[\n:;])|(?<=[:;.!?]\s))[ \t]*\d{1,2}[.)](?=\s)"
+"""The number of an item in a list, which names nothing."""
+_TOKEN = re.compile(
+    rf"(?P<item>{_ITEM_PATTERN})|(?P<email>{_EMAIL_PATTERN})|(?P<url>{_URL_PATTERN})|(?P<iban>{_IBAN_PATTERN})"
+    rf"|(?P<date>{_DATE_PATTERN})|(?P<time>{_TIME_PATTERN})"
+    rf"|(?P<signs>[{re.escape(_BEFORE)}]+)|(?P<word>[^\s—–|]+)",
+    re.IGNORECASE,
+)
+_ADDRESS = re.compile(
+    rf"(?P<email>{_EMAIL_PATTERN})|(?P<url>{_URL_PATTERN})|(?P<iban>{_IBAN_PATTERN})",
+    re.IGNORECASE,
+)
+_URL_END = ".,;:!?)]}*_~'\""
+_NEXT_SENTENCE = re.compile(rf"^((?:\w+://)?[\w.-]+\.(?:{_TOP_LEVEL}))\.[A-Z][\w.]*$")
+"""An address and the beginning of a sentence that no space parts from it."""
+_BARE_HOST = re.compile(
+    r"(?<![\w@./:%-])(?:(?:\d{1,3}\.){3}\d{1,3}|(?:[\w-]{1,63}\.){1,20}[a-z]{2})(?![\w./-])",
+    re.IGNORECASE,
+)
+"""A host as a word of its own, in a text whose programs are for the network."""
+_WITH_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*://|www\.", re.IGNORECASE)
+_NUMBER = re.compile(r"[+-]?\d+(?:[.,]\d+)*")
+_SAME_SIGNS = str.maketrans({"’": "'", "ʼ": "'"})
+
+
+def tokens_of(value: object) -> Tokens:
+    """Return a value's canonical form; of a text, that of all it says. Signs alone stay as is."""
+    text = str(value)
+    return tuple(_tokens(text)) or tuple(text.split())
+
+
+def said_tokens(text: str) -> list[Tokens]:
+    """Return the readings of what a person wrote: as it is and, if it differs, plainly spelt."""
+    plain = _plainly_spelt(text)
+    return [tokens_of(one) for one in dict.fromkeys((text, plain))]
+
+
+def addresses_in(text: str) -> Iterator[str]:
+    """Yield the URLs, e-mail addresses and IBANs in a text, also where they are disguised.
+
+    Looked through are the text, the text in plain spelling (no zero-width characters, no letters
+    of another width), and that without percent signs and HTML entities.
+    """
+    plain = _plainly_spelt(text)
+    found = dict.fromkeys(
+        address[0].rstrip(_URL_END)
+        for variant in dict.fromkeys((unquote(plain), html.unescape(plain), plain, text))
+        for address in _ADDRESS.finditer(variant)
+    )
+    # What a disguise cuts off is the end of what it hides.
+    backwards = sorted(address[::-1] for address in found)
+    cut = {one for one, longer in pairwise(backwards) if longer.startswith(one)}
+    whole = [address for address in found if address[::-1] not in cut]
+    yield from {tokens_of(address): address for address in whole}.values()
+
+
+def reached_by(program: str, *, bare_names: bool) -> Iterator[str]:
+    """Yield the addresses beyond this machine that a program names.
+
+    Args:
+        program: A shell text, or code.
+        bare_names: Whether a name without a scheme is a host; in code `page.click` is none.
+    """
+    bare = _BARE_HOST.findall(program) if bare_names else []
+    for address in dict.fromkeys((*addresses_in(program), *bare)):
+        is_mailbox = tokens_of(address)[0].startswith(EMAIL)
+        if not (is_mailbox or bare_names or _WITH_SCHEME.match(address)):
+            continue
+        with suppress(ValueError):  # an address in brackets that is none
+            host = urlsplit(with_scheme(address)).hostname or "localhost"
+            if host in LOOPBACK_NAMES or host.startswith(("127.", "0.0.0.0")):
+                continue
+        yield address
+
+
+def is_address(token: str) -> bool:
+    """Say whether a token is a URL, an e-mail address or an IBAN."""
+    return token.startswith((URL, EMAIL, IBAN))
+
+
+def squeezed(text: str) -> str:
+    """Return a text's letters and digits alone, so that spaces and signs hide nothing."""
+    return "".join(char for char in _plainly_spelt(text).casefold() if char.isalnum())
+
+
+def same_date(said: str, asked: str) -> bool:
+    """Say whether a date that was said, perhaps without its year, is the one that is asked for."""
+    year, _, day = said.removeprefix(DATE).partition("-")
+    return year == _ANY_YEAR and asked.startswith(DATE) and asked.endswith(f"-{day}")
+
+
+def _plainly_spelt(text: str) -> str:
+    visible = "".join(char for char in text if unicodedata.category(char) != "Cf")
+    return unicodedata.normalize("NFKC", visible)
+
+
+def _tokens(text: str) -> Iterator[str]:
+    readable = unicodedata.normalize("NFC", text).translate(_SAME_SIGNS)
+    for found in _TOKEN.finditer(readable):
+        raw = found[0]
+        if found["item"] is not None or found["signs"] is not None:
+            continue
+        if found["word"] is not None:
+            yield from _word(raw)
+        elif found["email"] is not None:
+            yield _email(raw)
+        elif found["url"] is not None:
+            yield from _url(raw)
+        elif found["iban"] is not None:
+            yield IBAN + re.sub(r"[ -]", "", raw).upper()
+        elif found["date"] is not None:
+            yield _date(found)
+        else:
+            yield _time(found)
+
+
+def _word(raw: str) -> Iterator[str]:
+    plain = raw.rstrip(_AFTER).casefold()
+    if not plain:
+        return
+    if _NUMBER.fullmatch(plain):
+        yield NUMBER + _number(plain)
+    else:
+        yield plain.removesuffix("'s")
+
+
+def _number(text: str) -> str:
+    """Return one form of a number: `1,000.50`, `1.000,50` and `1000.5` are the same."""
+    last = max(text.rfind(","), text.rfind("."))
+    whole, fraction = (text[:last], text[last + 1 :]) if last >= 0 else (text, "")
+    groups = re.split(r"[.,]", whole)
+    repeated = text.count(text[last]) > 1 if last >= 0 else False
+    if last >= 0 and text[last] == "," and len(fraction) == 3 and len(groups) >= 1:
+        repeated = True  # thousands: 1,000
+    if any(len(group) != 3 for group in groups[1:]):
+        return text  # a version, say: no number
+    digits = re.sub(r"[.,]", "", text) if repeated else f"{''.join(groups)}.{fraction or 0}"
+    with suppress(InvalidOperation):
+        return f"{Decimal(digits).normalize():f}"
+    return text
+
+
+def _email(raw: str) -> str:
+    local, _, host = raw.casefold().rpartition("@")
+    with suppress(ToolError):
+        host = normal_host(host)
+    return f"{EMAIL}{local}@{host}"
+
+
+def _url(raw: str) -> Iterator[str]:
+    address = _NEXT_SENTENCE.sub(r"\1", raw.rstrip(_URL_END))
+    if has_scheme(address) and not address.casefold().startswith(("http://", "https://")):
+        yield URL + address
+        return
+    try:
+        yield URL + canonical_url(with_scheme(address)).removeprefix("www.")
+    except ToolError:
+        yield address.casefold()
+
+
+def _date(found: re.Match[str]) -> str:
+    year, month, day = _ANY_YEAR, 0, 0
+    if found["iso"] is not None:
+        year, month, day = (found["iso"].split("-")[0], *map(int, found["iso"].split("-")[1:]))
+    elif found["numeric"] is not None:
+        first, second, last = re.split(r"[./]", found["numeric"])
+        if "." in found["numeric"] or int(first) > 12:
+            first, second = second, first
+        year, month, day = last if len(last) == 4 else f"20{last}", int(first), int(second)
+    else:
+        name, number = found["m1"] or found["m2"], found["d1"] or found["d2"]
+        year = found["y1"] or found["y2"] or _ANY_YEAR
+        month, day = _MONTHS[name.casefold()], int(number)
+    with suppress(ValueError):
+        date(2000 if year == _ANY_YEAR else int(year), month, day)
+        return f"{DATE}{year}-{month:02}-{day:02}"
+    return found[0].casefold()
+
+
+def _time(found: re.Match[str]) -> str:
+    hour = int(found["hour"] or found["hour12"])
+    half = (found["half"] or found["half12"] or "").casefold()
+    if half.startswith("p") and hour < 12:
+        hour += 12
+    elif half.startswith("a") and hour == 12:
+        hour = 0
+    second = found["second"] or ":00"
+    return f"{TIME}{hour:02}:{found['minute'] or '00'}{second}"

@@ -1,0 +1,221 @@
+"""The chat at a terminal, as a person sees it on the screen."""
+
+import re
+import signal
+
+import pytest
+
+from tests.e2e.terminal import Terminal
+from tests.e2e.test_cli_resume import SLOW, log_of, release
+from tests.support.cli import Cli, until
+from tests.support.openai_script import Call, Reply
+from tests.support.openai_server import OpenAIServer
+
+READY = "/help lists the commands."
+EDIT = {"command": "create", "path": "a.py", "file_text": "x = 1\n"}
+COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:3[0-8]|9[0-7])[;m]")
+
+
+def said(model: OpenAIServer) -> list[str]:
+    return [m["content"] for m in model.requests[-1].messages if m["role"] == "user"]
+
+
+@pytest.mark.usefixtures("real_start")
+def test_openmanus_alone_opens_the_chat(cli: Cli, model: OpenAIServer) -> None:
+    model.add(Reply("# Hello\n\nThis is **bold**.\n\n- one\n- two\n"), Reply("And again."))
+    with Terminal(cli, columns=80) as terminal:
+        terminal.see(READY)
+        terminal.type("first line\x1b\rsecond line\r")
+        terminal.see("finished (answer) · 1 step · 120 tokens (40 cached) · $")
+        assert "Hello\n\nThis is bold.\n\n • one\n • two\n" in terminal.screen
+        terminal.see("openai:test-model · context 0% · $")
+        terminal.type("\x1b[A")  # the arrow up
+        terminal.see("  second line\n\n\n")
+        terminal.type("\r")
+        terminal.see("And again.")
+        terminal.type("/exit\r")
+        assert terminal.finish() == 0
+        assert "[A" not in terminal.screen
+        assert max(map(len, terminal.screen.splitlines())) <= 80
+    assert said(model) == ["first line\nsecond line"] * 2
+
+
+@pytest.mark.usefixtures("real_start")
+def test_what_is_typed_ahead_is_one_message(cli: Cli, model: OpenAIServer) -> None:
+    model.add(Reply("Read."))
+    with Terminal(cli, columns=80) as terminal:
+        terminal.type("first line\x1b\rsecond line\r")  # before the editor takes the terminal
+        terminal.see("Read.")
+        terminal.type("/exit\r")
+        assert terminal.finish() == 0
+    assert said(model) == ["first line\nsecond line"]
+
+
+def test_commands_are_not_sent_to_the_model(cli: Cli, model: OpenAIServer) -> None:
+    model.add(Reply(calls=(Call("str_replace_editor", EDIT),)), Reply("Written."))
+    with Terminal(cli, "chat") as terminal:
+        terminal.see(READY)
+        for typed, shown in {
+            "/help": "/exit     leave; the thread is kept",
+            "/nope": "There is no command /nope.",
+            "/model openai:other": "model openai:other",
+            "/model acme:x": "unknown provider 'acme'",
+            "/agent swe": "agent swe (there are:",
+            "/agent nobody": "There is no agent 'nobody'",
+            "/diff": "The editor has changed nothing",
+            "/files": "There are no files in",
+            "/resume": "Go on with one of them",
+            "/approve": "There is no thread",
+            "write it": "Written.",
+        }.items():
+            terminal.type(f"{typed}\r")
+            terminal.see(shown)
+        for typed, shown in {
+            "/diff": "  + x = 1",
+            "/files": "  a.py  6 bytes",
+            "/cost": "in this chat: 2 model calls, 200 tokens in (80 cached), 40 out",
+            "/plan": "This thread has no plan.",
+            "/approve": "This thread asks nothing",
+            "/fork": "Go back to one of them: /fork NUMBER",
+            "/fork 1": "begins after point 1",
+            "/resume nobody": "There is no thread 'nobody'",
+        }.items():
+            terminal.type(f"{typed}\r")
+            terminal.see(shown)
+        terminal.type("/exit\r")
+        assert terminal.finish() == 0
+    assert len(model.requests) == 2
+    assert [request.body["model"] for request in model.requests] == ["other", "other"]
+    assert said(model) == ["write it"]
+
+
+def test_ten_megabytes_are_pasted_as_one_message(cli: Cli, model: OpenAIServer) -> None:
+    model.add(Reply("That is much."), Reply("A traceback."))
+    pasted = "a line of a log\n" * 655_360
+    with Terminal(cli, "chat", "--workspace", "files") as terminal:
+        terminal.see(READY)
+        terminal.paste(pasted)
+        terminal.see("[paste 1: 10,485,760 characters, 655,360 lines]")
+        terminal.type(" what is it?\r")
+        terminal.see("That is much.")
+        terminal.paste("Traceback:\n  File 'a', line 1\nValueError: \x1b[2Jx")
+        terminal.type("\r")
+        terminal.see("A traceback.")
+        terminal.type("/exit\r")
+        assert terminal.finish() == 0
+        assert len(terminal.raw) < 100_000, "it is told by its size, not printed"
+    (file,) = cli.workspace.glob("paste-*.txt")
+    assert file.read_text() == pasted
+    first, second = said(model)
+    assert f"(in the file {file.name}) what is it?" in first
+    assert second == "Traceback:\n  File 'a', line 1\nValueError: [2Jx"
+
+
+def test_a_named_file_is_completed_and_brought(cli: Cli, model: OpenAIServer) -> None:
+    cli.write("figures.csv", "a,b\n")
+    model.add(Reply("Two columns."))
+    with Terminal(cli, "chat", "--workspace", "files") as terminal:
+        terminal.see(READY)
+        terminal.type("look at @fig")
+        terminal.see("figures.csv")
+        terminal.type("\t\r\r")
+        terminal.see("Two columns.")
+        terminal.type("/exit\r")
+        assert terminal.finish() == 0
+    assert (cli.workspace / "figures.csv").read_text() == "a,b\n"
+    assert said(model) == ["look at figures.csv\n\nFiles in the workspace: figures.csv"]
+
+
+def test_a_wrong_file_does_not_end_the_chat(cli: Cli, model: OpenAIServer) -> None:
+    cli.write("a.csv", "new")
+    cli.write("files/a.csv", "other")
+    model.add(Reply("Good."))
+    with Terminal(cli, "chat", "--workspace", "files") as terminal:
+        terminal.see(READY)
+        terminal.type("see @../project/a.csv\r")
+        terminal.see("already with other content")
+        terminal.type("then without\r")
+        terminal.see("Good.")
+        terminal.type("/exit\r")
+        assert terminal.finish() == 0
+
+
+def test_ctrl_c_takes_the_line_back_and_leaves_at_the_second_time(cli: Cli) -> None:
+    with Terminal(cli, "chat") as terminal:
+        terminal.see(READY)
+        terminal.type("never sent")
+        terminal.see("> never sent")
+        terminal.type("\x03")
+        terminal.type("\x03")
+        terminal.see("Ctrl-C again, Ctrl-D or /exit leaves.")
+        terminal.type("\x03")
+        assert terminal.finish() == 130
+
+
+def test_a_running_call_shows_its_newest_output_and_a_resized_terminal_stays_right(
+    cli: Cli, model: OpenAIServer
+) -> None:
+    command = f"printf '\\033]0;pwned\\007newest words\\n'; {SLOW}"
+    model.add(Reply(calls=(Call("bash", {"command": command}),)), Reply("word " * 30))
+    with Terminal(cli, "run", "go", "--workspace", "files", columns=100) as terminal:
+        terminal.see("newest words")
+        terminal.resize(60)
+        release(cli)
+        assert terminal.finish() == 0
+        assert "\x1b]0" not in terminal.raw
+        assert terminal.screen.count("word word word") > 0
+        wrapped = [line for line in terminal.screen.splitlines() if line.startswith("word")]
+        assert " ".join(wrapped).split() == ["word"] * 30
+        assert max(map(len, wrapped)) <= 60
+
+
+def test_a_terminal_that_is_closed_in_mid_call_leaves_a_thread_to_go_on_with(
+    cli: Cli, model: OpenAIServer
+) -> None:
+    model.add(Reply(calls=(Call("bash", {"command": SLOW}),)), Reply("Finished."))
+    with Terminal(cli, "chat", "--thread", "t", "--workspace", "files") as terminal:
+        terminal.see(READY)
+        terminal.type("slow\r")
+        until((cli.workspace / "begun").exists)
+        terminal.hang_up()
+        release(cli)
+        assert terminal.finish() == 128 + signal.SIGHUP
+    assert log_of(cli) == "begun\nover\n"
+    assert cli.run("resume").stdout == "Finished.\n"
+    assert log_of(cli) == "begun\nover\n"
+
+
+def test_without_colours_none_are_written(cli: Cli, model: OpenAIServer) -> None:
+    model.add(
+        Reply(calls=(Call("str_replace_editor", EDIT),)), Reply("```python\nx = 1\n```\n*so*")
+    )
+    with Terminal(cli, "run", "x", env={"NO_COLOR": "1"}) as terminal:
+        assert terminal.finish() == 0
+        assert not COLOUR.search(terminal.raw)
+        assert "✓ write a.py, 1 lines" in terminal.screen
+    model.add(Reply("`code`"))
+    with Terminal(cli, "run", "x") as terminal:
+        assert terminal.finish() == 0
+        assert COLOUR.search(terminal.raw)
+
+
+def test_no_block_is_lost_while_others_stream(cli: Cli, model: OpenAIServer) -> None:
+    blocks = [f"Paragraph {n} of them.\n\n- item {n}\n\n`code {n}`" for n in range(40)]
+    model.add(Reply("\n\n".join(blocks), piece_size=3))
+    with Terminal(cli, "run", "x") as terminal:
+        assert terminal.finish() == 0
+        lines = [line for line in terminal.screen.splitlines() if line.strip()]
+    wanted = [f"{kind} {n}" for n in range(40) for kind in ("Paragraph", "item", "code")]
+    shown = [line.strip(" •").removesuffix(" of them.") for line in lines[:-1]]
+    assert shown[shown.index("Paragraph 0") :] == wanted
+
+
+@pytest.mark.parametrize("columns", [80, 100, 200])
+def test_words_wrap_at_words_at_any_width(cli: Cli, model: OpenAIServer, columns: int) -> None:
+    words = [f"word{n}" for n in range(60)]
+    model.add(Reply(" ".join(words)))
+    with Terminal(cli, "run", "x", columns=columns) as terminal:
+        assert terminal.finish() == 0
+        lines = [line for line in terminal.screen.splitlines() if line.startswith("word")]
+    assert " ".join(lines).split() == words
+    assert max(map(len, lines)) > columns - 10

@@ -1,0 +1,65 @@
+"""`openmanus init` at a terminal: what it asks, tries and stores."""
+
+import json
+import stat
+import tomllib
+
+from tests.e2e.terminal import Terminal
+from tests.support.cli import Cli
+from tests.support.openai_script import Reply
+from tests.support.openai_server import OpenAIServer
+
+WRONG, RIGHT = "sk-wrong-1234567890", "sk-right-0987654321"
+REFUSED = Reply(
+    status=401,
+    error={"error": {"message": f"Incorrect API key provided: {WRONG}", "code": "invalid_api_key"}},
+)
+
+
+def test_a_model_is_set_up_and_a_wrong_key_is_not_kept(bare_cli: Cli, model: OpenAIServer) -> None:
+    cli = bare_cli
+    model.add(REFUSED, Reply("ok"), Reply("Hello."))
+    with Terminal(cli, "init") as terminal:
+        terminal.see("Provider [")
+        terminal.type(f"{model.base_url}\r")
+        terminal.see("Key (empty: none): ")
+        terminal.type(f"{WRONG}\r")
+        terminal.see("Model: ")
+        terminal.type("my-model\r")
+        terminal.see("Key (not shown): ")
+        assert "key refused" in terminal.screen
+        terminal.type(f"{RIGHT}\r")
+        assert terminal.finish() == 0
+        assert WRONG not in terminal.raw
+        assert RIGHT not in terminal.raw
+        assert "It works." in terminal.screen
+    folder = cli.root / "config" / "openmanus"
+    keys = folder / "credentials.json"
+    assert stat.S_IMODE(keys.stat().st_mode) == 0o600
+    kept = json.loads(keys.read_text())
+    assert kept == {f"openai {model.base_url}": {"key": RIGHT}}
+    config = tomllib.loads((folder / "config.toml").read_text())
+    assert config == {"model": "openai:my-model", "base_url": model.base_url}
+    holders = [path for path in cli.root.rglob("*") if path.is_file()]
+    assert not [path for path in holders if WRONG.encode() in path.read_bytes()]
+    assert cli.run("run", "hi", "--log", "log").stdout == "Hello.\n"
+    assert RIGHT not in (cli.cwd / "log").read_text()
+
+
+def test_who_leaves_changes_nothing(bare_cli: Cli) -> None:
+    with Terminal(bare_cli, "init") as terminal:
+        terminal.see("Provider [")
+        terminal.type("acme\r")
+        terminal.see("There is no provider acme.")
+        terminal.type("deepseek\r")
+        terminal.see("Key (not shown): ")
+        terminal.type("\x04")
+        assert terminal.finish() == 130
+        assert "Nothing was changed." in terminal.screen
+    assert not (bare_cli.root / "config").exists()
+
+
+def test_without_a_terminal_it_says_what_to_set(bare_cli: Cli) -> None:
+    done = bare_cli.run("init")
+    assert (done.code, done.stdout) == (2, "")
+    assert "OPENMANUS_MODEL" in done.stderr

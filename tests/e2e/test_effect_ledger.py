@@ -1,0 +1,96 @@
+"""`EffectLedger` in agents of LangChain's and deepagents', which are really killed."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.limits import BACKSTOP_S
+
+PAID = ["a", "b", "b", "c"]
+
+
+def run(folder: Path, *, killed: bool = False, **spec: Any) -> dict[str, Any]:
+    """Run the agent of `tests.support.effect_app`, or go on with it; return what it prints."""
+    command = [sys.executable, "-m", "tests.support.effect_app", str(folder), json.dumps(spec)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=BACKSTOP_S, check=False)
+    assert (done.returncode != 0) == killed, done.stderr
+    return {} if killed else json.loads(done.stdout)
+
+
+def go_on(folder: Path, **spec: Any) -> tuple[dict[str, Any], int]:
+    """Go on to the end, letting run what the other side knows nothing of; count the questions."""
+    done, asked = run(folder, **spec), 0
+    while done["asked"]:
+        asked += len(done["asked"])
+        done = run(folder, **spec, answer={"type": "approve"})
+    return done, asked
+
+
+def payments(folder: Path) -> list[str]:
+    return sorted(line.split()[0] for line in (folder / "payments").read_text().splitlines())
+
+
+KINDS = ["agent", pytest.param("deep", marks=pytest.mark.exhaustive)]
+MOMENTS = [
+    "asked 0", "before a1", "after a1", "done 0-0", "done 0-1", "asked 1", "before b2", "after b2",
+    "done 1-0", "asked 2", "after c1", "asked 3",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_killed_anywhere_each_payment_is_made_once(tmp_path: Path, kind: str, moment: str) -> None:
+    run(tmp_path, kind=kind, kill=moment, reconcile=True, killed=True)
+    done, asked = go_on(tmp_path, kind=kind, reconcile=True)
+    assert done["answer"] == "All is paid."
+    assert payments(tmp_path) == PAID
+    if "0-" in moment or "a1" in moment:
+        assert asked <= 2, "the other call of the reply may have been under way"
+    else:
+        assert asked == moment.startswith("before")
+
+
+@pytest.mark.parametrize(
+    ("answer", "result", "paid"),
+    [
+        ({"type": "respond", "message": "it was paid"}, "it was paid", PAID),
+        ({"type": "approve"}, "paid b", [*PAID, "b"]),
+        ({"type": "reject", "message": "no more"}, "no more", PAID),
+    ],
+)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_person_says_what_became_of_a_call_that_nobody_can_be_asked_about(
+    tmp_path: Path, kind: str, answer: dict[str, Any], result: str, paid: list[str]
+) -> None:
+    run(tmp_path, kind=kind, kill="after b2", killed=True)
+    asked = run(tmp_path, kind=kind)["asked"]
+    assert [one["kind"] for one in asked] == ["unknown_outcome"]
+    assert asked[0]["calls"][0]["args"] == {"order": "b"}
+    assert run(tmp_path, kind=kind)["asked"], "as long as nobody answers"
+    done = run(tmp_path, kind=kind, answer=answer)
+    assert done["answer"] == "All is paid."
+    assert kind == "deep" or result in done["results"][2]
+    assert payments(tmp_path) == sorted(paid)
+
+
+@pytest.mark.parametrize("moment", ["done 0-0", "done 0-1", "after a1"])
+def test_a_reply_whose_checkpoint_was_lost_is_known_again(tmp_path: Path, moment: str) -> None:
+    run(tmp_path, kind="lost", kill=moment, reconcile=True, killed=True)
+    done, _ = go_on(tmp_path, kind="lost", reconcile=True)
+    assert done["answer"] == "All is paid."
+    assert payments(tmp_path) == PAID
+
+
+@pytest.mark.parametrize("moment", ["", "asked 1", "done 0-0"])
+def test_a_retry_of_the_hosts_pays_no_second_time_for_what_took_place(
+    tmp_path: Path, moment: str
+) -> None:
+    if moment:
+        run(tmp_path, kind="retry", kill=moment, reconcile=True, killed=True)
+    done, _ = go_on(tmp_path, kind="retry", reconcile=True)
+    assert done["answer"] == "All is paid."
+    assert payments(tmp_path) == PAID

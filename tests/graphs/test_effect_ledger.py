@@ -1,0 +1,139 @@
+"""`EffectLedger` among LangChain's own middlewares: wanted payments are made, each once."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain.agents import create_agent  # pyright: ignore[reportUnknownVariableType]
+from langchain.agents.middleware import HumanInTheLoopMiddleware, SummarizationMiddleware
+from langchain_core.messages import AIMessage
+from langchain_core.tools import tool
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command, interrupt
+
+from openmanus_graph.middleware import EffectLedger
+from openmanus_graph.testing import ScriptedChatModel
+
+CONFIG: Any = {"configurable": {"thread_id": "t"}}
+
+
+def pays(*amounts: int, prefix: str = "c") -> AIMessage:
+    calls = [
+        {"name": "pay", "args": {"amount": amount}, "id": f"{prefix}{place}"}
+        for place, amount in enumerate(amounts)
+    ]
+    return AIMessage("", tool_calls=calls)
+
+
+class Till:
+    """An agent that pays, and what it has paid."""
+
+    def __init__(self, folder: Path, *replies: Any, middleware: Any = (), **options: Any) -> None:
+        self.paid: list[int] = []
+        self.failing = 0
+        self.model = ScriptedChatModel(replies)
+        self.ledger = EffectLedger(f"sqlite:///{folder}/ledger.db", **options)
+
+        @tool
+        def pay(amount: int) -> str:
+            """Pay."""
+            if amount == 0:
+                return f"the person said {interrupt('how much?')}"
+            self.paid.append(amount)
+            if self.failing:
+                self.failing -= 1
+                raise ConnectionError("no reply")
+            return f"paid {amount}"
+
+        self.graph: Any = create_agent(
+            self.model, [pay], middleware=[*middleware, self.ledger], checkpointer=InMemorySaver()
+        )
+
+    async def run(self, given: Any = None) -> Any:
+        return await self.graph.ainvoke(given or {"messages": [("user", "Pay.")]}, CONFIG)
+
+
+def results(state: Any) -> list[str]:
+    return [one.text for one in state["messages"] if one.type == "tool"]
+
+
+async def test_equal_payments_are_all_made_although_summaries_shorten_the_state(
+    tmp_path: Path,
+) -> None:
+    shorten = SummarizationMiddleware(
+        ScriptedChatModel(["in short"] * 9), trigger=("messages", 4), keep=("messages", 2)
+    )
+    till = Till(
+        tmp_path, *[pays(5, prefix=f"c{n}") for n in range(5)], "done", middleware=[shorten]
+    )
+    state = await till.run()
+    assert state["messages"][-1].text == "done"
+    assert till.paid == [5] * 5
+
+
+def test_in_a_graph_that_is_invoked_synchronously(tmp_path: Path) -> None:
+    till = Till(tmp_path, pays(1, 2, 2), "done")
+    state = till.graph.invoke({"messages": [("user", "Pay.")]}, CONFIG)
+    assert results(state) == ["paid 1", "paid 2", "paid 2"]
+    assert sorted(till.paid) == [1, 2, 2]
+
+
+async def test_what_a_fork_repeats_takes_place_again(tmp_path: Path) -> None:
+    till = Till(tmp_path, pays(1), "done", "done again")
+    await till.run()
+    history = [state async for state in till.graph.aget_state_history(CONFIG)]
+    before = next(state.config for state in history if state.next == ("tools",))
+    await till.graph.ainvoke(None, before)
+    assert till.paid == [1, 1]
+
+
+async def test_a_call_that_raised_is_not_made_again_unless_a_person_says_so(
+    tmp_path: Path,
+) -> None:
+    till = Till(tmp_path, pays(1), "done")
+    till.failing = 1
+    with pytest.raises(ConnectionError):
+        await till.run()
+    state = await till.graph.ainvoke(None, CONFIG)
+    (asked,) = state["__interrupt__"]
+    assert asked.value["kind"] == "unknown_outcome"
+    assert till.paid == [1]
+    state = await till.run(Command(resume={asked.id: {"type": "respond", "message": "it was"}}))
+    assert (results(state), till.paid) == (["it was"], [1])
+
+
+async def test_questions_of_tools_and_of_langchains_middleware_get_their_answers(
+    tmp_path: Path,
+) -> None:
+    approve = HumanInTheLoopMiddleware(interrupt_on={"pay": True})
+    till = Till(tmp_path, pays(0, 3), "done", middleware=[approve])
+    state = await till.run()
+    decisions = [{"type": "approve"}] * 2
+    state = await till.run(Command(resume={"decisions": decisions}))
+    assert till.paid == [3]
+    (asked,) = state["__interrupt__"]
+    state = await till.run(Command(resume={asked.id: "seven"}))
+    assert results(state) == ["the person said seven", "paid 3"]
+    assert till.paid == [3]
+
+
+async def test_without_a_checkpointer_it_says_what_it_cannot_promise(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    till = Till(tmp_path)
+    model = ScriptedChatModel([pays(1), pays(2), "done"])
+    graph: Any = create_agent(model, till.graph.nodes["tools"].bound.tools_by_name.values(),
+                              middleware=[till.ledger])  # fmt: skip
+    with caplog.at_level(logging.WARNING):
+        await graph.ainvoke({"messages": [("user", "Pay.")]})
+    assert till.paid == [1, 2]
+    assert [one.message for one in caplog.records].count(caplog.records[0].message) == 1
+    assert "has no checkpointer" in caplog.text
+
+
+async def test_what_is_declared_harmless_is_not_written_down(tmp_path: Path) -> None:
+    till = Till(tmp_path, pays(1), "done", effects={"pay": "pure"})
+    await till.run()
+    assert till.paid == [1]
+    assert not (tmp_path / "ledger.db").exists()

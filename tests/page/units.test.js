@@ -1,0 +1,82 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+import { JS } from "./texts.js";
+
+const { changedLines, editOf } = await import(`${JS}/diff.js`);
+const { bytes, callSummary, duration, money } = await import(`${JS}/format.js`);
+const { languageOf, parts } = await import(`${JS}/highlight.js`);
+const { languageFor, t, tn } = await import(`${JS}/i18n.js`);
+const { modelOf } = await import(`${JS}/reducer.js`);
+const { separated } = await import(`${JS}/views/preview.js`);
+
+test("the language is the person's choice, else the first that the browser prefers and the page has", () => {
+  assert.equal(languageFor(null, ["fr-FR", "zh-TW", "en"]), "zh");
+  assert.equal(languageFor("en", ["zh-CN"]), "en");
+  assert.equal(languageFor("xx", []), "en");
+});
+
+test("places of a text are filled with what they are given, and nothing else", () => {
+  assert.equal(t("{a} and {b}", { a: "{b}" }), "{b} and {b}");
+  assert.equal(tn(1, "{n} step", "{n} steps"), "1 step");
+  assert.equal(tn(1234, "{n} step", "{n} steps"), "1,234 steps");
+});
+
+test("an edit is found in the call of the editor alone", () => {
+  const args = { command: "str_replace", path: "a.py", old_str: "x", new_str: "y" };
+  assert.deepEqual(editOf("str_replace_editor", args), { path: "a.py", command: "str_replace", before: "x", after: "y" });
+  assert.equal(editOf("bash", args), null);
+  assert.equal(editOf("str_replace_editor", { command: "view", path: "a.py" }), null);
+  assert.equal(editOf("str_replace_editor", { command: "create", path: "a.py", file_text: 7 }), null);
+  assert.equal(editOf("str_replace_editor", { command: "str_replace", path: "a", old_str: "x" }).after, "");
+});
+
+test("changes are shown with three lines around them, the rest is counted", () => {
+  const before = Array.from({ length: 30 }, (_, n) => `line ${n}`);
+  const after = before.toSpliced(15, 1, "changed");
+  const kinds = changedLines(before.join("\n"), after.join("\n")).map(({ kind, text }) => (kind === "skipped" ? text : kind[0]));
+  assert.deepEqual(kinds, ["12", "s", "s", "s", "r", "a", "s", "s", "s", "11"]);
+});
+
+test("a new file is added lines, an emptied one removed ones", () => {
+  assert.deepEqual(changedLines("", "a\nb\n"), [{ kind: "added", text: "a" }, { kind: "added", text: "b" }]);
+  assert.deepEqual(changedLines("a", ""), [{ kind: "removed", text: "a" }]);
+});
+
+test("highlighted code is cut into texts and the classes around them", async () => {
+  const { default: library } = await import(`${JS}/../vendor/highlight.js`);
+  const source = "if x < 1 & y: print(\"<b>\" + 'é') # 'q'";
+  const pieces = parts(library.highlight(source, { language: "python" }).value);
+  assert.equal(pieces.map(({ text }) => text ?? "").join(""), source);
+  assert.equal(pieces.filter(({ open }) => open).length, pieces.filter(({ close }) => close).length);
+  assert.ok(pieces.some(({ open }) => open === "hljs-keyword"));
+  assert.deepEqual(parts("<img src=x>"), [{ text: "<img src=x>" }]);
+});
+
+test("the language of code is known by a fence's word or a file's name", () => {
+  assert.deepEqual(["py", "src/app.PY", "python {.x}", "Makefile", ""].map(languageOf), ["python", "python", "python", "makefile", ""]);
+});
+
+test("numbers are written as people read them, and nothing is ever null", () => {
+  assert.deepEqual([money(0), money(0.0042), money(null), money(2.5)], ["$0", "$0.0042", "$0", "$2.50"]);
+  assert.deepEqual([duration(0.05), duration(7), duration(185), duration(null)], ["50 ms", "7.0 s", "3 min 05 s", "0 ms"]);
+  assert.deepEqual([bytes(999), bytes(4100), bytes(null)], ["999 B", "4.1 KB", "0 B"]);
+  assert.equal(callSummary({ timeout: 3, command: "ls\nrm" }), "ls · timeout: 3");
+  assert.equal(callSummary(null), "");
+});
+
+test("what a run does is a state of the model, which views put into words", () => {
+  const at = { ns: "", run: "r", ts: "2026-01-01T00:00:00Z" };
+  const events = [{ type: "run_start", kind: "start", task: "T", agent: "manus", model: "m" },
+    { type: "think_start", step: 1 }, { type: "tool_start", call_id: "1", tool: "bash", args: {} }];
+  const model = modelOf(events.map((event, n) => ({ ...at, ...event, seq: n + 1 })));
+  assert.deepEqual(model.activity, { kind: "calling", tool: "bash" });
+});
+
+test("a table keeps quoted separators and line breaks in their cells", () => {
+  assert.deepEqual(separated('a,"b, ""c""\nd"\r\ne', ",", 9), [["a", 'b, "c"\nd'], ["e"]]);
+});
+
+test("characters that turn the direction of text around, or steer a terminal, are shown as odd ones", async () => {
+  const { plain } = await import(`${JS}/dom.js`);
+  assert.equal(plain("report\u202egpj.exe \u001b[31mred\u0007\tשלום\n"), "report\ufffdgpj.exe \ufffd[31mred\ufffd\tשלום\n");
+});

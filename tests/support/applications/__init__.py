@@ -1,0 +1,1 @@
+"""Real applications for tests of the browser, from npm and PyPI, served on this machine."""

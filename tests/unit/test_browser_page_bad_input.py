@@ -1,0 +1,93 @@
+"""Pages that are too much for a reader: what they show is shown in time, and the rest is said."""
+
+import re
+
+import pytest
+
+from openmanus_graph.backends.browser.page import (
+    change_text,
+    click,
+    click_at,
+    dropdown_options,
+    scroll,
+    scroll_to_text,
+    select_dropdown_option,
+)
+from tests.support.tabs import Tab, Text
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+async def test_of_200_000_elements_it_is_said_how_many_were_not_looked_at(tab: Tab) -> None:
+    await tab.page.goto(f"{tab.site}/bad.html?elements")
+    await tab.view.settle()
+    left_out = re.search(
+        r"of its HTML elements (\d+) at its end were not looked at", await tab.see()
+    )
+    assert left_out
+    assert int(left_out[1]) > 180_000
+    await tab.do(scroll_to_text, Text("The last"))
+    await tab.see()  # a busy machine has not drawn the end of such a page yet
+    assert tab.has('button "The last"')
+
+
+async def test_what_moves_without_end_is_hit(tab: Tab) -> None:
+    await tab.open("bad.html?moving")
+    assert "Caught" in await tab.do(click, '"Catch me"')
+
+
+async def test_a_page_that_grows_as_it_is_scrolled_is_read_part_by_part(tab: Tab) -> None:
+    text = await tab.open("bad.html?scrolling")
+    assert re.search(r"0 px above, \d+ px below the window", text)
+    assert 'button "Entry 40"' not in text
+    assert 'button "Entry 40"' in await tab.do(scroll, 100_000, None)
+
+
+async def test_a_dialog_in_a_frame_that_leaves_blocks_nothing(tab: Tab) -> None:
+    await tab.open("bad.html?leaving")
+    said = await tab.do(click, '"Go"')
+    assert "Left" in said
+
+
+async def test_of_10_000_options_any_can_be_chosen(tab: Tab) -> None:
+    assert "(+9992 more)" in await tab.open("bad.html?options")
+    said = await tab.do(dropdown_options, "Number")
+    assert "99: Number 99\n(9900 more; choose them by their labels)" in said
+    said = await tab.do(select_dropdown_option, "Number", Text("Number 9876"))
+    assert "Took Number 9876" in said
+
+
+async def test_a_cover_that_shows_nothing_is_no_dialog(tab: Tab) -> None:
+    text = await tab.open("bad.html?overlay")
+    assert "Something that shows nothing itself covers the page: 1 element behind it" in text
+    assert "A dialog" not in text
+    await tab.page.evaluate("document.querySelector('button').remove()")
+    assert "covers the page: 0 elements behind it" in await tab.see(), "words are behind it"
+
+
+async def test_text_of_other_directions_is_read_and_used(tab: Tab) -> None:
+    text = await tab.open("bad.html?directions")
+    assert 'textbox "שם"' in text
+    assert "日本語の文" in text
+    assert "שמר" in await tab.do(click, '"שמור"')
+    assert "縦" in await tab.do(click, '"縦書き"')
+
+
+async def test_of_a_page_that_is_all_canvas_it_is_said_how_to_act_on_it(tab: Tab) -> None:
+    text = await tab.open("bad.html?canvas")
+    assert "only a screenshot shows it. Act on it with click_at and send_keys." in text
+    assert re.search(r"canvas #c 400x300 at x=\d+ y=\d+, click by coordinates", text)
+
+
+async def test_what_a_canvas_draws_is_not_called_unchanged(tab: Tab) -> None:
+    await tab.open("bad.html?canvas")
+    report = await click_at(tab.view, 100, 100)
+    assert tab.shot
+    said = change_text(tab.shot, await tab.view.look(), 500, said=report)
+    assert said.startswith("Nothing on the page changed. What a canvas draws is not read")
+
+
+async def test_a_page_that_changes_all_the_time_is_read(tab: Tab) -> None:
+    await tab.page.goto(f"{tab.site}/bad.html?changing")
+    await tab.view.settle(2)
+    assert (await tab.see()).count('button "Again"') == 200

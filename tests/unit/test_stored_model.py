@@ -1,0 +1,150 @@
+"""What `openmanus init` stores: the model in the configuration, keys that only the person reads."""
+
+import asyncio
+import stat
+import sys
+import tomllib
+from pathlib import Path
+from types import ModuleType
+from typing import Any, cast
+
+import pytest
+from pydantic import SecretStr
+
+from openmanus_graph.backends.models.endpoint import api_key
+from openmanus_graph.backends.models.spec import parse_spec
+from openmanus_graph.config import resolve_settings, stored_model
+from openmanus_graph.config.stored_model import store_key, store_model, stored_key, with_top_keys
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.interfaces.service.model_setup import ModelChoice, set_up_model
+from openmanus_graph.state.context import Context
+from tests.support.openai_script import Reply
+from tests.support.openai_server import OpenAIServer
+
+KEY = "sk-stored-1"
+
+
+@pytest.fixture(autouse=True)
+def person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A person's folder, and a working folder without configuration."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENMANUS_MODEL", "DEEPSEEK_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+    return tmp_path / "config" / "openmanus"
+
+
+def key_of(model: str, **context: Any) -> str | None:
+    settings = resolve_settings(Context(model=model, **context), "t").main
+    return api_key(parse_spec(model), settings)
+
+
+def test_a_stored_key_is_the_persons_and_used_by_runs(person: Path) -> None:
+    store_key("deepseek", None, KEY)
+    assert stat.S_IMODE((person / "credentials.json").stat().st_mode) == 0o600
+    assert key_of("deepseek:deepseek-chat") == KEY
+    assert KEY not in repr(resolve_settings(Context(model="deepseek:deepseek-chat"), "t"))
+
+
+def test_the_environment_comes_before_a_stored_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    store_key("deepseek", None, KEY)
+    store_key("openai", None, KEY)
+    monkeypatch.setenv("DEEPSEEK_API_KEY", "sk-environment")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-other")
+    assert key_of("deepseek:deepseek-chat") == "sk-environment"
+    assert key_of("openai:gpt-5-mini") == "sk-other"
+
+
+def test_a_stored_key_goes_to_its_own_server_only() -> None:
+    store_key("openai", None, KEY)
+    assert key_of("openai:x") == KEY
+    assert key_of("openai:x", base_url="http://127.0.0.1:9/v1") == "none"
+    store_key("openai", "http://127.0.0.1:9/v1", KEY)
+    assert key_of("openai:x", base_url="http://127.0.0.1:9/v1") == KEY
+    assert stored_key("openai", None) == SecretStr(KEY), "each server has its own"
+
+
+@pytest.mark.parametrize("content", ["", "no JSON", "[]", '{"openai": "text"}', '{"openai": {}}'])
+def test_a_damaged_file_holds_no_key(person: Path, content: str) -> None:
+    person.mkdir(parents=True)
+    (person / "credentials.json").write_text(content)
+    assert stored_key("openai", None) is None
+    store_key("openai", None, KEY)
+    found = stored_key("openai", None)
+    assert found is not None
+    assert found.get_secret_value() == KEY
+
+
+def test_the_model_is_written_and_the_rest_is_left(person: Path) -> None:
+    person.mkdir(parents=True)
+    top = '# mine\nmodel = "openai:old"\nbase_url = "http://old"\nmax_steps = 7\n\n'
+    (person / "config.toml").write_text(f'{top}[search]\nengine = "brave"\n')
+    store_model("anthropic:new", None)
+    text = (person / "config.toml").read_text()
+    assert "# mine" in text
+    assert tomllib.loads(text) == {
+        "model": "anthropic:new", "max_steps": 7, "search": {"engine": "brave"},
+    }  # fmt: skip
+    assert resolve_settings(Context(), "t").main.model == "anthropic:new"
+
+
+@pytest.mark.parametrize("text", ["not = = toml", 'max_steps = """\nmodel = 1\n"""\n'])
+def test_a_file_that_is_not_understood_is_left_alone(person: Path, text: str) -> None:
+    person.mkdir(parents=True)
+    (person / "config.toml").write_text(text)
+    with pytest.raises(ConfigError, match="cannot be changed"):
+        store_model("openai:x", None)
+    assert (person / "config.toml").read_text() == text
+
+
+def test_other_lines_of_the_configuration_stay_as_they_are() -> None:
+    text = '# mine\nmodel = "openai:old" # why\nmax_steps = 3\n\n[llm]\nmodel = "inner"\n'
+    changed = with_top_keys(text, {"model": 'a:"b"', "base_url": None})
+    assert tomllib.loads(changed) == {"model": 'a:"b"', "max_steps": 3, "llm": {"model": "inner"}}
+    assert "# mine\n" in changed
+    assert with_top_keys(changed, {"model": 'a:"b"', "base_url": None}) == changed
+
+
+async def test_a_model_is_kept_only_if_it_answers(person: Path) -> None:
+    refused = Reply(status=401, error={"message": f"Incorrect API key provided: {KEY}"})
+    with OpenAIServer([refused, Reply(text="ok")]) as server:
+        choice = ModelChoice("openai:m", server.base_url, SecretStr(KEY))
+        with pytest.raises(ConfigError) as error:
+            await set_up_model(choice)
+        assert KEY not in str(error.value)
+        assert not await asyncio.to_thread(person.exists)
+        await set_up_model(choice)
+    assert server.requests[-1].headers["authorization"] == f"Bearer {KEY}"
+    assert stored_key("openai", server.base_url) == SecretStr(KEY)
+
+
+class Keyring:
+    """What the package `keyring` offers, and a backend that works or does not."""
+
+    class errors:
+        KeyringError = RuntimeError
+
+    def __init__(self) -> None:
+        self.kept: dict[tuple[str, str], str] = {}
+        self.works = True
+
+    def set_password(self, service: str, name: str, key: str) -> None:
+        if not self.works:
+            raise RuntimeError("no backend")
+        self.kept[service, name] = key
+
+    def get_password(self, service: str, name: str) -> str | None:
+        return self.kept.get((service, name))
+
+
+def test_a_keyring_is_used_where_it_works(person: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keyring = Keyring()
+    monkeypatch.setitem(sys.modules, "keyring", cast("ModuleType", keyring))
+    monkeypatch.setattr(stored_model, "find_spec", str)
+    assert store_key("deepseek", None, KEY) == "the system's keyring"
+    assert KEY not in (person / "credentials.json").read_text()
+    assert key_of("deepseek:deepseek-chat") == KEY
+    keyring.works = False
+    assert "credentials.json" in store_key("deepseek", None, "sk-2")
+    assert key_of("deepseek:deepseek-chat") == "sk-2"

@@ -1,0 +1,138 @@
+"""What a terminal shows: calls in a line, edits as diffs, Markdown by blocks, nothing raw."""
+
+import io
+from typing import Any
+
+import pytest
+
+from openmanus_graph.interfaces.cli.call_lines import MAX_CHARS, describe_call, edit_diff
+from openmanus_graph.interfaces.cli.markdown_blocks import MarkdownBlocks
+from openmanus_graph.interfaces.cli.safe_console import SafeConsole
+from openmanus_graph.interfaces.cli.screen import Rendered
+from openmanus_graph.interfaces.service.threads import short_ids
+
+EDITOR = "str_replace_editor"
+
+CALLS: list[tuple[str, dict[str, Any], str]] = [
+    ("bash", {"command": "pytest -q"}, "$ pytest -q"),
+    ("bash", {"command": "cd a\nmake\n"}, "$ cd a (… 2 lines)"),
+    ("bash", {"restart": True}, "a new shell"),
+    ("bash", {}, "look at the background commands"),
+    ("python_execute", {"code": "import os\n# why\nprint(1)"}, "python: print(1) (… 3 lines)"),
+    ("python_execute", {"code": "import os"}, "python: import os"),
+    (EDITOR, {"command": "create", "path": "a.py", "file_text": "1\n2\n"}, "write a.py, 2 lines"),
+    (EDITOR, {"command": "view", "path": "a", "view_range": [1, -1]}, "look at a, lines 1--1"),
+    (EDITOR, {"command": "str_replace", "path": "a.py", "old_str": "x"}, "edit a.py"),
+    (EDITOR, {"command": "insert", "path": "a", "insert_line": 3}, "insert into a after line 3"),
+    (EDITOR, {"command": "undo_edit", "path": "a"}, "take back the last edit of a"),
+    ("read_file", {"path": "a.pdf", "pages": "1-3"}, "read a.pdf, pages 1-3"),
+    ("browser_use", {"action": "click_element", "index": 5}, "browser: click_element 5"),
+    ("web_search", {"query": "blue mugs"}, "search: blue mugs"),
+    ("fetch_page", {"url": "https://a.example"}, "read https://a.example"),
+    ("crawl4ai", {"urls": ["https://a.example", "b"]}, "read https://a.example b"),
+    ("ask_human", {"inquire": "Which?"}, "ask you: Which?"),
+    ("terminate", {"status": "success"}, "end: success"),
+    ("mcp_mail_send", {"to": "a@b.example"}, 'mcp_mail_send(to="a@b.example")'),
+    ("bash", {"command": ["a", "list"]}, "$ ['a', 'list']"),
+    ("python_execute", {"wrong": 1}, "python_execute(wrong=1)"),
+]
+
+
+@pytest.mark.parametrize(("tool", "args", "line"), CALLS)
+def test_a_call_is_one_line_that_says_what_it_does(
+    tool: str, args: dict[str, Any], line: str
+) -> None:
+    assert describe_call(tool, args) == line
+
+
+def test_a_calls_line_is_bounded() -> None:
+    assert len(describe_call("bash", {"command": "x" * 10_000})) == MAX_CHARS
+
+
+def test_an_edit_is_a_diff_with_some_lines_around() -> None:
+    old = "".join(f"{n}\n" for n in range(9))
+    args = {"command": "str_replace", "old_str": old, "new_str": old.replace("4\n", "--four\n")}
+    shown = list(edit_diff(EDITOR, args, 40))
+    assert shown == [(" ", "2"), (" ", "3"), ("-", "4"), ("+", "--four"), (" ", "5"), (" ", "6")]
+    assert list(edit_diff(EDITOR, {"command": "view", "path": "a"}, 40)) == []
+    assert list(edit_diff("bash", args, 40)) == []
+
+
+def test_a_long_diff_says_how_much_more_there_is() -> None:
+    args = {"command": "create", "file_text": "x\n" * 50}
+    assert list(edit_diff(EDITOR, args, 2)) == [("+", "x"), ("+", "x"), ("…", "48 more lines")]
+
+
+def blocks_of(text: str, size: int) -> list[str]:
+    blocks = MarkdownBlocks()
+    pieces = [text[start : start + size] for start in range(0, len(text), size)]
+    whole = [block for piece in pieces for block in blocks.feed(piece)]
+    last = blocks.finish()
+    assert blocks.rest == ""
+    return [*whole, *([last] if last else [])]
+
+
+CODE = "```python\na = 1\n\nb = 2\n```"
+TABLE = "| a |\n|---|\n| 1 |"
+LIST = "1. one\n\n   more of one\n2. two"
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_markdown_is_divided_where_a_block_is_whole(size: int) -> None:
+    text = (
+        f"# Title\n\nSome text\nin two lines.\n\n{CODE}\nAfter.\n\n{LIST}\n\n| a |\n|---|\n| 1 |\n"
+    )
+    assert blocks_of(text, size) == [
+        "# Title", "Some text\nin two lines.", CODE, "After.", LIST, "| a |\n|---|\n| 1 |",
+    ]  # fmt: skip
+
+
+def test_a_longer_fence_is_ended_by_one_as_long() -> None:
+    text = "````\n```\n\nstill code\n````\n\nafter\n"
+    assert blocks_of(text, 3) == ["````\n```\n\nstill code\n````", "after"]
+
+
+def rendered(text: str, width: int = 40) -> str:
+    out = io.StringIO()
+    console = SafeConsole(file=out, force_terminal=True, width=width, color_system="truecolor")
+    console.print(Rendered(text))
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a \x1b]0;title\x07 b",
+        "a \x1b[2J b",
+        "&#x202e;abc &#155;31m &#7;",
+        "`\x1b[31m`",
+        "```\n\x1b]52;c;aGk=\x07\n```",
+        "[text](http://a.example/\x1b]8;;x\x07)",
+        "| \x9b31m |\n|---|\n| \r\x08 |",
+        "```\x1b[2J\ncode\n```",
+    ],
+)
+def test_no_control_character_of_a_text_reaches_the_terminal(text: str) -> None:
+    shown = rendered(text)
+    for bad in ("\x1b]", "\x1b[2J", "\x07", "\x9b", "\u202e", "\r", "\x08"):
+        assert bad not in shown
+
+
+def test_markdown_has_no_blank_lines_around_it_and_no_spaces_at_line_ends() -> None:
+    lines = rendered("- one\n- two").splitlines()
+    assert len(lines) == 2
+    assert [line.rstrip() for line in lines] == lines
+
+
+def test_words_wrap_at_words_and_links_show_where_they_lead() -> None:
+    shown = rendered("[bank](https://evil.example) and a long sentence of words", width=30)
+    assert "https://evil.example" in shown
+    assert "\x1b]8" not in shown
+    assert "sente\n" not in shown
+
+
+def test_short_ids_are_unique_beginnings() -> None:
+    ids = ["20260101-1200-aa", "20260101-1200-ab", "20260102-0900-cc", "name"]
+    assert short_ids(ids, 8) == ["20260101-1200-aa", "20260101-1200-ab", "20260102", "name"]
+    assert short_ids([], 8) == []
+    assert short_ids(["ab", "abc"], 1) == ["ab", "abc"]

@@ -1,0 +1,153 @@
+"""Values in canonical form: what is the same, what only looks like it, and what hides."""
+
+import pytest
+
+from openmanus_graph.safety.own_words import own_words
+from openmanus_graph.safety.values import addresses_in, said_tokens, tokens_of
+
+ZERO_WIDTH = "\u200b"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Alice", "alice"),
+        ("Sarah  Baker", "sarah baker"),
+        ("'Sarah Baker'", "Sarah Baker"),
+        ("1,000.50", "1000.5"),
+        ("1.000,50", "1000.5"),
+        ("1,000", "1000"),
+        ("$12.00", "12"),
+        ("May 26th, 2024", "2024-05-26"),
+        ("26 May 2024", "2024-05-26"),
+        ("26.05.2024", "2024-05-26"),
+        ("5/26/2024", "2024-05-26"),
+        ("4 pm", "16:00"),
+        ("2024-05-26T10:20", "2024-05-26 10:20"),
+        ("BOB@Shop.Example", "bob@shop.example"),
+        ("gb29 nwbk 6016 1331 9268 19", "GB29NWBK60161331926819"),
+        ("https://www.shop.example/", "www.shop.example"),
+        ("O’Brien", "O'Brien"),
+        ("Cafe\u0301", "Café"),
+    ],
+)
+def test_a_value_is_the_same_however_it_is_written(one: str, other: str) -> None:
+    assert tokens_of(one) == tokens_of(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("apple", "аpple"),  # the first letter is Cyrillic
+        ("bob@shop.example", "bob@shоp.example"),
+        ("bob", f"bo{ZERO_WIDTH}b"),
+        ("bob", "ｂｏｂ"),
+        ("bob@shop.example", "bob%40shop.example"),
+        ("https://shop.example/a", "https://shop.example/b"),
+        ("bob@shop.example", "Ym9iQHNob3AuZXhhbXBsZQ=="),
+        ("13", "thirteen"),
+        ("13", "June 13"),
+        ("13", "13:00"),
+        ("13", "room-13"),
+        ("13", "v1.13"),
+        ("2024", "2024-05-26"),
+        ("*", "everyone"),
+    ],
+)
+def test_what_only_looks_like_it_is_another_value(one: str, other: str) -> None:
+    assert tokens_of(one) != tokens_of(other)
+    assert tokens_of(one)[0] not in tokens_of(other)
+
+
+def test_the_number_of_an_item_names_nothing() -> None:
+    assert "number:1" not in tokens_of("Do this: 1. Read it. 2. Send it.")
+    assert "number:13" in tokens_of("Delete the file 13.")
+
+
+def test_a_person_who_types_wide_letters_is_understood() -> None:
+    assert ("bob",) in said_tokens("ｂｏｂ")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("see https://bit.ly/sUf7tOJ.", "https://bit.ly/sUf7tOJ"),
+        ("at www.shop.example now", "www.shop.example"),
+        ("at shop.example/a now", "shop.example/a"),
+        (f"to mark{ZERO_WIDTH}.black@gmail.com", "mark.black@gmail.com"),
+        ("to mark＠gmail.com", "mark@gmail.com"),
+        ("to mark%40gmail.com", "mark@gmail.com"),
+        ("to mark&#64;gmail.com", "mark@gmail.com"),
+        ("http%3A%2F%2Fshop.example%2Fa", "http://shop.example/a"),
+        ("see http://xn--80ak6aa92e.com", "http://xn--80ak6aa92e.com"),
+        ("to US13 3000 0000 1212 1212 1212 please", "US13 3000 0000 1212 1212 1212"),
+    ],
+)
+def test_addresses_in_a_text_are_found_in_disguise(text: str, found: str) -> None:
+    assert found in list(addresses_in(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["e.g. this", "see main.py and report.docx", "Node.js 1.2.3", "at 10:30", "a@b", "and/or", ""],
+)
+def test_what_is_no_address_is_not_found(text: str) -> None:
+    assert list(addresses_in(text)) == []
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "a", "a.", "1,", "a-", "www.", "%40", "AB12 ", " 1", "May ", "> a\n", "a:\n",
+        "<a>", "From: a\n",
+        'a "word" of bob@shop.example, 13 on 2024-05-26 at www.shop.example/a?b=c; a.b-c.d ',
+    ],
+)  # fmt: skip
+def test_no_text_takes_long(piece: str) -> None:
+    """A way to read it in squared time would need hours."""
+    text = piece * (400_000 // len(piece))
+    tokens_of(text)
+    list(addresses_in(text))
+    own_words(text)
+
+
+QUOTED = "Dear customer, pay to DE89370400440532013000 by tomorrow. Regards, your bank"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"Summarise this mail: {QUOTED}",
+        f"Please translate:\n\n{QUOTED}",
+        f"What do you make of it?\n> {QUOTED}\n",
+        f"What do you make of it?\n```\n{QUOTED}\n```\n",
+        f"<mail>{QUOTED}</mail> What is that?",
+        f"I got this message:\n{QUOTED}",
+        f"From: a@evil.example\nTo: me\n\n{QUOTED}",
+        f'She wrote "{QUOTED} {QUOTED} {QUOTED}"',
+    ],
+)
+def test_a_text_that_a_person_quotes_is_not_his_own(text: str) -> None:
+    own = own_words(text)
+    assert own.quotes
+    assert "DE89" not in own.text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Invite these people:\n- anna@shop.example\n- bob@shop.example",
+        "Do the following tasks: 1. Mail anna@shop.example. 2. Delete file 13.",
+        "Write the following message to the channel: Hi, I am a bot",
+        "Mail 'Catch up over lunch.' to \"anna@shop.example\"",
+        "Note: be quick",
+        "Summarise this article: https://shop.example/a/very/long/path?of=an&address=that&goes=on",
+        "Summarise this article: https://shop.example/a in three sentences that are short",
+        "Translate this file: notes/report.docx into English, please, and keep the headings",
+        "Add an event titled 'Lunch' at 12:00 for one hour with the description 'Eat'.",
+    ],
+)
+def test_what_a_person_writes_is_his_own(text: str) -> None:
+    own = own_words(text)
+    assert not own.quotes
+    assert own.text == text
