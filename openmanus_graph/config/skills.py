@@ -7,6 +7,8 @@ once it is trusted.
 
 import hashlib
 import importlib.util
+import logging
+import os
 import stat
 import unicodedata
 from collections.abc import Iterator, Mapping
@@ -21,6 +23,8 @@ import yaml
 from openmanus_graph.config.trust import config_home, is_trusted_content
 from openmanus_graph.state.skills import Skill
 
+log = logging.getLogger(__name__)
+
 PROJECT_PLACES = ("skills", ".openmanus/skills")
 ENTRY_POINTS = "openmanus_graph.skills"
 """Each entry point is a package in whose folder skills lie."""
@@ -32,6 +36,8 @@ MAX_FILE_BYTES = 256 * 1024
 MAX_SKILL_BYTES = 20 * 1024 * 1024
 MAX_SKILL_FILES = 2000
 _FIELDS = ("name", "description", "license", "compatibility", "metadata", "allowed-tools")
+_UNSHOWN = ("Cc", "Cs")
+"""Categories of characters that a terminal obeys, or that no request can hold."""
 _MAX_CHARS = {"name": 64, "description": 1024, "compatibility": 500}
 
 
@@ -87,8 +93,8 @@ def untrusted_skills() -> list[Skill]:
 
 
 def trust_name(skill: Skill) -> str:
-    """Return by what name the trust in a skill is stored."""
-    return f"skill {skill.name}"
+    """Return by what name the trust in a skill is stored: two places may hold one of a name."""
+    return f"skill {skill.folder}"
 
 
 def read_skill(folder: Path) -> Skill:
@@ -97,11 +103,14 @@ def read_skill(folder: Path) -> Skill:
         raise SkillError(f"there is no folder {folder}")
     if not folder.is_dir():
         raise SkillError(f"{folder} is no folder")
-    file = skill_file(folder)
-    if file is None:
-        raise SkillError("it has no SKILL.md")
-    digest = digest_of(folder)
-    fields = front_matter(_read_text(file))
+    try:
+        file = skill_file(folder)
+        if file is None:
+            raise SkillError("it has no SKILL.md")
+        digest, text = digest_of(folder), _read_text(file)
+    except OSError as error:
+        raise SkillError(f"it cannot be read: {error.strerror}") from error
+    fields = front_matter(text)
     if problems := [*_problems(fields, folder.resolve().name)]:
         raise SkillError(*problems)
     description = " ".join(str(fields["description"]).split())
@@ -127,6 +136,8 @@ def front_matter(text: str) -> Mapping[str, Any]:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark else ""
         raise SkillError(f"its front matter is no YAML{where}") from error
+    except RecursionError:  # its traceback is as deep as the text: nothing to keep
+        raise SkillError("its front matter is nested too deeply") from None
     if not isinstance(fields, dict):
         raise SkillError("its front matter is no mapping of names to values")
     return cast("dict[str, Any]", fields)
@@ -138,31 +149,33 @@ def digest_of(folder: Path) -> str:
     Raises:
         SkillError: A file leads out of the folder, is none that can be copied, or it is too large.
     """
-    digest, total = hashlib.sha256(), 0
-    for number, path in enumerate(_files(folder)):
-        total += path.stat().st_size
+    digest = hashlib.sha256()
+    for path in sorted(_files(folder)):
+        content = hashlib.sha256(path.read_bytes()).hexdigest()
+        runs = bool(path.stat().st_mode & stat.S_IXUSR)
+        name = os.fsencode(path.relative_to(folder).as_posix())
+        digest.update(name + f"\0{content}\0{runs}\n".encode())
+    return digest.hexdigest()
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Yield a skill's files. SkillError at the first that is not allowed, or one too many."""
+    real, total = folder.resolve(), 0
+    for number, path in enumerate(folder.rglob("*")):
+        if not path.resolve().is_relative_to(real):
+            raise SkillError(f"{path.relative_to(folder)} leads out of its folder")
+        if path.is_symlink():
+            raise SkillError(f"{path.relative_to(folder)} is a link; put the file itself there")
+        if not path.is_file() and not path.is_dir():
+            raise SkillError(f"{path.relative_to(folder)} is neither a file nor a folder")
+        total += path.stat().st_size if path.is_file() else 0
         if total > MAX_SKILL_BYTES or number >= MAX_SKILL_FILES:
             raise SkillError(
                 f"it is larger than {MAX_SKILL_BYTES >> 20} MB, or has more than "
                 f"{MAX_SKILL_FILES} files"
             )
-        content = hashlib.sha256(path.read_bytes()).hexdigest()
-        runs = bool(path.stat().st_mode & stat.S_IXUSR)
-        digest.update(f"{path.relative_to(folder).as_posix()}\0{content}\0{runs}\n".encode())
-    return digest.hexdigest()
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    real = folder.resolve()
-    for path in sorted(folder.rglob("*")):
-        if not path.resolve().is_relative_to(real):
-            raise SkillError(f"{path.relative_to(folder)} leads out of its folder")
-        if path.is_symlink():
-            raise SkillError(f"{path.relative_to(folder)} is a link; put the file itself there")
         if path.is_file():
             yield path
-        elif not path.is_dir():
-            raise SkillError(f"{path.relative_to(folder)} is neither a file nor a folder")
 
 
 def _places() -> Iterator[tuple[str, Path, bool]]:
@@ -178,7 +191,11 @@ def _places() -> Iterator[tuple[str, Path, bool]]:
 def _package_folders() -> tuple[tuple[str, Path], ...]:
     found: list[tuple[str, Path]] = []
     for point in entry_points(group=ENTRY_POINTS):
-        spec = importlib.util.find_spec(point.value)
+        try:
+            spec = importlib.util.find_spec(point.value)
+        except (ImportError, ValueError) as error:
+            log.warning("The skills of the package %s cannot be found: %s", point.value, error)
+            continue
         found += [
             (point.value, Path(folder))
             for folder in (spec and spec.submodule_search_locations) or ()
@@ -188,10 +205,18 @@ def _package_folders() -> tuple[tuple[str, Path], ...]:
 
 def _folders_in(root: Path) -> list[Path]:
     """Return the folders in a place; those without a `SKILL.md` are something else's."""
-    if not root.is_dir():
+    try:
+        folders = [path for path in sorted(root.iterdir()) if path.is_dir()]
+    except OSError:  # there is none
         return []
-    folders = (path for path in sorted(root.iterdir()) if path.is_dir())
-    return [folder for folder in folders if skill_file(folder)]
+    return [folder for folder in folders if _may_be_skill(folder)]
+
+
+def _may_be_skill(folder: Path) -> bool:
+    try:
+        return skill_file(folder) is not None
+    except OSError:
+        return True  # `read_skill` says what is wrong
 
 
 def _look_at(folder: Path, place: str, *, of_project: bool, names: dict[str, str]) -> FoundSkill:
@@ -199,8 +224,6 @@ def _look_at(folder: Path, place: str, *, of_project: bool, names: dict[str, str
         skill = read_skill(folder)
     except SkillError as error:
         return FoundSkill(folder, place, None, error.problems)
-    except OSError as error:
-        return FoundSkill(folder, place, None, (f"it cannot be read: {error.strerror}",))
     problems: list[str] = []
     if of_project and not _is_trusted(skill):
         problems.append("it comes with this folder, which you have not trusted (openmanus trust)")
@@ -235,13 +258,18 @@ def _problems(fields: Mapping[str, Any], folder: str) -> Iterator[str]:
         if not isinstance(fields.get(field), str) or not str(fields[field]).strip():
             yield f"its {field} is missing or empty"
     for field, most in _MAX_CHARS.items():
-        value = fields.get(field, "")
-        if not isinstance(value, str):
-            yield f"its {field} is no text"
-        elif len(_normal(value)) > most:
-            yield f"its {field} has {len(_normal(value))} characters, more than {most}"
+        yield from _text_problems(field, fields.get(field, ""), most)
     if isinstance(name := fields.get("name"), str) and name.strip():
         yield from _name_problems(_normal(name), _normal(folder))
+
+
+def _text_problems(field: str, value: object, most: int) -> Iterator[str]:
+    if not isinstance(value, str):
+        yield f"its {field} is no text"
+    elif len(_normal(value)) > most:
+        yield f"its {field} has {len(_normal(value))} characters, more than {most}"
+    elif any(unicodedata.category(char) in _UNSHOWN for char in "".join(value.split())):
+        yield f"its {field} has characters that cannot be shown"
 
 
 def _name_problems(name: str, folder: str) -> Iterator[str]:

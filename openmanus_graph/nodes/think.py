@@ -43,7 +43,7 @@ from openmanus_graph.runtime.limits import LimitReached, Progress, pause
 from openmanus_graph.runtime.middleware import with_hook, with_updates
 from openmanus_graph.runtime.session import Session, lost_state, open_state
 from openmanus_graph.runtime.session_registry import enter_session, running_session
-from openmanus_graph.runtime.skills import copy_skills, skills_folder
+from openmanus_graph.runtime.skills import copy_skills
 from openmanus_graph.safety.policy import unknown_tools
 from openmanus_graph.safety.untrusted_text import mark_untrusted
 from openmanus_graph.state.context import Context
@@ -149,8 +149,6 @@ async def begin_run(state: ManusState, session: Session, agent: Agent, emit: Emi
         run, anew = begun["run_message"], bool(session.fork_id)
         await asyncio.to_thread(take_baseline, session.workspace, run, anew=anew)
         rules = [rule for rule in session.settings.rules if rule.tool not in agent.tools]
-        if session.settings.skills:
-            await asyncio.to_thread(copy_skills, session.settings.skills, session.workspace)
         for warning in unknown_tools(rules, [*agent.tools, *tool_names()]) if rules else ():
             notice(emit, warning)
     return begun
@@ -231,16 +229,16 @@ async def system_prompt(turn: Turn) -> str:
         instructions = settings.instructions.strip()
         parts.append(render("project_instructions", instructions=instructions))
     if settings.skills and READ_FILE in turn.agent.tools:
-        parts.append(skills_text(turn.session))
+        parts.append(await asyncio.to_thread(skills_text, turn.session))
     return "\n\n".join(parts)
 
 
 def skills_text(session: Session) -> str:
-    """Return the names of the run's skills, what they are for, and where the model reads them."""
+    """Put the run's skills where the model reads them, and return what it is told. Blocks."""
     skills = session.settings.skills
     return render(
         "skills",
-        folder=str(skills_folder(skills, session.workspace)),
+        folder=str(copy_skills(skills, session.workspace)),
         skills="\n".join(f"- {skill.name}: {skill.description}" for skill in skills),
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from openmanus_graph.config.skills import digest_of
+from openmanus_graph.config.skills import SkillError, digest_of
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.skills import Skill
@@ -19,22 +19,25 @@ def skills_folder(skills: Sequence[Skill], workspace: Workspace) -> Path:
     return workspace.outputs / "skills" / hashlib.sha256(digests.encode()).hexdigest()[:12]
 
 
-def copy_skills(skills: Sequence[Skill], workspace: Workspace) -> None:
-    """Copy the skills, once for all runs of the thread. Blocks.
+def copy_skills(skills: Sequence[Skill], workspace: Workspace) -> Path:
+    """Copy the skills unless they lie there already, and return the folder of the copies. Blocks.
 
     Raises:
         ConfigError: One was changed since it was found, so that nobody has trusted what it is now.
     """
     target = skills_folder(skills, workspace)
     if target.is_dir():
-        return
+        return target
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".copying-") as part:
         whole = Path(part) / "skills"
         for skill in skills:
             copy = whole / skill.name
-            shutil.copytree(skill.folder, copy, symlinks=True)
-            if digest_of(copy) != skill.digest:
-                raise ConfigError(f"The skill {skill.folder} is being changed; try again.")
+            with suppress(SkillError, shutil.Error, FileNotFoundError):
+                shutil.copytree(skill.folder, copy, symlinks=True)
+                if digest_of(copy) == skill.digest:
+                    continue
+            raise ConfigError(f"The skill {skill.folder} is being changed; try again.")
         with suppress(OSError):  # another run of the thread was faster
             whole.rename(target)
+    return target

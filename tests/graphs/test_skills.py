@@ -1,13 +1,17 @@
 """Skills in a run: what the model is told, and both shipped ones from end to end."""
 
+import asyncio
 import json
+import os
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from langchain_core.messages import BaseMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command
 
 from openmanus_graph import build_manus_graph, open_session
 from openmanus_graph.interfaces.cli.skills import add_skill
@@ -60,6 +64,21 @@ async def test_an_agent_that_cannot_read_files_is_not_told() -> None:
 
 
 @pytest.mark.usefixtures("added_skills")
+async def test_a_path_that_leads_out_of_a_skill_is_not_followed(tmp_path: Path) -> None:
+    secret = tmp_path / "secret.txt"
+    secret.write_text("the secret")
+
+    def read(messages: list[BaseMessage]) -> Any:
+        out = os.path.relpath(secret, f"{place_of(messages)}/mine")
+        assert out.startswith("..")
+        return calls(("read_file", {"path": f"{place_of(messages)}/mine/{out}"}))
+
+    ran = await run_graph(build_manus_graph(), read, "done")
+    assert "outside" in ran.results()[0]
+    assert "the secret" not in ran.results()[0]
+
+
+@pytest.mark.usefixtures("added_skills")
 async def test_scripts_run_in_the_sandbox_and_cannot_change_the_skill() -> None:
     def spoil(messages: list[BaseMessage]) -> Any:
         return calls(("bash", {"command": f"echo spoilt >> {place_of(messages)}/mine/SKILL.md"}))
@@ -69,6 +88,20 @@ async def test_scripts_run_in_the_sandbox_and_cannot_change_the_skill() -> None:
             build_manus_graph(checkpointer=InMemorySaver()), spoil, "done", config=THREAD
         )
     assert "Read-only file system" in ran.results()[0]
+
+
+@pytest.mark.usefixtures("added_skills")
+async def test_a_skill_that_changed_while_the_run_waited_is_read_as_it_is_now() -> None:
+    def read(messages: list[BaseMessage]) -> Any:
+        return calls(("read_file", {"path": f"{place_of(messages)}/mine/SKILL.md"}))
+
+    graph = build_manus_graph(checkpointer=InMemorySaver())
+    async with open_session("t"):
+        await run_graph(graph, calls(("ask_human", {"inquire": "Which?"})), config=THREAD)
+        await asyncio.to_thread(own, "mine", "Makes coffee.")
+        ran = await run_graph(graph, read, "done", task=Command(resume="This."), config=THREAD)
+    assert "- mine: Makes coffee." in ran.model.requests[0][0].text
+    assert "Makes coffee." in ran.results()[-1]
 
 
 ROWS = "city,month,sales\\n" + "\\n".join(f"City {n},2026-0{n},{n * 10}" for n in range(1, 6))

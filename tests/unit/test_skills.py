@@ -112,6 +112,9 @@ def test_a_wrong_name_is_said(tmp_path: Path, name: str, said: str) -> None:
         ),
         ("---\nname: my-skill\ndescription: b\ncompatibility: [a]\n---\n", "is no text"),
         ("---\nname: &a [*a]\ndescription: b\n---\n", "is no YAML, line 2"),
+        (f"---\nname: {'[' * 20_000}\n---\n", "nested too deeply"),
+        ('---\nname: my-skill\ndescription: "a\\e[2Jb"\n---\n', "cannot be shown"),
+        ('---\nname: my-skill\ndescription: "a\\uD800b"\n---\n', "cannot be shown"),
     ],
 )
 def test_what_is_wrong_with_the_front_matter_is_said(tmp_path: Path, text: str, said: str) -> None:
@@ -142,6 +145,13 @@ def test_a_folder_that_is_none_is_said(tmp_path: Path) -> None:
     assert "is no folder" in problems_of(tmp_path / "file")
 
 
+def test_a_folder_in_the_place_of_the_file_is_said(tmp_path: Path) -> None:
+    (tmp_path / "my-skill" / "SKILL.md").mkdir(parents=True)
+    assert "it cannot be read: Is a directory" in problems_of(tmp_path / "my-skill")
+    with pytest.raises(ConfigError, match="is no skill"):
+        add_skill(str(tmp_path / "my-skill"))
+
+
 # What a skill could do to us.
 
 
@@ -154,6 +164,32 @@ def test_a_huge_file_is_refused(tmp_path: Path) -> None:
     with (big / "data.bin").open("wb") as data:
         data.truncate(skills.MAX_SKILL_BYTES + 1)
     assert "larger than 20 MB" in problems_of(big)
+
+
+def test_a_folder_of_many_files_is_not_searched_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_skill(tmp_path / "my-skill")
+    for number in range(20):
+        (folder / str(number)).touch()
+    looked_at: list[Path] = []
+    is_symlink = Path.is_symlink
+
+    def seen(path: Path) -> bool:
+        looked_at.append(path)
+        return is_symlink(path)
+
+    monkeypatch.setattr(skills, "MAX_SKILL_FILES", 5)
+    monkeypatch.setattr(Path, "is_symlink", seen)
+    assert "more than 5 files" in problems_of(folder)
+    assert len(looked_at) == 6
+
+
+def test_file_names_need_not_be_texts(tmp_path: Path) -> None:
+    folder = make_skill(tmp_path / "my-skill")
+    first = read_skill(folder).digest
+    (folder / os.fsdecode(b"\xff.txt")).touch()
+    assert read_skill(folder).digest != first
 
 
 @pytest.mark.parametrize("target", ["/etc/passwd", "../../secret.txt", "SKILL.md"])
@@ -208,6 +244,16 @@ def test_a_cloned_skill_needs_trust_and_again_when_it_changes() -> None:
     assert usable_skills()[0] == (), "whether it can be run is part of it"
 
 
+def test_two_of_one_name_are_trusted_each_for_itself() -> None:
+    make_skill(Path("skills/one").absolute())
+    make_skill(Path(".openmanus/skills/one").absolute(), about="Another.")
+    trust_folder()
+    assert untrusted_skills() == []
+    (used,), (warning,) = usable_skills()
+    assert used.description == "Does a thing."
+    assert "skills has one of this name, which counts" in warning
+
+
 def test_a_trusted_folder_does_not_hide_ones_own_skill_by_an_untrusted_one() -> None:
     make_skill(Path("skills/mine").absolute(), about="A trap.")
     own("mine")
@@ -234,6 +280,22 @@ def test_packages_bring_skills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         "packed",
         (),
     )
+
+
+def test_a_package_that_cannot_be_found_stops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    info = tmp_path / "gone_skills-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: gone-skills\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[openmanus_graph.skills]\ngone = gone_skills.all\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    skills._package_folders.cache_clear()  # pyright: ignore[reportPrivateUsage]
+    try:
+        assert find_skills() == []
+    finally:
+        skills._package_folders.cache_clear()  # pyright: ignore[reportPrivateUsage]
+    assert "the package gone_skills.all cannot be found" in caplog.text
 
 
 def test_settings_hold_the_skills_and_say_what_is_wrong() -> None:
@@ -278,6 +340,15 @@ def test_what_was_not_trusted_is_not_copied(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is being changed"):
         copy_skills(found, workspace)
     assert not skills_folder(found, workspace).exists()
+
+
+def test_a_skill_that_vanishes_is_said(tmp_path: Path) -> None:
+    folder, workspace = make_skill(tmp_path / "my-skill"), workspace_at(tmp_path)
+    found = (read_skill(folder),)
+    (folder / "SKILL.md").unlink()
+    folder.rmdir()
+    with pytest.raises(ConfigError, match="is being changed"):
+        copy_skills(found, workspace)
 
 
 # The command.

@@ -44,8 +44,8 @@ def show_skill(name: str) -> int:
     """Print a skill's instructions and its files."""
     folder = _folder_of(name)
     file = skill_file(folder)
-    if file is None:
-        raise ConfigError(f"{folder} has no SKILL.md.")
+    if file is None or not file.is_file():
+        raise ConfigError(f"{folder} has no file SKILL.md.")
     sys.stdout.write(printable(file.read_text("utf-8", "replace").rstrip()) + "\n")
     others = sorted(path for path in folder.rglob("*") if path.is_file() and path != file)
     for path in others:

@@ -7,6 +7,7 @@ from openmanus_graph.config.files import Layer, is_foreign, read_layer
 from openmanus_graph.config.resolve import WORKING_FOLDER_FILES
 from openmanus_graph.config.skills import trust_name, untrusted_skills
 from openmanus_graph.config.trust import is_trusted, risky_settings, trust, trust_content
+from openmanus_graph.runtime.output import printable
 from openmanus_graph.state.skills import Skill
 
 
@@ -20,7 +21,7 @@ def trust_folder() -> int:
         sys.stderr.write(f"Trusted {layer.path}: {describe(layer)}\n")
     for skill in skills:
         _trust_skill(skill)
-        sys.stderr.write(f"Trusted {skill.folder}: {skill.description}\n")
+        sys.stderr.write(f"Trusted {_said(skill)}\n")
     return 0
 
 
@@ -38,10 +39,14 @@ def ask_for_trust(config: str | None) -> None:
         if sys.stdin.readline().strip().lower() in ("y", "yes"):
             trust(Path.cwd(), layer)
     for skill in untrusted_skills():
-        sys.stderr.write(f"{skill.folder} is a skill: {skill.description}\nTrust it? [y/N] ")
+        sys.stderr.write(f"{_said(skill)}\nTrust it? [y/N] ")
         sys.stderr.flush()
         if sys.stdin.readline().strip().lower() in ("y", "yes"):
             _trust_skill(skill)
+
+
+def _said(skill: Skill) -> str:
+    return printable(f"the skill {skill.folder}: {skill.description}")
 
 
 def _trust_skill(skill: Skill) -> None:
