@@ -37,6 +37,8 @@ from openmanus_graph.runtime.session import Session
 if TYPE_CHECKING:
     from playwright.async_api import Download, Page
 
+    from openmanus_graph.backends.browser.takeover import Takeover
+
 MAX_TABS = 20
 CLOSE_PAGE_S = 5.0
 CLOSE_S = 15.0
@@ -53,6 +55,10 @@ class BrowserSession:
         self.session = session
         self.lock = asyncio.Lock()
         """Held during an action or a snapshot."""
+        self.takeover: Takeover | None = None
+        """Of a person who has the browser just now, with its lock; None while the agent has it."""
+        self.hidden_texts = set[str]()
+        """What people have typed here, which the model must not be shown; never stored."""
         self.tabs: dict[int, Tab] = {}
         self.notices = PendingNotices()
         self.background = BackgroundTasks()
@@ -75,9 +81,9 @@ class BrowserSession:
 
     @property
     def secrets(self) -> Secrets:
-        """The secrets of the current run."""
-        known = self.session.settings.browser.secrets
-        return self.session.cached(Secrets, lambda: Secrets(known))
+        """The secrets of the current run, and what people have typed."""
+        known, hidden = self.session.settings.browser.secrets, frozenset(self.hidden_texts)
+        return self.session.cached((Secrets, len(hidden)), lambda: Secrets(known, hidden))
 
     @property
     def current(self) -> Tab:
@@ -200,6 +206,8 @@ class BrowserSession:
             browser_loop.call(self._close_after_action, CLOSE_S)
 
     async def _close_after_action(self) -> None:
+        if self.takeover is not None:
+            self.takeover.on_closed()
         locked = False
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LOCK_S):

@@ -17,6 +17,7 @@ from openmanus_graph.interfaces.server import (
     pages,
     runs,
     setup,
+    takeover,
     threads,
 )
 from openmanus_graph.interfaces.server.admission import Refused
@@ -65,7 +66,7 @@ async def warm_up() -> None:
 ignore_pickles()  # here, because the server loads them before the lifespan starts
 app = FastAPI(title="OpenManus", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
 app.add_middleware(ServerGuard)
-for part in (choices, setup, threads, runs, event_stream, browser_view, pages):
+for part in (choices, setup, threads, runs, event_stream, browser_view, takeover, pages):
     app.include_router(part.router)
 app.include_router(files.api)
 app.include_router(files.router)

@@ -1,13 +1,18 @@
 /** What the agent's browser shows, as a picture. */
 
 import * as api from "../api.js";
-import { fill, h } from "../dom.js";
+import { button, fill, h } from "../dom.js";
 import { t } from "../i18n.js";
 import { safeAddress } from "../markdown.js";
 
 const POLL_MS = 2000;
 
-export function createBrowserView() {
+/**
+ * Build the pane.
+ *
+ * @param {(thread: string) => void} takeOver  Puts the browser into the person's hands.
+ */
+export function createBrowserView(takeOver) {
   const element = h("div.panel-body", {});
   let thread = null;
   let visible = false;
@@ -39,12 +44,13 @@ export function createBrowserView() {
     image.alt = t("The agent's browser: {page}", { page: view.title || view.url });
     fill(element, h("div.address", {}, h("strong", {}, view.title || t("Untitled")),
       address ? h("a", { href: address, target: "_blank", rel: "noopener noreferrer nofollow" }, view.url) : h("span", {}, view.url)),
-    image.src && image);
+    button(t("Take the browser over"), () => takeOver(thread), { iconName: "hand" }), image.src && image);
   }
 
   document.addEventListener("visibilitychange", look);
   return {
     element,
+    look,
     setVisible(on) {
       if (on === visible) return;
       visible = on;
