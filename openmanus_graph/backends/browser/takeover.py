@@ -24,6 +24,10 @@ BUSY_S = 15.0
 """How long to wait for the agent's action to end."""
 LOOK_S = 0.25
 """Between two looks at which tab is the current one."""
+FRAME_S = 0.04
+"""Between two pictures at least: an animation must not keep a line busy."""
+MOST_KEYS = 100
+"""Characters that are typed key by key; a longer text is put in at once."""
 LEAST_CHARS = 3
 """Fewer characters are in every text, and say nothing."""
 _SCREENCAST = {"format": "jpeg", "quality": 70, "maxWidth": 1280, "maxHeight": 1280}
@@ -164,7 +168,10 @@ class Takeover:
 
         dialog = ""
         while not self.ended:
-            with contextlib.suppress(Error):  # a tab that closes itself
+            if not self._browser.connection.alive:
+                self.on_closed()
+                return
+            try:
                 if not self._browser.tabs:
                     await self._browser.new_tab()
                 if self._browser.current is not self._tab:
@@ -173,6 +180,8 @@ class Takeover:
                 if now != dialog and self._frame is not None:
                     dialog = now
                     await self._take_frame(self._frame.image, self._frame.width, self._frame.height)
+            except Error:  # a tab that closes itself
+                self._tab = None
             await asyncio.sleep(LOOK_S)
 
     async def _show(self, tab: Tab) -> None:
@@ -183,6 +192,11 @@ class Takeover:
         self._cdp = cdp = await page.context.new_cdp_session(page)
         cdp.on("Page.screencastFrame", lambda event: self._background.spawn(self._on(cdp, event)))
         await cdp.send("Page.startScreencast", _SCREENCAST)
+        # A page that was behind another one, and changes nothing, sends no picture by itself.
+        photo = await cdp.send("Page.captureScreenshot", {"format": "jpeg", "quality": 70})
+        metrics = await cdp.send("Page.getLayoutMetrics")
+        window = metrics["cssLayoutViewport"]
+        await self._take_frame(photo["data"], window["clientWidth"], window["clientHeight"])
 
     async def _stop_pictures(self) -> None:
         from playwright.async_api import Error
@@ -195,6 +209,7 @@ class Takeover:
     async def _on(self, cdp: "CDPSession", event: dict[str, Any]) -> None:
         from playwright.async_api import Error
 
+        await asyncio.sleep(FRAME_S)
         with contextlib.suppress(Error):
             await cdp.send("Page.screencastFrameAck", {"sessionId": event["sessionId"]})
         if cdp is self._cdp:
@@ -222,7 +237,10 @@ class Takeover:
             case "text":
                 self._word += one.text
                 self._hide(one.text)
-                await page.keyboard.type(one.text)
+                type_it = page.keyboard.insert_text
+                if len(one.text) <= MOST_KEYS:  # pages may listen to the keys
+                    type_it = page.keyboard.type
+                await type_it(one.text)
             case "key":
                 await self._press(page, one)
             case "dialog":

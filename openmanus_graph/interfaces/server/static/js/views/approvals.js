@@ -135,7 +135,7 @@ function questionCard(question, decide, takeOver) {
   };
   const finish = (value) => decide(question.id, value);
   if (question.browser) {
-    fill(area, h("div.buttons", {}, button(t("Take the browser over"), takeOver, { kind: "primary", iconName: "hand" })),
+    fill(area, h("div.buttons", {}, button(t("Take the browser over"), takeOver, { kind: "primary", iconName: "globe" })),
       h("details", {}, h("summary", {}, t("Answer in words instead")), answerForm(t("Your answer"), t("Send answer"), finish)));
   } else if (question.kind === "question") fill(area, answerForm(t("Your answer"), t("Send answer"), finish));
   else drawDecisions(area, question, allowed, finish);

@@ -44,7 +44,7 @@ export function createBrowserView(takeOver) {
     image.alt = t("The agent's browser: {page}", { page: view.title || view.url });
     fill(element, h("div.address", {}, h("strong", {}, view.title || t("Untitled")),
       address ? h("a", { href: address, target: "_blank", rel: "noopener noreferrer nofollow" }, view.url) : h("span", {}, view.url)),
-    button(t("Take the browser over"), () => takeOver(thread), { iconName: "hand" }), image.src && image);
+    button(t("Take the browser over"), () => takeOver(thread), { iconName: "globe" }), image.src && image);
   }
 
   document.addEventListener("visibilitychange", look);

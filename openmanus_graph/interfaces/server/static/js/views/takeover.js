@@ -36,7 +36,8 @@ export function createTakeover({ done, left }) {
     button("", () => send({ kind: "back" }), { kind: "icon quiet", iconName: "back", title: t("Back") }),
     button("", () => send({ kind: "reload" }), { kind: "icon quiet", iconName: "history", title: t("Load again") }),
     button(t("Leave"), () => leave(), { kind: "quiet" }), give),
-  h("p.muted.takeover-hint", {}, t("What you type goes to the page only. The agent waits, and learns only that you are done.")),
+  h("p.muted.takeover-hint", {}, t("What you type goes to the page only. The agent waits, and learns only that you are done."), " ",
+    h("span.touch-only", {}, t("Drag to scroll, pinch to enlarge."))),
   note, dialogBar, stage);
   let thread = null;
   let id = null;

@@ -304,6 +304,7 @@ export const ZH = {
   "Load again": "重新加载",
   "Leave": "离开",
   "What you type goes to the page only. The agent waits, and learns only that you are done.": "您输入的内容只会发送到该页面。智能体会等待，并且只会得知您已完成。",
+  "Drag to scroll, pinch to enlarge.": "拖动可滚动，双指可放大。",
   "This is over: the browser was closed, or somebody took it over elsewhere.": "已结束：浏览器已关闭，或有人在别处接管了它。",
   "Opening the browser…": "正在打开浏览器…",
   "Take it all the same": "仍然接管",
