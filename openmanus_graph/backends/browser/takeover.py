@@ -209,12 +209,12 @@ class Takeover:
     async def _on(self, cdp: "CDPSession", event: dict[str, Any]) -> None:
         from playwright.async_api import Error
 
-        await asyncio.sleep(FRAME_S)
-        with contextlib.suppress(Error):
-            await cdp.send("Page.screencastFrameAck", {"sessionId": event["sessionId"]})
         if cdp is self._cdp:
             measures = event["metadata"]
             await self._take_frame(event["data"], measures["deviceWidth"], measures["deviceHeight"])
+        await asyncio.sleep(FRAME_S)
+        with contextlib.suppress(Error):
+            await cdp.send("Page.screencastFrameAck", {"sessionId": event["sessionId"]})
 
     async def _take_frame(self, image: str, width: float, height: float) -> None:
         from playwright.async_api import Error

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -31,7 +32,7 @@ class Visit:
     _ending: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
 
     @contextlib.contextmanager
-    def watched(self) -> "contextlib.AbstractContextManager[None]":
+    def watched(self) -> Generator[None]:
         """Keep the takeover for as long as somebody watches, and a little longer."""
         self.watchers += 1
         self.stop_leaving()
