@@ -41,7 +41,8 @@ def question_request(question: str, *, browser: bool = False) -> dict[str, Any]:
     """
     name, args = "ask_human", {"inquire": question}
     request = decision_request("question", question, name, args, "", ("respond", "reject"))
-    return {**request, "calls": []} | ({"browser": True} if browser else {})
+    more = {"browser": True} if browser else {}
+    return {**request, "calls": [], **more}
 
 
 def approval_request(

@@ -1,6 +1,6 @@
 """A site with a login and a second factor: a code in six boxes of its own."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.cookies import SimpleCookie
@@ -40,7 +40,7 @@ class LoginSite:
 
 
 @contextmanager
-def login_site() -> Iterator[LoginSite]:
+def login_site() -> Generator[LoginSite]:
     """Serve for the length of a block."""
 
     class Handler(SilentHandler):

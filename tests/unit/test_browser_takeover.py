@@ -1,5 +1,6 @@
 """A person at the agent's browser: what is seen and done, and what the agent is shown of it."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -10,7 +11,8 @@ from openmanus_graph.backends.browser.browsers import browser_loop
 from openmanus_graph.backends.browser.observation import state_for_request
 from openmanus_graph.backends.browser.takeover import Frame, Input, Takeover
 from openmanus_graph.config import resolve_settings
-from openmanus_graph.runtime import session_registry
+from openmanus_graph.interfaces.server import visits
+from openmanus_graph.interfaces.server.admission import Refused
 from openmanus_graph.runtime.session_registry import borrow_session, close_session, find_session
 from openmanus_graph.state.context import Context
 from tests.support.browsing import Browsing
@@ -130,6 +132,24 @@ async def test_closing_the_browser_ends_the_takeover(use: Browsing, taken: Takeo
     await do(taken, *click(1, 1))  # too late, and no error
 
 
+async def test_a_takeover_that_nobody_watches_any_more_ends(
+    taken: Takeover, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(visits, "LEFT_S", 0.01)
+    ended, stack = asyncio.Event(), contextlib.AsyncExitStack()
+    stack.callback(ended.set)
+    visit = visits.Visit("left", taken, stack)
+    monkeypatch.setitem(visits.visits, "left", visit)
+    with visit.watched():
+        with visit.watched():
+            assert visits.find_visit("left", taken.id) is visit
+        assert not taken.ended, "one still watches"
+    await ended.wait()
+    assert taken.ended
+    with pytest.raises(Refused, match="over"):
+        visits.find_visit("left", taken.id)
+
+
 async def test_a_borrowed_session_outlives_its_guest_until_it_is_idle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,10 +159,7 @@ async def test_a_borrowed_session_outlives_its_guest_until_it_is_idle(
         close_session("guest")
         assert find_session("guest") is session, "somebody uses it"
     assert find_session("guest") is session, "as after a run"
-    entry = session_registry._entries["guest"]
-    assert entry.idle is not None
     async with borrow_session("guest", settings) as again:
         assert again is session
-        assert entry.idle is None
     close_session("guest")
     assert find_session("guest") is None

@@ -190,11 +190,15 @@ class Takeover:
         page = tab.page
         await page.bring_to_front()
         self._cdp = cdp = await page.context.new_cdp_session(page)
-        cdp.on("Page.screencastFrame", lambda event: self._background.spawn(self._on(cdp, event)))
+
+        def on_frame(event: dict[str, Any]) -> None:
+            self._background.spawn(self._on(cdp, event))
+
+        cdp.on("Page.screencastFrame", on_frame)
         await cdp.send("Page.startScreencast", _SCREENCAST)
         # A page that was behind another one, and changes nothing, sends no picture by itself.
-        photo = await cdp.send("Page.captureScreenshot", {"format": "jpeg", "quality": 70})
-        metrics = await cdp.send("Page.getLayoutMetrics")
+        photo: Any = await cdp.send("Page.captureScreenshot", {"format": "jpeg", "quality": 70})
+        metrics: Any = await cdp.send("Page.getLayoutMetrics")
         window = metrics["cssLayoutViewport"]
         await self._take_frame(photo["data"], window["clientWidth"], window["clientHeight"])
 

@@ -54,17 +54,18 @@ class Visit:
             self._leaving = None
 
     def _leave(self) -> None:
-        if not self.watchers and _visits.get(self.thread) is self:
+        if not self.watchers and visits.get(self.thread) is self:
             self._ending.add(asyncio.get_running_loop().create_task(end_takeover(self.thread)))
 
 
-_visits: dict[str, Visit] = {}
+visits: dict[str, Visit] = {}
+"""By thread."""
 _beginning = asyncio.Lock()
 
 
 def find_visit(thread: str, takeover: str) -> Visit:
     """Return a takeover that goes on. Refused: it is over."""
-    visit = _visits.get(thread)
+    visit = visits.get(thread)
     if visit is None or visit.takeover.id != takeover or visit.takeover.ended:
         raise Refused(410, "This takeover is over.")
     return visit
@@ -83,7 +84,7 @@ async def begin_takeover(thread: str, *, force: bool) -> Visit:
     from openmanus_graph.backends.browser.browsers import browser_loop
 
     async with _beginning:
-        known = _visits.get(thread)
+        known = visits.get(thread)
         if known is not None and not known.takeover.ended and not force:
             raise Refused(409, "Somebody has taken this browser over in another tab.")
         await end_takeover(thread)
@@ -95,7 +96,7 @@ async def begin_takeover(thread: str, *, force: bool) -> Visit:
                 takeover = await browser_loop.run(lambda: _begun(browser))
             except ToolError as error:
                 raise Refused(409, str(error)) from error
-            visit = _visits[thread] = Visit(thread, takeover, stack.pop_all())
+            visit = visits[thread] = Visit(thread, takeover, stack.pop_all())
     visit.end_unless_watched()
     return visit
 
@@ -104,7 +105,7 @@ async def end_takeover(thread: str) -> None:
     """Give a thread's browser back to the agent, if somebody has it."""
     from openmanus_graph.backends.browser.browsers import browser_loop
 
-    visit = _visits.pop(thread, None)
+    visit = visits.pop(thread, None)
     if visit is not None:
         visit.stop_leaving()
         await browser_loop.run(visit.takeover.end)
