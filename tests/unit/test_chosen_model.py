@@ -99,17 +99,3 @@ async def test_a_model_is_kept_only_if_it_answers() -> None:
         await set_up_model(choice)
     assert server.requests[-1].headers["authorization"] == f"Bearer {KEY}"
     assert stored_key("openai", server.base_url) == SecretStr(KEY)
-
-
-async def test_what_comes_before_a_model_that_was_kept_is_named(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with OpenAIServer([Reply(text="ready"), Reply(text="ready")]) as server:
-        choice = ModelChoice("openai:m", server.base_url, SecretStr(KEY))
-        monkeypatch.setenv("OPENMANUS_MODEL", "openai:other")
-        with pytest.raises(ConfigError, match=r"openai:other comes before it: OPENMANUS_MODEL"):
-            await set_up_model(choice)
-        monkeypatch.delenv("OPENMANUS_MODEL")
-        monkeypatch.setenv("OPENAI_API_KEY", "another-key-of-mine")
-        with pytest.raises(ConfigError, match="OPENAI_API_KEY"):
-            await set_up_model(choice)

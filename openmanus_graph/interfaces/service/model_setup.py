@@ -11,13 +11,10 @@ from langchain_core.messages import HumanMessage
 from pydantic import SecretStr
 
 from openmanus_graph.backends.models.build import build_unshared_model
-from openmanus_graph.backends.models.endpoint import api_key
 from openmanus_graph.backends.models.failures import classify
-from openmanus_graph.backends.models.spec import PROVIDERS, ModelSpec, parse_spec
-from openmanus_graph.config import resolve_settings
+from openmanus_graph.backends.models.spec import PROVIDERS, parse_spec
 from openmanus_graph.config.chosen_model import store_model
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.state.context import Context
 from openmanus_graph.state.settings import ModelSettings
 
 TRIAL_TIMEOUT_S = 60
@@ -80,32 +77,11 @@ async def try_model(choice: ModelChoice) -> None:
 
 
 async def set_up_model(choice: ModelChoice) -> None:
-    """Try a model, and make it the default if it works.
-
-    Raises:
-        ConfigError: It does not work, and nothing was stored; or it was, but something that comes
-            before the person's configuration names another model or key.
-    """
+    """Try a model, and make it the default if it works. ConfigError: nothing was stored."""
     await try_model(choice)
     key = choice.key.get_secret_value().strip() if choice.key else None
     spec = parse_spec(choice.model)
     await asyncio.to_thread(store_model, str(spec), choice.base_url, key)
-    await asyncio.to_thread(_check_that_it_counts, spec, key)
-
-
-def _check_that_it_counts(spec: ModelSpec, key: str | None) -> None:
-    main = resolve_settings(Context(), "new").main
-    found = parse_spec(main.model) if isinstance(main.model, str) else None
-    if found != spec:
-        raise ConfigError(
-            f"{spec} works and is kept, but {found} comes before it: OPENMANUS_MODEL or a file of "
-            "this folder names that. Remove it there."
-        )
-    if key is not None and api_key(spec, main) != key:
-        raise ConfigError(
-            f"{spec} works and its key is kept, but another one comes before it: "
-            f"{' or '.join(spec.provider.key_variables)}, or api_key in a file. Remove it there."
-        )
 
 
 def _without(key: SecretStr | None, sentence: str) -> str:
