@@ -10,7 +10,7 @@ import contextlib
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from openmanus_graph.backends.browser.browser_session import BrowserSession
 from openmanus_graph.backends.browser.tab import Tab
@@ -31,6 +31,7 @@ MOST_KEYS = 100
 LEAST_CHARS = 3
 """Fewer characters are in every text, and say nothing."""
 _SCREENCAST = {"format": "jpeg", "quality": 70, "maxWidth": 1280, "maxHeight": 1280}
+_PHOTO = {"format": "jpeg", "quality": 70}
 _KEYS = (
     "Enter", "Tab", "Backspace", "Delete", "Escape", "ArrowLeft", "ArrowRight", "ArrowUp",
     "ArrowDown", "Home", "End", "PageUp", "PageDown",
@@ -197,8 +198,8 @@ class Takeover:
         cdp.on("Page.screencastFrame", on_frame)
         await cdp.send("Page.startScreencast", _SCREENCAST)
         # A page that was behind another one, and changes nothing, sends no picture by itself.
-        photo: Any = await cdp.send("Page.captureScreenshot", {"format": "jpeg", "quality": 70})
-        metrics: Any = await cdp.send("Page.getLayoutMetrics")
+        photo = cast("Any", await cdp.send("Page.captureScreenshot", _PHOTO))
+        metrics = cast("Any", await cdp.send("Page.getLayoutMetrics"))
         window = metrics["cssLayoutViewport"]
         await self._take_frame(photo["data"], window["clientWidth"], window["clientHeight"])
 
