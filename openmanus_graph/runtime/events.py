@@ -112,6 +112,8 @@ class InterruptEvent(_StepsEvent):
     kind: Literal["question", "approval", "unknown_outcome"]
     question: str
     calls: list[EventCall]
+    browser: NotRequired[bool]
+    """The person is to take the agent's browser over, and to answer when it is done."""
 
 
 class PlanStep(TypedDict):
@@ -239,6 +241,7 @@ def interrupt_event(waiting: Interrupt) -> dict[str, Any]:
         "kind": value.get("kind", "question"),
         "question": str(value.get("question", "")),
         "calls": value.get("calls", []),
+        **({"browser": True} if value.get("browser") else {}),
         **step,
     }
 

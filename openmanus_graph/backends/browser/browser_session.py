@@ -9,7 +9,7 @@ import shutil
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from openmanus_graph.backends.browser.browsers import browser_loop
 from openmanus_graph.backends.browser.connection import Connection, open_connection
@@ -46,6 +46,13 @@ LOCK_S = 3.0
 """How long closing waits for an action that is being cancelled."""
 
 
+class HeldByPerson(Protocol):
+    """A person's time at a browser, as the browser knows it."""
+
+    def on_closed(self) -> None:
+        """End it, because the browser is closed."""
+
+
 class BrowserSession:
     """The tabs of one thread."""
 
@@ -53,6 +60,10 @@ class BrowserSession:
         self.session = session
         self.lock = asyncio.Lock()
         """Held during an action or a snapshot."""
+        self.takeover: HeldByPerson | None = None
+        """Of a person who has the browser just now, with its lock; None while the agent has it."""
+        self.hidden_texts = set[str]()
+        """What people have typed here, which the model must not be shown; never stored."""
         self.tabs: dict[int, Tab] = {}
         self.notices = PendingNotices()
         self.background = BackgroundTasks()
@@ -75,9 +86,9 @@ class BrowserSession:
 
     @property
     def secrets(self) -> Secrets:
-        """The secrets of the current run."""
-        known = self.session.settings.browser.secrets
-        return self.session.cached(Secrets, lambda: Secrets(known))
+        """The secrets of the current run, and what people have typed."""
+        known, hidden = self.session.settings.browser.secrets, frozenset(self.hidden_texts)
+        return self.session.cached((Secrets, len(hidden)), lambda: Secrets(known, hidden))
 
     @property
     def current(self) -> Tab:
@@ -200,6 +211,8 @@ class BrowserSession:
             browser_loop.call(self._close_after_action, CLOSE_S)
 
     async def _close_after_action(self) -> None:
+        if self.takeover is not None:
+            self.takeover.on_closed()
         locked = False
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LOCK_S):

@@ -297,6 +297,22 @@ export const ZH = {
   "Do it otherwise (optional)": "换一种做法（可选）",
   "It goes on from here: {place}, {time}. What came after it is taken back in the conversation; files stay as they are.": "将从这里继续：{place}，{time}。对话中之后的内容会被撤回；文件保持原样。",
 
+  // The browser in a person's hands
+  "Take the browser over": "接管浏览器",
+  "Answer in words instead": "改为用文字回答",
+  "The agent's browser, in your hands": "智能体的浏览器，由您操作",
+  "The page; click into it to use it": "页面；点击即可操作",
+  "Keys for the page; Esc leads back to the buttons": "发送到页面的按键；按 Esc 回到按钮",
+  "Give it back": "交还",
+  "Load again": "重新加载",
+  "Leave": "离开",
+  "What you type goes to the page only. The agent waits, and learns only that you are done.": "您输入的内容只会发送到该页面。智能体会等待，并且只会得知您已完成。",
+  "Drag to scroll, pinch to enlarge.": "拖动可滚动，双指可放大。",
+  "This is over: the browser was closed, or somebody took it over elsewhere.": "已结束：浏览器已关闭，或有人在别处接管了它。",
+  "Opening the browser…": "正在打开浏览器…",
+  "Take it all the same": "仍然接管",
+  "OK": "确定",
+
   // Help
   "Skip to the message box": "跳到消息框",
   "Keyboard and help": "键盘与帮助",
