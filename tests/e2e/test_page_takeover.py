@@ -3,12 +3,14 @@
 import json
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from playwright.sync_api import expect
 
 from tests.e2e.test_page_access import PHONE, violations
+from tests.support.limits import BACKSTOP_S
 from tests.support.login_site import CODE, FIELD, PASSWORD, USER, LoginSite, login_site
 from tests.support.openai_script import Call, Reply
 from tests.support.page import Desk, Tab
@@ -124,6 +126,42 @@ def test_one_person_at_a_time_and_another_one_may_take_it(at: Desk, site: LoginS
     first.page.get_by_role("button", name="Leave").click()
     expect(first.page.locator(".ask")).to_be_visible()
     first.close()
+
+
+def test_of_two_who_begin_at_once_one_has_it(at: Desk, site: LoginSite) -> None:
+    tab = begin(at, site)
+    path = f"/app/api/threads/{tab.thread}/takeover"
+    with ThreadPoolExecutor() as people:
+        asked = [people.submit(at.ask, "POST", path, json={}, timeout=BACKSTOP_S) for _ in range(2)]
+        first, second = sorted((one.result() for one in asked), key=lambda one: one.status_code)
+    assert (first.status_code, second.status_code) == (201, 409)
+    assert "in another tab" in second.text
+    assert at.ask("DELETE", f"{path}/of-somebody-else").status_code == 410
+    held = f"{path}/{first.json()['id']}"
+    wrong = at.ask("POST", f"{held}/input", json=[{"kind": "steal", "text": PASSWORD}])
+    assert wrong.status_code == 422
+    assert at.ask("DELETE", held).status_code == 204
+    assert at.ask("POST", f"{held}/input", json=[{"kind": "text", "text": "x"}]).status_code == 410
+    assert PASSWORD not in at.served.log
+    tab.close()
+
+
+def test_a_run_that_ends_leaves_the_browser_to_the_person_and_a_deletion_takes_it(
+    at: Desk, site: LoginSite
+) -> None:
+    tab = begin(at, site, Reply(text="I do without."))
+    take(tab, "Log in")
+    questions = at.ask("GET", f"/app/api/threads/{tab.thread}").json()["interrupts"]
+    answers = {questions[0]["id"]: {"type": "respond", "message": "No."}}
+    path = f"/app/api/threads/{tab.thread}"
+    assert at.ask("POST", f"{path}/runs", json={"answers": answers}).status_code == 202
+    tab.until("Finished")
+    tab.page.mouse.click(*place(tab, *FIELD))
+    log_in(tab)
+    assert at.ask("DELETE", path).status_code == 204
+    expect(tab.page.locator(".takeover-note")).to_contain_text("This is over")
+    assert at.ask("POST", f"{path}/takeover", json={}).status_code == 404
+    tab.close()
 
 
 def test_the_agent_waits_while_a_person_has_the_browser_and_a_stopped_run_leaves_it(

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from openmanus_graph.backends.browser.browsers import browser_loop
+from openmanus_graph.backends.browser.kept_state import state_file
 from openmanus_graph.backends.browser.observation import state_for_request
 from openmanus_graph.backends.browser.takeover import Frame, Input, Takeover
 from openmanus_graph.config import resolve_settings
@@ -27,7 +28,10 @@ PAGE = """<!doctype html><title>Form</title><body style="margin:0">
 <button style="position:absolute;left:0;top:200px;width:200px;height:40px"
  onclick="window.open('/other.html')">Open</button>
 <button style="position:absolute;left:0;top:300px;width:200px;height:40px"
- onclick="document.title = prompt('Who?')">Ask</button><p style="margin-top:400px">nothing</p>"""
+ onclick="document.title = prompt('Who?')">Ask</button>
+<input style="position:absolute;left:0;top:400px;width:300px;height:40px"
+ oninput="history.replaceState(null, '', '?q=' + this.value)">
+<p style="margin-top:500px">nothing</p>"""
 OTHER = "<!doctype html><title>Other</title><body onclick='window.close()'>x"
 
 
@@ -95,6 +99,38 @@ async def test_what_is_typed_is_seen_by_the_page_and_never_by_the_model(
     assert WORD not in repr(use.session.handle_states())
 
 
+async def test_an_address_with_what_is_typed_is_stored_nowhere(
+    use: Browsing, taken: Takeover
+) -> None:
+    use.session.checkpointed = True
+    file = state_file(use.session)
+    assert file is not None
+    await do(taken, *click(50, 420), *(Input("text", text=char) for char in WORD[:-4]))
+    assert "walrus" in use.browser.current.current_url
+    assert "form.html" in repr(use.session.handle_states())
+    assert "walrus" not in repr(use.session.handle_states()), "the word is not whole yet"
+    await do(taken, *(Input("text", text=char) for char in WORD[-4:]))
+    await browser_loop.run(taken.end)
+    assert "[typed by the person]" in repr(use.session.handle_states())
+    for kept in (repr(use.session.handle_states()), await asyncio.to_thread(file.read_text)):
+        assert "127.0.0.1" in kept
+        assert "walrus" not in kept
+
+
+async def test_a_browser_that_closes_while_one_types_stores_nothing_of_it(
+    use: Browsing, taken: Takeover
+) -> None:
+    use.session.checkpointed = True
+    file = state_file(use.session)
+    assert file is not None
+    await do(taken, *click(50, 420), *(Input("text", text=char) for char in WORD))
+    use.session.close()
+    kept = await asyncio.to_thread(file.read_text)
+    assert "127.0.0.1" in kept
+    assert "walrus" not in kept
+    assert taken.ended
+
+
 async def test_a_window_that_opens_is_shown_and_then_the_one_before_it(taken: Takeover) -> None:
     await do(taken, *click(50, 220))
     await frame_with(taken, lambda frame: frame.title == "Other")
@@ -104,10 +140,10 @@ async def test_a_window_that_opens_is_shown_and_then_the_one_before_it(taken: Ta
 
 async def test_a_question_of_the_page_is_shown_and_answered(taken: Takeover) -> None:
     await do(taken, *click(50, 320))
-    asked = await frame_with(taken, lambda frame: bool(frame.dialog))
-    assert "Who?" in asked.dialog
+    asked = await frame_with(taken, lambda frame: bool(frame.dialog_type))
+    assert (asked.dialog_type, asked.dialog) == ("prompt", "Who?")
     await do(taken, Input("dialog", text="A new title"))
-    await frame_with(taken, lambda frame: frame.title == "A new title" and not frame.dialog)
+    await frame_with(taken, lambda frame: frame.title == "A new title" and not frame.dialog_type)
 
 
 async def test_keys_move_and_correct_and_others_do_nothing(use: Browsing, taken: Takeover) -> None:

@@ -10,6 +10,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import urljoin
 
 from openmanus_graph.backends.browser.browsers import browser_loop
 from openmanus_graph.backends.browser.connection import Connection, open_connection
@@ -161,7 +162,8 @@ class BrowserSession:
         # When a browser dies, its pages are reported closed first.
         open_tabs = [tab for tab in self.tabs.values() if tab.url != BLANK]
         current = open_tabs.index(self.current) if self.current in open_tabs else -1
-        state = replace(self._state, tabs=tuple(tab.url for tab in open_tabs), current=current)
+        addresses = tuple(self._without_typed(tab.url) for tab in open_tabs)
+        state = replace(self._state, tabs=addresses, current=current)
         with contextlib.suppress(Error, ToolError):  # a page may have stopped answering
             cookies: Any = await self.connection.context.cookies()  # typed dicts
             state = replace(state, cookies=tuple(cookies))
@@ -171,6 +173,11 @@ class BrowserSession:
         if file is not None and state != self._kept:
             saved = await asyncio.to_thread(save_state, self.session.workspace, file, state)
             self._kept = state if saved else None
+
+    def _without_typed(self, url: str) -> str:
+        """Return an address, or only its site's where a person's words are in it: it is stored."""
+        typed = Secrets((), self.hidden_texts)
+        return url if typed.redacted(url) == url else urljoin(url, "/")
 
     async def _local_storage(self) -> dict[str, dict[str, str]]:
         """Return the known local storage of all sites, the current page's as it is now."""
@@ -202,7 +209,9 @@ class BrowserSession:
 
     def handle_state(self) -> str:
         """Describe what closing would lose, to be stored with the checkpoint."""
-        urls = [tab.current_url for tab in self.tabs.values() if tab.current_url != BLANK]
+        # What a person is typing just now may be part of an address, and is not known yet.
+        known = (tab.url if self.takeover else tab.current_url for tab in self.tabs.values())
+        urls = [url for url in known if url != BLANK]
         return self.secrets.redacted(f"browser tabs: {', '.join(urls)}") if urls else ""
 
     def close(self) -> None:

@@ -75,8 +75,10 @@ class Frame:
     """In CSS pixels."""
     url: str
     title: str
+    dialog_type: str = ""
+    """`prompt`, `confirm` or `beforeunload`: the page works on when that is answered."""
     dialog: str = ""
-    """The question of the page that is open; nothing else works until it is answered."""
+    """What the page says in it."""
 
 
 class Takeover:
@@ -149,6 +151,7 @@ class Takeover:
 
     def on_closed(self) -> None:
         """End, because the browser is closed."""
+        self._end_word()
         self._release()
         self._background.spawn(self._tell_waiting())
 
@@ -167,7 +170,7 @@ class Takeover:
         """Show the current tab, whichever it is: logins open windows of their own."""
         from playwright.async_api import Error
 
-        dialog = ""
+        dialog = ("", "")
         while not self.ended:
             if not self._browser.connection.alive:
                 self.on_closed()
@@ -177,7 +180,7 @@ class Takeover:
                     await self._browser.new_tab()
                 if self._browser.current is not self._tab:
                     await self._show(self._browser.current)
-                now = self._browser.dialogs.describe()
+                now = self._browser.dialogs.question
                 if now != dialog and self._frame is not None:
                     dialog = now
                     await self._take_frame(self._frame.image, self._frame.width, self._frame.height)
@@ -224,15 +227,15 @@ class Takeover:
     async def _take_frame(self, image: str, width: float, height: float) -> None:
         from playwright.async_api import Error
 
-        tab, title, dialog = self._tab, "", self._browser.dialogs.describe()
+        tab, title, dialog = self._tab, "", self._browser.dialogs.question
         if tab is None:
             return
-        if not dialog:  # a page with a dialog answers nothing
+        if not dialog[0]:  # a page with a dialog answers nothing
             with contextlib.suppress(Error, TimeoutError):
                 async with asyncio.timeout(LOOK_S):
                     title = await tab.page.title()
         number = self._frame.number + 1 if self._frame else 1
-        self._frame = Frame(number, image, width, height, tab.current_url, title, dialog)
+        self._frame = Frame(number, image, width, height, tab.current_url, title, *dialog)
         await self._tell_waiting()
 
     async def _do(self, page: "Page", one: Input) -> None:

@@ -139,12 +139,15 @@ export function createTakeover({ done, left }) {
     picture.width = frame.width;
     picture.height = frame.height;
     address.textContent = [frame.title, frame.url].filter(Boolean).join(" · ");
-    if (frame.dialog === drawnDialog) return;
-    drawnDialog = frame.dialog;
-    dialogBar.hidden = !frame.dialog;
-    const answer = h("input", { type: "text", autocomplete: "off", aria: { label: t("Your answer") } });
-    fill(dialogBar, h("span.pre", {}, frame.dialog), answer,
-      button(t("OK"), () => send({ kind: "dialog", accept: true, text: answer.value }), { kind: "primary" }),
+    const asked = `${frame.dialog_type} ${frame.dialog}`;
+    if (asked === drawnDialog) return;
+    drawnDialog = asked;
+    dialogBar.hidden = !frame.dialog_type;
+    const answer = frame.dialog_type === "prompt"
+      && h("input", { type: "text", autocomplete: "off", aria: { label: t("Your answer") } });
+    const words = frame.dialog_type === "beforeunload" ? t("Leave this page? What was entered may be lost.") : frame.dialog;
+    fill(dialogBar, h("span.pre", {}, words), answer,
+      button(t("OK"), () => send({ kind: "dialog", accept: true, text: answer ? answer.value : "" }), { kind: "primary" }),
       button(t("Cancel"), () => send({ kind: "dialog", accept: false })));
   }
 
@@ -166,8 +169,9 @@ export function createTakeover({ done, left }) {
     try {
       id = await api.beginTakeover(thread, force);
     } catch (error) {
-      fill(note, h("span", {}, error.message), " ",
-        error.status === 409 && button(t("Take it all the same"), () => begin(true), { kind: "link" }));
+      const held = error.status === 409;
+      fill(note, h("span", {}, held ? t("Somebody has it in another tab, or the agent is using it just now.") : error.message), " ",
+        held && button(t("Take it all the same"), () => begin(true), { kind: "link" }));
       return;
     }
     note.textContent = "";

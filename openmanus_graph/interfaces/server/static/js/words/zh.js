@@ -311,6 +311,8 @@ export const ZH = {
   "This is over: the browser was closed, or somebody took it over elsewhere.": "已结束：浏览器已关闭，或有人在别处接管了它。",
   "Opening the browser…": "正在打开浏览器…",
   "Take it all the same": "仍然接管",
+  "Somebody has it in another tab, or the agent is using it just now.": "有人已在另一个标签页中接管，或智能体正在使用它。",
+  "Leave this page? What was entered may be lost.": "要离开此页面吗？已输入的内容可能会丢失。",
   "OK": "确定",
 
   // Help
