@@ -146,6 +146,21 @@ async def test_a_question_of_the_page_is_shown_and_answered(taken: Takeover) -> 
     await frame_with(taken, lambda frame: frame.title == "A new title" and not frame.dialog_type)
 
 
+async def test_a_question_that_is_open_already_is_shown_and_answered(
+    use: Browsing, tmp_path: Path
+) -> None:
+    with serving(folder=tmp_path / "site") as site:
+        await use("go_to_url", url=f"{site}/form.html")
+        await use("get_state")
+        assert "Who?" in await use.click("Ask")
+        taken = await browser_loop.run(lambda: begun(use))
+        asked = await frame_with(taken, lambda frame: bool(frame.dialog_type))
+        assert asked.dialog == "Who?"
+        await do(taken, Input("dialog", text="A new title"))
+        await frame_with(taken, lambda frame: frame.title == "A new title")
+        await browser_loop.run(taken.end)
+
+
 async def test_keys_move_and_correct_and_others_do_nothing(use: Browsing, taken: Takeover) -> None:
     await do(
         taken,

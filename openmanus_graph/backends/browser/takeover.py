@@ -24,6 +24,8 @@ BUSY_S = 15.0
 """How long to wait for the agent's action to end."""
 LOOK_S = 0.25
 """Between two looks at which tab is the current one."""
+TITLE_S = 2.0
+"""How long to wait for a page's title; one that is busy keeps the last one."""
 FRAME_S = 0.04
 """Between two pictures at least: an animation must not keep a line busy."""
 MOST_KEYS = 100
@@ -92,6 +94,7 @@ class Takeover:
         self._changed = asyncio.Condition()
         self._background = BackgroundTasks()
         self._tab: Tab | None = None
+        self._title = ""
         self._cdp: CDPSession | None = None
         self._word = ""
         """What was typed since the last click, Tab or Enter."""
@@ -170,7 +173,6 @@ class Takeover:
         """Show the current tab, whichever it is: logins open windows of their own."""
         from playwright.async_api import Error
 
-        dialog = ("", "")
         while not self.ended:
             if not self._browser.connection.alive:
                 self.on_closed()
@@ -180,17 +182,27 @@ class Takeover:
                     await self._browser.new_tab()
                 if self._browser.current is not self._tab:
                     await self._show(self._browser.current)
-                now = self._browser.dialogs.question
-                if now != dialog and self._frame is not None:
-                    dialog = now
-                    await self._take_frame(self._frame.image, self._frame.width, self._frame.height)
+                await self._look(self._browser.current)
             except Error:  # a tab that closes itself
                 self._tab = None
             await asyncio.sleep(LOOK_S)
 
+    async def _look(self, tab: Tab) -> None:
+        """Tell of another address, title or question of the page, which no picture may show."""
+        from playwright.async_api import Error
+
+        dialog = self._browser.dialogs.question
+        if not dialog[0]:  # a page with a dialog answers nothing
+            with contextlib.suppress(Error, TimeoutError):
+                async with asyncio.timeout(TITLE_S):
+                    self._title = await tab.page.title()
+        last, now = self._frame, (tab.current_url, self._title, *dialog)
+        if last and (last.url, last.title, last.dialog_type, last.dialog) != now:
+            await self._take_frame(last.image, last.width, last.height)
+
     async def _show(self, tab: Tab) -> None:
         await self._stop_pictures()
-        self._tab = tab
+        self._tab, self._title = tab, ""
         page = tab.page
         await page.bring_to_front()
         self._cdp = cdp = await page.context.new_cdp_session(page)
@@ -225,17 +237,11 @@ class Takeover:
             await cdp.send("Page.screencastFrameAck", {"sessionId": event["sessionId"]})
 
     async def _take_frame(self, image: str, width: float, height: float) -> None:
-        from playwright.async_api import Error
-
-        tab, title, dialog = self._tab, "", self._browser.dialogs.question
-        if tab is None:
+        if self._tab is None:
             return
-        if not dialog[0]:  # a page with a dialog answers nothing
-            with contextlib.suppress(Error, TimeoutError):
-                async with asyncio.timeout(LOOK_S):
-                    title = await tab.page.title()
         number = self._frame.number + 1 if self._frame else 1
-        self._frame = Frame(number, image, width, height, tab.current_url, title, *dialog)
+        url, dialog = self._tab.current_url, self._browser.dialogs.question
+        self._frame = Frame(number, image, width, height, url, self._title, *dialog)
         await self._tell_waiting()
 
     async def _do(self, page: "Page", one: Input) -> None:
