@@ -172,19 +172,24 @@ async def open_session(thread: str) -> AsyncGenerator[None]:
 
 
 @contextlib.asynccontextmanager
-async def borrow_session(thread: str, settings: Settings) -> AsyncGenerator[Session]:
+async def borrow_session(
+    thread: str, settings: Settings, worker: str = ""
+) -> AsyncGenerator[Session]:
     """Use a thread's session between its runs, or beside one; then it is left as after a run.
 
     Args:
         thread: Its id.
         settings: For a session that is opened for this.
+        worker: Whose session within the thread's it is, see `WORKER_KEY`; empty for its own.
     """
+    key = f"{thread}{WORKER_SEPARATOR}{worker}" if worker else thread
     with _lock:
         entry = _entries.setdefault(thread, _Entry(thread, lasting=True))
+        used = _entries.setdefault(key, _Entry(thread, lasting=True))
         entry.owners += 1
         _stop_idling(entry)
     try:
-        yield await asyncio.to_thread(_opened_session, entry, thread, settings)
+        yield await asyncio.to_thread(_opened_session, used, key, settings)
     finally:
         entry.owners -= 1
         if not entry.runs and not entry.owners:

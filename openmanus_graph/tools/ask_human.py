@@ -19,8 +19,9 @@ async def ask_human(  # the runtime is not the model's to fill
     kind: Annotated[Kind, WithJsonSchema({"type": "string"})] = "question",
 ) -> str:
     """Ask the person a question; kind browser: to log in or solve a captcha in your browser."""
-    request = question_request(inquire, browser=kind == "browser")
-    ask = call_runtime(runtime).ask_person
+    call = call_runtime(runtime)
+    browser = call.session.worker if kind == "browser" else None
+    ask, request = call.ask_person, question_request(inquire, browser=browser)
     while (answer := read_text(await ask(request))) is None:
         request = {**request, "question": f"That was no answer. {inquire}"}
     return answer

@@ -128,6 +128,37 @@ def test_one_person_at_a_time_and_another_one_may_take_it(at: Desk, site: LoginS
     first.close()
 
 
+def test_the_browser_of_a_plans_step_is_the_one_that_is_taken_over(
+    at: Desk, site: LoginSite
+) -> None:
+    calls = (go(site), ASK, LOOK)
+    steps: list[dict[str, Any]] = [
+        {"id": name, "text": f"do {name}", "depends_on": []} for name in "ab"
+    ]
+
+    def answer(body: dict[str, Any]) -> Reply:
+        first, messages = str(body["messages"][0]["content"]), body["messages"]
+        if first.startswith("You plan how"):
+            return Reply(calls=(Call("planning", {"command": "create", "steps": steps}),))
+        done = sum(message["role"] == "tool" for message in messages)
+        if "Your step (a)" in str(messages[1]["content"]) and done < len(calls):
+            return Reply(calls=(calls[done],))
+        return Reply(text="Done as asked.")
+
+    at.model.begin_anew()
+    at.model.add(*[answer] * 20)
+    tab = at.tab()
+    tab.start("Count my cups, and greet me.", agent="planning")
+    tab.until("Waiting for you")
+    take(tab, "Log in")
+    tab.page.mouse.click(*place(tab, *FIELD))
+    log_in(tab)
+    tab.page.get_by_role("button", name="Give it back").click()
+    tab.until("Finished")
+    assert "Welcome, [typed by the person]. 7 cups." in str([one.body for one in at.model.requests])
+    tab.close()
+
+
 def test_of_two_who_begin_at_once_one_has_it(at: Desk, site: LoginSite) -> None:
     tab = begin(at, site)
     path = f"/app/api/threads/{tab.thread}/takeover"
@@ -195,7 +226,7 @@ def test_it_works_on_a_phone_by_the_link_that_the_terminal_printed(
     started = begin(at, site, Reply(text="Thank you."))
     thread = started.thread
     started.close()
-    link = re.compile(rf"take its browser over: (\S+/app/t/{thread}\?browser#token=\S+)")
+    link = re.compile(rf"take its browser over: (\S+/app/t/{thread}\?browser=#token=\S+)")
     tab = Tab(at.browser, at.served, **PHONE)
     while not (found := link.search(at.served.log)):
         tab.page.wait_for_timeout(20)

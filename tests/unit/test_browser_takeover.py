@@ -189,8 +189,8 @@ async def test_a_takeover_that_nobody_watches_any_more_ends(
     monkeypatch.setattr(visits, "LEFT_S", 0.01)
     ended, stack = asyncio.Event(), contextlib.AsyncExitStack()
     stack.callback(ended.set)
-    visit = visits.Visit("left", taken, stack)
-    monkeypatch.setitem(visits.visits, "left", visit)
+    visit = visits.Visit("left", "", taken, stack)
+    monkeypatch.setitem(visits.visits, taken.id, visit)
     with visit.watched():
         with visit.watched():
             assert visits.find_visit("left", taken.id) is visit

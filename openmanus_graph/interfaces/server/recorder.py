@@ -104,8 +104,8 @@ class Recorder:
             )
             for question in questions:
                 self._journal.add(run.thread, run.id, question.get("plan_step", ""), question)
-                if question.get("browser"):
-                    announce_takeover(run.thread)
+                if "browser" in question:
+                    announce_takeover(run.thread, question["browser"])
         self._add_event(run, final)
         end = self._store.threads.end
         await _retry_until_written(run, lambda: asyncio.to_thread(end, run.thread, final["status"]))

@@ -27,8 +27,9 @@ router = APIRouter(prefix="/app/api/threads/{thread}/takeover")
 
 
 class Wish(BaseModel):
-    """Whether to take the browser from whoever has it."""
+    """Which of the thread's browsers, and whether to take it from whoever has it."""
 
+    worker: str = Field("", max_length=200)
     force: bool = False
 
 
@@ -53,7 +54,7 @@ class GivenInput(BaseModel):
 async def take_over(thread: str, wish: Wish) -> dict[str, str]:
     """Take the browser over, from another person if that is wished."""
     await require_thread(thread)
-    visit = await begin_takeover(thread, force=wish.force)
+    visit = await begin_takeover(thread, wish.worker, force=wish.force)
     return {"id": visit.takeover.id}
 
 
@@ -80,8 +81,7 @@ async def act(thread: str, takeover: str, inputs: list[GivenInput]) -> Response:
 @router.delete("/{takeover}", status_code=204)
 async def give_back(thread: str, takeover: str) -> Response:
     """Give the browser back to the agent."""
-    find_visit(thread, takeover)
-    await end_takeover(thread)
+    await end_takeover(find_visit(thread, takeover))
     return Response(status_code=204)
 
 

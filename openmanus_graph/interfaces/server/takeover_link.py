@@ -1,6 +1,7 @@
 """The link in the terminal for a person who has no page open when the agent wants one."""
 
 import sys
+from urllib.parse import quote
 
 _page: list[str] = []
 
@@ -10,10 +11,10 @@ def remember_page(address: str) -> None:
     _page[:] = [address]
 
 
-def announce_takeover(thread: str) -> None:
-    """Print where a person finds a thread's browser; nothing under another server."""
+def announce_takeover(thread: str, worker: str) -> None:
+    """Print where a person finds a browser of a thread; nothing under another server."""
     for known in _page:
         page, _, token = known.partition("#")
-        link = f"{page}/t/{thread}?browser#{token}"
+        link = f"{page}/t/{thread}?browser={quote(worker, safe='')}#{token}"
         sys.stdout.write(f"The agent asks you to take its browser over: {link}\n")
         sys.stdout.flush()

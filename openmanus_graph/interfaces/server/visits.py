@@ -25,6 +25,8 @@ class Visit:
     """A takeover, and what keeps its thread's session open."""
 
     thread: str
+    worker: str
+    """Of a plan, whose browser it is; empty for the thread's own."""
     takeover: "Takeover"
     stack: contextlib.AsyncExitStack
     watchers: int = 0
@@ -54,28 +56,29 @@ class Visit:
             self._leaving = None
 
     def _leave(self) -> None:
-        if not self.watchers and visits.get(self.thread) is self:
-            self._ending.add(asyncio.get_running_loop().create_task(end_takeover(self.thread)))
+        if not self.watchers:
+            self._ending.add(asyncio.get_running_loop().create_task(end_takeover(self)))
 
 
 visits: dict[str, Visit] = {}
-"""By thread."""
+"""By the takeover's id."""
 _beginning = asyncio.Lock()
 
 
 def find_visit(thread: str, takeover: str) -> Visit:
     """Return a takeover that goes on. Refused: it is over."""
-    visit = visits.get(thread)
-    if visit is None or visit.takeover.id != takeover or visit.takeover.ended:
+    visit = visits.get(takeover)
+    if visit is None or visit.thread != thread or visit.takeover.ended:
         raise Refused(410, "This takeover is over.")
     return visit
 
 
-async def begin_takeover(thread: str, *, force: bool) -> Visit:
+async def begin_takeover(thread: str, worker: str, *, force: bool) -> Visit:
     """Take a thread's browser over, which is opened if it is not open.
 
     Args:
         thread: Its id.
+        worker: Of a plan, whose browser it is; empty for the thread's own.
         force: Take it from whoever has it.
 
     Raises:
@@ -84,29 +87,35 @@ async def begin_takeover(thread: str, *, force: bool) -> Visit:
     from openmanus_graph.backends.browser.browsers import browser_loop
 
     async with _beginning:
-        known = visits.get(thread)
-        if known is not None and not known.takeover.ended and not force:
+        known = [one for one in visits.values() if (one.thread, one.worker) == (thread, worker)]
+        if not force and any(not one.takeover.ended for one in known):
             raise Refused(409, "Somebody has taken this browser over in another tab.")
-        await end_takeover(thread)
+        for one in known:
+            await end_takeover(one)
         async with contextlib.AsyncExitStack() as stack:
             settings = await store().settings(thread)
-            session = await stack.enter_async_context(borrow_session(thread, settings))
+            session = await stack.enter_async_context(borrow_session(thread, settings, worker))
             browser = await asyncio.to_thread(_browser_of, session)
             try:
                 takeover = await browser_loop.run(lambda: _begun(browser))
             except ToolError as error:
                 raise Refused(409, str(error)) from error
-            visit = visits[thread] = Visit(thread, takeover, stack.pop_all())
+            visit = visits[takeover.id] = Visit(thread, worker, takeover, stack.pop_all())
     visit.end_unless_watched()
     return visit
 
 
-async def end_takeover(thread: str) -> None:
-    """Give a thread's browser back to the agent, if somebody has it."""
+async def end_takeovers(thread: str) -> None:
+    """Give all browsers of a thread back."""
+    for visit in [one for one in visits.values() if one.thread == thread]:
+        await end_takeover(visit)
+
+
+async def end_takeover(visit: Visit) -> None:
+    """Give a browser back to the agent, unless that is done already."""
     from openmanus_graph.backends.browser.browsers import browser_loop
 
-    visit = visits.pop(thread, None)
-    if visit is not None:
+    if visits.pop(visit.takeover.id, None) is not None:
         visit.stop_leaving()
         await browser_loop.run(visit.takeover.end)
         await visit.stack.aclose()

@@ -88,7 +88,7 @@ export const setup = () => ask("GET", "/setup");
 export const chooseModel = (choice) => ask("POST", "/setup", choice);
 export const startDemo = async () => (await ask("POST", "/demo", {})).id;
 
-export const beginTakeover = async (id, force) => (await ask("POST", at(id, "/takeover"), { force })).id;
+export const beginTakeover = async (id, worker, force) => (await ask("POST", at(id, "/takeover"), { worker, force })).id;
 export const takeoverInput = (id, takeover, inputs) => ask("POST", at(id, `/takeover/${takeover}/input`), inputs);
 export const endTakeover = (id, takeover, more) => ask("DELETE", at(id, `/takeover/${takeover}`), undefined, undefined, more);
 export const takeoverFrames = (id, takeover, signal) =>

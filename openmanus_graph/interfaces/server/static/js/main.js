@@ -58,12 +58,12 @@ const timeline = createTimeline({
   output: () => api.output(session.id),
 });
 
-const approvals = createApprovals((answers) => sendAnswers(session, answers), () => takeover.open(session.id));
+const approvals = createApprovals((answers) => sendAnswers(session, answers), (worker) => takeover.open(session.id, worker));
 const takeover = createTakeover({
   /** The agent learns that the person is done, and nothing else. */
-  done: async (thread) => {
+  done: async (thread, worker) => {
     if (session?.id !== thread) return;
-    const asked = [...session.model.questions.values()].filter((question) => question.browser);
+    const asked = [...session.model.questions.values()].filter((question) => question.browser === worker);
     if (asked.length) await sendAnswers(session, Object.fromEntries(asked.map(({ id }) => [id, DONE])));
   },
   left: () => {
@@ -318,9 +318,9 @@ function drawElsewhere(info) {
 
 function route() {
   const match = /^\/app\/t\/([^/]+)\/?$/.exec(location.pathname);
-  const wantsBrowser = new URLSearchParams(location.search).has("browser");
+  const browser = new URLSearchParams(location.search).get("browser");
   if (match) openThread(decodeURIComponent(match[1]), { push: false });
-  if (match && wantsBrowser) takeover.open(session.id); // the link that the terminal printed
+  if (match && browser !== null) takeover.open(session.id, browser); // the link that the terminal printed
   if (match) return;
   if (session) newTask({ push: false });
   else showNewTask();

@@ -11,7 +11,7 @@ import { decisionWord } from "../words/status.js";
  * Build the dock of open questions.
  *
  * @param {(answers: object) => Promise<void>} send  Answers some or all of them, by id.
- * @param {() => void} takeOver  Puts the agent's browser into the person's hands.
+ * @param {(worker: string) => void} takeOver  Puts a browser of the thread into the person's hands.
  */
 export function createApprovals(send, takeOver) {
   const list = h("div.asks", {});
@@ -134,8 +134,8 @@ function questionCard(question, decide, takeOver) {
     },
   };
   const finish = (value) => decide(question.id, value);
-  if (question.browser) {
-    fill(area, h("div.buttons", {}, button(t("Take the browser over"), takeOver, { kind: "primary", iconName: "globe" })),
+  if (question.browser !== undefined) {
+    fill(area, h("div.buttons", {}, button(t("Take the browser over"), () => takeOver(question.browser), { kind: "primary", iconName: "globe" })),
       h("details", {}, h("summary", {}, t("Answer in words instead")), answerForm(t("Your answer"), t("Send answer"), finish)));
   } else if (question.kind === "question") fill(area, answerForm(t("Your answer"), t("Send answer"), finish));
   else drawDecisions(area, question, allowed, finish);

@@ -15,7 +15,7 @@ const KEPT = "\u200b"; // always in the box, so that a phone's Backspace has som
 /**
  * Build the dialog.
  *
- * @param {object} actions  `done(thread)` is called when the browser was given back, `left()` when the
+ * @param {object} actions  `done(thread, worker)` is called when a browser was given back, `left()` when the
  *   dialog is closed.
  */
 export function createTakeover({ done, left }) {
@@ -40,6 +40,7 @@ export function createTakeover({ done, left }) {
     h("span.touch-only", {}, t("Drag to scroll, pinch to enlarge."))),
   note, dialogBar, stage);
   let thread = null;
+  let worker = "";
   let id = null;
   let window_ = { width: 1280, height: 800 };
   let queue = [];
@@ -167,7 +168,7 @@ export function createTakeover({ done, left }) {
   async function begin(force) {
     note.textContent = t("Opening the browser…");
     try {
-      id = await api.beginTakeover(thread, force);
+      id = await api.beginTakeover(thread, worker, force);
     } catch (error) {
       const held = error.status === 409;
       fill(note, h("span", {}, held ? t("Somebody has it in another tab, or the agent is using it just now.") : error.message), " ",
@@ -185,7 +186,7 @@ export function createTakeover({ done, left }) {
     stop();
     try {
       if (mine) await api.endTakeover(of, mine);
-      await done(of);
+      await done(of, worker);
       close();
     } catch (error) {
       note.textContent = error.message;
@@ -207,9 +208,10 @@ export function createTakeover({ done, left }) {
 
   return {
     element,
-    open(of) {
+    /** Take a browser over: the thread's own, or that of a worker of its plan. */
+    open(of, ofWorker = "") {
       if (element.open) return;
-      thread = of;
+      [thread, worker] = [of, ofWorker];
       queue = [];
       stage.hidden = give.hidden = true;
       drawnDialog = "";
