@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -261,20 +262,28 @@ def test_a_trusted_folder_does_not_hide_ones_own_skill_by_an_untrusted_one() -> 
     assert used.folder == (config_home() / "skills" / "mine").resolve()
 
 
-def test_packages_bring_skills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package = tmp_path / "their_skills"
-    make_skill(package / "packed")
-    (package / "__init__.py").touch()
-    info = tmp_path / "their_skills-1.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: their-skills\nVersion: 1\n")
-    (info / "entry_points.txt").write_text("[openmanus_graph.skills]\ntheirs = their_skills\n")
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Install a distribution that names a package in which skills are to be found."""
     monkeypatch.syspath_prepend(tmp_path)
-    skills._package_folders.cache_clear()  # pyright: ignore[reportPrivateUsage]
-    try:
-        (found,) = find_skills()
-    finally:
-        skills._package_folders.cache_clear()  # pyright: ignore[reportPrivateUsage]
+    forget = skills._package_folders.cache_clear  # pyright: ignore[reportPrivateUsage]
+    forget()
+
+    def install(package: str) -> None:
+        info = tmp_path / "their_skills-1.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: their-skills\nVersion: 1\n")
+        (info / "entry_points.txt").write_text(f"[openmanus_graph.skills]\ntheirs = {package}\n")
+
+    yield install
+    forget()
+
+
+def test_packages_bring_skills(tmp_path: Path, installed: Callable[[str], None]) -> None:
+    make_skill(tmp_path / "their_skills" / "packed")
+    (tmp_path / "their_skills" / "__init__.py").touch()
+    installed("their_skills")
+    (found,) = find_skills()
     assert (found.place, found.folder.name, found.problems) == (
         "package their_skills",
         "packed",
@@ -283,18 +292,10 @@ def test_packages_bring_skills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_package_that_cannot_be_found_stops_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    installed: Callable[[str], None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    info = tmp_path / "gone_skills-1.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: gone-skills\nVersion: 1\n")
-    (info / "entry_points.txt").write_text("[openmanus_graph.skills]\ngone = gone_skills.all\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    skills._package_folders.cache_clear()  # pyright: ignore[reportPrivateUsage]
-    try:
-        assert find_skills() == []
-    finally:
-        skills._package_folders.cache_clear()  # pyright: ignore[reportPrivateUsage]
+    installed("gone_skills.all")
+    assert find_skills() == []
     assert "the package gone_skills.all cannot be found" in caplog.text
 
 

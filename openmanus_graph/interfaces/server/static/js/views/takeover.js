@@ -27,15 +27,18 @@ export function createTakeover({ done, left }) {
   const stage = h("div.stage-frame", {}, picture, box);
   const note = h("div.takeover-note", { role: "status" });
   const give = button(t("Give it back"), () => giveBack(), { kind: "primary", iconName: "check" });
+  const controls = [
+    button("", () => send({ kind: "back" }), { kind: "icon quiet", iconName: "back", title: t("Back") }),
+    button("", () => send({ kind: "reload" }), { kind: "icon quiet", iconName: "history", title: t("Load again") }),
+  ];
+  const showStage = (on) => { for (const one of [stage, give, ...controls]) one.hidden = !on; };
   const dialogBar = h("div.takeover-dialog", { hidden: true });
   const element = h("dialog.takeover", { aria: { labelledby: "takeover-title" }, on: { cancel: (event) => {
     event.preventDefault(); // Esc leads out of the page, not out of the browser
     give.focus();
   } } },
   h("header", {}, h("div.grow", {}, title, address),
-    button("", () => send({ kind: "back" }), { kind: "icon quiet", iconName: "back", title: t("Back") }),
-    button("", () => send({ kind: "reload" }), { kind: "icon quiet", iconName: "history", title: t("Load again") }),
-    button(t("Leave"), () => leave(), { kind: "quiet" }), give),
+    ...controls, button(t("Leave"), () => leave(), { kind: "quiet" }), give),
   h("p.muted.takeover-hint", {}, t("What you type goes to the page only. The agent waits, and learns only that you are done."), " ",
     h("span.touch-only", {}, t("Drag to scroll, pinch to enlarge."))),
   note, dialogBar, stage);
@@ -155,8 +158,7 @@ export function createTakeover({ done, left }) {
   function ended() {
     stop();
     note.textContent = t("This is over: the browser was closed, or somebody took it over elsewhere.");
-    stage.hidden = true;
-    give.hidden = true;
+    showStage(false);
   }
 
   function stop() {
@@ -176,7 +178,7 @@ export function createTakeover({ done, left }) {
       return;
     }
     note.textContent = "";
-    stage.hidden = give.hidden = false;
+    showStage(true);
     box.focus({ preventScroll: true });
     watch();
   }
@@ -213,7 +215,7 @@ export function createTakeover({ done, left }) {
       if (element.open) return;
       [thread, worker] = [of, ofWorker];
       queue = [];
-      stage.hidden = give.hidden = true;
+      showStage(false);
       drawnDialog = "";
       dialogBar.hidden = true;
       address.textContent = "";
