@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterator, Mapping
 from functools import cache
 from typing import Any, cast
 
-import yaml  # type: ignore[import-untyped]
+import yaml
 from agentdojo import yaml_loader
 from agentdojo.functions_runtime import FunctionCall, FunctionsRuntime, TaskEnvironment
 from langchain_core.tools import BaseTool, StructuredTool

@@ -22,6 +22,7 @@ from openmanus_graph.config.files import OLD_CONFIG, Layer, is_foreign, read_lay
 from openmanus_graph.config.mcp import mcp_servers
 from openmanus_graph.config.model import OtherModels, first, main_model
 from openmanus_graph.config.response_format import read_response_format
+from openmanus_graph.config.skills import usable_skills
 from openmanus_graph.config.trust import (
     config_home,
     is_trusted,
@@ -97,6 +98,7 @@ def resolve_settings(
     refuse_system_folder(root)
     servers, server_warnings = mcp_servers(context, layers)
     private = private_folder(home, root, thread if has_thread else None)
+    skills, skill_warnings = usable_skills()
     main = ModelSettings("") if without_model else _main_model(context, layers, warnings)
     others = OtherModels(layers, main)
     return Settings(
@@ -114,8 +116,10 @@ def resolve_settings(
         mcp_servers=servers,
         response_format=response_format,
         instructions=_instructions(),
+        skills=skills,
         warnings=(
             *warnings,
+            *skill_warnings,
             *server_warnings,
             *_retired_engines(layers),
             *_private_inside(private, root),

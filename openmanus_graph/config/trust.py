@@ -57,14 +57,23 @@ def _risky_values(layer: Layer) -> dict[str, Any]:
 
 def is_trusted(folder: Path, layer: Layer) -> bool:
     """Return whether the person has trusted exactly these settings of this folder."""
-    known = _read().get(str(folder), {})
-    return known.get(_name(folder, layer)) == _digest(risky_settings(layer))
+    return is_trusted_content(folder, _name(folder, layer), _digest(risky_settings(layer)))
+
+
+def is_trusted_content(folder: Path, name: str, digest: str) -> bool:
+    """Return whether the person has trusted what is in a folder by this name and digest."""
+    return _read().get(str(folder), {}).get(name) == digest
 
 
 def trust(folder: Path, layer: Layer) -> None:
     """Store that the person trusts the risky settings of this folder."""
+    trust_content(folder, _name(folder, layer), _digest(risky_settings(layer)))
+
+
+def trust_content(folder: Path, name: str, digest: str) -> None:
+    """Store that the person trusts what is in a folder by this name and digest."""
     known = _read()
-    known.setdefault(str(folder), {})[_name(folder, layer)] = _digest(risky_settings(layer))
+    known.setdefault(str(folder), {})[name] = digest
     config_home().mkdir(parents=True, exist_ok=True)
     temporary = _store().with_suffix(".part")
     temporary.write_text(json.dumps(known, indent=2), encoding="utf-8")

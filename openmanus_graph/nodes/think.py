@@ -44,6 +44,7 @@ from openmanus_graph.runtime.limits import LimitReached, Progress, pause
 from openmanus_graph.runtime.middleware import with_hook, with_updates
 from openmanus_graph.runtime.session import Session, lost_state, open_state
 from openmanus_graph.runtime.session_registry import enter_session, running_session
+from openmanus_graph.runtime.skills import copy_skills
 from openmanus_graph.safety.policy import unknown_tools
 from openmanus_graph.safety.untrusted_text import mark_untrusted
 from openmanus_graph.state.context import Context
@@ -58,7 +59,7 @@ from openmanus_graph.tools import tool_names
 if TYPE_CHECKING:
     from openmanus_graph.model_calls.model_middleware import ModelCallHooks
 
-BROWSER, DESKTOP = "browser_use", "computer_use"
+BROWSER, DESKTOP, READ_FILE = "browser_use", "computer_use", "read_file"
 RECENT_MESSAGES = 3
 """As long as one of these used the browser or the desktop, requests carry its state."""
 
@@ -226,11 +227,23 @@ async def system_prompt(turn: Turn) -> str:
     asked = last_user_message(turn.state["messages"])
     hands_over = asked is not None and asked.additional_kwargs.get(HANDOVER_KEY, False)
     ending = render("step_ending" if hands_over else turn.agent.ending)
-    text = f"{render(turn.agent.system_prompt, ending=ending)}\n\n{where}"
-    if not settings.instructions:
-        return text
-    project = render("project_instructions", instructions=settings.instructions.strip())
-    return f"{text}\n\n{project}"
+    parts = [render(turn.agent.system_prompt, ending=ending), where]
+    if settings.instructions:
+        instructions = settings.instructions.strip()
+        parts.append(render("project_instructions", instructions=instructions))
+    if settings.skills and READ_FILE in turn.agent.tools:
+        parts.append(await asyncio.to_thread(skills_text, turn.session))
+    return "\n\n".join(parts)
+
+
+def skills_text(session: Session) -> str:
+    """Put the run's skills where the model reads them, and return what it is told. Blocks."""
+    skills = session.settings.skills
+    return render(
+        "skills",
+        folder=str(copy_skills(skills, session.workspace)),
+        skills="\n".join(f"- {skill.name}: {skill.description}" for skill in skills),
+    )
 
 
 def request_suffix(turn: Turn, tools: ResolvedTools) -> str:

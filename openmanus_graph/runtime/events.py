@@ -112,6 +112,9 @@ class InterruptEvent(_StepsEvent):
     kind: Literal["question", "approval", "unknown_outcome"]
     question: str
     calls: list[EventCall]
+    browser: NotRequired[str]
+    """The person is to take this browser over, and to answer when it is done: the name of the
+    plan's worker whose it is, empty for the thread's own."""
 
 
 class PlanStep(TypedDict):
@@ -239,6 +242,7 @@ def interrupt_event(waiting: Interrupt) -> dict[str, Any]:
         "kind": value.get("kind", "question"),
         "question": str(value.get("question", "")),
         "calls": value.get("calls", []),
+        **({"browser": value["browser"]} if "browser" in value else {}),
         **step,
     }
 

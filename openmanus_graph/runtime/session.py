@@ -105,9 +105,14 @@ class Session:
         return self.lineage.fork_id
 
     @property
+    def worker(self) -> str:
+        """Whose session within the thread's it is; empty for the thread's own."""
+        return self.key.partition(WORKER_SEPARATOR)[2]
+
+    @property
     def is_plan_step(self) -> bool:
         """Whether its run is a step of a plan, whose events are not the person's main view."""
-        return WORKER_SEPARATOR in self.key
+        return bool(self.worker)
 
     def configure(self, settings: Settings) -> None:
         """Apply the settings of the thread's next run. Blocks if it has to close handles."""

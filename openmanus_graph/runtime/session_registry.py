@@ -46,6 +46,7 @@ from openmanus_graph.runtime.run_preparation import another_run_works, prepare_r
 from openmanus_graph.runtime.session import WORKER_SEPARATOR, Session, WritingHandle
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.renamed import moved, with_current_names
+from openmanus_graph.state.settings import Settings
 
 N = TypeVar("N", bound=Callable[..., Awaitable[Any]])
 WORKER_KEY = "openmanus_lane"
@@ -184,6 +185,40 @@ async def open_session(thread: str) -> AsyncGenerator[None]:
         await asyncio.shield(asyncio.to_thread(close_session, thread))
 
 
+@contextlib.asynccontextmanager
+async def borrow_session(
+    thread: str, settings: Settings, worker: str = ""
+) -> AsyncGenerator[Session]:
+    """Use a thread's session between its runs, or beside one; then it is left as after a run.
+
+    Args:
+        thread: Its id.
+        settings: For a session that is opened for this.
+        worker: Whose session within the thread's it is, see `WORKER_KEY`; empty for its own.
+    """
+    key = f"{thread}{WORKER_SEPARATOR}{worker}" if worker else thread
+    with _lock:
+        entry = _entries.setdefault(thread, _Entry(thread, lasting=True))
+        used = _entries.setdefault(key, _Entry(thread, lasting=True))
+        entry.owners += 1
+        _stop_idling(entry)
+    try:
+        yield await asyncio.to_thread(_opened_session, used, key, settings)
+    finally:
+        entry.owners -= 1
+        if not entry.runs and not entry.owners:
+            _begin_idling(entry, thread)
+
+
+def _opened_session(entry: _Entry, key: str, settings: Settings) -> Session:
+    with entry.lock:
+        if entry.session is None:
+            entry.session = Session(key, settings)
+            entry.session.checkpointed = True  # the thread is, so what is kept of it is used
+            entry.session.workspace.prepare()
+        return entry.session
+
+
 class SessionKeeper(AsyncCallbackHandler):
     """Creates a graph run's session entry, and releases it when the run has ended."""
 
@@ -242,9 +277,7 @@ class SessionKeeper(AsyncCallbackHandler):
                 )
         answered = around.answered if around else _has_answer(inputs, parent_run_id)
         _locations[run_id] = _RunLocation(run_id, key, worker, answered)
-        if entry.idle is not None:
-            entry.idle.cancel()
-            entry.idle = None
+        _stop_idling(entry)
 
     async def on_chain_end(self, outputs: Any, *, run_id: uuid.UUID, **kwargs: Any) -> None:  # noqa: D102  # LangChain's
         await _end_run(run_id, None)
@@ -278,12 +311,23 @@ async def _end_run(run_id: uuid.UUID, error: BaseException | None) -> None:
     if entry.runs or entry.owners or location.worker:
         return  # a worker's session ends with the outer run
     if entry.lasting and not isinstance(error, asyncio.CancelledError):
-        # Not a timer of the event loop, which may end before the thread is used again.
-        entry.idle = threading.Timer(IDLE_S, close_session, (key,))
-        entry.idle.daemon = True
-        entry.idle.start()
+        _begin_idling(entry, key)
     else:
         await asyncio.shield(asyncio.to_thread(close_session, key))
+
+
+def _begin_idling(entry: _Entry, key: str) -> None:
+    """Close a session after `IDLE_S` seconds without runs."""
+    # Not a timer of the event loop, which may end before the thread is used again.
+    entry.idle = threading.Timer(IDLE_S, close_session, (key,))
+    entry.idle.daemon = True
+    entry.idle.start()
+
+
+def _stop_idling(entry: _Entry) -> None:
+    if entry.idle is not None:
+        entry.idle.cancel()
+        entry.idle = None
 
 
 def _find_location(config: RunnableConfig) -> _RunLocation | None:
@@ -324,8 +368,7 @@ def close_session(key: str) -> None:
             return  # still in use
         workers = [name for name in _entries if name.startswith(key + WORKER_SEPARATOR)]
         closed = [_entries.pop(name) for name in (*workers, key)]
-    if entry.idle is not None:
-        entry.idle.cancel()
+    _stop_idling(entry)
     for closing in closed:
         if closing.session is not None:
             closing.session.close()

@@ -31,15 +31,19 @@ class Decision:
     """An approval holds for calls of this kind in the rest of the run."""
 
 
-def question_request(question: str) -> dict[str, Any]:
+def question_request(question: str, *, browser: str | None = None) -> dict[str, Any]:
     """Return what an interrupt shows for a question.
+
+    With `browser` the person is asked to act in an agent's browser, and to answer when it is done:
+    the name of the worker whose it is, empty for the thread's own.
 
     Inboxes send what was typed as `respond` or, not knowing that, as a rejection's reason: both
     are the answer.
     """
     name, args = "ask_human", {"inquire": question}
     request = decision_request("question", question, name, args, "", ("respond", "reject"))
-    return {**request, "calls": []}
+    more = {"browser": browser} if browser is not None else {}
+    return {**request, "calls": [], **more}
 
 
 def approval_request(

@@ -46,6 +46,7 @@ from openmanus_graph.state.setting_declaration import (
     search_language,
     site_secrets,
 )
+from openmanus_graph.state.skills import Skill
 
 MAX_COST_USD = 3.0
 SECRET_VARIABLE = "OPENMANUS_SECRET_"
@@ -375,6 +376,8 @@ class Settings:
     response_format: dict[str, Any] | type[BaseModel] | None = None
     instructions: str = ""
     """Text of AGENTS.md in the working folder."""
+    skills: tuple[Skill, ...] = ()
+    """What the model may read and run for certain tasks."""
     warnings: tuple[str, ...] = ()
     """What was found odd while reading the configuration; each is shown once."""
 

@@ -77,6 +77,22 @@ def test_openmanus_own_configuration_is_used_once_trusted(
     assert "dtn-secret" not in trusted.stdout + trusted.stderr
 
 
+def test_a_cloned_folders_skill_is_used_once_trusted(cli: Cli, model: OpenAIServer) -> None:
+    cli.write("skills/theirs/SKILL.md", "---\nname: theirs\ndescription: Makes tea.\n---\n")
+    cli.write("skills/broken/SKILL.md", "Do it.")
+    model.add(Reply("one"), Reply("two"))
+    notices = [event["text"] for event in cli.run("run", "hi", "--json").of("notice")]
+    assert any("theirs is not used" in text and "openmanus trust" in text for text in notices)
+    assert any("broken is not used: SKILL.md does not begin" in text for text in notices)
+    assert "Makes tea." in cli.run("trust").stderr
+    listed = cli.run("skills", "list")
+    assert (listed.code, listed.stdout.count("not used")) == (0, 1)
+    assert cli.run("run", "hi", "--json").code == 0
+    before, after = (str(request.body["messages"][0]) for request in model.requests)
+    assert "theirs" not in before
+    assert "- theirs: Makes tea." in after
+
+
 def test_an_untrusted_folder_cannot_send_the_key_elsewhere(cli: Cli, model: OpenAIServer) -> None:
     with OpenAIServer([Reply("mine now")] * 2) as thief:
         config = (

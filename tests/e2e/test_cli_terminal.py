@@ -101,3 +101,19 @@ def test_a_folders_risky_settings_are_asked_about_once(cli: Cli, model: OpenAISe
         assert terminal.finish() == 0
         assert "[y/N]" not in terminal.shown
         assert "openmanus trust" not in terminal.shown
+
+
+def test_a_cloned_folders_skill_is_asked_about_once(cli: Cli, model: OpenAIServer) -> None:
+    cli.write("skills/theirs/SKILL.md", "---\nname: theirs\ndescription: Makes tea.\n---\n")
+    model.add(Reply("one"), Reply("two"))
+    with Terminal(cli, "run", "x") as terminal:
+        terminal.expect("[y/N]")
+        assert "the skill" in terminal.shown
+        assert "Makes tea." in terminal.shown
+        terminal.type("y\n")
+        assert terminal.finish() == 0
+    with Terminal(cli, "run", "x") as terminal:
+        assert terminal.finish() == 0
+        assert "[y/N]" not in terminal.shown
+    for request in model.requests:
+        assert "- theirs: Makes tea." in str(request.body["messages"][0])

@@ -133,6 +133,7 @@ COMMANDS = (
     "chat",
     "resume",
     "threads",
+    "skills",
     "show",
     "export",
     "demo",

@@ -261,6 +261,24 @@ def test_files_chosen_before_the_page_is_ready_are_kept(at: Desk, tab: Tab, tmp_
     expect(page.locator(".attached")).to_contain_text("The upload broke off")
 
 
+def test_a_very_long_text_that_is_pasted_goes_along_as_a_file(at: Desk, tab: Tab) -> None:
+    at.model.add(Reply(text="Read."))
+    page = tab.page
+    expect(page.locator("#agent option").first).to_be_attached()
+    page.get_by_role("textbox", name="Task", exact=True).fill("Read what I pasted.")
+    page.locator("#message").evaluate(
+        "(box) => { const clipboardData = new DataTransfer();"
+        " clipboardData.setData('text/plain', 'word '.repeat(2e6));"
+        " box.dispatchEvent(new ClipboardEvent('paste', { clipboardData })); }"
+    )
+    expect(page.locator(".attached")).to_contain_text("10 MB")
+    page.get_by_role("button", name="Start", exact=True).click()
+    tab.until("Finished")
+    tab.sees("Read what I pasted.")
+    expect(page.locator(".files li")).to_have_count(1)
+    expect(page.locator(".files")).to_contain_text("pasted-")
+
+
 def test_files_are_uploaded_shown_and_downloaded(at: Desk, tab: Tab, tmp_path: Path) -> None:
     (tmp_path / "data.csv").write_text('name,size\n"a, b",3\n', "utf-8")
     name = "<img src=x onerror=alert(1)>.md"

@@ -96,3 +96,10 @@ test("characters that turn the direction of text around, or steer a terminal, ar
   const { plain } = await import(`${JS}/dom.js`);
   assert.equal(plain("report\u202egpj.exe \u001b[31mred\u0007\tשלום\n"), "report\ufffdgpj.exe \ufffd[31mred\ufffd\tשלום\n");
 });
+
+test("the mark around text from outside is made for the model, and not shown", async () => {
+  const { withoutMark } = await import(`${JS}/format.js`);
+  assert.equal(withoutMark("<untrusted-0a1b2c3d>\nPage\nx\n</untrusted-0a1b2c3d>\nmore"), "Page\nx\nmore");
+  assert.equal(withoutMark("<untrusted-0a1b2c3d>\nPage"), "<untrusted-0a1b2c3d>\nPage");
+  assert.equal(withoutMark(null), "");
+});

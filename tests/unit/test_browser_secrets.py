@@ -248,3 +248,11 @@ def test_wrong_settings_are_named() -> None:
     for given in ({"headless": "perhaps"}, {"cdp_url": "http://a", "profile": "b"}):
         with pytest.raises(ConfigError, match="browser"):
             section(BrowserSettings, all_layers(Context(browser=given))[0])
+
+
+def test_what_a_person_typed_is_hidden_in_every_form_it_may_take() -> None:
+    secrets = Secrets((secret("word", "tea", "bank.example"),), {"alice & co", "tea at six"})
+    seen = "alice &amp; co ?q=alice+%26+co tea at six, tea"
+    hidden = "[typed by the person]"
+    assert secrets.redacted(seen) == f"{hidden} ?q={hidden} {hidden}, <secret>word</secret>"
+    assert secrets.names_for("https://bank.example/") == ["word"]

@@ -9,7 +9,8 @@ import shutil
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import urljoin
 
 from openmanus_graph.backends.browser.browsers import browser_loop
 from openmanus_graph.backends.browser.connection import Connection, open_connection
@@ -46,6 +47,13 @@ LOCK_S = 3.0
 """How long closing waits for an action that is being cancelled."""
 
 
+class HeldByPerson(Protocol):
+    """A person's time at a browser, as the browser knows it."""
+
+    def on_closed(self) -> None:
+        """End it, because the browser is closed."""
+
+
 class BrowserSession:
     """The tabs of one thread."""
 
@@ -53,6 +61,10 @@ class BrowserSession:
         self.session = session
         self.lock = asyncio.Lock()
         """Held during an action or a snapshot."""
+        self.takeover: HeldByPerson | None = None
+        """Of a person who has the browser just now, with its lock; None while the agent has it."""
+        self.hidden_texts = set[str]()
+        """What people have typed here, which the model must not be shown; never stored."""
         self.tabs: dict[int, Tab] = {}
         self.notices = PendingNotices()
         self.background = BackgroundTasks()
@@ -75,9 +87,9 @@ class BrowserSession:
 
     @property
     def secrets(self) -> Secrets:
-        """The secrets of the current run."""
-        known = self.session.settings.browser.secrets
-        return self.session.cached(Secrets, lambda: Secrets(known))
+        """The secrets of the current run, and what people have typed."""
+        known, hidden = self.session.settings.browser.secrets, frozenset(self.hidden_texts)
+        return self.session.cached((Secrets, len(hidden)), lambda: Secrets(known, hidden))
 
     @property
     def current(self) -> Tab:
@@ -150,7 +162,8 @@ class BrowserSession:
         # When a browser dies, its pages are reported closed first.
         open_tabs = [tab for tab in self.tabs.values() if tab.url != BLANK]
         current = open_tabs.index(self.current) if self.current in open_tabs else -1
-        state = replace(self._state, tabs=tuple(tab.url for tab in open_tabs), current=current)
+        addresses = tuple(self._without_typed(tab.url) for tab in open_tabs)
+        state = replace(self._state, tabs=addresses, current=current)
         with contextlib.suppress(Error, ToolError):  # a page may have stopped answering
             cookies: Any = await self.connection.context.cookies()  # typed dicts
             state = replace(state, cookies=tuple(cookies))
@@ -160,6 +173,11 @@ class BrowserSession:
         if file is not None and state != self._kept:
             saved = await asyncio.to_thread(save_state, self.session.workspace, file, state)
             self._kept = state if saved else None
+
+    def _without_typed(self, url: str) -> str:
+        """Return an address, or only its site's where a person's words are in it: it is stored."""
+        typed = Secrets((), self.hidden_texts)
+        return url if typed.redacted(url) == url else urljoin(url, "/")
 
     async def _local_storage(self) -> dict[str, dict[str, str]]:
         """Return the known local storage of all sites, the current page's as it is now."""
@@ -191,7 +209,9 @@ class BrowserSession:
 
     def handle_state(self) -> str:
         """Describe what closing would lose, to be stored with the checkpoint."""
-        urls = [tab.current_url for tab in self.tabs.values() if tab.current_url != BLANK]
+        # What a person is typing just now may be part of an address, and is not known yet.
+        known = (tab.url if self.takeover else tab.current_url for tab in self.tabs.values())
+        urls = [url for url in known if url != BLANK]
         return self.secrets.redacted(f"browser tabs: {', '.join(urls)}") if urls else ""
 
     def close(self) -> None:
@@ -200,6 +220,8 @@ class BrowserSession:
             browser_loop.call(self._close_after_action, CLOSE_S)
 
     async def _close_after_action(self) -> None:
+        if self.takeover is not None:
+            self.takeover.on_closed()
         locked = False
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LOCK_S):

@@ -50,8 +50,14 @@ class Dialogs:
         if self._open is not None and self._open.page is page:
             self.clear()
 
+    @property
+    def question(self) -> tuple[str, str]:
+        """The open dialog's type and the page's words, for a person; empty if there is none."""
+        dialog = self._open
+        return (dialog.type, dialog.message) if dialog is not None else ("", "")
+
     def describe(self) -> str:
-        """Describe the open dialog; empty if there is none."""
+        """Describe the open dialog for the model; empty if there is none."""
         dialog = self._open
         if dialog is None:
             return ""

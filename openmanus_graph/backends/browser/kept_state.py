@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pydantic import TypeAdapter
 
 from openmanus_graph.backends.browser.launch import LaunchSettings
-from openmanus_graph.runtime.session import WORKER_SEPARATOR, Session
+from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import Workspace, put_file
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def state_file(session: Session) -> Path | None:
     browser = session.settings.browser
     if not session.checkpointed or browser.profile or LaunchSettings.of(browser).remote:
         return None
-    worker = session.key.partition(WORKER_SEPARATOR)[2]
+    worker = session.worker
     name = hashlib.sha256(worker.encode()).hexdigest()[:16] if worker else "state"
     return session.workspace.private / "browser" / f"{name}.json"
 

@@ -100,7 +100,7 @@ async def state_for_request(
         data URL.
     """
     browser = session.find(HANDLE)
-    if not isinstance(browser, BrowserSession) or not browser.tabs:
+    if not isinstance(browser, BrowserSession) or not browser.tabs or browser.takeover:
         return "", None
     try:
         async with asyncio.timeout(STATE_S):

@@ -38,6 +38,11 @@ async def run_action(
         ToolError: It was not done, and why. No secret is in it, nor in what is returned.
     """
     browser = await asyncio.to_thread(session.handle, HANDLE, lambda: BrowserSession(session))
+    if browser.takeover is not None:
+        raise TrustedToolError(
+            f"{action} was not done: a person has taken the browser over. Do something else, or "
+            'wait until it is given back, with ask_human(kind="browser").'
+        )
     try:
         if action == "extract_content":
             result = ActionResult(await extract_content(browser, args.goal, ask))

@@ -3,13 +3,15 @@
 import html
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from urllib.parse import quote, quote_plus, urlsplit
 
 from openmanus_graph.errors import ToolError
 from openmanus_graph.state.addresses import LOOPBACK_NAMES
 from openmanus_graph.state.setting_declaration import SiteSecret
 
+HIDDEN = "[typed by the person]"
+"""Stands for what a person typed at the browser."""
 HTTP_LOGIN = "http_auth"
 """The secret of this name is `USER:PASSWORD` of a site that asks by HTTP."""
 _REFERENCE = re.compile(r"<secret>\s*([\w-]+)\s*</secret>")
@@ -20,13 +22,18 @@ _LEAST_CHARS = 4
 
 
 class Secrets:
-    """The secrets of a run."""
+    """The secrets of a run, and other texts that the model must not be shown."""
 
-    def __init__(self, known: Sequence[SiteSecret]) -> None:
+    def __init__(self, known: Sequence[SiteSecret], hidden: Collection[str] = ()) -> None:
         self._known = known
-        forms = ((form, secret.name) for secret in known for form in _written_forms(secret))
+        forms = {
+            (form, f"<secret>{secret.name}</secret>")
+            for secret in known
+            for form in _written_forms(secret)
+        }
+        forms |= {(form, HIDDEN) for text in hidden for form in _forms_of(text)}
         # Longest first: a secret may be a piece of another one.
-        self._forms = sorted(set(forms), key=lambda found: len(found[0]), reverse=True)
+        self._forms = sorted(forms, key=lambda found: len(found[0]), reverse=True)
 
     def names_for(self, url: str) -> list[str]:
         """Return the names of the secrets that may be typed on a page."""
@@ -55,10 +62,10 @@ class Secrets:
         return next((each for each in found if ":" in each.value.get_secret_value()), None)
 
     def redacted(self, text: str) -> str:
-        """Replace the values of secrets by their names."""
-        for form, name in self._forms:
+        """Replace the values of secrets by their names, and hidden texts by a word."""
+        for form, shown in self._forms:
             if form in text:
-                text = text.replace(form, f"<secret>{name}</secret>")
+                text = text.replace(form, shown)
         return text
 
     def in_file_name(self, name: str) -> bool:
@@ -115,13 +122,13 @@ def _written_forms(secret: SiteSecret) -> list[str]:
     value = secret.value.get_secret_value()
     values = [value, value.partition(":")[2]] if secret.name == HTTP_LOGIN else [value]
     values += [each[:_SHOWN_CHARS] for each in values if len(each) > _SHOWN_CHARS]
-    return [
-        form
-        for each in values
-        for form in (
-            each, quote(each, safe=""), quote_plus(each), quote(each), html.escape(each),
-            html.escape(each, quote=False), json.dumps(each)[1:-1],
-            json.dumps(each, ensure_ascii=False)[1:-1],
-        )
-        if form
-    ]  # fmt: skip
+    return [form for each in values for form in _forms_of(each)]
+
+
+def _forms_of(text: str) -> list[str]:
+    forms = (
+        text, quote(text, safe=""), quote_plus(text), quote(text), html.escape(text),
+        html.escape(text, quote=False), json.dumps(text)[1:-1],
+        json.dumps(text, ensure_ascii=False)[1:-1],
+    )  # fmt: skip
+    return [form for form in forms if form]

@@ -107,9 +107,12 @@ def own_address(host: str, port: int) -> str:
 
 
 def _print_when_ready(address: str, token: str, kept_in: str, *, open_page: bool) -> None:
+    from openmanus_graph.interfaces.server.takeover_link import remember_page
+
     while not _answers(address):
         time.sleep(READY_POLL_S)
     page = f"http://{address}/app#token={token}"
+    remember_page(page)
     sys.stdout.write(f"OpenManus: {page}\nAPI: http://{address} (token: {kept_in})\n")
     sys.stdout.flush()
     if open_page:

@@ -5,18 +5,23 @@ from pathlib import Path
 
 from openmanus_graph.config.files import Layer, is_foreign, read_layer
 from openmanus_graph.config.resolve import WORKING_FOLDER_FILES
-from openmanus_graph.config.trust import is_trusted, risky_settings, trust
+from openmanus_graph.config.skills import trust_name, untrusted_skills
+from openmanus_graph.config.trust import is_trusted, risky_settings, trust, trust_content
+from openmanus_graph.runtime.output import printable
+from openmanus_graph.state.skills import Skill
 
 
 def trust_folder() -> int:
-    """Trust the working folder's configuration as it is now, and say what that allows."""
-    layers = untrusted_layers()
-    if not layers:
+    """Trust the working folder's configuration and skills as they are now, and say which."""
+    layers, skills = untrusted_layers(), untrusted_skills()
+    if not layers and not skills:
         sys.stderr.write("Nothing in this folder's configuration needs your trust.\n")
-        return 0
     for layer in layers:
         trust(Path.cwd(), layer)
         sys.stderr.write(f"Trusted {layer.path}: {describe(layer)}\n")
+    for skill in skills:
+        _trust_skill(skill)
+        sys.stderr.write(f"Trusted {_said(skill)}\n")
     return 0
 
 
@@ -33,6 +38,19 @@ def ask_for_trust(config: str | None) -> None:
         sys.stderr.flush()
         if sys.stdin.readline().strip().lower() in ("y", "yes"):
             trust(Path.cwd(), layer)
+    for skill in untrusted_skills():
+        sys.stderr.write(f"{_said(skill)}\nTrust it? [y/N] ")
+        sys.stderr.flush()
+        if sys.stdin.readline().strip().lower() in ("y", "yes"):
+            _trust_skill(skill)
+
+
+def _said(skill: Skill) -> str:
+    return printable(f"the skill {skill.folder}: {skill.description}")
+
+
+def _trust_skill(skill: Skill) -> None:
+    trust_content(Path.cwd(), trust_name(skill), skill.digest)
 
 
 def untrusted_layers() -> list[Layer]:

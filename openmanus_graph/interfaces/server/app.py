@@ -17,6 +17,7 @@ from openmanus_graph.interfaces.server import (
     runs,
     screen_views,
     setup,
+    takeover,
     threads,
 )
 from openmanus_graph.interfaces.server.admission import Refused
@@ -68,7 +69,9 @@ ignore_pickles()  # here, because the server loads them before the lifespan star
 app = FastAPI(title="OpenManus", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
 app.add_middleware(AssistantNames)
 app.add_middleware(ServerGuard)
-for part in (choices, setup, threads, runs, event_stream, screen_views, pages, chat, responses):
+for part in (
+    choices, setup, threads, runs, event_stream, screen_views, takeover, pages, chat, responses,
+):  # fmt: skip
     app.include_router(part.router)
 app.include_router(files.api)
 app.include_router(files.router)

@@ -89,6 +89,11 @@ class Journal:
             buffer.events = deque(event for event in buffer.events if event.unsaved)
             buffer.floor = buffer.events[0].seq - 1 if buffer.events else buffer.seq
 
+    @property
+    def is_closing(self) -> bool:
+        """Whether the server stops, and all streams with it."""
+        return self._ending
+
     async def last(self, thread: str) -> int:
         """Return the number of a thread's newest saved event, 0 if there is none."""
         return await self._database_thread.do(self._table.last, thread)

@@ -21,6 +21,7 @@ from openmanus_graph.interfaces.server.checkpoints import saver
 from openmanus_graph.interfaces.server.event_stream import replay_events
 from openmanus_graph.interfaces.server.options import options_of
 from openmanus_graph.interfaces.server.store import Store, read_final_event, state_of
+from openmanus_graph.interfaces.server.takeover_link import announce_takeover
 from openmanus_graph.interfaces.server.threads import open_questions
 from openmanus_graph.interfaces.service.failures import RunError, describe_failure
 from openmanus_graph.interfaces.service.final_event import failed_event
@@ -103,6 +104,8 @@ class Recorder:
             )
             for question in questions:
                 self._journal.add(run.thread, run.id, question.get("plan_step", ""), question)
+                if "browser" in question:
+                    announce_takeover(run.thread, question["browser"])
         self._add_event(run, final)
         end = self._store.threads.end
         await _retry_until_written(run, lambda: asyncio.to_thread(end, run.thread, final["status"]))

@@ -22,6 +22,7 @@ from openmanus_graph.interfaces.service.final_event import agents_within, final_
 from openmanus_graph.interfaces.service.lock import is_running
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.context import Context
+from openmanus_graph.state.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -52,13 +53,16 @@ class Store:
 
     async def workspace(self, thread: str) -> Workspace:
         """Return a thread's folder. ConfigError if the configuration is wrong."""
-        return await asyncio.to_thread(self._workspace, thread)
+        return Workspace.of(await self.settings(thread))
 
-    def _workspace(self, thread: str) -> Workspace:
+    async def settings(self, thread: str) -> Settings:
+        """Return a thread's settings but for its model. ConfigError if one is wrong."""
+        return await asyncio.to_thread(self._settings, thread)
+
+    def _settings(self, thread: str) -> Settings:
         known = self.threads.find(thread)
         context = Context(**context_of(known.options)) if known else Context()
-        settings = resolve_settings(context, thread, without_model=True)
-        return Workspace.of(settings)
+        return resolve_settings(context, thread, without_model=True)
 
 
 _open: list[Store] = []

@@ -19,6 +19,7 @@ from openmanus_graph.interfaces.server.admission import Refused, admit_deletion
 from openmanus_graph.interfaces.server.checkpoints import saver
 from openmanus_graph.interfaces.server.options import context_of
 from openmanus_graph.interfaces.server.store import graph_of, state_of, store
+from openmanus_graph.interfaces.server.visits import end_takeovers
 from openmanus_graph.interfaces.service.threads import forget_thread
 from openmanus_graph.interfaces.service.transcript import runs_of_steps, transcript
 from openmanus_graph.runtime.checkpoint_lineage import known_snapshot
@@ -125,6 +126,7 @@ async def delete_thread(thread: str) -> Response:
     """Delete a thread; its workspace stays."""
     await require_thread(thread)
     await admit_deletion(thread)
+    await end_takeovers(thread)
     await saver().adelete_thread(thread)
     if is_startable(thread):
         client = get_client()

@@ -37,8 +37,8 @@ function headers(extra = {}) {
   return token ? { ...extra, Authorization: `Bearer ${token}` } : extra;
 }
 
-async function ask(method, path, body, signal) {
-  const options = { method, signal, cache: "no-store", headers: headers() };
+async function ask(method, path, body, signal, more = {}) {
+  const options = { method, signal, cache: "no-store", headers: headers(), ...more };
   if (body !== undefined) {
     options.headers["Content-Type"] = "application/json";
     options.body = JSON.stringify(body);
@@ -88,6 +88,12 @@ export const output = (id) => ask("GET", at(id, "/output"));
 export const setup = () => ask("GET", "/setup");
 export const chooseModel = (choice) => ask("POST", "/setup", choice);
 export const startDemo = async () => (await ask("POST", "/demo", {})).id;
+
+export const beginTakeover = async (id, worker, force) => (await ask("POST", at(id, "/takeover"), { worker, force })).id;
+export const takeoverInput = (id, takeover, inputs) => ask("POST", at(id, `/takeover/${takeover}/input`), inputs);
+export const endTakeover = (id, takeover, more) => ask("DELETE", at(id, `/takeover/${takeover}`), undefined, undefined, more);
+export const takeoverFrames = (id, takeover, signal) =>
+  fetch(`/app/api${at(id, `/takeover/${takeover}/frames`)}`, { headers: headers(), signal, cache: "no-store" });
 
 /** Fetch a thread as Markdown. */
 export async function exported(id) {

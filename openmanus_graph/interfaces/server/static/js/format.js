@@ -64,6 +64,11 @@ export function firstLine(text, length = 120) {
   return line.length > length ? `${line.slice(0, length - 1)}…` : line;
 }
 
+/** An output without the mark around text from outside, which is made for the model. */
+export function withoutMark(output) {
+  return String(output ?? "").replace(/<(untrusted-[0-9a-f]{8})>\n([^]*?)\n<\/\1>/g, "$2");
+}
+
 /** Arguments that say by themselves what a call does. */
 const TELLING = ["command", "action", "code", "query", "url", "path", "inquire", "text"];
 

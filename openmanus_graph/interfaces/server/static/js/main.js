@@ -20,9 +20,12 @@ import { createPlan } from "./views/plan.js";
 import { createPreview } from "./views/preview.js";
 import { createScreenView } from "./views/screenview.js";
 import { createSetup, createSetupDialog } from "./views/setup.js";
+import { createTakeover } from "./views/takeover.js";
 import { createThreads } from "./views/threads.js";
 import { createTimeline } from "./views/timeline.js";
 import { createWelcome } from "./views/welcome.js";
+
+const DONE = { type: "respond", message: "Done." };
 
 let options = null;
 let session = null;
@@ -55,7 +58,19 @@ const timeline = createTimeline({
   output: () => api.output(session.id),
 });
 
-const approvals = createApprovals((answers) => sendAnswers(session, answers));
+const approvals = createApprovals((answers) => sendAnswers(session, answers), (worker) => takeover.open(session.id, worker));
+const takeover = createTakeover({
+  /** The agent learns that the person is done, and nothing else. */
+  done: async (thread, worker) => {
+    if (session?.id !== thread) return;
+    const asked = [...session.model.questions.values()].filter((question) => question.browser === worker);
+    if (asked.length) await sendAnswers(session, Object.fromEntries(asked.map(({ id }) => [id, DONE])));
+  },
+  left: () => {
+    browserView.look();
+    if (location.search) window.history.replaceState(null, "", location.pathname);
+  },
+});
 
 const composer = createComposer({
   start: (text, agent, context) => startTask(text, agent, context),
@@ -122,6 +137,7 @@ const browserView = createScreenView({
   revision: "browserRevision",
   empty: t("The browser is not open. When the agent uses it, its page shows here."),
   described: (page) => t("The agent's browser: {page}", { page }),
+  takeOver: (thread) => takeover.open(thread),
 });
 const desktopView = createScreenView({
   load: api.desktop,
@@ -302,8 +318,11 @@ function drawElsewhere(info) {
 
 function route() {
   const match = /^\/app\/t\/([^/]+)\/?$/.exec(location.pathname);
+  const browser = new URLSearchParams(location.search).get("browser");
   if (match) openThread(decodeURIComponent(match[1]), { push: false });
-  else if (session) newTask({ push: false });
+  if (match && browser !== null) takeover.open(session.id, browser); // the link that the terminal printed
+  if (match) return;
+  if (session) newTask({ push: false });
   else showNewTask();
 }
 
@@ -329,7 +348,7 @@ applyTheme();
 api.adoptToken();
 api.whenRefused(() => tokenForm.open());
 document.getElementById("app").append(frame.element);
-document.body.append(preview.element, ...history.dialogs, tokenForm.element, setupDialog.element, renaming.element);
+document.body.append(preview.element, ...history.dialogs, tokenForm.element, setupDialog.element, renaming.element, takeover.element);
 window.addEventListener("popstate", route);
 listen({
   n: () => newTask(),

@@ -11,8 +11,9 @@ import { decisionWord } from "../words/status.js";
  * Build the dock of open questions.
  *
  * @param {(answers: object) => Promise<void>} send  Answers some or all of them, by id.
+ * @param {(worker: string) => void} takeOver  Puts a browser of the thread into the person's hands.
  */
-export function createApprovals(send) {
+export function createApprovals(send, takeOver) {
   const list = h("div.asks", {});
   const title = h("strong", {});
   const collect = h("input", { type: "checkbox", on: { change: () => drawHead() } });
@@ -83,7 +84,7 @@ export function createApprovals(send) {
       }
       for (const [id, question] of questions) {
         if (cards.has(id)) continue;
-        const card = questionCard(question, decided);
+        const card = questionCard(question, decided, takeOver);
         cards.set(id, card);
         list.append(card.element);
       }
@@ -94,7 +95,7 @@ export function createApprovals(send) {
   };
 }
 
-function questionCard(question, decide) {
+function questionCard(question, decide, takeOver) {
   const allowed = question.kind === "question" ? ["respond"] : question.allowed ?? ["approve", "edit", "reject", "respond"];
   const titleId = `ask-${question.id}`;
   const error = h("div.error", { role: "alert" });
@@ -133,7 +134,10 @@ function questionCard(question, decide) {
     },
   };
   const finish = (value) => decide(question.id, value);
-  if (question.kind === "question") fill(area, answerForm(t("Your answer"), t("Send answer"), finish));
+  if (question.browser !== undefined) {
+    fill(area, h("div.buttons", {}, button(t("Take the browser over"), () => takeOver(question.browser), { kind: "primary", iconName: "globe" })),
+      h("details", {}, h("summary", {}, t("Answer in words instead")), answerForm(t("Your answer"), t("Send answer"), finish)));
+  } else if (question.kind === "question") fill(area, answerForm(t("Your answer"), t("Send answer"), finish));
   else drawDecisions(area, question, allowed, finish);
   return card;
 }

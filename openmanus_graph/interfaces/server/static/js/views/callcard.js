@@ -3,7 +3,7 @@
 import { copyButton } from "../copy.js";
 import { editOf } from "../diff.js";
 import { h, icon } from "../dom.js";
-import { callSummary, duration, firstLine } from "../format.js";
+import { callSummary, duration, firstLine, withoutMark } from "../format.js";
 import { colour } from "../highlight.js";
 import { t } from "../i18n.js";
 import { difference } from "./difference.js";
@@ -30,7 +30,7 @@ export function callCard(row, context) {
       row.seconds === null ? word : duration(row.seconds)),
     icon(open ? "up" : "down"),
   );
-  const preview = !open && row.ok !== null && firstLine(row.output, 160);
+  const preview = !open && row.ok !== null && firstLine(withoutMark(row.output), 160);
   return [
     `${row.tool}, ${word}`,
     h(`div.call.${state}`, {}, head,
@@ -53,7 +53,7 @@ function details(row, edit) {
   return h("div.call-body", {},
     edit ? difference(edit)
       : Object.entries(row.args ?? {}).map(([name, value]) => argument(row, name, value)),
-    row.ok !== null && section(t("Output"), row.output || t("(nothing)"), { kind: row.ok ? "" : "bad" }));
+    row.ok !== null && section(t("Output"), withoutMark(row.output) || t("(nothing)"), { kind: row.ok ? "" : "bad" }));
 }
 
 function argument(row, name, value) {

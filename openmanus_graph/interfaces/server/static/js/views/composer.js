@@ -8,6 +8,7 @@ import { createOptions } from "./options.js";
 
 const isDemo = (info) => Boolean(info?.options?.model?.startsWith("demo:"));
 const RAISED = { max_steps: t("steps"), max_cost_usd: t("dollars"), max_total_tokens: t("tokens"), timeout_s: t("seconds") };
+const LONG_PASTE = 50_000; // characters: what is longer goes along as a file
 const DRAFT = "openmanus_draft"; // what was being written when the page is loaded again
 
 /**
@@ -20,6 +21,7 @@ export function createComposer(actions) {
   const options = createOptions(actions.setUp);
   const message = h("textarea", { id: "message", rows: 2, on: {
     input: () => grow(),
+    paste: (event) => pasteLong(event),
     keydown: (event) => {
       if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
       event.preventDefault();
@@ -55,6 +57,15 @@ export function createComposer(actions) {
     details.open = false;
     details.querySelector("summary").focus();
   });
+
+  /** A very long text is a file rather than a message: it is added as one. */
+  function pasteLong(event) {
+    const text = event.clipboardData?.getData("text/plain") ?? "";
+    if (text.length <= LONG_PASTE) return;
+    event.preventDefault();
+    const stamp = new Date().toISOString().replace(/\D/g, "").slice(0, 14);
+    actions.attach([new File([text], `pasted-${stamp}.txt`, { type: "text/plain" })]);
+  }
 
   function grow() {
     message.style.height = "auto";

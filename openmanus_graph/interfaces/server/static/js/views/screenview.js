@@ -1,6 +1,6 @@
 /** What the agent's browser or its desktop shows, as a picture. */
 
-import { fill, h } from "../dom.js";
+import { button, fill, h } from "../dom.js";
 import { t } from "../i18n.js";
 import { safeAddress } from "../markdown.js";
 
@@ -9,10 +9,11 @@ const POLL_MS = 2000;
 /**
  * Build the view.
  *
- * @param {{load: Function, empty: string, described: Function, revision: string}} source The request that it comes from,
- *   words where there is none, words for the picture by what it shows, and the field of the model that counts its uses.
+ * @param {{load: Function, empty: string, described: Function, revision: string, takeOver?: Function}} source The request
+ *   that it comes from, words where there is none, words for the picture by what it shows, the field of the model that
+ *   counts its uses, and what puts a thread's screen into the person's hands where that can be done.
  */
-export function createScreenView({ load, empty, described, revision: field }) {
+export function createScreenView({ load, empty, described, revision: field, takeOver }) {
   const element = h("div.panel-body", {});
   let thread = null;
   let visible = false;
@@ -44,12 +45,13 @@ export function createScreenView({ load, empty, described, revision: field }) {
     image.alt = described(view.title || view.url);
     fill(element, h("div.address", {}, h("strong", {}, view.title || t("Untitled")),
       address ? h("a", { href: address, target: "_blank", rel: "noopener noreferrer nofollow" }, view.url) : h("span", {}, view.url ?? "")),
-    image.src && image);
+    takeOver && button(t("Take the browser over"), () => takeOver(thread), { iconName: "globe" }), image.src && image);
   }
 
   document.addEventListener("visibilitychange", look);
   return {
     element,
+    look,
     setVisible(on) {
       if (on === visible) return;
       visible = on;

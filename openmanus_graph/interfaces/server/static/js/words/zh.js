@@ -306,6 +306,24 @@ export const ZH = {
   "left out": "未收录",
   "nothing": "无",
 
+  // The browser in a person's hands
+  "Take the browser over": "接管浏览器",
+  "Answer in words instead": "改为用文字回答",
+  "The agent's browser, in your hands": "智能体的浏览器，由您操作",
+  "The page; click into it to use it": "页面；点击即可操作",
+  "Keys for the page; Esc leads back to the buttons": "发送到页面的按键；按 Esc 回到按钮",
+  "Give it back": "交还",
+  "Load again": "重新加载",
+  "Leave": "离开",
+  "What you type goes to the page only. The agent waits, and learns only that you are done.": "您输入的内容只会发送到该页面。智能体会等待，并且只会得知您已完成。",
+  "Drag to scroll, pinch to enlarge.": "拖动可滚动，双指可放大。",
+  "This is over: the browser was closed, or somebody took it over elsewhere.": "已结束：浏览器已关闭，或有人在别处接管了它。",
+  "Opening the browser…": "正在打开浏览器…",
+  "Take it all the same": "仍然接管",
+  "Somebody has it in another tab, or the agent is using it just now.": "有人已在另一个标签页中接管，或智能体正在使用它。",
+  "Leave this page? What was entered may be lost.": "要离开此页面吗？已输入的内容可能会丢失。",
+  "OK": "确定",
+
   // Help
   "Skip to the message box": "跳到消息框",
   "Keyboard and help": "键盘与帮助",

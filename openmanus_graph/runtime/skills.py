@@ -1,0 +1,43 @@
+"""Puts a run's skills where its tools read them: copies among the thread's outputs, read-only."""
+
+import hashlib
+import shutil
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from openmanus_graph.config.skills import SkillError, digest_of
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.runtime.workspace import Workspace
+from openmanus_graph.state.skills import Skill
+
+
+def skills_folder(skills: Sequence[Skill], workspace: Workspace) -> Path:
+    """Return the folder of the copies: another one when a skill changes."""
+    digests = "".join(f"{skill.name} {skill.digest}\n" for skill in skills)
+    return workspace.outputs / "skills" / hashlib.sha256(digests.encode()).hexdigest()[:12]
+
+
+def copy_skills(skills: Sequence[Skill], workspace: Workspace) -> Path:
+    """Copy the skills unless they lie there already, and return the folder of the copies. Blocks.
+
+    Raises:
+        ConfigError: One was changed since it was found, so that nobody has trusted what it is now.
+    """
+    target = skills_folder(skills, workspace)
+    if target.is_dir():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".copying-") as part:
+        whole = Path(part) / "skills"
+        for skill in skills:
+            copy = whole / skill.name
+            with suppress(SkillError, shutil.Error, FileNotFoundError):
+                shutil.copytree(skill.folder, copy, symlinks=True)
+                if digest_of(copy) == skill.digest:
+                    continue
+            raise ConfigError(f"The skill {skill.folder} is being changed; try again.")
+        with suppress(OSError):  # another run of the thread was faster
+            whole.rename(target)
+    return target
