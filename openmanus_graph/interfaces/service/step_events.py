@@ -32,9 +32,10 @@ class StepEventTagger:
         if event.get("type") not in GRAPH_EVENTS or (namespace and event["type"] == "limit"):
             return None  # a plan's step may end at a limit of its own
         place = tuple(namespace)
+        helper = tuple(str(event.get("namespace") or "").split("|"))  # of its graph
         if event["type"] == "step_start":
-            self._steps[place] = str(event["id"])
-        if event["type"] in _OF_THE_PLAN_AROUND:
+            self._steps[helper if helper[0] else place] = str(event["id"])
+        if event["type"] in _OF_THE_PLAN_AROUND and not helper[0]:
             place = place[:-1]
         return {**self._step_at(place), **event}
 
