@@ -13,7 +13,7 @@ from openmanus_graph.model_calls.budget import sharing
 from openmanus_graph.model_calls.condensed import cut_middle
 from openmanus_graph.nodes.run_step import wave_of
 from openmanus_graph.planning.evidence import run_evidence
-from openmanus_graph.planning.executor_run import ExecutorRun, config_inside, named_files
+from openmanus_graph.planning.executor_run import ExecutorRun, metadata_inside, named_files
 from openmanus_graph.planning.executors import Executor, ExecutorSet
 from openmanus_graph.planning.flow import (
     MAX_ATTEMPTS,
@@ -51,7 +51,7 @@ async def execute_step(
         step_limits(step, session.settings),
         session,
         given=runtime.context,
-        config=config_inside(get_config(), str(step_run["worker"]), step_run["id"]),
+        config={"metadata": metadata_inside(get_config(), str(step_run["worker"]), step_run["id"])},
     )
     with sharing(wave.budget):
         outcome = await executor_run.outcome()

@@ -54,7 +54,7 @@ class ExecutorRun:
             limits: Bound its run.
             session: Of the run around it.
             given: The context of the run around it.
-            config: Names the session and the place of its run, see `config_inside`.
+            config: Names the session and the place of its run, see `metadata_inside`.
         """
         self._executor, self._config = executor, config
         self._ours = executor.context_schema is Context
@@ -111,8 +111,8 @@ class ExecutorRun:
                 await asyncio.to_thread(self.written_files.follow, messages_in(values))
 
 
-def config_inside(around: RunnableConfig, worker: str, place: str) -> RunnableConfig:
-    """Return what names the session and the place of a run inside a node.
+def metadata_inside(around: RunnableConfig, worker: str, place: str) -> dict[str, Any]:
+    """Return the metadata that name the session and the place of a run inside a node.
 
     Args:
         around: The node's config.
@@ -121,7 +121,7 @@ def config_inside(around: RunnableConfig, worker: str, place: str) -> RunnableCo
     """
     outer = (around.get("metadata") or {}).get(WORKER_KEY, "")
     inner = f"{plan_step_of(around)}/{place}".lstrip("/")
-    return {"metadata": {WORKER_KEY: f"{outer}/{worker}", PLAN_STEP_KEY: inner}}
+    return {WORKER_KEY: f"{outer}/{worker}", PLAN_STEP_KEY: inner}
 
 
 def context_inside(given: Any, limits: StepLimits, settings: Settings) -> Context:

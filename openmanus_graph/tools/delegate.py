@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, cast
 
 from langchain_core.messages import AnyMessage, HumanMessage
@@ -19,7 +19,7 @@ from openmanus_graph.conversation.history import (
 from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.model_calls.budget import SharedBudget, shared_budget, sharing
 from openmanus_graph.model_calls.external_model_calls import exclude_from_external_calls
-from openmanus_graph.planning.executor_run import ExecutorRun, config_inside, named_files
+from openmanus_graph.planning.executor_run import ExecutorRun, metadata_inside, named_files
 from openmanus_graph.planning.executors import Executor, ExecutorSet, collect_executors
 from openmanus_graph.planning.step_outcome import StepLimits, StepOutcome
 from openmanus_graph.prompts import render
@@ -79,9 +79,8 @@ async def delegate(  # noqa: D417  # the model is not shown `runtime`
     await asyncio.to_thread(_check_files, session, files or [])
     message = task_message(call, task, files or [], runtime.state.get("messages", []))
     name = f"{agent}-{call.key[:NAME_CHARS]}"
-    config = config_inside(helpers.config, name, name)
-    config["metadata"] = {**config.get("metadata", {}), DEPTH_KEY: depth + 1}
-    run = HelperRun(executor, message, call, given=runtime.context, config=config)
+    metadata = {**metadata_inside(helpers.config, name, name), DEPTH_KEY: depth + 1}
+    run = HelperRun(executor, message, call, given=runtime.context, metadata=metadata)
     places = session.cached(
         (delegate.name, "places"), lambda: asyncio.Semaphore(session.settings.max_parallel_steps)
     )
@@ -99,14 +98,14 @@ class HelperRun:
         call: CallRuntime,
         *,
         given: Any,
-        config: RunnableConfig,
+        metadata: Mapping[str, Any],
     ) -> None:
         self._session, self._call = call.session, call
         self._helpers = cast("Helpers", call.helpers)
-        self._session_key = f"{call.session.key}{WORKER_SEPARATOR}{config['metadata'][WORKER_KEY]}"
+        self._session_key = f"{call.session.key}{WORKER_SEPARATOR}{metadata[WORKER_KEY]}"
         limits = helper_limits(call)
         inside: RunnableConfig = {**self._helpers.config}
-        inside["metadata"] = {**inside.get("metadata", {}), **config["metadata"]}
+        inside["metadata"] = {**inside.get("metadata", {}), **metadata}
         self._run = ExecutorRun(
             executor, [message], limits, call.session, given=given, config=inside
         )
