@@ -208,16 +208,15 @@ def read_layers(config: str | None) -> tuple[list[Layer], list[str]]:
     Raises:
         ConfigError: A file cannot be used, and where it is wrong.
     """
-    folder = Path.cwd()
     if config is not None and not Path(config).is_file():
         raise ConfigError(f"There is no configuration file {config}. Check the path of --config.")
-    project_config, servers, *old = [(folder / name, False) for name in WORKING_FOLDER_FILES]
+    own = [(path, False) for path in _files_of_working_folder()]
     places = [
-        (Path(config), True) if config else project_config,
-        servers,
+        *([(Path(config), True)] if config else own[:1]),
+        *own[1:2],
         (config_home() / "config.toml", True),
         (config_home() / "mcp.json", True),
-        *(place for place in old if not is_foreign(place[0])),
+        *(place for place in own[2:] if not is_foreign(place[0])),
     ]
     layers: list[Layer] = []
     warnings: list[str] = []
@@ -226,7 +225,7 @@ def read_layers(config: str | None) -> tuple[list[Layer], list[str]]:
             continue
         layer = read_layer(path)
         warnings += [f"{path}: {key} is not known here and was left out." for key in layer.unknown]
-        if not trusted and risky_settings(layer) and not is_trusted(folder, layer):
+        if not trusted and risky_settings(layer) and not is_trusted(Path.cwd(), layer):
             names = ", ".join(risky_settings(layer))
             warnings.append(
                 f"{path} sets {names}: not used until you trust this folder (openmanus trust)."
@@ -234,6 +233,15 @@ def read_layers(config: str | None) -> tuple[list[Layer], list[str]]:
             layer = without_risks(layer)
         layers.append(layer)
     return layers, warnings
+
+
+def _files_of_working_folder() -> list[Path]:
+    """Return where its configuration files are; nowhere if the folder itself is gone."""
+    try:
+        folder = Path.cwd()
+    except FileNotFoundError:
+        return []
+    return [folder / name for name in WORKING_FOLDER_FILES]
 
 
 def context_field(one: Declared) -> str | None:

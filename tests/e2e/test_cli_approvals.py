@@ -115,9 +115,9 @@ def test_what_a_person_types_is_a_result_only_behind_a_sign(cli: Cli, model: Ope
     cli.write("openmanus.toml", ASK)
     model.add(Reply(calls=(ECHO,)), Reply(calls=(ECHO,)), Reply("done"))
     with Terminal(cli, *RUN) as terminal:
-        terminal.expect("or = RESULT: ")
+        terminal.expect("or = RESULT:")
         terminal.type("= it was done by hand\n")
-        terminal.expect("or = RESULT: ")
+        terminal.expect("or = RESULT:")
         terminal.type("\x04")
         assert terminal.finish() == 4
     assert "it was done by hand" in results(model)[0]

@@ -40,6 +40,17 @@ def test_openmanus_alone_opens_the_chat(cli: Cli, model: OpenAIServer) -> None:
     assert said(model) == ["first line\nsecond line"] * 2
 
 
+@pytest.mark.usefixtures("real_start")
+def test_what_is_typed_ahead_is_one_message(cli: Cli, model: OpenAIServer) -> None:
+    model.add(Reply("Read."))
+    with Terminal(cli, columns=80) as terminal:
+        terminal.type("first line\x1b\rsecond line\r")  # before the editor takes the terminal
+        terminal.see("Read.")
+        terminal.type("/exit\r")
+        assert terminal.finish() == 0
+    assert said(model) == ["first line\nsecond line"]
+
+
 def test_commands_are_not_sent_to_the_model(cli: Cli, model: OpenAIServer) -> None:
     model.add(Reply(calls=(Call("str_replace_editor", EDIT),)), Reply("Written."))
     with Terminal(cli, "chat") as terminal:

@@ -37,7 +37,7 @@ def test_a_model_is_set_up_and_a_wrong_key_is_not_kept(bare_cli: Cli, model: Ope
     keys = folder / "credentials.json"
     assert stat.S_IMODE(keys.stat().st_mode) == 0o600
     kept = json.loads(keys.read_text())
-    assert kept == {"openai": {"base_url": model.base_url, "key": RIGHT}}
+    assert kept == {f"openai {model.base_url}": {"key": RIGHT}}
     config = tomllib.loads((folder / "config.toml").read_text())
     assert config == {"model": "openai:my-model", "base_url": model.base_url}
     holders = [path for path in cli.root.rglob("*") if path.is_file()]

@@ -152,9 +152,11 @@ def test_every_command_of_the_agents_page_works(cli: Cli, model: OpenAIServer) -
     cli.env["PATH"] = f"{Path(sys.executable).parent}:{cli.env['PATH']}"
     cli.write("sales.csv", "month,euros\n2026-01,17\n")
     cli.write("path/to/repository/median.py", "")
+    cli.write("sketch.png", "P")
+    cli.write("openmanus.toml", "[llm]\nsees_images = true\n")  # as the desktop agent wants
     page = (ROOT / "docs" / "agents.md").read_text(encoding="utf-8")
     commands = [shlex.split(text) for text in COMMAND.findall(page)]
-    assert len(commands) == page.count("```sh") == 7
+    assert len(commands) == page.count("```sh") == 8
     model.add(*[reply] * 20)
     for command, done in zip(commands, cli.run_all(*commands), strict=True):
         assert (done.code, done.stdout) == (0, "There are 17 euros.\n"), (command, done.stderr)

@@ -57,7 +57,6 @@ REFUSALS: dict[str, tuple[Answer, str]] = {
         "429.*no credit left",
     ),
     "an hour": (Reply(status=429, headers={"Retry-After": "3600"}), "429.*60 minutes"),
-    "no tools": (refusal(400, "gemma does not support tools"), "choose another model"),
     "filter": (
         refusal(400, "The prompt was filtered.", code="content_filter"),
         "400.*put the task in other words",

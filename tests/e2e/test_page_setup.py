@@ -65,7 +65,7 @@ def test_a_model_is_tried_and_kept_only_if_it_answers(
         tab.close()
     keys = tmp_path / "config" / "openmanus" / "credentials.json"
     assert stat.S_IMODE(keys.stat().st_mode) == 0o600
-    assert list(json.loads(keys.read_text()).values()) == [KEY]
+    assert list(json.loads(keys.read_text()).values()) == [{"key": KEY}]
     bare.stop()
     holding = [path for path in tmp_path.rglob("*") if path.is_file() and path != keys
                and re.search(b"sk-(right|wrong)-0123", path.read_bytes())]  # fmt: skip

@@ -891,7 +891,10 @@ class Somewhere(Middleware):
     [
         ([ToolRetryMiddleware], "is no AgentMiddleware"),
         ([retry(), retry()], "Two middlewares are named 'ToolRetryMiddleware'"),
-        ([Other()], "Two tools are named 'add', from tests.graphs.* and tests.graphs"),
+        (
+            [Other()],
+            "Two tools are named 'add', from tests.support.graphs and tests.support.graphs",
+        ),
         ([Clashing()], "has a key 'usage'"),
         ([Somewhere()], "declares jumps to moon"),
     ],

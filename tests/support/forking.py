@@ -56,20 +56,21 @@ def fork_with_database(home: Path) -> None:
 
 def fork_with_checkpoints(home: Path) -> None:
     """Write a checkpoint with a saver that was opened before."""
-    with asyncio.Runner() as runner:
-        opened = AsyncExitStack()
-        saver = runner.run(opened.enter_async_context(open_checkpointer(database_url())))
+    opened = AsyncExitStack()
+    # Neither closed, which would end the saver, nor used again: the child shares its epoll.
+    loop = asyncio.new_event_loop()
+    saver = loop.run_until_complete(opened.enter_async_context(open_checkpointer(database_url())))
 
-        def use(who: str) -> int:
-            async def write_and_count() -> int:
-                await saver.aput(THREAD, empty_checkpoint(), {"step": 1}, {})
-                return len([one async for one in saver.alist(THREAD)])
+    def use(who: str) -> int:
+        async def write_and_count() -> int:
+            await saver.aput(THREAD, empty_checkpoint(), {"step": 1}, {})
+            return len([one async for one in saver.alist(THREAD)])
 
-            return asyncio.run(write_and_count())
+        return asyncio.run(write_and_count())
 
-        use("before")
-        in_both(use)
-        asyncio.run(opened.aclose())
+    use("before")
+    in_both(use)
+    asyncio.run(opened.aclose())
 
 
 def fork_with_tools(folder: Path) -> None:

@@ -32,6 +32,16 @@ def _programs() -> None:
     install_programs("mousepad")
 
 
+@pytest.fixture(autouse=True)
+def older_servers() -> set[int]:
+    """The screens of other tests, whose sessions wait to be used again."""
+    return {server.pid for server in below(os.getpid(), "Xvfb")}
+
+
+def new_servers(older: set[int]) -> list[psutil.Process]:
+    return [server for server in below(os.getpid(), "Xvfb") if server.pid not in older]
+
+
 @pytest.fixture
 def use(tmp_path: Path) -> Iterator[DesktopUse]:
     used = DesktopUse(tmp_path / "work")
@@ -122,10 +132,12 @@ async def test_a_program_without_a_window_is_waited_for_and_said(use: DesktopUse
     assert "Windows: none." in seen
 
 
-async def test_a_desktop_that_was_killed_is_said_and_opened_anew(use: DesktopUse) -> None:
+async def test_a_desktop_that_was_killed_is_said_and_opened_anew(
+    use: DesktopUse, older_servers: set[int]
+) -> None:
     await use("open", command=EDITOR)
     assert use.desktop.handle_state().startswith("windows on the desktop: '*/")
-    (server,) = below(os.getpid(), "Xvfb")
+    (server,) = new_servers(older_servers)
     server.kill()
     server.wait()
     seen = await use("press", key="a")
@@ -136,9 +148,10 @@ async def test_a_desktop_that_was_killed_is_said_and_opened_anew(use: DesktopUse
 
 async def test_a_desktop_that_dies_in_the_middle_is_an_error_that_says_so(
     use: DesktopUse,
+    older_servers: set[int],
 ) -> None:
     await use("open", command=EDITOR)
-    (server,) = below(os.getpid(), "Xvfb")
+    (server,) = new_servers(older_servers)
     server.suspend()
     typing = asyncio.create_task(use("typing", text="lost " * 100))
     await asyncio.sleep(0)
@@ -150,13 +163,15 @@ async def test_a_desktop_that_dies_in_the_middle_is_an_error_that_says_so(
 
 
 @pytest.mark.parametrize("mode", ["bwrap", "none"])
-async def test_two_threads_have_two_desktops(tmp_path: Path, mode: SandboxMode) -> None:
+async def test_two_threads_have_two_desktops(
+    tmp_path: Path, mode: SandboxMode, older_servers: set[int]
+) -> None:
     first, second = DesktopUse(tmp_path / "one", mode), DesktopUse(tmp_path / "two", mode)
     with contextlib.closing(first.session), contextlib.closing(second.session):
         await asyncio.gather(*(one("open", command=EDITOR) for one in (first, second)))
         await asyncio.gather(first("typing", text="one."), second("typing", text="two!"))
         assert [await typed(first), await typed(second)] == ["one.", "two!"]
-        servers = below(os.getpid(), "Xvfb")
+        servers = new_servers(older_servers)
         assert len(servers) == 2
         assert all("tcp" in (server.cmdline()) for server in servers), "none listens on TCP"
         if mode == "none":
@@ -170,20 +185,24 @@ async def test_two_threads_have_two_desktops(tmp_path: Path, mode: SandboxMode) 
     assert not alive
 
 
-async def test_a_display_number_that_is_taken_is_left_alone(use: DesktopUse) -> None:
+async def test_a_display_number_that_is_taken_is_left_alone(
+    use: DesktopUse, older_servers: set[int]
+) -> None:
     taken = use.session.workspace.root / "taken.sh"
     taken.write_text("mkdir -p /tmp/.X11-unix; touch /tmp/.X11-unix/X50; echo 1 > /tmp/.X51-lock")
     shell = Shell(sandbox_of(use.session))
     shell.pool.submit(shell.run, "bash taken.sh", BACKSTOP_S).result()
     shell.close()
     assert "Windows: none." in await use("screenshot")
-    (server,) = below(os.getpid(), "Xvfb")
+    (server,) = new_servers(older_servers)
     assert server.cmdline()[1] == ":52"
 
 
-async def test_what_bash_starts_may_use_the_desktop(use: DesktopUse) -> None:
+async def test_what_bash_starts_may_use_the_desktop(
+    use: DesktopUse, older_servers: set[int]
+) -> None:
     await use("screenshot")
-    (server,) = below(os.getpid(), "Xvfb")
+    (server,) = new_servers(older_servers)
     shell = Shell(sandbox_of(use.session))
     started = f"DISPLAY={server.cmdline()[1]} xev >/dev/null 2>&1 &"
     shell.pool.submit(shell.run, started, BACKSTOP_S).result()

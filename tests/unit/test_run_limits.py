@@ -13,6 +13,7 @@ from openmanus_graph.runtime.limits import (
     run_limits,
     time_left_s,
 )
+from openmanus_graph.state.database_url import DatabaseUrl
 from openmanus_graph.state.model_settings import ModelSettings
 from openmanus_graph.state.reducers import no_usage
 from openmanus_graph.state.settings import SandboxSettings, Settings
@@ -24,6 +25,7 @@ CALL = 0.1
 def limited(**limits: Any) -> Settings:
     return Settings(
         main=ModelSettings("openai:x"), vision=None, workspace=Path("/w"), home=Path("/w"),
+        database=DatabaseUrl.in_folder(Path("/w")),
         private=Path("/w/private"), protected=(), sandbox=SandboxSettings(),
         max_steps=10, max_cost_usd=3.0, **limits,
     )  # fmt: skip

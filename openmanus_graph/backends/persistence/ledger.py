@@ -178,7 +178,7 @@ class Ledger:
             (*values, message, call_id),
         )
         rows = await self._run(
-            f"SELECT message, call_id FROM first_sights WHERE {_PLACE}",  # ours
+            f"SELECT message, call_id FROM first_sights WHERE {_PLACE}",
             values,
         )
         return (str(rows[0][0]), str(rows[0][1])) if rows else (message, call_id)

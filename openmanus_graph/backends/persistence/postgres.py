@@ -261,9 +261,9 @@ def _checkpoints_version(connection: Connection, place: str) -> int | None:
 
 
 @cache
-def _translated(statement: str) -> str:
-    """Return a statement with psycopg's placeholders."""
-    return statement.replace("%", "%%").replace("?", "%s")
+def _translated(statement: str) -> bytes:
+    """Return a statement with psycopg's placeholders; its types take no text put together."""
+    return statement.replace("%", "%%").replace("?", "%s").encode()
 
 
 def _storable(values: Sequence[Any]) -> list[Any]:

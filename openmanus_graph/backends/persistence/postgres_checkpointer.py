@@ -99,11 +99,11 @@ class LeanPostgresSaver(Checkpointer, PostgresSaver):
     def copy_line(self, thread: str, checkpoint: str, new: str) -> None:
         values = {"old": thread, "at": checkpoint, "new": new}
         with self._cursor(pipeline=True) as cursor:
-            cursor.execute(f"{_LINE} {_copy('checkpoints', _ON_LINE)}", values)
+            cursor.execute(_copy("checkpoints", _ON_LINE, _LINE), values)
             cursor.execute(_copy("checkpoint_blobs", _BLOBS_OF_COPY), values)
             # Effects after the last point are not copied: they are to be executed again.
             before = f"{_ON_LINE} AND checkpoint_id != %(at)s"
-            cursor.execute(f"{_LINE} {_copy('checkpoint_writes', before)}", values)
+            cursor.execute(_copy("checkpoint_writes", before, _LINE), values)
 
     @override
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
@@ -127,13 +127,14 @@ class LeanPostgresSaver(Checkpointer, PostgresSaver):
                 )
 
 
-def _copy(table: str, where: str) -> str:
+def _copy(table: str, where: str, given: str = "") -> bytes:
     """Return the statement that copies rows of a table to a new thread, if they are not there."""
     columns = _COPIED_COLUMNS[table]
-    return (
-        f"INSERT INTO {table} (thread_id, {columns})"
+    statement = (
+        f"{given} INSERT INTO {table} (thread_id, {columns})"
         f" SELECT %(new)s, {columns} FROM {table} WHERE {where} ON CONFLICT DO NOTHING"
     )
+    return statement.encode()  # psycopg's types take no text put together
 
 
 def _storable(value: Any) -> Any:

@@ -202,7 +202,7 @@ def migrate_postgres(db: "Connection[Any]", place: str) -> None:
             db.execute("INSERT INTO openmanus_schema VALUES (0)")
         for version in _VERSIONS[known or 0 :]:
             for statement in version.postgres:
-                db.execute(statement)
+                db.execute(statement.encode())
         db.execute("UPDATE openmanus_schema SET version = %s", (CURRENT,))
 
 

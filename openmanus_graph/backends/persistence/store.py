@@ -43,11 +43,17 @@ class DatabaseStore(BaseStore):
         from langgraph.store.postgres import PostgresStore  # needs an extra
 
         if not self._has_tables:
-            database.make_tables(lambda connection: PostgresStore(connection).setup())
+            database.make_tables(_make_tables)
             self._has_tables = True
 
         def execute() -> list[Result]:
             with database.connection() as connection:
-                return cast("list[Result]", PostgresStore(connection).batch(ops))
+                return PostgresStore(connection).batch(ops)
 
         return cast("list[Result]", database.repeated(execute))
+
+
+def _make_tables(connection: Any) -> None:
+    from langgraph.store.postgres import PostgresStore
+
+    PostgresStore(connection).setup()

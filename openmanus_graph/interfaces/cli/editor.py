@@ -113,6 +113,7 @@ class LineEditor:
             event.current_buffer.complete_state = None
 
         @keys.add("escape", "enter")
+        @keys.add("escape", "c-j")  # Enter, as a terminal passes on what was typed ahead
         def new_line(event: KeyPressEvent) -> None:
             event.current_buffer.newline(copy_margin=False)
 

@@ -317,6 +317,7 @@ export const ZH = {
   // The server's words for its own agents
   "general: Python, shell, files, the web": "通用：Python、命令行、文件、网络",
   "the web: operates pages, searches, reads": "网络：操作网页、搜索、阅读",
+  "desktop programs: uses them by mouse and keyboard": "桌面程序：用鼠标和键盘操作",
   "software: finds, reproduces, fixes and tests in a repository": "软件：在代码库中查找、复现、修复和测试",
   "data: cleans, computes, draws charts, writes reports": "数据：清洗、计算、画图、写报告",
   "the tools of MCP servers, and nothing else": "只使用 MCP 服务器的工具",
