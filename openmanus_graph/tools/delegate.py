@@ -27,7 +27,8 @@ from openmanus_graph.runtime.artifacts import changed_files, take_baseline
 from openmanus_graph.runtime.session import WORKER_SEPARATOR, Session
 from openmanus_graph.runtime.session_registry import WORKER_KEY, close_session
 from openmanus_graph.runtime.tool_runtime import CallRuntime, Helpers, call_runtime
-from openmanus_graph.safety.provenance import Origin, origin_of, passed_on
+from openmanus_graph.safety.provenance import origin_of, passed_on
+from openmanus_graph.state.plan import Origin
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls.declaration import manus_tool
 from openmanus_graph.tools import web_traits

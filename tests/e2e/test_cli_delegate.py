@@ -59,12 +59,15 @@ def test_helpers_that_are_killed_go_on_and_ask_by_their_names(
     def in_helper(event: Event) -> bool:
         return event["type"] == "tool_end" and bool(event.get("plan_step"))
 
+    def at_end(event: Event) -> bool:
+        return event["type"] == "step_end"
+
     def at_question(event: Event) -> bool:
         return event["type"] == "interrupt"
 
     ordeal = DelegateOrdeal(tmp_path / "cli", zygote, model=answer)
     ordeal.cli.write("openmanus.toml", 'tools = ["+delegate"]\n')
-    ordeal.see_through(Kill(in_helper), Kill(at_question))
+    ordeal.see_through(Kill(in_helper), Kill(at_question), None, Kill(at_end))
     final = ordeal.lives[-1].final
     assert final["status"] == "finished"
     for name in NAMES:
@@ -76,4 +79,7 @@ def test_helpers_that_are_killed_go_on_and_ask_by_their_names(
     assert len(helpers) == len(NAMES)
     inside = {e["plan_step"] for e in events if e["type"] == "tool_end" and "plan_step" in e}
     assert inside == helpers
-    assert "may have run" not in json.dumps(events)
+    of_helpers = [e for e in events if e["type"] == "tool_end" and e["tool"] == "delegate"]
+    unknown = [e for e in events if "may have run" in json.dumps(e)]
+    assert {e["tool"] for e in unknown} <= {"bash"}, ordeal.story()  # which a kill may cut off
+    assert all(e["ok"] for e in of_helpers)

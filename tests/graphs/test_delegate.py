@@ -1,6 +1,8 @@
 """`delegate`: another agent does a part of the work, inside the call's task."""
 
 import asyncio
+import importlib
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -14,10 +16,12 @@ from langgraph.types import Command
 
 from openmanus_graph import build_manus_graph
 from openmanus_graph.graphs import catalog
+from openmanus_graph.runtime import session_registry
 from openmanus_graph.testing import ScriptedChatModel
 from tests.support.graphs import Ran, calls, run_graph
 from tests.support.limits import BACKSTOP_S
 
+delegate_module = importlib.import_module("openmanus_graph.tools.delegate")
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
 ADDED: dict[str, Any] = {"tools": ("+delegate",)}
 
@@ -57,9 +61,12 @@ def delegating(*tasks: str, agent: str = "manus", **more: Any) -> AIMessage:
 
 def then_done(first: AIMessage) -> Any:
     """Make the main agent's answers: this reply, then what came of it."""
-    return lambda messages: (
-        "all: " + " ".join(results_in(messages)) if results_in(messages) else first
-    )
+
+    def answer(messages: list[BaseMessage]) -> AIMessage | str:
+        told = results_in(messages)
+        return "all: " + " ".join(told) if told else first
+
+    return answer
 
 
 async def run(graph: Any, brain: Brain, task: Any = "the task", **context: Any) -> Ran:
@@ -146,7 +153,10 @@ async def test_other_calls_of_the_reply_run_before_and_after_in_call_order() -> 
         return ("bash", {"command": f"echo {name} >> log.txt"})
 
     def helper(name: str) -> Any:
-        return lambda messages: "done" if results_in(messages) else calls(log(name))
+        def answer(messages: list[BaseMessage]) -> AIMessage | str:
+            return "done" if results_in(messages) else calls(log(name))
+
+        return answer
 
     made = calls(
         log("first"),
@@ -181,15 +191,55 @@ async def test_questions_of_helpers_name_them_and_each_gets_its_own_answer() -> 
     assert {*by_question} == {"which?", "when?"}
     assert all(one.value["plan_step"].startswith("manus-") for one in waiting)
     assert len({one.value["plan_step"] for one in waiting}) == 2
-    answers = {by_question["when?"].id: "today", by_question["which?"].id: "blue"}
-    for question, answer in answers.items():
-        ran = await run(
-            build_manus_graph(checkpointer=saver), brain, Command(resume={question: answer})
-        )
+    resume = {by_question["when?"].id: "today"}
+    await run(build_manus_graph(checkpointer=saver), brain, Command(resume=resume))
+    resume = {by_question["which?"].id: "blue"}
+    ran = await run(build_manus_graph(checkpointer=saver), brain, Command(resume=resume))
     first, second = ran.results()
     assert "which? blue" in first
     assert "when? today" in second
     assert brain.asked.count("one") == brain.asked.count("two") == 2
+
+
+async def test_approvals_of_helpers_name_them_and_each_decision_is_for_its_own() -> None:
+    saver = InMemorySaver()
+    asking: dict[str, Any] = {"policy_rules": ({"tool": "bash", "decision": "ask"},)}
+    brain = Brain(
+        main=then_done(delegating("write", "erase")), write=writes("a.txt"), erase=writes("b.txt")
+    )
+    asking |= {"sandbox": "none"}
+    await run(build_manus_graph(checkpointer=saver), brain, **asking)
+    graph = build_manus_graph(checkpointer=saver)
+    waiting = (await graph.aget_state(CONFIG)).interrupts
+    assert len({one.value["plan_step"] for one in waiting}) == 2
+    decisions: dict[str, Any] = {
+        one.id: {"decisions": [{"type": "approve" if "a.txt" in str(one.value) else "reject"}]}
+        for one in waiting
+    }
+    ran = await run(graph, brain, Command(resume=decisions), **asking)
+    assert "Files it changed: a.txt" in ran.results()[0]
+    assert "Files it changed" not in ran.results()[1]
+    assert Path("work/a.txt").exists()  # noqa: ASYNC240
+    assert not Path("work/b.txt").exists()  # noqa: ASYNC240
+
+
+async def test_a_question_of_a_helpers_helper_names_both_and_is_answered_in_another_process() -> (
+    None
+):
+    saver = InMemorySaver()
+    brain = Brain(
+        main=then_done(delegating("one")), one=then_done(delegating("two")), two=asks("which?")
+    )
+    await run(build_manus_graph(checkpointer=saver), brain)
+    (waiting,) = (await build_manus_graph(checkpointer=saver).aget_state(CONFIG)).interrupts
+    outer, _, inner = waiting.value["plan_step"].partition("/")
+    assert outer.startswith("manus-")
+    assert inner.startswith("manus-")
+    await asyncio.to_thread(session_registry.close_all)
+    graph = build_manus_graph(checkpointer=saver)
+    ran = await run(graph, brain, Command(resume={waiting.id: "blue"}))
+    assert "which? blue" in ran.results()[0]
+    assert brain.asked == ["", "one", "two", "two", "one", ""]
 
 
 async def test_after_a_crash_each_helper_goes_on_where_it_was(
@@ -221,6 +271,30 @@ async def test_after_a_crash_each_helper_goes_on_where_it_was(
         assert "cut off" not in said
     assert sorted(begun) == sorted(names)
     assert ran.values["status"] == "finished"
+
+
+async def test_a_helper_that_had_ended_when_the_process_died_is_not_asked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ended, released = threading.Event(), threading.Event()
+
+    def cut_off(*_: Any) -> list[Any]:
+        ended.set()
+        released.wait(BACKSTOP_S)
+        return []
+
+    saver, brain = InMemorySaver(), Brain(main=then_done(delegating("one")), one="result of one")
+    with monkeypatch.context() as patch:
+        patch.setattr(delegate_module, "changed_files", cut_off)
+        running = asyncio.create_task(run(build_manus_graph(checkpointer=saver), brain))
+        await asyncio.to_thread(ended.wait, BACKSTOP_S)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        released.set()
+    ran = await run(build_manus_graph(checkpointer=saver), brain, None)
+    assert "result of one" in ran.results()[0]
+    assert brain.asked == ["", "one", ""]
 
 
 async def test_a_helper_of_a_helper_cannot_delegate() -> None:
@@ -264,16 +338,82 @@ async def test_a_helper_that_fails_is_an_observation() -> None:
     assert ran.values["status"] == "finished"
 
 
-async def test_helpers_spend_from_the_budget_of_the_run() -> None:
-    def endless(messages: list[BaseMessage]) -> Any:
-        return calls(("bash", {"command": f"echo {len(messages)}"}))
+async def test_a_helper_that_raises_or_does_not_end_is_an_observation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def work(name: str) -> str:
+        if name == "raises":
+            raise OSError("the disk is gone")
+        if name == "hangs":
+            await asyncio.Event().wait()
+        return "well done"
 
+    team(monkeypatch, work)
+    brain = Brain(main=then_done(delegating("raises", "hangs", "works", agent="team")))
+    ran = await run(build_manus_graph(), brain, step_timeout_s=1)
+    raised, hung, worked = ran.results()
+    assert "did not do it. OSError: the disk is gone" in raised
+    assert "did not do it. It did not end within 1 s." in hung
+    assert "well done" in worked
+    ends = {e["id"]: e["status"] for e in ran.events if e["type"] == "step_end"}
+    assert sorted(ends.values()) == ["blocked", "blocked", "completed"]
+
+
+class Priced(ScriptedChatModel):
+    """Calls itself a model whose price is known: $0.0035 a call of 1,100 tokens."""
+
+    model_name: str = "gpt-4o"
+
+    def __init__(self, *answers: Any, **fields: Any) -> None:
+        super().__init__(list(answers), **fields)
+
+
+def endless(messages: list[BaseMessage]) -> Any:
+    return calls(("bash", {"command": f"echo {len(messages)}"}))
+
+
+LIMITS: list[tuple[str, dict[str, Any]]] = [
+    ("max_steps", {"max_steps": 6}),
+    ("budget", {"max_total_tokens": 9000}),
+    ("budget", {"max_cost_usd": 0.04}),
+]
+
+
+@pytest.mark.parametrize(("reason", "limit"), LIMITS)
+async def test_helpers_spend_from_the_budget_of_the_run(reason: str, limit: dict[str, Any]) -> None:
     brain = Brain(main=then_done(delegating("one", "two")), one=endless, two=endless)
-    ran = await run(build_manus_graph(), brain, max_steps=6, policy="auto", sandbox="none")
+    model = Priced(*[brain.answer] * 200, usage=(1000, 100))
+    saver = InMemorySaver()
+    async with asyncio.timeout(BACKSTOP_S):
+        ran = await run_graph(
+            build_manus_graph(checkpointer=saver), model=model, config=CONFIG, **ADDED, **limit
+        )
     assert all(
-        "A limit of the whole run (max_steps) stopped the helper" in r for r in ran.results()
+        f"A limit of the whole run ({reason}) stopped the helper" in r for r in ran.results()
     )
-    assert brain.asked.count("one") + brain.asked.count("two") == 5
+    usage = ran.values["usage"]
+    assert usage["model_calls"] == len(brain.asked)
+    most = {**limit, "max_steps": limit.get("max_steps", 100) + 1}  # its closing turn
+    assert usage["model_calls"] <= most["max_steps"]
+    assert usage["input_tokens"] + usage["output_tokens"] <= most.get("max_total_tokens", 1e9)
+    assert usage["cost_usd"] <= most.get("max_cost_usd", 1e9)
+    assert brain.asked.count("one") >= 2
+    assert brain.asked.count("two") >= 2
+
+
+async def test_the_next_message_of_a_conversation_has_a_budget_of_its_own() -> None:
+    brain = Brain(main=then_done(delegating("one")), one=endless)
+    graph = build_manus_graph(checkpointer=InMemorySaver())
+    await run(graph, brain, max_steps=6)
+
+    def delegates(messages: list[BaseMessage]) -> AIMessage | str:
+        return delegating("two", "three") if messages[-1].type == "human" else "done"
+
+    brain.answers = {"main": delegates, "two": "result of two", "three": "result of three"}
+    ran = await run(graph, brain, "another task", max_steps=6)
+    for name, said in zip(("two", "three"), ran.results()[-2:], strict=True):
+        assert f"result of {name}\n" in said
+    assert ran.values["status"] == "finished"
 
 
 async def test_without_the_option_nothing_of_it_is_sent() -> None:

@@ -30,6 +30,7 @@ from openmanus_graph.interfaces.service.runs import (
     thread_options,
 )
 from openmanus_graph.interfaces.service.session_leases import SessionLeases
+from openmanus_graph.interfaces.service.step_events import step_line
 from openmanus_graph.interfaces.service.threads import find_thread
 from openmanus_graph.tools.ask_human import ask_human
 
@@ -190,7 +191,7 @@ def _update_sender(updates: "asyncio.Queue[str | None]") -> Any:
             case "tool_end" if not event["ok"]:
                 updates.put_nowait(f"{event['tool']} failed.")
             case "step_start" | "step_end":
-                updates.put_nowait(f"Plan step {event['id']}: {event['status']}.")
+                updates.put_nowait(step_line(event))
             case "notice":
                 updates.put_nowait(event["text"])
             case _:

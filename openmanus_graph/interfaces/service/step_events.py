@@ -49,6 +49,12 @@ class StepEventTagger:
         return {"plan_step": "/".join(steps)} if steps else {}
 
 
+def step_line(event: Mapping[str, Any]) -> str:
+    """Return a sentence about a `step_start` or `step_end` event: of a plan's step, or a helper."""
+    what = "Helper" if event.get("namespace") else "Plan step"
+    return f"{what} {event['id']}: {event['status']}."
+
+
 def model_label(settings: Settings) -> str:
     """Return the name of a run's model for its `run_start` event: its spec, or its class."""
     model = settings.main.model
