@@ -135,7 +135,9 @@ def _copy_file(source: Path, folder: Path) -> str:
         raise ConfigError(
             f"{target} exists already with other content. Rename {source} or that file."
         )
-    shutil.copyfile(source, target)
+    partial = target.with_name(f".{source.name}.part")
+    shutil.copyfile(source, partial)
+    partial.replace(target)  # a kill leaves no half of it, which a resumed task would refuse
     return source.name
 
 
