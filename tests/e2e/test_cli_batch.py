@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -182,25 +183,28 @@ def test_a_second_ctrl_c_stops_at_once(cli: Cli, model: OpenAIServer) -> None:
 
 
 PRICES = """\
-[llm]
-price_input = 1000.0
-price_output = 1000.0
+[prices."test-model"]
+input = 10.0
+cached = 10.0
+output = 10.0
 """
 
 
 def test_one_budget_holds_for_all_tasks_and_all_processes(cli: Cli, model: OpenAIServer) -> None:
-    cli.write("openmanus.toml", PRICES)  # a call of 120 tokens costs $0.12, a task $0.24
+    cli.write("openmanus.toml", PRICES)
     write_tasks(cli, *numbered(4))
-    play(model, works)
+    # A call costs $0.1, a task $0.2; before its first one about $0.02 are expected.
+    usage = {"prompt_tokens": 9_900, "completion_tokens": 100, "total_tokens": 10_000}
+    play(model, lambda body: replace(works(body), usage=usage))
     budget = ("--config", "openmanus.toml", "--jobs", "1", "--max-cost-usd")
-    done = cli.run(*COMMAND, *budget, "0.6")
+    done = cli.run(*COMMAND, *budget, "0.5")
     assert done.code == 3, done.stderr
     first = results(cli)
     assert 0 < len(first) < 4
     assert {one["status"] for one in first.values()} == {"finished"}
     assert "higher --max-cost-usd" in done.stderr
     asked = len(model.requests)
-    assert cli.run(*COMMAND, *budget, "0.6").code == 3
+    assert cli.run(*COMMAND, *budget, "0.5").code == 3
     assert len(model.requests) - asked <= 1
     assert cli.run(*COMMAND, *budget, "5").code == 0
     assert logs(cli) == {one["thread"]: 1 for one in results(cli).values()}

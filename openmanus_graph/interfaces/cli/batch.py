@@ -29,7 +29,7 @@ def do_batch(
     out: str | None,
     agent: str | None,
     jobs: int,
-    max_cost_usd: float | None,
+    budget_usd: float | None,
     options: RunOptions,
     output: OutputOptions,
 ) -> int:
@@ -48,7 +48,7 @@ def do_batch(
     if out_path.exists() and out_path.samefile(path):
         raise ConfigError("--out is the file of the tasks. Give another one.")
     with log_file(output.log), open_results(out_path, tasks, str(database_url())) as results:
-        budget = Budget(max_cost_usd, results.cost_usd)
+        budget = Budget(budget_usd, results.cost_usd)
         worker = LocalWorker(options, agent, budget)
         with _BatchProgress(len(tasks), results, budget, quiet=output.quiet) as view:
             code = asyncio.run(_run(Batch(tasks, results, worker, budget, view, jobs)))

@@ -128,15 +128,17 @@ def batch(
         str | None, typer.Option(help="Which agent does tasks that name none. Default manus.")
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Tasks that are done at once.")] = 4,
-    max_cost_usd: Annotated[
+    budget_usd: Annotated[
         float | None,
-        typer.Option(min=0, help="Dollars of all tasks together. Default: each task's own limit."),
+        typer.Option(
+            "--max-cost-usd", min=0, help="Dollars of all tasks together. Default: no limit."
+        ),
     ] = None,
 ) -> None:
     """Do many tasks; the same command goes on where it was cut off."""
     from openmanus_graph.interfaces.cli.batch import do_batch
 
-    raise typer.Exit(do_batch(tasks, out, agent, jobs, max_cost_usd, options, output))
+    raise typer.Exit(do_batch(tasks, out, agent, jobs, budget_usd, options, output))
 
 
 @app.command()
