@@ -20,7 +20,7 @@ from openmanus_graph.interfaces.cli.trust import ask_for_trust
 from openmanus_graph.interfaces.service.options import OutputOptions, RunOptions
 
 if TYPE_CHECKING:
-    from openmanus_graph.interfaces.service.batch import Batch, Budget
+    from openmanus_graph.interfaces.service.batch import Batch, Budget, Worker
     from openmanus_graph.interfaces.service.batch_files import BatchResult, Results
 
 
@@ -30,28 +30,42 @@ def do_batch(
     agent: str | None,
     jobs: int,
     budget_usd: float | None,
+    remote: str | None,
     options: RunOptions,
     output: OutputOptions,
 ) -> int:
     """Do the tasks of a file that have no result yet, and return the exit code."""
-    ask_for_trust(options.config)
+    if remote is None:
+        ask_for_trust(options.config)
     from openmanus_graph.config.resolve import database_url
-    from openmanus_graph.graphs.catalog import check_agent
+    from openmanus_graph.graphs.catalog import agent_names, check_agent
     from openmanus_graph.interfaces.service.batch import Batch, Budget
     from openmanus_graph.interfaces.service.batch_files import open_results, read_tasks
     from openmanus_graph.interfaces.service.batch_worker import LocalWorker
 
-    check_agent(agent)
+    if remote is None:
+        check_agent(agent)
     path = Path(tasks_file)
-    tasks = read_tasks(path)
+    tasks = read_tasks(path, agent_names() if remote is None else None)
     out_path = Path(out) if out is not None else path.with_suffix(".results.jsonl")
     if out_path.exists() and out_path.samefile(path):
         raise ConfigError("--out is the file of the tasks. Give another one.")
-    with log_file(output.log), open_results(out_path, tasks, str(database_url())) as results:
+    place = str(database_url()) if remote is None else remote.rstrip("/")
+    with log_file(output.log), open_results(out_path, tasks, place) as results:
         budget = Budget(budget_usd, results.cost_usd)
-        worker = LocalWorker(options, agent, budget)
+
+        async def run() -> int:
+            worker: Worker
+            if remote is None:
+                worker = LocalWorker(options, agent, budget)
+            else:
+                from openmanus_graph.interfaces.service.batch_remote import RemoteWorker
+
+                worker = RemoteWorker(remote, options, agent, budget)
+            return await _run(Batch(tasks, results, worker, budget, view, jobs))
+
         with _BatchProgress(len(tasks), results, budget, quiet=output.quiet) as view:
-            code = asyncio.run(_run(Batch(tasks, results, worker, budget, view, jobs)))
+            code = asyncio.run(run())
         if not output.quiet:
             say(_summary(len(tasks), results, budget, out_path))
     return code

@@ -134,11 +134,15 @@ def batch(
             "--max-cost-usd", min=0, help="Dollars of all tasks together. Default: no limit."
         ),
     ] = None,
+    remote: Annotated[
+        str | None,
+        typer.Option(help="Address of a server that does them; its token is in OPENMANUS_TOKEN."),
+    ] = None,
 ) -> None:
     """Do many tasks; the same command goes on where it was cut off."""
     from openmanus_graph.interfaces.cli.batch import do_batch
 
-    raise typer.Exit(do_batch(tasks, out, agent, jobs, budget_usd, options, output))
+    raise typer.Exit(do_batch(tasks, out, agent, jobs, budget_usd, remote, options, output))
 
 
 @app.command()

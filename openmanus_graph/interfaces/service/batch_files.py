@@ -20,7 +20,6 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.graphs.catalog import agent_names
 from openmanus_graph.interfaces.service.failures import RunError
 
 MARK_SUFFIX = ".batch"
@@ -85,8 +84,16 @@ class _Mark(BaseModel):
     """Where the threads are: a database, or a server's address."""
 
 
-def read_tasks(path: Path) -> list[BatchTask]:
-    """Read the tasks. ConfigError names the line that is wrong. Blocks."""
+def read_tasks(path: Path, agents: Sequence[str] | None) -> list[BatchTask]:
+    """Read the tasks. Blocks.
+
+    Args:
+        path: The file.
+        agents: Those that there are; None if a server knows that.
+
+    Raises:
+        ConfigError: A line is wrong, which it names.
+    """
     try:
         lines = path.read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")
     except OSError as error:
@@ -96,7 +103,7 @@ def read_tasks(path: Path) -> list[BatchTask]:
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
-        task = _read_task(line, number, path)
+        task = _read_task(line, number, path, agents)
         if task.id in tasks:
             raise ConfigError(
                 f"Lines {line_of[task.id]} and {number} of {path} have the same id {task.id!r}. "
@@ -108,14 +115,13 @@ def read_tasks(path: Path) -> list[BatchTask]:
     return list(tasks.values())
 
 
-def _read_task(data: bytes, number: int, path: Path) -> BatchTask:
+def _read_task(data: bytes, number: int, path: Path, agents: Sequence[str] | None) -> BatchTask:
     place = f"Line {number} of {path}"
     try:
         line = _TaskLine.model_validate_json(data)
     except ValidationError as error:
         raise ConfigError(f"{place} is no task: {_complaint(error)}.") from error
-    agents = agent_names()
-    if line.agent is not None and line.agent not in agents:
+    if line.agent is not None and agents is not None and line.agent not in agents:
         raise ConfigError(
             f"{place} names an agent that does not exist, {line.agent!r}. There are: "
             f"{', '.join(agents)}."
