@@ -15,7 +15,7 @@ from openmanus_graph.interfaces.service.failures import RunError, describe_failu
 from openmanus_graph.interfaces.service.final_event import failed_event
 from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.interfaces.service.resume import Reply, plan_resume, read_thread_state
-from openmanus_graph.interfaces.service.run_setup import to_context
+from openmanus_graph.interfaces.service.run_setup import name_files, to_context
 from openmanus_graph.interfaces.service.runner import Person, Run, Stop, run_graph, user_message
 from openmanus_graph.interfaces.service.threads import find_thread
 from openmanus_graph.runtime.workspace import Workspace
@@ -178,10 +178,7 @@ def _make_input(message: Message, workspace: Workspace) -> dict[str, Any]:
         for name, upload in zip(names, message.files, strict=True)
         if upload.media_type.startswith("image/") or media_type_of(name)
     ]
-    text = message.text
-    if names:
-        text = f"{text}\n\nFiles in the workspace: {', '.join(names)}".lstrip()
-    return user_message(text, images)
+    return user_message(name_files(message.text, names), images)
 
 
 def _save_upload(upload: Upload, workspace: Workspace) -> str:
