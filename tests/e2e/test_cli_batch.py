@@ -267,6 +267,14 @@ def test_a_wrong_line_is_named_and_nothing_begins(
     assert not (cli.cwd / OUT).exists()
 
 
+def test_without_a_model_nothing_begins(bare_cli: Cli) -> None:
+    write_tasks(bare_cli, *numbered(1))
+    done = bare_cli.run(*COMMAND)
+    assert done.code == bare_cli.run("run", "Task").code == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert results(bare_cli) == {}
+
+
 def test_an_out_file_of_another_batch_is_left_alone(cli: Cli, model: OpenAIServer) -> None:
     write_tasks(cli, *numbered(1))
     play(model, works)

@@ -53,19 +53,15 @@ def do_batch(
     place = str(database_url()) if remote is None else remote.rstrip("/")
     with log_file(output.log), open_results(out_path, tasks, place) as results:
         budget = Budget(budget_usd, results.cost_usd)
+        worker: Worker
+        if remote is None:
+            worker = LocalWorker(options, agent, budget)
+        else:
+            from openmanus_graph.interfaces.service.batch_remote import RemoteWorker
 
-        async def run() -> int:
-            worker: Worker
-            if remote is None:
-                worker = LocalWorker(options, agent, budget)
-            else:
-                from openmanus_graph.interfaces.service.batch_remote import RemoteWorker
-
-                worker = RemoteWorker(remote, options, agent, budget)
-            return await _run(Batch(tasks, results, worker, budget, view, jobs))
-
+            worker = RemoteWorker(remote, options, agent, budget)
         with _BatchProgress(len(tasks), results, budget, quiet=output.quiet) as view:
-            code = asyncio.run(run())
+            code = asyncio.run(_run(Batch(tasks, results, worker, budget, view, jobs)))
         if not output.quiet:
             say(_summary(len(tasks), results, budget, out_path))
     return code

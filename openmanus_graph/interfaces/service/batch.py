@@ -1,6 +1,7 @@
 """Does the tasks of a batch side by side, each on a thread of its own, within one budget."""
 
 import asyncio
+import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -12,6 +13,9 @@ EXITS = (("failed", 1), ("waiting", 4), ("stopped", 3))
 """What a batch ends with whose tasks did not all finish, worst first; as for single runs."""
 OUT_OF_BUDGET_EXIT = 3
 SIGNAL_EXIT = 128
+TERM_GRACE_S = 20.0
+"""Time of the running steps after SIGTERM or SIGHUP: nobody sends a second one, and a step whose
+model cannot be reached would try for long."""
 
 
 class Budget:
@@ -104,7 +108,9 @@ class Batch:
     budget: Budget
     view: BatchView
     jobs: int
+    term_grace_s: float = TERM_GRACE_S
     draining: bool = field(default=False, init=False)
+    _clock: asyncio.Timeout = field(default_factory=lambda: asyncio.Timeout(None), init=False)
 
     async def run(self) -> int:
         """Do all tasks that have no result yet, and return the exit code.
@@ -115,7 +121,11 @@ class Batch:
         signals = Signals(self, self._show)
         with signals.handled():
             try:
-                await self._work()
+                async with self._clock:
+                    await self._work()
+            except TimeoutError:
+                if not self._clock.expired():
+                    raise
             except asyncio.CancelledError:
                 if signals.first is None:
                     raise
@@ -128,9 +138,15 @@ class Batch:
         return code
 
     def request_drain(self, reason: str) -> None:
-        """Begin no further task, and let the running steps of those at work finish."""
+        """Begin no further task, and let the running steps of those at work finish.
+
+        Args:
+            reason: The signal's name. Ctrl-C gives them all the time they need, others do not.
+        """
         self.draining = True
         self.worker.request_drain(reason)
+        if reason != signal.SIGINT.name:
+            self._clock.reschedule(asyncio.get_running_loop().time() + self.term_grace_s)
 
     async def _work(self) -> None:
         queue = iter(await self._in_order())

@@ -43,6 +43,7 @@ class LocalWorker:
         self._options, self._agent, self._budget = options, agent or DEFAULT_AGENT, budget
         self._own_usd = resolve_settings(to_context(options), "batch").max_cost_usd
         self._stops = set[Stop]()
+        self._draining = False
 
     async def begun(self, threads: Sequence[str]) -> set[str]:
         """Return those of these threads that exist."""
@@ -75,7 +76,10 @@ class LocalWorker:
             return new_run(task.text, given, (thread, task.agent or self._agent, options))
 
         view = _CostView(self, thread)
-        final = await self._run(await asyncio.to_thread(plan), view)
+        run = await asyncio.to_thread(plan)
+        if self._draining:  # meanwhile
+            return None
+        final = await self._run(run, view)
         self._budget.record(thread, final["usage"]["cost_usd"])
         if view.limit == "max_cost_usd" and limit_usd < own_usd:
             self._budget.exhaust()
@@ -84,6 +88,7 @@ class LocalWorker:
 
     def request_drain(self, reason: str) -> None:
         """Let the running steps finish, and nothing begin after them."""
+        self._draining = True
         for stop in self._stops:
             stop.after_step(reason)
 
