@@ -6,8 +6,9 @@ import os
 import uuid
 from collections.abc import Generator, Sequence
 from dataclasses import fields, replace
+from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote
 
 import httpx
@@ -54,7 +55,7 @@ class RemoteWorker:
         token = os.environ.get(TOKEN_VARIABLE)
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         # A run may be silent for long: only the connection has a time limit.
-        timeout = httpx.Timeout(None, connect=CONNECT_S)
+        timeout = (CONNECT_S, None, None, None)
         self._client = get_client(
             url=self._url, api_key=None, headers=self._headers, timeout=timeout
         )
@@ -138,7 +139,7 @@ class RemoteWorker:
         self._at_work[thread] = run
         try:
             async for part in self._client.runs.join_stream(thread, run, stream_mode="custom"):
-                event: Any = part.data
+                event = cast("dict[str, Any]", part.data)
                 if part.event.startswith("custom") and event.get("type") == "think_end":
                     self._budget.add(thread, event["usage"]["cost_usd"])
                     if self._budget.is_spent:
@@ -166,13 +167,13 @@ class RemoteWorker:
             yield
         except httpx.HTTPStatusError as error:
             status = error.response.status_code
-            if status == httpx.codes.UNAUTHORIZED:
+            if status == HTTPStatus.UNAUTHORIZED:
                 raise ConfigError(
                     f"{self._url} wants its token. Set {TOKEN_VARIABLE}; `openmanus serve` prints "
                     "it at its start."
                 ) from error
             said = f"{self._url} answers {status}: {str(error)[:ERROR_CHARS]}"
-            raise (RunError if status >= httpx.codes.INTERNAL_SERVER_ERROR else ConfigError)(
+            raise (RunError if status >= HTTPStatus.INTERNAL_SERVER_ERROR else ConfigError)(
                 said
             ) from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -189,17 +190,20 @@ def _as_json(context: Context) -> dict[str, Any]:
 
 
 def _usage(state: Any) -> Any:
-    return (state["values"] or {}).get("usage") or no_usage()
+    values: dict[str, Any] = state["values"] or {}
+    return values.get("usage") or no_usage()
 
 
 def _result(task: BatchTask, thread: str, state: Any) -> BatchResult | None:
     """Return the result that a thread's state holds; None if its run has not ended."""
-    values = state["values"] or {}
+    values: dict[str, Any] = state["values"] or {}
     status, answer = values.get("status"), values.get("answer") or ""
     if state.get("interrupts"):
-        asked = state["interrupts"][0]["value"]
+        asked: Any = state["interrupts"][0]["value"]
         status = "waiting"
-        answer = str(asked.get("question", asked) if isinstance(asked, dict) else asked)
+        answer = str(
+            cast("Any", asked).get("question", asked) if isinstance(asked, dict) else asked
+        )
     elif state["next"] or not status:
         return None
     artifacts = values.get("artifacts") or []

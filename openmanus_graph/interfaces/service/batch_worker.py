@@ -25,7 +25,7 @@ from openmanus_graph.interfaces.service.run_setup import new_run, to_context
 from openmanus_graph.interfaces.service.runner import Run, Stop, run_graph
 from openmanus_graph.interfaces.service.runs import Final, NoPerson, RemoteView
 from openmanus_graph.interfaces.service.threads import find_thread
-from openmanus_graph.state.reducers import no_usage
+from openmanus_graph.state.reducers import Usage, no_usage
 
 log = logging.getLogger(__name__)
 
@@ -141,5 +141,6 @@ def _result(task: BatchTask, thread: str, final: Final) -> BatchResult:
 
 def _cost_usd(values: Any) -> float:
     """Return what a thread's run has cost; 0 for a foreign graph, whose state may be anything."""
-    known = cast("Mapping[str, Any]", values) if isinstance(values, Mapping) else {}
-    return (known.get("usage") or no_usage())["cost_usd"]
+    known = cast("Mapping[str, Any]", values if isinstance(values, Mapping) else {})
+    usage: Usage = known.get("usage") or no_usage()
+    return usage["cost_usd"]
