@@ -199,14 +199,12 @@ def _result(task: BatchTask, thread: str, state: Any) -> BatchResult | None:
     values: dict[str, Any] = state["values"] or {}
     status, answer = values.get("status"), values.get("answer") or ""
     if state.get("interrupts"):
-        asked: Any = state["interrupts"][0]["value"]
-        status = "waiting"
-        answer = str(
-            cast("Any", asked).get("question", asked) if isinstance(asked, dict) else asked
-        )
+        status, asked = "waiting", state["interrupts"][0]["value"]
+        known = cast("dict[str, Any]", asked if isinstance(asked, dict) else {})
+        answer = str(known.get("question", asked))
     elif state["next"] or not status:
         return None
-    artifacts = values.get("artifacts") or []
+    artifacts: list[dict[str, Any]] = values.get("artifacts") or []
     return BatchResult(
         id=task.id, status=status, answer=answer, usage=_usage(state), artifacts=artifacts,
         thread=thread,
