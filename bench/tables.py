@@ -269,6 +269,13 @@ def serving(scale: Scale) -> Table:
     return Table(["the server", "beside", "ours", "more", "at most"], rows)
 
 
+def batch(scale: Scale) -> Table:
+    """What a batch of many small tasks takes."""
+    from bench.batch import measure_batch
+
+    return Table(["a batch", "", "more"], measure_batch(tasks=40 if scale.quick else 1000))
+
+
 def page(scale: Scale) -> Table:
     """What the page costs."""
     from bench.page import measure_page
@@ -325,6 +332,7 @@ TABLES: dict[str, Callable[[Scale], Table]] = {
         plans,
         mcp,
         serving,
+        batch,
         page,
         tasks,
         memory,

@@ -62,6 +62,8 @@ schema, never the text. It costs a model call. Fields that are numbers, dates, e
 carry no orders; a short text may. For the rules about
 [values](security.md#where-values-come-from) all are foreign.
 
+`delegate` has [another agent](agents.md#helpers) do a part of the work.
+
 {optional}
 """
 

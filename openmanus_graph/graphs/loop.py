@@ -12,7 +12,7 @@ from langgraph.store.base import BaseStore
 
 from openmanus_graph.conversation.history import is_interjection
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.graphs.catalog import agent_tools
+from openmanus_graph.graphs.catalog import agent_tools, default_executors
 from openmanus_graph.model_calls.external_model_calls import with_external_usage
 from openmanus_graph.nodes.act import act
 from openmanus_graph.nodes.stuck_check import route_after_stuck_check, stuck_check
@@ -68,7 +68,9 @@ def compile_loop(
     builder.add_conditional_edges("think", route, targets)
     builder.add_edge(add_after_act(builder, after_act), "stuck_check")
     builder.add_conditional_edges(
-        "stuck_check", route_after_stuck_check, {"think": before_model, "terminate": end}
+        "stuck_check",
+        partial(route_after_stuck_check, agent=agent),
+        {"think": before_model, "act": "act", "terminate": end},
     )
     builder.add_edge("terminate", END)
 
@@ -206,6 +208,7 @@ def agent_builder(
             needed_tool=needed_tool,
             structured_tool=structured_completion,
             optional=optional_tools(),
+            helpers=default_executors,
             middleware=around,
         )
         return compile_loop(defined, checkpointer=checkpointer, store=store, after_act=after_act)

@@ -14,6 +14,7 @@ from openmanus_graph.runtime.limits import Progress
 from openmanus_graph.runtime.middleware import with_hook, with_updates
 from openmanus_graph.runtime.session import changed_state
 from openmanus_graph.runtime.session_registry import enter_session
+from openmanus_graph.runtime.tool_runtime import Helpers
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ActInput, PendingCall
 from openmanus_graph.state.reducers import add_usage, no_usage
@@ -44,6 +45,7 @@ async def act(
         standing_approvals=state["standing_approvals"],
         approved_values=state.get("approved_values", []),
     )
+    context.helpers = helpers_of(agent, state, context)
     run: RunCall = run_call
     if hooks := with_hook(agent.middleware, "wrap_tool_call"):
         from openmanus_graph.tool_calls.wrapped_call import run_wrapped_call
@@ -74,3 +76,11 @@ async def act(
             if event := shown.next_event(context.plans["plans"][active]):
                 runtime.stream_writer(event)
     return with_updates(update, context.updates)
+
+
+def helpers_of(agent: Agent, state: ActInput, context: ToolCallContext) -> Helpers | None:
+    """Return what the calls need to run other agents; None for an agent that has none."""
+    if agent.helpers is None:
+        return None
+    before = Progress(state.get("step_count", 0), state["usage"], state["elapsed_s"])
+    return Helpers(agent.helpers, context.config, before)

@@ -10,10 +10,18 @@ from typing import Any, Literal
 
 from langchain_core.messages import AnyMessage
 from langgraph.runtime import Runtime
+from langgraph.types import Send
 
 from openmanus_graph.backends.persistence.interjections import interjection_reader
 from openmanus_graph.backends.snapshots.thread_snapshots import snapshot_files
-from openmanus_graph.conversation.history import LENGTH_LIMIT, TEXT_CALLS_KEY, last_reply, last_text
+from openmanus_graph.conversation.history import (
+    LENGTH_LIMIT,
+    TEXT_CALLS_KEY,
+    last_reply,
+    last_results,
+    last_text,
+    pending_calls,
+)
 from openmanus_graph.conversation.outcome import (
     ToolEnding,
     asked_to_end_before,
@@ -31,6 +39,7 @@ from openmanus_graph.conversation.replies import (
     task_of,
 )
 from openmanus_graph.conversation.stuck import StuckLevel, detect_stuck
+from openmanus_graph.nodes.think import sends_of_calls
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.artifacts import find_named_files
 from openmanus_graph.runtime.events import notice
@@ -38,6 +47,7 @@ from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ManusState
+from openmanus_graph.tool_calls.agent import Agent
 
 UNANSWERED = (
     "The model ended the run as a success without any answer, also when it was asked for one."
@@ -69,6 +79,8 @@ HINTS: dict[ReplyKind, str] = {
 
 async def stuck_check(state: ManusState, runtime: Runtime[Context]) -> dict[str, Any]:
     """Take a snapshot of changed files, and end a run that is over or repeats itself."""
+    if calls_are_left(state["messages"]):
+        return {}
     session = await enter_session(runtime)
     snapshot = await snapshot_files(session, state, runtime.stream_writer)
     return {**snapshot, **await end_or_steer(state, session, runtime)}
@@ -142,6 +154,17 @@ def hints_for(
         yield render(name, repeats=str(stuck.repeats))
 
 
-async def route_after_stuck_check(state: ManusState) -> Literal["think", "terminate"]:
-    """Think on, unless the run is over."""
-    return "terminate" if state.get("stop_reason") else "think"
+def calls_are_left(messages: Sequence[AnyMessage]) -> bool:
+    """Say whether some calls of the reply have run, and others were to come after them."""
+    return bool(last_results(messages) and pending_calls(messages))
+
+
+async def route_after_stuck_check(
+    state: ManusState, *, agent: Agent
+) -> list[Send] | Literal["think", "terminate"]:
+    """Think on, unless the run is over, or the reply has calls that waited for others."""
+    if state.get("stop_reason"):
+        return "terminate"
+    if calls_are_left(state["messages"]):
+        return await sends_of_calls(state, agent)
+    return "think"

@@ -411,6 +411,11 @@ async def route_after_think(state: ManusState, *, agent: Agent) -> list[Send] | 
     """
     if state.get("stop_reason"):
         return "terminate"
+    return await sends_of_calls(state, agent) or "stuck_check"
+
+
+async def sends_of_calls(state: ManusState, agent: Agent) -> list[Send]:
+    """Return a task for each chain of open calls that can begin now."""
     session = running_session()
     resolved = session and session.resolved.get(agent)
     chains = await open_chains(
@@ -419,8 +424,6 @@ async def route_after_think(state: ManusState, *, agent: Agent) -> list[Send] | 
         state.get("approved_values", []),
         network=session is not None and session.settings.sandbox.network,
     )
-    if not chains:
-        return "stuck_check"
     elapsed_s, plans = state.get("elapsed_s", 0.0), state.get("plans") or no_plans()
     return [
         Send(
@@ -430,6 +433,7 @@ async def route_after_think(state: ManusState, *, agent: Agent) -> list[Send] | 
                 branch=state["branch"],
                 elapsed_s=elapsed_s,
                 usage=state["usage"],
+                step_count=state.get("step_count", 0),
                 handle_state=state.get("handle_state", {}),
                 plans=plans,
                 standing_approvals=state.get("standing_approvals", []),

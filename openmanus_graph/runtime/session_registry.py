@@ -287,6 +287,27 @@ class SessionKeeper(AsyncCallbackHandler):
     ) -> None:
         await _end_run(run_id, error)
 
+    async def on_tool_start(  # noqa: D102  # LangChain's
+        self,
+        serialized: dict[str, Any],
+        input_str: str,
+        *,
+        run_id: uuid.UUID,
+        parent_run_id: uuid.UUID | None = None,
+        **kwargs: Any,
+    ) -> None:
+        around = _locations.get(parent_run_id) if parent_run_id else None
+        if around is not None:  # a graph that the tool runs belongs to the run around the tool
+            _locations[run_id] = around
+
+    async def on_tool_end(self, output: Any, *, run_id: uuid.UUID, **kwargs: Any) -> None:  # noqa: D102  # LangChain's
+        _locations.pop(run_id, None)
+
+    async def on_tool_error(  # noqa: D102  # LangChain's
+        self, error: BaseException, *, run_id: uuid.UUID, **kwargs: Any
+    ) -> None:
+        _locations.pop(run_id, None)
+
 
 def _has_answer(inputs: Any, parent_run_id: uuid.UUID | None) -> bool:
     """Say whether a run is resumed with an answer; in others' graphs it may be."""

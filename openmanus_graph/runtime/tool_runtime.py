@@ -7,11 +7,12 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
 from langchain_core.messages import AIMessage, AnyMessage
+from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool
 from langgraph.prebuilt import ToolRuntime
 
 from openmanus_graph.runtime.events import Emit
-from openmanus_graph.runtime.limits import TimeLimit, declared_limit_s
+from openmanus_graph.runtime.limits import Progress, TimeLimit, declared_limit_s
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.state.plan import Plans, no_plans
 from openmanus_graph.state.tool_traits import Observation, Traits
@@ -44,6 +45,18 @@ async def _no_model(system: str, messages: Sequence[AnyMessage]) -> AIMessage:
 
 
 @dataclass(frozen=True)
+class Helpers:
+    """What a call needs to run another agent."""
+
+    graphs: Callable[[], Mapping[str, Any]]
+    """Returns the agents that there are, by name. May block."""
+    config: RunnableConfig
+    """Of the call's node: a graph in it has the checkpoints of the node's task."""
+    progress: Progress
+    """How far the run had come before this agent step."""
+
+
+@dataclass(frozen=True)
 class CallRuntime:
     """What a tool of ours may use during one call. In a test, without a run, only the session."""
 
@@ -59,6 +72,8 @@ class CallRuntime:
     ask_model: AskModel | None = None
     """None without a run."""
     converse: Converse = _no_model
+    helpers: Helpers | None = None
+    """None where no agent can be run inside."""
     time_limit: TimeLimit | None = None
     """The limit that the harness enforces; None without a run."""
 

@@ -100,6 +100,8 @@ class ActInput(TypedDict):
     """What live handles held before this agent step."""
     usage: Usage
     """What the run has cost before this agent step."""
+    step_count: NotRequired[int]
+    """Model calls of the agent so far in this run."""
     plans: Plans
     """The thread's plans before this agent step."""
     standing_approvals: list[str]

@@ -77,6 +77,9 @@ class Traits:
     page: Callable[[Mapping[str, Any]], PageUse] | None = None
     """Returns what a call does with the page that the tool shows; what is entered goes to its
     site."""
+    runs_agent: bool = False
+    """The call runs another agent as a graph inside its task, which goes on where it was when the
+    call runs again. Such calls run side by side, each in a task of its own."""
     sandboxed: bool = False
     """The call is a program in the sandbox: it sends something out only where that has the
     network."""

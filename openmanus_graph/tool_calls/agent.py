@@ -45,6 +45,8 @@ class Agent:
     """Makes the tool that delivers an answer in the format a caller wants."""
     optional: tuple[BaseTool, ...] = ()
     """Tools that a run's settings may add."""
+    helpers: Callable[[], Mapping[str, Any]] | None = None
+    """Returns the agents to which it may delegate, as graphs by name. May block."""
     middleware: tuple["Middleware", ...] = ()
     """LangChain's `AgentMiddleware`s around and between the agent steps, the outermost first."""
 
@@ -61,6 +63,7 @@ def define_agent(
     needed_tool: str = "",
     structured_tool: Callable[[ResponseFormat], BaseTool] | None = None,
     optional: Iterable[BaseTool] = (),
+    helpers: Callable[[], Mapping[str, Any]] | None = None,
     middleware: Sequence["Middleware"] = (),
 ) -> Agent:
     """Collect an agent's tools.
@@ -76,6 +79,7 @@ def define_agent(
         needed_tool: The tool without which it has nothing to do.
         structured_tool: Makes the tool that delivers a structured answer.
         optional: Tools that a run's settings may add.
+        helpers: Returns the agents to which it may delegate, by name.
         middleware: LangChain's, with further tools.
 
     Raises:
@@ -109,6 +113,7 @@ def define_agent(
         needed_tool=needed_tool,
         structured_tool=structured_tool,
         optional=tuple(one for one in optional if one.name not in found),
+        helpers=helpers,
         middleware=tuple(middleware),
     )
 

@@ -71,8 +71,10 @@ async def find_entry(execution: CallExecution) -> Entry | None:
 
 def was_cut_off(execution: CallExecution, entry: Entry) -> bool:
     """Say whether a crash ended the call and it must not simply run again."""
+    traits = execution.traits
     waits = execution.context.session.has_open_call(execution.key.digest)
-    return entry.stage == "intent" and not waits and execution.traits.effect != "pure"
+    repeatable = traits.effect == "pure" or traits.runs_agent
+    return entry.stage == "intent" and not waits and not repeatable
 
 
 def replay_outcome(execution: CallExecution, entry: Entry) -> Observation:

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import chain as joined
+from itertools import takewhile
 
 from langchain_core.messages import AnyMessage
 from langchain_core.tools import BaseTool
@@ -68,7 +69,11 @@ def call_chains(
         if values := judge(call, messages, traits, approved_values, network=network):
             call["unverified_values"] = values
     declared = [_declared_for(call, traits) for call in calls]
-    return [[calls[place] for place in places] for places in dependent_groups(declared)]
+    return [
+        [calls[place] for place in places]
+        for group in dependent_groups(declared)
+        for places in first_chains(group, declared)
+    ]
 
 
 def dependent_groups(calls: Sequence[Traits]) -> list[list[int]]:
@@ -85,6 +90,22 @@ def dependent_groups(calls: Sequence[Traits]) -> list[list[int]]:
     return sorted(groups)
 
 
+def first_chains(group: Sequence[int], calls: Sequence[Traits]) -> list[list[int]]:
+    """Return the chains with which a group of dependent calls begins; the others come after them.
+
+    A call that runs an agent is a chain, and so a task, of its own: of several graphs in one task
+    LangGraph could not tell after a crash which checkpoints are whose.
+
+    Args:
+        group: Places of calls, in call order.
+        calls: What is declared for each.
+    """
+    agents = list(takewhile(lambda place: calls[place].runs_agent, group))
+    if agents:
+        return [[place] for place in agents]
+    return [list(takewhile(lambda place: not calls[place].runs_agent, group))]
+
+
 def independent(one: Traits, other: Traits) -> bool:
     """Say whether two calls are known not to affect each other, whichever runs first.
 
@@ -94,7 +115,7 @@ def independent(one: Traits, other: Traits) -> bool:
     """
     if one.resource is not None and one.resource == other.resource:
         return False
-    if one.effect == other.effect == "pure":
+    if one.effect == other.effect == "pure" or (one.runs_agent and other.runs_agent):
         return True
     return one.uses_one_file and other.uses_one_file
 

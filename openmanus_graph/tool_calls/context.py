@@ -20,6 +20,7 @@ from openmanus_graph.runtime.events import Emit
 from openmanus_graph.runtime.limits import Progress, time_left_s
 from openmanus_graph.runtime.observation_size import MIN_OBSERVATION_CHARS, max_observation_chars
 from openmanus_graph.runtime.session import Session
+from openmanus_graph.runtime.tool_runtime import Helpers
 from openmanus_graph.state.interrupts import Decision
 from openmanus_graph.state.manus import PendingCall
 from openmanus_graph.state.plan import Plans, no_plans
@@ -62,6 +63,8 @@ class ToolCallContext:
     """What a person approved for the rest of the run, by these calls too."""
     approved_values: list[str] = field(default_factory=list[str])
     """Values that a person approved for the rest of the thread, by these calls too."""
+    helpers: Helpers | None = None
+    """The agents that a call may run inside; None where there are none."""
     updates: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     """What tools' `Command`s write to the state beside their messages."""
     for_our_model: bool = True

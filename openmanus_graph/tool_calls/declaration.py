@@ -54,6 +54,7 @@ def manus_tool(
     unavailable: Callable[[SandboxSettings], str] | None = None,
     page: Callable[[Mapping[str, Any]], PageUse] | None = None,
     sandboxed: bool = False,
+    runs_agent: bool = False,
 ) -> Callable[[ToolFunction], BaseTool]:
     """Declare a function as a tool.
 
@@ -85,6 +86,8 @@ def manus_tool(
         unavailable: Returns why it cannot be offered here, as a sentence; empty if it can.
         page: Returns what a call does with the page that the tool shows.
         sandboxed: Whether the call is a program in the sandbox.
+        runs_agent: Whether the call runs another agent as a graph, which goes on where it was when
+            the call runs again after a crash; calls of such tools run at once.
     """
     asks = effect == "external" if approval is None else approval
     traits = Traits(
@@ -106,6 +109,7 @@ def manus_tool(
         unavailable=unavailable,
         page=page,
         sandboxed=sandboxed,
+        runs_agent=runs_agent,
     )
 
     def declare(function: ToolFunction) -> BaseTool:

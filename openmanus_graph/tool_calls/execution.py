@@ -27,7 +27,7 @@ from openmanus_graph.runtime.tool_runtime import CallRuntime, JsonSchemaTool
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.safety.untrusted_text import mark_untrusted
 from openmanus_graph.state.manus import ManusState
-from openmanus_graph.state.reducers import add_usage
+from openmanus_graph.state.reducers import add_usage, no_usage
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls.call_ledger import exception_record, serialised
 from openmanus_graph.tool_calls.context import CallExecution
@@ -63,7 +63,8 @@ async def run_tool(execution: CallExecution, args: dict[str, Any]) -> Observatio
             observation = await _run_within(limit, execution, args, model, config)
     spent = add_usage(model.spent, await calls.spent(context.session, context.emit))
     if spent["model_calls"]:
-        observation = replace(observation, usage=spent)
+        within = observation.usage or no_usage()
+        observation = replace(observation, usage=add_usage(within, spent))
     return await _for_model(execution, observation)
 
 
@@ -157,6 +158,7 @@ async def _invoke(
         ask_person=ask_person,
         ask_model=model.ask,
         converse=model.converse,
+        helpers=context.helpers,
         time_limit=limit,
     )
     tool = context.toolset.find(execution.name)

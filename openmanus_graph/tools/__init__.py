@@ -3,6 +3,7 @@
 Nodes and graphs may import it; how a call is run stands in `tool_calls`.
 """
 
+from functools import cache
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,8 @@ from openmanus_graph.errors import ConfigError
 
 if TYPE_CHECKING:
     from langchain_core.tools import BaseTool
+
+    from openmanus_graph.state.tool_traits import Traits
 
 ENTRY_POINTS = "openmanus_graph.tools"
 """Packages add tools to every manus by entry points of this group: a tool, or a list of tools."""
@@ -35,9 +38,10 @@ def default_tools() -> "list[BaseTool]":
 
 def optional_tools() -> "list[BaseTool]":
     """Return the tools that any agent of ours gets by `tools = ["+NAME"]`."""
+    from openmanus_graph.tools.delegate import delegate
     from openmanus_graph.tools.read_untrusted import read_untrusted
 
-    return [read_untrusted]
+    return [read_untrusted, delegate]
 
 
 def tool_names() -> set[str]:
@@ -126,6 +130,14 @@ def web_tools() -> "list[BaseTool]":
     from openmanus_graph.tools.web_search import web_search
 
     return [browser_use, web_search, crawl4ai, fetch_page]
+
+
+@cache
+def web_traits() -> "dict[str, Traits]":
+    """Return the traits of the tools whose links one run may hand to another."""
+    from openmanus_graph.tool_calls.declaration import traits_of
+
+    return {tool.name: traits_of(tool) for tool in web_tools()}
 
 
 def closing_tools() -> "list[BaseTool]":

@@ -333,3 +333,37 @@ async def test_an_answer_to_a_step_is_taken_when_the_steps_beside_it_have_ended(
     assert ("It is red" in summary, "blue" in summary) == (True, False)
     begun = [event["id"] for event in page.seen if event["type"] == "step_start"]
     assert begun.count("waits") == 1
+
+
+def two_helpers(body: dict[str, Any]) -> Reply:
+    """Have two helpers ask, each a question of its own."""
+    _, *messages = (str(message["content"]) for message in body["messages"])
+    if not messages[0].startswith("You are a helper"):
+        made = tuple(Call("delegate", {"agent": "manus", "task": n}) for n in ("one", "two"))
+        return Reply(text=" ".join(messages[1:])) if len(messages) > 1 else Reply(calls=made)
+    if len(messages) > 1:
+        return Reply(text=f"It is {messages[-1]}")
+    name = messages[0].split("\n\n")[1]
+    return Reply(calls=(Call("ask_human", {"inquire": f"Which {name}?"}),))
+
+
+async def test_questions_of_helpers_are_answered_on_the_page_each_under_its_name(
+    served: Served, served_model: OpenAIServer
+) -> None:
+    served_model.add(*[two_helpers] * 6)
+    async with new_page(served) as page:
+        await page.ask(agent="manus", message="Do both.", context={"tools": ["+delegate"]})
+        assert (await page.final())["status"] == "waiting"
+        asked = {e["question"]: e for e in page.seen if e["type"] == "interrupt"}
+        begun = {e["id"]: e for e in page.seen if e["type"] == "step_start"}
+        assert {*asked} == {"Which one?", "Which two?"}
+        assert {e["ns"] for e in asked.values()} == {*begun}
+        answers = {"Which one?": "red", "Which two?": "blue"}
+        given = {asked[question]["id"]: answer for question, answer in answers.items()}
+        await page.ask(answers=given, context={"tools": ["+delegate"]})
+        final = await page.final()
+        validator = jsonschema.Draft202012Validator(event_schema())
+        for event in [one for one in page.seen if one["type"] != "answered"]:
+            validator.validate(plain(event))
+    assert final["status"] == "finished"
+    assert (final["answer"].count("It is red"), final["answer"].count("It is blue")) == (1, 1)

@@ -192,6 +192,7 @@ def test_the_drawing_shows_the_hooks() -> None:
         "act --> stuck_check;\n"
         "begin -.-> OneHook\\2ebefore_model;\n"
         "stuck_check -. &nbsp;think&nbsp; .-> OneHook\\2ebefore_model;\n"
+        "stuck_check -.-> act;\n"
         "stuck_check -.-> terminate;\n"
         "think -.-> act;\n"
         "think -.-> stuck_check;\n"

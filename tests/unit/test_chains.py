@@ -7,12 +7,18 @@ from langchain_core.messages import AIMessage, HumanMessage
 
 from openmanus_graph import manus_tool
 from openmanus_graph.state.tool_traits import Traits
-from openmanus_graph.tool_calls.chains import call_chains, dependent_groups, independent
+from openmanus_graph.tool_calls.chains import (
+    call_chains,
+    dependent_groups,
+    first_chains,
+    independent,
+)
 from openmanus_graph.tool_calls.toolset import Toolset
 from openmanus_graph.tools import default_tools, planner_tools
 from tests.support.graphs import add, calls
 
 A_FILE, ANOTHER = Traits("workspace", "file:a.txt"), Traits("external", "file:b.txt")
+HELPER = Traits("workspace", runs_agent=True)
 PURE, BASH = Traits("pure"), Traits("workspace", "bash")
 
 
@@ -33,6 +39,9 @@ PURE, BASH = Traits("pure"), Traits("workspace", "bash")
         (Traits(), PURE, False),
         (Traits(), Traits(), False),
         (Traits("pure", "file:a"), Traits("pure", "file:b"), True),
+        (HELPER, HELPER, True),
+        (HELPER, BASH, False),
+        (HELPER, PURE, False),
     ],
 )
 def test_calls_are_independent_only_where_they_declare_it(
@@ -47,6 +56,23 @@ def test_groups_are_joined_by_what_depends_on_both() -> None:
     assert dependent_groups([*files, BASH]) == [[0, 1, 2, 3]]
     assert dependent_groups([PURE, A_FILE, PURE]) == [[0, 1, 2]]
     assert dependent_groups([]) == []
+
+
+@pytest.mark.parametrize(
+    ("made", "first"),
+    [
+        ([HELPER, HELPER], [[0], [1]]),
+        ([BASH, HELPER, HELPER, BASH], [[0]]),
+        ([BASH, BASH, HELPER], [[0, 1]]),
+        ([HELPER, HELPER, BASH, HELPER], [[0], [1]]),
+        ([BASH, A_FILE], [[0, 1]]),
+    ],
+)
+def test_a_call_that_runs_an_agent_is_a_chain_of_its_own_and_others_wait(
+    made: list[Traits], first: list[list[int]]
+) -> None:
+    groups = dependent_groups(made)
+    assert [chain for group in groups for chain in first_chains(group, made)] == first
 
 
 def chains_of(*made: tuple[str, dict[str, Any]], tools: Any = ()) -> list[list[str]]:

@@ -218,6 +218,17 @@ def test_a_plan_within_a_step_stands_under_that_step() -> None:
     assert places == sorted(places)
 
 
+def test_what_a_helper_does_stands_where_it_began_and_its_own_helper_within() -> None:
+    def helper(name: str, **more: Any) -> dict[str, Any]:
+        return {"type": "step_start", "id": name, "namespace": "act:1", **more}
+
+    events = [helper("swe-1"), helper("b-2", plan_step="swe-1"), start(plan_step="swe-1/b-2")]
+    shown = page_of(*think("before"), *events, *think("end"))
+    order = ["before", "swe-1", "swe-1/b-2", "<code>bash</code>", "</details>", ">end<"]
+    places = [shown.index(words) for words in order]
+    assert places == sorted(places)
+
+
 def test_what_a_step_did_that_a_new_plan_left_out_stays_visible() -> None:
     shown = page_of(plan({"id": "old"}), start(tool="work", plan_step="old"), plan({"id": "new"}))
     assert "work" in shown

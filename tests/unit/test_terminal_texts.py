@@ -9,6 +9,8 @@ from openmanus_graph.interfaces.cli.call_lines import MAX_CHARS, describe_call, 
 from openmanus_graph.interfaces.cli.markdown_blocks import MarkdownBlocks
 from openmanus_graph.interfaces.cli.safe_console import SafeConsole
 from openmanus_graph.interfaces.cli.screen import Rendered
+from openmanus_graph.interfaces.cli.views import TerminalView
+from openmanus_graph.interfaces.service.step_events import step_line
 from openmanus_graph.interfaces.service.threads import short_ids
 
 EDITOR = "str_replace_editor"
@@ -136,3 +138,27 @@ def test_short_ids_are_unique_beginnings() -> None:
     assert short_ids(ids, 8) == ["20260101-1200-aa", "20260101-1200-ab", "20260102", "name"]
     assert short_ids([], 8) == []
     assert short_ids(["ab", "abc"], 1) == ["ab", "abc"]
+
+
+def test_lines_of_a_helper_bear_its_name_and_its_steps_are_not_counted(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    view = TerminalView()
+    name = "swe-3f2a"
+    events: list[dict[str, Any]] = [
+        {"type": "think_start", "step": 2},
+        {"type": "step_start", "id": name, "namespace": "act:1", "status": "in_progress"},
+        {"type": "think_start", "step": 7, "plan_step": name},
+        {"type": "tool_start", "call_id": "c", "tool": "bash", "args": {}, "plan_step": name},
+        {"type": "interrupt", "question": "Which?", "calls": [], "plan_step": name},
+    ]
+    for event in events:
+        view.show(event)
+    assert capsys.readouterr().err.splitlines() == ["[swe-3f2a] bash {}", "[swe-3f2a] ? Which?"]
+    assert view.step == 2
+
+
+def test_a_sentence_about_a_step_says_whether_it_is_of_a_plan_or_a_helper() -> None:
+    ended = {"type": "step_end", "id": "a", "status": "completed"}
+    assert step_line(ended) == "Plan step a: completed."
+    assert step_line({**ended, "namespace": "act:1"}) == "Helper a: completed."

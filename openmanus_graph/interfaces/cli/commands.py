@@ -147,6 +147,39 @@ def plan(
 
 
 @app.command()
+@takes(RunOptions, OutputOptions, StorageOptions, without=("workspace", "max_cost_usd", "json"))
+def batch(
+    options: RunOptions,
+    output: OutputOptions,
+    tasks: Annotated[
+        str, typer.Argument(help="JSON lines, one a task: task, id, files, agent, limits.")
+    ],
+    out: Annotated[
+        str | None,
+        typer.Option(help="File of the results, one a line. Default: TASKS.results.jsonl."),
+    ] = None,
+    agent: Annotated[
+        str | None, typer.Option(help="Which agent does tasks that name none. Default manus.")
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Tasks that are done at once.")] = 4,
+    budget_usd: Annotated[
+        float | None,
+        typer.Option(
+            "--max-cost-usd", min=0, help="Dollars of all tasks together. Default: no limit."
+        ),
+    ] = None,
+    remote: Annotated[
+        str | None,
+        typer.Option(help="Address of a server that does them; its token is in OPENMANUS_TOKEN."),
+    ] = None,
+) -> None:
+    """Do many tasks; the same command goes on where it was cut off."""
+    from openmanus_graph.interfaces.cli.batch import do_batch
+
+    raise typer.Exit(do_batch(tasks, out, agent, jobs, budget_usd, remote, options, output))
+
+
+@app.command()
 @takes(InputOptions, RunOptions, OutputOptions, StorageOptions)
 def chat(given: InputOptions, options: RunOptions, output: OutputOptions) -> None:
     """Talk with the agent: several turns on one thread."""

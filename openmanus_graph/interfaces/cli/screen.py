@@ -136,7 +136,7 @@ class ScreenView(TerminalView):
 
     @override
     def _think_start(self, event: Mapping[str, Any]) -> None:
-        self.step = int(event["step"])
+        self._count_step(event)
         self._blocks, self._has_blocks = MarkdownBlocks(), False
         self._thinking_since = time.monotonic()
         self._doing(event, "thinking")

@@ -91,7 +91,7 @@ class TerminalView:
         self.checklist, self.reviewing = Checklist(self.console), False
 
     def _think_start(self, event: Mapping[str, Any]) -> None:
-        self.step = int(event["step"])
+        self._count_step(event)
         self._end_line()
         if self.checklist:
             self._doing(event, "thinking")
@@ -191,6 +191,10 @@ class TerminalView:
             name = Text(f"{printable(artifact['path'])} ({artifact['size']:,} bytes)")
             table.add_row("" if index else "files", name)
         self.console.print(table)
+
+    def _count_step(self, event: Mapping[str, Any]) -> None:
+        if not event.get("plan_step"):  # a helper counts its own
+            self.step = int(event["step"])
 
     def _doing(self, event: Mapping[str, Any], what: str) -> None:
         self.checklist.doing(str(event.get("plan_step", "")).partition("/")[0], what)

@@ -9,6 +9,8 @@ from typing import Any
 import anyio
 from mcp.server.session import ServerSession
 
+from openmanus_graph.interfaces.service.step_events import step_line
+
 INTERVAL_S = 1.0
 QUICK_REPORTS = 10
 SLOW_INTERVAL_S = 5.0
@@ -72,7 +74,7 @@ def progress_text(event: Mapping[str, Any], max_steps: int) -> str | None:
         case "tool_end":
             return f"{event['tool']} {'is done' if event['ok'] else 'failed'}."
         case "step_start" | "step_end":
-            return f"Plan step {event['id']}: {event['status']}."
+            return step_line(event)
         case "notice":
             return str(event["text"])
         case _:

@@ -33,31 +33,26 @@ class RunPage:
     """Collects events and renders them."""
 
     blocks: list[Block] = field(default_factory=list[Block])
-    """Each with a `kind` (text, call, notice, plan) and the `plan_step` it is of, or ""."""
+    """Each with a `kind` (text, call, helper, notice, plan) and the `plan_step` it is of, or ""."""
 
     def add(self, event: Mapping[str, Any]) -> None:
         """Add one event of the graph; `plan_step` names the step it comes from."""
         place = str(event.get("plan_step", ""))
         match event["type"]:
             case "think_start":
-                # Tokens of a model call that is made again do not count.
-                dropped = [
-                    id(b) for b in self._open_thoughts(place) if b.get("step") == event["step"]
-                ]
-                self.blocks = [block for block in self.blocks if id(block) not in dropped]
-                self._append("text", place, text="", step=event["step"])
+                self._begin_thought(place, event["step"])
             case "token":
                 self._thought(place)["text"] += event["text"]
             case "think_end":
                 self._thought(place).update(text=event["text"], done=True)
             case "tool_start" | "tool_end":
                 self._call(place, event["call_id"]).update(event)
+            case "step_start" if event.get("namespace"):
+                self._append("helper", place, inner=f"{place}/{event['id']}".lstrip("/"))
             case "notice" if event["level"] != "info":
                 self._append("notice", place, text=event["text"])
             case "plan" | "plan_change":
-                plan = next(self._find("plan", place), Block())
-                if shown := shown_after(plan, event):
-                    (plan or self._append("plan", place)).update(shown)
+                self._plan(place, event)
             case _:
                 pass
 
@@ -90,6 +85,17 @@ class RunPage:
 
     def _open_thoughts(self, place: str) -> Iterator[Block]:
         return (block for block in self._find("text", place) if not block.get("done"))
+
+    def _plan(self, place: str, event: Mapping[str, Any]) -> None:
+        plan = next(self._find("plan", place), Block())
+        if shown := shown_after(plan, event):
+            (plan or self._append("plan", place)).update(shown)
+
+    def _begin_thought(self, place: str, step: int) -> None:
+        # Tokens of a model call that is made again do not count.
+        dropped = [id(block) for block in self._open_thoughts(place) if block.get("step") == step]
+        self.blocks = [block for block in self.blocks if id(block) not in dropped]
+        self._append("text", place, text="", step=step)
 
     def _thought(self, place: str) -> Block:
         return next(self._open_thoughts(place), None) or self._append("text", place, text="")
@@ -124,7 +130,7 @@ def question_html(asked: Mapping[str, Any]) -> str:
         for call in asked["calls"]
     )
     step = asked.get("plan_step")
-    waiting = f"Step {escape(step)} waits" if step else "Waiting"
+    waiting = f"{escape(step)} waits" if step else "Waiting"
     text = f"{waiting}: {escape(asked['question'])}{calls}"
     return _framed("#c80", f'<div style="white-space:pre-wrap">{text}</div>')
 
@@ -146,6 +152,9 @@ def _rendered(place: str, inside: dict[str, list[Block]]) -> Iterator[str]:
                 yield from _plan_html(block, inside)
             case "call":
                 yield _call_html(block)
+            case "helper":
+                content = "".join(_rendered(block["inner"], inside))
+                yield _nested(_small(escape(block["inner"])), content, shown=True)
             case "notice":
                 yield f'<div style="color:#a60">{escape(block["text"])}</div>'
             case _ if block["text"]:
@@ -178,9 +187,12 @@ def _step_html(step: Mapping[str, Any], content: str) -> str:
         content += f'<div style="color:#a60">{escape(notes)}</div>'
     if not content:
         return f'<div style="margin:2px 0 2px 16px">{line}</div>'
-    shown = "" if step["status"] == "completed" else " open"
+    return _nested(line, content, shown=step["status"] != "completed")
+
+
+def _nested(line: str, content: str, *, shown: bool) -> str:
     return (
-        f'<details{shown} style="margin:2px 0"><summary>{line}</summary>'
+        f'<details{" open" if shown else ""} style="margin:2px 0"><summary>{line}</summary>'
         f'<div style="margin-left:12px;border-left:1px solid #8888;padding-left:12px">{content}'
         "</div></details>"
     )

@@ -4,6 +4,7 @@ import datetime
 import secrets
 import shlex
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -124,9 +125,12 @@ def prepare_input(
     workspace.prepare()
     names = [_copy_file(_existing_file(path), workspace.root) for path in given.file or ()]
     images = [_save_image(_existing_file(path), workspace) for path in given.image or ()]
-    if names:
-        text = f"{text}\n\nFiles in the workspace: {', '.join(names)}"
-    return user_message(text, images, compact=compact)
+    return user_message(name_files(text, names), images, compact=compact)
+
+
+def name_files(text: str, names: Sequence[str]) -> str:
+    """Return a task with the names of the files that came with it."""
+    return f"{text}\n\nFiles in the workspace: {', '.join(names)}".lstrip() if names else text
 
 
 def _existing_file(path: str) -> Path:
@@ -144,7 +148,9 @@ def _copy_file(source: Path, folder: Path) -> str:
         raise ConfigError(
             f"{target} exists already with other content. Rename {source} or that file."
         )
-    shutil.copyfile(source, target)
+    partial = target.with_name(f".{source.name}.part")
+    shutil.copyfile(source, partial)
+    partial.replace(target)  # a kill leaves no half of it, which a resumed task would refuse
     return source.name
 
 

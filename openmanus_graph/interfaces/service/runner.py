@@ -102,6 +102,7 @@ class Stop:
         self.lost = False
         self.task: asyncio.Task[Any] | None = None
         """The task of the run; set by the caller."""
+        self.control = RunControl()
 
     def now(self) -> None:
         """Cancel the run; its checkpoints stay."""
@@ -114,6 +115,10 @@ class Stop:
         self.lost = True
         if self.task is not None:
             self.task.cancel()
+
+    def after_step(self, reason: str) -> None:
+        """Cancel the run when the running step has ended."""
+        self.control.request_drain(reason)
 
 
 async def run_graph(
@@ -199,8 +204,7 @@ class _Driver:
             "configurable": {"thread_id": run.thread},
             "recursion_limit": steps,
         }
-        self.control = RunControl()
-        self.signals = Signals(self.control, self._emit)
+        self.signals = Signals(stop.control, self._emit)
         self.tagger = StepEventTagger()
         self._asked = set[str]()
         """Ids of the questions that were shown since the run was begun or resumed."""
@@ -277,7 +281,7 @@ class _Driver:
             subgraphs=True,  # the steps of a plan run in graphs of their own
             version="v2",
             durability="sync",
-            control=self.control,
+            control=self.stop.control,
         )
         async for part in parts:
             event = self.tagger.event(part["ns"], part["data"])

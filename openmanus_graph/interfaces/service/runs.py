@@ -15,8 +15,9 @@ from openmanus_graph.interfaces.service.failures import RunError, describe_failu
 from openmanus_graph.interfaces.service.final_event import failed_event
 from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.interfaces.service.resume import Reply, plan_resume, read_thread_state
-from openmanus_graph.interfaces.service.run_setup import to_context
+from openmanus_graph.interfaces.service.run_setup import name_files, to_context
 from openmanus_graph.interfaces.service.runner import Person, Run, Stop, run_graph, user_message
+from openmanus_graph.interfaces.service.step_events import step_line
 from openmanus_graph.interfaces.service.threads import find_thread
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.tools.ask_human import ask_human
@@ -162,7 +163,7 @@ def progress_text(event: Mapping[str, Any]) -> str | None:
         case "tool_end" if not event["ok"]:
             return f"{event['tool']} failed."
         case "step_start" | "step_end":
-            return f"Plan step {event['id']}: {event['status']}."
+            return step_line(event)
         case "notice":
             return str(event["text"])
         case _:
@@ -209,10 +210,7 @@ def bring_files(message: Message, workspace: Workspace) -> tuple[str, list[str]]
         for name, upload in zip(names, message.files, strict=True)
         if upload.media_type.startswith("image/") or media_type_of(name)
     ]
-    text = message.text
-    if names:
-        text = f"{text}\n\nFiles in the workspace: {', '.join(names)}".lstrip()
-    return text, images
+    return name_files(message.text, names), images
 
 
 def _save_upload(upload: Upload, workspace: Workspace) -> str:

@@ -10,16 +10,23 @@ import contextlib
 import os
 import signal
 from collections.abc import Callable, Generator, Iterable
-
-from langgraph.runtime import RunControl
+from typing import Any, Protocol
 
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class Signals:
-    """Handles the process's signals during one run."""
+class Drainable(Protocol):
+    """Ends when its running step has ended: a run's `RunControl`, or many of them."""
 
-    def __init__(self, control: RunControl, emit: Callable[..., None]) -> None:
+    def request_drain(self, reason: str) -> Any:
+        """Let the running step finish, and nothing begin after it."""
+        ...
+
+
+class Signals:
+    """Handles the process's signals during one run, or one batch of them."""
+
+    def __init__(self, control: Drainable, emit: Callable[..., None]) -> None:
         self.first: signal.Signals | None = None
         """The first signal, which ends the run."""
         self.over = False

@@ -32,9 +32,10 @@ class StepEventTagger:
         if event.get("type") not in GRAPH_EVENTS or (namespace and event["type"] == "limit"):
             return None  # a plan's step may end at a limit of its own
         place = tuple(namespace)
+        helper = tuple(str(event.get("namespace") or "").split("|"))  # of its graph
         if event["type"] == "step_start":
-            self._steps[place] = str(event["id"])
-        if event["type"] in _OF_THE_PLAN_AROUND:
+            self._steps[helper if helper[0] else place] = str(event["id"])
+        if event["type"] in _OF_THE_PLAN_AROUND and not helper[0]:
             place = place[:-1]
         return {**self._step_at(place), **event}
 
@@ -46,6 +47,12 @@ class StepEventTagger:
         around = (place[:length] for length in range(1, len(place) + 1))
         steps = [self._steps[outer] for outer in around if outer in self._steps]
         return {"plan_step": "/".join(steps)} if steps else {}
+
+
+def step_line(event: Mapping[str, Any]) -> str:
+    """Return a sentence about a `step_start` or `step_end` event: of a plan's step, or a helper."""
+    what = "Helper" if event.get("namespace") else "Plan step"
+    return f"{what} {event['id']}: {event['status']}."
 
 
 def model_label(settings: Settings) -> str:

@@ -103,7 +103,7 @@ function questionCard(question, decide, takeOver) {
   const area = h("div.ask-area", {});
   const element = h("article.ask", { tabIndex: -1, aria: { labelledby: titleId } },
     h("div.ask-title", { id: titleId }, icon("hand"),
-      question.plan_step && h("span.ns", { title: t("Step of the plan: {id}", { id: question.plan_step }) }, question.plan_step),
+      question.plan_step && h("span.ns", { title: t("Part of the work: {id}", { id: question.plan_step }) }, question.plan_step),
       h("span.pre", {}, questionWords(question))),
     question.calls.map(callView), area, stagedNote, error);
   const card = {

@@ -24,7 +24,7 @@ export function updateRow(element, row, context) {
   element.classList.toggle("nested", row.ns !== "");
   const [label, ...children] = (KINDS[row.kind] ?? unknown)(row, context);
   element.setAttribute("aria-label", row.dropped ? `${label}, ${t("taken back")}` : label);
-  fill(element, row.ns && h("span.ns", { title: t("Step of the plan: {id}", { id: row.ns }) }, row.ns), ...children);
+  fill(element, row.ns && h("span.ns", { title: t("Part of the work: {id}", { id: row.ns }) }, row.ns), ...children);
 }
 
 const unknown = () => [""];
@@ -71,7 +71,7 @@ const KINDS = {
   step: (row) => {
     const [sign, words] = planMark(row.status);
     const verb = row.begins ? t("begins") : words;
-    return [t("Plan step {id}: {state}", { id: row.id, state: verb }),
+    return [t(row.helper ? "Helper {id}: {state}" : "Plan step {id}: {state}", { id: row.id, state: verb }),
       h("div.plan-line", {}, h(`span.mark.${row.status}`, { aria: { hidden: "true" } }, sign),
         h("strong", {}, row.id), h("span", {}, row.text || row.executor), h("span.muted", {}, verb))];
   },

@@ -1,0 +1,275 @@
+"""The two files of a batch: its tasks, and their results as they come.
+
+Beside the results lies a mark, which says of which batch they are and where its threads are kept.
+A task's thread follows from the batch's id, the task's id and its words, so what was begun is found
+again after a crash without a record of its own.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import uuid
+from collections import Counter
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.interfaces.service.failures import RunError
+
+MARK_SUFFIX = ".batch"
+_RECORD = ConfigDict(extra="forbid", strict=True, frozen=True)
+_Positive = Field(gt=0)
+_LIMITS = {"max_steps", "max_cost_usd", "max_tokens", "timeout"}
+
+
+class _TaskLine(BaseModel):
+    model_config = _RECORD
+
+    id: str = ""
+    task: str = Field(pattern=r"\S")
+    files: tuple[str, ...] = ()
+    agent: str | None = None
+    max_steps: Annotated[int, _Positive] | None = None
+    max_cost_usd: Annotated[float, _Positive] | None = None
+    max_tokens: Annotated[int, _Positive] | None = None
+    timeout: Annotated[float, _Positive] | None = None
+
+
+@dataclass(frozen=True)
+class BatchTask:
+    """A line of the tasks' file."""
+
+    id: str
+    """Unique; the line's number if the line names none."""
+    text: str
+    files: tuple[str, ...]
+    """Absolute paths of files to copy into the task's workspace."""
+    agent: str | None
+    limits: Mapping[str, Any]
+    """Those that the line sets, by the names of `RunOptions`."""
+    digest: str
+    """Tells the task from another one of the same id."""
+
+
+class BatchResult(BaseModel):
+    """A line of the results' file."""
+
+    model_config = _RECORD
+
+    id: str
+    status: str
+    """`finished`, `failed`, `stopped` (by a limit) or `waiting` (for an answer)."""
+    answer: str
+    usage: dict[str, int | float]
+    artifacts: list[dict[str, Any]]
+    thread: str
+
+    @property
+    def cost_usd(self) -> float:
+        """What the task cost."""
+        return self.usage.get("cost_usd", 0.0)
+
+
+class _Mark(BaseModel):
+    model_config = _RECORD
+
+    batch: str
+    place: str
+    """Where the threads are: a database, or a server's address."""
+
+
+def read_tasks(path: Path, agents: Sequence[str] | None) -> list[BatchTask]:
+    """Read the tasks. Blocks.
+
+    Args:
+        path: The file.
+        agents: Those that there are; None if a server knows that.
+
+    Raises:
+        ConfigError: A line is wrong, which it names.
+    """
+    try:
+        lines = path.read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error
+    tasks: dict[str, BatchTask] = {}
+    line_of: dict[str, int] = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        task = _read_task(line, number, path, agents)
+        if task.id in tasks:
+            raise ConfigError(
+                f"Lines {line_of[task.id]} and {number} of {path} have the same id {task.id!r}. "
+                "Give each task an id of its own."
+            )
+        tasks[task.id], line_of[task.id] = task, number
+    if not tasks:
+        raise ConfigError(f'{path} holds no task. Write one a line: {{"task": "What to do."}}')
+    return list(tasks.values())
+
+
+def _read_task(data: bytes, number: int, path: Path, agents: Sequence[str] | None) -> BatchTask:
+    place = f"Line {number} of {path}"
+    try:
+        line = _TaskLine.model_validate_json(data)
+    except ValidationError as error:
+        raise ConfigError(f"{place} is no task: {_complaint(error)}.") from error
+    if line.agent is not None and agents is not None and line.agent not in agents:
+        raise ConfigError(
+            f"{place} names an agent that does not exist, {line.agent!r}. There are: "
+            f"{', '.join(agents)}."
+        )
+    files = tuple(str(path.parent.absolute() / Path(name).expanduser()) for name in line.files)
+    if missing := [name for name in files if not Path(name).is_file()]:
+        raise ConfigError(f"{place} names a file that does not exist: {missing[0]}.")
+    names = Counter(Path(name).name for name in files)
+    if doubled := [name for name, count in names.items() if count > 1]:
+        raise ConfigError(f"{place} names several files {doubled[0]}, which go into one folder.")
+    # Of the words, not of paths: the files may be moved together.
+    words = json.dumps([line.task, line.files, line.agent])
+    return BatchTask(
+        id=line.id or str(number),
+        text=line.task,
+        files=files,
+        agent=line.agent,
+        limits=line.model_dump(include=_LIMITS, exclude_none=True),
+        digest=hashlib.sha256(words.encode()).hexdigest(),
+    )
+
+
+def _complaint(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    field = ".".join(map(str, first["loc"]))
+    return f"{field}: {first['msg']}" if field else first["msg"]
+
+
+class Results:
+    """The results of a batch, for one process at a time. Blocks."""
+
+    def __init__(self, path: Path, descriptor: int, batch: uuid.UUID) -> None:
+        self._path, self._descriptor, self._batch = path, descriptor, batch
+        self.statuses: dict[str, str] = {}
+        """Of the tasks that have a result, by their ids."""
+        self.cost_usd = 0.0
+        """Of all results together."""
+
+    def thread(self, task: BatchTask) -> str:
+        """Return the id of a task's thread."""
+        return str(uuid.uuid5(self._batch, f"{task.id}\n{task.digest}"))
+
+    def add(self, result: BatchResult) -> None:
+        """Write a result. RunError: it cannot be written; its thread keeps it."""
+        data = f"{result.model_dump_json()}\n".encode()
+        try:
+            while data:
+                data = data[os.write(self._descriptor, data) :]
+        except OSError as error:
+            raise RunError(
+                f"{self._path} cannot be written: {error.strerror}. Nothing is lost: give the "
+                "command again when it can."
+            ) from error
+        self._count(result)
+
+    def read(self, tasks: Sequence[BatchTask]) -> None:
+        """Read what earlier processes wrote, and cut off a line that a crash left unfinished.
+
+        Raises:
+            ConfigError: They are of other tasks, or a line is damaged.
+        """
+        threads = {task.id: self.thread(task) for task in tasks}
+        whole = 0
+        with self._path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                if not line.endswith(b"\n"):
+                    break
+                whole += len(line)
+                self._count(self._read_result(line, number, threads))
+        os.ftruncate(self._descriptor, whole)
+
+    def _read_result(self, line: bytes, number: int, threads: Mapping[str, str]) -> BatchResult:
+        place = f"Line {number} of {self._path}"
+        try:
+            result = BatchResult.model_validate_json(line)
+        except ValidationError as error:
+            raise ConfigError(
+                f"{place} is no result: {_complaint(error)}. Delete the line: its task's thread "
+                "still has the result."
+            ) from error
+        if threads.get(result.id) != result.thread:
+            raise ConfigError(
+                f"{place} is the result of a task {result.id!r} that is not in the tasks' file, or "
+                "that reads otherwise there. Give another --out, or delete the line."
+            )
+        if result.id in self.statuses:
+            raise ConfigError(f"{place} is a second result of {result.id!r}. Delete one of them.")
+        return result
+
+    def _count(self, result: BatchResult) -> None:
+        self.statuses[result.id] = result.status
+        self.cost_usd += result.cost_usd
+
+
+@contextlib.contextmanager
+def open_results(path: Path, tasks: Sequence[BatchTask], place: str) -> Generator[Results]:
+    """Open the results of a batch, new ones or those of an earlier process.
+
+    Args:
+        path: The file.
+        tasks: All of the batch.
+        place: Where the batch's threads are kept.
+
+    Raises:
+        ConfigError: The file cannot be written, or is of another batch.
+        RunError: Another process works on the batch.
+    """
+    mark = path.with_name(path.name + MARK_SUFFIX)
+    try:
+        if not path.exists():  # deleted, to begin anew
+            mark.unlink(missing_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}.") from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise RunError(f"{path} is in use by another batch. Wait for it.") from error
+        results = Results(path, descriptor, _identify(path, mark, descriptor, place))
+        results.read(tasks)
+        yield results
+    finally:
+        os.close(descriptor)
+
+
+def _identify(path: Path, mark: Path, descriptor: int, place: str) -> uuid.UUID:
+    """Return the id of the batch whose results a file holds; a new one for a new file."""
+    try:
+        known = _Mark.model_validate_json(mark.read_bytes()) if mark.exists() else None
+        if known is not None and known.place == place:
+            return uuid.UUID(known.batch)
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"{mark} cannot be read, which says of which batch {path} is. Give another --out."
+        ) from error
+    if known is not None:
+        raise ConfigError(
+            f"{path} is of a batch whose threads are in {known.place}, not in {place}. Give the "
+            "command as before, or another --out."
+        )
+    if os.fstat(descriptor).st_size:
+        raise ConfigError(f"{path} holds something else already. Give another --out.")
+    batch = uuid.uuid4()
+    partial = mark.with_name(mark.name + ".new")
+    try:
+        partial.write_text(_Mark(batch=str(batch), place=place).model_dump_json() + "\n")
+        partial.replace(mark)
+    except OSError as error:
+        raise ConfigError(f"{mark} cannot be written: {error.strerror}.") from error
+    return batch

@@ -1,0 +1,148 @@
+"""One run of an executor inside another run: a step of a plan, or a helper's task.
+
+It has a session and a place of its own, its limits, and spends from the budget of the tree.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+from langchain_core.messages import AnyMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.errors import GraphBubbleUp, ParentCommand
+
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.planning.executors import Executor
+from openmanus_graph.planning.step_outcome import (
+    StepLimits,
+    StepOutcome,
+    WrittenFiles,
+    messages_in,
+    outcome_at,
+    read_outcome,
+)
+from openmanus_graph.runtime.run_observer import PLAN_STEP_KEY, plan_step_of
+from openmanus_graph.runtime.session import Session
+from openmanus_graph.runtime.session_registry import WORKER_KEY
+from openmanus_graph.state.context import Context
+from openmanus_graph.state.settings import Settings
+
+GRACE_S = 10.0
+"""Time that an executor with a limit of its own has to end after it."""
+
+
+class ExecutorRun:
+    """One run of an executor, whose state and written files are recorded as it goes."""
+
+    def __init__(
+        self,
+        executor: Executor,
+        messages: Sequence[AnyMessage],
+        limits: StepLimits,
+        session: Session,
+        *,
+        given: Any,
+        config: RunnableConfig,
+    ) -> None:
+        """Begin.
+
+        Args:
+            executor: The graph that is run.
+            messages: What it is given.
+            limits: Bound its run.
+            session: Of the run around it.
+            given: The context of the run around it.
+            config: Names the session and the place of its run, see `metadata_inside`.
+        """
+        self._executor, self._config = executor, config
+        self._ours = executor.context_schema is Context
+        self._limits = limits
+        self._context = context_inside(given, limits, session.settings)
+        self._messages = list(messages)
+        self._values: dict[str, Any] = {"messages": self._messages}
+        self.written_files = WrittenFiles(session.workspace)
+
+    @property
+    def values_to_resume(self) -> Mapping[str, Any]:
+        """The state to go on with, if a limit ended the run; of a foreign graph the messages."""
+        return self._values if self._ours else {"messages": messages_in(self._values)}
+
+    async def outcome(self) -> StepOutcome:
+        """Run the executor to its end, or to its time limit."""
+        # One of ours ends itself.
+        clock = asyncio.timeout(self._limits.seconds + (GRACE_S if self._ours else 0))
+        asked = len(self._messages)
+        try:
+            async with clock:
+                await self._stream()
+            return read_outcome(self._values, self._limits, asked)
+        except ParentCommand as error:
+            goal = cast("Any", error.args[0]).goto or "nobody"
+            why = f"It handed over to {goal}, which does not run here."
+            return outcome_at(self._values, "failed", why, asked)
+        except (GraphBubbleUp, ConfigError):
+            raise  # a question to a person, a drain, or settings that only a person can correct
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            return outcome_at(self._values, "failed", "It cancelled itself.", asked)
+        except Exception as error:  # noqa: BLE001  # a step that raises fails alone, not the plan
+            if not clock.expired():
+                why = f"{type(error).__name__}: {error}"
+                return outcome_at(self._values, "failed", why, asked)
+            if limit := self._limits.of_all("timeout"):
+                return outcome_at(self._values, limit, "", asked)
+            why = f"It did not end within {self._limits.seconds:g} s."
+            return outcome_at(self._values, "failed", why, asked)
+
+    async def _stream(self) -> None:
+        states = self._executor.astream(
+            {"messages": self._messages},
+            self._config,
+            context=self._context if self._ours else None,
+            stream_mode="values",
+        )
+        async with contextlib.aclosing(states):  # type: ignore[type-var]  # it is a generator
+            async for values in states:
+                self._values = values
+                await asyncio.to_thread(self.written_files.follow, messages_in(values))
+
+
+def metadata_inside(around: RunnableConfig, worker: str, place: str) -> dict[str, Any]:
+    """Return the metadata that name the session and the place of a run inside a node.
+
+    Args:
+        around: The node's config.
+        worker: Tells apart the sessions of runs side by side.
+        place: The plan step's id, or the helper's name.
+    """
+    outer = (around.get("metadata") or {}).get(WORKER_KEY, "")
+    inner = f"{plan_step_of(around)}/{place}".lstrip("/")
+    return {WORKER_KEY: f"{outer}/{worker}", PLAN_STEP_KEY: inner}
+
+
+def context_inside(given: Any, limits: StepLimits, settings: Settings) -> Context:
+    """Return the context of a run inside another one: that one's, within limits of its own."""
+    context = given if isinstance(given, Context) else Context()
+    return replace(
+        context,
+        workspace=str(settings.workspace),
+        max_steps=limits.max_steps,
+        max_cost_usd=settings.max_cost_usd,
+        max_total_tokens=settings.max_total_tokens,
+        timeout_s=limits.seconds,
+        review_plan=False,
+        response_format=None,
+        prompts=None,
+    )
+
+
+def named_files(paths: Sequence[str], messages: Sequence[AnyMessage]) -> list[str]:
+    """Return the changed files that a run's calls name: steps side by side share the workspace."""
+    said = "\n".join(
+        str(call["args"]) for message in messages for call in getattr(message, "tool_calls", ())
+    )
+    return [path for path in paths if path.rpartition("/")[2] in said]

@@ -1,0 +1,209 @@
+"""`delegate`: another agent does a part of the work, as a graph inside the call's task."""
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, cast
+
+from langchain_core.messages import AnyMessage, HumanMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.prebuilt import ToolRuntime
+from pydantic import WithJsonSchema
+
+from openmanus_graph.conversation.history import (
+    HANDOVER_KEY,
+    ORIGIN_KEY,
+    STEP_KEY,
+    last_user_message,
+)
+from openmanus_graph.errors import ToolError, TrustedToolError
+from openmanus_graph.model_calls.budget import SharedBudget, shared_budget, sharing
+from openmanus_graph.model_calls.external_model_calls import exclude_from_external_calls
+from openmanus_graph.planning.executor_run import ExecutorRun, metadata_inside, named_files
+from openmanus_graph.planning.executors import Executor, ExecutorSet, collect_executors
+from openmanus_graph.planning.step_outcome import StepLimits, StepOutcome
+from openmanus_graph.prompts import render
+from openmanus_graph.runtime.artifacts import changed_files, take_baseline
+from openmanus_graph.runtime.session import WORKER_SEPARATOR, Session
+from openmanus_graph.runtime.session_registry import WORKER_KEY, close_session
+from openmanus_graph.runtime.tool_runtime import CallRuntime, Helpers, call_runtime
+from openmanus_graph.safety.provenance import origin_of, passed_on
+from openmanus_graph.state.plan import Origin
+from openmanus_graph.state.tool_traits import Observation
+from openmanus_graph.tool_calls.declaration import manus_tool
+from openmanus_graph.tools import web_traits
+
+MAX_DEPTH = 2
+"""Levels of helpers below the agent that a person runs."""
+DEPTH_KEY = "openmanus_helper_depth"
+"""Metadata of a helper's run: its level."""
+NAME_CHARS = 4
+"""Of the call's key, in the helper's name: enough to tell those of one run apart."""
+_LONGEST_S = 7 * 24 * 3600.0
+"""The helper's own limits, `step_timeout_s` and the run's, end it long before."""
+
+
+@manus_tool(
+    effect="workspace",
+    timeout_s=_LONGEST_S,
+    stops_itself=True,
+    untrusted=True,
+    reads_files=True,
+    runs_agent=True,
+)
+async def delegate(  # noqa: D417  # the model is not shown `runtime`
+    agent: str,
+    task: str,
+    runtime: ToolRuntime[Any, Any],
+    files: Annotated[
+        list[str] | None, WithJsonSchema({"type": "array", "items": {"type": "string"}})
+    ] = None,
+) -> Observation:
+    """Have a helper do a part of the work. Calls of one reply run at once.
+
+    Args:
+        agent: manus (general), browser, swe (software), data_analysis, or another that there is.
+        task: All that it must know, and what to hand over: it sees nothing of this conversation.
+        files: Paths that it needs; it works in the same folder.
+    """
+    call = call_runtime(runtime)
+    helpers = call.helpers
+    if helpers is None:
+        raise TrustedToolError("There are no agents to delegate to here. Do the work yourself.")
+    depth = int((helpers.config.get("metadata") or {}).get(DEPTH_KEY, 0))
+    if depth >= MAX_DEPTH:
+        raise TrustedToolError(
+            "You are the helper of a helper, which cannot delegate further. Do the work yourself."
+        )
+    session = call.session
+    executor = await _executor(session, helpers, agent)
+    await asyncio.to_thread(_check_files, session, files or [])
+    message = task_message(call, task, files or [], runtime.state.get("messages", []))
+    name = f"{agent}-{call.key[:NAME_CHARS]}"
+    metadata = {**metadata_inside(helpers.config, name, name), DEPTH_KEY: depth + 1}
+    run = HelperRun(executor, message, call, given=runtime.context, metadata=metadata)
+    places = session.cached(
+        (delegate.name, "places"), lambda: asyncio.Semaphore(session.settings.max_parallel_steps)
+    )
+    async with places:
+        return await run.observe(name, agent)
+
+
+class HelperRun:
+    """One run of a helper, from its start, or where a crash or a question left it, to its end."""
+
+    def __init__(
+        self,
+        executor: Executor,
+        message: HumanMessage,
+        call: CallRuntime,
+        *,
+        given: Any,
+        metadata: Mapping[str, Any],
+    ) -> None:
+        self._session, self._call = call.session, call
+        self._helpers = cast("Helpers", call.helpers)
+        self._session_key = f"{call.session.key}{WORKER_SEPARATOR}{metadata[WORKER_KEY]}"
+        limits = helper_limits(call)
+        inside: RunnableConfig = {**self._helpers.config}
+        inside["metadata"] = {**inside.get("metadata", {}), **metadata}
+        self._run = ExecutorRun(
+            executor, [message], limits, call.session, given=given, config=inside
+        )
+
+    async def observe(self, name: str, agent: str) -> Observation:
+        """Run the helper, and return its result with the files it made.
+
+        Args:
+            name: Of the helper.
+            agent: Which agent it is.
+        """
+        session, started = self._session, time.monotonic()
+        namespace = self._helpers.config.get("configurable", {}).get("checkpoint_ns", "")
+        event = {"id": name, "executor": agent, "namespace": namespace}
+        self._call.emit({"type": "step_start", "status": "in_progress", **event})
+        await asyncio.to_thread(take_baseline, session.workspace, self._call.key, anew=False)
+        with sharing(budget_of(session, self._helpers)), exclude_from_external_calls():
+            outcome = await self._run.outcome()
+        # What it held open ends with it; where it waits for a person it stays.
+        await asyncio.to_thread(close_session, self._session_key)
+        found = await asyncio.to_thread(changed_files, session.workspace, self._call.key)
+        named = named_files([file["path"] for file in found], outcome.messages)
+        files = sorted({*named, *self._run.written_files.written_files})
+        done = outcome.kind == "succeeded"
+        seconds = max(time.monotonic() - started, outcome.elapsed_s)
+        spent = {"seconds": seconds, "cost_usd": outcome.usage["cost_usd"]}
+        status = "completed" if done else "blocked"
+        self._call.emit({"type": "step_end", "status": status, **event, **spent})
+        text = result_text(outcome, name, files)
+        return Observation(text, failed=not done, usage=outcome.usage)
+
+
+async def _executor(session: Session, helpers: Helpers, agent: str) -> Executor:
+    known: ExecutorSet = await session.cached_off_loop(
+        ExecutorSet, lambda: collect_executors(helpers.graphs())
+    )
+    if agent not in known.executors:
+        names = ", ".join(known.names)
+        raise TrustedToolError(f"There is no agent {agent!r} to delegate to. There are: {names}.")
+    return known.executors[agent]
+
+
+def _check_files(session: Session, files: Sequence[str]) -> None:
+    """Raise ToolError for a file that is not there."""
+    missing = [path for path in files if not session.workspace.resolve(path).exists()]
+    if missing:
+        raise ToolError(f"Nothing was delegated: there is no {', '.join(missing)}. Correct files.")
+
+
+def task_message(
+    call: CallRuntime, task: str, files: Sequence[str], messages: Sequence[AnyMessage]
+) -> HumanMessage:
+    """Return what a helper is asked. The words are the model's: only the person's verify anything.
+
+    Args:
+        call: The call.
+        task: What it is to do.
+        files: What it needs.
+        messages: The conversation of the agent that delegates.
+    """
+    urls = passed_on(task, messages, web_traits())
+    tainted = any(message.type == "tool" for message in messages)
+    origin: Origin = origin_of(last_user_message(messages), urls, tainted=tainted)
+    needed = f"Files that you need: {', '.join(files)}" if files else ""
+    text = render("helper_task", task=task.strip(), files=needed)
+    extra: dict[str, Any] = {ORIGIN_KEY: origin, STEP_KEY: task, HANDOVER_KEY: True}
+    return HumanMessage(text, id=f"helper-{call.key}", additional_kwargs=extra)
+
+
+def helper_limits(call: CallRuntime) -> StepLimits:
+    """Return what bounds a helper's run: a step's limits, or what is left of the run's."""
+    settings = call.session.settings
+    left_s = call.time_limit.seconds if call.time_limit is not None else _LONGEST_S
+    return StepLimits(
+        seconds=min(settings.step_timeout_s, left_s),
+        seconds_of_all=left_s <= settings.step_timeout_s,
+        max_steps=settings.max_steps,
+        max_steps_of_all=settings.max_steps_set,
+    )
+
+
+def budget_of(session: Session, helpers: Helpers) -> SharedBudget:
+    """Return the budget that a run's helpers share with each other, and with what is around."""
+    around = shared_budget()
+    if around is not None:
+        around.count_earlier(session.key, helpers.progress)
+        return around
+    key = (SharedBudget, helpers.progress.steps)  # those of one agent step share one
+    return session.cached(key, lambda: SharedBudget(session.settings, helpers.progress))
+
+
+def result_text(outcome: StepOutcome, name: str, files: Sequence[str]) -> str:
+    """Return what the agent that delegated reads."""
+    said = outcome.text
+    if outcome.kind == "failed":
+        said = f"The helper {name} did not do it. {outcome.text}"
+    elif outcome.kind != "succeeded":
+        said = f"A limit of the whole run ({outcome.kind}) stopped the helper {name}. {said}"
+    listed = f"Files it changed: {', '.join(files)}" if files else ""
+    return "\n\n".join(filter(None, (said.strip(), listed)))

@@ -1,0 +1,86 @@
+"""How a batch ends by a signal: its tasks, and what they were doing."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from openmanus_graph.interfaces.service.batch import Batch, Budget
+from openmanus_graph.interfaces.service.batch_files import (
+    BatchResult,
+    BatchTask,
+    open_results,
+    read_tasks,
+)
+from openmanus_graph.interfaces.service.batch_worker import LocalWorker
+from openmanus_graph.interfaces.service.options import RunOptions
+from openmanus_graph.interfaces.service.threads import find_thread
+from tests.support.limits import BACKSTOP_S
+
+
+class Endless:
+    """Works on tasks whose steps never end: their model cannot be reached, say."""
+
+    def __init__(self) -> None:
+        self.working, self.reasons = asyncio.Event(), list[str]()
+        self.cut_off = 0
+
+    async def begun(self, threads: Sequence[str]) -> set[str]:
+        return set()
+
+    async def do(self, task: BatchTask, thread: str) -> BatchResult | None:
+        self.working.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.cut_off += 1
+        return None
+
+    def request_drain(self, reason: str) -> None:
+        self.reasons.append(reason)
+
+
+class Silent:
+    def ended(self, result: BatchResult) -> None:
+        pass
+
+    def notice(self, text: str) -> None:
+        pass
+
+
+@pytest.fixture
+def tasks(tmp_path: Path) -> list[BatchTask]:
+    path = tmp_path / "tasks.jsonl"
+    path.write_text('{"task": "one"}\n{"task": "two"}\n{"task": "three"}\n')
+    return read_tasks(path, None)
+
+
+async def test_a_batch_that_is_terminated_does_not_wait_for_steps_that_never_end(
+    tmp_path: Path, tasks: list[BatchTask]
+) -> None:
+    worker = Endless()
+    with open_results(tmp_path / "out.jsonl", tasks, "here") as results:
+        batch = Batch(tasks, results, worker, Budget(None, 0), Silent(), 2, term_grace_s=0)
+        async with asyncio.timeout(BACKSTOP_S):
+            running = asyncio.create_task(batch.run())
+            await worker.working.wait()
+            os.kill(os.getpid(), signal.SIGTERM)
+            code = await running
+    assert code == 128 + signal.SIGTERM
+    assert (worker.reasons, worker.cut_off) == (["SIGTERM"], 2)
+    assert (tmp_path / "out.jsonl").read_text() == ""
+
+
+async def test_a_task_that_was_about_to_begin_does_not_begin_after_a_signal(
+    tasks: list[BatchTask], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    worker = await asyncio.to_thread(
+        LocalWorker, RunOptions(model="openai:x"), None, Budget(None, 0)
+    )
+    worker.request_drain("SIGINT")
+    assert await worker.do(tasks[0], "a-thread") is None
+    assert find_thread("a-thread") is None
