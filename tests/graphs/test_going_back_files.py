@@ -1,6 +1,7 @@
 """Going back restores the files, by each way that LangGraph has."""
 
 import asyncio
+import contextvars
 import os
 from pathlib import Path
 from typing import Any
@@ -379,7 +380,8 @@ async def test_no_run_goes_back_while_another_works_on_the_thread(writer: Writer
     @manus_tool(effect="workspace")
     async def wait() -> str:
         """Wait."""
-        await meanwhile()
+        # Not within this tool's run: somebody else's.
+        await asyncio.create_task(meanwhile(), context=contextvars.Context())
         return "waited"
 
     writer.graph = build_manus_graph(tools=[wait], checkpointer=writer.saver)
