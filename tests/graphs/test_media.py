@@ -83,6 +83,16 @@ async def test_a_compatible_server_is_sent_video_as_an_address() -> None:
     assert block["video_url"]["url"].startswith("data:video/mp4;base64,")
 
 
+async def test_sound_is_not_counted_by_its_length_where_no_usage_is_reported() -> None:
+    task = await asyncio.to_thread(given, "a.wav")
+    await asyncio.to_thread(Path("work/a.wav").write_bytes, WAV + bytes(1_000_000))
+    model = scripted("done", usage=None)
+    model.profile = {"audio_inputs": True}
+    ran = await run_graph(build_manus_graph(), model=model, task=task)
+    assert ran.values["answer"] == "done"
+    assert ran.values["usage"]["input_tokens"] < 10_000
+
+
 async def test_another_model_is_told_of_the_file() -> None:
     task = await asyncio.to_thread(given, "a.wav")
     ran = await run_graph(build_manus_graph(), "I read the file.", task=task)

@@ -24,6 +24,7 @@ _PROVIDER_IDS = {
     "moonshot": "moonshotai",
 }
 """Our names of providers where genai-prices has another."""
+_MEDIA_BLOCKS = ("audio", "input_audio", "video", "video_url")
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,8 @@ def usage_of(
     if reported is None or not reported["input_tokens"]:
         return CallUsage(
             input_tokens=count_tokens_approximately(
-                list(request), tools=[dict(tool) for tool in tools] or None
+                [_with_media_as_pictures(one) for one in request],
+                tools=[dict(tool) for tool in tools] or None,
             ),
             cached_tokens=0,
             output_tokens=(reported["output_tokens"] if reported else 0)
@@ -72,6 +74,17 @@ def usage_of(
         written_tokens=_sum_of(details, "cache_creation"),
         reported_cost_usd=reported_cost,
     )
+
+
+def _with_media_as_pictures(message: BaseMessage) -> BaseMessage:
+    """Return a message in which sound and video count as a picture does, not by their length."""
+    if isinstance(message.content, str):
+        return message
+    blocks = [
+        {"type": "image"} if isinstance(one, dict) and one.get("type") in _MEDIA_BLOCKS else one
+        for one in message.content
+    ]
+    return message.model_copy(update={"content": blocks})
 
 
 def _sum_of(details: Mapping[str, object], ending: str) -> int:
