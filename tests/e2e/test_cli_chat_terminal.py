@@ -91,6 +91,25 @@ def test_commands_are_not_sent_to_the_model(cli: Cli, model: OpenAIServer) -> No
     assert said(model) == ["write it"]
 
 
+def test_what_is_typed_during_a_run_is_read_after_it_and_not_shown_in_it(
+    cli: Cli, model: OpenAIServer
+) -> None:
+    model.add(Reply(calls=(Call("bash", {"command": SLOW}),)), Reply("One."), Reply("Two."))
+    with Terminal(cli, "chat", "--workspace", "files") as terminal:
+        terminal.see(READY)
+        terminal.type("first\r")
+        until((cli.workspace / "begun").exists)
+        typed_at = len(terminal.raw)
+        terminal.type("and then\r")
+        release(cli)
+        terminal.see("One.")
+        assert "and then" not in terminal.raw[typed_at:].partition("One.")[0]
+        terminal.see("Two.")
+        terminal.type("/exit\r")
+        assert terminal.finish() == 0
+    assert said(model) == ["first", "and then"]
+
+
 def test_compact_makes_notes_before_the_next_message_is_answered(
     cli: Cli, model: OpenAIServer
 ) -> None:

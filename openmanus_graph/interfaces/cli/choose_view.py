@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Generator
 
+from openmanus_graph.interfaces.cli.silent_keys import silent_keys
 from openmanus_graph.interfaces.cli.views import JsonView, TerminalView
 from openmanus_graph.interfaces.service.options import OutputOptions
 from openmanus_graph.interfaces.service.runner import View
@@ -15,10 +16,11 @@ def make_view(output: OutputOptions) -> Generator[View]:
         yield JsonView()
         return
     view = _terminal_view(quiet=output.quiet)
-    try:
-        yield view
-    finally:
-        view.close()
+    with contextlib.nullcontext() if type(view) is TerminalView else silent_keys():
+        try:
+            yield view
+        finally:
+            view.close()
 
 
 def _terminal_view(*, quiet: bool) -> TerminalView:
