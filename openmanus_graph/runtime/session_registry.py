@@ -94,6 +94,8 @@ class _RunLocation(NamedTuple):
 _entries: dict[str, _Entry] = {}
 _locations: dict[uuid.UUID, _RunLocation] = {}
 """By LangChain's run id of each running graph and node."""
+_tool_calls: dict[uuid.UUID, _RunLocation] = {}
+"""The run around each tool call that is under way."""
 _lock = threading.Lock()
 """Guards `_entries`: sessions are closed in other OS threads than the event loop's."""
 
@@ -246,8 +248,8 @@ class SessionKeeper(AsyncCallbackHandler):
     ) -> None:
         if run_id in _locations:
             return  # registered already, by the keeper of an outer graph
-        around = _locations.get(parent_run_id) if parent_run_id else None
         worker = str((metadata or {}).get(WORKER_KEY, ""))
+        around = _location_around(parent_run_id, worker)
         if around is not None and around.worker == worker:
             _locations[run_id] = around
             return
@@ -297,16 +299,27 @@ class SessionKeeper(AsyncCallbackHandler):
         **kwargs: Any,
     ) -> None:
         around = _locations.get(parent_run_id) if parent_run_id else None
-        if around is not None:  # a graph that the tool runs belongs to the run around the tool
-            _locations[run_id] = around
+        if around is not None:
+            _tool_calls[run_id] = around
 
     async def on_tool_end(self, output: Any, *, run_id: uuid.UUID, **kwargs: Any) -> None:  # noqa: D102  # LangChain's
-        _locations.pop(run_id, None)
+        _tool_calls.pop(run_id, None)
 
     async def on_tool_error(  # noqa: D102  # LangChain's
         self, error: BaseException, *, run_id: uuid.UUID, **kwargs: Any
     ) -> None:
-        _locations.pop(run_id, None)
+        _tool_calls.pop(run_id, None)
+
+
+def _location_around(parent_run_id: uuid.UUID | None, worker: str) -> _RunLocation | None:
+    """Return the run that another one belongs to.
+
+    A graph that a tool runs belongs to the run around the tool if it is a worker's, as helpers
+    are; any other stands for itself.
+    """
+    if parent_run_id is None:
+        return None
+    return _locations.get(parent_run_id) or (_tool_calls.get(parent_run_id) if worker else None)
 
 
 def _has_answer(inputs: Any, parent_run_id: uuid.UUID | None) -> bool:
@@ -320,6 +333,8 @@ async def _end_run(run_id: uuid.UUID, error: BaseException | None) -> None:
     location = _locations.pop(run_id, None)
     if location is None or location.run != run_id:
         return
+    for call in [call for call, around in _tool_calls.items() if around.run == run_id]:
+        del _tool_calls[call]  # it was cancelled
     key = location.key
     entry = _entries[key]
     entry.runs.discard(run_id)
@@ -423,6 +438,7 @@ def _reset_after_fork() -> None:
     _lock = threading.Lock()
     _entries.clear()
     _locations.clear()
+    _tool_calls.clear()
 
 
 os.register_at_fork(after_in_child=_reset_after_fork)
