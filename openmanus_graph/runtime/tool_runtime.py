@@ -59,6 +59,9 @@ class CallRuntime:
     ask_model: AskModel | None = None
     """None without a run."""
     converse: Converse = _no_model
+    after_foreign: bool = True
+    """Whether something foreign was read before the call was made, as far as anybody looked: for
+    tools with `outlasts_thread`."""
     time_limit: TimeLimit | None = None
     """The limit that the harness enforces; None without a run."""
 

@@ -77,6 +77,9 @@ class Traits:
     page: Callable[[Mapping[str, Any]], PageUse] | None = None
     """Returns what a call does with the page that the tool shows; what is entered goes to its
     site."""
+    outlasts_thread: bool = False
+    """What a call writes is read in other conversations: it is told whether anything foreign was
+    read before (`CallRuntime.after_foreign`)."""
     sandboxed: bool = False
     """The call is a program in the sandbox: it sends something out only where that has the
     network."""

@@ -54,6 +54,7 @@ def manus_tool(
     unavailable: Callable[[SandboxSettings], str] | None = None,
     page: Callable[[Mapping[str, Any]], PageUse] | None = None,
     sandboxed: bool = False,
+    outlasts_thread: bool = False,
 ) -> Callable[[ToolFunction], BaseTool]:
     """Declare a function as a tool.
 
@@ -85,6 +86,7 @@ def manus_tool(
         unavailable: Returns why it cannot be offered here, as a sentence; empty if it can.
         page: Returns what a call does with the page that the tool shows.
         sandboxed: Whether the call is a program in the sandbox.
+        outlasts_thread: Whether other conversations read what a call writes.
     """
     asks = effect == "external" if approval is None else approval
     traits = Traits(
@@ -106,6 +108,7 @@ def manus_tool(
         unavailable=unavailable,
         page=page,
         sandboxed=sandboxed,
+        outlasts_thread=outlasts_thread,
     )
 
     def declare(function: ToolFunction) -> BaseTool:

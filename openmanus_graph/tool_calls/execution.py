@@ -157,6 +157,7 @@ async def _invoke(
         ask_person=ask_person,
         ask_model=model.ask,
         converse=model.converse,
+        after_foreign=execution.call.get("after_foreign", True),
         time_limit=limit,
     )
     tool = context.toolset.find(execution.name)
