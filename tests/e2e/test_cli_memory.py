@@ -27,10 +27,12 @@ def test_a_person_lists_shows_edits_and_deletes_notes(cli: Cli, model: OpenAISer
 
     assert cli.run("memory", "edit", NOTE, "--text", "Long answers.").code == 0
     assert json.loads(cli.run("memory", "show", NOTE, "--json").stdout)["foreign"] is True
-    assert cli.run("memory", "edit", NOTE, "--text", "Long answers.", "--trusted").code == 0
+    assert cli.run("memory", "edit", NOTE, "--trusted").code == 0
     changed = json.loads(cli.run("memory", "show", NOTE, "--json").stdout)
     assert (changed["text"], changed["foreign"]) == ("Long answers.", False)
     assert cli.run("memory", "edit", "/memories/new.md", "--text", "-", stdin="Mine.").code == 0
+    assert "needs a terminal" in cli.run("memory", "edit", "/memories/new.md").stderr
+    assert cli.run("memory", "edit", "/memories/none.md", "--trusted").code == 1
     assert cli.run("memory", "show", "/memories/new.md").stdout == "Mine.\n"
 
     assert cli.run("memory", "delete", NOTE).code == 0

@@ -36,8 +36,8 @@ async def run(*replies: AIMessage) -> Ran:
     return await run_graph(build_manus_graph(), *replies, "done", tools=("+memory",))
 
 
-def memory(url: DatabaseUrl, **storage: str) -> Memory:
-    return open_memory(url, StorageSettings(**storage))
+def memory(url: DatabaseUrl, user: str | None = None, project: str | None = None) -> Memory:
+    return open_memory(url, StorageSettings(memory_user=user, memory_project=project))
 
 
 async def test_a_later_conversation_reads_and_changes_what_an_earlier_one_wrote(
@@ -93,7 +93,9 @@ async def test_what_was_written_after_foreign_content_comes_back_as_foreign(
     assert again.results()[1].startswith("<untrusted-")
     notes = {note.path: note.foreign for note in memory(each_database).notes()}
     assert notes == {"/memories/own.md": False, NOTE: True, "/memories/b.md": True}
-    memory(each_database).trust(NOTE)
+    with pytest.raises(ToolError, match="was changed meanwhile"):
+        memory(each_database).trust(NOTE, ORDER)
+    memory(each_database).trust(NOTE, f"Mine.\n{ORDER}")
     assert "untrusted" not in (await run(use("view", path=NOTE))).results()[0]
 
 
@@ -151,12 +153,12 @@ async def test_what_cannot_be_done_is_told_and_changes_nothing(call: AIMessage, 
 
 
 def test_people_and_projects_have_notes_of_their_own(each_database: DatabaseUrl) -> None:
-    ann = memory(each_database, memory_user="ann", memory_project="a")
+    ann = memory(each_database, user="ann", project="a")
     ann.create("/memories/user/p.md", "hers", foreign=False)
     ann.create(NOTE, "project", foreign=False)
-    elsewhere = memory(each_database, memory_user="ann", memory_project="a.b")
+    elsewhere = memory(each_database, user="ann", project="a.b")
     assert [note.path for note in elsewhere.notes()] == ["/memories/user/p.md"]
-    bob = memory(each_database, memory_user="an_", memory_project="a")
+    bob = memory(each_database, user="an_", project="a")
     assert [note.path for note in bob.notes()] == [NOTE]
 
 

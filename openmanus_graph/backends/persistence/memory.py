@@ -135,12 +135,14 @@ class Memory:
 
         return self._store.exclusively(job)
 
-    def trust(self, path: str) -> Note:
-        """Note that a person vouches for a note: nothing in it is foreign any more."""
+    def trust(self, path: str, text: str | None) -> Note:
+        """Keep that a person vouches for a note with this text: nothing in it is foreign now."""
         path = _path_of_note(path)
 
         def job(batch: Batch) -> Note:
-            self._put(batch, path, self._require(batch, path).text, foreign=False, key="")
+            if self._require(batch, path).text != text:
+                raise TrustedToolError(f"{path} was changed meanwhile. Look at it again.")
+            self._put(batch, path, str(text), foreign=False, key="")
             return self._require(batch, path)
 
         return self._store.exclusively(job)

@@ -40,17 +40,19 @@ def show_note(path: str, *, as_json: bool) -> int:
 
 
 def edit_note(path: str, text: str | None, *, trusted: bool) -> int:
-    """Change a note, or write a new one.
+    """Change a note, write a new one, or vouch for one.
 
     Args:
         path: Of the note.
-        text: The new text; `-` reads it from stdin. None opens the person's editor.
+        text: The new text; `-` reads it from stdin. None opens the person's editor, unless all that
+            is wanted is to vouch.
         trusted: Whether the person vouches for all of it, also for what was foreign.
     """
     memory = _memory()
     before = _known(memory, path)
-    if text is None and not (trusted and before and not sys.stdin.isatty()):
-        text = click.edit(before.text if before else "")
+    in_editor = text is None and not trusted
+    if in_editor:
+        text = _typed(before)
     elif text == "-":
         text = sys.stdin.read()
     try:
@@ -59,12 +61,19 @@ def edit_note(path: str, text: str | None, *, trusted: bool) -> int:
         elif before is not None and text not in (None, before.text):
             memory.edit(path, lambda now: _replaced(now, before, str(text)), foreign=None)
         if trusted:
-            memory.trust(path)
+            memory.trust(path, text if before is None or text is not None else before.text)
     except TrustedToolError as error:
-        if text is not None and sys.stdin.isatty():
+        if in_editor and text is not None:
             sys.stdout.write(f"{text}\n")  # what the person wrote is not lost
         raise RunError(str(error)) from error
     return 0
+
+
+def _typed(before: Note | None) -> str | None:
+    """Let the person write in an editor; None if nothing was saved."""
+    if not sys.stdin.isatty():
+        raise ConfigError("An editor needs a terminal. Give the text: --text TEXT, or --text -.")
+    return click.edit(before.text if before else "")
 
 
 def delete_note(path: str) -> int:
