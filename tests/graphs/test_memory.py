@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, ToolMessage
 from langgraph.store.base import PutOp
 
 from openmanus_graph import build_manus_graph
@@ -82,8 +82,8 @@ async def test_what_was_written_after_foreign_content_comes_back_as_foreign(
     assert "untrusted" not in own
     assert foreign.startswith("<untrusted-")
     assert ORDER in foreign
-    told = [m.artifact or {} for m in ran.messages if m.type == "tool"]
-    assert [one.get("trusted_text", False) for one in told] == [True, False]
+    told = [bool(m.artifact) for m in ran.messages if isinstance(m, ToolMessage)]
+    assert told == [True, False]  # only the first is noted to be our own words
     # Foreign stays foreign, whoever changes it, and what is written after it was read is.
     again = await run(
         use("insert", path=NOTE, insert_line=0, insert_text="Mine."),
