@@ -19,6 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from openmanus_graph.config.declared import Declared, Reading, declared, read, sections
 from openmanus_graph.config.files import OLD_CONFIG, Layer, is_foreign, read_layer
+from openmanus_graph.config.instructions import read_instructions
 from openmanus_graph.config.mcp import mcp_servers
 from openmanus_graph.config.model import OtherModels, first, main_model
 from openmanus_graph.config.response_format import read_response_format
@@ -29,7 +30,7 @@ from openmanus_graph.config.trust import (
     risky_settings,
     without_risks,
 )
-from openmanus_graph.config.workspace import refuse_system_folder
+from openmanus_graph.config.workspace import WORKSPACES, refuse_system_folder
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.database_url import DatabaseUrl
@@ -52,7 +53,6 @@ WORKING_FOLDER_FILES = ("openmanus.toml", "mcp.json", OLD_CONFIG, "config/mcp.js
 """By precedence; OpenManus's files come after the user's configuration."""
 KEY_FILES = (".env", *WORKING_FOLDER_FILES)
 HOME = ".openmanus"
-MAX_INSTRUCTIONS_CHARS = 20_000
 CONTEXT_TABLES = ("browser", "search", "web")
 """Fields of `Context` that take a whole table of the configuration file."""
 
@@ -92,13 +92,14 @@ def resolve_settings(
     layers, warnings = all_layers(context)
     values = _declared_values(layers)
     home = openmanus_home()
-    workspace = Path(values.pop("workspace", None) or Path("workspace") / safe_name(thread))
+    workspace = Path(values.pop("workspace", None) or Path(WORKSPACES) / safe_name(thread))
     workspace = workspace.expanduser()
     root = workspace.resolve()
     refuse_system_folder(root)
     servers, server_warnings = mcp_servers(context, layers)
     private = private_folder(home, root, thread if has_thread else None)
     skills, skill_warnings = usable_skills()
+    instructions, cut = read_instructions(root)
     main = ModelSettings("") if without_model else _main_model(context, layers, warnings)
     others = OtherModels(layers, main)
     return Settings(
@@ -115,10 +116,11 @@ def resolve_settings(
         max_steps_set="max_steps" in values,
         mcp_servers=servers,
         response_format=response_format,
-        instructions=_instructions(),
+        instructions=instructions,
         skills=skills,
         warnings=(
             *warnings,
+            *cut,
             *skill_warnings,
             *server_warnings,
             *_retired_engines(layers),
@@ -404,15 +406,3 @@ def _protected(
     paths += [Path(profile).expanduser().absolute()] if profile else []
     paths += [workspace.absolute() / name for name in (*KEY_FILES, HOME)]
     return tuple(dict.fromkeys(path.resolve() for path in paths))
-
-
-def _instructions() -> str:
-    """Read the project's instructions for agents, if the working folder has them."""
-    path = Path("AGENTS.md")
-    # A symlink in a cloned folder must not send files from outside it to the model.
-    if not path.is_file() or not path.resolve().is_relative_to(Path.cwd().resolve()):
-        return ""
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")[:MAX_INSTRUCTIONS_CHARS]
-    except OSError as error:
-        raise ConfigError(f"{path.absolute()} cannot be read: {error.strerror}.") from error

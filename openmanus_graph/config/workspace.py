@@ -6,6 +6,8 @@ from pathlib import Path
 
 from openmanus_graph.errors import ConfigError
 
+WORKSPACES = "workspace"
+"""The folder in the working folder that holds each thread's, unless a person names another."""
 _SHARED = ("/", "/etc", "/home", "/run", "/usr", "/usr/local", "/var")
 _SHARED_ON_MACOS = ("/Applications", "/Library", "/System", "/Users", "/Volumes", "/private")
 _PROGRAMS = (

@@ -55,6 +55,7 @@ from openmanus_graph.tool_calls.agent import Agent
 from openmanus_graph.tool_calls.chains import open_chains
 from openmanus_graph.tool_calls.toolset import ResolvedTools, resolve_tools
 from openmanus_graph.tools import tool_names
+from openmanus_graph.tools.memory import memory, memory_prompt
 
 if TYPE_CHECKING:
     from openmanus_graph.model_calls.model_middleware import ModelCallHooks
@@ -201,7 +202,7 @@ async def build_call(
     """Return the model call of this agent step: from the state, with a suffix of its own."""
     messages = turn.state["messages"]
     return ModelCall(
-        system=await system_prompt(turn),
+        system=await system_prompt(turn, tools),
         history=[*messages, *turn.unread] if turn.unread else messages,
         request_suffix=request_suffix(turn, tools),
         tools=tools.toolset.definitions,
@@ -217,7 +218,7 @@ async def build_call(
     )
 
 
-async def system_prompt(turn: Turn) -> str:
+async def system_prompt(turn: Turn, tools: ResolvedTools) -> str:
     """Return the agent's system prompt with its surroundings, or the caller's own."""
     settings = turn.session.settings
     own = settings.prompts.get("system") or turn.agent.prompts.get("system")
@@ -228,12 +229,13 @@ async def system_prompt(turn: Turn) -> str:
     hands_over = asked is not None and asked.additional_kwargs.get(HANDOVER_KEY, False)
     ending = render("step_ending" if hands_over else turn.agent.ending)
     parts = [render(turn.agent.system_prompt, ending=ending), where]
+    if memory.name in tools.toolset.tools:
+        parts.append(await memory_prompt(turn.session))
     if settings.instructions:
-        instructions = settings.instructions.strip()
-        parts.append(render("project_instructions", instructions=instructions))
+        parts.append(render("project_instructions", instructions=settings.instructions))
     if settings.skills and READ_FILE in turn.agent.tools:
         parts.append(await asyncio.to_thread(skills_text, turn.session))
-    return "\n\n".join(parts)
+    return "\n\n".join(filter(None, parts))
 
 
 def skills_text(session: Session) -> str:

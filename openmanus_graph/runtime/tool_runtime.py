@@ -74,6 +74,9 @@ class CallRuntime:
     converse: Converse = _no_model
     helpers: Helpers | None = None
     """None where no agent can be run inside."""
+    after_foreign: bool = True
+    """Whether something foreign was read before the call was made, as far as anybody looked: for
+    tools with `outlasts_thread`."""
     time_limit: TimeLimit | None = None
     """The limit that the harness enforces; None without a run."""
 

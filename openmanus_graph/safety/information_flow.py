@@ -72,6 +72,17 @@ MOST_SHOWN = 10
 """Values that a question names; of more it says how many there are."""
 
 
+def is_tainted(messages: Sequence[AnyMessage], traits: Mapping[str, Traits]) -> bool:
+    """Say whether anything foreign was read before the newest reply was written."""
+    return labels_of(messages[: _place_of_reply(messages)], traits).tainted
+
+
+def _place_of_reply(messages: Sequence[AnyMessage]) -> int:
+    """Return the place of the newest reply; behind all messages if there is none."""
+    places = range(len(messages) - 1, -1, -1)
+    return next((n for n in places if isinstance(messages[n], AIMessage)), len(messages))
+
+
 def judge(
     call: PendingCall,
     messages: Sequence[AnyMessage],
@@ -92,10 +103,7 @@ def judge(
     declared, args = traits.get(call["name"]), call["args"]
     if declared is None or call["problem"] is not None or not _may_send(declared, args, network):
         return []
-    place = next(
-        (n for n in range(len(messages) - 1, -1, -1) if isinstance(messages[n], AIMessage)),
-        len(messages),
-    )
+    place = _place_of_reply(messages)
     labels = labels_of(messages[:place], traits)
     if not labels.tainted:
         return []

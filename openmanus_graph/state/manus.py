@@ -86,6 +86,9 @@ class PendingCall(TypedDict):
     """Addresses it would open that nobody named, after something untrusted was read."""
     unverified_values: NotRequired[list[UnverifiedValue]]
     """Values of its arguments that need a person's approval."""
+    after_foreign: NotRequired[bool]
+    """Whether something foreign was read before it was made; of tools whose writing outlasts the
+    thread only. Where nobody looked, it counts as true."""
 
 
 class ActInput(TypedDict):

@@ -252,6 +252,16 @@ class StorageSettings:
     lease_s: Annotated[float, Field(ge=1), Setting(env=("OPENMANUS_LEASE_S",))] = 30
     """Seconds after which another worker takes over a thread in PostgreSQL whose worker is silent;
     less than the longest pause of a machine means that workers lose threads."""
+    memory_user: Annotated[
+        str | None,
+        Setting(env=("OPENMANUS_MEMORY_USER",), shown="the login name", trust=ALWAYS),
+    ] = None
+    """Whose [notes](memory.md) hold in all projects that are kept in one database."""
+    memory_project: Annotated[
+        str | None,
+        Setting(env=("OPENMANUS_MEMORY_PROJECT",), shown="the working folder", trust=ALWAYS),
+    ] = None
+    """Which project's notes an agent has beside them."""
     snapshot_max_mb: Annotated[int, Field(ge=0), Setting()] = 1024
     """How much a snapshot of the workspace holds; the largest files above it are left out, and
     named. 0: no snapshots are taken, and going back leaves the files as they are."""
@@ -375,7 +385,7 @@ class Settings:
     """The models of roles that have one of their own."""
     response_format: dict[str, Any] | type[BaseModel] | None = None
     instructions: str = ""
-    """Text of AGENTS.md in the working folder."""
+    """Texts of the `AGENTS.md` of the person, the working folder and its subfolders."""
     skills: tuple[Skill, ...] = ()
     """What the model may read and run for certain tasks."""
     warnings: tuple[str, ...] = ()

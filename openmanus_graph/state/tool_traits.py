@@ -80,6 +80,9 @@ class Traits:
     runs_agent: bool = False
     """The call runs another agent as a graph inside its task, which goes on where it was when the
     call runs again. Such calls run side by side, each in a task of its own."""
+    outlasts_thread: bool = False
+    """What a call writes is read in other conversations: it is told whether anything foreign was
+    read before (`CallRuntime.after_foreign`)."""
     sandboxed: bool = False
     """The call is a program in the sandbox: it sends something out only where that has the
     network."""

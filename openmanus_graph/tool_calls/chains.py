@@ -15,7 +15,7 @@ from langchain_core.messages import AnyMessage
 from langchain_core.tools import BaseTool
 
 from openmanus_graph.conversation.history import last_reply, pending_calls
-from openmanus_graph.safety.information_flow import judge
+from openmanus_graph.safety.information_flow import is_tainted, judge
 from openmanus_graph.safety.provenance import unverified_addresses
 from openmanus_graph.state.manus import PendingCall
 from openmanus_graph.state.tool_traits import Traits
@@ -35,7 +35,10 @@ async def open_chains(
     names = {call["name"] for call in reply.tool_calls} if reply else set[str]()
     known = [traits_of(tools[name]) for name in names if name in tools]
     chains = partial(call_chains, tools, messages, approved_values, network=network)
-    if any(one.reaches_out or (network and one.sandboxed) for one in known):
+    judged = (
+        one.reaches_out or one.outlasts_thread or (network and one.sandboxed) for one in known
+    )
+    if any(judged):
         return await asyncio.to_thread(chains)
     return chains()
 
@@ -68,6 +71,8 @@ def call_chains(
             call["unverified"] = unverified
         if values := judge(call, messages, traits, approved_values, network=network):
             call["unverified_values"] = values
+        if call["name"] in traits and traits[call["name"]].outlasts_thread:
+            call["after_foreign"] = is_tainted(messages, traits)
     declared = [_declared_for(call, traits) for call in calls]
     return [
         [calls[place] for place in places]

@@ -55,6 +55,7 @@ def manus_tool(
     page: Callable[[Mapping[str, Any]], PageUse] | None = None,
     sandboxed: bool = False,
     runs_agent: bool = False,
+    outlasts_thread: bool = False,
 ) -> Callable[[ToolFunction], BaseTool]:
     """Declare a function as a tool.
 
@@ -88,6 +89,7 @@ def manus_tool(
         sandboxed: Whether the call is a program in the sandbox.
         runs_agent: Whether the call runs another agent as a graph, which goes on where it was when
             the call runs again after a crash; calls of such tools run at once.
+        outlasts_thread: Whether other conversations read what a call writes.
     """
     asks = effect == "external" if approval is None else approval
     traits = Traits(
@@ -110,6 +112,7 @@ def manus_tool(
         page=page,
         sandboxed=sandboxed,
         runs_agent=runs_agent,
+        outlasts_thread=outlasts_thread,
     )
 
     def declare(function: ToolFunction) -> BaseTool:

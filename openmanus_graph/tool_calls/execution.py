@@ -159,6 +159,7 @@ async def _invoke(
         ask_model=model.ask,
         converse=model.converse,
         helpers=context.helpers,
+        after_foreign=execution.call.get("after_foreign", True),
         time_limit=limit,
     )
     tool = context.toolset.find(execution.name)

@@ -39,9 +39,10 @@ def default_tools() -> "list[BaseTool]":
 def optional_tools() -> "list[BaseTool]":
     """Return the tools that any agent of ours gets by `tools = ["+NAME"]`."""
     from openmanus_graph.tools.delegate import delegate
+    from openmanus_graph.tools.memory import memory
     from openmanus_graph.tools.read_untrusted import read_untrusted
 
-    return [read_untrusted, delegate]
+    return [read_untrusted, delegate, memory]
 
 
 def tool_names() -> set[str]:

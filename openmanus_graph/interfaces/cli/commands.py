@@ -1,4 +1,4 @@
-"""The commands of `openmanus` and of `openmanus mcp`, which import what they need when they run."""
+"""The commands of `openmanus`, which import what they need when they run."""
 
 import sys
 from typing import Annotated
@@ -34,6 +34,12 @@ skills_app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(skills_app, name="skills")
+memory_app = typer.Typer(
+    help="Notes that agents keep for later conversations.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(memory_app, name="memory")
 
 
 @skills_app.command("list")
@@ -475,3 +481,50 @@ def mcp_logout(server: _ServerArgument, config: _ConfigOption = None) -> None:
     from openmanus_graph.interfaces.cli.mcp_login import log_out
 
     raise typer.Exit(log_out(server, config))
+
+
+_NoteArgument = Annotated[str, typer.Argument(help="Its path, /memories/NAME.md for example.")]
+
+
+@memory_app.command("list")
+@takes(StorageOptions)
+def memory_list(as_json: _JsonOption = False) -> None:
+    """List the notes, the newest change first."""
+    from openmanus_graph.interfaces.cli.memory import list_notes
+
+    raise typer.Exit(list_notes(as_json=as_json))
+
+
+@memory_app.command("show")
+@takes(StorageOptions)
+def memory_show(path: _NoteArgument, as_json: _JsonOption = False) -> None:
+    """Print a note."""
+    from openmanus_graph.interfaces.cli.memory import show_note
+
+    raise typer.Exit(show_note(path, as_json=as_json))
+
+
+@memory_app.command("edit")
+@takes(StorageOptions)
+def memory_edit(
+    path: _NoteArgument,
+    text: Annotated[
+        str | None, typer.Option(help="The new text; - reads it from stdin. Default: your editor.")
+    ] = None,
+    trusted: Annotated[
+        bool, typer.Option("--trusted", help="You vouch for all of it: it counts as yours.")
+    ] = False,
+) -> None:
+    """Change a note, or write a new one."""
+    from openmanus_graph.interfaces.cli.memory import edit_note
+
+    raise typer.Exit(edit_note(path, text, trusted=trusted))
+
+
+@memory_app.command("delete")
+@takes(StorageOptions)
+def memory_delete(path: _NoteArgument) -> None:
+    """Delete a note."""
+    from openmanus_graph.interfaces.cli.memory import delete_note
+
+    raise typer.Exit(delete_note(path))
