@@ -41,9 +41,15 @@ from openmanus_graph.runtime.checkpoint_lineage import (
     require_shared_ledger,
 )
 from openmanus_graph.runtime.events import GRAPH_EVENTS
-from openmanus_graph.runtime.run_observer import ObservedRun, plan_step_of, run_observer
+from openmanus_graph.runtime.run_observer import (
+    PLAN_STEP_KEY,
+    ObservedRun,
+    plan_step_of,
+    run_observer,
+)
 from openmanus_graph.runtime.run_preparation import another_run_works, prepare_run
 from openmanus_graph.runtime.session import WORKER_SEPARATOR, Session, WritingHandle
+from openmanus_graph.runtime.traces import RunSpan, is_tracing
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.renamed import moved, with_current_names
 
@@ -88,6 +94,8 @@ class _RunLocation(NamedTuple):
     """Which of several parallel runs this is; see `WORKER_KEY`."""
     answered: bool
     """Whether the run may have been resumed with an answer."""
+    span: RunSpan | None = None
+    """The run's span, where runs are traced."""
 
 
 _entries: dict[str, _Entry] = {}
@@ -241,13 +249,17 @@ class SessionKeeper(AsyncCallbackHandler):
                     checkpoint=str(run_metadata.get("checkpoint_id") or ""),
                 )
         answered = around.answered if around else _has_answer(inputs, parent_run_id)
-        _locations[run_id] = _RunLocation(run_id, key, worker, answered)
+        span: RunSpan | None = None
+        if is_tracing():
+            plan_step = str((metadata or {}).get(PLAN_STEP_KEY, ""))
+            span = RunSpan(str(kwargs.get("name") or ""), str(thread or ""), plan_step)
+        _locations[run_id] = _RunLocation(run_id, key, worker, answered, span)
         if entry.idle is not None:
             entry.idle.cancel()
             entry.idle = None
 
     async def on_chain_end(self, outputs: Any, *, run_id: uuid.UUID, **kwargs: Any) -> None:  # noqa: D102  # LangChain's
-        await _end_run(run_id, None)
+        await _end_run(run_id, None, outputs)
 
     async def on_chain_error(  # noqa: D102  # LangChain's
         self, error: BaseException, *, run_id: uuid.UUID, **kwargs: Any
@@ -262,10 +274,12 @@ def _has_answer(inputs: Any, parent_run_id: uuid.UUID | None) -> bool:
     return isinstance(inputs, Command) and cast("Command[Any]", inputs).resume is not None
 
 
-async def _end_run(run_id: uuid.UUID, error: BaseException | None) -> None:
+async def _end_run(run_id: uuid.UUID, error: BaseException | None, outputs: Any = None) -> None:
     location = _locations.pop(run_id, None)
     if location is None or location.run != run_id:
         return
+    if location.span is not None:
+        location.span.end(outputs, error)
     key = location.key
     entry = _entries[key]
     entry.runs.discard(run_id)
@@ -376,7 +390,10 @@ def graph_node(node: N) -> N:
     async def wrapped_node(saved: Any, runtime: Runtime[Context]) -> Any:
         if run_observer() is not None:
             runtime = runtime.override(stream_writer=_observed_writer(runtime))
-        update = await node(with_current_names(saved), runtime)
+        location = _find_location(get_config()) if is_tracing() else None
+        span = location.span if location is not None else None
+        with span.entered() if span is not None else contextlib.nullcontext():
+            update = await node(with_current_names(saved), runtime)
         return update if "messages" not in saved else moved(saved, update)  # else a `Send`'s own
 
     return cast("N", wrapped_node)

@@ -1,0 +1,59 @@
+"""Sends the spans of our own processes by OTLP. In an app, its own tracer provider does."""
+
+import logging
+import os
+import sys
+from importlib.util import find_spec
+
+_ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+NEEDED = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
+SERVICE = "openmanus"
+
+
+def export_traces() -> None:
+    """Set up a tracer provider, where OpenTelemetry's standard variables ask for one.
+
+    The SDK reads them all: endpoint, headers, sampler, resource, batches. What is left is sent when
+    the process exits.
+    """
+    if not _is_wanted():
+        return
+    if any(not _is_installed(name) for name in NEEDED):
+        sys.stderr.write(
+            "openmanus: traces are not sent, because the extra `otel` is not installed. "
+            'Install it with: pip install "openmanus-graph[otel]"\n'
+        )
+        return
+    _set_provider()
+
+
+def _is_wanted() -> bool:
+    if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        return False
+    if exporters := os.environ.get("OTEL_TRACES_EXPORTER", "").replace(" ", ""):
+        return "otlp" in exporters.split(",")
+    return any(os.environ.get(name) for name in _ENDPOINTS)
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:  # a package above it
+        return False
+
+
+def _set_provider() -> None:
+    from opentelemetry import trace
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.resources import SERVICE_NAME, OTELResourceDetector, Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    if not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+        return  # `opentelemetry-instrument` has set one
+    # An unreachable collector must not write into what the person reads; --log has it.
+    logging.getLogger("opentelemetry").addHandler(logging.NullHandler())
+    ours = Resource.create({SERVICE_NAME: SERVICE})
+    provider = TracerProvider(resource=ours.merge(OTELResourceDetector().detect()))
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    trace.set_tracer_provider(provider)
