@@ -249,10 +249,7 @@ class SessionKeeper(AsyncCallbackHandler):
                     checkpoint=str(run_metadata.get("checkpoint_id") or ""),
                 )
         answered = around.answered if around else _has_answer(inputs, parent_run_id)
-        span: RunSpan | None = None
-        if is_tracing():
-            plan_step = str((metadata or {}).get(PLAN_STEP_KEY, ""))
-            span = RunSpan(str(kwargs.get("name") or ""), str(thread or ""), plan_step)
+        span = _begin_span(str(kwargs.get("name") or ""), metadata or {})
         _locations[run_id] = _RunLocation(run_id, key, worker, answered, span)
         if entry.idle is not None:
             entry.idle.cancel()
@@ -265,6 +262,13 @@ class SessionKeeper(AsyncCallbackHandler):
         self, error: BaseException, *, run_id: uuid.UUID, **kwargs: Any
     ) -> None:
         await _end_run(run_id, error)
+
+
+def _begin_span(agent: str, metadata: dict[str, Any]) -> RunSpan | None:
+    if not is_tracing():
+        return None
+    plan_step = str(metadata.get(PLAN_STEP_KEY, ""))
+    return RunSpan(agent, str(metadata.get("thread_id") or ""), plan_step)
 
 
 def _has_answer(inputs: Any, parent_run_id: uuid.UUID | None) -> bool:

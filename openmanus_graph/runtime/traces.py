@@ -129,20 +129,14 @@ class _ModelCallSpan:
         """Record what came back and what it cost."""
         if not self._span.is_recording():
             return
-        said, attributes = reply.response_metadata, _usage_attributes(usage)
+        said = reply.response_metadata
+        attributes = _usage_attributes(usage) | _reported_details(reply)
         if reason := next((said[key] for key in FINISH_KEYS if said.get(key)), None):
             attributes["gen_ai.response.finish_reasons"] = [str(reason)]
         if model := said.get("model_name") or said.get("model"):
             attributes["gen_ai.response.model"] = str(model)
         if identity := said.get("id"):
             attributes["gen_ai.response.id"] = str(identity)
-        details: Mapping[str, Any] = reply.usage_metadata or {}
-        if written := (details.get("input_token_details") or {}).get("cache_creation"):
-            attributes["gen_ai.usage.cache_creation.input_tokens"] = written
-        if reasoned := (details.get("output_token_details") or {}).get("reasoning"):
-            attributes["gen_ai.usage.reasoning.output_tokens"] = reasoned
-        if not details:
-            attributes["openmanus.usage.estimated"] = True
         if captures_content():
             output = {**_message(reply), "finish_reason": str(reason or "")}
             attributes["gen_ai.output.messages"] = _as_json([output])
@@ -261,6 +255,19 @@ def _usage_attributes(usage: Usage) -> Attributes:
     if usage["cost_usd"]:  # else the price is not known
         attributes["gen_ai.usage.cost"] = usage["cost_usd"]
     return attributes
+
+
+def _reported_details(reply: AIMessage) -> Attributes:
+    reported: Mapping[str, Any] | None = reply.usage_metadata
+    if not reported:
+        return {"openmanus.usage.estimated": True}
+    details = {
+        "cache_creation.input_tokens": reported.get("input_token_details", {}).get(
+            "cache_creation"
+        ),
+        "reasoning.output_tokens": reported.get("output_token_details", {}).get("reasoning"),
+    }
+    return {f"gen_ai.usage.{key}": value for key, value in details.items() if value}
 
 
 def _request_contents(request: ModelRequest) -> Attributes:

@@ -15,7 +15,7 @@ from opentelemetry import trace
 
 from openmanus_graph import MCPServer, build_manus_graph, build_mcp_graph, open_session
 from openmanus_graph.graphs.planning import build_planning_graph
-from openmanus_graph.interfaces.service.trace_export import export_traces
+from openmanus_graph.interfaces.service.trace_export import export_traces, make_provider
 from tests.support.graphs import add, calls, run_graph
 from tests.support.mcp_traced import answer
 from tests.support.otlp import Collector, SentSpan, collecting
@@ -186,7 +186,7 @@ async def test_a_call_of_an_mcp_server_carries_the_trace(traces: Traces, kind: s
     sent = traces.flush()
     tool, request = sent.one("execute_tool mcp_s_where"), sent.one("MCP send tools/call")
     assert request.parent == tool.id
-    assert f"00-{tool.trace}-{request.id}-01" in ran.results()[0]
+    assert f"00-{tool.trace}-{request.id}-" in ran.results()[0]
 
 
 async def test_a_run_that_waits_is_no_error_and_its_thread_is_resumed_in_another_trace(
@@ -204,6 +204,29 @@ async def test_a_run_that_waits_is_no_error_and_its_thread_is_resumed_in_another
     assert waited.trace != asked.trace
     assert {one.attributes["gen_ai.conversation.id"] for one in sent.spans} == {"t"}
     assert [one.failed for one in sent.named("invoke_agent")] == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("path", "header"),
+    [
+        ("/api/public/otel", ("Authorization", "Basic cGs6c2s=")),
+        ("/otel", ("x-api-key", "lsv2_key")),
+    ],
+    ids=["langfuse", "langsmith"],
+)
+def test_the_services_get_their_path_and_key(
+    path: str, header: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with collecting() as service:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", service.url + path)
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "=".join(header))
+        provider = make_provider()
+        provider.get_tracer("test").start_span("one").end()
+        provider.shutdown()
+    assert service.one("one").resource["service.name"] == "openmanus"
+    assert service.paths == [f"{path}/v1/traces"]
+    given = {name.lower(): value for name, value in service.headers[0].items()}
+    assert given[header[0].lower()] == header[1]
 
 
 async def test_a_run_stands_under_the_span_of_the_app_that_began_it(traces: Traces) -> None:

@@ -4,6 +4,10 @@ import logging
 import os
 import sys
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
 
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 NEEDED = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
@@ -24,7 +28,10 @@ def export_traces() -> None:
             'Install it with: pip install "openmanus-graph[otel]"\n'
         )
         return
-    _set_provider()
+    from opentelemetry import trace
+
+    if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+        trace.set_tracer_provider(make_provider())  # else `opentelemetry-instrument` has set one
 
 
 def _is_wanted() -> bool:
@@ -42,18 +49,16 @@ def _is_installed(name: str) -> bool:
         return False
 
 
-def _set_provider() -> None:
-    from opentelemetry import trace
+def make_provider() -> "TracerProvider":
+    """Return a provider that sends as the environment says."""
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.resources import SERVICE_NAME, OTELResourceDetector, Resource
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-    if not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
-        return  # `opentelemetry-instrument` has set one
     # An unreachable collector must not write into what the person reads; --log has it.
     logging.getLogger("opentelemetry").addHandler(logging.NullHandler())
     ours = Resource.create({SERVICE_NAME: SERVICE})
     provider = TracerProvider(resource=ours.merge(OTELResourceDetector().detect()))
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-    trace.set_tracer_provider(provider)
+    return provider
