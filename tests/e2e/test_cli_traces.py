@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from tests.support.local_http import LocalServer, SilentHandler
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
 from tests.support.otlp import Collector, collecting
+from tests.support.serving import Served, new_page
 
 pytestmark = pytest.mark.usefixtures("real_start")
 
@@ -60,3 +62,23 @@ def test_a_collector_that_refuses_changes_nothing(cli: Cli, model: OpenAIServer)
     server.end()
     assert (done.code, done.stderr.count("opentelemetry")) == (0, 0)
     assert "Done." in done.stdout
+
+
+async def test_the_server_sends_its_runs(
+    model: OpenAIServer, collector: Collector, tmp_path: Path
+) -> None:
+    env = {
+        "OPENAI_BASE_URL": model.base_url,
+        "OPENMANUS_MODEL": "openai:m",
+        "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
+    }
+    model.add(Reply(calls=(Call("bash", {"command": "echo hi"}),)), Reply("Done."))
+    with Served(tmp_path / "served", env) as served:
+        async with new_page(served) as page:
+            await page.ask(agent="manus", message="Say hi.")
+            assert (await page.final())["status"] == "finished"
+            thread = page.thread
+    run, tool = collector.one("invoke_agent manus"), collector.one("execute_tool bash")
+    assert run.attributes["gen_ai.conversation.id"] == thread
+    assert tool.parent == run.id
+    assert [one.parent for one in collector.named("chat")] == [run.id, run.id]

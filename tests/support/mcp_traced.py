@@ -11,6 +11,7 @@ from typing import Any
 def answer(message: dict[str, Any]) -> dict[str, Any] | None:
     """Return the response to a message; None for a notification."""
     params: dict[str, Any] = message.get("params") or {}
+    meta: dict[str, Any] = params.get("_meta") or {}
     results: dict[str, Any] = {
         "initialize": {
             "protocolVersion": params.get("protocolVersion"),
@@ -18,11 +19,7 @@ def answer(message: dict[str, Any]) -> dict[str, Any] | None:
             "capabilities": {"tools": {}},
         },
         "tools/list": {"tools": [{"name": "where", "inputSchema": {"type": "object"}}]},
-        "tools/call": {
-            "content": [
-                {"type": "text", "text": str((params.get("_meta") or {}).get("traceparent"))}
-            ]
-        },
+        "tools/call": {"content": [{"type": "text", "text": str(meta.get("traceparent"))}]},
     }
     if message.get("id") is None:
         return None

@@ -34,6 +34,15 @@ def export_traces() -> None:
         trace.set_tracer_provider(make_provider())  # else `opentelemetry-instrument` has set one
 
 
+def send_traces() -> None:
+    """Send the spans that have ended, if there are any to send. Blocks."""
+    from opentelemetry import trace
+
+    flush = getattr(trace.get_tracer_provider(), "force_flush", None)  # the SDK's alone have it
+    if flush is not None:
+        flush()
+
+
 def _is_wanted() -> bool:
     if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return False
