@@ -47,6 +47,7 @@ from openmanus_graph.model_calls.sending import ProviderRequest, Sender
 from openmanus_graph.model_calls.storable import storable, with_text_calls
 from openmanus_graph.model_calls.text_protocol import writes_calls_as_text
 from openmanus_graph.prompts import render
+from openmanus_graph.runtime import traces
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.limits import (
     LimitReached,
@@ -248,11 +249,14 @@ class _Requests:
         self, request: ProviderRequest, reservation: Reservation | None
     ) -> AIMessage:
         """Send a request, with retries, and count what it cost."""
-        raw, sent = await self._sender.send(request)
-        account = partial(_account, raw, sent, self._session.settings)
-        # An estimate reads the whole request.
-        reported = raw.usage_metadata and raw.usage_metadata["input_tokens"]
-        usage, unknown = account() if reported else await asyncio.to_thread(account)
+        name, provider = model_name(request.chosen), provider_of(request.chosen)
+        with traces.model_call(request, name, provider) as span:
+            raw, sent = await self._sender.send(request)
+            account = partial(_account, raw, sent, self._session.settings)
+            # An estimate reads the whole request.
+            reported = raw.usage_metadata and raw.usage_metadata["input_tokens"]
+            usage, unknown = account() if reported else await asyncio.to_thread(account)
+            span.record_reply(raw, usage)
         self.spent = add_usage(self.spent, usage)
         if reservation is not None:
             reservation.spent = usage

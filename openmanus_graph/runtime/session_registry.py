@@ -41,9 +41,15 @@ from openmanus_graph.runtime.checkpoint_lineage import (
     require_shared_ledger,
 )
 from openmanus_graph.runtime.events import GRAPH_EVENTS
-from openmanus_graph.runtime.run_observer import ObservedRun, plan_step_of, run_observer
+from openmanus_graph.runtime.run_observer import (
+    PLAN_STEP_KEY,
+    ObservedRun,
+    plan_step_of,
+    run_observer,
+)
 from openmanus_graph.runtime.run_preparation import another_run_works, prepare_run
 from openmanus_graph.runtime.session import WORKER_SEPARATOR, Session, WritingHandle
+from openmanus_graph.runtime.traces import RunSpan, is_tracing
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.renamed import moved, with_current_names
 from openmanus_graph.state.settings import Settings
@@ -89,6 +95,8 @@ class _RunLocation(NamedTuple):
     """Which of several parallel runs this is; see `WORKER_KEY`."""
     answered: bool
     """Whether the run may have been resumed with an answer."""
+    span: RunSpan | None = None
+    """The run's span, where runs are traced."""
 
 
 _entries: dict[str, _Entry] = {}
@@ -278,11 +286,12 @@ class SessionKeeper(AsyncCallbackHandler):
                     checkpoint=str(run_metadata.get("checkpoint_id") or ""),
                 )
         answered = around.answered if around else _has_answer(inputs, parent_run_id)
-        _locations[run_id] = _RunLocation(run_id, key, worker, answered)
+        span = _begin_span(str(kwargs.get("name") or ""), metadata or {})
+        _locations[run_id] = _RunLocation(run_id, key, worker, answered, span)
         _stop_idling(entry)
 
     async def on_chain_end(self, outputs: Any, *, run_id: uuid.UUID, **kwargs: Any) -> None:  # noqa: D102  # LangChain's
-        await _end_run(run_id, None)
+        await _end_run(run_id, None, outputs)
 
     async def on_chain_error(  # noqa: D102  # LangChain's
         self, error: BaseException, *, run_id: uuid.UUID, **kwargs: Any
@@ -322,6 +331,13 @@ def _location_around(parent_run_id: uuid.UUID | None, worker: str) -> _RunLocati
     return _locations.get(parent_run_id) or (_tool_calls.get(parent_run_id) if worker else None)
 
 
+def _begin_span(agent: str, metadata: dict[str, Any]) -> RunSpan | None:
+    if not is_tracing():
+        return None
+    plan_step = str(metadata.get(PLAN_STEP_KEY, ""))
+    return RunSpan(agent, str(metadata.get("thread_id") or ""), plan_step)
+
+
 def _has_answer(inputs: Any, parent_run_id: uuid.UUID | None) -> bool:
     """Say whether a run is resumed with an answer; in others' graphs it may be."""
     if parent_run_id is not None:
@@ -329,10 +345,12 @@ def _has_answer(inputs: Any, parent_run_id: uuid.UUID | None) -> bool:
     return isinstance(inputs, Command) and cast("Command[Any]", inputs).resume is not None
 
 
-async def _end_run(run_id: uuid.UUID, error: BaseException | None) -> None:
+async def _end_run(run_id: uuid.UUID, error: BaseException | None, outputs: Any = None) -> None:
     location = _locations.pop(run_id, None)
     if location is None or location.run != run_id:
         return
+    if location.span is not None:
+        location.span.end(outputs, error)
     for call in [call for call, around in _tool_calls.items() if around.run == run_id]:
         del _tool_calls[call]  # it was cancelled
     key = location.key
@@ -456,7 +474,10 @@ def graph_node(node: N) -> N:
     async def wrapped_node(saved: Any, runtime: Runtime[Context]) -> Any:
         if run_observer() is not None:
             runtime = runtime.override(stream_writer=_observed_writer(runtime))
-        update = await node(with_current_names(saved), runtime)
+        location = _find_location(get_config()) if is_tracing() else None
+        span = location.span if location is not None else None
+        with span.entered() if span is not None else contextlib.nullcontext():
+            update = await node(with_current_names(saved), runtime)
         return update if "messages" not in saved else moved(saved, update)  # else a `Send`'s own
 
     return cast("N", wrapped_node)

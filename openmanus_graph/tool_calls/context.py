@@ -93,6 +93,8 @@ class CallExecution:
     """What the tool raised; set by executing it, or from the ledger."""
     update: dict[str, Any] | None = None
     """What the tool's `Command` writes to the state beside its message."""
+    replayed: bool = False
+    """Whether its outcome stood in the ledger, and nothing was run."""
 
     @property
     def name(self) -> str:

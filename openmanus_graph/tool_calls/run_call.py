@@ -13,6 +13,7 @@ from langchain_core.messages import ToolMessage
 from langgraph.errors import GraphBubbleUp, is_invalid_resume
 
 from openmanus_graph.errors import ConfigError, ToolError
+from openmanus_graph.runtime import traces
 from openmanus_graph.runtime.session import lost_state
 from openmanus_graph.state.manus import PendingCall
 from openmanus_graph.state.plan import current_plan_step
@@ -49,14 +50,23 @@ async def run_to_message(execution: CallExecution) -> ToolMessage:
     Sets `execution.raised` to what the tool raised, and `execution.update` to what it writes to the
     state beside the message.
     """
-    try:
-        observation = await execute_once(execution)
-    except ToolError as error:
-        execution.announce(execution.call["args"])
-        said = [error.reason] if isinstance(error, RejectedError) and error.reason else ()
-        observation = Observation(str(error), failed=True, trusted_text=True, said=said)
-    if observation.raised is not None and execution.raised is None:  # it stood in the ledger
-        execution.raised = exception_of(observation.raised)
+    call, refusal = execution.call, None
+    with traces.tool_call(call["name"], call["id"], call["args"]) as span:
+        try:
+            observation = await execute_once(execution)
+        except ToolError as error:
+            refusal = error
+            execution.announce(call["args"])
+            said = [error.reason] if isinstance(error, RejectedError) and error.reason else ()
+            observation = Observation(str(error), failed=True, trusted_text=True, said=said)
+        if observation.raised is not None and execution.raised is None:  # it stood in the ledger
+            execution.raised = exception_of(observation.raised)
+        failure = execution.raised or refusal or ToolError("")
+        span.record_result(
+            observation.text,
+            error_type=type(failure).__name__ if observation.failed else "",
+            replayed=execution.replayed,
+        )
     if observation.update is not None:
         execution.update = deserialised(observation.update)
     announce_end(execution, observation.text, ok=not observation.failed)
@@ -69,6 +79,7 @@ async def execute_once(execution: CallExecution) -> Observation:
     entry = await find_entry(execution)
     if entry is not None and entry.outcome is not None:
         await execution.context.questions.skip(execution.key)
+        execution.replayed = True
         return replay_outcome(execution, entry)
     if entry is not None and was_cut_off(execution, entry):
         if (outcome := await resolve_unknown_outcome(execution, entry)) is not None:

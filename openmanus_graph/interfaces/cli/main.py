@@ -14,12 +14,14 @@ from openmanus_graph.interfaces.service.failures import (
     is_storage_fault,
 )
 from openmanus_graph.interfaces.service.garbage_collection import relax_garbage_collection
+from openmanus_graph.interfaces.service.trace_export import export_traces
 
 
 def main() -> None:
     """Run the command line; wrong usage and configuration exit with 2, other failures with 1."""
     secure_standard_streams()
     relax_garbage_collection()
+    export_traces()
     try:
         _run()
     except SystemExit as ended:

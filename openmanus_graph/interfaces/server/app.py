@@ -30,9 +30,12 @@ from openmanus_graph.interfaces.server.runs import stop_all_runs
 from openmanus_graph.interfaces.server.store import open_store
 from openmanus_graph.interfaces.server.token import server_token
 from openmanus_graph.interfaces.service.garbage_collection import relax_garbage_collection
+from openmanus_graph.interfaces.service.trace_export import send_traces
 from openmanus_graph.runtime.run_observer import observe_runs
 from openmanus_graph.runtime.session_registry import close_all
 
+SEND_TRACES_S = 5.0
+"""How long the traces of the last seconds may take to be sent when the server stops."""
 WARM_UP_S = 1.0
 
 
@@ -55,6 +58,8 @@ async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
             await asyncio.to_thread(close_all)
             for task in background:
                 task.cancel()
+            with contextlib.suppress(TimeoutError):  # a signal ends the process, without its exit
+                await asyncio.wait_for(asyncio.to_thread(send_traces), SEND_TRACES_S)
 
 
 async def warm_up() -> None:

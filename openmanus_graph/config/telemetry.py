@@ -1,0 +1,11 @@
+"""What OpenTelemetry's variables say of generative AI, which its SDK does not read."""
+
+import os
+
+CAPTURE_VARIABLE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+_CAPTURING = ("true", "1", "span_only", "span_and_event")
+
+
+def captures_content() -> bool:
+    """Say whether spans may hold what was said, called and answered."""
+    return os.environ.get(CAPTURE_VARIABLE, "").strip().lower() in _CAPTURING
