@@ -2,11 +2,11 @@
 
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 
 
 @contextlib.contextmanager
-def silent_keys() -> Iterator[None]:
+def silent_keys() -> Generator[None]:
     """Do not echo keys for the length of a block: they would stand in the middle of what is drawn.
 
     They are not lost: the next prompt reads them. Where standard input is no terminal of POSIX,
