@@ -46,6 +46,7 @@ from openmanus_graph.state.setting_declaration import (
     search_language,
     site_secrets,
 )
+from openmanus_graph.state.workspace_url import WorkspaceUrl
 
 MAX_COST_USD = 3.0
 SECRET_VARIABLE = "OPENMANUS_SECRET_"
@@ -251,6 +252,22 @@ class StorageSettings:
     lease_s: Annotated[float, Field(ge=1), Setting(env=("OPENMANUS_LEASE_S",))] = 30
     """Seconds after which another worker takes over a thread in PostgreSQL whose worker is silent;
     less than the longest pause of a machine means that workers lose threads."""
+    workspace_url: Annotated[
+        WorkspaceUrl | None,
+        Setting(
+            written=str | None,
+            option="--workspace-url",
+            env=("OPENMANUS_WORKSPACE_URL",),
+            shown="files stay where they are",
+            trust=ALWAYS,
+            parse=WorkspaceUrl.parse,
+        ),
+    ] = None
+    """Where threads' files are kept for the next machine: a folder that all share, or
+    `s3://BUCKET/FOLDER` (extra `s3`)."""
+    workspace_max_mb: Annotated[int, Field(ge=1), Setting()] = 1024
+    """How much of a thread's files is kept in `workspace_url`; the largest above it are left out,
+    and named."""
     snapshot_max_mb: Annotated[int, Field(ge=0), Setting()] = 1024
     """How much a snapshot of the workspace holds; the largest files above it are left out, and
     named. 0: no snapshots are taken, and going back leaves the files as they are."""
