@@ -13,7 +13,7 @@ from typing import Any
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from openmanus_graph.backends.persistence.ledger import Entry
-from openmanus_graph.backends.persistence.rows import UnavailableError
+from openmanus_graph.backends.snapshots.remote_objects import FilesUnavailableError
 from openmanus_graph.backends.snapshots.shared_files import put_files_back
 from openmanus_graph.runtime.session import changed_state
 from openmanus_graph.state.interrupts import unknown_outcome_request
@@ -170,11 +170,11 @@ async def record_outcome(
     context = execution.context
     if context.ledger is None:
         return
-    unavailable: UnavailableError | None = None
+    unavailable: FilesUnavailableError | None = None
     try:
         if execution.traits.effect != "pure":
             await put_files_back(context.session, context.emit)
-    except UnavailableError as error:  # it is noted that they are newer here
+    except FilesUnavailableError as error:  # it is noted that they are newer here
         unavailable = error
     changed = changed_state(context.handle_state, context.session.handle_states())
     context.handle_state.update(changed)

@@ -1,5 +1,6 @@
 """Two machines - two homes, two folders - with one PostgreSQL: a thread's files go with it."""
 
+import asyncio
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
 from tests.support.postgres import Postgres
 from tests.support.s3 import BUCKET, S3
+from tests.support.serving import Served, new_page
 from tests.support.zygote import Zygote
 
 WORK = "touch begun; until test -e go; do sleep 0.05; done; echo over >> log"
@@ -107,6 +109,29 @@ def test_a_worker_that_is_killed_leaves_its_files_to_the_next(
     tool = [m for m in model.requests[-1].messages if m["role"] == "tool"][-1]
     assert "99" in tool["content"]
     assert "no such" not in tool["content"].lower()
+
+
+async def test_a_servers_runs_take_their_files_along(
+    cli: Cli, other: Cli, model: OpenAIServer, shared: str, zygote: Zygote
+) -> None:
+    names = ("OPENMANUS_MODEL", "OPENAI_BASE_URL", "OPENAI_API_KEY", DATABASE_VARIABLE)
+    env = {name: cli.env[name] for name in (*names, WORKSPACE_URL_VARIABLE)}
+    env |= {name: value for name, value in cli.env.items() if name.startswith("AWS_")}
+    model.add(bash("echo 1 > a"), Reply("Done."), bash("cat a"), Reply("Done."))
+    with Served(cli.root / "served", env, zygote=zygote) as served:
+        async with new_page(served) as page:
+            await page.ask(agent="manus", message="Go.")
+            assert (await page.final())["status"] == "finished"
+            thread = page.thread
+            done = await asyncio.to_thread(other.run, "run", "more", "--thread", thread)
+            assert done.code == 0, done.stderr
+            assert files_of(other, thread) == {"a": "1\n"}
+            model.add(bash("echo 2 > b"), Reply("Done."), bash("cat a b"), Reply("Done."))
+            await asyncio.to_thread(other.run, "run", "again", "--thread", thread)
+            await page.ask(message="Go on.")
+            assert (await page.final())["status"] == "finished"
+    tools = [m["content"] for m in model.requests[-1].messages if m["role"] == "tool"]
+    assert "1\n2" in tools[-1]
 
 
 def test_without_an_address_a_thread_stays_with_its_files(

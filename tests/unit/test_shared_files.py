@@ -5,7 +5,7 @@ import shutil
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 
@@ -15,10 +15,10 @@ from openmanus_graph.backends.persistence.places import PlacesTable
 from openmanus_graph.backends.persistence.rows import (
     LeaseLostError,
     StorageError,
-    UnavailableError,
 )
-from openmanus_graph.backends.snapshots import remote_objects
-from openmanus_graph.backends.snapshots.remote_objects import RemoteObjects
+from openmanus_graph.backends.snapshots import remote_objects, take
+from openmanus_graph.backends.snapshots.objects import NewObjects
+from openmanus_graph.backends.snapshots.remote_objects import FilesUnavailableError, RemoteObjects
 from openmanus_graph.backends.snapshots.shared_files import ThreadFiles, home_id
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.config.resolve import private_folder
@@ -174,13 +174,54 @@ def test_an_object_that_was_half_written_does_not_count(
 
     with monkeypatch.context() as patched:
         patched.setattr(LocalFileSystem, "pipe_file", half)
-        with pytest.raises(UnavailableError, match="power failure"):
+        with pytest.raises(FilesUnavailableError, match="power failure"):
             first.put(a="whole")
     with pytest.raises(ConfigError, match="could not be put into"):
         second.take_up()
     first.take_up()
     second.take_up()
     assert second.has() == {"a": "whole"}
+
+
+def test_a_file_that_changes_while_it_is_put_is_named_and_put_again(
+    machines: tuple[Machine, Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = machines
+    first.take_up()
+    first.write(log="1")
+    whole = take.add_file
+
+    def growing(file: BinaryIO, size: int, new: NewObjects) -> str:
+        with (first.workspace.root / "log").open("a") as log:
+            log.write("2")
+        return whole(file, size, new)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(take, "add_file", growing)
+        assert any("Half of log may be" in text for text in first.files.put_back())
+    first.files.put_back()
+    second.take_up()
+    assert second.has() == first.has()
+
+
+def test_what_vanishes_from_the_store_while_it_is_fetched_is_named(
+    machines: tuple[Machine, Machine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = machines
+    first.take_up()
+    first.put(a="1", b="2")
+    whole = RemoteObjects.read
+
+    def vanishing(store: RemoteObjects, digest: str) -> bytes:
+        data = whole(store, digest)
+        if data == b"1":  # a comes before b
+            next(path for path in objects_in(tmp_path) if path.read_bytes() == b"2").unlink()
+        return data
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RemoteObjects, "read", vanishing)
+        assert any("Not restored: b" in text for text in second.take_up())
+    assert second.has() == {"a": "1"}
 
 
 def test_a_worker_that_lost_the_thread_changes_no_shared_file(
@@ -227,7 +268,7 @@ def test_an_s3_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch)
         }.items():
             monkeypatch.setenv(name, value)
         store = RemoteObjects(WorkspaceUrl.parse("s3://bucket/folder"), "t")
-        with pytest.raises(UnavailableError, match=r"s3://bucket/folder cannot be read.*[Tt]ime"):
+        with pytest.raises(FilesUnavailableError, match="folder cannot be read: .*[Tt]ime"):
             store.read("00")
 
 

@@ -29,8 +29,12 @@ CONNECT_TIMEOUT_S, READ_TIMEOUT_S, ATTEMPTS = 5, 20, 3
 _ERROR_CHARS = 300
 
 
+class FilesUnavailableError(UnavailableError):
+    """The place of threads' files cannot be used: for now, it may be."""
+
+
 class RemoteObjects(ObjectStore):
-    """The objects of one thread. Methods raise UnavailableError where the place does not answer."""
+    """The objects of one thread. FilesUnavailableError where the place cannot be used."""
 
     def __init__(self, url: WorkspaceUrl, thread: str) -> None:
         self.url = url
@@ -104,7 +108,7 @@ class RemoteObjects(ObjectStore):
             raise
         except Exception as error:  # each file system raises errors of its own
             said = " ".join(f"{type(error).__name__}: {error}".split())[:_ERROR_CHARS]
-            raise UnavailableError(
+            raise FilesUnavailableError(
                 f"The thread's files in {self.url} cannot be {doing}: {printable(said)} The thread "
                 "goes on where it stopped once they can (openmanus resume)."
             ) from error

@@ -18,10 +18,10 @@ from pathlib import Path
 
 from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.backends.persistence.places import Place, PlacesTable
-from openmanus_graph.backends.persistence.rows import LeaseLostError, StorageError
+from openmanus_graph.backends.persistence.rows import StorageError
 from openmanus_graph.backends.persistence.run_lease import hold_run_lease
 from openmanus_graph.backends.snapshots.objects import MissingObjectError
-from openmanus_graph.backends.snapshots.remote_objects import RemoteObjects
+from openmanus_graph.backends.snapshots.remote_objects import FilesUnavailableError, RemoteObjects
 from openmanus_graph.backends.snapshots.restore import restore_snapshot
 from openmanus_graph.backends.snapshots.scan import CACHES, TOO_LARGE, Extent, TooManyFilesError
 from openmanus_graph.backends.snapshots.take import INDEX, Index, read_index, take_snapshot
@@ -78,9 +78,15 @@ async def take_up_files(session: Session) -> Sequence[str]:
 async def put_files_back(session: Session, emit: Emit) -> None:
     """Put what changed of a thread's files back. StorageError: it fails, or the thread was lost."""
     files = _taken_up.get(session.key.partition(WORKER_SEPARATOR)[0])
-    if files is not None:
-        for text in await asyncio.to_thread(files.put_back):
-            notice(emit, text)
+    if files is None:
+        return
+    try:
+        notices = await asyncio.to_thread(files.put_back)
+    except StorageError:
+        files.failed = True
+        raise
+    for text in notices:
+        notice(emit, text)
 
 
 def require_files(thread: str, settings: Settings) -> None:
@@ -96,7 +102,7 @@ def _may_be_elsewhere(settings: Settings) -> bool:
 def _leave(thread: str) -> None:
     """Put back what a cancelled run has left, as well as that goes."""
     files = _taken_up.pop(thread, None)
-    if files is not None:
+    if files is not None and not files.failed:
         with suppress(ConfigError, StorageError, OSError):  # the run is over, whatever came of it
             files.put_back()
 
@@ -137,6 +143,8 @@ class ThreadFiles:
         self._recorded: Place | None = None
         self._told = set[str]()
         self._lock = threading.Lock()
+        self.failed = False
+        """Whether the database or the store failed: nobody waits for them at the run's end."""
 
     def find(self) -> Place | None:
         """Return where the files are, if they must be fetched; ConfigError if they cannot be."""
@@ -185,9 +193,7 @@ class ThreadFiles:
                     )
             except TooManyFilesError as error:
                 raise ConfigError(f"{error} They are too many to be kept in a store.") from error
-            except LeaseLostError:
-                raise
-            except StorageError:
+            except FilesUnavailableError:
                 self._record(replace(self._recorded or here, behind=True))
                 raise
             put = replace(
@@ -272,6 +278,8 @@ class ThreadFiles:
             )
         if others := [path for path in new if left_out[path] != TOO_LARGE]:
             yield f"Not kept in {url}: {named_paths(others)}, which cannot be read."
+        if torn := self._files.index.torn:
+            yield f"Half of {named_paths(torn)} may be in {url}: written to as it was read."
 
 
 def home_id(home: Path) -> str:
