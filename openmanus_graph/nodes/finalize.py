@@ -8,6 +8,7 @@ from langgraph.runtime import Runtime
 
 from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.backends.persistence.interjections import interjection_reader
+from openmanus_graph.backends.snapshots.shared_files import put_files_back
 from openmanus_graph.conversation.replies import read_reply
 from openmanus_graph.errors import ToolError
 from openmanus_graph.model_calls.call_model import ModelCall, call_model
@@ -47,6 +48,7 @@ async def finalize(state: PlanningState, runtime: Runtime[Context]) -> dict[str,
         results = results_text(step_runs_of(state), with_errors=False)
         update["answer"] = "\n\n".join(filter(None, (results, why)))
     answer = update.get("answer") or state.get("answer", "")
+    await put_files_back(session, runtime.stream_writer)
     artifacts = await asyncio.to_thread(changed_files, session.workspace, state["run_message"])
     await (await interjection_reader(session)).end_run([], runtime.stream_writer)
     return update | {"messages": [AIMessage(answer)], "artifacts": artifacts}

@@ -6,6 +6,7 @@ from typing import Any
 from langgraph.runtime import Runtime
 
 from openmanus_graph.backends.persistence.interjections import interjection_reader
+from openmanus_graph.backends.snapshots.shared_files import put_files_back
 from openmanus_graph.conversation.history import last_text
 from openmanus_graph.runtime.artifacts import changed_files
 from openmanus_graph.runtime.session_registry import enter_session
@@ -19,6 +20,7 @@ async def terminate(state: ManusState, runtime: Runtime[Context]) -> dict[str, A
     await (await interjection_reader(session)).end_run(
         state.get("interjections", []), runtime.stream_writer
     )
+    await put_files_back(session, runtime.stream_writer)
     artifacts = await asyncio.to_thread(changed_files, session.workspace, state["run_message"])
     answer = state.get("answer") or final_answer(state)
     return {"answer": answer, "artifacts": artifacts}

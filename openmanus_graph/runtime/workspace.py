@@ -170,8 +170,12 @@ class Workspace:
                     os.link(kept, target)
                 except OSError:  # another disk, or no hard links
                     shutil.copyfile(kept, target)
-        names = "".join(f"{place}\n" for place in (older.outputs, *older.former_outputs()))
-        data = names.encode("utf-8", "surrogateescape")
+        self.add_former_outputs(older.outputs, *older.former_outputs())
+
+    def add_former_outputs(self, *places: Path) -> None:
+        """Note folders whose files are in `outputs` now, as the conversation names them."""
+        known = dict.fromkeys((*places, *self.former_outputs()))
+        data = "".join(f"{place}\n" for place in known).encode("utf-8", "surrogateescape")
         put_file(self, self.private / _FORMER_OUTPUTS, data)
 
     def hides(self, real: Path) -> bool:

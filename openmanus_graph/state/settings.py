@@ -47,6 +47,7 @@ from openmanus_graph.state.setting_declaration import (
     site_secrets,
 )
 from openmanus_graph.state.skills import Skill
+from openmanus_graph.state.workspace_url import WorkspaceUrl
 
 MAX_COST_USD = 3.0
 SECRET_VARIABLE = "OPENMANUS_SECRET_"
@@ -262,6 +263,22 @@ class StorageSettings:
         Setting(env=("OPENMANUS_MEMORY_PROJECT",), shown="the working folder", trust=ALWAYS),
     ] = None
     """Which project's notes an agent has beside them."""
+    workspace_url: Annotated[
+        WorkspaceUrl | None,
+        Setting(
+            written=str | None,
+            option="--workspace-url",
+            env=("OPENMANUS_WORKSPACE_URL",),
+            shown="files stay where they are",
+            trust=ALWAYS,
+            parse=WorkspaceUrl.parse,
+        ),
+    ] = None
+    """Where threads' files are kept for the next machine: a folder that all share, or
+    `s3://BUCKET/FOLDER` (extra `s3`)."""
+    workspace_max_mb: Annotated[int, Field(ge=1), Setting()] = 1024
+    """How much of a thread's files is kept in `workspace_url`; the largest above it are left out,
+    and named."""
     snapshot_max_mb: Annotated[int, Field(ge=0), Setting()] = 1024
     """How much a snapshot of the workspace holds; the largest files above it are left out, and
     named. 0: no snapshots are taken, and going back leaves the files as they are."""

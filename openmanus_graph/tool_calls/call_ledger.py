@@ -13,6 +13,8 @@ from typing import Any
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from openmanus_graph.backends.persistence.ledger import Entry
+from openmanus_graph.backends.snapshots.remote_objects import FilesUnavailableError
+from openmanus_graph.backends.snapshots.shared_files import put_files_back
 from openmanus_graph.runtime.session import changed_state
 from openmanus_graph.state.interrupts import unknown_outcome_request
 from openmanus_graph.state.renamed import with_current_names
@@ -162,10 +164,20 @@ async def record_waiting(execution: CallExecution, permission: Permission) -> No
 async def record_outcome(
     execution: CallExecution, permission: Permission, observation: Observation
 ) -> None:
-    """Write down what came of the call, and what its handles hold since."""
+    """Write down what came of the call, and what its handles hold since.
+
+    Its files are put back first: whoever reads the outcome on another machine finds them. Raises
+    StorageError, after that, if they cannot be.
+    """
     context = execution.context
     if context.ledger is None:
         return
+    unavailable: FilesUnavailableError | None = None
+    try:
+        if execution.traits.effect != "pure":
+            await put_files_back(context.session, context.emit)
+    except FilesUnavailableError as error:  # it is noted that they are newer here
+        unavailable = error
     changed = changed_state(context.handle_state, context.session.handle_states())
     context.handle_state.update(changed)
     beside = {
@@ -175,3 +187,5 @@ async def record_outcome(
     }
     outcome = asdict(observation) | {name: value for name, value in beside.items() if value}
     await context.ledger.conclude(execution.key, permission.args, outcome)
+    if unavailable is not None:
+        raise unavailable

@@ -1,17 +1,16 @@
 """The typed context of tool calls: what the calls of one chain share, and one call's execution."""
 
-import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.config import get_config
 
-from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.backends.persistence.ledger import EffectKey, Ledger, open_ledger
+from openmanus_graph.backends.persistence.run_lease import hold_run_lease
 from openmanus_graph.conversation.history import canonical_args
 from openmanus_graph.model_calls.budget import keeps_closing_reserve
 from openmanus_graph.model_calls.candidates import window_of
@@ -28,11 +27,6 @@ from openmanus_graph.state.reducers import HandleState, HandleStates
 from openmanus_graph.state.tool_traits import Traits
 from openmanus_graph.tool_calls.questions import Questions
 from openmanus_graph.tool_calls.toolset import Toolset
-
-LEASE_GRACE_S, LEASE_POLL_S = 5.0, 0.5
-"""How much longer than its time another worker's lease is waited for, and between two tries."""
-_LEASE = "lease"
-"""What gives it back when the run has ended, among the session's closers."""
 
 
 @dataclass
@@ -129,37 +123,9 @@ async def ledger_of(session: Session, config: RunnableConfig) -> Ledger | None:
     thread = checkpointed_thread(config)
     if thread is None:
         return None
+    await hold_run_lease(session, thread)
     url = session.settings.database
-    if not url.is_local and _LEASE not in session.closers_of_run:
-        await _share_lease(session, thread)
     return await session.cached_off_loop(Ledger, lambda: open_ledger(url))
-
-
-async def _share_lease(session: Session, thread: str) -> None:
-    """Have the run be the thread's worker, if this process is not that yet.
-
-    A server that starts the runs of a dead one does so before its lease has ended: it is waited
-    for. Raises ThreadInUseError if the other worker lives.
-    """
-    from openmanus_graph.backends.persistence.leases import (  # needs an extra
-        ThreadInUseError,
-        give_back_lease,
-        take_lease,
-    )
-
-    settings = session.settings
-    database: Any = await asyncio.to_thread(open_database, settings.database)
-    lease_s = settings.storage.lease_s
-    until = time.monotonic() + lease_s + LEASE_GRACE_S
-    while _LEASE not in session.closers_of_run:
-        try:
-            await asyncio.to_thread(take_lease, database, thread, lease_s, session)
-        except ThreadInUseError:
-            if time.monotonic() > until:
-                raise
-            await asyncio.sleep(LEASE_POLL_S)
-        else:
-            session.closers_of_run[_LEASE] = partial(give_back_lease, database, thread, session)
 
 
 async def open_call_context(

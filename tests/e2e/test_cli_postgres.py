@@ -169,7 +169,8 @@ async def test_the_server_keeps_its_threads_in_postgresql(
             assert (done.code, "The answer." in done.stdout) == (0, True), "in the terminal"
             await page.ask(message="Go on.")
             assert (await page.final())["answer"] == "More."
-        assert {one.name.partition(".")[0] for one in served.home.glob("*.db*")} == {"snapshots"}
+        kept = {path.name.partition(".")[0] for path in served.home.glob("*.db*")}
+        assert kept == {"snapshots"}
     assert "More." in cli.run("show", thread).stdout
 
 

@@ -13,7 +13,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import empty_checkpoint
 
 from openmanus_graph import build_manus_graph, manus_tool
-from openmanus_graph.backends.persistence import leases
+from openmanus_graph.backends.persistence import leases, run_lease
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.database import close_databases, open_database
 from openmanus_graph.backends.persistence.interjections import Interjections
@@ -33,7 +33,6 @@ from openmanus_graph.interfaces.service.failures import RunError
 from openmanus_graph.interfaces.service.lock import hold_thread, is_running
 from openmanus_graph.interfaces.service.options import DATABASE_VARIABLE
 from openmanus_graph.state.database_url import DatabaseUrl
-from openmanus_graph.tool_calls import context
 from tests.support.cli import until
 from tests.support.graphs import calls, run_graph
 from tests.support.limits import BACKSTOP_S
@@ -253,7 +252,7 @@ async def test_an_embedded_graph_waits_for_a_dead_worker_and_fences_its_effects(
     theirs: PostgresDatabase,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(context, "LEASE_POLL_S", 0.01)
+    monkeypatch.setattr(run_lease, "LEASE_POLL_S", 0.01)
     paid: list[int] = []
 
     @manus_tool(effect="external", approval=False, resource="till")
@@ -289,7 +288,7 @@ async def test_an_embedded_graph_waits_for_a_dead_worker_and_fences_its_effects(
 async def test_a_living_worker_is_not_waited_for_longer_than_a_lease(
     urls: list[DatabaseUrl], theirs: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(context, "LEASE_GRACE_S", 0.1)
+    monkeypatch.setattr(run_lease, "LEASE_GRACE_S", 0.1)
     monkeypatch.setenv("OPENMANUS_LEASE_S", "1")
     take_lease(theirs, "t", 1.0, "run")
 

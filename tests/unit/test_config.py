@@ -35,7 +35,8 @@ WITHOUT_TRUST = {
     "browser.max_content_length", "browser.observation_tokens", "search.engine",
     "search.fallback_engines", "search.lang", "search.country", "search.timeout_s",
     "search.total_timeout_s", "search.max_retries", "search.retry_delay", "search.google_cse_id",
-    "storage.snapshot_max_mb", "storage.snapshot_ignore",
+    "storage.snapshot_max_mb",
+    "storage.workspace_max_mb", "storage.snapshot_ignore",
     "storage.lease_s",
     *(f"search.{engine}_api_key" for engine in KEY_VARIABLES),
     *(f"{table}.{key.name}" for table in ("llm", "llm.vision") for key in fields(LlmKeys)

@@ -18,6 +18,7 @@ from openmanus_graph.backends.snapshots import scan, take
 from openmanus_graph.backends.snapshots.changes import change_as_json, changes_between, unified_diff
 from openmanus_graph.backends.snapshots.objects import PIECE, SnapshotStore
 from openmanus_graph.backends.snapshots.restore import Restored, restore_snapshot
+from openmanus_graph.backends.snapshots.scan import Extent
 from openmanus_graph.backends.snapshots.take import Index, read_index, take_snapshot, write_index
 from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.runtime import workspace as thread_workspace
@@ -36,18 +37,18 @@ class Folder:
         self.home.mkdir()
         protected = (self.root / ".env",)
         self.workspace = Workspace(self.root, self.home / "threads" / "t", protected)
-        self.limits = limits or StorageSettings()
+        self.extent = Extent.of_snapshots(limits or StorageSettings())
         self.store = SnapshotStore(self.home)
         self.index = Index(self.root)
 
     def take(self) -> str:
-        self.index = take_snapshot(self.store, "t", self.workspace, self.limits, self.index)
+        self.index = take_snapshot(self.store, "t", self.workspace, self.extent, self.index)
         return self.index.snapshot
 
     def restore(self, snapshot: str) -> Restored:
         aside = self.home / "aside"
         done = restore_snapshot(
-            self.store, snapshot, self.workspace, self.limits, self.index, aside
+            self.store, snapshot, self.workspace, self.extent, self.index, aside
         )
         self.take()
         return done
@@ -231,7 +232,7 @@ def test_a_stored_object_is_never_a_file_of_the_workspace(folder: Folder) -> Non
 
 
 def test_histories_caches_sockets_and_protected_files_are_left_alone(folder: Folder) -> None:
-    folder.limits = StorageSettings(snapshot_ignore=("*.log",))
+    folder.extent = Extent.of_snapshots(StorageSettings(snapshot_ignore=("*.log",)))
     folder.put("code/.git/HEAD", "main")
     folder.put("code/__pycache__/x.pyc")
     folder.put(".env", "KEY=1")
@@ -266,7 +267,7 @@ def test_a_folder_in_whose_place_a_file_was_keeps_its_git(folder: Folder) -> Non
 
 
 def test_the_largest_files_are_left_out_and_named(folder: Folder) -> None:
-    folder.limits = StorageSettings(snapshot_max_mb=1)
+    folder.extent = Extent.of_snapshots(StorageSettings(snapshot_max_mb=1))
     folder.put("a", "a" * 600_000)
     folder.put("b", "b" * 700_000)
     with (folder.root / "sparse").open("wb") as file:
@@ -277,7 +278,7 @@ def test_the_largest_files_are_left_out_and_named(folder: Folder) -> None:
     folder.put("b", "b" * 800_000)
     (folder.root / "sparse").unlink()
     folder.index = Index(folder.root)
-    folder.limits = StorageSettings()
+    folder.extent = Extent.of_snapshots(StorageSettings())
     done = folder.restore(first)
     assert (folder.root / "a").stat().st_size == 600_000
     assert (folder.root / "b").stat().st_size == 800_000

@@ -168,7 +168,12 @@ _LEASES = _Version(
         """,
     ),
 )
-_VERSIONS = (_FIRST, _LEASES)
+_PLACES = "(thread TEXT PRIMARY KEY, place TEXT NOT NULL)"
+_THREAD_PLACES = _Version(
+    sqlite=(f"CREATE TABLE IF NOT EXISTS places {_PLACES}",),
+    postgres=(f"CREATE TABLE places {_PLACES}",),
+)
+_VERSIONS = (_FIRST, _LEASES, _THREAD_PLACES)
 CURRENT = len(_VERSIONS)
 """The version of the tables that this code reads and writes."""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from openmanus_graph.backends.snapshots.objects import SnapshotStore
 from openmanus_graph.backends.snapshots.restore import Restored, restore_snapshot
-from openmanus_graph.backends.snapshots.scan import scan
+from openmanus_graph.backends.snapshots.scan import Extent, scan
 from openmanus_graph.backends.snapshots.take import Index
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.settings import StorageSettings
@@ -35,18 +35,19 @@ def copy_snapshot(
     root.mkdir(parents=True)
     try:
         target = Workspace(root.resolve(), source.private)
-        done = restore_snapshot(store, snapshot, target, limits, Index(root), root)
+        extent = Extent.of_snapshots(limits)
+        done = restore_snapshot(store, snapshot, target, extent, Index(root), root)
         done.left_alone = []
         if source.root.is_dir():
-            _copy_left_alone(source.root, root, _left_alone(source, limits, done), done)
+            _copy_left_alone(source.root, root, _left_alone(source, extent, done), done)
     except BaseException:
         shutil.rmtree(root, ignore_errors=True)
         raise
     return done
 
 
-def _left_alone(source: Workspace, limits: StorageSettings, done: Restored) -> list[str]:
-    return [*scan(source, limits.snapshot_ignore).ignored, *done.missing]
+def _left_alone(source: Workspace, extent: Extent, done: Restored) -> list[str]:
+    return [*scan(source, extent.ignored).ignored, *done.missing]
 
 
 def _copy_left_alone(source: Path, root: Path, paths: Iterable[str], done: Restored) -> None:

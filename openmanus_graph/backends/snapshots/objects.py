@@ -5,18 +5,23 @@ bytes), lists of the pieces of larger files, and trees, which list a folder. Wha
 once, whichever threads have it. A snapshot is the tree of a workspace's root.
 """
 
+import errno
 import fcntl
 import hashlib
 import itertools
 import json
 import os
+import shutil
 import sqlite3
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
-from openmanus_graph.backends.persistence.database import Database, open_file
+from typing_extensions import override
+
+from openmanus_graph.backends.persistence.database import open_file
 from openmanus_graph.backends.persistence.schema import sqlite_version
 
 SNAPSHOTS = "snapshots.db"
@@ -24,6 +29,8 @@ SNAPSHOTS = "snapshots.db"
 PIECE = 1 << 20
 """Bytes of a file that are one object: of a log that grows, only its end is stored anew."""
 DIGEST_CHARS = 40
+SPARE_BYTES = 1 << 20
+"""That must stay free on the disk."""
 
 _VERSION = 1
 _SCHEMA = (
@@ -62,38 +69,24 @@ class MissingObjectError(Exception):
     """An object is not in the store, or damaged."""
 
 
-class SnapshotStore:
-    """Objects, and which threads name which snapshots. Methods block, and raise sqlite3.Error."""
+class ObjectStore(ABC):
+    """A store of objects, in which folders can be written and read. Methods block."""
 
-    def __init__(self, home: Path) -> None:
-        self.home = home
-        self._lock_file = home / "snapshots.adding"
-        self.file = home / SNAPSHOTS
-        self._database = open_file(self.file, _make_tables)
-
-    @contextmanager
-    def adding(self) -> Generator["NewObjects"]:
-        """Give what takes new objects, which are saved at the end; no sweep runs meanwhile."""
-        with self._locked(fcntl.LOCK_SH):
-            new = NewObjects(self._database)
-            yield new
-            new.save()
-
+    @abstractmethod
     def read(self, digest: str) -> bytes:
         """Return an object. MissingObjectError if it is gone or damaged."""
-        rows = self._database.run(
-            "SELECT data FROM objects WHERE digest = ?", (bytes.fromhex(digest),)
-        )
-        if not rows or digest_of(rows[0][0]) != digest:
-            raise MissingObjectError(digest)
-        return bytes(rows[0][0])
 
-    def has(self, digest: str) -> bool:
-        """Say whether there is such an object."""
-        found = self._database.run(
-            "SELECT 1 FROM objects WHERE digest = ?", (bytes.fromhex(digest),)
-        )
-        return bool(found)
+    @abstractmethod
+    def adding(self) -> AbstractContextManager["NewObjects"]:
+        """Give what takes new objects, which are saved at the end."""
+
+    @abstractmethod
+    def require_room(self, sizes: Iterable[int]) -> None:
+        """Raise OSError if files of these sizes surely do not fit."""
+
+    @abstractmethod
+    def name_snapshot(self, thread: str, snapshot: str, root: Path) -> None:
+        """Keep a snapshot of a folder for a thread."""
 
     def tree(self, digest: str) -> dict[str, Entry]:
         """Return a folder's entries by name. MissingObjectError as `read`."""
@@ -117,8 +110,56 @@ class SnapshotStore:
             return [entry.content]
         return cast("list[str]", json.loads(self.read(entry.content)))
 
+
+class SnapshotStore(ObjectStore):
+    """Objects, and which threads name which snapshots. Methods block, and raise sqlite3.Error."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self._lock_file = home / "snapshots.adding"
+        self.file = home / SNAPSHOTS
+        self._database = open_file(self.file, _make_tables)
+
+    @override
+    @contextmanager
+    def adding(self) -> Generator["NewObjects"]:
+        """Give what takes new objects, which are saved at the end; no sweep runs meanwhile."""
+        with self._locked(fcntl.LOCK_SH):
+            new = NewObjects(self._write)
+            yield new
+            new.save()
+
+    def _write(self, objects: Mapping[str, bytes]) -> None:
+        marks = ", ".join(["(?, ?)"] * len(objects))
+        rows = ((bytes.fromhex(digest), data) for digest, data in objects.items())
+        self._database.run(
+            f"INSERT OR IGNORE INTO objects VALUES {marks}", list(itertools.chain(*rows))
+        )
+
+    @override
+    def require_room(self, sizes: Iterable[int]) -> None:
+        needed = SPARE_BYTES + 2 * sum(sizes)  # what is stored goes through a log first
+        if shutil.disk_usage(self.home).free < needed:  # others need it, too
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    @override
+    def read(self, digest: str) -> bytes:
+        rows = self._database.run(
+            "SELECT data FROM objects WHERE digest = ?", (bytes.fromhex(digest),)
+        )
+        if not rows or digest_of(rows[0][0]) != digest:
+            raise MissingObjectError(digest)
+        return bytes(rows[0][0])
+
+    def has(self, digest: str) -> bool:
+        """Say whether there is such an object."""
+        found = self._database.run(
+            "SELECT 1 FROM objects WHERE digest = ?", (bytes.fromhex(digest),)
+        )
+        return bool(found)
+
+    @override
     def name_snapshot(self, thread: str, snapshot: str, root: Path) -> None:
-        """Keep a snapshot of a folder for a thread that may go back to it."""
         self._database.run(
             "INSERT OR REPLACE INTO snapshots (thread, id, root) VALUES (?, ?, ?)",
             (thread, snapshot, os.fsencode(root)),
@@ -226,8 +267,8 @@ def _make_tables(db: sqlite3.Connection, place: str) -> None:
 class NewObjects:
     """Takes objects and saves them, many at once."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(self, write: Callable[[Mapping[str, bytes]], None]) -> None:
+        self._write = write
         self._unsaved: dict[str, bytes] = {}
         self._unsaved_bytes = 0
 
@@ -247,13 +288,8 @@ class NewObjects:
 
     def save(self) -> None:
         """Write what is not saved yet."""
-        if not self._unsaved:
-            return
-        marks = ", ".join(["(?, ?)"] * len(self._unsaved))
-        rows = ((bytes.fromhex(digest), data) for digest, data in self._unsaved.items())
-        self._database.run(
-            f"INSERT OR IGNORE INTO objects VALUES {marks}", list(itertools.chain(*rows))
-        )
+        if self._unsaved:
+            self._write(self._unsaved)
         self._unsaved, self._unsaved_bytes = {}, 0
 
 

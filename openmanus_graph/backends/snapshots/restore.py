@@ -13,16 +13,15 @@ from openmanus_graph.backends.snapshots.objects import (
     PIECE,
     Entry,
     MissingObjectError,
-    SnapshotStore,
+    ObjectStore,
     digest_of,
     list_of,
 )
-from openmanus_graph.backends.snapshots.scan import Scan, kind_of, scan, stamp_of
+from openmanus_graph.backends.snapshots.scan import Extent, Scan, kind_of, scan, stamp_of
 from openmanus_graph.backends.snapshots.take import Index
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.atomic_files import OPEN_NEW, OPEN_TO_READ, part_name, status
 from openmanus_graph.runtime.workspace import Workspace, opened_folder
-from openmanus_graph.state.settings import StorageSettings
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 _HOLE = bytes(PIECE)
@@ -43,12 +42,14 @@ class Restored:
 
 
 def restore_snapshot(
-    store: SnapshotStore,
+    store: ObjectStore,
     snapshot: str,
     workspace: Workspace,
-    limits: StorageSettings,
+    extent: Extent,
     newest: Index,
     aside: Path,
+    *,
+    keeps_new: bool = False,
 ) -> Restored:
     """Make a workspace what a snapshot holds. Blocks.
 
@@ -56,12 +57,13 @@ def restore_snapshot(
     and is not in the newest snapshot is moved to a folder.
 
     Args:
-        store: Of the home folder.
+        store: Has the snapshot.
         snapshot: To restore.
         workspace: Nothing else works in it.
-        limits: What snapshots leave alone.
+        extent: What snapshots leave alone.
         newest: The index of its newest snapshot: what can be restored again, and need not be read.
         aside: Where to put what no snapshot holds; created if it is needed.
+        keeps_new: Leave what no snapshot holds where it is, unless its place is needed.
 
     Raises:
         ConfigError: The snapshot is gone, or the disk is full, and what to do.
@@ -75,8 +77,8 @@ def restore_snapshot(
         ) from error
     restoring = _Restoring(store, workspace, target, newest, aside)
     try:
-        restoring.find(limits)
-        restoring.remove_what_is_not_there()
+        restoring.find(extent)
+        restoring.remove_what_is_not_there(keeps_new=keeps_new)
         restoring.write_what_differs()
         restoring.set_modes_of_folders()
     except OSError as error:
@@ -93,7 +95,7 @@ class _Restoring:
 
     def __init__(
         self,
-        store: SnapshotStore,
+        store: ObjectStore,
         workspace: Workspace,
         target: dict[str, Entry],
         newest: Index,
@@ -104,20 +106,20 @@ class _Restoring:
         self.found = Scan()
         self.done = Restored()
 
-    def find(self, limits: StorageSettings) -> None:
+    def find(self, extent: Extent) -> None:
         """Look through the workspace, into folders that became unreadable as well."""
-        self.found = scan(self._workspace, limits.snapshot_ignore)
+        self.found = scan(self._workspace, extent.ignored)
         closed = [path for path in self.found.unreadable if self._is_folder(path)]
         for path in closed:
             with suppress(OSError), self._folder_of(path) as (folder, name):
                 os.chmod(name, 0o700, dir_fd=folder)
         if closed:
-            self.found = scan(self._workspace, limits.snapshot_ignore)
+            self.found = scan(self._workspace, extent.ignored)
 
     def _is_folder(self, path: str) -> bool:
         return path in self._target and self._target[path].kind == "folder"
 
-    def remove_what_is_not_there(self) -> None:
+    def remove_what_is_not_there(self, *, keeps_new: bool) -> None:
         """Remove entries that the snapshot does not have, or has as another kind."""
         for path in reversed(self.found.stamps):  # a folder comes after its entries
             wanted, kind = self._target.get(path), kind_of(self.found.stamps[path][0])
@@ -130,6 +132,8 @@ class _Restoring:
                     self._remove_folder(folder, name, path, needed=wanted is not None)
                     continue
                 if not self._is_held(folder, name, path):
+                    if keeps_new and wanted is None:
+                        continue
                     self._put_aside(folder, name, path)
                 os.unlink(name, dir_fd=folder)
                 self.done.removed.append(path)

@@ -11,17 +11,15 @@ from openmanus_graph.backends.snapshots.objects import Kind
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.atomic_files import is_part
 from openmanus_graph.runtime.workspace import Workspace, opened_folder
+from openmanus_graph.state.settings import StorageSettings
 
+CACHES = ("__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".ipynb_checkpoints")
 IGNORED = (
     ".git",
     ".hg",
     ".svn",
     ".jj",
-    "__pycache__",
-    ".pytest_cache",
-    ".mypy_cache",
-    ".ruff_cache",
-    ".ipynb_checkpoints",
+    *CACHES,
 )
 """Names that snapshots leave alone, wherever they are: a history of their own, and caches."""
 MAX_ENTRIES = 250_000
@@ -31,6 +29,21 @@ UNREADABLE = "unreadable"
 
 Stamp = tuple[int, int, int, int, int]
 """Mode, size in bytes, times of modification and change in ns, inode: equal for an equal file."""
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much of a folder is held."""
+
+    max_bytes: int
+    """The largest files above it are left out."""
+    ignored: Sequence[str]
+    """Names and patterns of what is left alone."""
+
+    @classmethod
+    def of_snapshots(cls, limits: StorageSettings) -> "Extent":
+        """Return how much a snapshot holds that people go back to."""
+        return cls(limits.snapshot_max_mb << 20, (*IGNORED, *limits.snapshot_ignore))
 
 
 class TooManyFilesError(ConfigError):
@@ -51,12 +64,12 @@ class Scan:
     """What snapshots leave alone: ignored names, sockets, pipes and devices."""
 
 
-def scan(workspace: Workspace, ignore: Sequence[str] = ()) -> Scan:
+def scan(workspace: Workspace, ignore: Sequence[str]) -> Scan:
     """Look through a workspace without following links. Blocks.
 
     Args:
         workspace: What is protected from tools is left alone, and not even named.
-        ignore: Further names and patterns to leave alone.
+        ignore: Names and patterns to leave alone.
 
     Raises:
         TooManyFilesError: There are more than `MAX_ENTRIES`.
@@ -117,8 +130,8 @@ def protected_in(workspace: Workspace) -> Set[str]:
 
 
 def is_ignored(name: str, ignore: Collection[str]) -> bool:
-    """Say whether snapshots leave entries of this name alone."""
-    return name in IGNORED or any(fnmatch(name, pattern) for pattern in ignore)
+    """Say whether entries of this name are left alone."""
+    return any(fnmatch(name, pattern) for pattern in ignore)
 
 
 def stamp_of(status: os.stat_result) -> Stamp:

@@ -1,12 +1,10 @@
 """Takes a snapshot of a workspace: reads what changed since the one before, and stores that."""
 
-import errno
 import json
 import os
-import shutil
 import stat
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,13 +14,14 @@ from openmanus_graph.backends.snapshots.objects import (
     PIECE,
     Entry,
     NewObjects,
-    SnapshotStore,
+    ObjectStore,
     digest_of,
     list_of,
 )
 from openmanus_graph.backends.snapshots.scan import (
     TOO_LARGE,
     UNREADABLE,
+    Extent,
     Scan,
     Stamp,
     join,
@@ -38,14 +37,11 @@ from openmanus_graph.runtime.workspace import (
     opened_folder,
     put_file,
 )
-from openmanus_graph.state.settings import StorageSettings
 
 INDEX = "snapshot_index.json"
 """In the private folder: what the newest snapshot holds, so that the next reads only changes."""
 CLOCK_TICK_NS = 50_000_000
 """A file may be written again without a new time of change within a tick of its file system."""
-SPARE_BYTES = 1 << 20
-"""That must stay free on the disk."""
 READ_ATTEMPTS = 3
 """For a file that changes while it is read."""
 
@@ -66,10 +62,10 @@ class Index:
     """Files that changed each time they were read."""
 
 
-def read_index(workspace: Workspace) -> Index:
+def read_index(workspace: Workspace, name: str = INDEX) -> Index:
     """Return the index of a workspace; an empty one if there is none of this folder. Blocks."""
     with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
-        saved = cast("dict[str, Any]", json.loads((workspace.private / INDEX).read_bytes()))
+        saved = cast("dict[str, Any]", json.loads((workspace.private / name).read_bytes()))
         if saved["root"] == os.fspath(workspace.root):
             entries = cast("dict[str, list[Any]]", saved["entries"])
             stamps = {path: _stamp(entry[0]) for path, entry in entries.items()}
@@ -86,7 +82,7 @@ def _stamp(saved: list[int] | None) -> Stamp | None:
     return mode, size, modified, changed, inode
 
 
-def write_index(workspace: Workspace, index: Index) -> None:
+def write_index(workspace: Workspace, index: Index, name: str = INDEX) -> None:
     """Save an index. Blocks. OSError if that fails."""
     entries = {path: [stamp, index.contents.get(path)] for path, stamp in index.stamps.items()}
     saved = {
@@ -95,19 +91,19 @@ def write_index(workspace: Workspace, index: Index) -> None:
         "entries": entries,
         "left_out": dict(index.left_out),
     }
-    put_file(workspace, workspace.private / INDEX, json.dumps(saved).encode(), synced=False)
+    put_file(workspace, workspace.private / name, json.dumps(saved).encode(), synced=False)
 
 
 def take_snapshot(
-    store: SnapshotStore, thread: str, workspace: Workspace, limits: StorageSettings, before: Index
+    store: ObjectStore, thread: str, workspace: Workspace, extent: Extent, before: Index
 ) -> Index:
     """Store what changed since the index was made, and return the new index. Blocks.
 
     Args:
-        store: Of the home folder.
+        store: Takes it.
         thread: May go back to the snapshot.
         workspace: Its folder.
-        limits: How much a snapshot holds, and what it leaves alone.
+        extent: How much a snapshot holds, and what it leaves alone.
         before: Of the snapshot before.
 
     Raises:
@@ -116,14 +112,14 @@ def take_snapshot(
         sqlite3.Error: The store cannot be written.
     """
     began = time.time_ns()
-    found = scan(workspace, limits.snapshot_ignore)
-    left_out = dict.fromkeys(too_large(found, limits.snapshot_max_mb << 20), TOO_LARGE)
+    found = scan(workspace, extent.ignored)
+    left_out = dict.fromkeys(too_large(found, extent.max_bytes), TOO_LARGE)
     left_out |= dict.fromkeys(found.unreadable, UNREADABLE)
     if before.snapshot and found.stamps == before.stamps and left_out == before.left_out:
         store.name_snapshot(thread, before.snapshot, workspace.root)
         return before
     changed = (path for path, stamp in found.stamps.items() if before.stamps.get(path) != stamp)
-    require_room(store.home, (found.stamps[path][1] for path in changed if path not in left_out))
+    store.require_room(found.stamps[path][1] for path in changed if path not in left_out)
     with store.adding() as new:
         taking = _Taking(workspace, found, before, new, began - CLOCK_TICK_NS)
         taking.left_out |= left_out
@@ -141,13 +137,6 @@ def take_snapshot(
         taking.left_out,
         tuple(sorted(taking.torn)),
     )
-
-
-def require_room(home: Path, sizes: Iterable[int]) -> None:
-    """Raise OSError if the disk would be full with files of these sizes: others need it, too."""
-    needed = SPARE_BYTES + 2 * sum(sizes)  # what is stored goes through a log first
-    if shutil.disk_usage(home).free < needed:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 class _Taking:

@@ -12,7 +12,7 @@ from langgraph.config import get_config
 
 from openmanus_graph.backends.snapshots.objects import SnapshotStore
 from openmanus_graph.backends.snapshots.restore import Restored, restore_snapshot
-from openmanus_graph.backends.snapshots.scan import TOO_LARGE, TooManyFilesError
+from openmanus_graph.backends.snapshots.scan import TOO_LARGE, Extent, TooManyFilesError
 from openmanus_graph.backends.snapshots.take import (
     Index,
     read_index,
@@ -24,7 +24,6 @@ from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.checkpoint_lineage import GAP_KEY, SNAPSHOT_KEY, outer_namespace
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.output import printable
-from openmanus_graph.runtime.run_preparation import prepare_runs_with
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.settings import StorageSettings
@@ -90,7 +89,9 @@ class ThreadSnapshots:
     def take(self, workspace: Workspace, limits: StorageSettings) -> str:
         """Take a snapshot and return its id. ConfigError, OSError, sqlite3.Error: it failed."""
         before = self._known(workspace)
-        self._index = take_snapshot(self.store, self._thread, workspace, limits, before)
+        self._index = take_snapshot(
+            self.store, self._thread, workspace, Extent.of_snapshots(limits), before
+        )
         if self._index is not before:
             with suppress(OSError):  # the next process reads all files again
                 write_index(workspace, self._index)
@@ -101,7 +102,8 @@ class ThreadSnapshots:
         now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S-%f")
         aside = self._home / "aside" / f"{safe_name(self._thread)}-{now}"
         newest = self._known(workspace)
-        done = restore_snapshot(self.store, snapshot, workspace, limits, newest, aside)
+        extent = Extent.of_snapshots(limits)
+        done = restore_snapshot(self.store, snapshot, workspace, extent, newest, aside)
         with suppress(ConfigError, OSError, sqlite3.Error):  # else what was written is read again
             self.take(workspace, limits)
         return list(describe_restore(done, aside))
@@ -240,6 +242,3 @@ def named_paths(paths: Sequence[str]) -> str:
     more = len(paths) - NAMED_PATHS
     names = ", ".join(map(printable, paths[:NAMED_PATHS]))
     return f"{names} and {more} more" if more > 0 else names
-
-
-prepare_runs_with(bring_back)

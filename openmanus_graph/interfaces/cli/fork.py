@@ -131,7 +131,7 @@ def _list(points: Sequence[Point], thread: str, *, as_json: bool) -> None:
 def settings_of(known: Thread) -> Settings:
     """Return the settings of a thread's runs, as far as its files need them."""
     options = known.options
-    context = Context(workspace=options["workspace"], config=options.get("config"))
+    context = Context(workspace=options.get("workspace"), config=options.get("config"))
     return resolve_settings(context, known.id, without_model=True)
 
 
@@ -162,7 +162,7 @@ def _turn_back(known: Thread, snapshot: str, snapshots: ThreadSnapshots) -> Fork
     if refusal := snapshots.refusal(snapshot, workspace.root):
         raise ConfigError(f"{refusal} Leave --in-place out to get them in a folder of their own.")
     notices = snapshots.restore(snapshot, workspace, settings.storage)
-    return ForkedFiles(Path(known.options["workspace"]), "restored", notices)
+    return ForkedFiles(settings.workspace, "restored", notices)
 
 
 def _write_beside(
@@ -170,7 +170,7 @@ def _write_beside(
 ) -> ForkedFiles:
     """Write a snapshot to a new folder beside the old thread's."""
     settings = settings_of(known)
-    files = Path(known.options["workspace"])
+    files = settings.workspace
     own = safe_name(new) if _is_default(files, known) else f"{files.name}-{safe_name(new)}"
     folder = files.with_name(own)
     source = Workspace.of(settings)
@@ -196,7 +196,7 @@ def _is_default(files: Path, known: Thread) -> bool:
 
 def _keep_files(known: Thread, new: str) -> ForkedFiles:
     """Share a workspace that the person named; copy a thread's default one."""
-    files = Path(known.options["workspace"])
+    files = settings_of(known).workspace
     if not _is_default(files, known):
         return ForkedFiles(files, "kept")
     target = files.with_name(safe_name(new))
@@ -213,7 +213,7 @@ def _keep_files(known: Thread, new: str) -> ForkedFiles:
 def _inherit_outputs(known: Thread, new: str, files: Path) -> None:
     """Let the new thread read the long outputs that its conversation names."""
     home, root = openmanus_home(), files.resolve()
-    old_root = Path(known.options["workspace"]).resolve()
+    old_root = settings_of(known).workspace
     older = Workspace(old_root, private_folder(home, old_root, known.id))
     try:
         Workspace(root, private_folder(home, root, new)).inherit_outputs(older)

@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 from openmanus_graph.config.declared import declared
 from openmanus_graph.config.resolve import context_field
 from openmanus_graph.interfaces.service.options import RunOptions
-from openmanus_graph.interfaces.service.runner import without_password
+from openmanus_graph.interfaces.service.runner import options_to_keep
 from openmanus_graph.state.context import Context
+from openmanus_graph.state.settings import Settings
 
 _OPTION_OF = {
     name: one.setting.option.lstrip("-").replace("-", "_")
@@ -22,7 +22,7 @@ _CONTEXT = {field.name for field in fields(Context)}
 _KEPT = {field.name for field in fields(RunOptions)} - {"secret"}
 
 
-def options_of(context: Context | None, workspace: Path) -> dict[str, Any]:
+def options_of(context: Context | None, settings: Settings) -> dict[str, Any]:
     """Return the options of a run's context to store: no keys, no passwords, no live objects."""
     kept: dict[str, Any] = {}
     for field in fields(Context):
@@ -31,7 +31,7 @@ def options_of(context: Context | None, workspace: Path) -> dict[str, Any]:
             kept[option] = [*value] if option == "allow_host" else value
     if not isinstance(kept.get("model"), str):
         kept.pop("model", None)
-    return {**without_password(kept), "workspace": str(workspace)}
+    return options_to_keep(kept, settings)
 
 
 def context_of(options: Mapping[str, Any]) -> dict[str, Any]:

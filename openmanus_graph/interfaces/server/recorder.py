@@ -57,7 +57,7 @@ class Recorder:
         known = await asyncio.to_thread(self._store.threads.find, run.thread)
         agent = run.agent or (known.agent if known else "")
         task = message.text if message else (known.task if known else "")
-        options = options_of(context, settings.workspace)
+        options = options_of(context, settings)
         if past := await replay_events(self._store, run.thread, message.id if message else None):
             # The thread was started in the terminal.
             await self._journal.write_past(run.thread, past)

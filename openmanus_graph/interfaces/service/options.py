@@ -14,6 +14,7 @@ from openmanus_graph.errors import ConfigError
 SandboxName = Literal["auto", "bwrap", "nono", "docker", "none"]
 PolicyName = Literal["ask", "auto", "never"]
 DATABASE_VARIABLE = "OPENMANUS_DATABASE_URL"
+WORKSPACE_URL_VARIABLE = "OPENMANUS_WORKSPACE_URL"
 PlanName = Literal["auto", "never"]
 Transport = Literal["stdio", "http"]
 
@@ -22,6 +23,13 @@ def use_database(url: str | None) -> str | None:
     """Make an address that was given by option the one of this process."""
     if url:
         os.environ[DATABASE_VARIABLE] = url
+    return url
+
+
+def use_workspace_url(url: str | None) -> str | None:
+    """Make an address that was given by option the one of this process."""
+    if url:
+        os.environ[WORKSPACE_URL_VARIABLE] = url
     return url
 
 
@@ -46,6 +54,14 @@ class StorageOptions:
             help="sqlite:///FILE.db or postgresql://...; other users see it in the process list: "
             f"rather set {DATABASE_VARIABLE}.",
             callback=use_database,
+        ),
+    ] = None
+    workspace_url: Annotated[
+        str | None,
+        typer.Option(
+            help="A shared folder or s3://BUCKET/FOLDER, where threads' files go with them from "
+            "machine to machine.",
+            callback=use_workspace_url,
         ),
     ] = None
 
@@ -235,6 +251,7 @@ def takes(
                 for group in passed
             ]
             given.pop("database_url", None)
+            given.pop("workspace_url", None)
             return command(*objects, **given)
 
         keywords = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]

@@ -23,6 +23,7 @@ from openmanus_graph.backends.persistence.rows import LeaseLostError
 from openmanus_graph.backends.persistence.store import DatabaseStore
 from openmanus_graph.backends.persistence.threads import Threads
 from openmanus_graph.backends.sandbox.choose import choose_sandbox
+from openmanus_graph.backends.snapshots.shared_files import require_files
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.config.resolve import database_url, openmanus_home
 from openmanus_graph.conversation.history import COMPACT_KEY
@@ -153,10 +154,10 @@ async def run_graph(
         )
     own_stop, stop = stop, stop or Stop()
     async with _held(home, run.thread, stop):
+        await asyncio.to_thread(require_files, run.thread, settings)
         given = await asyncio.to_thread(run.make_input)
         threads = Threads(await asyncio.to_thread(open_database, settings.database))
-        # Absolute, so that the thread can be resumed from another folder.
-        options = {**without_password(run.options), "workspace": str(settings.workspace)}
+        options = options_to_keep(run.options, settings)
         message = None
         if isinstance(given, dict):  # made by `user_message`; a resumed run has none
             message = cast("dict[str, list[HumanMessage]]", given)["messages"][-1]
@@ -339,12 +340,19 @@ class _Driver:
         self.view.show({**event, "thread": self.run.thread, "ts": now})
 
 
-def without_password(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options without the password that an address may hold, to be stored."""
-    url = urlsplit(options.get("base_url") or "")
-    if "@" not in url.netloc:
-        return options
-    return {**options, "base_url": url._replace(netloc=url.netloc.rpartition("@")[2]).geturl()}
+def options_to_keep(options: dict[str, Any], settings: Settings) -> dict[str, Any]:
+    """Return a run's options as they are stored with its thread.
+
+    Without the password that an address may hold. The folder is absolute, so that the thread can be
+    resumed from another one; where files go with threads, each machine has its own instead.
+    """
+    kept = dict(options)
+    url = urlsplit(kept.get("base_url") or "")
+    if "@" in url.netloc:
+        kept["base_url"] = url._replace(netloc=url.netloc.rpartition("@")[2]).geturl()
+    if settings.storage.workspace_url is None or kept.get("workspace"):
+        kept["workspace"] = str(settings.workspace)
+    return kept
 
 
 def user_message(text: str, images: list[str], *, compact: bool = False) -> dict[str, Any]:

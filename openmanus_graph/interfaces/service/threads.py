@@ -11,11 +11,18 @@ from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.backends.persistence.interjections import open_interjections
 from openmanus_graph.backends.persistence.journal import JournalTable
 from openmanus_graph.backends.persistence.ledger import open_ledger
+from openmanus_graph.backends.persistence.places import PlacesTable
 from openmanus_graph.backends.persistence.rows import DamagedRowError
 from openmanus_graph.backends.persistence.threads import DAMAGED, Thread, Threads
 from openmanus_graph.backends.sandbox.scratch import remove_folder
 from openmanus_graph.backends.snapshots.objects import SNAPSHOTS, SnapshotStore
-from openmanus_graph.config.resolve import database_url, openmanus_home, private_folders
+from openmanus_graph.backends.snapshots.remote_objects import RemoteObjects
+from openmanus_graph.config.resolve import (
+    database_url,
+    openmanus_home,
+    private_folders,
+    storage_settings,
+)
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.service.failures import prepare_home
 from openmanus_graph.runtime.events import interrupt_event
@@ -117,6 +124,9 @@ def forget_thread(thread: str) -> None:
     open_ledger(url).forget_thread(thread)
     open_interjections(url).forget_thread(thread)
     JournalTable(database).forget_thread(thread)
+    if (workspace_url := storage_settings().workspace_url) is not None:
+        RemoteObjects(workspace_url, thread).forget()
+    PlacesTable(database).forget_thread(thread)
     if (home / SNAPSHOTS).exists():
         SnapshotStore(home).forget_thread(thread)
     for folder in private_folders(home, thread):

@@ -1,0 +1,43 @@
+"""The lease of a run: taken before its files or its ledger are used, given back at its end."""
+
+import asyncio
+import time
+from functools import partial
+from typing import Any
+
+from openmanus_graph.backends.persistence.database import open_database
+from openmanus_graph.runtime.session import Session
+
+LEASE_GRACE_S, LEASE_POLL_S = 5.0, 0.5
+"""How much longer than its time another worker's lease is waited for, and between two tries."""
+_LEASE = "lease"
+"""What gives it back when the run has ended, among the session's closers."""
+
+
+async def hold_run_lease(session: Session, thread: str) -> None:
+    """Have the run be the thread's worker, if this process is not that yet.
+
+    A server that starts the runs of a dead one does so before its lease has ended: it is waited
+    for. Raises ThreadInUseError if the other worker lives.
+    """
+    settings = session.settings
+    if settings.database.is_local or _LEASE in session.closers_of_run:
+        return
+    from openmanus_graph.backends.persistence.leases import (  # needs an extra
+        ThreadInUseError,
+        give_back_lease,
+        take_lease,
+    )
+
+    database: Any = await asyncio.to_thread(open_database, settings.database)
+    lease_s = settings.storage.lease_s
+    until = time.monotonic() + lease_s + LEASE_GRACE_S
+    while _LEASE not in session.closers_of_run:
+        try:
+            await asyncio.to_thread(take_lease, database, thread, lease_s, session)
+        except ThreadInUseError:
+            if time.monotonic() > until:
+                raise
+            await asyncio.sleep(LEASE_POLL_S)
+        else:
+            session.closers_of_run[_LEASE] = partial(give_back_lease, database, thread, session)

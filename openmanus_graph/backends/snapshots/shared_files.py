@@ -1,0 +1,323 @@
+"""A thread's files go with it: fetched where it is taken up, put back after each call.
+
+The database says where they are (`places`), and a worker that has lost the thread cannot change
+that. Without `workspace_url` they stay where they are, and other machines refuse the thread.
+"""
+
+import asyncio
+import datetime
+import os
+import secrets
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+from openmanus_graph.backends.persistence.database import open_database
+from openmanus_graph.backends.persistence.places import Place, PlacesTable
+from openmanus_graph.backends.persistence.rows import StorageError
+from openmanus_graph.backends.persistence.run_lease import hold_run_lease
+from openmanus_graph.backends.snapshots.objects import MissingObjectError
+from openmanus_graph.backends.snapshots.remote_objects import FilesUnavailableError, RemoteObjects
+from openmanus_graph.backends.snapshots.restore import restore_snapshot
+from openmanus_graph.backends.snapshots.scan import CACHES, TOO_LARGE, Extent, TooManyFilesError
+from openmanus_graph.backends.snapshots.take import INDEX, Index, read_index, take_snapshot
+from openmanus_graph.backends.snapshots.take import write_index as save_index
+from openmanus_graph.backends.snapshots.thread_snapshots import (
+    bring_back,
+    describe_restore,
+    is_empty,
+    named_paths,
+)
+from openmanus_graph.config.resolve import safe_name
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.runtime.events import Emit, notice
+from openmanus_graph.runtime.run_preparation import prepare_runs_with
+from openmanus_graph.runtime.session import WORKER_SEPARATOR, Session
+from openmanus_graph.runtime.workspace import Workspace
+from openmanus_graph.state.settings import Settings
+
+_FILES, _PRIVATE = "shared_files.json", "shared_private.json"
+"""In the private folder: the indexes of what was put or fetched last."""
+_STAYS = ("python", "browser", "incoming", INDEX, _FILES, _PRIVATE)
+"""What of the private folder stays on its machine: installed packages, logins, and our notes."""
+_HOME_ID = "home_id"
+_CLOSER = "shared files"
+_taken_up: dict[str, "ThreadFiles"] = {}
+"""The files of the threads that this process works on."""
+
+
+async def prepare_files(session: Session, workers: Sequence[Session]) -> Sequence[str]:
+    """Fetch the files that were used elsewhere, then restore those of where the run begins."""
+    fetched = await take_up_files(session)
+    return [*fetched, *await asyncio.to_thread(bring_back, session, workers)]
+
+
+async def take_up_files(session: Session) -> Sequence[str]:
+    """Have a thread's files here before its run begins, and return notices.
+
+    Raises:
+        ConfigError: They are on another machine, and what to do.
+        StorageError: The database or the store cannot be reached.
+    """
+    settings = session.settings
+    if not session.checkpointed or not _may_be_elsewhere(settings):
+        return []
+    if settings.storage.workspace_url is not None:
+        await hold_run_lease(session, session.key)
+    files = ThreadFiles(session.key, settings)
+    notices = await asyncio.to_thread(files.take_up)
+    _taken_up[session.key] = files
+    session.closers_of_run[_CLOSER] = partial(_leave, session.key)
+    return notices
+
+
+async def put_files_back(session: Session, emit: Emit) -> None:
+    """Put what changed of a thread's files back. StorageError: it fails, or the thread was lost."""
+    files = _taken_up.get(session.key.partition(WORKER_SEPARATOR)[0])
+    if files is None:
+        return
+    try:
+        notices = await asyncio.to_thread(files.put_back)
+    except StorageError:
+        files.failed = True
+        raise
+    for text in notices:
+        notice(emit, text)
+
+
+def require_files(thread: str, settings: Settings) -> None:
+    """Raise ConfigError if a thread's files are on another machine and cannot come here. Blocks."""
+    if _may_be_elsewhere(settings):
+        ThreadFiles(thread, settings).find()
+
+
+def _may_be_elsewhere(settings: Settings) -> bool:
+    return settings.storage.workspace_url is not None or not settings.database.is_local
+
+
+def _leave(thread: str) -> None:
+    """Put back what a cancelled run has left, as well as that goes."""
+    files = _taken_up.pop(thread, None)
+    if files is not None and not files.failed:
+        with suppress(ConfigError, StorageError, OSError):  # the run is over, whatever came of it
+            files.put_back()
+
+
+@dataclass
+class _Part:
+    """One of the two folders whose content goes with a thread."""
+
+    workspace: Workspace
+    name: str
+    """Of the index's file."""
+    index: Index = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.index = read_index(self.workspace, self.name)
+
+    def save(self) -> None:
+        """Save the index. It fails without harm: all files are read again, then."""
+        with suppress(OSError):
+            save_index(self.workspace, self.index, self.name)
+
+
+class ThreadFiles:
+    """Where a thread's files are, and the way there and back. Methods block."""
+
+    def __init__(self, thread: str, settings: Settings) -> None:
+        workspace = Workspace.of(settings)
+        self._thread, self._home = thread, settings.home
+        self._places = PlacesTable(open_database(settings.database))
+        url, limit = settings.storage.workspace_url, settings.storage.workspace_max_mb
+        self._store = None if url is None else RemoteObjects(url, self._thread)
+        self._extent = Extent(limit << 20, CACHES)
+        stays = tuple(workspace.private / name for name in _STAYS)
+        private = Workspace(workspace.private, workspace.private, stays)
+        self._workspace = workspace
+        self._files = _Part(workspace, _FILES)
+        self._private = _Part(private, _PRIVATE)
+        self._recorded: Place | None = None
+        self._told = set[str]()
+        self._lock = threading.Lock()
+        self.failed = False
+        """Whether the database or the store failed: nobody waits for them at the run's end."""
+
+    def find(self) -> Place | None:
+        """Return where the files are, if they must be fetched; ConfigError if they cannot be."""
+        self._recorded = place = self._places.find(self._thread)
+        if place is None or self._are_here(place):
+            return None
+        if self._store is None or place.store != str(self._store.url) or place.behind:
+            raise ConfigError(_elsewhere(self._thread, place))
+        return place
+
+    def take_up(self) -> list[str]:
+        """Fetch the files if another worker has used them since, and put back what is new here.
+
+        Returns:
+            Notices for the person.
+
+        Raises:
+            ConfigError: They are elsewhere, and what to do.
+            StorageError: The database or the store cannot be reached.
+        """
+        place = self.find()
+        if place is None or self._store is None:
+            return self.put_back()
+        return self._fetch(place, self._store) + self.put_back()
+
+    def put_back(self) -> list[str]:
+        """Put what changed into the store, if there is one, and record where the files are.
+
+        Returns:
+            Notices for the person.
+
+        Raises:
+            ConfigError: There are too many files.
+            StorageError: The database or the store cannot be reached, or the thread was lost.
+        """
+        with self._lock:
+            here = self._here()
+            if self._store is None:
+                if not is_empty(self._workspace.root):
+                    self._record(here)
+                return []
+            try:
+                for part in (self._files, self._private):
+                    part.index = take_snapshot(
+                        self._store, self._thread, part.workspace, self._extent, part.index
+                    )
+            except TooManyFilesError as error:
+                raise ConfigError(f"{error} They are too many to be kept in a store.") from error
+            except FilesUnavailableError:
+                self._record(replace(self._recorded or here, behind=True))
+                raise
+            put = replace(
+                here,
+                store=str(self._store.url),
+                files=self._files.index.snapshot,
+                private=self._private.index.snapshot,
+            )
+            if self._record(put):
+                self._files.save()
+                self._private.save()
+            return list(self._new_notices())
+
+    def _record(self, place: Place) -> bool:
+        """Record where the files are; False if that was known."""
+        if place == self._recorded:
+            return False
+        self._places.record(self._thread, place)
+        self._recorded = place
+        return True
+
+    def _here(self) -> Place:
+        root = self._workspace.root
+        inode = root.stat().st_ino if root.is_dir() else 0
+        return Place(
+            host=socket.gethostname(),
+            home=home_id(self._home),
+            root=os.fspath(root),
+            inode=inode,
+            outputs=os.fspath(self._workspace.outputs),
+        )
+
+    def _are_here(self, place: Place) -> bool:
+        """Say whether the newest of a thread's files are in its folder on this machine."""
+        here = self._here()
+        if self._store is None:
+            shared = (place.root, place.inode) == (here.root, here.inode)
+            return place.home == here.home or shared
+        if (place.home, place.root) == (here.home, here.root):
+            root = self._workspace.root
+            return not place.files or (root.is_dir() and not is_empty(root))
+        return bool(place.files) and place.files == self._files.index.snapshot
+
+    def _fetch(self, place: Place, store: RemoteObjects) -> list[str]:
+        notices = self._fetch_part(self._files, place.files, store)
+        self._fetch_part(self._private, place.private, store)
+        self._workspace.add_former_outputs(Path(place.outputs))
+        return [f"The thread's files, last used on {place.host}, come from {store.url}.", *notices]
+
+    def _fetch_part(self, part: _Part, digest: str, store: RemoteObjects) -> list[str]:
+        now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S-%f")
+        aside = self._home / "aside" / f"{safe_name(self._thread)}-{now}"
+        try:
+            entries = store.files_in(digest)
+            fetched = {path: one.content for path, one in entries if one.kind != "left out"}
+        except MissingObjectError as error:
+            raise StorageError(
+                f"The files of thread {self._thread} are gone from {store.url}, or damaged. Resume "
+                "it on the machine where it was used last, which puts them there again."
+            ) from error
+        known = part.index
+        # Saved first: what is left of a fetch that was cut off is known to be none of the person's.
+        stamps = {**dict.fromkeys(fetched), **known.stamps}
+        contents = {**fetched, **known.contents}
+        part.index = Index(part.workspace.root, "", stamps, contents, known.left_out)
+        part.save()
+        done = restore_snapshot(
+            store, digest, part.workspace, self._extent, part.index, aside, keeps_new=True
+        )
+        return list(describe_restore(done, aside))
+
+    def _new_notices(self) -> Iterator[str]:
+        """Yield what to tell the person about what is left out, each once."""
+        left_out = {**self._private.index.left_out, **self._files.index.left_out}
+        new = sorted(left_out.keys() - self._told)
+        self._told.update(new)
+        url = self._recorded.store if self._recorded else ""
+        if large := [path for path in new if left_out[path] == TOO_LARGE]:
+            yield (
+                f"Not kept in {url}: {named_paths(large)}, more than [storage] workspace_max_mb. "
+                "Another machine will not have that."
+            )
+        if others := [path for path in new if left_out[path] != TOO_LARGE]:
+            yield f"Not kept in {url}: {named_paths(others)}, which cannot be read."
+        if torn := self._files.index.torn:
+            yield f"Half of {named_paths(torn)} may be in {url}: written to as it was read."
+
+
+def home_id(home: Path) -> str:
+    """Return what identifies a home folder on whichever machine; made when it is first asked for.
+
+    OSError: it cannot be written.
+    """
+    file = home / _HOME_ID
+    with suppress(FileNotFoundError):
+        if found := file.read_text("ascii", "replace").strip():
+            return found
+    home.mkdir(parents=True, exist_ok=True)
+    part = home / f"{_HOME_ID}.{secrets.token_hex(8)}"
+    part.write_text(secrets.token_hex(16), "ascii")
+    with suppress(FileExistsError):  # another process was faster
+        os.link(part, file)
+    part.unlink()
+    return file.read_text("ascii").strip()
+
+
+def _elsewhere(thread: str, place: Place) -> str:
+    """Say where a thread's files are that are not here, and what to do."""
+    there = f"The files of thread {thread} are in {place.root} on {place.host}"
+    if place.behind:
+        return (
+            f"{there}, and could not be put into {place.store or 'the store'} when it was used "
+            "there last. Resume it there first, which puts them back."
+        )
+    if place.store:
+        return (
+            f"{there}, and in {place.store}. Set [storage] workspace_url (OPENMANUS_WORKSPACE_URL) "
+            "to that here, too."
+        )
+    return (
+        f"{there}, and not on this machine. Resume it there, or set [storage] workspace_url "
+        "(OPENMANUS_WORKSPACE_URL) on both, so that files go with their thread, and resume it "
+        "there once."
+    )
+
+
+prepare_runs_with(prepare_files)

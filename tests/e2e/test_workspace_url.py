@@ -1,0 +1,229 @@
+"""Two machines - two homes, two folders - with one PostgreSQL: a thread's files go with it."""
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from openmanus_graph.interfaces.service.options import DATABASE_VARIABLE, WORKSPACE_URL_VARIABLE
+from tests.support.cli import Cli, Result, until
+from tests.support.openai_script import Call, Reply
+from tests.support.openai_server import OpenAIServer
+from tests.support.postgres import Postgres
+from tests.support.s3 import BUCKET, S3
+from tests.support.serving import Served, new_page
+from tests.support.zygote import Zygote
+
+WORK = "touch begun; until test -e go; do sleep 0.05; done; echo over >> log"
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[S3]:
+    with S3.running() as server:
+        yield server
+
+
+@pytest.fixture
+def other(cli: Cli, tmp_path: Path, zygote: Zygote, postgres: Postgres) -> Iterator[Cli]:
+    """Another machine, with the same model and database."""
+    cli.env[DATABASE_VARIABLE] = postgres.database()
+    found = Cli(tmp_path / "other", zygote=zygote)
+    names = ("OPENMANUS_MODEL", "OPENAI_BASE_URL", "OPENAI_API_KEY", DATABASE_VARIABLE)
+    found.env |= {name: cli.env[name] for name in names}
+    yield found
+    found.close()
+
+
+@pytest.fixture(params=["file", "s3"])
+def shared(request: pytest.FixtureRequest, cli: Cli, other: Cli, tmp_path: Path, s3: S3) -> str:
+    """A place that both share."""
+    name = tmp_path.name.replace("_", "-")
+    url = f"file://{tmp_path}/shared" if request.param == "file" else f"s3://{BUCKET}/{name}"
+    for one in (cli, other):
+        one.env |= {WORKSPACE_URL_VARIABLE: url, **s3.env}
+    return url
+
+
+def bash(command: str) -> Reply:
+    return Reply(calls=(Call("bash", {"command": command}),))
+
+
+def files_of(cli: Cli, thread: str = "t") -> dict[str, str]:
+    root = cli.cwd / "workspace" / thread
+    return {
+        str(path.relative_to(root)): path.read_text() for path in root.rglob("*") if path.is_file()
+    }
+
+
+def notices(result: Result) -> list[str]:
+    return [event["text"] for event in result.of("notice")]
+
+
+def test_files_go_with_their_thread_there_and_back(
+    cli: Cli, other: Cli, model: OpenAIServer, shared: str
+) -> None:
+    model.add(bash("mkdir -p d .git; echo 1 > d/a; echo x > gone; ln -s d/a l; echo g > .git/HEAD"))
+    model.add(Reply("Done."))
+    (cli.cwd / "given.txt").write_text("given")
+    assert cli.run("run", "go", "--thread", "t", "--file", "given.txt").code == 0
+    model.add(bash("cat l; rm gone; echo 2 >> d/a; chmod 700 d/a"), Reply("Done."))
+    (other.cwd / "more.txt").write_text("more")
+    done = other.run("run", "more", "--thread", "t", "--file", "more.txt", "--json")
+    assert done.code == 0, done.stderr
+    assert any(shared in text for text in notices(done))
+    expected = {
+        "d/a": "1\n2\n", "l": "1\n2\n", ".git/HEAD": "g\n", "given.txt": "given",
+        "more.txt": "more",
+    }  # fmt: skip
+    assert files_of(other) == expected
+    assert (other.cwd / "workspace" / "t" / "l").is_symlink()
+    model.add(bash("ls"), Reply("Done."))
+    assert cli.run("run", "again", "--thread", "t").code == 0
+    assert files_of(cli) == expected
+    assert (cli.cwd / "workspace" / "t" / "d" / "a").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_worker_that_is_killed_leaves_its_files_to_the_next(
+    cli: Cli, other: Cli, model: OpenAIServer, shared: str
+) -> None:
+    model.add(bash("echo first > log; seq 100000"), bash(WORK), bash("cat log"), Reply("Done."))
+    killed = cli.start("run", "go", "--thread", "t")
+    until((cli.cwd / "workspace" / "t" / "begun").exists)
+    for process in killed.family():
+        with contextlib.suppress(psutil.NoSuchProcess):  # it ended with the one before
+            process.kill()
+    killed.finish()
+    done = other.run("resume", "t", "--json")
+    assert done.code == 0, done.stderr
+    assert files_of(other) == {"log": "first\n"}, "the call that was cut off put nothing back"
+    tools = [m["content"] for m in model.requests[-1].messages if m["role"] == "tool"]
+    assert "cut off" in tools[1]
+    named = next(word for word in tools[0].split('"') if word.startswith(str(cli.home)))
+    assert Path(named).exists()
+    Path(named).unlink()
+    model.add(Reply(calls=(Call("read_file", {"path": named}),)), Reply("Done."))
+    assert other.run("run", "read", "--thread", "t").code == 0
+    tool = [m for m in model.requests[-1].messages if m["role"] == "tool"][-1]
+    assert "99" in tool["content"]
+    assert "no such" not in tool["content"].lower()
+
+
+async def test_a_servers_runs_take_their_files_along(
+    cli: Cli, other: Cli, model: OpenAIServer, shared: str, zygote: Zygote
+) -> None:
+    names = ("OPENMANUS_MODEL", "OPENAI_BASE_URL", "OPENAI_API_KEY", DATABASE_VARIABLE)
+    env = {name: cli.env[name] for name in (*names, WORKSPACE_URL_VARIABLE)}
+    env |= {name: value for name, value in cli.env.items() if name.startswith("AWS_")}
+    model.add(bash("echo 1 > a"), Reply("Done."), bash("cat a"), Reply("Done."))
+    with Served(cli.root / "served", env, zygote=zygote) as served:
+        async with new_page(served) as page:
+            await page.ask(agent="manus", message="Go.")
+            assert (await page.final())["status"] == "finished"
+            thread = page.thread
+            done = await asyncio.to_thread(other.run, "run", "more", "--thread", thread)
+            assert done.code == 0, done.stderr
+            assert files_of(other, thread) == {"a": "1\n"}
+            model.add(bash("echo 2 > b"), Reply("Done."), bash("cat a b"), Reply("Done."))
+            await asyncio.to_thread(other.run, "run", "again", "--thread", thread)
+            await page.ask(message="Go on.")
+            assert (await page.final())["status"] == "finished"
+    tools = [m["content"] for m in model.requests[-1].messages if m["role"] == "tool"]
+    assert "1\n2" in tools[-1]
+
+
+def test_without_an_address_a_thread_stays_with_its_files(
+    cli: Cli, other: Cli, model: OpenAIServer, tmp_path: Path
+) -> None:
+    model.add(Reply("Hello."), Reply("Hello again."))
+    assert cli.run("run", "hi", "--thread", "talk").code == 0
+    assert other.run("run", "hi", "--thread", "talk").code == 0, "it has no files"
+    model.add(bash("echo 1 > a"), Reply("Done."))
+    assert cli.run("run", "go", "--thread", "t", "--workspace", "files").code == 0
+    here = ("--workspace", "elsewhere")
+    refused = other.run("run", "more", "--thread", "t", *here, "--json")
+    assert refused.code == 2
+    assert f"The files of thread t are in {cli.workspace} on " in refused.stderr
+    assert "set [storage] workspace_url" in refused.stderr
+    address = ("--workspace-url", str(tmp_path / "shared"))
+    model.add(Reply("Put."), Reply("Fetched."))
+    assert cli.run("run", "put", "--thread", "t", *address).code == 0
+    done = other.run("run", "fetch", "--thread", "t", *here, *address)
+    assert done.code == 0, done.stderr
+    assert (other.cwd / "elsewhere" / "a").read_text() == "1\n"
+    gone = tmp_path / "shared" / "t"
+    assert gone.exists()
+    assert other.run("threads", "--delete", "t", *address).code == 0
+    assert not gone.exists()
+
+
+def test_files_that_could_not_be_put_back_are_not_passed_over(
+    cli: Cli, other: Cli, model: OpenAIServer, tmp_path: Path
+) -> None:
+    for one in (cli, other):
+        one.env[WORKSPACE_URL_VARIABLE] = str(tmp_path / "shared")
+    model.add(bash("echo 1 >> a"), bash(WORK), Reply("Done."))
+    running = cli.start("run", "go", "--thread", "t")
+    until((cli.cwd / "workspace" / "t" / "begun").exists)
+    kept = (tmp_path / "shared").rename(tmp_path / "kept")
+    (tmp_path / "shared").write_text("no folder")
+    (cli.cwd / "workspace" / "t" / "go").touch()
+    failed = running.finish()
+    assert failed.code == 1
+    assert f"files in file://{tmp_path}/shared cannot be written" in failed.final["answer"]
+    (tmp_path / "shared").unlink()
+    kept.rename(tmp_path / "shared")
+    refused = other.run("resume", "t", "--json")
+    assert refused.code == 2
+    assert "Resume it there first" in refused.stderr
+    assert cli.run("resume", "t").code == 0
+    model.add(Reply("More."))
+    assert other.run("run", "more", "--thread", "t").code == 0
+    assert files_of(other) == {"a": "1\n", "log": "over\n", "begun": "", "go": ""}
+
+
+def test_an_s3_that_refuses_ends_the_run_before_it_works(
+    cli: Cli, other: Cli, model: OpenAIServer, s3: S3
+) -> None:
+    cli.env |= {WORKSPACE_URL_VARIABLE: f"s3://{BUCKET}/refused", **s3.env}
+    for changed, why in (
+        ({"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}, "Could not connect"),
+        ({WORKSPACE_URL_VARIABLE: "s3://no-such-bucket"}, "does not exist"),
+    ):
+        done = cli.run("run", "go", "--thread", "t", "--json", env=changed)
+        assert done.code == 1, done.stderr
+        assert "cannot be written" in done.final["answer"]
+        assert why in done.final["answer"]
+    assert model.requests == []
+    model.add(Reply("Done."))
+    assert cli.run("resume", "t").code == 0
+
+
+def test_what_is_above_the_quota_is_left_out_and_named(
+    cli: Cli, other: Cli, model: OpenAIServer, shared: str
+) -> None:
+    model.add(bash("truncate -s 2G sparse; echo 1 > a"), Reply("Done."))
+    done = cli.run("run", "go", "--thread", "t", "--json")
+    told = f"Not kept in {shared}: sparse, more than [storage] workspace_max_mb."
+    assert sum(told in text for text in notices(done)) == 1
+    model.add(Reply("Done."))
+    done = other.run("run", "more", "--thread", "t", "--json")
+    assert any("Not restored: sparse" in text for text in notices(done))
+    assert files_of(other) == {"a": "1\n"}
+
+
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [
+        ("ftp://host/x", "no address"),
+        ("s3://KEY:hunter2@bucket", "the environment"),
+        ("s3://", "no address"),
+    ],
+)
+def test_a_wrong_address_is_told_in_one_line(
+    cli: Cli, model: OpenAIServer, address: str, told: str
+) -> None:
+    done = cli.run("run", "go", "--workspace-url", address)
+    assert (done.code, told in done.stderr, "hunter2" in done.stderr) == (2, True, False)

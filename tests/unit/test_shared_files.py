@@ -1,0 +1,284 @@
+"""A thread's files go from machine to machine; here a machine is a home folder and a workspace."""
+
+import dataclasses
+import shutil
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import pytest
+
+from openmanus_graph import Context
+from openmanus_graph.backends.persistence.database import close_databases, open_database
+from openmanus_graph.backends.persistence.places import PlacesTable
+from openmanus_graph.backends.persistence.rows import (
+    LeaseLostError,
+    StorageError,
+)
+from openmanus_graph.backends.snapshots import remote_objects, take
+from openmanus_graph.backends.snapshots.objects import NewObjects
+from openmanus_graph.backends.snapshots.remote_objects import FilesUnavailableError, RemoteObjects
+from openmanus_graph.backends.snapshots.shared_files import ThreadFiles, home_id
+from openmanus_graph.config import resolve_settings
+from openmanus_graph.config.resolve import private_folder
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.runtime.workspace import Workspace
+from openmanus_graph.state.database_url import DatabaseUrl
+from openmanus_graph.state.settings import Settings
+from openmanus_graph.state.workspace_url import WorkspaceUrl
+from tests.support.postgres import Postgres
+
+
+class Machine:
+    """One of several with the same database and store."""
+
+    def __init__(self, place: Path, name: str, database: DatabaseUrl) -> None:
+        home, root = place / name / "home", place / name / "work"
+        found = resolve_settings(Context(workspace=str(root)), "t", without_model=True)
+        url = WorkspaceUrl.parse(str(place / "shared"))
+        self.settings: Settings = dataclasses.replace(
+            found,
+            home=home,
+            database=database,
+            private=private_folder(home, root, "t"),
+            storage=dataclasses.replace(found.storage, workspace_url=url),
+        )
+        self.workspace = Workspace.of(self.settings)
+        self.workspace.prepare()
+        self.files = ThreadFiles("t", self.settings)
+
+    def take_up(self) -> list[str]:
+        """Begin a run, in a process of its own."""
+        self.files = ThreadFiles("t", self.settings)
+        return self.files.take_up()
+
+    def put(self, **texts: str) -> None:
+        """Do what a tool does that writes files."""
+        self.write(**texts)
+        self.files.put_back()
+
+    def write(self, **texts: str) -> None:
+        for name, text in texts.items():
+            (self.workspace.root / name).write_text(text)
+
+    def has(self) -> dict[str, str]:
+        return {path.name: path.read_text() for path in self.workspace.root.iterdir()}
+
+
+@pytest.fixture
+def machines(tmp_path: Path) -> Iterator[tuple[Machine, Machine]]:
+    database = DatabaseUrl.of_file(tmp_path / "threads.db")
+    yield Machine(tmp_path, "a", database), Machine(tmp_path, "b", database)
+    close_databases()
+
+
+def objects_in(place: Path) -> list[Path]:
+    return sorted(path for path in (place / "shared").rglob("*") if path.is_file())
+
+
+def test_only_what_changed_is_put(machines: tuple[Machine, Machine], tmp_path: Path) -> None:
+    first, second = machines
+    first.take_up()
+    first.put(a="1" * 3_000_000, b="2")
+    before = {path: path.stat().st_mtime_ns for path in objects_in(tmp_path)}
+    first.put(b="3")
+    after = {path: path.stat().st_mtime_ns for path in objects_in(tmp_path)}
+    assert after.items() >= before.items(), "none is written again"
+    assert len(after) == len(before) + 2, "the file, and the folder that lists it"
+    second.take_up()
+    assert second.has() == {"a": "1" * 3_000_000, "b": "3"}
+
+
+def test_what_a_person_added_stays_and_what_a_person_changed_is_put_aside(
+    machines: tuple[Machine, Machine],
+) -> None:
+    first, second = machines
+    first.take_up()
+    first.put(a="1", b="1", c="1", d="1")
+    second.take_up()
+    (second.workspace.root / "c").unlink()
+    (second.workspace.root / "d").unlink()
+    second.put(a="2", b="2")
+    first.write(a="mine", d="mine", new="mine")
+    told = first.take_up()
+    assert first.has() == {"a": "2", "b": "2", "d": "mine", "new": "mine"}
+    (aside,) = (first.settings.home / "aside").iterdir()
+    assert [path.name for path in aside.iterdir()] == ["a"]
+    assert any(str(aside) in text for text in told)
+
+
+def test_a_fetch_that_was_cut_off_leaves_nothing_to_the_next(
+    machines: tuple[Machine, Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = machines
+    first.take_up()
+    first.put(a="1", b="1")
+    whole, reads = RemoteObjects.read, iter(range(3))  # the tree, twice, and one file
+
+    def cut_off(store: RemoteObjects, digest: str) -> bytes:
+        if next(reads, None) is None:
+            raise KeyboardInterrupt
+        return whole(store, digest)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RemoteObjects, "read", cut_off)
+        with pytest.raises(KeyboardInterrupt):
+            second.take_up()
+    assert second.has() == {"a": "1"}
+    (first.workspace.root / "a").unlink()
+    first.put(b="2")
+    second.take_up()
+    assert second.has() == {"b": "2"}
+
+
+def test_damage_in_the_store_is_told(machines: tuple[Machine, Machine], tmp_path: Path) -> None:
+    first, second = machines
+    first.take_up()
+    first.put(a="1", b="2")
+    damaged = next(path for path in objects_in(tmp_path) if path.read_bytes() == b"1")
+    damaged.write_bytes(b"other")
+    assert any("Not restored: a" in text for text in second.take_up())
+    assert second.has() == {"b": "2"}
+    shutil.rmtree(tmp_path / "shared")
+    with pytest.raises(StorageError, match="gone from file://.* Resume it on the machine"):
+        first.take_up()
+
+
+def test_an_older_copy_is_never_taken_for_the_newest(machines: tuple[Machine, Machine]) -> None:
+    first, second = machines
+    first.take_up()
+    first.put(a="1")
+    second.take_up()
+    second.put(a="2")
+    shutil.rmtree(second.workspace.root)
+    second.workspace.prepare()
+    second.take_up()
+    assert second.has() == {"a": "2"}, "a folder that was lost is fetched again"
+    first.take_up()
+    assert first.has() == {"a": "2"}
+
+
+def test_an_object_that_was_half_written_does_not_count(
+    machines: tuple[Machine, Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fsspec.implementations.local import LocalFileSystem
+
+    first, second = machines
+    first.take_up()
+    whole = cast("Any", LocalFileSystem).pipe_file  # fsspec has no types
+
+    def half(self: LocalFileSystem, path: str, data: bytes) -> None:
+        whole(self, path, data[:1])
+        raise OSError("power failure")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalFileSystem, "pipe_file", half)
+        with pytest.raises(FilesUnavailableError, match="power failure"):
+            first.put(a="whole")
+    with pytest.raises(ConfigError, match="could not be put into"):
+        second.take_up()
+    first.take_up()
+    second.take_up()
+    assert second.has() == {"a": "whole"}
+
+
+def test_a_file_that_changes_while_it_is_put_is_named_and_put_again(
+    machines: tuple[Machine, Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = machines
+    first.take_up()
+    first.write(log="1")
+    whole = take.add_file
+
+    def growing(file: BinaryIO, size: int, new: NewObjects) -> str:
+        with (first.workspace.root / "log").open("a") as log:
+            log.write("2")
+        return whole(file, size, new)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(take, "add_file", growing)
+        assert any("Half of log may be" in text for text in first.files.put_back())
+    first.files.put_back()
+    second.take_up()
+    assert second.has() == first.has()
+
+
+def test_what_vanishes_from_the_store_while_it_is_fetched_is_named(
+    machines: tuple[Machine, Machine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = machines
+    first.take_up()
+    first.put(a="1", b="2")
+    whole = RemoteObjects.read
+
+    def vanishing(store: RemoteObjects, digest: str) -> bytes:
+        data = whole(store, digest)
+        if data == b"1":  # a comes before b
+            next(path for path in objects_in(tmp_path) if path.read_bytes() == b"2").unlink()
+        return data
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RemoteObjects, "read", vanishing)
+        assert any("Not restored: b" in text for text in second.take_up())
+    assert second.has() == {"a": "1"}
+
+
+def test_a_worker_that_lost_the_thread_changes_no_shared_file(
+    postgres: Postgres, tmp_path: Path
+) -> None:
+    from openmanus_graph.backends.persistence.leases import give_back_lease, take_lease
+    from openmanus_graph.backends.persistence.postgres import PostgresDatabase
+
+    address = postgres.database()
+    urls = [DatabaseUrl.parse(address), DatabaseUrl.parse(f"{address}&application_name=other")]
+    machines = [Machine(tmp_path, name, url) for name, url in zip("ab", urls, strict=True)]
+    databases = [open_database(url) for url in urls]
+    first, second = machines
+    for one in databases:
+        assert isinstance(one, PostgresDatabase)
+    take_lease(databases[0], "t", 1000.0, "run")  # type: ignore[arg-type]  # checked above
+    first.take_up()
+    first.put(a="1")
+    databases[0].run("UPDATE leases SET expires = clock_timestamp() - interval '1 second'")
+    take_lease(databases[1], "t", 1000.0, "run")  # type: ignore[arg-type]  # checked above
+    second.take_up()
+    before = {path: path.read_bytes() for path in objects_in(tmp_path)}
+    place = PlacesTable(databases[1]).find("t")
+    with pytest.raises(LeaseLostError):
+        first.put(a="late")
+    assert PlacesTable(databases[1]).find("t") == place
+    assert {path: path.read_bytes() for path in before} == before
+    second.take_up()
+    assert second.has() == {"a": "1"}
+    give_back_lease(databases[0], "t", "run")  # type: ignore[arg-type]  # checked above
+    give_back_lease(databases[1], "t", "run")  # type: ignore[arg-type]  # checked above
+    close_databases()
+
+
+def test_an_s3_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote_objects, "READ_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(remote_objects, "ATTEMPTS", 1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        for name, value in {
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+            "AWS_ACCESS_KEY_ID": "testing",
+            "AWS_SECRET_ACCESS_KEY": "testing",
+        }.items():
+            monkeypatch.setenv(name, value)
+        store = RemoteObjects(WorkspaceUrl.parse("s3://bucket/folder"), "t")
+        with pytest.raises(FilesUnavailableError, match="folder cannot be read: .*[Tt]ime"):
+            store.read("00")
+
+
+def test_a_home_keeps_its_name(tmp_path: Path) -> None:
+    assert home_id(tmp_path / "a") == home_id(tmp_path / "a") != home_id(tmp_path / "b")
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [("/shared/x/", "file:///shared/x"), ("s3://b/x/", "s3://b/x"), ("file:///x", "file:///x")],
+)
+def test_addresses(given: str, read: str) -> None:
+    assert str(WorkspaceUrl.parse(given)) == read
