@@ -13,7 +13,8 @@ and end, also by an error, a cancellation or a drain, and under every server.
    configuration is resolved, the workspace prepared, the run's start reported to the observer, and
    after going back to an earlier checkpoint the files are restored.
 5. A thread's session is closed by its owner (`open_session`). Without one it is closed when its run
-   is cancelled, after `IDLE_S` seconds, and at the process's exit at the latest.
+   ends with nothing open or is cancelled, after `IDLE_S` seconds, and at the process's exit at the
+   latest.
 """
 
 import asyncio
@@ -148,6 +149,11 @@ def _workers_of(key: str) -> list[Session]:
     below = key + WORKER_SEPARATOR
     found = (entry.session for name, entry in list(_entries.items()) if name.startswith(below))
     return [session for session in found if session is not None]
+
+
+def _is_empty(key: str) -> bool:
+    own = _entries[key].session
+    return all(session.is_empty for session in (own, *_workers_of(key)) if session is not None)
 
 
 def running_session() -> Session | None:
@@ -364,7 +370,8 @@ async def _end_run(run_id: uuid.UUID, error: BaseException | None, outputs: Any 
         await asyncio.shield(asyncio.to_thread(entry.session.end_run))
     if entry.runs or entry.owners or location.worker:
         return  # a worker's session ends with the outer run
-    if entry.lasting and not isinstance(error, asyncio.CancelledError):
+    cancelled = isinstance(error, asyncio.CancelledError)
+    if entry.lasting and not cancelled and not _is_empty(key):
         _begin_idling(entry, key)
     else:
         await asyncio.shield(asyncio.to_thread(close_session, key))
