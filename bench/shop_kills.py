@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, cast
 
 from langchain_core.messages import AIMessage, BaseMessage
 from langgraph.types import Command
@@ -195,16 +195,12 @@ async def _openmanus(run: _Run, at: Moment) -> AsyncGenerator[tuple[Any, dict[st
 async def _create_agent(
     run: _Run, at: Moment, middleware: Any = ()
 ) -> AsyncGenerator[tuple[Any, dict[str, Any]]]:
-    from langchain.agents import create_agent  # pyright: ignore  # in the group `bench`
+    from langchain import agents
 
     async with postgres_saver(run.storage) as saver:
-        make: Any = create_agent
-        yield (
-            make(
-                run.model(at), shop_tools(run.shop, at), middleware=middleware, checkpointer=saver
-            ),
-            {},
-        )
+        make = cast("Any", agents).create_agent  # its overloads say more than is known here
+        tools = shop_tools(run.shop, at)
+        yield make(run.model(at), tools, middleware=middleware, checkpointer=saver), {}
 
 
 def _with_ledger(run: _Run, at: Moment) -> Any:
