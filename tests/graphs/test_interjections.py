@@ -199,7 +199,7 @@ async def test_what_replaces_a_failed_step_is_planned_with_it() -> None:
     def steps(step: str, messages: list[BaseMessage]) -> AIMessage | str:
         if step == "new":
             return "result of new"
-        if messages[-1].type == "tool":
+        if any(message.type == "tool" for message in messages):
             return use("terminate", status="failure")
         return use("hear", text="in euros")
 

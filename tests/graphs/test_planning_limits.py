@@ -21,6 +21,8 @@ from tests.support.planning import PlanBrain, plan_call, use
 
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
 AGAIN: Command[Any] = Command(goto="schedule")
+TRIES = 2
+"""Of the planner: on a busy machine a limit of time may meet it, and it is asked again."""
 
 
 def flow(**executors: Any) -> Any:
@@ -91,7 +93,7 @@ async def test_the_time_of_the_whole_run_is_a_limit_and_no_failure_of_the_step()
         wait = "until [ -e go ]; do sleep 0.02; done" if done else "true"
         return use("bash", command=f"echo {done} >> log; {wait}") if done < 2 else "done"
 
-    graph, brain = flow(), PlanBrain([plan_call("one")], work)
+    graph, brain = flow(), PlanBrain([plan_call("one")] * TRIES, work)
     stopped = await run(graph, brain, timeout_s=2)
     assert (stopped.values["status"], stopped.values["stop_reason"]) == ("stopped", "timeout")
     assert "limit of 2 seconds" in stopped.values["answer"]
@@ -117,7 +119,7 @@ async def test_somebody_elses_graph_goes_on_with_its_messages_after_the_time_lim
     builder.add_edge(START, "first")
     builder.add_edge("first", "second")
     builder.add_edge("second", END)
-    graph, brain = flow(other=builder.compile()), PlanBrain([plan_call("one")])
+    graph, brain = flow(other=builder.compile()), PlanBrain([plan_call("one")] * TRIES)
     stopped = await run(graph, brain, timeout_s=0.5)
     assert stopped.values["stop_reason"] == "timeout"
     release.set()
@@ -273,7 +275,7 @@ async def test_a_limit_in_the_middle_of_three_steps_loses_nothing_and_asks_nobod
     ]
     quick: dict[str, Any] = {"id": "quick", "text": "quick", "depends_on": []}
     end = {"id": "end", "text": "end", "depends_on": [*"abc"]}
-    graph, brain = flow(), PlanBrain([plan_call(quick, *middle, end)], work)
+    graph, brain = flow(), PlanBrain([plan_call(quick, *middle, end)] * TRIES, work)
     model = Priced(*[brain.answer] * 100, usage=(1000, 100))
     stopped = await run_graph(graph, model=model, config=CONFIG, **low)
     assert (stopped.values["status"], stopped.values["stop_reason"]) == ("stopped", reason)
