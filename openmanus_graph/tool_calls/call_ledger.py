@@ -13,6 +13,7 @@ from typing import Any
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from openmanus_graph.backends.persistence.ledger import Entry
+from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.session import changed_state
 from openmanus_graph.state.interrupts import unknown_outcome_request
 from openmanus_graph.state.renamed import with_current_names
@@ -64,7 +65,13 @@ def exception_of(record: tuple[str, str]) -> Exception:
 
 
 async def find_entry(execution: CallExecution) -> Entry | None:
-    """Return what the ledger knows of the call; None for a new one, or without a checkpointer."""
+    """Return what the ledger knows of the call; None for a new one, or without a checkpointer.
+
+    In a replay every call is known. ReplayEndedError: it is not.
+    """
+    if (replay := current_replay()) is not None:
+        recorded: Entry = await replay.outcome(execution.key, execution.call["id"])
+        return recorded
     ledger = execution.context.ledger
     return None if ledger is None else await ledger.find(execution.key)
 

@@ -19,6 +19,7 @@ from openmanus_graph.runtime.checkpoint_lineage import checkpointed_thread
 from openmanus_graph.runtime.events import Emit
 from openmanus_graph.runtime.limits import Progress, time_left_s
 from openmanus_graph.runtime.observation_size import MIN_OBSERVATION_CHARS, max_observation_chars
+from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.state.interrupts import Decision
 from openmanus_graph.state.manus import PendingCall
@@ -120,9 +121,9 @@ class CallExecution:
 
 
 async def ledger_of(session: Session, config: RunnableConfig) -> Ledger | None:
-    """Return the ledger; None without a checkpointer: there is nothing to resume."""
+    """Return the ledger; None without a checkpointer, and in a replay: nothing is resumed."""
     thread = checkpointed_thread(config)
-    if thread is None:
+    if thread is None or current_replay() is not None:
         return None
     url = session.settings.database
     if not url.is_local and _LEASE not in session.closers_of_run:
