@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import RunnableConfig
+from langgraph.types import Command
 
 from openmanus_graph import Context, build_manus_graph, manus_tool
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
@@ -14,10 +15,12 @@ from openmanus_graph.backends.persistence.interjections import tell
 from openmanus_graph.backends.persistence.threads import Thread, Threads
 from openmanus_graph.config.resolve import database_url
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.graphs.catalog import register_agent
+from openmanus_graph.graphs import catalog
+from openmanus_graph.graphs.catalog import FLOW
 from openmanus_graph.interfaces.service.replay import Replayed, replay_thread
 from openmanus_graph.nodes import think
 from openmanus_graph.runtime.session_registry import close_session
+from openmanus_graph.state.context import PolicyRule
 from tests.support.graphs import Ran, calls, run_graph, scripted
 
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
@@ -38,8 +41,8 @@ def build(**arguments: Any) -> Any:
 
 
 @pytest.fixture(autouse=True)
-def _agent() -> None:
-    register_agent("putting", build)
+def _agent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalog, "_registered", {"putting": build})
     made.clear()
 
 
@@ -153,9 +156,32 @@ async def test_a_thread_without_a_record_is_refused() -> None:
         await replayed()
 
 
+async def test_a_plan_is_refused() -> None:
+    await run("done")
+    with pytest.raises(ConfigError, match="ran by a plan"):
+        await replayed(agent=FLOW)
+
+
 async def test_a_thread_that_was_edited_is_refused() -> None:
     await run("done")
     async with open_checkpointer(database_url()) as saver:
         await build(checkpointer=saver).aupdate_state(CONFIG, {"hint": "x"}, as_node="think")
     with pytest.raises(ConfigError, match="was edited or went back"):
         await replayed()
+
+
+@pytest.mark.parametrize("decision", ["approve", "reject"])
+async def test_what_a_person_decided_on_a_call_is_not_asked_again(decision: str) -> None:
+    rules = (PolicyRule(tool="put", decision="ask"),)
+    model = scripted(putting(1), "done")
+    async with open_checkpointer(database_url()) as saver:
+        graph = build(checkpointer=saver)
+        await run_graph(graph, model=model, config=CONFIG, policy_rules=rules)
+        answer = Command(resume={"decisions": [{"type": decision, "message": "no"}]})
+        ran = await run_graph(graph, model=model, task=answer, config=CONFIG, policy_rules=rules)
+    assert ran.values["answer"] == "done"
+    assert made == ([1] if decision == "approve" else [])
+    Threads(open_database(database_url())).begin("t", "putting", "the task", {}, None)
+    close_session("t")
+    made.clear()
+    assert (await replayed(policy_rules=rules)).is_equal

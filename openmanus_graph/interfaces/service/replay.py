@@ -19,7 +19,7 @@ from openmanus_graph.backends.persistence.model_call_records import (
 )
 from openmanus_graph.config.resolve import database_url, openmanus_home
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.graphs.catalog import build_agent
+from openmanus_graph.graphs.catalog import FLOW, build_agent
 from openmanus_graph.interfaces.service.lock import holding_thread
 from openmanus_graph.interfaces.service.step_events import RECURSION_LIMIT
 from openmanus_graph.model_calls.replay import Difference, RecordReplay
@@ -67,6 +67,11 @@ async def replay_thread(known: "Thread", context: "Context") -> Replayed:
         RunError: A run works on the thread.
         sqlite3.Error: The database is damaged or cannot be used.
     """
+    if known.agent == FLOW:
+        raise ConfigError(
+            f"Thread {known.id} ran by a plan, whose steps cannot be replayed yet. Compare its "
+            "files: openmanus diff."
+        )
     url = await asyncio.to_thread(database_url)
     records = await asyncio.to_thread(open_model_call_records, url)
     ledger = await asyncio.to_thread(open_ledger, url)
