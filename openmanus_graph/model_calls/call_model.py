@@ -34,6 +34,7 @@ from openmanus_graph.backends.models.spec import provider_of, wire_provider
 from openmanus_graph.conversation.replies import read_reply
 from openmanus_graph.model_calls.budget import Reservation, check_limits, near_limits, reserved
 from openmanus_graph.model_calls.candidates import may_fall_back, models_to_ask, outages
+from openmanus_graph.model_calls.flight_recorder import recorded
 from openmanus_graph.model_calls.media import messages_with_media, with_media
 from openmanus_graph.model_calls.pictures import in_this_run, load_pictures
 from openmanus_graph.model_calls.projection import (
@@ -195,8 +196,9 @@ class _Requests:
         self._call, self._chosen = call, chosen
         self._session, self._emit = session, emit
         self._next_call = Progress(int(call.counts_as_step), no_usage(), 0)
+        record = partial(recorded, session=session, call=call)
         self._sender = Sender(
-            session.key, call.step, emit, call.pause, has_alternative=has_alternative
+            session.key, call.step, emit, call.pause, record, has_alternative=has_alternative
         )
         self.spent = no_usage()
 

@@ -42,6 +42,7 @@ from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.interjections import InterjectionReader, announce
 from openmanus_graph.runtime.limits import LimitReached, Progress, pause
 from openmanus_graph.runtime.middleware import with_hook, with_updates
+from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.session import Session, lost_state, open_state
 from openmanus_graph.runtime.session_registry import enter_session, running_session
 from openmanus_graph.runtime.skills import copy_skills
@@ -175,7 +176,7 @@ def fresh_counts(state: ManusState, fork_id: str) -> ManusUpdate:
     return {
         "run_message": message_id,
         "branch": message_id,
-        "run_date": datetime.datetime.now(tz=datetime.UTC).astimezone().date().isoformat(),
+        "run_date": date_of_run(message_id),
         "step_count": 0,
         "elapsed_s": 0.0,
         "usage": no_usage(),
@@ -183,6 +184,13 @@ def fresh_counts(state: ManusState, fork_id: str) -> ManusUpdate:
         "structured": None,
         **state_of_paused_run(message),
     }
+
+
+def date_of_run(message_id: str) -> str:
+    """Return the date of a run that begins: today, or in a replay that of the recorded run."""
+    today = datetime.datetime.now(tz=datetime.UTC).astimezone().date().isoformat()
+    replay = current_replay()
+    return today if replay is None else replay.run_dates.get(message_id, today)
 
 
 def model_middleware(turn: Turn, tools: ResolvedTools) -> "ModelCallHooks | None":

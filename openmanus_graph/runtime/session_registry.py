@@ -47,6 +47,7 @@ from openmanus_graph.runtime.run_observer import (
     plan_step_of,
     run_observer,
 )
+from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.run_preparation import another_run_works, prepare_run
 from openmanus_graph.runtime.session import WORKER_SEPARATOR, Session, WritingHandle
 from openmanus_graph.runtime.traces import RunSpan, is_tracing
@@ -140,7 +141,8 @@ async def _start(entry: _Entry, at: _RunLocation, session: Session, runtime: Run
         if entry.prepared_for != at.run and entry.has_thread and not session.is_plan_step:
             if session.lineage.came_back and not entry.lasting:
                 raise another_run_works(entry.thread)
-            await prepare_run(session, _workers_of(at.key), runtime.stream_writer)
+            if current_replay() is None:  # a replay has no files
+                await prepare_run(session, _workers_of(at.key), runtime.stream_writer)
         entry.prepared_for = at.run
 
 

@@ -320,6 +320,16 @@ def diff(
 
 
 @app.command()
+@takes(StorageOptions)
+def replay(thread: _ThreadArgument) -> None:
+    """Run a thread again from its record, and show what its model would be sent otherwise now."""
+    from openmanus_graph.interfaces.cli.replay import replay as replay_thread
+    from openmanus_graph.interfaces.service.threads import thread_id
+
+    raise typer.Exit(replay_thread(thread_id(thread)))
+
+
+@app.command()
 @takes(OutputOptions)
 def demo(
     output: OutputOptions,

@@ -1,0 +1,137 @@
+"""Replays a thread's runs: the graph works again, and its flight record and ledger answer.
+
+Each request is compared with the recorded one, byte for byte. Where they differ, the recorded
+reply is given all the same, so that the first difference is found with what follows from it.
+"""
+
+import difflib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from openmanus_graph.backends.persistence.ledger import EffectKey, Entry, Ledger
+from openmanus_graph.backends.persistence.model_call_records import Part, RecordedCall
+from openmanus_graph.runtime.interjections import Interjection
+from openmanus_graph.runtime.replaying import ReplayEndedError
+
+SHOWN_CHARS = 200
+"""Characters shown of a call's arguments."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A request that is not as it was recorded."""
+
+    position: int
+    """Of the recorded model call in its thread, from 1."""
+    call: RecordedCall
+    sent: Sequence[Part]
+    """What the model would be sent now."""
+
+    def diff(self) -> str:
+        """Return both requests as a unified diff."""
+        before, now = (list(_lines(parts)) for parts in (self.call.request, self.sent))
+        return "\n".join(difflib.unified_diff(before, now, "recorded", "now", lineterm=""))
+
+
+class RecordReplay:
+    """Answers the runs of one thread from its record."""
+
+    def __init__(
+        self, record: Sequence[RecordedCall], ledger: Ledger, run_dates: Mapping[str, str]
+    ) -> None:
+        """Begin.
+
+        Args:
+            record: The thread's model calls, in order.
+            ledger: Holds the outcomes of its tool calls.
+            run_dates: When its runs began, by the ids of their first messages.
+        """
+        self.run_dates = run_dates
+        self.differences: list[Difference] = []
+        self.ended = ""
+        """What the record does not hold, if a run asked for that."""
+        self._record, self._ledger = record, ledger
+        self._left = dict(enumerate(record, 1))
+
+    @property
+    def unused(self) -> list[int]:
+        """Positions of the recorded model calls that no run has made again."""
+        return list(self._left)
+
+    def answer(self, lane: str, request: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+        """Return what is recorded of a model call.
+
+        Calls that run side by side may come in another order, so a request is first looked for.
+
+        Raises:
+            ReplayEndedError: No call is left that it could be.
+        """
+        sent: list[Part] = json.loads(json.dumps(request, default=str))
+        of_lane = [position for position, call in self._left.items() if call.lane == lane]
+        same = (position for position in of_lane if self._left[position].request == sent)
+        position = next(same, next(iter(of_lane), None))
+        if position is None:
+            where = f"a model call that is not in the record ({lane})"
+            raise self._end(f"The run makes {where}, after all that are.")
+        call = self._left.pop(position)
+        if call.request != sent:
+            self.differences.append(Difference(position, call, sent))
+        return call.facts
+
+    def live_handles(self) -> set[str]:
+        """Return the identities of the handles that were open at the next model call."""
+        following = next(iter(self._left.values()), None)
+        return set() if following is None else set(following.facts["handles"])
+
+    async def outcome(self, effect: EffectKey, call_id: str) -> Entry:
+        """Return what came of a tool call.
+
+        Where the ledger does not know, since a person refused the call say, it stands in a later
+        request.
+
+        Raises:
+            ReplayEndedError: It stands nowhere.
+        """
+        entry = await self._ledger.find(effect)
+        if entry is not None and entry.outcome is not None:
+            return entry
+        for call in self._record:
+            for part in call.request:
+                if part.get("call") == call_id:
+                    outcome = {"text": part.get("content", ""), "images": ()}
+                    failed = part["status"] == "error"
+                    args = json.loads(effect.args)
+                    return Entry("done", {**outcome, "failed": failed}, args, 1)
+        shown = effect.args[:SHOWN_CHARS]
+        raise self._end(f"The run makes a call that is not in the record: {effect.tool} {shown}")
+
+    async def of(self, thread: str) -> list[Interjection]:
+        """Return the interjections that the next model call had read."""
+        del thread
+        following = next(iter(self._left.values()), None)
+        given: list[list[str]] = [] if following is None else following.facts["interjections"]
+        return [Interjection(name, text, read=False) for name, text in given]
+
+    async def mark_read(self, thread: str, interjections: Sequence[str]) -> None:
+        """Leave the thread's interjections as they are."""
+
+    async def forget_read(self, thread: str) -> None:
+        """Leave the thread's interjections as they are."""
+
+    def _end(self, why: str) -> ReplayEndedError:
+        self.ended = self.ended or why
+        return ReplayEndedError(why)
+
+
+def _lines(parts: Sequence[Part]) -> Iterator[str]:
+    """Yield a request as lines: each part's text as it is, the rest as JSON."""
+    for number, part in enumerate(parts):
+        yield f"--- {number} {part['role']} ---"
+        for key, value in part.items():
+            if key == "content" and isinstance(value, str):
+                yield from value.splitlines()
+            elif key != "role":
+                text = json.dumps(value, ensure_ascii=False, indent=1, sort_keys=True)
+                yield from f"{key}: {text}".splitlines()
