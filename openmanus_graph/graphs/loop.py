@@ -18,7 +18,7 @@ from openmanus_graph.nodes.act import act
 from openmanus_graph.nodes.stuck_check import route_after_stuck_check, stuck_check
 from openmanus_graph.nodes.terminate import terminate
 from openmanus_graph.nodes.think import route_after_think, think
-from openmanus_graph.runtime.session_registry import SessionKeeper, graph_node
+from openmanus_graph.runtime.session_keeper import SessionKeeper, graph_node
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ManusInput, ManusOutput, ManusState
 from openmanus_graph.tool_calls.agent import Agent, ToolLike, define_agent

@@ -46,7 +46,8 @@ from openmanus_graph.runtime.middleware import (
 )
 from openmanus_graph.runtime.run_observer import plan_step_of
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.runtime.session_registry import enter_session, graph_node
+from openmanus_graph.runtime.session_keeper import graph_node
+from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.interrupts import as_approval
 from openmanus_graph.state.manus import ManusInput, ManusOutput, ManusState

@@ -24,7 +24,7 @@ from openmanus_graph.nodes.run_step import Flow, run_step
 from openmanus_graph.nodes.schedule import route_after_schedule, schedule
 from openmanus_graph.planning.executors import Executor, Executors, ExecutorSet, collect_executors
 from openmanus_graph.planning.flow import next_node
-from openmanus_graph.runtime.session_registry import SessionKeeper, graph_node
+from openmanus_graph.runtime.session_keeper import SessionKeeper, graph_node
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ManusInput, ManusOutput
 from openmanus_graph.state.planning import PlanningState, StepInput, StepState

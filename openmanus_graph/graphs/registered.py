@@ -6,7 +6,7 @@
 from langgraph.pregel import Pregel
 
 from openmanus_graph.graphs.catalog import third_party_agents
-from openmanus_graph.runtime.session_registry import SessionKeeper
+from openmanus_graph.runtime.session_keeper import SessionKeeper
 
 for name, graph in third_party_agents().items():
     if isinstance(graph, Pregel):

@@ -197,6 +197,11 @@ class Session:
             for known in live
         }
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is open that the thread's next run could use."""
+        return not self._handles and not self._open_calls
+
     def identities(self) -> set[str]:
         """Return the identities of the handles that are open; in a replay, that were then."""
         if (replay := current_replay()) is not None:

@@ -13,7 +13,8 @@ and end, also by an error, a cancellation or a drain, and under every server.
    configuration is resolved, the workspace prepared, the run's start reported to the observer, and
    after going back to an earlier checkpoint the files are restored.
 5. A thread's session is closed by its owner (`open_session`). Without one it is closed when its run
-   is cancelled, after `IDLE_S` seconds, and at the process's exit at the latest.
+   ends with nothing open or is cancelled, after `IDLE_S` seconds, and at the process's exit at the
+   latest.
 """
 
 import asyncio
@@ -22,16 +23,13 @@ import contextlib
 import os
 import threading
 import uuid
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
-from functools import wraps
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any
 
-from langchain_core.callbacks import AsyncCallbackHandler, BaseCallbackManager
 from langchain_core.runnables import RunnableConfig
 from langgraph.config import get_config
 from langgraph.runtime import Runtime
-from langgraph.types import Command
 
 from openmanus_graph.config import resolve_run_settings
 from openmanus_graph.runtime.checkpoint_lineage import (
@@ -40,22 +38,14 @@ from openmanus_graph.runtime.checkpoint_lineage import (
     lineage_of,
     require_shared_ledger,
 )
-from openmanus_graph.runtime.events import GRAPH_EVENTS
-from openmanus_graph.runtime.run_observer import (
-    PLAN_STEP_KEY,
-    ObservedRun,
-    plan_step_of,
-    run_observer,
-)
 from openmanus_graph.runtime.replaying import current_replay
+from openmanus_graph.runtime.run_locations import RunLocation, find_location, location_of
+from openmanus_graph.runtime.run_observer import ObservedRun, run_observer
 from openmanus_graph.runtime.run_preparation import another_run_works, prepare_run
 from openmanus_graph.runtime.session import WORKER_SEPARATOR, Session, WritingHandle
-from openmanus_graph.runtime.traces import RunSpan, is_tracing
 from openmanus_graph.state.context import Context
-from openmanus_graph.state.renamed import moved, with_current_names
 from openmanus_graph.state.settings import Settings
 
-N = TypeVar("N", bound=Callable[..., Awaitable[Any]])
 WORKER_KEY = "openmanus_lane"
 """Metadata of a run inside another one that gets a session of its own; rule 3."""
 IDLE_S = 600.0
@@ -85,26 +75,7 @@ class _Entry:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-class _RunLocation(NamedTuple):
-    """Where a node, or a graph within it, runs."""
-
-    run: uuid.UUID
-    """Of the graph it belongs to."""
-    key: str
-    """Of that graph's session."""
-    worker: str
-    """Which of several parallel runs this is; see `WORKER_KEY`."""
-    answered: bool
-    """Whether the run may have been resumed with an answer."""
-    span: RunSpan | None = None
-    """The run's span, where runs are traced."""
-
-
 _entries: dict[str, _Entry] = {}
-_locations: dict[uuid.UUID, _RunLocation] = {}
-"""By LangChain's run id of each running graph and node."""
-_tool_calls: dict[uuid.UUID, _RunLocation] = {}
-"""The run around each tool call that is under way."""
 _lock = threading.Lock()
 """Guards `_entries`: sessions are closed in other OS threads than the event loop's."""
 
@@ -116,7 +87,7 @@ async def enter_session(runtime: Runtime[Any]) -> Session:
         ConfigError: The settings are wrong.
     """
     config = get_config()
-    location = _location_of(config)
+    location = location_of(config)
     run, entry = location.run, _entries[location.key]
     if entry.session is not None and entry.configured_for == run:
         session = entry.session
@@ -131,7 +102,7 @@ async def enter_session(runtime: Runtime[Any]) -> Session:
     return session
 
 
-async def _start(entry: _Entry, at: _RunLocation, session: Session, runtime: Runtime[Any]) -> None:
+async def _start(entry: _Entry, at: RunLocation, session: Session, runtime: Runtime[Any]) -> None:
     """Report a run, and bring files and handles to where it begins; before its first node works."""
     async with entry.starting:  # waiting calls resume in parallel
         if (observer := run_observer()) and at.run in entry.observed.keys() - entry.started:
@@ -152,9 +123,14 @@ def _workers_of(key: str) -> list[Session]:
     return [session for session in found if session is not None]
 
 
+def _is_empty(key: str) -> bool:
+    own = _entries[key].session
+    return all(session.is_empty for session in (own, *_workers_of(key)) if session is not None)
+
+
 def running_session() -> Session | None:
     """Return the session of the current run; None outside of runs."""
-    location = _find_location(get_config())
+    location = find_location(get_config())
     return _entries[location.key].session if location else None
 
 
@@ -172,13 +148,13 @@ def newest_output(thread: str, resource: str) -> str:
 
 def is_answered(config: RunnableConfig) -> bool:
     """Say whether a node's run may have been resumed with an answer; of others' graphs any may."""
-    location = _find_location(config)
+    location = find_location(config)
     return location is None or location.answered
 
 
 def thread_of(config: RunnableConfig) -> tuple[str, str] | None:
     """Return run and thread of a node, if the run is reported to the observer; else None."""
-    location = _location_of(config)
+    location = location_of(config)
     entry = _entries.get(location.key.partition(WORKER_SEPARATOR)[0])
     known = next(iter(entry.observed.values()), None) if entry is not None else None
     return None if known is None else (known.id, known.thread)
@@ -231,131 +207,52 @@ def _opened_session(entry: _Entry, key: str, settings: Settings) -> Session:
         return entry.session
 
 
-class SessionKeeper(AsyncCallbackHandler):
-    """Creates a graph run's session entry, and releases it when the run has ended."""
+def begin_run(
+    run_id: uuid.UUID,
+    around: RunLocation | None,
+    worker: str,
+    metadata: dict[str, Any],
+    inputs: Any,
+) -> str:
+    """Give a run its session's entry, and return the entry's key.
 
-    run_inline = True  # in order with the run, so that no node starts before its entry exists
-
-    @property
-    def ignore_llm(self) -> bool:
-        """Ignore model calls, for which LangChain would serialise each conversation."""
-        return True
-
-    @property
-    def ignore_chat_model(self) -> bool:
-        """Ignore chat models, too."""
-        return True
-
-    async def on_chain_start(  # noqa: D102  # LangChain's
-        self,
-        serialized: dict[str, Any] | None,
-        inputs: Any,
-        *,
-        run_id: uuid.UUID,
-        parent_run_id: uuid.UUID | None = None,
-        metadata: dict[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> None:
-        if run_id in _locations:
-            return  # registered already, by the keeper of an outer graph
-        worker = str((metadata or {}).get(WORKER_KEY, ""))
-        around = _location_around(parent_run_id, worker)
-        if around is not None and around.worker == worker:
-            _locations[run_id] = around
-            return
-        thread = (metadata or {}).get("thread_id")
-        with _lock:
-            known = _entries.get(str(thread))
-            if around is not None:
-                key = f"{around.key}{WORKER_SEPARATOR}{worker}"
-            elif thread and (known is None or not known.runs):
-                key = str(thread)
-            else:  # no thread, or a run works on it already
-                key = f"run {run_id}"
-            lasting = key == str(thread) or bool(worker)
-            named = str(thread) if thread else key
-            entry = _entries.setdefault(key, _Entry(named, lasting, has_thread=bool(thread)))
-            if not entry.runs:
-                entry.starting = asyncio.Lock()  # the one before belongs to that run's event loop
-            entry.runs.add(run_id)
-            if thread and around is None and run_observer() is not None:
-                run_metadata = metadata or {}
-                entry.observed[run_id] = ObservedRun(
-                    id=str(run_id),
-                    thread=str(thread),
-                    agent=str(run_metadata.get("graph_id", "")),
-                    given=inputs,
-                    checkpoint=str(run_metadata.get("checkpoint_id") or ""),
-                )
-        answered = around.answered if around else _has_answer(inputs, parent_run_id)
-        span = _begin_span(str(kwargs.get("name") or ""), metadata or {})
-        _locations[run_id] = _RunLocation(run_id, key, worker, answered, span)
-        _stop_idling(entry)
-
-    async def on_chain_end(self, outputs: Any, *, run_id: uuid.UUID, **kwargs: Any) -> None:  # noqa: D102  # LangChain's
-        await _end_run(run_id, None, outputs)
-
-    async def on_chain_error(  # noqa: D102  # LangChain's
-        self, error: BaseException, *, run_id: uuid.UUID, **kwargs: Any
-    ) -> None:
-        await _end_run(run_id, error)
-
-    async def on_tool_start(  # noqa: D102  # LangChain's
-        self,
-        serialized: dict[str, Any],
-        input_str: str,
-        *,
-        run_id: uuid.UUID,
-        parent_run_id: uuid.UUID | None = None,
-        **kwargs: Any,
-    ) -> None:
-        around = _locations.get(parent_run_id) if parent_run_id else None
-        if around is not None:
-            _tool_calls[run_id] = around
-
-    async def on_tool_end(self, output: Any, *, run_id: uuid.UUID, **kwargs: Any) -> None:  # noqa: D102  # LangChain's
-        _tool_calls.pop(run_id, None)
-
-    async def on_tool_error(  # noqa: D102  # LangChain's
-        self, error: BaseException, *, run_id: uuid.UUID, **kwargs: Any
-    ) -> None:
-        _tool_calls.pop(run_id, None)
-
-
-def _location_around(parent_run_id: uuid.UUID | None, worker: str) -> _RunLocation | None:
-    """Return the run that another one belongs to.
-
-    A graph that a tool runs belongs to the run around the tool if it is a worker's, as helpers
-    are; any other stands for itself.
+    Args:
+        run_id: LangChain's id of the run.
+        around: Where the run around it is, if there is one.
+        worker: Whose run inside that one it is; see `WORKER_KEY`.
+        metadata: Of the run.
+        inputs: What it was given.
     """
-    if parent_run_id is None:
-        return None
-    return _locations.get(parent_run_id) or (_tool_calls.get(parent_run_id) if worker else None)
+    thread = metadata.get("thread_id")
+    with _lock:
+        known = _entries.get(str(thread))
+        if around is not None:
+            key = f"{around.key}{WORKER_SEPARATOR}{worker}"
+        elif thread and (known is None or not known.runs):
+            key = str(thread)
+        else:  # no thread, or a run works on it already
+            key = f"run {run_id}"
+        lasting = key == str(thread) or bool(worker)
+        named = str(thread) if thread else key
+        entry = _entries.setdefault(key, _Entry(named, lasting, has_thread=bool(thread)))
+        if not entry.runs:
+            entry.starting = asyncio.Lock()  # the one before belongs to that run's event loop
+        entry.runs.add(run_id)
+        if thread and around is None and run_observer() is not None:
+            entry.observed[run_id] = ObservedRun(
+                id=str(run_id),
+                thread=str(thread),
+                agent=str(metadata.get("graph_id", "")),
+                given=inputs,
+                checkpoint=str(metadata.get("checkpoint_id") or ""),
+            )
+    _stop_idling(entry)
+    return key
 
 
-def _begin_span(agent: str, metadata: dict[str, Any]) -> RunSpan | None:
-    if not is_tracing():
-        return None
-    plan_step = str(metadata.get(PLAN_STEP_KEY, ""))
-    return RunSpan(agent, str(metadata.get("thread_id") or ""), plan_step)
-
-
-def _has_answer(inputs: Any, parent_run_id: uuid.UUID | None) -> bool:
-    """Say whether a run is resumed with an answer; in others' graphs it may be."""
-    if parent_run_id is not None:
-        return True
-    return isinstance(inputs, Command) and cast("Command[Any]", inputs).resume is not None
-
-
-async def _end_run(run_id: uuid.UUID, error: BaseException | None, outputs: Any = None) -> None:
-    location = _locations.pop(run_id, None)
-    if location is None or location.run != run_id:
-        return
-    if location.span is not None:
-        location.span.end(outputs, error)
-    for call in [call for call, around in _tool_calls.items() if around.run == run_id]:
-        del _tool_calls[call]  # it was cancelled
-    key = location.key
+async def end_run(location: RunLocation, error: BaseException | None) -> None:
+    """Release the session of a run that has ended; close it if nothing keeps it."""
+    run_id, key = location.run, location.key
     entry = _entries[key]
     entry.runs.discard(run_id)
     entry.started.discard(run_id)
@@ -366,7 +263,8 @@ async def _end_run(run_id: uuid.UUID, error: BaseException | None, outputs: Any 
         await asyncio.shield(asyncio.to_thread(entry.session.end_run))
     if entry.runs or entry.owners or location.worker:
         return  # a worker's session ends with the outer run
-    if entry.lasting and not isinstance(error, asyncio.CancelledError):
+    cancelled = isinstance(error, asyncio.CancelledError)
+    if entry.lasting and not cancelled and not _is_empty(key):
         _begin_idling(entry, key)
     else:
         await asyncio.shield(asyncio.to_thread(close_session, key))
@@ -384,19 +282,6 @@ def _stop_idling(entry: _Entry) -> None:
     if entry.idle is not None:
         entry.idle.cancel()
         entry.idle = None
-
-
-def _find_location(config: RunnableConfig) -> _RunLocation | None:
-    callbacks = config.get("callbacks")
-    parent = callbacks.parent_run_id if isinstance(callbacks, BaseCallbackManager) else None
-    return _locations.get(parent) if parent else None
-
-
-def _location_of(config: RunnableConfig) -> _RunLocation:
-    location = _find_location(config)
-    if location is None:
-        raise RuntimeError("This node runs outside of a graph that build_manus_graph() made.")
-    return location
 
 
 def _configure(
@@ -457,48 +342,7 @@ def _reset_after_fork() -> None:
     global _lock  # another thread may hold it, which the child does not have
     _lock = threading.Lock()
     _entries.clear()
-    _locations.clear()
-    _tool_calls.clear()
 
 
 os.register_at_fork(after_in_child=_reset_after_fork)
 atexit.register(close_all)
-
-
-def graph_node(node: N) -> N:
-    """Make a function a node of our graphs.
-
-    The observer gets its events also where the stream is not read. A state that version 0.1
-    saved is passed to it under today's names.
-    """
-
-    @wraps(node)
-    async def wrapped_node(saved: Any, runtime: Runtime[Context]) -> Any:
-        if run_observer() is not None:
-            runtime = runtime.override(stream_writer=_observed_writer(runtime))
-        location = _find_location(get_config()) if is_tracing() else None
-        span = location.span if location is not None else None
-        with span.entered() if span is not None else contextlib.nullcontext():
-            update = await node(with_current_names(saved), runtime)
-        return update if "messages" not in saved else moved(saved, update)  # else a `Send`'s own
-
-    return cast("N", wrapped_node)
-
-
-def _observed_writer(runtime: Runtime[Context]) -> Callable[[Any], None]:
-    """Return a stream writer that also passes the graph's events to the observer."""
-    config, observer = get_config(), run_observer()
-    run_and_thread, plan_step = thread_of(config), plan_step_of(config)
-
-    def write(event: Any) -> None:
-        runtime.stream_writer(event)
-        # A user's tool may write anything to the stream.
-        if observer is None or run_and_thread is None or not isinstance(event, dict):
-            return
-        graph_event = cast("dict[str, Any]", event)
-        if graph_event.get("type") in GRAPH_EVENTS and not (
-            plan_step and graph_event["type"] == "limit"
-        ):
-            observer.on_event(*run_and_thread, plan_step, graph_event)
-
-    return write

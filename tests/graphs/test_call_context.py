@@ -11,7 +11,8 @@ from typing_extensions import TypedDict
 
 from openmanus_graph import Context
 from openmanus_graph.runtime.limits import Progress
-from openmanus_graph.runtime.session_registry import SessionKeeper, enter_session
+from openmanus_graph.runtime.session_keeper import SessionKeeper
+from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.state.plan import no_plans
 from openmanus_graph.state.reducers import no_usage
 from openmanus_graph.tool_calls.context import open_call_context

@@ -20,7 +20,7 @@ from openmanus_graph.config.resolve import database_url
 from openmanus_graph.interfaces.service.threads import forget_thread
 from openmanus_graph.model_calls.flight_recorder import recorded_answer, request_parts
 from openmanus_graph.model_calls.sending import ProviderRequest
-from openmanus_graph.runtime.session_registry import close_session
+from openmanus_graph.runtime.session_registry import close_session, open_session
 from openmanus_graph.state.model_settings import ModelSettings
 from tests.graphs.test_compaction import answering, asks_for_notes, note
 from tests.support.graphs import Ran, add, calls, run_graph, scripted
@@ -77,8 +77,9 @@ async def test_a_row_holds_only_what_is_new_in_its_request() -> None:
 
 async def test_the_next_run_of_a_thread_goes_on_from_its_record() -> None:
     graph, model = build_manus_graph(tools=[add], checkpointer=InMemorySaver()), scripted("a", "b")
-    await run_graph(graph, model=model, task="one", config=CONFIG)
-    ran = await run_graph(graph, model=model, task="two", config=CONFIG)
+    async with open_session("t"):
+        await run_graph(graph, model=model, task="one", config=CONFIG)
+        ran = await run_graph(graph, model=model, task="two", config=CONFIG)
     check_record(ran)
     assert [base is None for (base,) in rows("base")] == [True, False]
 
@@ -138,9 +139,10 @@ async def test_the_record_is_deleted_with_its_thread() -> None:
 
 async def test_a_thread_that_was_deleted_begins_a_record_anew() -> None:
     graph, model = build_manus_graph(checkpointer=InMemorySaver()), scripted("a", "b")
-    await run_graph(graph, model=model, task="one", config=CONFIG)
-    forget_thread("t")
-    await run_graph(graph, model=model, task="two", config=CONFIG)
+    async with open_session("t"):
+        await run_graph(graph, model=model, task="one", config=CONFIG)
+        forget_thread("t")
+        await run_graph(graph, model=model, task="two", config=CONFIG)
     assert rows("base") == [(None,)]
 
 
@@ -157,8 +159,9 @@ async def test_a_record_that_cannot_be_written_does_not_end_the_run(
 
 async def test_a_damaged_row_is_told_not_replayed() -> None:
     graph, model = build_manus_graph(tools=[add], checkpointer=InMemorySaver()), scripted("a", "b")
-    await run_graph(graph, model=model, task="one", config=CONFIG)
-    await run_graph(graph, model=model, task="two", config=CONFIG)
+    async with open_session("t"):
+        await run_graph(graph, model=model, task="one", config=CONFIG)
+        await run_graph(graph, model=model, task="two", config=CONFIG)
     open_database(database_url()).run(
         "UPDATE model_calls SET facts = replace(facts, 'b', 'c') WHERE base IS NOT NULL"
     )

@@ -15,7 +15,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
 from openmanus_graph import Context, build_manus_graph, close, open_session
-from openmanus_graph.runtime.session_registry import close_all
+from openmanus_graph.runtime.session_registry import close_all, find_session
 from openmanus_graph.tools import default_tools
 from tests.support.awkward_site import awkward_site
 from tests.support.cli import until
@@ -128,6 +128,18 @@ async def test_nothing_is_left_after_closing(
     await use()
     await close()
     await asyncio.to_thread(until, lambda: held().within(before))  # it may still be ending
+
+
+@pytest.mark.parametrize(("made", "stays"), [((), False), ((calls(PYTHON),), True)])
+async def test_only_a_session_with_something_open_outlives_its_run(
+    made: tuple[Any, ...], stays: bool
+) -> None:
+    graph = build_manus_graph(checkpointer=InMemorySaver())
+    timers = sum(isinstance(thread, threading.Timer) for thread in threading.enumerate())
+    await run_graph(graph, *made, "done", config=thread("idle"))
+    now = sum(isinstance(thread, threading.Timer) for thread in threading.enumerate())
+    assert (find_session("idle") is not None, now - timers) == (stays, int(stays))
+    await close()
 
 
 async def test_a_thread_that_is_owned_or_runs_keeps_what_it_has(others: frozenset[int]) -> None:

@@ -165,7 +165,7 @@ async def test_files_that_go_with_their_thread_stay_as_they_are(
     await run(putting(1), "done", workspace="work")
     shared = sorted((tmp_path / "shared").rglob("*"))
     assert shared
-    Path("work", "later").write_text("x")
+    (tmp_path / "work" / "later").write_text("x")
     assert (await replayed()).is_equal
     assert sorted((tmp_path / "shared").rglob("*")) == shared
 

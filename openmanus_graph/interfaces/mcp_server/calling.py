@@ -12,7 +12,8 @@ from typing_extensions import TypedDict
 
 from openmanus_graph.runtime.limits import Progress
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.runtime.session_registry import SessionKeeper, enter_session
+from openmanus_graph.runtime.session_keeper import SessionKeeper
+from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import PendingCall
 from openmanus_graph.state.plan import Plans

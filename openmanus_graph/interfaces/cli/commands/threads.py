@@ -1,0 +1,110 @@
+"""The commands that show threads, and go back in them."""
+
+from typing import Annotated
+
+import typer
+
+from openmanus_graph.interfaces.cli.commands.arguments import (
+    LatestThread,
+    ThreadArgument,
+    complete_thread,
+)
+from openmanus_graph.interfaces.service.options import StorageOptions, takes
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command()
+@takes(StorageOptions)
+def threads(
+    delete: Annotated[
+        str | None, typer.Option(help="Delete this thread.", autocompletion=complete_thread)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON lines.")] = False,
+) -> None:
+    """List the threads, newest first."""
+    from openmanus_graph.interfaces.cli.threads import delete_thread, list_threads
+    from openmanus_graph.interfaces.service.threads import thread_id
+
+    code = delete_thread(thread_id(delete)) if delete else list_threads(as_json=as_json)
+    raise typer.Exit(code)
+
+
+@app.command()
+@takes(StorageOptions)
+def show(
+    thread: LatestThread = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The messages as JSON.")] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="Its plan as JSON, to be edited.")] = False,
+) -> None:
+    """Show what was said and done in a thread."""
+    from openmanus_graph.interfaces.cli.threads import print_plan, show_thread
+    from openmanus_graph.interfaces.service.threads import thread_id
+
+    shown = thread_id(thread)
+    raise typer.Exit(print_plan(shown) if plan else show_thread(shown, as_json=as_json))
+
+
+@app.command()
+@takes(StorageOptions)
+def export(
+    thread: ThreadArgument,
+    output: Annotated[str, typer.Option(help="File to write; - is stdout.")] = "-",
+) -> None:
+    """Write a thread as Markdown."""
+    from openmanus_graph.interfaces.cli.threads import export_thread
+    from openmanus_graph.interfaces.service.threads import thread_id
+
+    raise typer.Exit(export_thread(thread_id(thread), output))
+
+
+@app.command()
+@takes(StorageOptions)
+def fork(
+    thread: ThreadArgument,
+    at: Annotated[
+        str | None, typer.Option(help="Number or id of the point; without it they are listed.")
+    ] = None,
+    name: Annotated[str | None, typer.Option("--thread", help="Name of the new thread.")] = None,
+    keep_files: Annotated[
+        bool, typer.Option("--keep-files", help="Leave the files as they are now.")
+    ] = False,
+    in_place: Annotated[
+        bool, typer.Option("--in-place", help="Turn the files back where they lie.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON lines.")] = False,
+) -> None:
+    """Go back to an earlier point of a thread and try again from there, as a new thread."""
+    from openmanus_graph.interfaces.cli.fork import FilesChoice, fork_thread
+    from openmanus_graph.interfaces.service.threads import thread_id
+
+    files = FilesChoice(keep_files, in_place)
+    raise typer.Exit(fork_thread(thread_id(thread), at, name, files, as_json=as_json))
+
+
+@app.command()
+def diff(
+    thread: Annotated[str, typer.Argument(help="The thread whose files to compare.")],
+    begin: Annotated[
+        str | None, typer.Option("--from", help="Number or id of a point; default the first.")
+    ] = None,
+    end: Annotated[
+        str | None, typer.Option("--to", help="Number or id of a point; default the newest.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON lines.")] = False,
+) -> None:
+    """Show what changed in a thread's files between two points of it."""
+    from openmanus_graph.interfaces.cli.diff import show_changes
+    from openmanus_graph.interfaces.service.threads import thread_id
+
+    raise typer.Exit(show_changes(thread_id(thread), begin, end, as_json=as_json))
+
+
+@app.command()
+@takes(StorageOptions)
+def replay(thread: ThreadArgument) -> None:
+    """Run a thread again from its record, and show what its model would be sent otherwise now."""
+    from openmanus_graph.interfaces.cli.replay import replay as replay_thread
+    from openmanus_graph.interfaces.service.threads import thread_id
+
+    raise typer.Exit(replay_thread(thread_id(thread)))

@@ -1,0 +1,160 @@
+"""What our graphs have around each run (`SessionKeeper`) and each node (`graph_node`)."""
+
+import contextlib
+import uuid
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from typing import Any, TypeVar, cast
+
+from langchain_core.callbacks import AsyncCallbackHandler
+from langgraph.config import get_config
+from langgraph.runtime import Runtime
+from langgraph.types import Command
+
+from openmanus_graph.runtime.events import GRAPH_EVENTS
+from openmanus_graph.runtime.run_locations import (
+    RunLocation,
+    find_location,
+    location_around,
+    locations,
+    tool_calls,
+)
+from openmanus_graph.runtime.run_observer import PLAN_STEP_KEY, plan_step_of, run_observer
+from openmanus_graph.runtime.session_registry import WORKER_KEY, begin_run, end_run, thread_of
+from openmanus_graph.runtime.traces import RunSpan, is_tracing
+from openmanus_graph.state.context import Context
+from openmanus_graph.state.renamed import moved, with_current_names
+
+N = TypeVar("N", bound=Callable[..., Awaitable[Any]])
+
+
+class SessionKeeper(AsyncCallbackHandler):
+    """Creates a graph run's session entry, and releases it when the run has ended."""
+
+    run_inline = True  # in order with the run, so that no node starts before its entry exists
+
+    @property
+    def ignore_llm(self) -> bool:
+        """Ignore model calls, for which LangChain would serialise each conversation."""
+        return True
+
+    @property
+    def ignore_chat_model(self) -> bool:
+        """Ignore chat models, too."""
+        return True
+
+    async def on_chain_start(  # noqa: D102  # LangChain's
+        self,
+        serialized: dict[str, Any] | None,
+        inputs: Any,
+        *,
+        run_id: uuid.UUID,
+        parent_run_id: uuid.UUID | None = None,
+        metadata: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if run_id in locations:
+            return  # registered already, by the keeper of an outer graph
+        known = metadata or {}
+        worker = str(known.get(WORKER_KEY, ""))
+        around = location_around(parent_run_id, worker)
+        if around is not None and around.worker == worker:
+            locations[run_id] = around
+            return
+        key = begin_run(run_id, around, worker, known, inputs)
+        answered = around.answered if around else _has_answer(inputs, parent_run_id)
+        span = _begin_span(str(kwargs.get("name") or ""), known)
+        locations[run_id] = RunLocation(run_id, key, worker, answered, span)
+
+    async def on_chain_end(self, outputs: Any, *, run_id: uuid.UUID, **kwargs: Any) -> None:  # noqa: D102  # LangChain's
+        await _end(run_id, None, outputs)
+
+    async def on_chain_error(  # noqa: D102  # LangChain's
+        self, error: BaseException, *, run_id: uuid.UUID, **kwargs: Any
+    ) -> None:
+        await _end(run_id, error)
+
+    async def on_tool_start(  # noqa: D102  # LangChain's
+        self,
+        serialized: dict[str, Any],
+        input_str: str,
+        *,
+        run_id: uuid.UUID,
+        parent_run_id: uuid.UUID | None = None,
+        **kwargs: Any,
+    ) -> None:
+        around = locations.get(parent_run_id) if parent_run_id else None
+        if around is not None:
+            tool_calls[run_id] = around
+
+    async def on_tool_end(self, output: Any, *, run_id: uuid.UUID, **kwargs: Any) -> None:  # noqa: D102  # LangChain's
+        tool_calls.pop(run_id, None)
+
+    async def on_tool_error(  # noqa: D102  # LangChain's
+        self, error: BaseException, *, run_id: uuid.UUID, **kwargs: Any
+    ) -> None:
+        tool_calls.pop(run_id, None)
+
+
+async def _end(run_id: uuid.UUID, error: BaseException | None, outputs: Any = None) -> None:
+    location = locations.pop(run_id, None)
+    if location is None or location.run != run_id:
+        return
+    if location.span is not None:
+        location.span.end(outputs, error)
+    for call in [call for call, around in tool_calls.items() if around.run == run_id]:
+        del tool_calls[call]  # it was cancelled
+    await end_run(location, error)
+
+
+def _begin_span(agent: str, metadata: dict[str, Any]) -> RunSpan | None:
+    if not is_tracing():
+        return None
+    plan_step = str(metadata.get(PLAN_STEP_KEY, ""))
+    return RunSpan(agent, str(metadata.get("thread_id") or ""), plan_step)
+
+
+def _has_answer(inputs: Any, parent_run_id: uuid.UUID | None) -> bool:
+    """Say whether a run is resumed with an answer; in others' graphs it may be."""
+    if parent_run_id is not None:
+        return True
+    return isinstance(inputs, Command) and cast("Command[Any]", inputs).resume is not None
+
+
+def graph_node(node: N) -> N:
+    """Make a function a node of our graphs.
+
+    The observer gets its events also where the stream is not read. A state that version 0.1
+    saved is passed to it under today's names.
+    """
+
+    @wraps(node)
+    async def wrapped_node(saved: Any, runtime: Runtime[Context]) -> Any:
+        if run_observer() is not None:
+            runtime = runtime.override(stream_writer=_observed_writer(runtime))
+        location = find_location(get_config()) if is_tracing() else None
+        span = location.span if location is not None else None
+        with span.entered() if span is not None else contextlib.nullcontext():
+            update = await node(with_current_names(saved), runtime)
+        return update if "messages" not in saved else moved(saved, update)  # else a `Send`'s own
+
+    return cast("N", wrapped_node)
+
+
+def _observed_writer(runtime: Runtime[Context]) -> Callable[[Any], None]:
+    """Return a stream writer that also passes the graph's events to the observer."""
+    config, observer = get_config(), run_observer()
+    run_and_thread, plan_step = thread_of(config), plan_step_of(config)
+
+    def write(event: Any) -> None:
+        runtime.stream_writer(event)
+        # A user's tool may write anything to the stream.
+        if observer is None or run_and_thread is None or not isinstance(event, dict):
+            return
+        graph_event = cast("dict[str, Any]", event)
+        if graph_event.get("type") in GRAPH_EVENTS and not (
+            plan_step and graph_event["type"] == "limit"
+        ):
+            observer.on_event(*run_and_thread, plan_step, graph_event)
+
+    return write
