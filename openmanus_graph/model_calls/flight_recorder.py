@@ -5,6 +5,7 @@ own, and many are not the agent's (notes, checks, extracts, the closing turn). O
 a request is read and stored, so a call late in a run costs as much as an early one.
 """
 
+import asyncio
 import hashlib
 import json
 import logging
@@ -12,8 +13,9 @@ import re
 import sqlite3
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import takewhile
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from langchain_core.messages import (
     AIMessage,
@@ -43,6 +45,7 @@ from openmanus_graph.runtime.run_observer import plan_step_of
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.state.context import ModelRole
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 _DATA_CHARS = 2048
 """A picture or sound as text is longer; in the record stands its digest."""
@@ -114,6 +117,7 @@ async def recorded(
     known = {
         "step": call.step,
         "elapsed_s": round(call.progress.elapsed_s, 3),
+        "place": place_of_run(),
         "handles": sorted(session.identities()),
         "interjections": _ending_interjections(call.history),
     }
@@ -121,6 +125,46 @@ async def recorded(
     if isinstance(answer, ModelError):
         raise answer
     return answer
+
+
+async def awaited_fact(session: Session, name: str, read: Callable[[], Awaitable[T]]) -> T:
+    """Read something of a run's surroundings, and write it into the flight record.
+
+    In a replay it is as it was then, and nothing is read.
+
+    Args:
+        session: Of the run.
+        name: What it is; of things that steps of a plan read side by side it names the step, too.
+        read: Reads it, and returns plain JSON.
+
+    Raises:
+        ReplayEndedError: A replayed run wants to know what the recorded one did not.
+    """
+    if (replay := current_replay()) is not None:
+        return cast("T", replay.fact(name))  # it was written below
+    found, recorder = await read(), await _recorder(session)
+    if recorder is not None:
+        await recorder.record_fact(name, found)
+    return found
+
+
+async def recorded_fact(session: Session, name: str, read: Callable[[], T]) -> T:
+    """Do as `awaited_fact` for what blocks: it is read in another OS thread.
+
+    As reading has no effect, a replay reads what the recorded run did not look at.
+    """
+    replay = current_replay()
+    if replay is not None and not replay.has_fact(name):
+        return await asyncio.to_thread(read)
+    return await awaited_fact(session, name, partial(asyncio.to_thread, read))
+
+
+async def fact_of_run(session: Session, name: str, read: Callable[[], T]) -> T:
+    """Do as `recorded_fact` for what stays the same within a session's run: it is read once."""
+    if session.find_cached((FlightRecorder, name)) is None:
+        found = await recorded_fact(session, name, read)
+        session.cached((FlightRecorder, name), lambda: (found,))
+    return cast("T", session.find_cached((FlightRecorder, name))[0])  # as it was put there
 
 
 class FlightRecorder:
@@ -155,15 +199,24 @@ class FlightRecorder:
         shared, new, sent = _difference(before, request)
         base = before.number if before is not None and shared else None
         call = NewCall(lane, base, shared, new, {**facts, **_answer_facts(answer)})
-        try:
-            number = await self._records.add(self._thread, call)
-        except LeaseLostError:
-            raise
-        except sqlite3.Error as error:  # a run does not end for its record
-            log.warning("A model call of thread %s was not recorded: %s", self._thread, error)
+        number = await self._written("A model call", self._records.add(self._thread, call))
+        if number is None:
             self._newest.pop(lane, None)
         else:
             self._newest[lane] = _Sent(number, *sent)
+
+    async def record_fact(self, name: str, value: Any) -> None:
+        """Write down a fact about the run's surroundings, or leave it out if that fails."""
+        await self._written("A fact", self._records.add_fact(self._thread, name, value))
+
+    async def _written(self, what: str, writing: Awaitable[T]) -> T | None:
+        try:
+            return await writing
+        except LeaseLostError:
+            raise
+        except sqlite3.Error as error:  # a run does not end for its record
+            log.warning("%s of thread %s was not recorded: %s", what, self._thread, error)
+            return None
 
 
 async def _recorder(session: Session) -> FlightRecorder | None:
@@ -191,6 +244,15 @@ def lane_of(role: ModelRole | None) -> str:
     namespace = str(config.get("configurable", {}).get("checkpoint_ns", ""))
     nodes = "/".join(task.partition(":")[0] for task in namespace.split("|"))
     return " ".join(filter(None, (nodes, plan_step_of(config), role)))
+
+
+def place_of_run() -> str:
+    """Return which run inside the thread's it is: the nodes around it, and the plan's step."""
+    config = get_config()
+    namespace = str(config.get("configurable", {}).get("checkpoint_ns", ""))
+    around = namespace.split("|")[:-1]
+    nodes = "/".join(task.partition(":")[0] for task in around)
+    return " ".join(filter(None, (nodes, plan_step_of(config))))
 
 
 def _ending_interjections(history: Sequence[AnyMessage]) -> list[list[str]]:

@@ -6,12 +6,14 @@ reply is given all the same, so that the first difference is found with what fol
 
 import difflib
 import json
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from openmanus_graph.backends.persistence.ledger import EffectKey, Entry, Ledger
 from openmanus_graph.backends.persistence.model_call_records import Part, RecordedCall
+from openmanus_graph.model_calls.flight_recorder import place_of_run
 from openmanus_graph.runtime.interjections import Interjection
 from openmanus_graph.runtime.replaying import ReplayEndedError
 
@@ -39,16 +41,18 @@ class RecordReplay:
     """Answers the runs of one thread from its record."""
 
     def __init__(
-        self, record: Sequence[RecordedCall], ledger: Ledger, run_dates: Mapping[str, str]
+        self, record: Sequence[RecordedCall], ledger: Ledger, facts: Sequence[tuple[str, Any]]
     ) -> None:
         """Begin.
 
         Args:
             record: The thread's model calls, in order.
             ledger: Holds the outcomes of its tool calls.
-            run_dates: When its runs began, by the ids of their first messages.
+            facts: What its runs had found out about their surroundings, in order.
         """
-        self.run_dates = run_dates
+        self._facts: dict[str, deque[Any]] = {}
+        for name, value in facts:
+            self._facts.setdefault(name, deque()).append(value)
         self.differences: list[Difference] = []
         self.ended = ""
         """What the record does not hold, if a run asked for that."""
@@ -57,8 +61,11 @@ class RecordReplay:
 
     @property
     def unused(self) -> list[int]:
-        """Positions of the recorded model calls that no run has made again."""
-        return list(self._left)
+        """Positions of the recorded model calls that no run has made again.
+
+        Those of tools are left out: a tool does not run, so it asks no model.
+        """
+        return [position for position, call in self._left.items() if not call.is_of_tool]
 
     def answer(self, lane: str, request: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
         """Return what is recorded of a model call.
@@ -81,9 +88,29 @@ class RecordReplay:
         return call.facts
 
     def live_handles(self) -> set[str]:
-        """Return the identities of the handles that were open at the next model call."""
-        following = next(iter(self._left.values()), None)
+        """Return the identities of the handles that were open at the run's next model call."""
+        following = self._following()
         return set() if following is None else set(following.facts["handles"])
+
+    def _following(self) -> RecordedCall | None:
+        """Return the next model call of the run that asks: steps of a plan run side by side."""
+        place = place_of_run()
+        return next((one for one in self._left.values() if one.facts["place"] == place), None)
+
+    def has_fact(self, name: str) -> bool:
+        """Say whether a run had found that out."""
+        return name in self._facts
+
+    def fact(self, name: str) -> Any:
+        """Return what a run had found out; the last value counts for whoever reads it again.
+
+        Raises:
+            ReplayEndedError: No run had asked for that.
+        """
+        if not self.has_fact(name):
+            raise self._end(f"The run looks at what is not in the record: {name}")
+        known = self._facts[name]
+        return known.popleft() if len(known) > 1 else known[0]
 
     async def outcome(self, effect: EffectKey, call_id: str) -> Entry:
         """Return what came of a tool call.
@@ -108,11 +135,11 @@ class RecordReplay:
         raise self._end(f"The run makes a call that is not in the record: {effect.tool} {shown}")
 
     async def of(self, thread: str) -> list[Interjection]:
-        """Return the interjections that the next model call had read."""
+        """Return the interjections that the run's next model call had read."""
         del thread
-        following = next(iter(self._left.values()), None)
+        following = self._following()
         given: list[list[str]] = [] if following is None else following.facts["interjections"]
-        return [Interjection(name, text, read=False) for name, text in given]
+        return [Interjection(name, text, read=True) for name, text in given]
 
     async def mark_read(self, thread: str, interjections: Sequence[str]) -> None:
         """Leave the thread's interjections as they are."""

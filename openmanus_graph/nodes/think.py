@@ -7,7 +7,7 @@ import asyncio
 import datetime
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from openmanus_graph.backends.desktop.requirements import HANDLE as DESKTOP_HAND
 from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.backends.persistence.interjections import interjection_reader
 from openmanus_graph.backends.snapshots.thread_snapshots import snapshot_files
+from openmanus_graph.conversation.announcements import NamedFiles
 from openmanus_graph.conversation.history import (
     HANDOVER_KEY,
     cut_by,
@@ -34,6 +35,7 @@ from openmanus_graph.model_calls.budget import keeps_closing_reserve
 from openmanus_graph.model_calls.call_model import LiveState, ModelCall
 from openmanus_graph.model_calls.closing_turn import close_run, is_closed
 from openmanus_graph.model_calls.compaction import ModelCallResult, call_with_compaction
+from openmanus_graph.model_calls.flight_recorder import recorded_fact
 from openmanus_graph.model_calls.surroundings import surroundings
 from openmanus_graph.planning.flow import state_of_paused_run
 from openmanus_graph.prompts import render
@@ -42,7 +44,6 @@ from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.interjections import InterjectionReader, announce
 from openmanus_graph.runtime.limits import LimitReached, Progress, pause
 from openmanus_graph.runtime.middleware import with_hook, with_updates
-from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.session import Session, lost_state, open_state
 from openmanus_graph.runtime.session_registry import enter_session, running_session
 from openmanus_graph.runtime.skills import copy_skills
@@ -150,6 +151,7 @@ async def begin_run(state: ManusState, session: Session, agent: Agent, emit: Emi
         What the run resets in the state; empty while a run goes on.
     """
     if begun := fresh_counts(state, session.fork_id):
+        begun["run_date"] = await recorded_fact(session, "date", today)
         run, anew = begun["run_message"], bool(session.fork_id)
         session.files_may_differ = bool(session.lineage.came_back)  # no call was made yet
         await asyncio.to_thread(take_baseline, session.workspace, run, anew=anew)
@@ -176,7 +178,6 @@ def fresh_counts(state: ManusState, fork_id: str) -> ManusUpdate:
     return {
         "run_message": message_id,
         "branch": message_id,
-        "run_date": date_of_run(message_id),
         "step_count": 0,
         "elapsed_s": 0.0,
         "usage": no_usage(),
@@ -186,11 +187,9 @@ def fresh_counts(state: ManusState, fork_id: str) -> ManusUpdate:
     }
 
 
-def date_of_run(message_id: str) -> str:
-    """Return the date of a run that begins: today, or in a replay that of the recorded run."""
-    today = datetime.datetime.now(tz=datetime.UTC).astimezone().date().isoformat()
-    replay = current_replay()
-    return today if replay is None else replay.run_dates.get(message_id, today)
+def today() -> str:
+    """Return the date where the run takes place."""
+    return datetime.datetime.now(tz=datetime.UTC).astimezone().date().isoformat()
 
 
 def model_middleware(turn: Turn, tools: ResolvedTools) -> "ModelCallHooks | None":
@@ -232,7 +231,7 @@ async def system_prompt(turn: Turn, tools: ResolvedTools) -> str:
     own = settings.prompts.get("system") or turn.agent.prompts.get("system")
     if own is not None:
         return f"{own}\n\n{render('text_from_outside')}"
-    where = await surroundings(settings, turn.agent.tools, turn.state["run_date"])
+    where = await surroundings(turn.session, turn.agent.tools, turn.state["run_date"])
     asked = last_user_message(turn.state["messages"])
     hands_over = asked is not None and asked.additional_kwargs.get(HANDOVER_KEY, False)
     ending = render("step_ending" if hands_over else turn.agent.ending)
@@ -307,7 +306,7 @@ async def browser_restorable(state: ManusState, session: Session) -> bool:
         return False
     # A thread imports it, and only here: a run that needs no browser loads nothing of it.
     kept = await asyncio.to_thread(import_module, "openmanus_graph.backends.browser.kept_state")
-    return await asyncio.to_thread(kept.has_kept_tabs, session)
+    return await recorded_fact(session, "kept browser", partial(kept.has_kept_tabs, session))
 
 
 async def apply_reply(turn: Turn, call: ModelCall, result: ModelCallResult) -> ManusUpdate:
@@ -384,7 +383,9 @@ async def outcome_of(turn: Turn, call: ModelCall, result: ModelCallResult) -> Ma
         return {"step_count": call.step}
     said = [*(result.compacted or call.history), result.reply]
     run = turn.state["run_message"]
-    files = await asyncio.to_thread(find_named_files, turn.session.workspace, run, task_of(said))
+    look = partial(find_named_files, turn.session.workspace, run, task_of(said))
+    found = await recorded_fact(turn.session, f"named files of {run}", lambda: asdict(look()))
+    files = NamedFiles(**found)
     reading = read_reply(said, turn.session.settings.response_format, files)
     if reading.kind != "answer":
         return {"step_count": call.step}

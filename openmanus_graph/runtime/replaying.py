@@ -15,15 +15,20 @@ from openmanus_graph.runtime.interjections import InterjectionStore
 class Replay(InterjectionStore, Protocol):
     """Answers a run from the record of an earlier one."""
 
-    run_dates: Mapping[str, str]
-    """ISO dates on which the runs began, by the ids of their first messages."""
-
     def answer(self, lane: str, request: Sequence[Mapping[str, Any]]) -> Any:
         """Return the recorded facts of a model call, or raise ReplayEndedError."""
         ...
 
     def live_handles(self) -> set[str]:
         """Return the identities of the handles that were open at the next model call."""
+        ...
+
+    def has_fact(self, name: str) -> bool:
+        """Say whether the run had found that out."""
+        ...
+
+    def fact(self, name: str) -> Any:
+        """Return what the run had found out about its surroundings, or raise ReplayEndedError."""
         ...
 
     async def outcome(self, effect: Any, call_id: str) -> Any:

@@ -17,7 +17,6 @@ from openmanus_graph.backends.persistence.threads import Thread, Threads
 from openmanus_graph.config.resolve import database_url
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs import catalog
-from openmanus_graph.graphs.catalog import FLOW
 from openmanus_graph.interfaces.service.options import WORKSPACE_URL_VARIABLE
 from openmanus_graph.interfaces.service.replay import Replayed, replay_thread
 from openmanus_graph.nodes import think
@@ -92,11 +91,11 @@ async def test_a_run_is_the_same_without_a_model_and_without_an_effect() -> None
 
 
 async def test_all_runs_of_a_thread_are_replayed_on_another_day() -> None:
-    def leap_day(_: str) -> str:
+    def leap_day() -> str:
         return "2020-02-29"
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(think, "date_of_run", leap_day)
+        patched.setattr(think, "today", leap_day)
         ran = await run(putting(1), "one", putting(2), "two", tasks=("first", "second"))
     assert "2020-02-29" in ran.model.requests[0][0].text
     assert (await replayed()).is_equal
@@ -168,12 +167,6 @@ async def test_files_that_go_with_their_thread_stay_as_they_are(
     (tmp_path / "work" / "later").write_text("x")
     assert (await replayed()).is_equal
     assert sorted((tmp_path / "shared").rglob("*")) == shared
-
-
-async def test_a_plan_is_refused() -> None:
-    await run("done")
-    with pytest.raises(ConfigError, match="ran by a plan"):
-        await replayed(agent=FLOW)
 
 
 async def test_a_thread_that_was_edited_is_refused() -> None:

@@ -102,7 +102,7 @@ async def interjection_reader(session: Session) -> InterjectionReader:
     if thread is None:
         return InterjectionReader(None, "", shared=False)
     if (replay := current_replay()) is not None:
-        return InterjectionReader(replay, thread, shared=False)
+        return InterjectionReader(replay, thread, shared=True)
     url = session.settings.database
     interjections = await session.cached_off_loop(Interjections, lambda: open_interjections(url))
     return InterjectionReader(

@@ -44,6 +44,11 @@ class RecordedCall:
     request: Sequence[Part]
     facts: Mapping[str, Any]
 
+    @property
+    def is_of_tool(self) -> bool:
+        """Whether it was made while a tool ran, whose outcome the ledger holds."""
+        return "act" in self.lane.partition(" ")[0].split("/")
+
 
 class ModelCallRecords:
     """The table of model calls. What a method writes is on disk when it returns."""
@@ -70,6 +75,33 @@ class ModelCallRecords:
             "SELECT 1 FROM model_calls WHERE number = ? AND thread = ?", (number, thread)
         )
         return bool(rows)
+
+    async def add_fact(self, thread: str, name: str, value: Any) -> None:
+        """Add what a run has found out about its surroundings, as JSON."""
+        text = json.dumps(value, ensure_ascii=False)
+        await self._database.arun(
+            "INSERT INTO recorded_facts (thread, name, value, checksum) VALUES (?, ?, ?, ?)",
+            (thread, name, text, crc32(name, text)),
+            worker_of=thread,
+        )
+
+    def facts_of(self, thread: str) -> list[tuple[str, Any]]:
+        """Return names and values of a thread's facts, oldest first. Blocks.
+
+        Raises:
+            DamagedRowError: One of them is not as it was written.
+        """
+        rows = self._database.run(
+            "SELECT name, value, checksum FROM recorded_facts WHERE thread = ? ORDER BY number",
+            (thread,),
+        )
+        for name, value, checksum in rows:
+            if checksum != crc32(name, value):
+                raise DamagedRowError(
+                    f"Of thread {thread} the record of its surroundings ({name}) is damaged, so "
+                    "it cannot be replayed. Its conversation may be whole: openmanus show."
+                )
+        return [(name, read_json(value)) for name, value, _ in rows]
 
     def of(self, thread: str) -> list[RecordedCall]:
         """Return the calls of a thread, oldest first. Blocks.
@@ -98,8 +130,9 @@ class ModelCallRecords:
         return list(found.values())
 
     def forget_thread(self, thread: str) -> None:
-        """Delete all calls of a thread. Blocks."""
-        self._database.run("DELETE FROM model_calls WHERE thread = ?", (thread,))
+        """Delete all calls and facts of a thread. Blocks."""
+        for table in ("model_calls", "recorded_facts"):
+            self._database.run(f"DELETE FROM {table} WHERE thread = ?", (thread,))
 
 
 def open_model_call_records(url: DatabaseUrl) -> ModelCallRecords:

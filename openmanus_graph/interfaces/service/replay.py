@@ -2,7 +2,6 @@
 
 import asyncio
 import dataclasses
-from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,7 @@ from openmanus_graph.backends.persistence.model_call_records import (
 )
 from openmanus_graph.config.resolve import database_url, openmanus_home
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.graphs.catalog import FLOW, build_agent
+from openmanus_graph.graphs.catalog import build_agent
 from openmanus_graph.interfaces.service.lock import holding_thread
 from openmanus_graph.interfaces.service.step_events import RECURSION_LIMIT
 from openmanus_graph.model_calls.replay import Difference, RecordReplay
@@ -30,16 +29,6 @@ from openmanus_graph.testing import ScriptedChatModel
 if TYPE_CHECKING:
     from openmanus_graph.backends.persistence.threads import Thread
     from openmanus_graph.state.context import Context
-
-
-@dataclass(frozen=True)
-class _Begun:
-    """How the runs of a thread began."""
-
-    inputs: list[Any]
-    """The graph's, in order."""
-    dates: Mapping[str, str]
-    """Of the runs, by the ids of their first messages."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +56,6 @@ async def replay_thread(known: "Thread", context: "Context") -> Replayed:
         RunError: A run works on the thread.
         sqlite3.Error: The database is damaged or cannot be used.
     """
-    if known.agent == FLOW:
-        raise ConfigError(
-            f"Thread {known.id} ran by a plan, whose steps cannot be replayed yet. Compare its "
-            "files: openmanus diff."
-        )
     url = await asyncio.to_thread(database_url)
     records = await asyncio.to_thread(open_model_call_records, url)
     ledger = await asyncio.to_thread(open_ledger, url)
@@ -83,11 +67,12 @@ async def replay_thread(known: "Thread", context: "Context") -> Replayed:
                 f"Thread {known.id} has no record of its model calls: it ran with an earlier "
                 "version, or has asked no model yet."
             )
-        begun = await _begun(known.id)
+        facts = await asyncio.to_thread(records.facts_of, known.id)
+        inputs = await _inputs(known.id)
         await opened.enter_async_context(open_session(known.id))
-        replay = RecordReplay(record, ledger, begun.dates)
+        replay = RecordReplay(record, ledger, facts)
         context = _with_recorded_model(context, record[0])
-        ended = await _run_all(known, context, replay, begun.inputs)
+        ended = await _run_all(known, context, replay, inputs)
     return Replayed(len(record), replay.differences, ended)
 
 
@@ -121,10 +106,10 @@ async def _run_all(
     return ""
 
 
-async def _begun(thread: str) -> _Begun:
-    """Read from a thread's checkpoints how its runs began. ConfigError if it was forked."""
+async def _inputs(thread: str) -> list[Any]:
+    """Read from a thread's checkpoints what its runs were given. ConfigError if it was forked."""
     inputs: list[Any] = []
-    dates: dict[str, str] = {}
+    seen = set[str]()
     async with open_checkpointer(database_url()) as saver:
         given: Any = {"configurable": {"thread_id": thread, "checkpoint_ns": ""}}
         history = [one async for one in saver.alist(given)]
@@ -137,10 +122,11 @@ async def _begun(thread: str) -> _Begun:
             )
         if source == "input" and START in values:
             inputs.append(values[START])
-        if inputs and "run_date" in values and values["run_message"] not in dates:
-            dates[values["run_message"]] = values["run_date"]
-            inputs[-1] = _with_id(inputs[-1], values["run_message"])
-    return _Begun(inputs, dates)
+        run = values.get("run_message")
+        if inputs and run is not None and run not in seen:
+            seen.add(run)
+            inputs[-1] = _with_id(inputs[-1], run)
+    return inputs
 
 
 def _with_id(given: Any, message_id: str) -> Any:
