@@ -44,9 +44,15 @@ from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.run_observer import plan_step_of
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.state.context import ModelRole
+from openmanus_graph.state.model_settings import ModelSettings
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
+PLACES = "places"
+"""Name of the fact that says which folders the run had."""
+INSTRUCTIONS, SKILLS = "instructions", "skills"
+MACHINE_FACTS = frozenset({INSTRUCTIONS, SKILLS})
+"""Names of facts that are texts of the machine which a person edits, and then wants to compare."""
 _DATA_CHARS = 2048
 """A picture or sound as text is longer; in the record stands its digest."""
 _DATA = re.compile(r"(data:[^,]{0,100},)?[A-Za-z0-9+/=_\s-]+")
@@ -103,13 +109,16 @@ async def recorded(
         ModelError: The call failed for good.
     """
     if (replay := current_replay()) is not None:
-        answer = recorded_answer(replay.answer(lane_of(call.role), request_parts(request)))
+        known = replay.answer(lane_of(call.role), request_parts(request), _places(session))
+        answer = recorded_answer(known)
         if isinstance(answer, ModelError):
             raise answer
         return answer
     recorder = await _recorder(session)
     if recorder is None:
         return await send(request)
+    profile = request.model.profile or {}
+    await fact_of_run(session, profile_fact(request.chosen), lambda: dict(profile))
     try:
         answer = await send(request)
     except ModelError as error:
@@ -235,7 +244,16 @@ async def _recorder(session: Session) -> FlightRecorder | None:
     newest = session.cached_across_runs((FlightRecorder, url), dict[str, _Sent])
     if newest and not await records.has(thread, max(one.number for one in newest.values())):
         newest.clear()  # the thread was deleted, and begins anew
-    return session.cached(FlightRecorder, lambda: FlightRecorder(records, thread, newest))
+    recorder = session.cached(FlightRecorder, lambda: FlightRecorder(records, thread, newest))
+    if not session.is_plan_step:
+        await recorder.record_fact(PLACES, _places(session))
+    return recorder
+
+
+def _places(session: Session) -> dict[str, str]:
+    """Return the folders of a run that requests may name."""
+    settings = session.settings
+    return {"workspace": str(settings.workspace), "private": str(settings.private)}
 
 
 def lane_of(role: ModelRole | None) -> str:
@@ -244,6 +262,11 @@ def lane_of(role: ModelRole | None) -> str:
     namespace = str(config.get("configurable", {}).get("checkpoint_ns", ""))
     nodes = "/".join(task.partition(":")[0] for task in namespace.split("|"))
     return " ".join(filter(None, (nodes, plan_step_of(config), role)))
+
+
+def profile_fact(chosen: ModelSettings) -> str:
+    """Name what is known of a model: the pictures it takes, its window."""
+    return f"profile of {model_name(chosen)}"
 
 
 def place_of_run() -> str:

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from openmanus_graph.backends.persistence.ledger import EffectKey, Entry, Ledger
+from openmanus_graph.backends.persistence.flight_record import FlightRecord
+from openmanus_graph.backends.persistence.ledger import EffectKey, Entry
 from openmanus_graph.backends.persistence.model_call_records import Part, RecordedCall
-from openmanus_graph.model_calls.flight_recorder import place_of_run
+from openmanus_graph.model_calls.flight_recorder import MACHINE_FACTS, PLACES, place_of_run
 from openmanus_graph.runtime.interjections import Interjection
 from openmanus_graph.runtime.replaying import ReplayEndedError
 
@@ -40,24 +41,25 @@ class Difference:
 class RecordReplay:
     """Answers the runs of one thread from its record."""
 
-    def __init__(
-        self, record: Sequence[RecordedCall], ledger: Ledger, facts: Sequence[tuple[str, Any]]
-    ) -> None:
+    def __init__(self, record: FlightRecord, *, elsewhere: bool) -> None:
         """Begin.
 
         Args:
-            record: The thread's model calls, in order.
-            ledger: Holds the outcomes of its tool calls.
-            facts: What its runs had found out about their surroundings, in order.
+            record: Of the thread.
+            elsewhere: Whether what the machine adds to prompts (`MACHINE_FACTS`) is that of the
+                record as well.
         """
         self._facts: dict[str, deque[Any]] = {}
-        for name, value in facts:
-            self._facts.setdefault(name, deque()).append(value)
+        for name, value in record.facts:
+            if elsewhere or name not in MACHINE_FACTS:
+                self._facts.setdefault(name, deque()).append(value)
         self.differences: list[Difference] = []
         self.ended = ""
         """What the record does not hold, if a run asked for that."""
-        self._record, self._ledger = record, ledger
-        self._left = dict(enumerate(record, 1))
+        self.tool_calls: list[str] = []
+        """Those that were answered, as `NAME ARGUMENTS`."""
+        self._record = record
+        self._left = dict(enumerate(record.calls, 1))
 
     @property
     def unused(self) -> list[int]:
@@ -67,15 +69,22 @@ class RecordReplay:
         """
         return [position for position, call in self._left.items() if not call.is_of_tool]
 
-    def answer(self, lane: str, request: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    def answer(
+        self, lane: str, request: Sequence[Mapping[str, Any]], places: Mapping[str, str]
+    ) -> Mapping[str, Any]:
         """Return what is recorded of a model call.
 
         Calls that run side by side may come in another order, so a request is first looked for.
 
+        Args:
+            lane: Who makes it.
+            request: What would be sent.
+            places: The run's folders, which were others when it was recorded.
+
         Raises:
             ReplayEndedError: No call is left that it could be.
         """
-        sent: list[Part] = json.loads(json.dumps(request, default=str))
+        sent: list[Part] = json.loads(self._at_recorded_places(json.dumps(request), places))
         of_lane = [position for position, call in self._left.items() if call.lane == lane]
         same = (position for position in of_lane if self._left[position].request == sent)
         position = next(same, next(iter(of_lane), None))
@@ -87,6 +96,13 @@ class RecordReplay:
             self.differences.append(Difference(position, call, sent))
         return call.facts
 
+    def _at_recorded_places(self, text: str, places: Mapping[str, str]) -> str:
+        """Put the folders' recorded names into a JSON text in place of today's."""
+        recorded: Mapping[str, str] = self._facts.get(PLACES, ({},))[0]
+        for name, now in sorted(places.items(), key=lambda one: -len(one[1])):
+            text = text.replace(json.dumps(now)[1:-1], json.dumps(recorded.get(name, now))[1:-1])
+        return text
+
     def live_handles(self) -> set[str]:
         """Return the identities of the handles that were open at the run's next model call."""
         following = self._following()
@@ -96,6 +112,11 @@ class RecordReplay:
         """Return the next model call of the run that asks: steps of a plan run side by side."""
         place = place_of_run()
         return next((one for one in self._left.values() if one.facts["place"] == place), None)
+
+    def profile(self, model: str) -> dict[str, Any] | None:
+        """Return what is known of a recorded model, which is not asked now."""
+        known = self._facts.get(f"profile of {model}")
+        return None if known is None else known[0]
 
     def has_fact(self, name: str) -> bool:
         """Say whether a run had found that out."""
@@ -121,18 +142,24 @@ class RecordReplay:
         Raises:
             ReplayEndedError: It stands nowhere.
         """
-        entry = await self._ledger.find(effect)
-        if entry is not None and entry.outcome is not None:
-            return entry
-        for call in self._record:
+        entry = self._record.outcomes.get(effect.digest) or self._outcome_in_requests(
+            effect, call_id
+        )
+        shown = f"{effect.tool} {effect.args[:SHOWN_CHARS]}"
+        if entry is None:
+            raise self._end(f"The run makes a call that is not in the record: {shown}")
+        self.tool_calls.append(shown)
+        return entry
+
+    def _outcome_in_requests(self, effect: EffectKey, call_id: str) -> Entry | None:
+        for call in self._record.calls:
             for part in call.request:
                 if part.get("call") == call_id:
                     outcome = {"text": part.get("content", ""), "images": ()}
                     failed = part["status"] == "error"
                     args = json.loads(effect.args)
                     return Entry("done", {**outcome, "failed": failed}, args, 1)
-        shown = effect.args[:SHOWN_CHARS]
-        raise self._end(f"The run makes a call that is not in the record: {effect.tool} {shown}")
+        return None
 
     async def of(self, thread: str) -> list[Interjection]:
         """Return the interjections that the run's next model call had read."""

@@ -35,7 +35,12 @@ from openmanus_graph.model_calls.budget import keeps_closing_reserve
 from openmanus_graph.model_calls.call_model import LiveState, ModelCall
 from openmanus_graph.model_calls.closing_turn import close_run, is_closed
 from openmanus_graph.model_calls.compaction import ModelCallResult, call_with_compaction
-from openmanus_graph.model_calls.flight_recorder import recorded_fact
+from openmanus_graph.model_calls.flight_recorder import (
+    INSTRUCTIONS,
+    SKILLS,
+    fact_of_run,
+    recorded_fact,
+)
 from openmanus_graph.model_calls.surroundings import surroundings
 from openmanus_graph.planning.flow import state_of_paused_run
 from openmanus_graph.prompts import render
@@ -238,16 +243,19 @@ async def system_prompt(turn: Turn, tools: ResolvedTools) -> str:
     parts = [render(turn.agent.system_prompt, ending=ending), where]
     if memory.name in tools.toolset.tools:
         parts.append(await memory_prompt(turn.session))
-    if settings.instructions:
-        parts.append(render("project_instructions", instructions=settings.instructions))
-    if settings.skills and READ_FILE in turn.agent.tools:
-        parts.append(await asyncio.to_thread(skills_text, turn.session))
+    instructions = await fact_of_run(turn.session, INSTRUCTIONS, lambda: settings.instructions)
+    if instructions:
+        parts.append(render("project_instructions", instructions=instructions))
+    if READ_FILE in turn.agent.tools:
+        parts.append(await fact_of_run(turn.session, SKILLS, partial(skills_text, turn.session)))
     return "\n\n".join(filter(None, parts))
 
 
 def skills_text(session: Session) -> str:
     """Put the run's skills where the model reads them, and return what it is told. Blocks."""
     skills = session.settings.skills
+    if not skills:
+        return ""
     return render(
         "skills",
         folder=str(copy_skills(skills, session.workspace)),

@@ -15,12 +15,18 @@ from openmanus_graph.runtime.interjections import InterjectionStore
 class Replay(InterjectionStore, Protocol):
     """Answers a run from the record of an earlier one."""
 
-    def answer(self, lane: str, request: Sequence[Mapping[str, Any]]) -> Any:
+    def answer(
+        self, lane: str, request: Sequence[Mapping[str, Any]], places: Mapping[str, str]
+    ) -> Any:
         """Return the recorded facts of a model call, or raise ReplayEndedError."""
         ...
 
     def live_handles(self) -> set[str]:
         """Return the identities of the handles that were open at the next model call."""
+        ...
+
+    def profile(self, model: str) -> dict[str, Any] | None:
+        """Return what is known of a model that is not asked now; None: it is another one."""
         ...
 
     def has_fact(self, name: str) -> bool:
