@@ -67,14 +67,17 @@ EXPECTED_OUTPUT_TOKENS = 500
 """Of a conversation's first call."""
 
 
+ReadState = Callable[[bool], Awaitable[tuple[str, str | None]]]
+"""Reads what a live handle shows: as text and, if the model sees (the argument), as a data URL."""
+
+
 @dataclass(frozen=True)
 class LiveState:
     """What a live handle shows now: read for one request, and never stored."""
 
     heading: str
     """Our words before it."""
-    read: Callable[[bool], Awaitable[tuple[str, str | None]]]
-    """Returns it as text and, if the model sees (the argument), as a data URL."""
+    read: ReadState
     needs_pictures: bool = False
     """Whether it says next to nothing to a model that does not see."""
 
@@ -333,7 +336,7 @@ async def _request(
     shown, model = _projector(session).pictured(call.history), await prepare_model(chosen)
     pictures: Pictures | None = None
     if shown and sees_images(model, chosen):
-        pictures = await asyncio.to_thread(load_pictures, shown, session)
+        pictures = await load_pictures(shown, session)
     elif in_this_run(shown, call.history):
         text = (
             f"{model_name(chosen)} is not known to see pictures, so they are left out. Set "
@@ -346,8 +349,7 @@ async def _request(
     )
     provider = provider_of(chosen)
     if given := messages_with_media(call.history):
-        messages = await asyncio.to_thread(
-            with_media,
+        messages = await with_media(
             messages,
             given,
             session,

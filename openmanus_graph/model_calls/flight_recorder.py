@@ -136,7 +136,12 @@ async def recorded(
     return answer
 
 
-async def awaited_fact(session: Session, name: str, read: Callable[[], Awaitable[T]]) -> T:
+async def awaited_fact(
+    session: Session,
+    name: str,
+    read: Callable[[], Awaitable[T]],
+    kept: Callable[[T], Any] = lambda found: found,
+) -> T:
     """Read something of a run's surroundings, and write it into the flight record.
 
     In a replay it is as it was then, and nothing is read.
@@ -144,7 +149,8 @@ async def awaited_fact(session: Session, name: str, read: Callable[[], Awaitable
     Args:
         session: Of the run.
         name: What it is; of things that steps of a plan read side by side it names the step, too.
-        read: Reads it, and returns plain JSON.
+        read: Reads it.
+        kept: Returns what the record keeps of it, as plain JSON.
 
     Raises:
         ReplayEndedError: A replayed run wants to know what the recorded one did not.
@@ -153,11 +159,16 @@ async def awaited_fact(session: Session, name: str, read: Callable[[], Awaitable
         return cast("T", replay.fact(name))  # it was written below
     found, recorder = await read(), await _recorder(session)
     if recorder is not None:
-        await recorder.record_fact(name, found)
+        await recorder.record_fact(name, kept(found))
     return found
 
 
-async def recorded_fact(session: Session, name: str, read: Callable[[], T]) -> T:
+async def recorded_fact(
+    session: Session,
+    name: str,
+    read: Callable[[], T],
+    kept: Callable[[T], Any] = lambda found: found,
+) -> T:
     """Do as `awaited_fact` for what blocks: it is read in another OS thread.
 
     As reading has no effect, a replay reads what the recorded run did not look at.
@@ -165,13 +176,18 @@ async def recorded_fact(session: Session, name: str, read: Callable[[], T]) -> T
     replay = current_replay()
     if replay is not None and not replay.has_fact(name):
         return await asyncio.to_thread(read)
-    return await awaited_fact(session, name, partial(asyncio.to_thread, read))
+    return await awaited_fact(session, name, partial(asyncio.to_thread, read), kept)
 
 
-async def fact_of_run(session: Session, name: str, read: Callable[[], T]) -> T:
+async def fact_of_run(
+    session: Session,
+    name: str,
+    read: Callable[[], T],
+    kept: Callable[[T], Any] = lambda found: found,
+) -> T:
     """Do as `recorded_fact` for what stays the same within a session's run: it is read once."""
     if session.find_cached((FlightRecorder, name)) is None:
-        found = await recorded_fact(session, name, read)
+        found = await recorded_fact(session, name, read, kept)
         session.cached((FlightRecorder, name), lambda: (found,))
     return cast("T", session.find_cached((FlightRecorder, name))[0])  # as it was put there
 
@@ -341,7 +357,7 @@ def _part(one: Any) -> Part:
 def _message_part(message: BaseMessage) -> Part:
     """Return what a provider is sent of a message: no ids, and none of our own marks."""
     text = message.content if isinstance(message.content, str) else None
-    content = text if text is not None else _without_data(message.content)
+    content = text if text is not None else without_data(message.content)
     part: Part = {"role": message.type, "content": content}
     if isinstance(message, AIMessage):
         made = [*message.tool_calls, *message.invalid_tool_calls]
@@ -352,12 +368,12 @@ def _message_part(message: BaseMessage) -> Part:
     return {key: value for key, value in part.items() if value}
 
 
-def _without_data(content: Any) -> Any:
+def without_data(content: Any) -> Any:
     """Return content with pictures and sounds as digests, which are as good to compare."""
     if isinstance(content, dict):
-        return {key: _without_data(one) for key, one in cast("dict[str, Any]", content).items()}
-    if isinstance(content, list):
-        return [_without_data(one) for one in cast("list[Any]", content)]
+        return {key: without_data(one) for key, one in cast("dict[str, Any]", content).items()}
+    if isinstance(content, list | tuple):
+        return [without_data(one) for one in cast("Sequence[Any]", content)]
     if isinstance(content, str) and len(content) > _DATA_CHARS and _DATA.fullmatch(content):
         return f"{len(content)} characters, sha256 {hashlib.sha256(content.encode()).hexdigest()}"
     return content

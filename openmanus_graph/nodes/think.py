@@ -6,7 +6,7 @@
 import asyncio
 import datetime
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib import import_module
@@ -32,14 +32,16 @@ from openmanus_graph.conversation.history import (
 from openmanus_graph.conversation.outcome import NO_TASK, failure
 from openmanus_graph.conversation.replies import read_reply, task_of
 from openmanus_graph.model_calls.budget import keeps_closing_reserve
-from openmanus_graph.model_calls.call_model import LiveState, ModelCall
+from openmanus_graph.model_calls.call_model import LiveState, ModelCall, ReadState
 from openmanus_graph.model_calls.closing_turn import close_run, is_closed
 from openmanus_graph.model_calls.compaction import ModelCallResult, call_with_compaction
 from openmanus_graph.model_calls.flight_recorder import (
     INSTRUCTIONS,
     SKILLS,
+    awaited_fact,
     fact_of_run,
     recorded_fact,
+    without_data,
 )
 from openmanus_graph.model_calls.surroundings import surroundings
 from openmanus_graph.planning.flow import state_of_paused_run
@@ -291,20 +293,37 @@ def _listed(items: Iterable[str]) -> str:
 
 def live_state(session: Session, state: ManusState) -> LiveState | None:
     """Return what the browser or the desktop shows, while one is in use: the one used last."""
-    messages = state["messages"]
+    messages, live = state["messages"], session.identities()
     for last in range(1, RECENT_MESSAGES + 1):
-        if recently_called(messages, BROWSER, last) and session.find(BROWSER_HANDLE):
+        if recently_called(messages, BROWSER, last) and _is_open(BROWSER_HANDLE, live):
             # Only here: a run that needs no browser loads nothing of it.
             from openmanus_graph.backends.browser.observation import state_for_request
 
             read = partial(state_for_request, session, after_observation=last == 1)
-            return LiveState("The browser shows now:", read)
-        if recently_called(messages, DESKTOP, last) and session.find(DESKTOP_HANDLE):
+            return LiveState("The browser shows now:", _recorded_state(session, read))
+        if recently_called(messages, DESKTOP, last) and _is_open(DESKTOP_HANDLE, live):
             from openmanus_graph.backends.desktop.actions import state_for_request
 
             read = partial(state_for_request, session, after_observation=last == 1)
-            return LiveState("The screen shows now:", read, needs_pictures=True)
+            shown = _recorded_state(session, read)
+            return LiveState("The screen shows now:", shown, needs_pictures=True)
     return None
+
+
+def _is_open(handle: str, live: Collection[str]) -> bool:
+    return any(identity.startswith(f"{handle}:") for identity in live)
+
+
+def _recorded_state(session: Session, read: ReadState) -> ReadState:
+    """Have what a live handle shows written into the flight record."""
+
+    async def recorded(picture: bool) -> tuple[str, str | None]:
+        text, shown = await awaited_fact(
+            session, "live state", partial(read, picture), without_data
+        )
+        return text, shown
+
+    return recorded
 
 
 async def browser_restorable(state: ManusState, session: Session) -> bool:

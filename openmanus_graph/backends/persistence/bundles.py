@@ -25,12 +25,14 @@ from openmanus_graph.errors import ConfigError
 
 FORMAT = 1
 """Of the bundles that this code writes; it reads this one and those before."""
+_FAULTS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
+"""Raised for zips that are cut or altered: the latter two as of an unknown or encrypted kind."""
 REMOVED = "[secret removed]"
 _MANIFEST, _CALLS, _FACTS, _OUTCOMES = (
     "manifest.json",
-    "calls.jsonl",
+    "model_calls.jsonl",
     "facts.jsonl",
-    "calls_of_tools.jsonl",
+    "tool_calls.jsonl",
 )
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.IGNORECASE)
 _MIN_SECRET_CHARS = 8
@@ -78,7 +80,7 @@ def load_bundle(path: Path) -> FlightRecord:
                 name: _read_lines(path, archive, name, digests)
                 for name, digests in about["lines"].items()
             }
-    except (OSError, zipfile.BadZipFile, zlib.error, EOFError) as error:
+    except (OSError, *_FAULTS) as error:
         raise ConfigError(
             f"{path} is no bundle, or was cut off: {error}. Write it again: openmanus export "
             "THREAD --bundle FILE."
@@ -159,7 +161,7 @@ def _read_lines(path: Path, archive: zipfile.ZipFile, name: str, digests: list[s
 def _read(path: Path, archive: zipfile.ZipFile, name: str) -> str:
     try:
         return archive.read(name).decode()
-    except (KeyError, zipfile.BadZipFile, zlib.error, UnicodeDecodeError) as error:
+    except (KeyError, UnicodeDecodeError, *_FAULTS) as error:
         raise _altered(path, name) from error
 
 
