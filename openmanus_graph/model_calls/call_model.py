@@ -34,6 +34,7 @@ from openmanus_graph.backends.models.spec import provider_of, wire_provider
 from openmanus_graph.conversation.replies import read_reply
 from openmanus_graph.model_calls.budget import Reservation, check_limits, near_limits, reserved
 from openmanus_graph.model_calls.candidates import may_fall_back, models_to_ask, outages
+from openmanus_graph.model_calls.flight_recorder import recorded
 from openmanus_graph.model_calls.media import messages_with_media, with_media
 from openmanus_graph.model_calls.pictures import in_this_run, load_pictures
 from openmanus_graph.model_calls.projection import (
@@ -66,14 +67,17 @@ EXPECTED_OUTPUT_TOKENS = 500
 """Of a conversation's first call."""
 
 
+ReadState = Callable[[bool], Awaitable[tuple[str, str | None]]]
+"""Reads what a live handle shows: as text and, if the model sees (the argument), as a data URL."""
+
+
 @dataclass(frozen=True)
 class LiveState:
     """What a live handle shows now: read for one request, and never stored."""
 
     heading: str
     """Our words before it."""
-    read: Callable[[bool], Awaitable[tuple[str, str | None]]]
-    """Returns it as text and, if the model sees (the argument), as a data URL."""
+    read: ReadState
     needs_pictures: bool = False
     """Whether it says next to nothing to a model that does not see."""
 
@@ -195,8 +199,9 @@ class _Requests:
         self._call, self._chosen = call, chosen
         self._session, self._emit = session, emit
         self._next_call = Progress(int(call.counts_as_step), no_usage(), 0)
+        record = partial(recorded, session=session, call=call)
         self._sender = Sender(
-            session.key, call.step, emit, call.pause, has_alternative=has_alternative
+            session.key, call.step, emit, call.pause, record, has_alternative=has_alternative
         )
         self.spent = no_usage()
 
@@ -331,7 +336,7 @@ async def _request(
     shown, model = _projector(session).pictured(call.history), await prepare_model(chosen)
     pictures: Pictures | None = None
     if shown and sees_images(model, chosen):
-        pictures = await asyncio.to_thread(load_pictures, shown, session)
+        pictures = await load_pictures(shown, session)
     elif in_this_run(shown, call.history):
         text = (
             f"{model_name(chosen)} is not known to see pictures, so they are left out. Set "
@@ -344,8 +349,7 @@ async def _request(
     )
     provider = provider_of(chosen)
     if given := messages_with_media(call.history):
-        messages = await asyncio.to_thread(
-            with_media,
+        messages = await with_media(
             messages,
             given,
             session,

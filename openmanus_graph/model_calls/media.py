@@ -9,6 +9,7 @@ from langchain_core.messages import AnyMessage, BaseMessage, HumanMessage
 
 from openmanus_graph.backends.files.file_kinds import media_type_of
 from openmanus_graph.errors import ToolError
+from openmanus_graph.model_calls.flight_recorder import fact_of_run, without_data
 from openmanus_graph.model_calls.projection import media_paths
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import opened_file
@@ -23,7 +24,7 @@ def messages_with_media(history: Sequence[AnyMessage]) -> list[AnyMessage]:
     return [message for message in given if media_paths(message)]
 
 
-def with_media(
+async def with_media(
     request: Sequence[BaseMessage],
     given: Sequence[AnyMessage],
     session: Session,
@@ -31,7 +32,7 @@ def with_media(
     taken: Set[str],
     provider: str,
 ) -> list[BaseMessage]:
-    """Return a request with the sound and video of its messages, or a note of each. Blocks.
+    """Return a request with the sound and video of its messages, or a note of each.
 
     Args:
         request: Made of the conversation; its messages have their ids.
@@ -43,9 +44,11 @@ def with_media(
     blocks: dict[str | None, list[dict[str, Any]]] = {}
     for message in given:
         blocks[message.id] = [
-            session.cached(
-                ("media", path, provider, *sorted(taken)),
+            await fact_of_run(
+                session,
+                f"media {path} {provider} {' '.join(sorted(taken))}",
                 partial(_block, path, session, taken, provider),
+                kept=without_data,
             )
             for path in media_paths(message)
         ]

@@ -1,12 +1,14 @@
 """Loads the pictures of a conversation from the workspace, each once per run."""
 
 from collections.abc import Sequence
+from functools import partial
 
 from langchain_core.messages import AnyMessage
 
 from openmanus_graph.backends.files.file_kinds import data_url, read_image
 from openmanus_graph.conversation.history import run_messages
 from openmanus_graph.errors import ToolError
+from openmanus_graph.model_calls.flight_recorder import fact_of_run, without_data
 from openmanus_graph.model_calls.projection import Pictures, picture_paths
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import opened_file
@@ -25,15 +27,16 @@ def in_this_run(shown: Sequence[AnyMessage], history: Sequence[AnyMessage]) -> b
     return any(message is shown[-1] for message in run)
 
 
-def load_pictures(shown: Sequence[AnyMessage], session: Session) -> Pictures:
-    """Return the pictures of messages, as data URLs. Blocks."""
-    paths = {path for message in shown for path in picture_paths(message)}
-    found = {path: _picture(session, path) for path in paths}
+async def load_pictures(shown: Sequence[AnyMessage], session: Session) -> Pictures:
+    """Return the pictures of messages, as data URLs."""
+    paths = dict.fromkeys(path for message in shown for path in picture_paths(message))
+    found = {
+        path: await fact_of_run(
+            session, f"picture {path}", partial(_data_url, session, path), kept=without_data
+        )
+        for path in paths
+    }
     return {path: url for path, url in found.items() if url is not None}
-
-
-def _picture(session: Session, path: str) -> str | None:
-    return session.cached(("picture", path), lambda: _data_url(session, path))
 
 
 def _data_url(session: Session, path: str) -> str | None:

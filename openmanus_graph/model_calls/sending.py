@@ -47,6 +47,10 @@ class Sender:
     emit: Emit
     pause: Callable[[float], Awaitable[object]]
     """Waits so many seconds; what it raises ends the call."""
+    recorded: Callable[
+        [ProviderRequest, Callable[[ProviderRequest], Awaitable[AIMessage]]], Awaitable[AIMessage]
+    ]
+    """Has a request sent by a function, and keeps the reply on record."""
     expected_tokens: int = 0
     """Of a request and its reply, for the rate limit."""
     has_alternative: bool = False
@@ -63,7 +67,7 @@ class Sender:
         chosen = request.chosen
         if not writes_calls_as_text(chosen):
             try:
-                return await self._send_with_retries(request), request
+                return await self.recorded(request, self._send_with_retries), request
             except ModelError as error:
                 if error.kind != "no_tools" or chosen.tool_calling != "auto" or not request.tools:
                     raise
@@ -71,7 +75,7 @@ class Sender:
                 text = f"{error.sentence} It is asked to write its calls as text instead."
                 notice(self.emit, text)
         text_request = _as_text(request)
-        return await self._send_with_retries(text_request), text_request
+        return await self.recorded(text_request, self._send_with_retries), text_request
 
     async def _send_with_retries(self, request: ProviderRequest) -> AIMessage:
         chosen, subject = request.chosen, model_name(request.chosen)

@@ -1,5 +1,6 @@
 """Makes a reply fit to be stored and sent back: strict servers refuse much of what models send."""
 
+import hashlib
 import re
 import uuid
 from collections.abc import Mapping, Sequence, Set
@@ -110,7 +111,7 @@ def storable(raw: AIMessage, history: Sequence[AnyMessage]) -> AIMessage:
     valid: list[ToolCall] = []
     broken: list[InvalidToolCall] = []
     for call, problem in zip(made, problems, strict=True):
-        call_id, name = _new_id(call.id, known, new), legal_name(call.name)
+        call_id, name = _new_id(call.id, known, new, raw.id), legal_name(call.name)
         if problem is None:
             valid.append(ToolCall(id=call_id, name=name, args=call.args, type="tool_call"))
         else:
@@ -145,10 +146,15 @@ def _problem(call: RequestedCall) -> str | None:
     return HALF_A_CHARACTER.format(shown=half) if half else None
 
 
-def _new_id(call_id: str, known: Set[str | None], new: set[str]) -> str:
-    """Return an id that no other call has, the given one if possible, and note it as new."""
-    if not call_id.strip() or call_id in known or call_id in new or first_surrogate(call_id):
-        call_id = f"call_{uuid.uuid4().hex}"
+def _new_id(call_id: str, known: Set[str | None], new: set[str], reply_id: str | None) -> str:
+    """Return an id that no other call has, the given one if possible, and note it as new.
+
+    One of ours is the same each time for the same reply, as in a replay.
+    """
+    seed, number = reply_id or uuid.uuid4().hex, len(new)
+    while not call_id.strip() or call_id in known or call_id in new or first_surrogate(call_id):
+        call_id = f"call_{hashlib.sha256(f'{seed} {number}'.encode()).hexdigest()[:32]}"
+        number += 1
     new.add(call_id)
     return call_id
 

@@ -1,28 +1,33 @@
 """What every agent's system prompt says about where it works: the same in all steps of a run."""
 
-import asyncio
 from collections.abc import Collection, Iterator
-from functools import cache
+from functools import cache, partial
+from typing import Any
 
 from openmanus_graph.backends.sandbox.choose import backend_name, reaches_network
 from openmanus_graph.backends.sandbox.libraries import usual_libraries
 from openmanus_graph.model_calls.candidates import pictures_reach_a_model
+from openmanus_graph.model_calls.flight_recorder import fact_of_run
 from openmanus_graph.prompts import render
+from openmanus_graph.runtime.session import Session
 from openmanus_graph.state.settings import SandboxSettings, Settings
 
+_NETWORK = "reach the network"
+_NO_NETWORK = "have no network: nothing can be installed"
 _PYTHON_TOOLS = frozenset({"python_execute", "bash"})
 
 
-async def surroundings(settings: Settings, tools: Collection[str], date: str) -> str:
+async def surroundings(session: Session, tools: Collection[str], date: str) -> str:
     """Return the part of the system prompt that all agents share.
 
     Nothing in it changes within a run: providers then find the whole prompt in their cache.
 
     Args:
-        settings: Of the run.
+        session: Of the run.
         tools: Names of the tools that the agent has.
         date: When the run began.
     """
+    settings = session.settings
     shown = await pictures_reach_a_model(settings)
     parts = [
         render(
@@ -34,7 +39,16 @@ async def surroundings(settings: Settings, tools: Collection[str], date: str) ->
         )
     ]
     if not _PYTHON_TOOLS.isdisjoint(tools):
-        parts.append(await asyncio.to_thread(_python, settings.sandbox))
+        libraries, reachable = await fact_of_run(
+            session, "python", partial(_python, settings.sandbox)
+        )
+        parts.append(
+            render(
+                "surroundings_python",
+                libraries=libraries or "the libraries of its image",
+                network=_NETWORK if reachable else _NO_NETWORK,
+            )
+        )
     return "\n".join([*parts, render("text_from_outside")])
 
 
@@ -48,11 +62,10 @@ def _limits(settings: Settings) -> Iterator[str]:
 
 
 @cache
-def _python(sandbox: SandboxSettings) -> str:
-    """Say what programs find. Blocks when first asked: a backend is tried, folders looked into."""
+def _python(sandbox: SandboxSettings) -> list[Any]:
+    """Return the libraries that programs find, and whether they reach the network.
+
+    Blocks when first asked: a backend is tried, folders looked into.
+    """
     reachable = reaches_network(backend_name(sandbox), sandbox)
-    return render(
-        "surroundings_python",
-        libraries=", ".join(usual_libraries(sandbox)) or "the libraries of its image",
-        network="reach the network" if reachable else "have no network: nothing can be installed",
-    )
+    return [", ".join(usual_libraries(sandbox)), reachable]

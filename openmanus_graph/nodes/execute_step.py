@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from functools import partial
 from typing import Any
 
 from langchain_core.messages import AnyMessage, HumanMessage
@@ -11,6 +12,7 @@ from langgraph.runtime import Runtime
 from openmanus_graph.conversation.history import HANDOVER_KEY, ORIGIN_KEY, STEP_KEY
 from openmanus_graph.model_calls.budget import sharing
 from openmanus_graph.model_calls.condensed import cut_middle
+from openmanus_graph.model_calls.flight_recorder import recorded_fact
 from openmanus_graph.nodes.run_step import wave_of
 from openmanus_graph.planning.evidence import run_evidence
 from openmanus_graph.planning.executor_run import ExecutorRun, metadata_inside, named_files
@@ -23,11 +25,10 @@ from openmanus_graph.planning.flow import (
     resumed_messages,
 )
 from openmanus_graph.planning.plan_view import emit_step_event
-from openmanus_graph.planning.step_outcome import (
-    StepLimits,
-)
+from openmanus_graph.planning.step_outcome import StepLimits, StepOutcome
 from openmanus_graph.planning.step_texts import RESULT_CHARS, RESULTS_CHARS
 from openmanus_graph.runtime.artifacts import changed_files, take_baseline
+from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.safety.provenance import passed_on
 from openmanus_graph.state.context import Context
@@ -55,11 +56,12 @@ async def execute_step(
     )
     with sharing(wave.budget):
         outcome = await executor_run.outcome()
-    found = await asyncio.to_thread(changed_files, session.workspace, run)
+    named, written = await recorded_fact(
+        session, f"files of {run}", partial(_files_of, executor_run, outcome, session, run)
+    )
     urls = await asyncio.to_thread(passed_on, outcome.text, outcome.messages, web_traits())
     seconds = max(time.monotonic() - started, outcome.elapsed_s)
     paused_by_limit = is_limit(outcome.kind)
-    written = executor_run.written_files.written_files
     is_answer = bool(step.get("task")) and outcome.kind == "succeeded"
     result = cut_middle(outcome.text, RESULTS_CHARS if is_answer else RESULT_CHARS)
     update = {
@@ -69,7 +71,7 @@ async def execute_step(
         "result": "" if paused_by_limit else result,
         "urls": urls,
         "evidence": "" if paused_by_limit else run_evidence(outcome.messages),
-        "files": named_files([file["path"] for file in found], outcome.messages),
+        "files": named,
         "written_files": sorted({*step_run["written_files"], *written}),
         "seconds": step_run["seconds"] + seconds,
         "cost_usd": step_run["cost_usd"] + outcome.usage["cost_usd"],
@@ -80,6 +82,14 @@ async def execute_step(
         "step_count": outcome.steps,
         "elapsed_s": max(wave.elapsed_s, step["before"]["elapsed_s"] + seconds),
     }
+
+
+def _files_of(
+    executor_run: ExecutorRun, outcome: StepOutcome, session: Session, run: str
+) -> list[list[str]]:
+    """Return the changed files that a step's calls name, and those that it has written. Blocks."""
+    changed = [file["path"] for file in changed_files(session.workspace, run)]
+    return [named_files(changed, outcome.messages), executor_run.written_files.written_files]
 
 
 async def missing_executor(

@@ -6,8 +6,8 @@
 import asyncio
 import datetime
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from openmanus_graph.backends.desktop.requirements import HANDLE as DESKTOP_HAND
 from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.backends.persistence.interjections import interjection_reader
 from openmanus_graph.backends.snapshots.thread_snapshots import snapshot_files
+from openmanus_graph.conversation.announcements import NamedFiles
 from openmanus_graph.conversation.history import (
     HANDOVER_KEY,
     cut_by,
@@ -31,9 +32,17 @@ from openmanus_graph.conversation.history import (
 from openmanus_graph.conversation.outcome import NO_TASK, failure
 from openmanus_graph.conversation.replies import read_reply, task_of
 from openmanus_graph.model_calls.budget import keeps_closing_reserve
-from openmanus_graph.model_calls.call_model import LiveState, ModelCall
+from openmanus_graph.model_calls.call_model import LiveState, ModelCall, ReadState
 from openmanus_graph.model_calls.closing_turn import close_run, is_closed
 from openmanus_graph.model_calls.compaction import ModelCallResult, call_with_compaction
+from openmanus_graph.model_calls.flight_recorder import (
+    INSTRUCTIONS,
+    SKILLS,
+    awaited_fact,
+    fact_of_run,
+    recorded_fact,
+    without_data,
+)
 from openmanus_graph.model_calls.surroundings import surroundings
 from openmanus_graph.planning.flow import state_of_paused_run
 from openmanus_graph.prompts import render
@@ -149,6 +158,7 @@ async def begin_run(state: ManusState, session: Session, agent: Agent, emit: Emi
         What the run resets in the state; empty while a run goes on.
     """
     if begun := fresh_counts(state, session.fork_id):
+        begun["run_date"] = await recorded_fact(session, "date", today)
         run, anew = begun["run_message"], bool(session.fork_id)
         session.files_may_differ = bool(session.lineage.came_back)  # no call was made yet
         await asyncio.to_thread(take_baseline, session.workspace, run, anew=anew)
@@ -175,7 +185,6 @@ def fresh_counts(state: ManusState, fork_id: str) -> ManusUpdate:
     return {
         "run_message": message_id,
         "branch": message_id,
-        "run_date": datetime.datetime.now(tz=datetime.UTC).astimezone().date().isoformat(),
         "step_count": 0,
         "elapsed_s": 0.0,
         "usage": no_usage(),
@@ -183,6 +192,11 @@ def fresh_counts(state: ManusState, fork_id: str) -> ManusUpdate:
         "structured": None,
         **state_of_paused_run(message),
     }
+
+
+def today() -> str:
+    """Return the date where the run takes place."""
+    return datetime.datetime.now(tz=datetime.UTC).astimezone().date().isoformat()
 
 
 def model_middleware(turn: Turn, tools: ResolvedTools) -> "ModelCallHooks | None":
@@ -224,23 +238,26 @@ async def system_prompt(turn: Turn, tools: ResolvedTools) -> str:
     own = settings.prompts.get("system") or turn.agent.prompts.get("system")
     if own is not None:
         return f"{own}\n\n{render('text_from_outside')}"
-    where = await surroundings(settings, turn.agent.tools, turn.state["run_date"])
+    where = await surroundings(turn.session, turn.agent.tools, turn.state["run_date"])
     asked = last_user_message(turn.state["messages"])
     hands_over = asked is not None and asked.additional_kwargs.get(HANDOVER_KEY, False)
     ending = render("step_ending" if hands_over else turn.agent.ending)
     parts = [render(turn.agent.system_prompt, ending=ending), where]
     if memory.name in tools.toolset.tools:
         parts.append(await memory_prompt(turn.session))
-    if settings.instructions:
-        parts.append(render("project_instructions", instructions=settings.instructions))
-    if settings.skills and READ_FILE in turn.agent.tools:
-        parts.append(await asyncio.to_thread(skills_text, turn.session))
+    instructions = await fact_of_run(turn.session, INSTRUCTIONS, lambda: settings.instructions)
+    if instructions:
+        parts.append(render("project_instructions", instructions=instructions))
+    if READ_FILE in turn.agent.tools:
+        parts.append(await fact_of_run(turn.session, SKILLS, partial(skills_text, turn.session)))
     return "\n\n".join(filter(None, parts))
 
 
 def skills_text(session: Session) -> str:
     """Put the run's skills where the model reads them, and return what it is told. Blocks."""
     skills = session.settings.skills
+    if not skills:
+        return ""
     return render(
         "skills",
         folder=str(copy_skills(skills, session.workspace)),
@@ -276,20 +293,37 @@ def _listed(items: Iterable[str]) -> str:
 
 def live_state(session: Session, state: ManusState) -> LiveState | None:
     """Return what the browser or the desktop shows, while one is in use: the one used last."""
-    messages = state["messages"]
+    messages, live = state["messages"], session.identities()
     for last in range(1, RECENT_MESSAGES + 1):
-        if recently_called(messages, BROWSER, last) and session.find(BROWSER_HANDLE):
+        if recently_called(messages, BROWSER, last) and _is_open(BROWSER_HANDLE, live):
             # Only here: a run that needs no browser loads nothing of it.
             from openmanus_graph.backends.browser.observation import state_for_request
 
             read = partial(state_for_request, session, after_observation=last == 1)
-            return LiveState("The browser shows now:", read)
-        if recently_called(messages, DESKTOP, last) and session.find(DESKTOP_HANDLE):
+            return LiveState("The browser shows now:", _recorded_state(session, read))
+        if recently_called(messages, DESKTOP, last) and _is_open(DESKTOP_HANDLE, live):
             from openmanus_graph.backends.desktop.actions import state_for_request
 
             read = partial(state_for_request, session, after_observation=last == 1)
-            return LiveState("The screen shows now:", read, needs_pictures=True)
+            shown = _recorded_state(session, read)
+            return LiveState("The screen shows now:", shown, needs_pictures=True)
     return None
+
+
+def _is_open(handle: str, live: Collection[str]) -> bool:
+    return any(identity.startswith(f"{handle}:") for identity in live)
+
+
+def _recorded_state(session: Session, read: ReadState) -> ReadState:
+    """Have what a live handle shows written into the flight record."""
+
+    async def recorded(picture: bool) -> tuple[str, str | None]:
+        text, shown = await awaited_fact(
+            session, "live state", partial(read, picture), without_data
+        )
+        return text, shown
+
+    return recorded
 
 
 async def browser_restorable(state: ManusState, session: Session) -> bool:
@@ -299,7 +333,7 @@ async def browser_restorable(state: ManusState, session: Session) -> bool:
         return False
     # A thread imports it, and only here: a run that needs no browser loads nothing of it.
     kept = await asyncio.to_thread(import_module, "openmanus_graph.backends.browser.kept_state")
-    return await asyncio.to_thread(kept.has_kept_tabs, session)
+    return await recorded_fact(session, "kept browser", partial(kept.has_kept_tabs, session))
 
 
 async def apply_reply(turn: Turn, call: ModelCall, result: ModelCallResult) -> ManusUpdate:
@@ -376,7 +410,9 @@ async def outcome_of(turn: Turn, call: ModelCall, result: ModelCallResult) -> Ma
         return {"step_count": call.step}
     said = [*(result.compacted or call.history), result.reply]
     run = turn.state["run_message"]
-    files = await asyncio.to_thread(find_named_files, turn.session.workspace, run, task_of(said))
+    look = partial(find_named_files, turn.session.workspace, run, task_of(said))
+    found = await recorded_fact(turn.session, f"named files of {run}", lambda: asdict(look()))
+    files = NamedFiles(**found)
     reading = read_reply(said, turn.session.settings.response_format, files)
     if reading.kind != "answer":
         return {"step_count": call.step}

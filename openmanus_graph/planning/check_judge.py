@@ -4,7 +4,6 @@ What it writes counts only if it is a check that is run, and one that can fail: 
 without any of the work, it has to.
 """
 
-import asyncio
 from dataclasses import dataclass
 
 from langchain_core.messages import AIMessage
@@ -68,7 +67,7 @@ async def judge_disputed_check(
         text=step_run["text"],
         done_when=step_run["done_when"],
         failure=mark_untrusted(step_run.get("disputed", "")),
-        evidence=await asyncio.to_thread(evidence_text, step_run, session.workspace),
+        evidence=await evidence_text(step_run, session),
     )
     reply, usage = await ask_judge("plan_judge", request, judgement, state, session, emit)
     corrected, reason = read_judgement(reply, step_run["done_when"])

@@ -11,6 +11,7 @@ from langgraph.prebuilt import ToolRuntime
 from openmanus_graph.backends.sandbox.confinement import sandbox_of, warn_of_sandbox
 from openmanus_graph.backends.sandbox.read_only import run_read_only
 from openmanus_graph.errors import ToolError
+from openmanus_graph.model_calls.flight_recorder import awaited_fact
 from openmanus_graph.planning.flow import is_judged
 from openmanus_graph.runtime.events import Emit
 from openmanus_graph.runtime.limits import Progress
@@ -110,9 +111,6 @@ async def command_problem(
         emit: Takes the events.
         in_empty_folder: Whether it runs in an empty folder, where no check should hold.
     """
-    tools = Toolset({bash.name: bash}, None)
-    progress = Progress(0, state["usage"], state["elapsed_s"])
-    context = await open_unrecorded_context(session, tools, emit, progress)
     which = "-empty" if in_empty_folder else "-corrected" if is_judged(step_run) else ""
     call = PendingCall(
         id=f"check-{step_run['id']}-{step_run['attempt']}{which}",
@@ -121,7 +119,14 @@ async def command_problem(
         occurrence=step_run["attempt"],
         problem=None,
     )
-    result = await run_call(call, context)
-    if result.status != "error":
-        return None
-    return f"`{command}` failed: {result.text[-OUTPUT_CHARS:]}"
+
+    async def run() -> str | None:
+        progress = Progress(0, state["usage"], state["elapsed_s"])
+        tools = Toolset({bash.name: bash}, None)
+        context = await open_unrecorded_context(session, tools, emit, progress)
+        result = await run_call(call, context)
+        if result.status != "error":
+            return None
+        return f"`{command}` failed: {result.text[-OUTPUT_CHARS:]}"
+
+    return await awaited_fact(session, call["id"], run)

@@ -1,8 +1,8 @@
 """Checks whether a step of a plan is done: by a file, a command, or a question to the model."""
 
-import asyncio
 import re
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from langchain_core.messages import AIMessage, HumanMessage
@@ -11,8 +11,9 @@ from langchain_core.tools import BaseTool
 from openmanus_graph.backends.files.file_content import content_problem
 from openmanus_graph.errors import ToolError
 from openmanus_graph.model_calls.call_model import ModelCall, call_model
+from openmanus_graph.model_calls.flight_recorder import recorded_fact
 from openmanus_graph.planning.check_shell import command_problem
-from openmanus_graph.planning.evidence import evidence_text
+from openmanus_graph.planning.evidence import attempt_name, evidence_text
 from openmanus_graph.planning.flow import is_judged
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.events import Emit
@@ -74,7 +75,9 @@ async def check_step_run(
         return Finding(step_run["result"], no_usage())
     kind, wanted = read_check(step_run["done_when"])
     if kind == "file":
-        return Finding(await asyncio.to_thread(_file_problem, wanted, session), no_usage())
+        look = partial(_file_problem, wanted, session)
+        problem = await recorded_fact(session, f"check of {attempt_name(step_run)}", look)
+        return Finding(problem, no_usage())
     if kind == "command":
         if not wanted:
             return Finding(f"Its check `{COMMAND}` names no command.", no_usage())
@@ -82,7 +85,7 @@ async def check_step_run(
         return Finding(problem, no_usage())
     if not wanted:
         return Finding(None, no_usage())
-    evidence = await asyncio.to_thread(evidence_text, step_run, session.workspace)
+    evidence = await evidence_text(step_run, session)
     request = render(
         "plan_check_request",
         text=step_run["text"],

@@ -4,7 +4,6 @@ A turn at a time, and what was said stands in the state after each. So a crash l
 the turn under way: one reply, or calls that change nothing.
 """
 
-import asyncio
 import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,6 +17,7 @@ from openmanus_graph.backends.persistence.interjections import interjection_read
 from openmanus_graph.conversation.history import calls_in_order
 from openmanus_graph.errors import ToolError
 from openmanus_graph.model_calls.call_model import ModelCall, call_model
+from openmanus_graph.model_calls.flight_recorder import fact_of_run, recorded_fact
 from openmanus_graph.planning.executors import ExecutorSet
 from openmanus_graph.planning.flow import progress_of, step_runs_of, steps_to_replace, task_of
 from openmanus_graph.planning.plan import PlanError, make_steps
@@ -27,7 +27,6 @@ from openmanus_graph.runtime.events import Emit
 from openmanus_graph.runtime.limits import Progress
 from openmanus_graph.runtime.observation_size import MIN_OBSERVATION_CHARS
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.safety.untrusted_text import mark_untrusted
 from openmanus_graph.state.manus import PendingCall
 from openmanus_graph.state.plan import Step
@@ -107,7 +106,7 @@ async def next_draft(drafting: Drafting, session: Session, emit: Emit) -> Draft:
     if chains:
         return await _look(drafting, chains, session, emit)
     messages, saw_files = drafting.messages, False
-    if not drafting.replies and (shown := await _shown_workspace(session.workspace)):
+    if not drafting.replies and (shown := await _shown_workspace(session)):
         messages, saw_files = [shown, *messages], True
     said = await (await interjection_reader(session)).read_by_steps()
     call = ModelCall(
@@ -115,7 +114,7 @@ async def next_draft(drafting: Drafting, session: Session, emit: Emit) -> Draft:
             "plan_create",
             roster=drafting.executors.roster(),
             look=_how_to_look(drafting),
-            date=datetime.date.today().isoformat(),
+            date=await fact_of_run(session, "date", lambda: datetime.date.today().isoformat()),
             marks=render("text_from_outside"),
         ),
         history=[*drafting.state["messages"], *said, *messages],
@@ -136,13 +135,14 @@ def _how_to_look(drafting: Drafting) -> str:
     return render("plan_look", tools=tools, most=str(MAX_LOOKS)) if tools else ""
 
 
-async def _shown_workspace(workspace: Workspace) -> HumanMessage | None:
+async def _shown_workspace(session: Session) -> HumanMessage | None:
     """Return what the model is shown of the workspace; None if there are no files."""
 
     def read() -> str:
+        workspace = session.workspace
         return workspace_overview(workspace, without=plan_files(workspace))
 
-    if not (overview := await asyncio.to_thread(read)):
+    if not (overview := await recorded_fact(session, "workspace overview", read)):
         return None
     return HumanMessage(render("plan_workspace", overview=mark_untrusted(overview)))
 

@@ -13,8 +13,10 @@ from openmanus_graph.backends.files.file_content import content_head
 from openmanus_graph.conversation.history import is_interjection
 from openmanus_graph.errors import ToolError
 from openmanus_graph.model_calls.condensed import cut_middle
+from openmanus_graph.model_calls.flight_recorder import recorded_fact
 from openmanus_graph.planning.step_outcome import names_in
 from openmanus_graph.prompts import render
+from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import Workspace, opened_file
 from openmanus_graph.safety.untrusted_text import mark_untrusted
 from openmanus_graph.state.planning import StepRun
@@ -85,14 +87,23 @@ def attempt_text(step_run: StepRun) -> str:
     return "\n\n".join(filter(None, (*parts, step_run.get("evidence", ""))))
 
 
-def evidence_text(step_run: StepRun, workspace: Workspace) -> str:
-    """Return all that there is to judge a step by. Blocks."""
+async def evidence_text(step_run: StepRun, session: Session) -> str:
+    """Return all that there is to judge a step by."""
+
+    def read() -> str:
+        return file_heads(_named_files(step_run, session.workspace), session.workspace)
+
     return render(
         "plan_evidence",
         report=mark_untrusted(step_run["result"]),
         run=step_run.get("evidence", ""),
-        files=file_heads(_named_files(step_run, workspace), workspace),
+        files=await recorded_fact(session, f"files to judge {attempt_name(step_run)} by", read),
     )
+
+
+def attempt_name(step_run: StepRun) -> str:
+    """Name an attempt at a step in the flight record."""
+    return f"step {step_run['id']}, attempt {step_run['attempt']}"
 
 
 def _named_files(step_run: StepRun, workspace: Workspace) -> list[str]:

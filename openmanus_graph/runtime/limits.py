@@ -19,6 +19,8 @@ from openmanus_graph.state.settings import SandboxSettings, Settings
 from openmanus_graph.state.tool_traits import Traits
 
 LimitReason = Literal["max_steps", "budget", "timeout"]
+RECURSION_LIMIT = 100_000
+"""Of a graph that sets none itself: our own have limits of their own, far below."""
 CALLS_NEAR = 3
 """The model is told what is left of a limit from so many calls before the closing turn on."""
 SHARE_NEAR = 0.9

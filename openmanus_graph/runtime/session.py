@@ -18,6 +18,7 @@ from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 from openmanus_graph.runtime.checkpoint_lineage import Lineage
 from openmanus_graph.runtime.observation_size import MIN_OBSERVATION_CHARS
+from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.reducers import HandleState, HandleStates
 from openmanus_graph.state.settings import Settings
@@ -202,7 +203,9 @@ class Session:
         return not self._handles and not self._open_calls
 
     def identities(self) -> set[str]:
-        """Return the identities of the handles that are open."""
+        """Return the identities of the handles that are open; in a replay, that were then."""
+        if (replay := current_replay()) is not None:
+            return replay.live_handles()
         return {known.identity for known in list(self._handles.values())}
 
     def keep_open_call(self, digest: str, call: Any) -> None:

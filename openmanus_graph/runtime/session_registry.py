@@ -38,6 +38,7 @@ from openmanus_graph.runtime.checkpoint_lineage import (
     lineage_of,
     require_shared_ledger,
 )
+from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.run_locations import RunLocation, find_location, location_of
 from openmanus_graph.runtime.run_observer import ObservedRun, run_observer
 from openmanus_graph.runtime.run_preparation import another_run_works, prepare_run
@@ -111,7 +112,8 @@ async def _start(entry: _Entry, at: RunLocation, session: Session, runtime: Runt
         if entry.prepared_for != at.run and entry.has_thread and not session.is_plan_step:
             if session.lineage.came_back and not entry.lasting:
                 raise another_run_works(entry.thread)
-            await prepare_run(session, _workers_of(at.key), runtime.stream_writer)
+            if current_replay() is None:  # a replay has no files
+                await prepare_run(session, _workers_of(at.key), runtime.stream_writer)
         entry.prepared_for = at.run
 
 

@@ -14,6 +14,7 @@ from openmanus_graph.testing.recorded import (
     recording_of,
     save_recording,
 )
+from openmanus_graph.testing.replays import Replayed, load_bundle, replay
 from openmanus_graph.testing.runtime import tool_runtime, tool_session
 from openmanus_graph.testing.scripted import ScriptedChatModel, ScriptExhaustedError
 
@@ -23,11 +24,14 @@ __all__ = [
     "RecordedReply",
     "Recording",
     "RecordingError",
+    "Replayed",
     "ScriptExhaustedError",
     "ScriptedChatModel",
+    "load_bundle",
     "load_conversations",
     "load_recording",
     "recording_of",
+    "replay",
     "save_recording",
     "tool_runtime",
     "tool_session",

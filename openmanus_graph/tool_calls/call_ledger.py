@@ -15,6 +15,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from openmanus_graph.backends.persistence.ledger import Entry
 from openmanus_graph.backends.snapshots.remote_objects import FilesUnavailableError
 from openmanus_graph.backends.snapshots.shared_files import put_files_back
+from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.session import changed_state
 from openmanus_graph.state.interrupts import unknown_outcome_request
 from openmanus_graph.state.renamed import with_current_names
@@ -66,7 +67,13 @@ def exception_of(record: tuple[str, str]) -> Exception:
 
 
 async def find_entry(execution: CallExecution) -> Entry | None:
-    """Return what the ledger knows of the call; None for a new one, or without a checkpointer."""
+    """Return what the ledger knows of the call; None for a new one, or without a checkpointer.
+
+    In a replay every call is known. ReplayEndedError: it is not.
+    """
+    if (replay := current_replay()) is not None:
+        recorded: Entry = await replay.outcome(execution.key, execution.call["id"])
+        return recorded
     ledger = execution.context.ledger
     return None if ledger is None else await ledger.find(execution.key)
 

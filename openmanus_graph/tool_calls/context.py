@@ -18,6 +18,7 @@ from openmanus_graph.runtime.checkpoint_lineage import checkpointed_thread
 from openmanus_graph.runtime.events import Emit
 from openmanus_graph.runtime.limits import Progress, time_left_s
 from openmanus_graph.runtime.observation_size import MIN_OBSERVATION_CHARS, max_observation_chars
+from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.tool_runtime import Helpers
 from openmanus_graph.state.interrupts import Decision
@@ -119,9 +120,9 @@ class CallExecution:
 
 
 async def ledger_of(session: Session, config: RunnableConfig) -> Ledger | None:
-    """Return the ledger; None without a checkpointer: there is nothing to resume."""
+    """Return the ledger; None without a checkpointer, and in a replay: nothing is resumed."""
     thread = checkpointed_thread(config)
-    if thread is None:
+    if thread is None or current_replay() is not None:
         return None
     await hold_run_lease(session, thread)
     url = session.settings.database

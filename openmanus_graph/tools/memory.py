@@ -10,6 +10,7 @@ from openmanus_graph.backends.files.file_edits import insert_after, replace_once
 from openmanus_graph.backends.files.text_file import checked_range, numbered, split_lines
 from openmanus_graph.backends.persistence.memory import ROOT, Memory, Note, note_path, open_memory
 from openmanus_graph.errors import TrustedToolError
+from openmanus_graph.model_calls.flight_recorder import fact_of_run
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.tool_runtime import CallRuntime, call_runtime
@@ -144,5 +145,5 @@ async def memory_prompt(session: Session) -> str:
     def count() -> int:
         return len(_memory_of(session).notes())
 
-    found = await session.cached_off_loop(memory_prompt, count)
+    found = await fact_of_run(session, "count of notes", count)
     return render("memory", count=str(found)) if found else ""

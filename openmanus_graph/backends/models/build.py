@@ -9,10 +9,10 @@ import re
 import threading
 from collections.abc import Hashable, Mapping, Sequence, Set
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 from langchain_core.callbacks import CallbackManagerForLLMRun
-from langchain_core.language_models import BaseChatModel
+from langchain_core.language_models import BaseChatModel, ModelProfile
 from langchain_core.messages import BaseMessage
 from langchain_core.outputs import ChatResult
 from pydantic import ValidationError
@@ -38,6 +38,7 @@ from openmanus_graph.backends.models.prices import (
 )
 from openmanus_graph.backends.models.spec import ModelSpec, parse_spec, provider_of
 from openmanus_graph.errors import ConfigError
+from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.shutdown import register_closer
 from openmanus_graph.state.model_settings import ModelSettings
 from openmanus_graph.state.validation import validation_problems
@@ -88,6 +89,8 @@ def build_unshared_model(settings: ModelSettings) -> BaseChatModel:
 
 async def prepare_model(settings: ModelSettings) -> BaseChatModel:
     """Do as `build_model` does, with imports, certificates and prices loaded off the event loop."""
+    if stand_in := _stand_in(settings):
+        return stand_in
     loop = asyncio.get_running_loop()
     queries = _price_queries(settings)
     if not are_loaded(queries):
@@ -96,6 +99,16 @@ async def prepare_model(settings: ModelSettings) -> BaseChatModel:
         return settings.model
     model = _models.get(loop, {}).get(_key(parse_spec(settings.model), settings))
     return model if model is not None else await asyncio.to_thread(_cached, settings, loop)
+
+
+def _stand_in(settings: ModelSettings) -> BaseChatModel | None:
+    """Return what stands in for a model in a replay, which needs no key for it."""
+    replay, name = current_replay(), model_name(settings)
+    profile = None if replay is None else replay.profile(name)
+    if profile is None:
+        return None
+    why = "A replay asks no model."
+    return MissingModel(model_name=name, why=why, profile=cast("ModelProfile", profile))
 
 
 async def close_models() -> None:

@@ -16,6 +16,7 @@ from openmanus_graph.config.resolve import database_url
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.checkpoint_lineage import checkpointed_thread
 from openmanus_graph.runtime.interjections import Interjection, InterjectionReader
+from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.session_registry import WORKER_KEY
 from openmanus_graph.state.database_url import DatabaseUrl
@@ -100,6 +101,8 @@ async def interjection_reader(session: Session) -> InterjectionReader:
     thread = checkpointed_thread(config)
     if thread is None:
         return InterjectionReader(None, "", shared=False)
+    if (replay := current_replay()) is not None:
+        return InterjectionReader(replay, thread, shared=True)
     url = session.settings.database
     interjections = await session.cached_off_loop(Interjections, lambda: open_interjections(url))
     return InterjectionReader(

@@ -86,6 +86,22 @@ class Ledger:
         self._database = database
         self._run = database.arun
 
+    def outcomes_of(self, thread: str) -> dict[str, Entry]:
+        """Return the calls of a thread that were concluded, by their keys' digests. Blocks.
+
+        Damaged rows are left out: what came of their calls is not known.
+        """
+        rows = self._database.run(
+            "SELECT effect, args, outcome, checksum, attempts FROM ledger"
+            " WHERE thread = ? AND stage = 'done' ORDER BY at, effect",
+            (thread,),
+        )
+        return {
+            str(effect): Entry("done", read_json(outcome), read_json(args), attempts)
+            for effect, args, outcome, checksum, attempts in rows
+            if outcome and checksum in (None, crc32(args, "done", outcome))
+        }
+
     async def find(self, key: EffectKey) -> Entry | None:
         """Return the recorded effect.
 

@@ -173,7 +173,30 @@ _THREAD_PLACES = _Version(
     sqlite=(f"CREATE TABLE IF NOT EXISTS places {_PLACES}",),
     postgres=(f"CREATE TABLE places {_PLACES}",),
 )
-_VERSIONS = (_FIRST, _LEASES, _THREAD_PLACES)
+_MODEL_CALLS = """
+    thread TEXT NOT NULL, lane TEXT NOT NULL, base {number}, shared {number} NOT NULL,
+    parts TEXT NOT NULL, facts TEXT NOT NULL, checksum {number} NOT NULL
+"""
+_FACTS = "thread TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL, checksum {number} NOT NULL"
+_FLIGHT_RECORD = _Version(
+    sqlite=(
+        "CREATE TABLE model_calls (number INTEGER PRIMARY KEY,"
+        f" {_MODEL_CALLS.format(number='INTEGER')})",
+        "CREATE INDEX model_calls_thread ON model_calls (thread)",
+        "CREATE TABLE recorded_facts (number INTEGER PRIMARY KEY,"
+        f" {_FACTS.format(number='INTEGER')})",
+        "CREATE INDEX recorded_facts_thread ON recorded_facts (thread)",
+    ),
+    postgres=(
+        "CREATE TABLE model_calls (number BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,"
+        f" {_MODEL_CALLS.format(number='BIGINT')})",
+        "CREATE INDEX model_calls_thread ON model_calls (thread)",
+        "CREATE TABLE recorded_facts (number BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,"
+        f" {_FACTS.format(number='BIGINT')})",
+        "CREATE INDEX recorded_facts_thread ON recorded_facts (thread)",
+    ),
+)
+_VERSIONS = (_FIRST, _LEASES, _THREAD_PLACES, _FLIGHT_RECORD)
 CURRENT = len(_VERSIONS)
 """The version of the tables that this code reads and writes."""
 

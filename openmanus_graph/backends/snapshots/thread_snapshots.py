@@ -24,6 +24,7 @@ from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.checkpoint_lineage import GAP_KEY, SNAPSHOT_KEY, outer_namespace
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.output import printable
+from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.settings import StorageSettings
@@ -49,7 +50,9 @@ async def snapshot_files(
     Returns:
         The state's update, empty if nothing changed.
     """
-    if not session.checkpointed or session.is_plan_step or outer_namespace(get_config()):
+    if current_replay() is not None or not session.checkpointed or session.is_plan_step:
+        return {}
+    if outer_namespace(get_config()):
         return {}
     limits, is_first = session.settings.storage, session.find_cached(ThreadSnapshots) is None
     is_due = is_first if only_first else session.files_may_differ

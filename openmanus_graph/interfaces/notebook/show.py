@@ -19,8 +19,9 @@ from openmanus_graph.interfaces.notebook.page import (
     picture_html,
     question_html,
 )
-from openmanus_graph.interfaces.service.step_events import RECURSION_LIMIT, StepEventTagger
+from openmanus_graph.interfaces.service.step_events import StepEventTagger
 from openmanus_graph.runtime.events import interrupt_event
+from openmanus_graph.runtime.limits import RECURSION_LIMIT
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import Artifact

@@ -14,7 +14,7 @@ from openmanus_graph.config import resolve_settings
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.server.options import context_of
 from openmanus_graph.interfaces.server.store import Store, state_of, store
-from openmanus_graph.interfaces.service.step_events import RECURSION_LIMIT
+from openmanus_graph.runtime.limits import RECURSION_LIMIT
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.interrupts import middleware_answer
 

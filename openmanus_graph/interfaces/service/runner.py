@@ -43,13 +43,10 @@ from openmanus_graph.interfaces.service.final_event import (
 )
 from openmanus_graph.interfaces.service.lock import holding_thread
 from openmanus_graph.interfaces.service.signals import Signals
-from openmanus_graph.interfaces.service.step_events import (
-    RECURSION_LIMIT,
-    StepEventTagger,
-    model_label,
-)
+from openmanus_graph.interfaces.service.step_events import StepEventTagger, model_label
 from openmanus_graph.model_calls.candidates import prepare_models
 from openmanus_graph.runtime.events import interrupt_event
+from openmanus_graph.runtime.limits import RECURSION_LIMIT
 from openmanus_graph.runtime.session_registry import open_session
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.interrupts import middleware_answer

@@ -8,8 +8,6 @@ from langgraph.types import PregelTask
 from openmanus_graph.runtime.events import GRAPH_EVENTS
 from openmanus_graph.state.settings import Settings
 
-RECURSION_LIMIT = 100_000
-"""Of a graph that sets none itself: our own have limits of their own, far below."""
 _OF_THE_PLAN_AROUND = ("step_start", "step_end", "plan", "plan_change")
 """Events that a step's graph sends of the plan that the step is of."""
 Namespace = Sequence[str]

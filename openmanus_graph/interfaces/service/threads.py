@@ -11,6 +11,7 @@ from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.backends.persistence.interjections import open_interjections
 from openmanus_graph.backends.persistence.journal import JournalTable
 from openmanus_graph.backends.persistence.ledger import open_ledger
+from openmanus_graph.backends.persistence.model_call_records import ModelCallRecords
 from openmanus_graph.backends.persistence.places import PlacesTable
 from openmanus_graph.backends.persistence.rows import DamagedRowError
 from openmanus_graph.backends.persistence.threads import DAMAGED, Thread, Threads
@@ -127,6 +128,7 @@ def forget_thread(thread: str) -> None:
     if (workspace_url := storage_settings().workspace_url) is not None:
         RemoteObjects(workspace_url, thread).forget()
     PlacesTable(database).forget_thread(thread)
+    ModelCallRecords(database).forget_thread(thread)
     if (home / SNAPSHOTS).exists():
         SnapshotStore(home).forget_thread(thread)
     for folder in private_folders(home, thread):

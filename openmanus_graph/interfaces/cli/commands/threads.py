@@ -50,11 +50,17 @@ def show(
 def export(
     thread: ThreadArgument,
     output: Annotated[str, typer.Option(help="File to write; - is stdout.")] = "-",
+    bundle: Annotated[
+        str | None, typer.Option(help="Zip file for its record, which `replay` reads anywhere.")
+    ] = None,
 ) -> None:
-    """Write a thread as Markdown."""
+    """Write a thread as Markdown, or as one file that another machine can replay."""
+    from openmanus_graph.interfaces.cli.replay import export_bundle
     from openmanus_graph.interfaces.cli.threads import export_thread
     from openmanus_graph.interfaces.service.threads import thread_id
 
+    if bundle is not None:
+        raise typer.Exit(export_bundle(thread_id(thread), bundle))
     raise typer.Exit(export_thread(thread_id(thread), output))
 
 
@@ -98,3 +104,24 @@ def diff(
     from openmanus_graph.interfaces.service.threads import thread_id
 
     raise typer.Exit(show_changes(thread_id(thread), begin, end, as_json=as_json))
+
+
+@app.command()
+@takes(StorageOptions)
+def replay(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="THREAD|BUNDLE",
+            help="A thread's id, or a unique beginning of it, or a bundle's file.",
+            autocompletion=complete_thread,
+        ),
+    ],
+    to_test: Annotated[
+        str | None, typer.Option(help="Python file for the run as a test, which passes offline.")
+    ] = None,
+) -> None:
+    """Run a thread again from its record, and show what its model would be sent otherwise now."""
+    from openmanus_graph.interfaces.cli.replay import replay as replay_record
+
+    raise typer.Exit(replay_record(source, to_test))

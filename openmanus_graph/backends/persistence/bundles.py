@@ -1,0 +1,201 @@
+"""One file that holds a thread's flight record, which another machine can replay.
+
+A zip of lines of JSON. Its manifest holds a digest of each line, so that a bundle that was cut or
+altered is refused, and says where.
+"""
+
+import hashlib
+import json
+import os
+import re
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from langchain_core.messages import convert_to_messages, message_to_dict, messages_from_dict
+
+from openmanus_graph.backends.persistence.flight_record import FlightRecord
+from openmanus_graph.backends.persistence.ledger import Entry
+from openmanus_graph.backends.persistence.model_call_records import RecordedCall
+from openmanus_graph.errors import ConfigError
+
+FORMAT = 1
+"""Of the bundles that this code writes; it reads this one and those before."""
+_FAULTS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
+"""Raised for zips that are cut or altered: the latter two as of an unknown or encrypted kind."""
+REMOVED = "[secret removed]"
+_MANIFEST, _CALLS, _FACTS, _OUTCOMES = (
+    "manifest.json",
+    "model_calls.jsonl",
+    "facts.jsonl",
+    "tool_calls.jsonl",
+)
+_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.IGNORECASE)
+_MIN_SECRET_CHARS = 8
+_MOVED = ("workspace", "config", "base_url", "secret", "server", "sandbox")
+"""Options that mean something on the machine of the run alone."""
+
+
+def save_bundle(record: FlightRecord, path: Path) -> None:
+    """Write a bundle. Blocks. What environment variables hold as keys is removed.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    secrets = _secrets()
+    lines = {
+        name: [_without(secrets, line) for line in made] for name, made in _lines(record).items()
+    }
+    about = {
+        "format": FORMAT,
+        "openmanus": version("openmanus-graph"),
+        "thread": record.thread,
+        "agent": record.agent,
+        "task": record.task,
+        "options": {key: one for key, one in record.options.items() if key not in _MOVED},
+        "inputs": [_input_to_json(given) for given in record.inputs],
+        "lines": {name: [_digest(line) for line in made] for name, made in lines.items()},
+    }
+    manifest = _without(secrets, json.dumps(about, ensure_ascii=False, indent=1))
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(_MANIFEST, f"{manifest}\n{_digest(manifest)}\n")
+        for name, made in lines.items():
+            archive.writestr(name, "".join(f"{line}\n" for line in made))
+
+
+def load_bundle(path: Path) -> FlightRecord:
+    """Read a bundle. Blocks.
+
+    Raises:
+        ConfigError: It is none, of a later version, or not as it was written; says where.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            about = _manifest(path, archive)
+            found = {
+                name: _read_lines(path, archive, name, digests)
+                for name, digests in about["lines"].items()
+            }
+    except (OSError, *_FAULTS) as error:
+        raise ConfigError(
+            f"{path} is no bundle, or was cut off: {error}. Write it again: openmanus export "
+            "THREAD --bundle FILE."
+        ) from error
+    return FlightRecord(
+        thread=about["thread"],
+        agent=about["agent"],
+        task=about["task"],
+        options=about["options"],
+        inputs=[_input_from_json(given) for given in about["inputs"]],
+        calls=list(_calls(found[_CALLS])),
+        facts=[(name, value) for name, value in found[_FACTS]],
+        outcomes={digest: Entry(**entry) for digest, entry in found[_OUTCOMES]},
+    )
+
+
+def _lines(record: FlightRecord) -> dict[str, list[str]]:
+    made: dict[str, list[Any]] = {
+        _CALLS: list(_new_parts(record)),
+        _FACTS: list(record.facts),
+        _OUTCOMES: [(digest, asdict(entry)) for digest, entry in record.outcomes.items()],
+    }
+    return {
+        name: [json.dumps(one, ensure_ascii=False, default=str) for one in rows]
+        for name, rows in made.items()
+    }
+
+
+def _new_parts(record: FlightRecord) -> Iterator[dict[str, Any]]:
+    """Yield the calls, each with the parts that its lane's call before does not begin with."""
+    before: dict[str, RecordedCall] = {}
+    for call in record.calls:
+        known = before[call.lane].request if call.lane in before else ()
+        pairs = zip(known, call.request, strict=False)
+        shared = next(
+            (n for n, (old, new) in enumerate(pairs) if old != new),
+            min(len(known), len(call.request)),
+        )
+        parts = list(call.request[shared:])
+        yield {"lane": call.lane, "shared": shared, "parts": parts, "facts": call.facts}
+        before[call.lane] = call
+
+
+def _calls(rows: list[Any]) -> Iterator[RecordedCall]:
+    before: dict[str, RecordedCall] = {}
+    for number, row in enumerate(rows, 1):
+        known = before[row["lane"]].request if row["shared"] else ()
+        request = [*known[: row["shared"]], *row["parts"]]
+        before[row["lane"]] = RecordedCall(number, row["lane"], request, row["facts"])
+        yield before[row["lane"]]
+
+
+def _manifest(path: Path, archive: zipfile.ZipFile) -> Mapping[str, Any]:
+    text = _read(path, archive, _MANIFEST)
+    content, _, digest = text.rstrip("\n").rpartition("\n")
+    if digest != _digest(content):
+        raise _altered(path, _MANIFEST)
+    about: dict[str, Any] = json.loads(content)
+    if about["format"] > FORMAT:
+        raise ConfigError(
+            f"{path} is of format {about['format']}, written by openmanus-graph "
+            f"{about['openmanus']}; this version reads up to format {FORMAT}. Install a later one: "
+            "pip install -U openmanus-graph"
+        )
+    return about
+
+
+def _read_lines(path: Path, archive: zipfile.ZipFile, name: str, digests: list[str]) -> list[Any]:
+    lines = _read(path, archive, name).split("\n")[:-1]
+    for number, digest in enumerate(digests, 1):
+        if number > len(lines) or _digest(lines[number - 1]) != digest:
+            raise _altered(path, f"{name}, line {number}")
+    if len(lines) > len(digests):
+        raise _altered(path, f"{name}, line {len(digests) + 1}")
+    return [json.loads(line) for line in lines]
+
+
+def _read(path: Path, archive: zipfile.ZipFile, name: str) -> str:
+    try:
+        return archive.read(name).decode()
+    except (KeyError, UnicodeDecodeError, *_FAULTS) as error:
+        raise _altered(path, name) from error
+
+
+def _altered(path: Path, where: str) -> ConfigError:
+    return ConfigError(
+        f"{path} is not as it was written: {where}. It is not replayed. Get it again, or write it "
+        "again: openmanus export THREAD --bundle FILE."
+    )
+
+
+def _digest(line: str) -> str:
+    return hashlib.sha256(line.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _input_to_json(given: Any) -> dict[str, Any]:
+    messages = convert_to_messages(given["messages"])
+    return {**given, "messages": [message_to_dict(one) for one in messages]}
+
+
+def _input_from_json(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {**given, "messages": messages_from_dict(given["messages"])}
+
+
+def _secrets() -> list[str]:
+    """Return what environment variables hold as keys, as it stands in JSON; longest first."""
+    values = {
+        json.dumps(value, ensure_ascii=False)[1:-1]
+        for name, value in os.environ.items()
+        if _SECRET_NAME.search(name) and len(value) >= _MIN_SECRET_CHARS
+    }
+    return sorted(values, key=len, reverse=True)
+
+
+def _without(secrets: list[str], line: str) -> str:
+    for secret in secrets:
+        line = line.replace(secret, REMOVED)
+    return line

@@ -1,0 +1,140 @@
+"""The flight record: each request that a thread's models were sent, and what came back.
+
+A request repeats nearly all of the one before it, so a row holds the parts that are new in it and
+says how many it shares with which other row.
+"""
+
+import json
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from openmanus_graph.backends.persistence.database import Database, open_database
+from openmanus_graph.backends.persistence.rows import DamagedRowError, crc32, read_json
+from openmanus_graph.state.database_url import DatabaseUrl
+
+Part = dict[str, Any]
+"""One message of a request, or what was sent beside the messages, as JSON."""
+
+
+@dataclass(frozen=True)
+class NewCall:
+    """A model call that is to be recorded."""
+
+    lane: str
+    """Who asked: the calls of one lane come one after another."""
+    base: int | None
+    """Number of the row whose request this one begins as; None: it is stored whole."""
+    shared: int
+    """How many parts it shares with that one."""
+    parts: Sequence[Part]
+    """Those that follow."""
+    facts: Mapping[str, Any]
+    """What else is known of the call, and the reply or the failure."""
+
+
+@dataclass(frozen=True)
+class RecordedCall:
+    """A model call as it was recorded."""
+
+    number: int
+    """Among all threads' calls: later ones have higher numbers."""
+    lane: str
+    request: Sequence[Part]
+    facts: Mapping[str, Any]
+
+    @property
+    def is_of_tool(self) -> bool:
+        """Whether it was made while a tool ran, whose outcome the ledger holds."""
+        return "act" in self.lane.partition(" ")[0].split("/")
+
+
+class ModelCallRecords:
+    """The table of model calls. What a method writes is on disk when it returns."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def add(self, thread: str, call: NewCall) -> int:
+        """Add a call and return its number."""
+        parts, facts = (
+            json.dumps(one, ensure_ascii=False, default=str) for one in (call.parts, call.facts)
+        )
+        rows = await self._database.arun(
+            "INSERT INTO model_calls (thread, lane, base, shared, parts, facts, checksum)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING number",
+            (thread, call.lane, call.base, call.shared, parts, facts, crc32(parts, facts)),
+            worker_of=thread,
+        )
+        return int(rows[0][0])
+
+    async def has(self, thread: str, number: int) -> bool:
+        """Say whether a call of a thread is still there."""
+        rows = await self._database.arun(
+            "SELECT 1 FROM model_calls WHERE number = ? AND thread = ?", (number, thread)
+        )
+        return bool(rows)
+
+    async def add_fact(self, thread: str, name: str, value: Any) -> None:
+        """Add what a run has found out about its surroundings, as JSON."""
+        text = json.dumps(value, ensure_ascii=False)
+        await self._database.arun(
+            "INSERT INTO recorded_facts (thread, name, value, checksum) VALUES (?, ?, ?, ?)",
+            (thread, name, text, crc32(name, text)),
+            worker_of=thread,
+        )
+
+    def facts_of(self, thread: str) -> list[tuple[str, Any]]:
+        """Return names and values of a thread's facts, oldest first. Blocks.
+
+        Raises:
+            DamagedRowError: One of them is not as it was written.
+        """
+        rows = self._database.run(
+            "SELECT name, value, checksum FROM recorded_facts WHERE thread = ? ORDER BY number",
+            (thread,),
+        )
+        for name, value, checksum in rows:
+            if checksum != crc32(name, value):
+                raise DamagedRowError(
+                    f"Of thread {thread} the record of its surroundings ({name}) is damaged, so "
+                    "it cannot be replayed. Its conversation may be whole: openmanus show."
+                )
+        return [(name, read_json(value)) for name, value, _ in rows]
+
+    def of(self, thread: str) -> list[RecordedCall]:
+        """Return the calls of a thread, oldest first. Blocks.
+
+        Raises:
+            DamagedRowError: One of them is not as it was written.
+        """
+        rows = self._database.run(
+            "SELECT number, lane, base, shared, parts, facts, checksum FROM model_calls"
+            " WHERE thread = ? ORDER BY number",
+            (thread,),
+        )
+        found: dict[int, RecordedCall] = {}
+        for position, (number, lane, base, shared, parts, facts, checksum) in enumerate(rows, 1):
+            try:
+                if checksum != crc32(parts, facts):
+                    raise sqlite3.DatabaseError("it is not as it was written")
+                begin: Sequence[Part] = () if base is None else found[base].request[:shared]
+                request: list[Part] = [*begin, *read_json(parts)]
+                found[number] = RecordedCall(number, lane, request, read_json(facts))
+            except (sqlite3.DatabaseError, KeyError) as error:
+                raise DamagedRowError(
+                    f"Of thread {thread} the record of model call {position} is damaged, so it "
+                    "cannot be replayed. Its conversation may be whole: openmanus show."
+                ) from error
+        return list(found.values())
+
+    def forget_thread(self, thread: str) -> None:
+        """Delete all calls and facts of a thread. Blocks."""
+        for table in ("model_calls", "recorded_facts"):
+            self._database.run(f"DELETE FROM {table} WHERE thread = ?", (thread,))
+
+
+def open_model_call_records(url: DatabaseUrl) -> ModelCallRecords:
+    """Return the flight record in a database. Blocks."""
+    return ModelCallRecords(open_database(url))

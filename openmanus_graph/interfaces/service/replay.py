@@ -1,0 +1,71 @@
+"""Replays threads and bundles, to compare what their models would be sent now."""
+
+import dataclasses
+import os
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from langgraph.checkpoint.memory import InMemorySaver
+
+from openmanus_graph.backends.persistence.flight_record import FlightRecord, read_flight_record
+from openmanus_graph.config.resolve import database_url, openmanus_home
+from openmanus_graph.graphs.catalog import build_agent
+from openmanus_graph.interfaces.service.lock import holding_thread
+from openmanus_graph.testing.replays import Replayed, replay
+
+if TYPE_CHECKING:
+    from openmanus_graph.backends.persistence.threads import Thread
+    from openmanus_graph.state.context import Context
+
+__all__ = ["Replayed", "record_of", "replay_bundle", "replay_thread"]
+_HOME_VARIABLE = "OPENMANUS_HOME"
+
+
+async def record_of(known: "Thread") -> FlightRecord:
+    """Return the record of a thread on which no run works.
+
+    Raises:
+        ConfigError: Its record does not suffice.
+        RunError: A run works on the thread.
+        sqlite3.Error: The database is damaged or cannot be used.
+    """
+    async with holding_thread(openmanus_home(), known.id):
+        return await read_flight_record(database_url(), known)
+
+
+async def replay_thread(known: "Thread", context: "Context") -> Replayed:
+    """Do a thread's runs again, answered by its record; nothing is written, no model reached.
+
+    Raises as `record_of`, and ConfigError if the settings are wrong.
+    """
+    async with holding_thread(openmanus_home(), known.id):
+        record = await read_flight_record(database_url(), known)
+        return await replay(record, _graph_of(record), context, elsewhere=False)
+
+
+async def replay_bundle(record: FlightRecord, context: "Context") -> Replayed:
+    """Replay what was recorded elsewhere, in empty folders. ConfigError as `replay_thread`."""
+    with _empty_home() as folder:
+        within = dataclasses.replace(context, workspace=str(folder / "workspace"))
+        return await replay(record, _graph_of(record), within)
+
+
+@contextmanager
+def _empty_home() -> Generator[Path]:
+    before = os.environ.get(_HOME_VARIABLE)
+    with tempfile.TemporaryDirectory(prefix="openmanus-replay-") as folder:
+        os.environ[_HOME_VARIABLE] = str(Path(folder, "home"))
+        try:
+            yield Path(folder)
+        finally:
+            if before is None:
+                del os.environ[_HOME_VARIABLE]
+            else:
+                os.environ[_HOME_VARIABLE] = before
+
+
+def _graph_of(record: FlightRecord) -> Any:
+    return build_agent(record.agent, checkpointer=InMemorySaver())

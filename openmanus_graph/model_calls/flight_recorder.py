@@ -1,0 +1,379 @@
+"""Writes each model call of a thread into its flight record, for `openmanus replay`.
+
+What a model was sent stands in no checkpoint: requests are shortened, end with a suffix of their
+own, and many are not the agent's (notes, checks, extracts, the closing turn). Only what is new in
+a request is read and stored, so a call late in a run costs as much as an early one.
+"""
+
+import asyncio
+import hashlib
+import json
+import logging
+import re
+import sqlite3
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import takewhile
+from typing import Any, Protocol, TypeVar, cast
+
+from langchain_core.messages import (
+    AIMessage,
+    AnyMessage,
+    BaseMessage,
+    ToolMessage,
+    message_to_dict,
+    messages_from_dict,
+)
+from langgraph.config import get_config
+
+from openmanus_graph.backends.models.build import model_name
+from openmanus_graph.backends.models.failures import ModelError
+from openmanus_graph.backends.persistence.model_call_records import (
+    ModelCallRecords,
+    NewCall,
+    Part,
+    open_model_call_records,
+)
+from openmanus_graph.backends.persistence.rows import LeaseLostError
+from openmanus_graph.conversation.history import is_interjection
+from openmanus_graph.model_calls.sending import ProviderRequest
+from openmanus_graph.runtime.checkpoint_lineage import checkpointed_thread
+from openmanus_graph.runtime.limits import Progress
+from openmanus_graph.runtime.replaying import current_replay
+from openmanus_graph.runtime.run_observer import plan_step_of
+from openmanus_graph.runtime.session import Session
+from openmanus_graph.state.context import ModelRole
+from openmanus_graph.state.model_settings import ModelSettings
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+PLACES = "places"
+"""Name of the fact that says which folders the run had."""
+INSTRUCTIONS, SKILLS = "instructions", "skills"
+MACHINE_FACTS = frozenset({INSTRUCTIONS, SKILLS})
+"""Names of facts that are texts of the machine which a person edits, and then wants to compare."""
+_DATA_CHARS = 2048
+"""A picture or sound as text is longer; in the record stands its digest."""
+_DATA = re.compile(r"(data:[^,]{0,100},)?[A-Za-z0-9+/=_\s-]+")
+
+
+@dataclass(frozen=True)
+class _Sent:
+    """The newest request of a lane, to see what is new in the next one."""
+
+    number: int
+    """Of its row."""
+    objects: Sequence[object]
+    """What the parts were made of: the same object makes the same part."""
+    digests: Sequence[bytes]
+    """Of the parts."""
+
+
+class RecordableCall(Protocol):
+    """What the record says of a model call beside its request; a `ModelCall` is one."""
+
+    @property
+    def history(self) -> Sequence[AnyMessage]:
+        """The conversation."""
+        ...
+
+    @property
+    def progress(self) -> Progress:
+        """How far the run has come before it."""
+        ...
+
+    @property
+    def step(self) -> int:
+        """Number of the agent's step."""
+        ...
+
+    @property
+    def role(self) -> ModelRole | None:
+        """What it is for."""
+        ...
+
+
+async def recorded(
+    request: ProviderRequest,
+    send: Callable[[ProviderRequest], Awaitable[AIMessage]],
+    *,
+    session: Session,
+    call: RecordableCall,
+) -> AIMessage:
+    """Send a request, and write into its thread's flight record what came of it.
+
+    In a replay nothing is sent, and the record answers.
+
+    Raises:
+        ModelError: The call failed for good.
+    """
+    if (replay := current_replay()) is not None:
+        known = replay.answer(lane_of(call.role), request_parts(request), _places(session))
+        answer = recorded_answer(known)
+        if isinstance(answer, ModelError):
+            raise answer
+        return answer
+    recorder = await _recorder(session)
+    if recorder is None:
+        return await send(request)
+    profile = request.model.profile or {}
+    await fact_of_run(session, profile_fact(request.chosen), lambda: dict(profile))
+    try:
+        answer = await send(request)
+    except ModelError as error:
+        answer = error
+    known = {
+        "step": call.step,
+        "elapsed_s": round(call.progress.elapsed_s, 3),
+        "place": place_of_run(),
+        "handles": sorted(session.identities()),
+        "interjections": _ending_interjections(call.history),
+    }
+    await recorder.record(lane_of(call.role), request, answer, known)
+    if isinstance(answer, ModelError):
+        raise answer
+    return answer
+
+
+async def awaited_fact(
+    session: Session,
+    name: str,
+    read: Callable[[], Awaitable[T]],
+    kept: Callable[[T], Any] = lambda found: found,
+) -> T:
+    """Read something of a run's surroundings, and write it into the flight record.
+
+    In a replay it is as it was then, and nothing is read.
+
+    Args:
+        session: Of the run.
+        name: What it is; of things that steps of a plan read side by side it names the step, too.
+        read: Reads it.
+        kept: Returns what the record keeps of it, as plain JSON.
+
+    Raises:
+        ReplayEndedError: A replayed run wants to know what the recorded one did not.
+    """
+    if (replay := current_replay()) is not None:
+        return cast("T", replay.fact(name))  # it was written below
+    found, recorder = await read(), await _recorder(session)
+    if recorder is not None:
+        await recorder.record_fact(name, kept(found))
+    return found
+
+
+async def recorded_fact(
+    session: Session,
+    name: str,
+    read: Callable[[], T],
+    kept: Callable[[T], Any] = lambda found: found,
+) -> T:
+    """Do as `awaited_fact` for what blocks: it is read in another OS thread.
+
+    As reading has no effect, a replay reads what the recorded run did not look at.
+    """
+    replay = current_replay()
+    if replay is not None and not replay.has_fact(name):
+        return await asyncio.to_thread(read)
+    return await awaited_fact(session, name, partial(asyncio.to_thread, read), kept)
+
+
+async def fact_of_run(
+    session: Session,
+    name: str,
+    read: Callable[[], T],
+    kept: Callable[[T], Any] = lambda found: found,
+) -> T:
+    """Do as `recorded_fact` for what stays the same within a session's run: it is read once."""
+    if session.find_cached((FlightRecorder, name)) is None:
+        found = await recorded_fact(session, name, read, kept)
+        session.cached((FlightRecorder, name), lambda: (found,))
+    return cast("T", session.find_cached((FlightRecorder, name))[0])  # as it was put there
+
+
+class FlightRecorder:
+    """Records the model calls of one run on a thread."""
+
+    def __init__(self, records: ModelCallRecords, thread: str, newest: dict[str, _Sent]) -> None:
+        """Begin.
+
+        Args:
+            records: Where they are written.
+            thread: Its id.
+            newest: The newest requests of this process on the thread, by lane.
+        """
+        self._records, self._thread, self._newest = records, thread, newest
+
+    async def record(
+        self,
+        lane: str,
+        request: ProviderRequest,
+        answer: AIMessage | ModelError,
+        facts: Mapping[str, Any],
+    ) -> None:
+        """Write down a model call. What cannot be written is missing in the record, no more.
+
+        Args:
+            lane: From `lane_of`.
+            request: As it was sent.
+            answer: The model's reply, or how the call failed.
+            facts: What else a replay has to know.
+        """
+        before = self._newest.get(lane)
+        shared, new, sent = _difference(before, request)
+        base = before.number if before is not None and shared else None
+        call = NewCall(lane, base, shared, new, {**facts, **_answer_facts(answer)})
+        number = await self._written("A model call", self._records.add(self._thread, call))
+        if number is None:
+            self._newest.pop(lane, None)
+        else:
+            self._newest[lane] = _Sent(number, *sent)
+
+    async def record_fact(self, name: str, value: Any) -> None:
+        """Write down a fact about the run's surroundings, or leave it out if that fails."""
+        await self._written("A fact", self._records.add_fact(self._thread, name, value))
+
+    async def _written(self, what: str, writing: Awaitable[T]) -> T | None:
+        try:
+            return await writing
+        except LeaseLostError:
+            raise
+        except sqlite3.Error as error:  # a run does not end for its record
+            log.warning("%s of thread %s was not recorded: %s", what, self._thread, error)
+            return None
+
+
+async def _recorder(session: Session) -> FlightRecorder | None:
+    """Return the recorder of the run that the calling node belongs to.
+
+    None without a checkpointer: there is no thread to replay.
+    """
+    thread = checkpointed_thread(get_config())
+    if thread is None:
+        return None
+    known: FlightRecorder | None = session.find_cached(FlightRecorder)
+    if known is not None:
+        return known
+    url = session.settings.database
+    records = await session.cached_off_loop(ModelCallRecords, lambda: open_model_call_records(url))
+    newest = session.cached_across_runs((FlightRecorder, url), dict[str, _Sent])
+    if newest and not await records.has(thread, max(one.number for one in newest.values())):
+        newest.clear()  # the thread was deleted, and begins anew
+    recorder = session.cached(FlightRecorder, lambda: FlightRecorder(records, thread, newest))
+    if not session.is_plan_step:
+        await recorder.record_fact(PLACES, _places(session))
+    return recorder
+
+
+def _places(session: Session) -> dict[str, str]:
+    """Return the folders of a run that requests may name."""
+    settings = session.settings
+    return {"workspace": str(settings.workspace), "private": str(settings.private)}
+
+
+def lane_of(role: ModelRole | None) -> str:
+    """Return who makes a model call: the node, the plan's step and the role; no ids of tasks."""
+    config = get_config()
+    namespace = str(config.get("configurable", {}).get("checkpoint_ns", ""))
+    nodes = "/".join(task.partition(":")[0] for task in namespace.split("|"))
+    return " ".join(filter(None, (nodes, plan_step_of(config), role)))
+
+
+def profile_fact(chosen: ModelSettings) -> str:
+    """Name what is known of a model: the pictures it takes, its window."""
+    return f"profile of {model_name(chosen)}"
+
+
+def place_of_run() -> str:
+    """Return which run inside the thread's it is: the nodes around it, and the plan's step."""
+    config = get_config()
+    namespace = str(config.get("configurable", {}).get("checkpoint_ns", ""))
+    around = namespace.split("|")[:-1]
+    nodes = "/".join(task.partition(":")[0] for task in around)
+    return " ".join(filter(None, (nodes, plan_step_of(config))))
+
+
+def _ending_interjections(history: Sequence[AnyMessage]) -> list[list[str]]:
+    """Return ids and texts of the interjections that stand at the end of a conversation."""
+    newest = takewhile(is_interjection, reversed(history))
+    return [[message.id, message.text] for message in newest if message.id][::-1]
+
+
+def request_parts(request: ProviderRequest) -> list[Part]:
+    """Return all that a model is sent, as JSON."""
+    return [_part(one) for one in _objects(request)]
+
+
+def recorded_answer(facts: Mapping[str, Any]) -> AIMessage | ModelError:
+    """Return the reply or the failure of a recorded call."""
+    if "failure" in facts:
+        return ModelError(*facts["failure"])
+    (reply,) = messages_from_dict([facts["reply"]])
+    return cast("AIMessage", reply)  # nothing else is recorded
+
+
+def _answer_facts(answer: AIMessage | ModelError) -> dict[str, Any]:
+    if isinstance(answer, ModelError):
+        return {"failure": [answer.kind, answer.sentence]}
+    return {"reply": message_to_dict(answer)}
+
+
+def _objects(request: ProviderRequest) -> list[Any]:
+    about = {"role": "model", "name": model_name(request.chosen), "options": dict(request.options)}
+    return [about, request.tools, *request.messages]
+
+
+def _difference(
+    before: _Sent | None, request: ProviderRequest
+) -> tuple[int, list[Part], tuple[list[Any], list[bytes]]]:
+    """Return how many parts a request shares with the one before, the others, and what it holds."""
+    objects = _objects(request)
+    digests: list[bytes] = []
+    known = 0 if before is None else len(before.objects)
+    new: list[Part] = []
+    for position, one in enumerate(objects):
+        unchanged = not new and position < known
+        if unchanged and before is not None and before.objects[position] is one:
+            digests.append(before.digests[position])
+            continue
+        part = _part(one)
+        digests.append(_digest(part))
+        if not (unchanged and before is not None and before.digests[position] == digests[-1]):
+            new.append(part)
+    return len(objects) - len(new), new, (objects, digests)
+
+
+def _digest(part: Part) -> bytes:
+    return hashlib.sha256(json.dumps(part, sort_keys=True, default=str).encode()).digest()
+
+
+def _part(one: Any) -> Part:
+    if isinstance(one, BaseMessage):
+        return _message_part(one)
+    return cast("Part", one) if isinstance(one, dict) else {"role": "tools", "tools": list(one)}
+
+
+def _message_part(message: BaseMessage) -> Part:
+    """Return what a provider is sent of a message: no ids, and none of our own marks."""
+    text = message.content if isinstance(message.content, str) else None
+    content = text if text is not None else without_data(message.content)
+    part: Part = {"role": message.type, "content": content}
+    if isinstance(message, AIMessage):
+        made = [*message.tool_calls, *message.invalid_tool_calls]
+        part["calls"] = [{key: call[key] for key in ("id", "name", "args")} for call in made]
+        part["kwargs"] = message.additional_kwargs
+    if isinstance(message, ToolMessage):
+        part |= {"call": message.tool_call_id, "status": message.status}
+    return {key: value for key, value in part.items() if value}
+
+
+def without_data(content: Any) -> Any:
+    """Return content with pictures and sounds as digests, which are as good to compare."""
+    if isinstance(content, dict):
+        return {key: without_data(one) for key, one in cast("dict[str, Any]", content).items()}
+    if isinstance(content, list | tuple):
+        return [without_data(one) for one in cast("Sequence[Any]", content)]
+    if isinstance(content, str) and len(content) > _DATA_CHARS and _DATA.fullmatch(content):
+        return f"{len(content)} characters, sha256 {hashlib.sha256(content.encode()).hexdigest()}"
+    return content

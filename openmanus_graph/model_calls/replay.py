@@ -1,0 +1,191 @@
+"""Replays a thread's runs: the graph works again, and its flight record and ledger answer.
+
+Each request is compared with the recorded one, byte for byte. Where they differ, the recorded
+reply is given all the same, so that the first difference is found with what follows from it.
+"""
+
+import difflib
+import json
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from openmanus_graph.backends.persistence.flight_record import FlightRecord
+from openmanus_graph.backends.persistence.ledger import EffectKey, Entry
+from openmanus_graph.backends.persistence.model_call_records import Part, RecordedCall
+from openmanus_graph.model_calls.flight_recorder import MACHINE_FACTS, PLACES, place_of_run
+from openmanus_graph.runtime.interjections import Interjection
+from openmanus_graph.runtime.replaying import ReplayEndedError
+
+SHOWN_CHARS = 200
+"""Characters shown of a call's arguments."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A request that is not as it was recorded."""
+
+    position: int
+    """Of the recorded model call in its thread, from 1."""
+    call: RecordedCall
+    sent: Sequence[Part]
+    """What the model would be sent now."""
+
+    def diff(self) -> str:
+        """Return both requests as a unified diff."""
+        before, now = (list(_lines(parts)) for parts in (self.call.request, self.sent))
+        return "\n".join(difflib.unified_diff(before, now, "recorded", "now", lineterm=""))
+
+
+class RecordReplay:
+    """Answers the runs of one thread from its record."""
+
+    def __init__(self, record: FlightRecord, *, elsewhere: bool) -> None:
+        """Begin.
+
+        Args:
+            record: Of the thread.
+            elsewhere: Whether what the machine adds to prompts (`MACHINE_FACTS`) is that of the
+                record as well.
+        """
+        self._facts: dict[str, deque[Any]] = {}
+        for name, value in record.facts:
+            if elsewhere or name not in MACHINE_FACTS:
+                self._facts.setdefault(name, deque()).append(value)
+        self.differences: list[Difference] = []
+        self.ended = ""
+        """What the record does not hold, if a run asked for that."""
+        self.tool_calls: list[str] = []
+        """Those that were answered, as `NAME ARGUMENTS`."""
+        self._record = record
+        self._left = dict(enumerate(record.calls, 1))
+
+    @property
+    def unused(self) -> list[int]:
+        """Positions of the recorded model calls that no run has made again.
+
+        Those of tools are left out: a tool does not run, so it asks no model.
+        """
+        return [position for position, call in self._left.items() if not call.is_of_tool]
+
+    def answer(
+        self, lane: str, request: Sequence[Mapping[str, Any]], places: Mapping[str, str]
+    ) -> Mapping[str, Any]:
+        """Return what is recorded of a model call.
+
+        Calls that run side by side may come in another order, so a request is first looked for.
+
+        Args:
+            lane: Who makes it.
+            request: What would be sent.
+            places: The run's folders, which were others when it was recorded.
+
+        Raises:
+            ReplayEndedError: No call is left that it could be.
+        """
+        sent: list[Part] = json.loads(self._at_recorded_places(json.dumps(request), places))
+        of_lane = [position for position, call in self._left.items() if call.lane == lane]
+        same = (position for position in of_lane if self._left[position].request == sent)
+        position = next(same, next(iter(of_lane), None))
+        if position is None:
+            where = f"a model call that is not in the record ({lane})"
+            raise self._end(f"The run makes {where}, after all that are.")
+        call = self._left.pop(position)
+        if call.request != sent:
+            self.differences.append(Difference(position, call, sent))
+        return call.facts
+
+    def _at_recorded_places(self, text: str, places: Mapping[str, str]) -> str:
+        """Put the folders' recorded names into a JSON text in place of today's."""
+        recorded: Mapping[str, str] = self._facts.get(PLACES, ({},))[0]
+        for name, now in sorted(places.items(), key=lambda one: -len(one[1])):
+            text = text.replace(json.dumps(now)[1:-1], json.dumps(recorded.get(name, now))[1:-1])
+        return text
+
+    def live_handles(self) -> set[str]:
+        """Return the identities of the handles that were open at the run's next model call."""
+        following = self._following()
+        return set() if following is None else set(following.facts["handles"])
+
+    def _following(self) -> RecordedCall | None:
+        """Return the next model call of the run that asks: steps of a plan run side by side."""
+        place = place_of_run()
+        return next((one for one in self._left.values() if one.facts["place"] == place), None)
+
+    def profile(self, model: str) -> dict[str, Any] | None:
+        """Return what is known of a recorded model, which is not asked now."""
+        known = self._facts.get(f"profile of {model}")
+        return None if known is None else known[0]
+
+    def has_fact(self, name: str) -> bool:
+        """Say whether a run had found that out."""
+        return name in self._facts
+
+    def fact(self, name: str) -> Any:
+        """Return what a run had found out; the last value counts for whoever reads it again.
+
+        Raises:
+            ReplayEndedError: No run had asked for that.
+        """
+        if not self.has_fact(name):
+            raise self._end(f"The run looks at what is not in the record: {name}")
+        known = self._facts[name]
+        return known.popleft() if len(known) > 1 else known[0]
+
+    async def outcome(self, effect: EffectKey, call_id: str) -> Entry:
+        """Return what came of a tool call.
+
+        Where the ledger does not know, since a person refused the call say, it stands in a later
+        request.
+
+        Raises:
+            ReplayEndedError: It stands nowhere.
+        """
+        entry = self._record.outcomes.get(effect.digest) or self._outcome_in_requests(
+            effect, call_id
+        )
+        shown = f"{effect.tool} {effect.args[:SHOWN_CHARS]}"
+        if entry is None:
+            raise self._end(f"The run makes a call that is not in the record: {shown}")
+        self.tool_calls.append(shown)
+        return entry
+
+    def _outcome_in_requests(self, effect: EffectKey, call_id: str) -> Entry | None:
+        for call in self._record.calls:
+            for part in call.request:
+                if part.get("call") == call_id:
+                    outcome = {"text": part.get("content", ""), "images": ()}
+                    failed = part["status"] == "error"
+                    args = json.loads(effect.args)
+                    return Entry("done", {**outcome, "failed": failed}, args, 1)
+        return None
+
+    async def of(self, thread: str) -> list[Interjection]:
+        """Return the interjections that the run's next model call had read."""
+        del thread
+        following = self._following()
+        given: list[list[str]] = [] if following is None else following.facts["interjections"]
+        return [Interjection(name, text, read=True) for name, text in given]
+
+    async def mark_read(self, thread: str, interjections: Sequence[str]) -> None:
+        """Leave the thread's interjections as they are."""
+
+    async def forget_read(self, thread: str) -> None:
+        """Leave the thread's interjections as they are."""
+
+    def _end(self, why: str) -> ReplayEndedError:
+        self.ended = self.ended or why
+        return ReplayEndedError(why)
+
+
+def _lines(parts: Sequence[Part]) -> Iterator[str]:
+    """Yield a request as lines: each part's text as it is, the rest as JSON."""
+    for number, part in enumerate(parts):
+        yield f"--- {number} {part['role']} ---"
+        for key, value in part.items():
+            if key == "content" and isinstance(value, str):
+                yield from value.splitlines()
+            elif key != "role":
+                text = json.dumps(value, ensure_ascii=False, indent=1, sort_keys=True)
+                yield from f"{key}: {text}".splitlines()

@@ -1,0 +1,119 @@
+"""Replays a recorded run on a graph: no model is reached, no tool runs, nothing is written.
+
+`openmanus replay` works by this, and the tests that it writes.
+"""
+
+import dataclasses
+import os
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from langchain_core.runnables import RunnableConfig
+
+from openmanus_graph.backends.models.build import MissingModel
+from openmanus_graph.backends.persistence.bundles import load_bundle
+from openmanus_graph.backends.persistence.flight_record import FlightRecord
+from openmanus_graph.model_calls.replay import Difference, RecordReplay
+from openmanus_graph.runtime.limits import RECURSION_LIMIT
+from openmanus_graph.runtime.replaying import ReplayEndedError, replaying
+from openmanus_graph.runtime.session_registry import open_session
+from openmanus_graph.state.context import Context
+
+__all__ = ["Replayed", "load_bundle", "replay"]
+_KEY_VARIABLE = "OPENAI_API_KEY"
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What a replay found."""
+
+    model_calls: int
+    """In the record."""
+    differences: list[Difference]
+    """In the order in which the requests were sent."""
+    ended: str
+    """Why it ended before the record did; empty if it did not."""
+    tool_calls: list[str]
+    """Each call that the record answered, as `NAME ARGUMENTS`, in order."""
+    answers: list[str]
+    """Of the runs, in order."""
+
+    @property
+    def is_equal(self) -> bool:
+        """Say whether the runs went as they are recorded."""
+        return not self.differences and not self.ended
+
+    def first_difference(self) -> str:
+        """Return the first request that differs as a diff, or why it ended; empty if neither."""
+        return self.differences[0].diff() if self.differences else self.ended
+
+
+async def replay(
+    record: FlightRecord, graph: Any, context: Context | None = None, *, elsewhere: bool = True
+) -> Replayed:
+    """Do a record's runs again on a graph.
+
+    Args:
+        record: From `load_bundle`.
+        graph: Built as the recorded one, with an `InMemorySaver` as its checkpointer.
+        context: Of its runs: a changed prompt, say. The workspace is an empty folder.
+        elsewhere: Whether instructions (`AGENTS.md`) and skills are those of the record, as on
+            another machine they are others; else they are read as they are now.
+
+    Raises:
+        ConfigError: The settings are wrong.
+    """
+    run = RecordReplay(record, elsewhere=elsewhere)
+    async with open_session(record.thread), _needing_no_key():
+        answers: list[str] = []
+        ended = await _run_all(record, graph, _with_recorded_model(context, record), run, answers)
+    return Replayed(len(record.calls), run.differences, ended, run.tool_calls, answers)
+
+
+@asynccontextmanager
+async def _needing_no_key() -> AsyncGenerator[None]:
+    """Let settings name OpenAI's models without a key: no model is reached."""
+    is_missing = not os.environ.get(_KEY_VARIABLE)
+    if is_missing:
+        os.environ[_KEY_VARIABLE] = "none"
+    try:
+        yield
+    finally:
+        if is_missing:
+            del os.environ[_KEY_VARIABLE]
+
+
+def _with_recorded_model(given: Context | None, record: FlightRecord) -> Context:
+    """Name the recorded model where the caller does not; what was none of ours is stood in for."""
+    context = given or Context()
+    if context.model is not None:
+        return context
+    name = record.model
+    model = name if ":" in name else MissingModel(model_name=name, why="A replay asks no model.")
+    return dataclasses.replace(context, model=model)
+
+
+async def _run_all(
+    record: FlightRecord, graph: Any, context: Context, run: RecordReplay, answers: list[str]
+) -> str:
+    """Do the runs, add their answers, and return why they ended too early; empty if not."""
+    config: RunnableConfig = {
+        "configurable": {"thread_id": record.thread},
+        "recursion_limit": RECURSION_LIMIT,
+    }
+    with replaying(run):
+        for given in record.inputs:
+            try:
+                values = await graph.ainvoke(given, config, context=context)
+            except ReplayEndedError as error:
+                return str(error)
+            if (await graph.aget_state(config)).interrupts:
+                return "The run waits for a person here, and the record holds no answer."
+            if run.ended:  # what had asked went on without an answer
+                return run.ended
+            answers.append(values["answer"])
+    if run.unused:
+        return f"The runs ended before model call {run.unused[0]} of the record."
+    return ""

@@ -1,0 +1,144 @@
+"""Bundles: a thread's record as one file, refused when it is not as it was written."""
+
+import json
+import zipfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from langchain_core.messages import HumanMessage
+
+from openmanus_graph.backends.persistence.bundles import (
+    FORMAT,
+    REMOVED,
+    load_bundle,
+    save_bundle,
+)
+from openmanus_graph.backends.persistence.flight_record import FlightRecord
+from openmanus_graph.backends.persistence.ledger import Entry
+from openmanus_graph.backends.persistence.model_call_records import RecordedCall
+from openmanus_graph.errors import ConfigError
+
+KEY = "sk-this-is-a-key-of-someone"
+MODEL = {"role": "model", "name": "scripted"}
+ASKED = {"role": "human", "content": "the task\u2028 – with é"}
+
+
+def record_of(said: str) -> FlightRecord:
+    """A record of two model calls and one tool call, whose result is the given text."""
+    result = {"role": "tool", "content": said}
+    calls = [
+        RecordedCall(1, "think", [MODEL, ASKED], {"step": 1}),
+        RecordedCall(2, "think", [MODEL, ASKED, result], {"step": 2}),
+    ]
+    return FlightRecord(
+        thread="t",
+        agent="manus",
+        task="the task",
+        options={"max_steps": 5, "workspace": "/home/someone", "base_url": "http://u:p@host"},
+        inputs=[{"messages": [HumanMessage("the task", id="m")]}],
+        calls=calls,
+        facts=[("date", "2020-02-29"), ("named files of m", {"missing": []})],
+        outcomes={"digest": Entry("done", {"text": said}, {"command": "ls"}, 1)},
+    )
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    path = tmp_path / "run.zip"
+    save_bundle(record_of("a\nb"), path)
+    return path
+
+
+def test_what_is_read_is_what_was_written(bundle: Path) -> None:
+    written, read = record_of("a\nb"), load_bundle(bundle)
+    assert read.options == {"max_steps": 5}, "folders and servers stay where they are"
+    for name in ("thread", "agent", "task", "inputs", "calls", "facts", "outcomes"):
+        assert getattr(read, name) == getattr(written, name)
+
+
+def test_no_key_of_the_environment_is_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_API_KEY", KEY)
+    save_bundle(record_of(f"printed {KEY}"), tmp_path / "run.zip")
+    with zipfile.ZipFile(tmp_path / "run.zip") as archive:
+        assert not any(KEY.encode() in archive.read(name) for name in archive.namelist())
+    read = load_bundle(tmp_path / "run.zip")
+    assert read.calls[1].request[2]["content"] == f"printed {REMOVED}"
+    assert read.outcomes["digest"].outcome == {"text": f"printed {REMOVED}"}
+
+
+def rewrite(bundle: Path, name: str, change: Callable[[str], str]) -> None:
+    """Change one file of a bundle."""
+    with zipfile.ZipFile(bundle) as archive:
+        files = {one: archive.read(one).decode() for one in archive.namelist()}
+    files[name] = change(files[name])
+    with zipfile.ZipFile(bundle, "w") as archive:
+        for one, text in files.items():
+            archive.writestr(one, text)
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "where"),
+    [
+        ("model_calls.jsonl", '"step": 2', '"step": 3', "model_calls.jsonl, line 2"),
+        ("tool_calls.jsonl", "a", "b", "tool_calls.jsonl, line 1"),
+        ("facts.jsonl", "2020", "2021", "facts.jsonl, line 1"),
+        ("manifest.json", '"manus"', '"swe"', "manifest.json"),
+    ],
+)
+def test_an_altered_bundle_is_refused_and_it_is_said_where(
+    bundle: Path, name: str, old: str, new: str, where: str
+) -> None:
+    rewrite(bundle, name, lambda text: text.replace(old, new, 1))
+    with pytest.raises(ConfigError, match=f"not as it was written: {where}"):
+        load_bundle(bundle)
+
+
+def test_lines_that_are_missing_or_too_many_are_named(bundle: Path) -> None:
+    rewrite(bundle, "facts.jsonl", lambda text: text + '["date", "2021-01-01"]\n')
+    with pytest.raises(ConfigError, match=r"facts\.jsonl, line 3"):
+        load_bundle(bundle)
+    rewrite(bundle, "facts.jsonl", lambda text: text.splitlines(keepends=True)[0])
+    with pytest.raises(ConfigError, match=r"facts\.jsonl, line 2"):
+        load_bundle(bundle)
+
+
+def test_a_bundle_that_was_cut_is_refused_wherever_it_was(bundle: Path) -> None:
+    whole = bundle.read_bytes()
+    for length in range(0, len(whole), 97):
+        bundle.write_bytes(whole[:length])
+        with pytest.raises(ConfigError, match="cut off|not as it was written"):
+            load_bundle(bundle)
+
+
+def test_a_byte_that_was_changed_is_never_passed_over(bundle: Path) -> None:
+    whole, written = bundle.read_bytes(), load_bundle(bundle)
+    for position in range(0, len(whole), 61):
+        changed = bytearray(whole)
+        changed[position] ^= 0xFF
+        bundle.write_bytes(changed)
+        with suppress(ConfigError):
+            assert load_bundle(bundle) == written, "only what says nothing was changed"
+
+
+def test_a_bundle_of_a_later_version_is_refused(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("openmanus_graph.backends.persistence.bundles.FORMAT", FORMAT + 1)
+    save_bundle(record_of("a"), bundle)
+    monkeypatch.undo()
+    with pytest.raises(ConfigError, match=r"format 2.*reads up to format 1.*pip install -U"):
+        load_bundle(bundle)
+
+
+def test_a_file_that_is_no_bundle_is_refused(tmp_path: Path) -> None:
+    other = tmp_path / "other.zip"
+    with pytest.raises(ConfigError, match="is no bundle"):
+        load_bundle(other)
+    with zipfile.ZipFile(other, "w") as archive:
+        archive.writestr("readme.txt", json.dumps("hello"))
+    with pytest.raises(ConfigError, match=r"manifest\.json"):
+        load_bundle(other)
