@@ -1,19 +1,24 @@
 """Two processes of aegra with one PostgreSQL and one Redis, by the commands of docs/deploy.md."""
 
 import asyncio
+import contextlib
 import json
 import signal
 import tempfile
+import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import psycopg
 import pytest
+from langgraph_sdk import get_client
 
 from tests.support.aegra import TOKEN, Cluster, Installed, Worker, page_environment, redis
+from tests.support.cli import Cli
+from tests.support.limits import BACKSTOP_S
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
 from tests.support.postgres import Postgres
@@ -56,7 +61,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     return Installed.into(tmp_path_factory.mktemp("deploy") / "clone")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def model() -> Iterator[OpenAIServer]:
     """A model that orders what its task names, an item a step."""
     with OpenAIServer([next_order], loop=True) as server:
@@ -64,7 +69,7 @@ def model() -> Iterator[OpenAIServer]:
 
 
 def next_order(body: dict[str, Any]) -> Reply:
-    (task,) = [one["content"] for one in body["messages"] if one["role"] == "user"][:1]
+    task = next(one["content"] for one in body["messages"] if one["role"] == "user")
     done = sum(one["role"] == "tool" for one in body["messages"])
     name = str(task).split()[1]
     if done == EFFECTS:
@@ -72,34 +77,48 @@ def next_order(body: dict[str, Any]) -> Reply:
     return Reply(calls=(Call("order", {"item": f"{name}-{done}"}),))
 
 
-@pytest.fixture
-def cluster(
-    installed: Installed, model: OpenAIServer, postgres: Postgres, tmp_path: Path
-) -> Iterator[Cluster]:
-    """No process yet; a database of its own."""
-    info = tmp_path / "brought" / "shop-1.0.dist-info"
+@contextlib.contextmanager
+def a_cluster(
+    installed: Installed, model: OpenAIServer, postgres: Postgres, folder: Path
+) -> Generator[Cluster]:
+    """Run no process yet; the database is new."""
+    info = folder / "brought" / "shop-1.0.dist-info"
     info.mkdir(parents=True)
     (info.parent / "brought_shop.py").write_text(SHOP)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: shop\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[openmanus_graph.tools]\nshop = brought_shop:order\n")
-    database = f"aegra_{tmp_path.name}".lower()
+    database = f"aegra_{folder.name}".lower()
     postgres.execute(f'CREATE DATABASE "{database}"')
     env = {
         "OPENAI_BASE_URL": model.base_url, "OPENAI_API_KEY": "k", "OPENMANUS_MODEL": "openai:m",
-        "PYTHONPATH": str(info.parent), "ORDER_BOOK": str(tmp_path / "orders"),
-        "XDG_CONFIG_HOME": str(tmp_path / "config"), "OPENMANUS_HOME": str(tmp_path / "home"),
-        "OPENMANUS_WORKSPACE_URL": str(tmp_path / "files"),
+        "PYTHONPATH": str(info.parent), "ORDER_BOOK": str(folder / "orders"),
+        "XDG_CONFIG_HOME": str(folder / "config"), "OPENMANUS_HOME": str(folder / "home"),
         # A dead process is noticed sooner than by default.
         "LEASE_DURATION_SECONDS": "7", "HEARTBEAT_INTERVAL_SECONDS": "2",
         "REAPER_INTERVAL_SECONDS": "2", "OPENMANUS_LEASE_S": "5",
     }  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="redis") as short, redis(Path(short)) as redis_url:
+        database_url = postgres.url(database)
         environment = page_environment(
-            DATABASE_URL=postgres.url(database), REDIS_URL=redis_url, OPENMANUS_TOKEN=TOKEN
+            DATABASE_URL=database_url, REDIS_URL=redis_url, OPENMANUS_TOKEN=TOKEN
         )
-        cluster = Cluster(installed, tmp_path, environment, env)
-        yield cluster
-        cluster.close()
+        cluster = Cluster(installed, folder, environment, env, database_url)
+        try:
+            yield cluster
+        finally:
+            cluster.close()
+
+
+@pytest.fixture(scope="module")
+def pair(
+    installed: Installed,
+    model: OpenAIServer,
+    postgres: Postgres,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[list[Worker]]:
+    """Two processes, for the tests that leave them as they are."""
+    with a_cluster(installed, model, postgres, tmp_path_factory.mktemp("pair")) as cluster:
+        yield cluster.start(2)
 
 
 def orders(cluster: Cluster) -> list[str]:
@@ -108,8 +127,13 @@ def orders(cluster: Cluster) -> list[str]:
 
 
 async def test_all_runs_end_and_each_order_is_made_once_if_a_process_is_killed(
-    cluster: Cluster, postgres: Postgres, tmp_path: Path
+    installed: Installed, model: OpenAIServer, postgres: Postgres, tmp_path: Path
 ) -> None:
+    with a_cluster(installed, model, postgres, tmp_path) as cluster:
+        await see_through(cluster)
+
+
+async def see_through(cluster: Cluster) -> None:
     first, second = cluster.start(2)
     async with first.sdk() as one, second.sdk() as other:
         threads = [await one.threads.create() for _ in range(RUNS)]
@@ -124,7 +148,7 @@ async def test_all_runs_end_and_each_order_is_made_once_if_a_process_is_killed(
         ]  # fmt: skip
         await eventually(lambda: len(orders(cluster)) > RUNS * EFFECTS // 3)
         first.end(signal.SIGKILL)
-        with psycopg.connect(postgres.url(f"aegra_{tmp_path.name}".lower())) as connection:
+        with psycopg.connect(cluster.database_url) as connection:
             left = connection.execute(
                 "SELECT count(*) FROM runs WHERE status = 'running' AND claimed_by LIKE %s",
                 (f"%-{first.process.pid}%",),
@@ -159,8 +183,8 @@ async def follow(worker: Worker, thread: str, until_type: str) -> list[dict[str,
     raise AssertionError("the stream ended")
 
 
-async def test_the_page_works_on_each_process(cluster: Cluster) -> None:
-    first, second = cluster.start(2)
+async def test_the_page_works_on_each_process(pair: list[Worker]) -> None:
+    first, second = pair
     async with first.http() as http, second.http() as other:
         assert "<html" in (await http.get("/app", headers={"Authorization": ""})).text
         thread = (await http.post("/app/api/threads")).json()["id"]
@@ -173,5 +197,71 @@ async def test_the_page_works_on_each_process(cluster: Cluster) -> None:
             assert events[-1]["answer"] == "tea has all."
         (listed,) = (await other.get("/app/api/threads")).json()["threads"]
         assert (listed["id"], listed["status"]) == (thread, "finished")
-        again = await other.post(f"/app/api/threads/{thread}/runs", json={"message": "Order tea"})
-        assert again.status_code == httpx.codes.ACCEPTED, again.text
+        state = (await other.get(f"/app/api/threads/{thread}/checkpoints")).json()
+        assert state["checkpoints"]
+        assert (await other.delete(f"/app/api/threads/{thread}")).is_success
+        assert not (await http.get("/app/api/threads")).json()["threads"]
+
+
+async def test_both_forms_of_the_token_open_it_and_monitors_need_none(pair: list[Worker]) -> None:
+    worker = pair[0]
+    async with httpx.AsyncClient(base_url=worker.url) as nobody:
+        for path in ("/ok", "/health"):
+            assert (await nobody.get(path)).status_code == httpx.codes.OK
+        for path in ("/threads/search", "/assistants/search"):
+            refused = await nobody.post(path, json={})
+            assert refused.status_code == httpx.codes.UNAUTHORIZED
+    for client in (worker.sdk(), get_client(url=worker.url, api_key=TOKEN)):
+        async with client:
+            assert (await client.assistants.get("manus"))["graph_id"] == "manus"
+            schemas = await client.assistants.get_schemas("manus")
+            assert "max_steps" in schemas["context_schema"]["properties"]
+    async with worker.http() as http:
+        elsewhere = {"Origin": "https://elsewhere.example"}
+        refused = await http.post("/threads", json={}, headers=elsewhere)
+        assert refused.status_code == httpx.codes.FORBIDDEN
+
+
+async def test_a_second_run_on_a_thread_is_refused_while_one_works(
+    pair: list[Worker], model: OpenAIServer
+) -> None:
+    waiting, go_on = threading.Event(), threading.Event()
+
+    def wait_first(body: dict[str, Any]) -> Reply:
+        if "Wait" in str(body["messages"]):
+            waiting.set()
+            assert go_on.wait(BACKSTOP_S)
+            return Reply("Waited.")
+        return next_order(body)
+
+    model.script[:] = [wait_first]
+    wish = {"input": {"messages": [{"role": "user", "content": "Wait"}]}}
+    try:
+        async with pair[0].sdk() as one, pair[1].sdk() as other:
+            thread = (await one.threads.create())["thread_id"]
+            run = await one.runs.create(thread, "manus", **wish)
+            assert await asyncio.to_thread(waiting.wait, BACKSTOP_S)
+            for client in (one, other):
+                with pytest.raises(httpx.HTTPStatusError) as refusal:
+                    await client.runs.create(thread, "manus", **wish)
+                assert refusal.value.response.status_code == httpx.codes.CONFLICT
+            go_on.set()
+            await other.runs.join(thread, run["run_id"])
+            assert (await other.threads.get_state(thread))["values"]["answer"] == "Waited."
+    finally:
+        go_on.set()
+        model.script[:] = [next_order]
+
+
+def test_a_batch_is_done_there(pair: list[Worker], bare_cli: Cli) -> None:
+    bare_cli.env["OPENMANUS_TOKEN"] = TOKEN
+    bare_cli.write("notes.txt", "read me")
+    tasks = [{"id": f"t{n}", "task": f"Order b{n}", "files": ["notes.txt"]} for n in range(6)]
+    bare_cli.write("tasks.jsonl", "\n".join(map(json.dumps, tasks)))
+    batch = ("batch", "tasks.jsonl", "--out", "out.jsonl", "--jobs", "3", "--remote", pair[1].url)
+    for _ in range(2):  # the second time nothing is left
+        done = bare_cli.run(*batch)
+        assert done.code == 0, done.stderr
+    results = map(json.loads, (bare_cli.cwd / "out.jsonl").read_text().splitlines())
+    found = {one["id"]: (one["status"], one["answer"]) for one in results}
+    assert found == {f"t{n}": ("finished", f"b{n} has all.") for n in range(6)}

@@ -155,6 +155,7 @@ class Cluster:
     environment: str
     """The page's, as shell commands."""
     env: Mapping[str, str]
+    database_url: str
     workers: list[Worker] = field(default_factory=list[Worker])
 
     def start(self, count: int = 1) -> list[Worker]:

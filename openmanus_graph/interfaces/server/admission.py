@@ -58,7 +58,7 @@ async def admit(thread: str | None, run: dict[str, Any]) -> None:
         return
     if await threads.is_held_elsewhere(known.id):
         raise Refused(409, f"Thread {thread} is in use by another process. Wait, or stop it first.")
-    if threads.journal.is_running(known.id) and not own_server().queues_runs:
+    if threads.journal.is_running(known.id) and not own_server().is_alone:
         raise Refused(409, "A run works on this thread. Wait for its end, or stop it first.")
     command: dict[str, Any] = run.get("command") or {}
     if command.get("resume") is not None:

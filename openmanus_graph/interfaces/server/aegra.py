@@ -104,7 +104,7 @@ def _connect() -> LangGraphClient:
     return LangGraphClient(own)
 
 
-set_own_server(OwnServer(_connect, queues_runs=False))
+set_own_server(OwnServer(_connect, is_alone=False))
 app = build_app(_assistant_id)
 app.add_middleware(OpenWhileServing)
 

@@ -16,11 +16,12 @@ class OwnServer:
 
     connect: Callable[[], LangGraphClient]
     """Returns a client of its API, with the token."""
-    queues_runs: bool
-    """Whether a run on a thread waits for the one before; else it is refused meanwhile."""
+    is_alone: bool
+    """Whether one process does all runs, those on one thread in order. Where several do, a second
+    run on a thread is refused, and what works on it is seen by its lease."""
 
 
-_servers = [OwnServer(get_client, queues_runs=True)]
+_servers = [OwnServer(get_client, is_alone=True)]
 """LangGraph's SDK finds LangGraph's own server in the process."""
 
 
