@@ -13,6 +13,7 @@ from openmanus_graph.backends.persistence.threads import Thread
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.server.options import context_of
+from openmanus_graph.interfaces.server.own_api import own_server
 from openmanus_graph.interfaces.server.store import Store, state_of, store
 from openmanus_graph.runtime.limits import RECURSION_LIMIT
 from openmanus_graph.state.context import Context
@@ -43,7 +44,8 @@ async def admit(thread: str | None, run: dict[str, Any]) -> None:
         run["durability"] = run["checkpoint_during"] = None
     else:
         run["durability"] = "sync"  # otherwise a crash loses the newest checkpoints
-    config: dict[str, Any] = run.setdefault("config", {})
+    config: dict[str, Any] = run.get("config") or {}
+    run["config"] = config
     config.setdefault("recursion_limit", RECURSION_LIMIT)
     _name_messages(run.get("input"))
     threads = store()
@@ -56,6 +58,8 @@ async def admit(thread: str | None, run: dict[str, Any]) -> None:
         return
     if await threads.is_held_elsewhere(known.id):
         raise Refused(409, f"Thread {thread} is in use by another process. Wait, or stop it first.")
+    if threads.journal.is_running(known.id) and not own_server().is_alone:
+        raise Refused(409, "A run works on this thread. Wait for its end, or stop it first.")
     command: dict[str, Any] = run.get("command") or {}
     if command.get("resume") is not None:
         command["resume"] = await _checked_answer(threads, known, command["resume"])

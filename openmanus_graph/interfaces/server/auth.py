@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Generator
-from typing import Any
+from typing import Any, cast
 
 from langgraph_sdk import Auth
 
@@ -16,9 +16,12 @@ PERSON: Auth.types.MinimalUserDict = {"identity": "owner", "is_authenticated": T
 
 
 @auth.authenticate
-async def authenticate(headers: dict[bytes, bytes]) -> Auth.types.MinimalUserDict:
-    """Check the token."""
-    if any(map(is_token, tokens_in(headers.items()))):
+async def authenticate(
+    headers: dict[bytes, bytes] | dict[str, str],
+) -> Auth.types.MinimalUserDict:
+    """Check the token. LangGraph's server hands over headers as bytes, others as text."""
+    given = [(_as_bytes(name), _as_bytes(value)) for name, value in headers.items()]
+    if any(map(is_token, tokens_in(given))):
         return PERSON
     raise Auth.exceptions.HTTPException(status_code=401, detail="The token is missing or wrong.")
 
@@ -31,10 +34,13 @@ async def allow(ctx: Auth.types.AuthContext, value: Any) -> bool:
 
 @auth.on.threads.create_run
 async def check_run(ctx: Auth.types.AuthContext, value: Auth.types.RunsCreate) -> bool:
-    """Refuse runs that cannot work, and complete the others with their thread's options."""
-    thread = value.get("thread_id")
+    """Refuse runs that cannot work, and complete the others with their thread's options.
+
+    LangGraph's server hands over a run's arguments as `kwargs`, others the request itself.
+    """
+    thread, run = value.get("thread_id"), cast("dict[str, Any]", value.get("kwargs", value))
     with _refusals_as_http_errors():
-        await admit(None if thread is None else str(thread), value.get("kwargs", {}))
+        await admit(None if thread is None else str(thread), run)
     return True
 
 
@@ -44,6 +50,10 @@ async def check_deletion(ctx: Auth.types.AuthContext, value: Auth.types.ThreadsD
     with _refusals_as_http_errors():
         await admit_deletion(str(value.get("thread_id")))
     return True
+
+
+def _as_bytes(text: bytes | str) -> bytes:
+    return text if isinstance(text, bytes) else text.encode("latin-1", "replace")
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMes
 from openmanus_graph.backends.persistence.journal import Numbered
 from openmanus_graph.backends.persistence.threads import Thread
 from openmanus_graph.conversation.history import is_interjection
+from openmanus_graph.interfaces.server.own_api import own_server
 from openmanus_graph.interfaces.server.store import Store, read_final_event, state_of, store
 from openmanus_graph.interfaces.server.threads import open_questions, require_thread
 from openmanus_graph.state.reducers import no_usage
@@ -125,11 +126,18 @@ async def _sse_chunks(thread: str, after: int) -> AsyncGenerator[str]:
         if events is None:
             yield ": ping\n\n"
         elif not events:
-            running = "true" if journal.is_running(thread) else "false"
+            running = json.dumps(await _is_running(thread))
             yield f'event: live\ndata: {{"running": {running}, "seq": {after}}}\n\n'
         else:
             after = events[-1][0]
             yield _as_sse(events)
+
+
+async def _is_running(thread: str) -> bool:
+    """Say whether a run of the server works on a thread, in this process or another one of it."""
+    if store().journal.is_running(thread):
+        return True
+    return not own_server().is_alone and await store().is_held_elsewhere(thread)
 
 
 def _as_sse(events: list[Numbered]) -> str:

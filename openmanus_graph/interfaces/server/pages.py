@@ -49,12 +49,6 @@ async def page() -> FileResponse:
     return FileResponse(STATIC / "index.html", headers=HEADERS)
 
 
-@router.get("/health", include_in_schema=False)
-async def health() -> dict[str, bool]:
-    """Say that the server answers, for monitors and containers."""
-    return {"ok": True}
-
-
 class Assets(StaticFiles):
     """The page's scripts and styles."""
 

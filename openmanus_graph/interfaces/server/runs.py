@@ -9,13 +9,13 @@ from typing import Any
 import httpx
 from fastapi import APIRouter
 from langchain_core.messages import BaseMessage
-from langgraph_sdk import get_client
 from pydantic import BaseModel, ConfigDict
 
 from openmanus_graph.backends.persistence.interjections import tell
 from openmanus_graph.backends.persistence.threads import Thread
 from openmanus_graph.graphs.catalog import DEFAULT_AGENT, agent_names, restart_node
 from openmanus_graph.interfaces.server.admission import Refused, admit
+from openmanus_graph.interfaces.server.own_api import own_api
 from openmanus_graph.interfaces.server.store import Store, graph_of, state_of, store
 from openmanus_graph.interfaces.server.threads import is_startable, require_thread
 
@@ -67,7 +67,7 @@ async def begin_run(
     if history:
         run["input"]["messages"][:0] = history
     await admit(thread, run)
-    client = get_client()
+    client = own_api()
     try:
         await client.threads.create(thread_id=thread, if_exists="do_nothing")
         created = await client.runs.create(
@@ -113,7 +113,7 @@ async def tell_agent(thread: str, interjection: Interjection) -> dict[str, str]:
 
 async def cancel_runs(thread: str) -> int:
     """Cancel the running and the queued runs of a thread, and return how many there were."""
-    client, stopped = get_client(), 0
+    client, stopped = own_api(), 0
     for status in ("pending", "running"):
         with contextlib.suppress(httpx.HTTPStatusError):  # it has just ended by itself
             for run in await client.runs.list(thread, status=status):

@@ -6,7 +6,6 @@ import uuid
 from typing import Any
 
 from fastapi import APIRouter
-from langgraph_sdk import get_client
 from pydantic import BaseModel, ConfigDict, SecretStr
 
 from openmanus_graph.backends.models.endpoint import api_key
@@ -14,6 +13,7 @@ from openmanus_graph.backends.models.spec import parse_spec
 from openmanus_graph.config import resolve_settings
 from openmanus_graph.demo import recorded
 from openmanus_graph.errors import ConfigError
+from openmanus_graph.interfaces.server.own_api import own_api
 from openmanus_graph.interfaces.server.runs import RunRequest, start_run
 from openmanus_graph.interfaces.server.store import store
 from openmanus_graph.interfaces.service.model_setup import ModelChoice, providers, set_up_model
@@ -56,7 +56,7 @@ async def start_demo() -> dict[str, str]:
     """Start the demo on a thread of its own: only the model's replies are recorded."""
     await asyncio.to_thread(recorded.require_packages)
     thread = str(uuid.uuid4())
-    await get_client().threads.create(thread_id=thread, if_exists="do_nothing")
+    await own_api().threads.create(thread_id=thread, if_exists="do_nothing")
     workspace = await store().workspace(thread)
 
     def bring_data() -> None:

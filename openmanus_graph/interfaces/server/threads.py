@@ -9,7 +9,6 @@ from typing import Any, cast
 from fastapi import APIRouter, Query, Response
 from langgraph.checkpoint.serde.types import TASKS
 from langgraph.types import Send
-from langgraph_sdk import get_client
 from pydantic import BaseModel, Field
 
 from openmanus_graph.backends.persistence.threads import Thread
@@ -18,6 +17,7 @@ from openmanus_graph.backends.snapshots.objects import MissingObjectError, Snaps
 from openmanus_graph.interfaces.server.admission import Refused, admit_deletion
 from openmanus_graph.interfaces.server.checkpoints import saver
 from openmanus_graph.interfaces.server.options import context_of
+from openmanus_graph.interfaces.server.own_api import own_api
 from openmanus_graph.interfaces.server.store import graph_of, state_of, store
 from openmanus_graph.interfaces.server.visits import end_takeovers
 from openmanus_graph.interfaces.service.threads import forget_thread
@@ -45,7 +45,7 @@ router = APIRouter(prefix="/app/api/threads")
 async def create_thread() -> dict[str, str]:
     """Create a thread. It is listed after its first run has started."""
     thread = str(uuid.uuid4())
-    await get_client().threads.create(thread_id=thread, if_exists="do_nothing")
+    await own_api().threads.create(thread_id=thread, if_exists="do_nothing")
     return {"id": thread}
 
 
@@ -129,7 +129,7 @@ async def delete_thread(thread: str) -> Response:
     await end_takeovers(thread)
     await saver().adelete_thread(thread)
     if is_startable(thread):
-        client = get_client()
+        client = own_api()
         await client.threads.create(thread_id=thread, if_exists="do_nothing")
         await client.threads.delete(thread)
     await asyncio.to_thread(forget_thread, thread)
@@ -205,7 +205,7 @@ async def is_known_to_server(thread: str) -> bool:
     import httpx
 
     try:
-        await get_client().threads.get(thread)
+        await own_api().threads.get(thread)
     except httpx.HTTPStatusError:
         return False
     return True

@@ -29,6 +29,8 @@ TOKEN_VARIABLE = "OPENMANUS_TOKEN"
 AT_WORK = ("pending", "running")
 CONNECT_S = 20.0
 ERROR_CHARS = 500
+MOST_FOUND = 1000
+"""Threads that a server lists at once."""
 
 
 class RemoteWorker:
@@ -66,7 +68,8 @@ class RemoteWorker:
     async def begun(self, threads: Sequence[str]) -> set[str]:
         """Return those of these threads that exist."""
         with self._failures():
-            found = await self._client.threads.search(ids=[*threads], limit=max(1, len(threads)))
+            limit = min(max(1, len(threads)), MOST_FOUND)
+            found = await self._client.threads.search(ids=[*threads], limit=limit)
         return {one["thread_id"] for one in found}
 
     async def do(self, task: BatchTask, thread: str) -> BatchResult | None:

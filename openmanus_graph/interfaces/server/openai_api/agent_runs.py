@@ -13,13 +13,13 @@ from urllib.parse import quote
 
 import httpx
 from fastapi import Request
-from langgraph_sdk import get_client
 
 from openmanus_graph.backends.persistence.store import DatabaseStore
 from openmanus_graph.config.resolve import database_url
 from openmanus_graph.graphs.catalog import agent_names
 from openmanus_graph.interfaces.server.openai_api.errors import ApiError
 from openmanus_graph.interfaces.server.openai_api.prompts import Prompt
+from openmanus_graph.interfaces.server.own_api import own_api
 from openmanus_graph.interfaces.server.runs import RunRequest, begin_run, cancel_runs
 from openmanus_graph.interfaces.server.store import store
 from openmanus_graph.interfaces.server.threads import open_questions
@@ -68,7 +68,7 @@ def require_model(name: str) -> str:
 async def new_thread() -> str:
     """Make a thread."""
     thread = str(uuid.uuid4())
-    await get_client().threads.create(thread_id=thread, if_exists="do_nothing")
+    await own_api().threads.create(thread_id=thread, if_exists="do_nothing")
     return thread
 
 
@@ -219,7 +219,7 @@ async def _unrecorded_end(run: AgentRun) -> Final | None:
         return None
     status = "unknown"  # the server was restarted
     with contextlib.suppress(httpx.HTTPStatusError):
-        status = (await get_client().runs.get(run.thread, run.id))["status"]
+        status = (await own_api().runs.get(run.thread, run.id))["status"]
     newest = await store().journal.newest_event(run.thread)
     if status in _WORKING or (newest and newest["type"] == "final" and newest["seq"] > run.after):
         return None

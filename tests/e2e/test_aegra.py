@@ -1,0 +1,267 @@
+"""Two processes of aegra with one PostgreSQL and one Redis, by the commands of docs/deploy.md."""
+
+import asyncio
+import contextlib
+import json
+import signal
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+from langgraph_sdk import get_client
+
+from tests.support.aegra import TOKEN, Cluster, Installed, Worker, page_environment, redis
+from tests.support.cli import Cli
+from tests.support.limits import BACKSTOP_S
+from tests.support.openai_script import Call, Reply
+from tests.support.openai_server import OpenAIServer
+from tests.support.postgres import Postgres
+from tests.support.serving import eventually
+
+pytestmark = [pytest.mark.exhaustive, pytest.mark.xdist_group("aegra")]
+RUNS, EFFECTS = 100, 3
+SHOP = '''
+"""A shop as a tool: a line of a file for each order. It can be asked what it knows."""
+import os
+from pathlib import Path
+
+from openmanus_graph import manus_tool
+
+BOOK = Path(os.environ["ORDER_BOOK"])
+
+
+async def known(args, key):
+    lines = BOOK.read_text().splitlines() if BOOK.exists() else []
+    return "ordered" if any(line.endswith(key) for line in lines) else None
+
+
+@manus_tool(effect="external", approval=False, reconcile=known)
+def order(item: str, idempotency_key: str) -> str:
+    """Order an item.
+
+    Args:
+        item: Which.
+        idempotency_key: Of this order.
+    """
+    with BOOK.open("a") as book:
+        book.write(f"{item} {idempotency_key}\\n")
+    return "ordered"
+'''
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """The page's installation, once for all tests."""
+    return Installed.into(tmp_path_factory.mktemp("deploy") / "clone")
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[OpenAIServer]:
+    """A model that orders what its task names, an item a step."""
+    with OpenAIServer([next_order], loop=True) as server:
+        yield server
+
+
+def next_order(body: dict[str, Any]) -> Reply:
+    task = next(one["content"] for one in body["messages"] if one["role"] == "user")
+    done = sum(one["role"] == "tool" for one in body["messages"])
+    name = str(task).split()[1]
+    if done == EFFECTS:
+        return Reply(f"{name} has all.")
+    return Reply(calls=(Call("order", {"item": f"{name}-{done}"}),))
+
+
+@contextlib.contextmanager
+def a_cluster(
+    installed: Installed, model: OpenAIServer, postgres: Postgres, folder: Path
+) -> Generator[Cluster]:
+    """Run no process yet; the database is new."""
+    info = folder / "brought" / "shop-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info.parent / "brought_shop.py").write_text(SHOP)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: shop\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[openmanus_graph.tools]\nshop = brought_shop:order\n")
+    database = f"aegra_{folder.name}".lower()
+    postgres.execute(f'CREATE DATABASE "{database}"')
+    env = {
+        "OPENAI_BASE_URL": model.base_url, "OPENAI_API_KEY": "k", "OPENMANUS_MODEL": "openai:m",
+        "PYTHONPATH": str(info.parent), "ORDER_BOOK": str(folder / "orders"),
+        "XDG_CONFIG_HOME": str(folder / "config"), "OPENMANUS_HOME": str(folder / "home"),
+        # A dead process is noticed sooner than by default.
+        "LEASE_DURATION_SECONDS": "7", "HEARTBEAT_INTERVAL_SECONDS": "2",
+        "REAPER_INTERVAL_SECONDS": "2", "OPENMANUS_LEASE_S": "5",
+    }  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="redis") as short, redis(Path(short)) as redis_url:
+        database_url = postgres.url(database)
+        environment = page_environment(
+            DATABASE_URL=database_url, REDIS_URL=redis_url, OPENMANUS_TOKEN=TOKEN
+        )
+        cluster = Cluster(installed, folder, environment, env, database_url)
+        try:
+            yield cluster
+        finally:
+            cluster.close()
+
+
+@pytest.fixture(scope="module")
+def pair(
+    installed: Installed,
+    model: OpenAIServer,
+    postgres: Postgres,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[list[Worker]]:
+    """Two processes, for the tests that leave them as they are."""
+    with a_cluster(installed, model, postgres, tmp_path_factory.mktemp("pair")) as cluster:
+        yield cluster.start(2)
+
+
+def orders(cluster: Cluster) -> list[str]:
+    path = Path(cluster.env["ORDER_BOOK"])
+    return path.read_text().splitlines() if path.exists() else []
+
+
+async def test_all_runs_end_and_each_order_is_made_once_if_a_process_is_killed(
+    installed: Installed, model: OpenAIServer, postgres: Postgres, tmp_path: Path
+) -> None:
+    with a_cluster(installed, model, postgres, tmp_path) as cluster:
+        await see_through(cluster)
+
+
+async def see_through(cluster: Cluster) -> None:
+    first, second = cluster.start(2)
+    async with first.sdk() as one, second.sdk() as other:
+        threads = [await one.threads.create() for _ in range(RUNS)]
+        runs = [
+            await client.runs.create(
+                thread["thread_id"], "manus",
+                input={"messages": [{"role": "user", "content": f"Order n{number}"}]},
+            )
+            for number, (thread, client) in enumerate(
+                zip(threads, [one, other] * (RUNS // 2), strict=True)
+            )
+        ]  # fmt: skip
+        await eventually(lambda: len(orders(cluster)) > RUNS * EFFECTS // 3)
+        first.end(signal.SIGKILL)
+        with psycopg.connect(cluster.database_url) as connection:
+            left = connection.execute(
+                "SELECT count(*) FROM runs WHERE status = 'running' AND claimed_by LIKE %s",
+                (f"%-{first.process.pid}%",),
+            ).fetchone()
+        assert left is not None
+        assert left[0] > 0, "it was killed when it had nothing to do"
+        for run in runs:
+            await other.runs.join(run["thread_id"], run["run_id"])
+        ended = [await other.runs.get(run["thread_id"], run["run_id"]) for run in runs]
+        states = [await other.threads.get_state(thread["thread_id"]) for thread in threads]
+    assert Counter(run["status"] for run in ended) == {"success": RUNS}
+    assert Counter(state["values"]["status"] for state in states) == {"finished": RUNS}
+    expected = {f"n{number}-{item}" for number in range(RUNS) for item in range(EFFECTS)}
+    assert Counter(line.split()[0] for line in orders(cluster)) == dict.fromkeys(expected, 1)
+    for state in states:
+        kinds = Counter(message["type"] for message in state["values"]["messages"])
+        assert kinds == {"human": 1, "ai": EFFECTS + 1, "tool": EFFECTS}
+
+
+async def follow(worker: Worker, thread: str, until_type: str) -> list[dict[str, Any]]:
+    """Return the events of a thread as a page that is served by this process gets them."""
+    events: list[dict[str, Any]] = []
+    async with (
+        worker.http() as http,
+        http.stream("GET", f"/app/api/threads/{thread}/events") as answer,
+    ):
+        async for line in answer.aiter_lines():
+            if line.startswith("data: "):
+                events.append(json.loads(line.removeprefix("data: ")))
+                if events[-1].get("type") == until_type:
+                    return events
+    raise AssertionError("the stream ended")
+
+
+async def test_the_page_works_on_each_process(pair: list[Worker]) -> None:
+    first, second = pair
+    async with first.http() as http, second.http() as other:
+        assert "<html" in (await http.get("/app", headers={"Authorization": ""})).text
+        thread = (await http.post("/app/api/threads")).json()["id"]
+        wish = {"agent": "manus", "message": "Order tea"}
+        begun = await http.post(f"/app/api/threads/{thread}/runs", json=wish)
+        assert begun.status_code == httpx.codes.ACCEPTED, begun.text
+        for worker in (first, second):
+            async with asyncio.timeout(60):
+                events = await follow(worker, thread, "final")
+            assert events[-1]["answer"] == "tea has all."
+        (listed,) = (await other.get("/app/api/threads")).json()["threads"]
+        assert (listed["id"], listed["status"]) == (thread, "finished")
+        state = (await other.get(f"/app/api/threads/{thread}/checkpoints")).json()
+        assert state["checkpoints"]
+        assert (await other.delete(f"/app/api/threads/{thread}")).is_success
+        assert not (await http.get("/app/api/threads")).json()["threads"]
+
+
+async def test_both_forms_of_the_token_open_it_and_monitors_need_none(pair: list[Worker]) -> None:
+    worker = pair[0]
+    async with httpx.AsyncClient(base_url=worker.url) as nobody:
+        for path in ("/ok", "/health"):
+            assert (await nobody.get(path)).status_code == httpx.codes.OK
+        for path in ("/threads/search", "/assistants/search"):
+            refused = await nobody.post(path, json={})
+            assert refused.status_code == httpx.codes.UNAUTHORIZED
+    for client in (worker.sdk(), get_client(url=worker.url, api_key=TOKEN)):
+        async with client:
+            assert (await client.assistants.get("manus"))["graph_id"] == "manus"
+            schemas = await client.assistants.get_schemas("manus")
+            assert "max_steps" in schemas["context_schema"]["properties"]
+    async with worker.http() as http:
+        elsewhere = {"Origin": "https://elsewhere.example"}
+        refused = await http.post("/threads", json={}, headers=elsewhere)
+        assert refused.status_code == httpx.codes.FORBIDDEN
+
+
+async def test_a_second_run_on_a_thread_is_refused_while_one_works(
+    pair: list[Worker], model: OpenAIServer
+) -> None:
+    waiting, go_on = threading.Event(), threading.Event()
+
+    def wait_first(body: dict[str, Any]) -> Reply:
+        if "Wait" in str(body["messages"]):
+            waiting.set()
+            assert go_on.wait(BACKSTOP_S)
+            return Reply("Waited.")
+        return next_order(body)
+
+    model.script[:] = [wait_first]
+    wish = {"input": {"messages": [{"role": "user", "content": "Wait"}]}}
+    try:
+        async with pair[0].sdk() as one, pair[1].sdk() as other:
+            thread = (await one.threads.create())["thread_id"]
+            run = await one.runs.create(thread, "manus", **wish)
+            assert await asyncio.to_thread(waiting.wait, BACKSTOP_S)
+            for client in (one, other):
+                with pytest.raises(httpx.HTTPStatusError) as refusal:
+                    await client.runs.create(thread, "manus", **wish)
+                assert refusal.value.response.status_code == httpx.codes.CONFLICT
+            go_on.set()
+            await other.runs.join(thread, run["run_id"])
+            assert (await other.threads.get_state(thread))["values"]["answer"] == "Waited."
+    finally:
+        go_on.set()
+        model.script[:] = [next_order]
+
+
+def test_a_batch_is_done_there(pair: list[Worker], bare_cli: Cli) -> None:
+    bare_cli.env["OPENMANUS_TOKEN"] = TOKEN
+    bare_cli.write("notes.txt", "read me")
+    tasks = [{"id": f"t{n}", "task": f"Order b{n}", "files": ["notes.txt"]} for n in range(6)]
+    bare_cli.write("tasks.jsonl", "\n".join(map(json.dumps, tasks)))
+    batch = ("batch", "tasks.jsonl", "--out", "out.jsonl", "--jobs", "3", "--remote", pair[1].url)
+    for _ in range(2):  # the second time nothing is left
+        done = bare_cli.run(*batch)
+        assert done.code == 0, done.stderr
+    results = map(json.loads, (bare_cli.cwd / "out.jsonl").read_text().splitlines())
+    found = {one["id"]: (one["status"], one["answer"]) for one in results}
+    assert found == {f"t{n}": ("finished", f"b{n} has all.") for n in range(6)}
