@@ -2,7 +2,7 @@
 
 import asyncio
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -109,6 +109,8 @@ class Batch:
     view: BatchView
     jobs: int
     term_grace_s: float = TERM_GRACE_S
+    grade: Callable[[BatchTask, BatchResult], Awaitable[None]] | None = None
+    """Judges each result once it is written."""
     draining: bool = field(default=False, init=False)
     _clock: asyncio.Timeout = field(default_factory=lambda: asyncio.Timeout(None), init=False)
 
@@ -177,6 +179,8 @@ class Batch:
             if result is not None:
                 self.results.add(result)
                 self.budget.end(thread, result.cost_usd)
+                if self.grade is not None:
+                    await self.grade(task, result)
                 self.view.ended(result)
 
     def _exit_code(self) -> int:
