@@ -51,8 +51,8 @@ def evaluate_suite(plan: Plan, options: RunOptions, output: OutputOptions) -> in
             raise ConfigError("--against is the folder of this evaluation. Give another one.")
         if plan.shipped and options.model is None:
             options = _recorded(options, quiet=output.quiet)
-        interrupted = _do(suite, plan, options, out, quiet=output.quiet)
-    return _report(load_evaluation(out), before, out, interrupted, quiet=output.quiet)
+        code = _do(suite, plan, options, out, quiet=output.quiet)
+    return _report(load_evaluation(out), before, out, code, quiet=output.quiet)
 
 
 @contextlib.contextmanager
@@ -84,38 +84,30 @@ def _recorded(options: RunOptions, *, quiet: bool) -> RunOptions:
     return replace(options, model=f"demo:{EVALS_MODEL}")
 
 
-def _do(suite: "Suite", plan: Plan, options: RunOptions, out: Path, *, quiet: bool) -> int | None:
-    """Make the attempts that are left, and judge them; return the exit code of a signal."""
+def _do(suite: "Suite", plan: Plan, options: RunOptions, out: Path, *, quiet: bool) -> int:
+    """Make the attempts that are left, and judge them; return the batch's exit code."""
     from openmanus_graph.config.resolve import database_url
-    from openmanus_graph.interfaces.service.batch import SIGNAL_EXIT, Batch, Budget
-    from openmanus_graph.interfaces.service.batch_files import load_results, open_results
+    from openmanus_graph.interfaces.service.batch import Batch, Budget
+    from openmanus_graph.interfaces.service.batch_files import open_results
     from openmanus_graph.interfaces.service.batch_worker import LocalWorker
-    from openmanus_graph.interfaces.service.evals.evaluation import (
-        RESULTS,
-        VERDICTS,
-        prepare_folder,
-    )
-    from openmanus_graph.interfaces.service.evals.grading import Grader
+    from openmanus_graph.interfaces.service.evals.evaluation import prepare_folder, store_about
+    from openmanus_graph.interfaces.service.evals.grading import RESULTS, Grader
 
-    prepare_folder(out, _about(suite, plan, options))
+    about = _about(suite, plan, options)
+    prepare_folder(out, about)
     attempts = suite.attempts(plan.repeat)
     with open_results(out / RESULTS, attempts, str(database_url())) as results:
+        store_about(out, about)  # now that the results are known to be of this suite
         budget = Budget(plan.budget_usd, results.cost_usd)
         worker = LocalWorker(options, plan.agent, budget)
-        grader = Grader(suite, options, out / VERDICTS)
+        grader = Grader(suite, options, out)
 
         def word(result: "BatchResult") -> str:
             return grader.verdicts[result.id].where or "passed"
 
         with BatchProgress(len(attempts), results, budget, quiet=quiet, word=word) as view:
-            batch = Batch(attempts, results, worker, budget, view, plan.jobs, grade=grader.grade)
-
-            async def work() -> int:
-                await grader.grade_rest(attempts, load_results(out / RESULTS), plan.jobs)
-                return await batch.run()
-
-            code = asyncio.run(closing_models(work()))
-    return code if code > SIGNAL_EXIT else None
+            batch = Batch(attempts, results, worker, budget, view, plan.jobs, judge=grader)
+            return asyncio.run(closing_models(batch.run()))
 
 
 def _about(suite: "Suite", plan: Plan, options: RunOptions) -> "About":
@@ -142,12 +134,21 @@ def _report(
     now: "Evaluation",
     before: "Evaluation | None",
     out: Path,
-    interrupted: int | None,
+    code: int,
     *,
     quiet: bool,
 ) -> int:
-    """Show an evaluation, write its page, and return the exit code."""
+    """Show an evaluation, write its page, and return the exit code.
+
+    Args:
+        now: The evaluation.
+        before: The one to compare with, if any.
+        out: Its folder.
+        code: What its batch ended with.
+        quiet: Whether only the figures of the whole are shown.
+    """
     from openmanus_graph.interfaces.cli.evaluation_tables import show_evaluation
+    from openmanus_graph.interfaces.service.batch import SIGNAL_EXIT
     from openmanus_graph.interfaces.service.evals.comparison import REGRESSIONS, compare
     from openmanus_graph.interfaces.service.evals.evaluation import REPORT
     from openmanus_graph.interfaces.service.evals.page import report_page
@@ -158,9 +159,10 @@ def _report(
         page.write_text(report_page(now, changes), encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"{page} cannot be written: {error.strerror}.") from error
-    show_evaluation(now, changes, page, quiet=quiet)
-    if interrupted is not None:
-        return interrupted
+    is_interrupted = code > SIGNAL_EXIT
+    show_evaluation(now, changes, page, quiet=quiet, needs_money=not is_interrupted)
+    if is_interrupted:
+        return code
     if now.left:
         return LEFT_EXIT
     if changes is not None:

@@ -25,7 +25,12 @@ _REASON_CHARS = 100
 
 
 def show_evaluation(
-    now: Evaluation, changes: Sequence[Change] | None, page: Path, *, quiet: bool
+    now: Evaluation,
+    changes: Sequence[Change] | None,
+    page: Path,
+    *,
+    quiet: bool,
+    needs_money: bool,
 ) -> None:
     """Write the tables to stdout, and where the page is to stderr.
 
@@ -34,6 +39,7 @@ def show_evaluation(
         changes: Since an earlier one; None if there is none.
         page: Where the report lies.
         quiet: Whether only the figures of the whole are shown.
+        needs_money: Whether attempts that are left would cost more than was allowed.
     """
     width = None if sys.stdout.isatty() else PIPE_WIDTH
     console = SafeConsole(highlight=False, width=width)
@@ -43,7 +49,8 @@ def show_evaluation(
             console.print(_changes(changes))
     console.print(Text(", ".join(f"{name} {value}" for name, value in headline(now))))
     if not quiet:
-        left = " The same command goes on." if now.left else ""
+        more = " and a higher --max-cost-usd" if needs_money else ""
+        left = f" The same command{more} goes on." if now.left else ""
         say(f"The report is {page}.{left}")
 
 

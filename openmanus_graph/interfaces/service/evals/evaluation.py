@@ -11,10 +11,15 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.service.batch_files import BatchResult, load_results
-from openmanus_graph.interfaces.service.evals.grading import Verdict, load_verdicts
+from openmanus_graph.interfaces.service.evals.grading import (
+    RESULTS,
+    VERDICTS,
+    Verdict,
+    load_verdicts,
+)
 from openmanus_graph.interfaces.service.evals.suite import attempt_id
 
-ABOUT, RESULTS, VERDICTS, REPORT = "eval.json", "results.jsonl", "verdicts.jsonl", "report.html"
+ABOUT, REPORT = "eval.json", "report.html"
 
 
 class About(BaseModel):
@@ -163,7 +168,7 @@ def load_about(folder: Path) -> About | None:
 
 
 def prepare_folder(folder: Path, about: About) -> None:
-    """Make the folder of a new evaluation, or go on with one. Blocks.
+    """Make the folder of a new evaluation, or see that one can go on there. Blocks.
 
     Raises:
         ConfigError: The folder holds another evaluation, or something else.
@@ -174,13 +179,18 @@ def prepare_folder(folder: Path, about: About) -> None:
             if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
                 raise ConfigError(f"{folder} holds something else already. Give another --out.")
             folder.mkdir(parents=True, exist_ok=True)
+            store_about(folder, about)
         else:
             _require_same(folder, known, about)
-        partial = folder / f"{ABOUT}.new"
-        partial.write_text(about.model_dump_json(indent=1) + "\n", encoding="utf-8")
-        partial.replace(folder / ABOUT)
     except OSError as error:
         raise ConfigError(f"{folder} cannot be written: {error.strerror}.") from error
+
+
+def store_about(folder: Path, about: About) -> None:
+    """Write what an evaluation does; tasks and attempts may have been added. Blocks."""
+    partial = folder / f"{ABOUT}.new"
+    partial.write_text(about.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    partial.replace(folder / ABOUT)
 
 
 def _require_same(folder: Path, known: About, about: About) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias, cast
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from openmanus_graph.config import resolve_settings
-from openmanus_graph.interfaces.service.batch_files import BatchResult, BatchTask
+from openmanus_graph.interfaces.service.batch_files import BatchResult, load_results
 from openmanus_graph.interfaces.service.evals.checks import CheckFinding, run_checks
 from openmanus_graph.interfaces.service.evals.suite import Suite, parse_check, task_id
 from openmanus_graph.interfaces.service.failures import RunError
@@ -19,6 +19,8 @@ from openmanus_graph.interfaces.service.run_setup import to_context
 from openmanus_graph.interfaces.service.runs import thread_options
 from openmanus_graph.interfaces.service.threads import find_thread
 
+RESULTS, VERDICTS = "results.jsonl", "verdicts.jsonl"
+"""The files of an evaluation that lines are added to."""
 Outcome: TypeAlias = Literal["passed", "failed", "not_done", "error"]
 """`not_done`: the run did not finish; `error`: a check could not judge it."""
 
@@ -47,11 +49,12 @@ class Grader:
     Args:
         suite: The suite.
         options: Of all its tasks.
-        path: The file of the verdicts. What it holds of other tasks or checks is dropped.
+        folder: Of the evaluation. Verdicts on other tasks or checks are dropped from it.
     """
 
-    def __init__(self, suite: Suite, options: RunOptions, path: Path) -> None:
-        self._suite, self._options, self._path = suite, options, path
+    def __init__(self, suite: Suite, options: RunOptions, folder: Path) -> None:
+        self._suite, self._options = suite, options
+        self._path = path = folder / VERDICTS
         self._tasks = {one.task.id: one for one in suite.tasks}
         self.verdicts = {one.attempt: one for one in load_verdicts(path) if self._is_of_suite(one)}
         """Those that hold, by attempt."""
@@ -59,10 +62,16 @@ class Grader:
         lines = (f"{one.model_dump_json()}\n" for one in self.verdicts.values())
         partial.write_text("".join(lines), encoding="utf-8")
         partial.replace(path)
+        results = load_results(folder / RESULTS)
+        self._ungraded = [one for one in results if one.id not in self.verdicts]
 
-    async def grade(self, task: BatchTask, result: BatchResult) -> None:
+    def ungraded(self) -> Sequence[BatchResult]:
+        """Return the results without a verdict: a kill came between, or checks are others now."""
+        return self._ungraded
+
+    async def grade(self, result: BatchResult) -> None:
         """Judge an attempt. RunError: the verdict cannot be written."""
-        suite_task = self._tasks[task_id(task.id)]
+        suite_task = self._tasks[task_id(result.id)]
         values, stop_reason = await _read_end(result.thread)
         findings: tuple[CheckFinding, ...] = ()
         if result.status == "finished":
@@ -75,7 +84,7 @@ class Grader:
         else:
             outcome, where = "not_done", f"{result.status}: {stop_reason}"
         verdict = Verdict(
-            attempt=task.id,
+            attempt=result.id,
             digest=suite_task.digest,
             outcome=outcome,
             where=where,
@@ -83,31 +92,12 @@ class Grader:
             elapsed_s=float(values.get("elapsed_s") or 0),
             findings=findings,
         )
-        self.verdicts[task.id] = verdict
+        self.verdicts[result.id] = verdict
         try:
             with self._path.open("a", encoding="utf-8") as file:
                 file.write(f"{verdict.model_dump_json()}\n")
         except OSError as error:
             raise RunError(f"{self._path} cannot be written: {error.strerror}.") from error
-
-    async def grade_rest(
-        self, attempts: Sequence[BatchTask], results: Sequence[BatchResult], jobs: int
-    ) -> None:
-        """Judge attempts that have a result and no verdict.
-
-        A kill came between the two, or the checks are others now.
-        """
-        tasks = {task.id: task for task in attempts}
-        slots = asyncio.Semaphore(jobs)
-
-        async def grade(result: BatchResult) -> None:
-            async with slots:
-                await self.grade(tasks[result.id], result)
-
-        async with asyncio.TaskGroup() as group:
-            for result in results:
-                if result.id not in self.verdicts:
-                    group.create_task(grade(result))
 
     def _is_of_suite(self, verdict: Verdict) -> bool:
         task = self._tasks.get(task_id(verdict.attempt))

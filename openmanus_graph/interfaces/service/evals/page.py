@@ -24,7 +24,8 @@ from openmanus_graph.runtime.output import printable
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<meta http-equiv="Content-Security-Policy"
+  content="default-src 'none'; style-src 'unsafe-inline'">
 <style>{style}</style></head><body>
 <h1>{title}</h1>
 <p class="about">{about}</p>
@@ -49,7 +50,8 @@ h3 { font-size: .9rem; font-weight: 600; margin: 0 0 .3rem; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th { text-align: left; color: var(--soft); font-weight: 500; font-size: .85rem; }
-td, th { border-bottom: 1px solid var(--line); padding: .35rem .8rem .35rem 0; vertical-align: top; }
+td, th { border-bottom: 1px solid var(--line); padding: .35rem .8rem .35rem 0;
+  vertical-align: top; }
 td:first-child { overflow-wrap: anywhere; min-width: 6rem; }
 .number { white-space: nowrap; }
 .narrow { max-width: 36rem; } .bars { display: flex; gap: 2px; height: .45rem; margin-top: .2rem;
