@@ -1,6 +1,7 @@
 """Checks after a task: what holds, what does not, and checks that are wrong themselves."""
 
 import asyncio
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from openmanus_graph.state.settings import SandboxSettings, Settings
 from openmanus_graph.testing import tool_session
 from tests.support.sandboxes import MODES
 
+ROOT = Path(__file__).parent.parent.parent
 JUDGES = """\
 import sys, time
 from pathlib import Path
@@ -142,6 +144,21 @@ def test_a_check_that_fails_outweighs_one_that_is_broken(find: Find, settings: S
     assert judge(found) == ("failed", "check file")
     assert judge(found[:2]) == ("error", "broken check python")
     assert judge(found[:1]) == ("passed", "")
+
+
+@pytest.mark.parametrize(("content", "outcome"), [("[1, 2, 3]", "passed"), ("[1, 2]", "failed")])
+def test_the_example_of_the_documentation_works(tmp_path: Path, content: str, outcome: str) -> None:
+    page = (ROOT / "docs" / "eval.md").read_text(encoding="utf-8")
+    (line,) = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
+    (judges,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "suite.jsonl").write_text(line)
+    (tmp_path / "judges.py").write_text(judges)
+    (task,) = read_suite(tmp_path / "suite.jsonl", ["manus"]).tasks
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "totals.json").write_text(content)
+    settings = tool_session(tmp_path / "work").settings
+    found = asyncio.run(run_checks(task.checks, "Done.", tmp_path, settings))
+    assert judge(found)[0] == outcome, found
 
 
 def test_no_task_of_the_shipped_suite_passes_undone(tmp_path: Path) -> None:
