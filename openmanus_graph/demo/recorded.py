@@ -23,8 +23,14 @@ PLAN_TASK = (
     f"Clean the penguin measurements in {DATA}, find out how the species differ in size "
     "and where and when they were measured, draw charts and write a report."
 )
-MODEL, PLAN_MODEL = "penguins", "penguins-plan"
-_NEEDED = {MODEL: ("pandas", "matplotlib"), PLAN_MODEL: ("pandas", "altair", "vl_convert")}
+MODEL, PLAN_MODEL, EVALS_MODEL = "penguins", "penguins-plan", "evals"
+SUITE = "evals/suite.jsonl"
+"""The tasks that `EVALS_MODEL` does, with their checks."""
+_NEEDED = {
+    MODEL: ("pandas", "matplotlib"),
+    PLAN_MODEL: ("pandas", "altair", "vl_convert"),
+    EVALS_MODEL: (),
+}
 
 
 class DemoModel(RecordedPlanModel):
@@ -49,6 +55,8 @@ def recorded_model(model: str, **fields: Any) -> BaseChatModel:
     if model not in _NEEDED:
         raise ConfigError(f"There is no recording {model!r}. There are: {', '.join(_NEEDED)}.")
     with demo_folder() as folder:
+        if model == EVALS_MODEL:
+            return DemoModel(load_conversations(folder / "evals" / "recording.json"), **fields)
         if model == PLAN_MODEL:
             conversations = load_conversations(folder / f"{model}.json")
             # The charts go to the model as to one that sees them.

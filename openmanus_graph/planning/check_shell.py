@@ -2,14 +2,16 @@
 
 import asyncio
 import threading
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from langgraph.prebuilt import ToolRuntime
 
 from openmanus_graph.backends.sandbox.confinement import sandbox_of, warn_of_sandbox
-from openmanus_graph.backends.sandbox.read_only import run_read_only
+from openmanus_graph.backends.sandbox.read_only import ReadOnlyResult, run_read_only
 from openmanus_graph.errors import ToolError
 from openmanus_graph.model_calls.flight_recorder import awaited_fact
 from openmanus_graph.planning.flow import is_judged
@@ -17,9 +19,11 @@ from openmanus_graph.runtime.events import Emit
 from openmanus_graph.runtime.limits import Progress
 from openmanus_graph.runtime.session import Session, run_blocking
 from openmanus_graph.runtime.tool_runtime import call_runtime, time_limit_of
+from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.safety.shell_commands import read_shell_text
 from openmanus_graph.state.manus import PendingCall
 from openmanus_graph.state.planning import PlanningState, StepRun
+from openmanus_graph.state.settings import SandboxSettings
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls.context import open_unrecorded_context
 from openmanus_graph.tool_calls.declaration import manus_tool, traits_of
@@ -51,32 +55,59 @@ async def bash(  # noqa: D417  # no model sees `runtime`
         raise ToolError(f"It was not run, because it would run `{removal}`. {_ADVICE}")
     await asyncio.to_thread(sandbox_of, session)
     warn_of_sandbox(session, runtime.stream_writer)
-    limit = time_limit_of(runtime, traits_of(bash))
+    result = await run_check_command(
+        command,
+        session.workspace,
+        session.settings.sandbox,
+        limit_s=time_limit_of(runtime, traits_of(bash)).remaining_s(),
+        max_chars=session.max_observation_chars,
+        in_empty_folder=in_empty_folder,
+    )
+    failed = bool(result.code or result.reason)
+    return Observation(result_text(result), failed=failed, bounded=True)
+
+
+async def run_check_command(
+    command: str,
+    workspace: Workspace,
+    sandbox: SandboxSettings,
+    *,
+    limit_s: float,
+    max_chars: int,
+    in_empty_folder: bool = False,
+    brought: Mapping[str, Path | bytes] | None = None,
+) -> ReadOnlyResult:
+    """Run a check's command off the event loop; the arguments are those of `run_read_only`."""
     stop = threading.Event()
     look = partial(
         run_read_only,
         command,
-        session.workspace,
-        session.settings.sandbox,
-        limit_s=limit.remaining_s(),
+        workspace,
+        sandbox,
+        limit_s=limit_s,
         stop=stop,
-        max_chars=session.max_observation_chars,
+        max_chars=max_chars,
         in_empty_folder=in_empty_folder,
+        brought=brought,
     )
     pool = ThreadPoolExecutor(1, thread_name_prefix="openmanus-check")
     try:
-        result = await run_blocking(pool, look, stop)
+        return await run_blocking(pool, look, stop)
     finally:
         pool.shutdown(wait=False)
+
+
+def result_text(result: ReadOnlyResult) -> str:
+    """Return what a check's command printed, and how it ended."""
     lines = [result.text.rstrip("\n")] if result.text.strip() else []
     if result.reason:
         lines.append(f"[{result.reason}]")
     elif result.code:
         lines.append(f"[exit code {result.code}]")
-    failed = bool(result.code or result.reason)
+    failed = result.code or result.reason
     if failed and any(words in result.text for words in _REFUSED_WRITES):
         lines.append(f"[{_ADVICE}]")
-    return Observation("\n".join(lines) or "(no output)", failed=failed, bounded=True)
+    return "\n".join(lines) or "(no output)"
 
 
 def removal_in(command: str) -> str | None:

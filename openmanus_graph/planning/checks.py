@@ -19,7 +19,7 @@ from openmanus_graph.prompts import render
 from openmanus_graph.runtime.events import Emit
 from openmanus_graph.runtime.limits import Progress
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.runtime.workspace import opened_file
+from openmanus_graph.runtime.workspace import Workspace, opened_file
 from openmanus_graph.state.planning import PlanningState, StepRun
 from openmanus_graph.state.reducers import Usage, no_usage
 from openmanus_graph.state.tool_traits import Observation
@@ -75,7 +75,7 @@ async def check_step_run(
         return Finding(step_run["result"], no_usage())
     kind, wanted = read_check(step_run["done_when"])
     if kind == "file":
-        look = partial(_file_problem, wanted, session)
+        look = partial(file_problem, wanted, session.workspace)
         problem = await recorded_fact(session, f"check of {attempt_name(step_run)}", look)
         return Finding(problem, no_usage())
     if kind == "command":
@@ -133,9 +133,8 @@ def _unquoted(text: str) -> str:
     return text[1:-1].strip() if whole else text
 
 
-def _file_problem(name: str, session: Session) -> str | None:
-    """Say why a file is not what its name says; a folder must not be empty."""
-    workspace = session.workspace
+def file_problem(name: str, workspace: Workspace) -> str | None:
+    """Say why a file is not what its name says; a folder must not be empty. Blocks."""
     try:
         path = workspace.resolve(name)
         if not name or path == workspace.root:

@@ -131,6 +131,7 @@ def test_a_local_server_is_found_without_any_configuration(bare_cli: Cli) -> Non
 COMMANDS = (
     "run",
     "batch",
+    "eval",
     "chat",
     "resume",
     "threads",

@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -44,6 +45,7 @@ def run_read_only(
     stop: threading.Event,
     max_chars: int,
     in_empty_folder: bool = False,
+    brought: Mapping[str, Path | bytes] | None = None,
 ) -> ReadOnlyResult:
     """Run a command in a sandbox of its own, with a scratch `/tmp` and without network. Blocks.
 
@@ -58,6 +60,7 @@ def run_read_only(
         stop: Ends it when it is set.
         max_chars: Of its output; more is shortened.
         in_empty_folder: Whether it runs in an empty folder instead.
+        brought: What lies in its `$TMPDIR`, by name: a file or folder to copy, or the content.
 
     Raises:
         ToolError: There is no sandbox, and the workspace cannot be copied.
@@ -72,6 +75,7 @@ def run_read_only(
         elif sandbox.backend.name == "none":
             folder = sandbox.layout.scratch / "copy"
             _copy(workspace, folder)
+        _bring(brought or {}, sandbox.layout.tmp)
         program = (*_PROGRAM, sandbox.backend.inside(folder), command)
         tree = sandbox.start(program, output=output.fileno())
         with sandbox.call(tree):
@@ -93,6 +97,16 @@ def _ended(tree: Tree, limit_s: float, stop: threading.Event) -> bool:
             tree.process.wait(min(left_s, _POLL_S))
             return True
     return False
+
+
+def _bring(given: Mapping[str, Path | bytes], folder: Path) -> None:
+    for name, content in given.items():
+        if isinstance(content, bytes):
+            (folder / name).write_bytes(content)
+        elif content.is_dir():
+            shutil.copytree(content, folder / name)
+        else:
+            shutil.copyfile(content, folder / name)
 
 
 def _copy(workspace: Workspace, target: Path) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ from openmanus_graph.interfaces.cli.trust import ask_for_trust
 from openmanus_graph.interfaces.service.options import OutputOptions, RunOptions
 
 if TYPE_CHECKING:
-    from openmanus_graph.interfaces.service.batch import Batch, Budget, Worker
+    from openmanus_graph.interfaces.service.batch import Budget, Worker
     from openmanus_graph.interfaces.service.batch_files import BatchResult, Results
 
 
@@ -60,28 +61,47 @@ def do_batch(
             from openmanus_graph.interfaces.service.batch_remote import RemoteWorker
 
             worker = RemoteWorker(remote, options, agent, budget)
-        with _BatchProgress(len(tasks), results, budget, quiet=output.quiet) as view:
-            code = asyncio.run(_run(Batch(tasks, results, worker, budget, view, jobs)))
+        with BatchProgress(len(tasks), results, budget, quiet=output.quiet) as view:
+            code = asyncio.run(
+                closing_models(Batch(tasks, results, worker, budget, view, jobs).run())
+            )
         if not output.quiet:
             say(_summary(len(tasks), results, budget, out_path))
     return code
 
 
-async def _run(batch: "Batch") -> int:
+async def closing_models(work: Awaitable[int]) -> int:
+    """Do some work, and close the models that it used."""
     from openmanus_graph.backends.models.build import close_models
 
     try:
-        return await batch.run()
+        return await work
     finally:
         await close_models()
 
 
-class _BatchProgress:
-    """Shows a bar on a terminal, else a line for each result; a context manager."""
+class BatchProgress:
+    """Shows a bar on a terminal, else a line for each result; a context manager.
 
-    def __init__(self, tasks: int, results: "Results", budget: "Budget", *, quiet: bool) -> None:
+    Args:
+        tasks: How many there are.
+        results: Of them.
+        budget: What they cost.
+        quiet: Whether nothing is shown.
+        word: Says how a task ended; default its status.
+    """
+
+    def __init__(
+        self,
+        tasks: int,
+        results: "Results",
+        budget: "Budget",
+        *,
+        quiet: bool,
+        word: "Callable[[BatchResult], str] | None" = None,
+    ) -> None:
         console = SafeConsole(stderr=True, highlight=False)
-        self._tasks, self._results, self._budget = tasks, results, budget
+        self._tasks, self._results, self._budget, self._word = tasks, results, budget, word
         self._writes_lines = not quiet and not console.is_terminal
         self._progress = Progress(
             BarColumn(),
@@ -94,7 +114,7 @@ class _BatchProgress:
         done = len(results.statuses)
         self._bar = self._progress.add_task("", total=tasks, completed=done, figures="")
 
-    def __enter__(self) -> "_BatchProgress":
+    def __enter__(self) -> "BatchProgress":
         self._progress.start()
         return self
 
@@ -108,7 +128,8 @@ class _BatchProgress:
         self._progress.update(self._bar, advance=1, figures=f"{rate}${self._budget.spent_usd:.4g}")
         if self._writes_lines:
             done = f"{len(self._results.statuses)}/{self._tasks}"
-            say(f"{done} {result.id}: {result.status}, ${result.cost_usd:.4g}")
+            word = self._word(result) if self._word else result.status
+            say(f"{done} {result.id}: {word}, ${result.cost_usd:.4g}")
 
     def notice(self, text: str) -> None:
         """Show a sentence, above the bar."""

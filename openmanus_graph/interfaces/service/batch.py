@@ -86,6 +86,18 @@ class Worker(Protocol):
         ...
 
 
+class Judge(Protocol):
+    """Judges results."""
+
+    def ungraded(self) -> Sequence[BatchResult]:
+        """Return the results of earlier processes that are not judged."""
+        ...
+
+    async def grade(self, result: BatchResult) -> None:
+        """Judge a result. RunError: no result can be judged."""
+        ...
+
+
 class BatchView(Protocol):
     """Shows how a batch goes on."""
 
@@ -109,6 +121,8 @@ class Batch:
     view: BatchView
     jobs: int
     term_grace_s: float = TERM_GRACE_S
+    judge: Judge | None = None
+    """Judges each result once it is written; None if nobody does."""
     draining: bool = field(default=False, init=False)
     _clock: asyncio.Timeout = field(default_factory=lambda: asyncio.Timeout(None), init=False)
 
@@ -150,10 +164,11 @@ class Batch:
 
     async def _work(self) -> None:
         queue = iter(await self._in_order())
+        ungraded = iter(self.judge.ungraded() if self.judge is not None else ())
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(self.jobs):
-                    group.create_task(self._take(queue))
+                    group.create_task(self._take(ungraded, queue))
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from None
 
@@ -168,7 +183,11 @@ class Batch:
         left = [task for task in self.tasks if task.id in threads]
         return sorted(left, key=lambda task: threads[task.id] not in begun)
 
-    async def _take(self, queue: Iterator[BatchTask]) -> None:
+    async def _take(self, ungraded: Iterator[BatchResult], queue: Iterator[BatchTask]) -> None:
+        for known in ungraded:
+            if self.draining or self.judge is None:
+                return
+            await self.judge.grade(known)
         for task in queue:
             if self.draining or self.budget.is_spent:
                 return
@@ -177,6 +196,8 @@ class Batch:
             if result is not None:
                 self.results.add(result)
                 self.budget.end(thread, result.cost_usd)
+                if self.judge is not None:
+                    await self.judge.grade(result)
                 self.view.ended(result)
 
     def _exit_code(self) -> int:

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -28,7 +28,9 @@ _Positive = Field(gt=0)
 _LIMITS = {"max_steps", "max_cost_usd", "max_tokens", "timeout"}
 
 
-class _TaskLine(BaseModel):
+class TaskLine(BaseModel):
+    """A line of the tasks' file, as it is written."""
+
     model_config = _RECORD
 
     id: str = ""
@@ -39,6 +41,9 @@ class _TaskLine(BaseModel):
     max_cost_usd: Annotated[float, _Positive] | None = None
     max_tokens: Annotated[int, _Positive] | None = None
     timeout: Annotated[float, _Positive] | None = None
+
+
+LineT = TypeVar("LineT", bound=TaskLine)
 
 
 @dataclass(frozen=True)
@@ -85,11 +90,19 @@ class _Mark(BaseModel):
 
 
 def read_tasks(path: Path, agents: Sequence[str] | None) -> list[BatchTask]:
-    """Read the tasks. Blocks.
+    """Read the tasks. The arguments and errors are those of `read_lines`."""
+    return [task for task, _ in read_lines(path, agents, TaskLine)]
+
+
+def read_lines(
+    path: Path, agents: Sequence[str] | None, line_type: type[LineT]
+) -> list[tuple[BatchTask, LineT]]:
+    """Read tasks, and the lines in which they stand. Blocks.
 
     Args:
         path: The file.
         agents: Those that there are; None if a server knows that.
+        line_type: What a line may say.
 
     Raises:
         ConfigError: A line is wrong, which it names.
@@ -98,27 +111,29 @@ def read_tasks(path: Path, agents: Sequence[str] | None) -> list[BatchTask]:
         lines = path.read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error
-    tasks: dict[str, BatchTask] = {}
+    tasks: dict[str, tuple[BatchTask, LineT]] = {}
     line_of: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
-        task = _read_task(line, number, path, agents)
+        task, as_written = _read_task(line, number, path, agents, line_type)
         if task.id in tasks:
             raise ConfigError(
                 f"Lines {line_of[task.id]} and {number} of {path} have the same id {task.id!r}. "
                 "Give each task an id of its own."
             )
-        tasks[task.id], line_of[task.id] = task, number
+        tasks[task.id], line_of[task.id] = (task, as_written), number
     if not tasks:
         raise ConfigError(f'{path} holds no task. Write one a line: {{"task": "What to do."}}')
     return list(tasks.values())
 
 
-def _read_task(data: bytes, number: int, path: Path, agents: Sequence[str] | None) -> BatchTask:
+def _read_task(
+    data: bytes, number: int, path: Path, agents: Sequence[str] | None, line_type: type[LineT]
+) -> tuple[BatchTask, LineT]:
     place = f"Line {number} of {path}"
     try:
-        line = _TaskLine.model_validate_json(data)
+        line = line_type.model_validate_json(data)
     except ValidationError as error:
         raise ConfigError(f"{place} is no task: {_complaint(error)}.") from error
     if line.agent is not None and agents is not None and line.agent not in agents:
@@ -134,7 +149,7 @@ def _read_task(data: bytes, number: int, path: Path, agents: Sequence[str] | Non
         raise ConfigError(f"{place} names several files {doubled[0]}, which go into one folder.")
     # Of the words, not of paths: the files may be moved together.
     words = json.dumps([line.task, line.files, line.agent])
-    return BatchTask(
+    task = BatchTask(
         id=line.id or str(number),
         text=line.task,
         files=files,
@@ -142,12 +157,14 @@ def _read_task(data: bytes, number: int, path: Path, agents: Sequence[str] | Non
         limits=line.model_dump(include=_LIMITS, exclude_none=True),
         digest=hashlib.sha256(words.encode()).hexdigest(),
     )
+    return task, line
 
 
 def _complaint(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
     field = ".".join(map(str, first["loc"]))
-    return f"{field}: {first['msg']}" if field else first["msg"]
+    said = first["msg"].removeprefix("Value error, ").rstrip(".")
+    return f"{field}: {said}" if field else said
 
 
 class Results:
@@ -214,6 +231,15 @@ class Results:
     def _count(self, result: BatchResult) -> None:
         self.statuses[result.id] = result.status
         self.cost_usd += result.cost_usd
+
+
+def load_results(path: Path) -> list[BatchResult]:
+    """Return the results in a file that no process need hold, damaged lines left out. Blocks."""
+    found: list[BatchResult] = []
+    for line in path.read_bytes().splitlines() if path.exists() else ():
+        with contextlib.suppress(ValidationError):
+            found.append(BatchResult.model_validate_json(line))
+    return found
 
 
 @contextlib.contextmanager

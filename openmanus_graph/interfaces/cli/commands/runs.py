@@ -84,6 +84,45 @@ def batch(
     raise typer.Exit(do_batch(tasks, out, agent, jobs, budget_usd, remote, options, output))
 
 
+@app.command("eval")
+@takes(RunOptions, OutputOptions, StorageOptions, without=("workspace", "max_cost_usd", "json"))
+def evaluate(
+    options: RunOptions,
+    output: OutputOptions,
+    suite: Annotated[
+        str | None, typer.Argument(help="JSON lines as those of batch, each with checks.")
+    ] = None,
+    shipped: Annotated[
+        bool,
+        typer.Option(
+            "--shipped", help="Ten tasks of ours; without --model a recorded one does them."
+        ),
+    ] = False,
+    out: Annotated[
+        str | None, typer.Option(help="Folder of the results and the report. Default: SUITE.eval.")
+    ] = None,
+    against: Annotated[
+        str | None, typer.Option(help="Folder of an earlier one: shows what changed.")
+    ] = None,
+    repeat: Annotated[int, typer.Option(min=1, help="Attempts at each task.")] = 1,
+    agent: Annotated[
+        str | None, typer.Option(help="Which agent does tasks that name none. Default manus.")
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Attempts that are made at once.")] = 4,
+    budget_usd: Annotated[
+        float | None,
+        typer.Option(
+            "--max-cost-usd", min=0, help="Dollars of all attempts together. Default: no limit."
+        ),
+    ] = None,
+) -> None:
+    """Do the tasks of a suite, check each, and report what passes."""
+    from openmanus_graph.interfaces.cli.evaluation import Plan, evaluate_suite
+
+    plan = Plan(suite, shipped, out, against, repeat, agent, jobs, budget_usd)
+    raise typer.Exit(evaluate_suite(plan, options, output))
+
+
 @app.command()
 @takes(InputOptions, RunOptions, OutputOptions, StorageOptions)
 def chat(given: InputOptions, options: RunOptions, output: OutputOptions) -> None:

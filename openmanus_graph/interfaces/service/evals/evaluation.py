@@ -1,0 +1,217 @@
+"""The folder of an evaluation: what was done, its results, its verdicts, and their figures."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.interfaces.service.batch_files import BatchResult, load_results
+from openmanus_graph.interfaces.service.evals.grading import (
+    RESULTS,
+    VERDICTS,
+    Verdict,
+    load_verdicts,
+)
+from openmanus_graph.interfaces.service.evals.suite import attempt_id
+
+ABOUT, REPORT = "eval.json", "report.html"
+
+
+class About(BaseModel):
+    """What an evaluation does; the same for all its attempts."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    suite: str
+    tasks: list[str]
+    repeat: int
+    """Attempts of each task."""
+    model: str
+    agent: str
+    options: dict[str, Any]
+    """As they are stored with threads."""
+
+
+@dataclass(frozen=True)
+class TaskFigures:
+    """What is known of one task."""
+
+    id: str
+    attempts: Sequence[tuple[BatchResult, Verdict]]
+    """Those that are judged, the first attempt first."""
+    left: int
+    """Attempts without a verdict."""
+
+    @property
+    def outcomes(self) -> Counter[str]:
+        """How often there is each outcome."""
+        return Counter(verdict.outcome for _, verdict in self.attempts)
+
+    @property
+    def passed(self) -> int:
+        """How many attempts passed."""
+        return self.outcomes["passed"]
+
+    @property
+    def counted(self) -> int:
+        """How many attempts are known to have passed or not: errors of checks say nothing."""
+        return len(self.attempts) - self.outcomes["error"]
+
+    @property
+    def rate(self) -> float | None:
+        """Share of the counted attempts that passed; None if there are none."""
+        return self.passed / self.counted if self.counted else None
+
+    @property
+    def cost_usd(self) -> float | None:
+        """Mean of the attempts; None if there are none."""
+        return _mean(result.cost_usd for result, _ in self.attempts)
+
+    @property
+    def steps(self) -> float | None:
+        """Mean of the attempts; None if there are none."""
+        return _mean(verdict.steps for _, verdict in self.attempts)
+
+    @property
+    def elapsed_s(self) -> float | None:
+        """Mean of the attempts; None if there are none."""
+        return _mean(verdict.elapsed_s for _, verdict in self.attempts)
+
+    @property
+    def where(self) -> Counter[str]:
+        """What the attempts failed at."""
+        return Counter(verdict.where for _, verdict in self.attempts if verdict.where)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """An evaluation as its folder has it."""
+
+    about: About
+    tasks: Sequence[TaskFigures]
+
+    @property
+    def left(self) -> int:
+        """Attempts that have no verdict."""
+        return sum(task.left for task in self.tasks)
+
+    @property
+    def cost_usd(self) -> float:
+        """Of all attempts together."""
+        return sum(result.cost_usd for task in self.tasks for result, _ in task.attempts)
+
+    @property
+    def has_passed(self) -> bool:
+        """Whether all attempts passed."""
+        return all(task.passed == self.about.repeat for task in self.tasks)
+
+    @property
+    def where(self) -> Counter[str]:
+        """What the attempts failed at."""
+        return sum((task.where for task in self.tasks), Counter[str]())
+
+    def outcomes(self) -> Counter[str]:
+        """How often there is each outcome."""
+        return sum((task.outcomes for task in self.tasks), Counter[str]())
+
+    def pass_at(self, k: int) -> float | None:
+        """Return pass@k: how likely one of k attempts at a task passes; None if unknown."""
+        return _mean(
+            pass_at_k(task.counted, task.passed, k) for task in self.tasks if task.counted >= k
+        )
+
+    def pass_all(self, k: int) -> float | None:
+        """Return pass^k: how likely all of k attempts at a task pass; None if unknown."""
+        return _mean(
+            pass_hat_k(task.counted, task.passed, k) for task in self.tasks if task.counted >= k
+        )
+
+
+def pass_at_k(n: int, c: int, k: int) -> float:
+    """Estimate without bias that one of k attempts passes, from c of n that did; k <= n."""
+    return 1 - math.comb(n - c, k) / math.comb(n, k)
+
+
+def pass_hat_k(n: int, c: int, k: int) -> float:
+    """Estimate without bias that all of k attempts pass, from c of n that did; k <= n."""
+    return math.comb(c, k) / math.comb(n, k)
+
+
+def load_evaluation(folder: Path) -> Evaluation:
+    """Read an evaluation. Blocks. ConfigError if the folder holds none."""
+    about = load_about(folder)
+    if about is None:
+        raise ConfigError(f"{folder} holds no evaluation: there is no {ABOUT} in it.")
+    results = {one.id: one for one in load_results(folder / RESULTS)}
+    verdicts = {one.attempt: one for one in load_verdicts(folder / VERDICTS)}
+    tasks: list[TaskFigures] = []
+    for task in about.tasks:
+        ids = [attempt_id(task, number) for number in range(1, about.repeat + 1)]
+        judged = [one for one in ids if one in results and one in verdicts]
+        pairs = [(results[one], verdicts[one]) for one in judged]
+        tasks.append(TaskFigures(task, pairs, about.repeat - len(pairs)))
+    return Evaluation(about, tasks)
+
+
+def load_about(folder: Path) -> About | None:
+    """Return what an evaluation does; None if there is none. ConfigError: it is damaged."""
+    path = folder / ABOUT
+    try:
+        return About.model_validate_json(path.read_bytes()) if path.exists() else None
+    except (OSError, ValidationError) as error:
+        raise ConfigError(f"{path} cannot be read: {type(error).__name__}.") from error
+
+
+def prepare_folder(folder: Path, about: About) -> None:
+    """Make the folder of a new evaluation, or see that one can go on there. Blocks.
+
+    Raises:
+        ConfigError: The folder holds another evaluation, or something else.
+    """
+    known = load_about(folder)
+    try:
+        if known is None:
+            if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+                raise ConfigError(f"{folder} holds something else already. Give another --out.")
+            folder.mkdir(parents=True, exist_ok=True)
+            store_about(folder, about)
+        else:
+            _require_same(folder, known, about)
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be written: {error.strerror}.") from error
+
+
+def store_about(folder: Path, about: About) -> None:
+    """Write what an evaluation does; tasks and attempts may have been added. Blocks."""
+    partial = folder / f"{ABOUT}.new"
+    partial.write_text(about.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    partial.replace(folder / ABOUT)
+
+
+def _require_same(folder: Path, known: About, about: About) -> None:
+    before, now = _settings(known), _settings(about)
+    for name in before | now:
+        if before.get(name) != now.get(name):
+            raise ConfigError(
+                f"{folder} holds an evaluation with {name} {before.get(name)!r}, not "
+                f"{now.get(name)!r}. Give the command as before, or another --out."
+            )
+    if about.repeat < known.repeat:
+        raise ConfigError(
+            f"{folder} holds {known.repeat} attempts at each task. Give --repeat {known.repeat} "
+            "or more, or another --out."
+        )
+
+
+def _settings(about: About) -> dict[str, Any]:
+    return {"suite": about.suite, "model": about.model, "agent": about.agent, **about.options}
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    known = list(values)
+    return sum(known) / len(known) if known else None

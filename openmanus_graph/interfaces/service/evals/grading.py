@@ -1,0 +1,142 @@
+"""Judges the attempts of an evaluation, and keeps the verdicts beside the batch's results."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, cast
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from openmanus_graph.config import resolve_settings
+from openmanus_graph.interfaces.service.batch_files import BatchResult, load_results
+from openmanus_graph.interfaces.service.evals.checks import CheckFinding, run_checks
+from openmanus_graph.interfaces.service.evals.suite import Suite, parse_check, task_id
+from openmanus_graph.interfaces.service.failures import RunError
+from openmanus_graph.interfaces.service.final_event import final_event
+from openmanus_graph.interfaces.service.options import RunOptions
+from openmanus_graph.interfaces.service.resume import read_thread_state
+from openmanus_graph.interfaces.service.run_setup import to_context
+from openmanus_graph.interfaces.service.runs import thread_options
+from openmanus_graph.interfaces.service.threads import find_thread
+
+RESULTS, VERDICTS = "results.jsonl", "verdicts.jsonl"
+"""The files of an evaluation that lines are added to."""
+Outcome: TypeAlias = Literal["passed", "failed", "not_done", "error"]
+"""`not_done`: the run did not finish; `error`: a check could not judge it."""
+
+
+class Verdict(BaseModel):
+    """How one attempt ended."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    attempt: str
+    digest: str
+    """Of the task and the checks that it was judged by."""
+    outcome: Outcome
+    where: str
+    """What it failed at, the same words for the same place; empty if it passed."""
+    steps: int
+    elapsed_s: float
+    """Of the run, without the time in which no process worked on it."""
+    findings: tuple[CheckFinding, ...]
+    """None if the run did not finish."""
+
+
+class Grader:
+    """Judges attempts, and writes each verdict to a file at once.
+
+    Args:
+        suite: The suite.
+        options: Of all its tasks.
+        folder: Of the evaluation. Verdicts on other tasks or checks are dropped from it.
+    """
+
+    def __init__(self, suite: Suite, options: RunOptions, folder: Path) -> None:
+        self._suite, self._options = suite, options
+        self._path = path = folder / VERDICTS
+        self._tasks = {one.task.id: one for one in suite.tasks}
+        self.verdicts = {one.attempt: one for one in load_verdicts(path) if self._is_of_suite(one)}
+        """Those that hold, by attempt."""
+        partial = path.with_name(f"{path.name}.new")
+        lines = (f"{one.model_dump_json()}\n" for one in self.verdicts.values())
+        partial.write_text("".join(lines), encoding="utf-8")
+        partial.replace(path)
+        results = load_results(folder / RESULTS)
+        self._ungraded = [one for one in results if one.id not in self.verdicts]
+
+    def ungraded(self) -> Sequence[BatchResult]:
+        """Return the results without a verdict: a kill came between, or checks are others now."""
+        return self._ungraded
+
+    async def grade(self, result: BatchResult) -> None:
+        """Judge an attempt. RunError: the verdict cannot be written."""
+        suite_task = self._tasks[task_id(result.id)]
+        values, stop_reason = await _read_end(result.thread)
+        findings: tuple[CheckFinding, ...] = ()
+        if result.status == "finished":
+            options = await asyncio.to_thread(thread_options, self._options, result.thread)
+            settings = await asyncio.to_thread(resolve_settings, to_context(options), result.thread)
+            findings = await run_checks(
+                suite_task.checks, result.answer, self._suite.folder, settings
+            )
+            outcome, where = judge(findings)
+        else:
+            outcome, where = "not_done", f"{result.status}: {stop_reason}"
+        verdict = Verdict(
+            attempt=result.id,
+            digest=suite_task.digest,
+            outcome=outcome,
+            where=where,
+            steps=int(values.get("step_count") or 0),
+            elapsed_s=float(values.get("elapsed_s") or 0),
+            findings=findings,
+        )
+        self.verdicts[result.id] = verdict
+        try:
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(f"{verdict.model_dump_json()}\n")
+        except OSError as error:
+            raise RunError(f"{self._path} cannot be written: {error.strerror}.") from error
+
+    def _is_of_suite(self, verdict: Verdict) -> bool:
+        task = self._tasks.get(task_id(verdict.attempt))
+        return task is not None and task.digest == verdict.digest
+
+
+def judge(findings: Sequence[CheckFinding]) -> tuple[Outcome, str]:
+    """Return the outcome of a run that finished, and where it failed.
+
+    A check that fails counts before one that could not be run: the task is not done either way.
+    """
+    for outcome, wanted in (("failed", "fails"), ("error", "error")):
+        for finding in findings:
+            if finding.outcome == wanted:
+                kind = parse_check(finding.check).kind
+                words = f"check {kind}" if wanted == "fails" else f"broken check {kind}"
+                return cast("Outcome", outcome), words
+    return "passed", ""
+
+
+def load_verdicts(path: Path) -> list[Verdict]:
+    """Return the verdicts in a file, a line that a kill cut off left out. Blocks."""
+    found: list[Verdict] = []
+    for line in path.read_bytes().splitlines() if path.exists() else ():
+        try:
+            found.append(Verdict.model_validate_json(line))
+        except ValidationError:  # it is judged again
+            continue
+    return found
+
+
+async def _read_end(thread: str) -> tuple[Mapping[str, Any], str]:
+    """Return a thread's last values, and the reason why its run ended."""
+    known = await asyncio.to_thread(find_thread, thread)
+    if known is None:
+        return {}, "error"
+    state = (await read_thread_state(thread, known.agent)).state
+    values: Any = state.values  # of a foreign graph it may be anything
+    if not isinstance(values, Mapping):
+        return {}, "error"
+    reason = final_event(state, cancelled=False)["stop_reason"]
+    return cast("Mapping[str, Any]", values), str(reason)
