@@ -13,6 +13,7 @@ from openmanus_graph.interfaces.server import (
     choices,
     event_stream,
     files,
+    memory,
     pages,
     runs,
     screen_views,
@@ -77,7 +78,7 @@ app.add_middleware(AssistantNames)
 app.add_middleware(ServerGuard)
 for part in (
     choices, setup, threads, runs, event_stream, screen_views, takeover, pages, chat, responses,
-    ag_ui_routes,
+    ag_ui_routes, memory,
 ):  # fmt: skip
     app.include_router(part.router)
 app.include_router(files.api)
