@@ -35,15 +35,14 @@ from openmanus_graph.runtime.checkpoint_lineage import (
     outer_namespace,
     require_shared_ledger,
 )
+from openmanus_graph.runtime.tool_runtime import deserialised, serialised
 from openmanus_graph.state.database_url import DatabaseUrl
 from openmanus_graph.state.interrupts import unknown_outcome_request
 from openmanus_graph.state.tool_traits import Effect, Reconcile
 from openmanus_graph.tool_calls.call_ledger import (
     ask_elsewhere,
-    deserialised,
     exception_of,
     exception_record,
-    serialised,
 )
 from openmanus_graph.tool_calls.declaration import traits_of
 from openmanus_graph.tool_calls.idempotency import with_idempotency_key

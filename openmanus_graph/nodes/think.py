@@ -219,7 +219,7 @@ async def build_call(
         system=await system_prompt(turn, tools),
         history=[*messages, *turn.unread] if turn.unread else messages,
         request_suffix=request_suffix(turn, tools),
-        tools=tools.toolset.definitions,
+        tools=tools.toolset.loaded_definitions(turn.state.get("loaded_tools", ())),
         progress=turn.progress,
         step=turn.progress.steps + 1,
         traits=tools.toolset.traits,

@@ -98,6 +98,9 @@ class Context:
     mcp_servers: tuple[str | MCPServer, ...] | None = None
     """MCP servers: names out of the configuration, addresses, commands, or described in full.
     Default: all that are configured."""
+    search_tools_above: int | None = None
+    """How many tools of MCP servers the model is sent at most; above it, it searches for them.
+    Default 30."""
     prompts: Mapping[str, str] | None = None
     """Texts that replace the agent's own: `system`, `next_step`."""
     browser: Mapping[str, Any] | None = None

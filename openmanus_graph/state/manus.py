@@ -164,6 +164,8 @@ class ManusState(ManusOutput, ManusNames01):
     """What a person approved for the rest of this run; written by `act`, emptied by `think`."""
     approved_values: Annotated[list[str], union]
     """Values that a person approved for the rest of the thread; written by `act`."""
+    loaded_tools: Annotated[list[str], union]
+    """Names of the tools that `search_tools` found, over all runs of the thread; written by it."""
     interjections: list[str]
     """Ids of the person's interjections that this run has read; written by `think`."""
     plans: Plans

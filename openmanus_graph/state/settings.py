@@ -382,6 +382,8 @@ class Settings:
         ),
     ] = ()
     """A table by name."""
+    search_tools_above: Annotated[int, Field(ge=0), Setting(key="mcp.search_tools_above")] = 30
+    """With more tools of servers than so many, the model gets `search_tools` instead of all."""
     prompts: Annotated[
         Mapping[str, str], Setting(written=dict[Literal["system", "next_step"], str])
     ] = field(default_factory=dict[str, str])

@@ -3,14 +3,11 @@
 The ledger itself, with its table, is `backends.persistence.ledger`.
 """
 
-import base64
 import json
 import logging
 import sys
 from dataclasses import asdict, fields
 from typing import Any
-
-from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from openmanus_graph.backends.persistence.ledger import Entry
 from openmanus_graph.backends.snapshots.remote_objects import FilesUnavailableError
@@ -27,19 +24,6 @@ log = logging.getLogger(__name__)
 EXCEPTION_CHARS = 4000
 """Characters kept of an exception's text."""
 _OBSERVATION_FIELDS = {field.name for field in fields(Observation)}
-
-
-def serialised(update: dict[str, Any]) -> str:
-    """Return a state update as text, in the way in which checkpoints keep it."""
-    kind, content = JsonPlusSerializer().dumps_typed(update)
-    return json.dumps([kind, base64.b64encode(content).decode()])
-
-
-def deserialised(text: str) -> dict[str, Any]:
-    """Return the state update that `serialised` was given."""
-    kind, content = json.loads(text)
-    update: dict[str, Any] = JsonPlusSerializer().loads_typed((kind, base64.b64decode(content)))
-    return update
 
 
 def exception_record(error: Exception) -> tuple[str, str]:

@@ -23,13 +23,13 @@ from openmanus_graph.runtime.limits import RunStopping, TimeLimit, limit_call, u
 from openmanus_graph.runtime.middleware import added_messages
 from openmanus_graph.runtime.observation_size import with_overrun
 from openmanus_graph.runtime.output import shorten
-from openmanus_graph.runtime.tool_runtime import CallRuntime, JsonSchemaTool
+from openmanus_graph.runtime.tool_runtime import CallRuntime, JsonSchemaTool, serialised
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.safety.untrusted_text import mark_untrusted
 from openmanus_graph.state.manus import ManusState
 from openmanus_graph.state.reducers import add_usage, no_usage
 from openmanus_graph.state.tool_traits import Observation
-from openmanus_graph.tool_calls.call_ledger import exception_record, serialised
+from openmanus_graph.tool_calls.call_ledger import exception_record
 from openmanus_graph.tool_calls.context import CallExecution
 
 log = logging.getLogger(__name__)

@@ -15,11 +15,11 @@ from langgraph.errors import GraphBubbleUp, is_invalid_resume
 from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.runtime import traces
 from openmanus_graph.runtime.session import lost_state
+from openmanus_graph.runtime.tool_runtime import deserialised
 from openmanus_graph.state.manus import PendingCall
 from openmanus_graph.state.plan import current_plan_step
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls.call_ledger import (
-    deserialised,
     exception_of,
     find_entry,
     record_intent,

@@ -4,7 +4,7 @@ An agent's own tools stay the same during a run; those of MCP servers may come a
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -33,6 +33,7 @@ from openmanus_graph.state.validation import schema_problems, validation_problem
 from openmanus_graph.tool_calls.agent import Agent
 from openmanus_graph.tool_calls.declaration import flow_traits, traits_of
 from openmanus_graph.tool_calls.idempotency import with_idempotency_key
+from openmanus_graph.tool_calls.tool_search import ToolSearch
 from openmanus_graph.tool_calls.usual_names import argument_meant, no_such_tool
 
 if TYPE_CHECKING:
@@ -51,7 +52,12 @@ _call_runtime: ContextVar[CallRuntime] = ContextVar("call_runtime")
 class Toolset:
     """Immutable; made once per run, because making schemas costs milliseconds."""
 
-    def __init__(self, tools: Mapping[str, BaseTool], selection: Sequence[str] | None) -> None:
+    def __init__(
+        self,
+        tools: Mapping[str, BaseTool],
+        selection: Sequence[str] | None,
+        searched: Collection[str] = (),
+    ) -> None:
         # Those of servers come and go.
         selection = selection and [
             name for name in selection if name in tools or not name.startswith(SERVER_TOOL_PREFIX)
@@ -62,6 +68,8 @@ class Toolset:
                 f"There is no tool {', '.join(unknown)}. There are: {', '.join(tools)}."
             )
         self.tools = {name: tools[name] for name in (tools if selection is None else selection)}
+        self.searched = frozenset(searched)
+        """Tools that models are sent only once `search_tools` has found them."""
         self.definitions = [_definition(tool) for tool in self.tools.values()]
         self.schemas: dict[str, dict[str, Any]] = {
             tool["function"]["name"]: tool["function"].get("parameters", {})
@@ -91,11 +99,20 @@ class Toolset:
         """The traits of each tool, with the destinations of those that declare none."""
         return flow_traits(self.tools)
 
+    def loaded_definitions(self, loaded: Sequence[str]) -> list[dict[str, Any]]:
+        """Return what models are sent when these tools have been found, in the order given."""
+        if not self.searched:
+            return self.definitions
+        named = {one["function"]["name"]: one for one in self.definitions}
+        always = [one for name, one in named.items() if name not in self.searched]
+        return always + [named[name] for name in loaded if name in self.searched]
+
     def find(self, name: str) -> BaseTool:
         """Return a tool. ToolError, naming what exists, for a name the model made up."""
         if name in self.tools:
             return self.tools[name]
-        raise ToolError(no_such_tool(name, self.tools))
+        shown = [one for one in self.tools if one not in self.searched]
+        raise ToolError(no_such_tool(name, self.tools, shown))
 
     def may_change_files(self, name: str) -> bool:
         """Say whether some call of a tool may change files of the workspace."""
@@ -252,7 +269,8 @@ def _run_toolset(
             answer = agent.structured_tool(settings.response_format)
             tools[answer.name] = answer
         tools |= {tool.name: tool for tool in server_tools}
-        toolset = Toolset(*_selected(tools, agent.optional, settings.tools))
+        tools, selection = _selected(tools, agent.optional, settings.tools)
+        toolset = Toolset(*_searched(tools, selection, settings.search_tools_above))
         if wrong := wrong_arguments(settings.rules, toolset.schemas):
             raise ConfigError(wrong)
         return toolset
@@ -291,6 +309,25 @@ def selected_alone(selection: Sequence[str] | None) -> list[str] | None:
         return None
     plain = [name for name in selection if not name.startswith(ADD)]
     return None if selection and not plain else plain
+
+
+def _searched(
+    tools: dict[str, BaseTool], selection: Sequence[str] | None, most: int
+) -> tuple[dict[str, BaseTool], Sequence[str] | None, Collection[str]]:
+    """Return the tools with `search_tools`, if those of servers are too many, and which these are.
+
+    Args:
+        tools: All of them.
+        selection: Names of those that are offered; None: all.
+        most: Tools of servers that are sent to models without it.
+    """
+    names = tools if selection is None else [name for name in selection if name in tools]
+    of_servers = [name for name in names if name.startswith(SERVER_TOOL_PREFIX)]
+    if len(of_servers) <= most:
+        return tools, selection, ()
+    search = ToolSearch.over([tools[name] for name in of_servers])
+    chosen = None if selection is None else [*selection, search.name]
+    return {**tools, search.name: search}, chosen, of_servers
 
 
 @dataclass(frozen=True)

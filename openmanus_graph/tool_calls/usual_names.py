@@ -107,8 +107,14 @@ def argument_meant(name: str, known: Collection[str]) -> str:
     return found or _closest(name, known)
 
 
-def no_such_tool(name: str, known: Collection[str]) -> str:
-    """Return an error sentence for a made-up name: the tool that it means, and what exists."""
+def no_such_tool(name: str, known: Collection[str], shown: Collection[str] = ()) -> str:
+    """Return an error sentence for a made-up name: the tool that it means, and what exists.
+
+    Args:
+        name: As the model wrote it.
+        known: The tools that there are.
+        shown: Those that the sentence lists; all of them if it is empty.
+    """
     plain = name.casefold().replace("-", "_")
     usual = next((tool for tool, names in TOOLS.items() if plain in names), None)
     if usual is None:
@@ -116,7 +122,7 @@ def no_such_tool(name: str, known: Collection[str]) -> str:
         meant = f" Did you mean {close}?" if close else ""
     else:
         meant = f" Use {usual}." if usual in known else ""
-    return f"There is no tool {name!r}.{meant} There are: {', '.join(known)}."
+    return f"There is no tool {name!r}.{meant} There are: {', '.join(shown or known)}."
 
 
 def _closest(name: str, known: Collection[str]) -> str:

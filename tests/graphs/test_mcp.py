@@ -415,15 +415,70 @@ async def test_only_tools_that_are_let_through_are_offered() -> None:
     assert set(seen_tools(ran)[0]) == {"mcp_raw_echo", "mcp_raw_pay", "terminate"}
 
 
-async def test_manus_offers_servers_tools_beside_its_own_and_warns_of_very_many() -> None:
-    servers = [raw("a", "many"), raw("b")]
+async def test_manus_offers_servers_tools_beside_its_own() -> None:
+    servers = [raw("a", allow=("echo", "pay")), raw("b", allow=("echo",))]
     graph = await asyncio.to_thread(build_manus_graph, extra_tools=servers)
     ran = await run_graph(graph, "done")
     names = list(seen_tools(ran)[0])
     assert names.index("terminate") < names.index("mcp_a_echo") < names.index("mcp_b_echo")
-    assert "mcp_a_extra_199" in names
-    assert "MCP servers offer 228 tools" in notices(ran)
+    assert "search_tools" not in names
     assert not children(), "a run without a thread closes what it has opened"
+
+
+def search(query: str) -> AIMessage:
+    return calls(("search_tools", {"query": query}))
+
+
+async def test_of_very_many_tools_only_those_that_were_found_are_described() -> None:
+    unfound = calls(("mcp_raw_extra_7", {}), ("no_tool", {}))
+    ran = await run_mcp(
+        search("mcp_raw_extra_150, mcp_raw_extra_3"),
+        calls(("mcp_raw_extra_150", {})),
+        search("mcp_raw_pay"),
+        unfound,
+        search("quantum chromodynamics"),
+        "done",
+        servers=[raw(way="many")],
+    )
+    first, *later = [list(tools) for tools in seen_tools(ran)]
+    assert first == ["terminate", "search_tools"]
+    two = [*first, "mcp_raw_extra_150", "mcp_raw_extra_3"]
+    three = [*two, "mcp_raw_pay"]
+    assert later == [two, two, three, three, three], "tools are appended only"
+    found, did, _, guessed, made_up, nothing = ran.results()
+    assert found.splitlines() == [
+        "You can call these from now on:",
+        "- mcp_raw_extra_150: Does extra_150.",
+        "- mcp_raw_extra_3: Does extra_3.",
+    ]
+    assert "extra_150 failed: The MCP server raw" in did
+    assert "extra_7 failed: The MCP server raw" in guessed, "guessed right, it is called, too"
+    assert "There are: terminate, search_tools." in made_up
+    assert "No tool matches" in nothing
+    described = ran.model.options[0]["tools"][1]["function"]["description"]
+    assert "214 in all" in described
+    assert "mcp_raw_echo" in described
+
+
+async def test_found_tools_stay_found_after_the_process(tmp_path: Path) -> None:
+    saver = InMemorySaver()
+    for answers in ((search("mcp_raw_extra_9"), "done"), ("again",)):
+        graph = build_mcp_graph(extra_tools=[raw(way="many")], checkpointer=saver)
+        async with open_session("t"):
+            ran = await run_graph(graph, *answers, config=THREAD, policy="auto")
+    assert list(seen_tools(ran)[0]) == ["terminate", "search_tools", "mcp_raw_extra_9"]
+
+
+async def test_how_many_tools_are_very_many_is_a_setting(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    settings = tmp_path / "openmanus" / "config.toml"
+    settings.parent.mkdir()
+    settings.write_text("[mcp]\nsearch_tools_above = 300\n")
+    for more, searched in (({}, False), ({"search_tools_above": 0}, True)):
+        ran = await run_mcp("done", servers=[raw(way="many")], **more)
+        assert ("search_tools" in seen_tools(ran)[0]) == searched
 
 
 async def test_a_session_is_kept_over_the_runs_of_a_thread() -> None:

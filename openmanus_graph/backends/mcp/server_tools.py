@@ -20,8 +20,6 @@ MAX_NAME_CHARS = 64
 _MAX_SERVER_CHARS = 24
 _DIGEST_CHARS = 6
 _NOT_ALLOWED = re.compile(r"[^a-zA-Z0-9_-]+")
-MANY_TOOLS = 120
-"""The number of tools that some providers accept at most."""
 
 
 @dataclass(frozen=True)
@@ -72,9 +70,6 @@ async def resolve_server_tools(
     for item in changes:
         session.cached(item, partial(notice, emit, item.text, item.level))
     tools = tuple(tool for one in handles for tool in _tools(one, session))
-    if len(tools) > MANY_TOOLS:
-        text = f"MCP servers offer {len(tools)} tools, which is more than some models take. "
-        session.cached("many", lambda: notice(emit, text + "Choose some by `allow` or `deny`."))
     return ServerTools(handles, tools, changes)
 
 

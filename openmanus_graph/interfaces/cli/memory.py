@@ -2,14 +2,14 @@
 
 import json
 import sys
-from typing import Any
 
 import click
 
-from openmanus_graph.backends.persistence.memory import Memory, Note, open_memory
-from openmanus_graph.config.resolve import database_url, storage_settings
+from openmanus_graph.backends.persistence.memory import Memory, Note
+from openmanus_graph.config.resolve import database_url
 from openmanus_graph.errors import ConfigError, TrustedToolError
 from openmanus_graph.interfaces.service.failures import RunError
+from openmanus_graph.interfaces.service.notes import note_row, own_notes, save_note
 from openmanus_graph.runtime.output import printable
 
 FOREIGN = "written after foreign content was read"
@@ -18,9 +18,9 @@ FOREIGN = "written after foreign content was read"
 def list_notes(*, as_json: bool) -> int:
     """List the notes of the person and of the working folder's project, newest change first."""
     url = database_url()
-    notes = [] if url.is_local and not url.file.exists() else _memory().notes()
+    notes = [] if url.is_local and not url.file.exists() else own_notes().notes()
     for note in notes:
-        row = f"{json.dumps(_row(note), ensure_ascii=False)}\n"
+        row = f"{json.dumps(note_row(note), ensure_ascii=False)}\n"
         sys.stdout.write(row if as_json else _line(note))
     if not notes:
         sys.stderr.write("There are no notes.\n")
@@ -31,7 +31,9 @@ def show_note(path: str, *, as_json: bool) -> int:
     """Print a note."""
     note = _found(path)
     if as_json:
-        sys.stdout.write(f"{json.dumps({**_row(note), 'text': note.text}, ensure_ascii=False)}\n")
+        sys.stdout.write(
+            f"{json.dumps({**note_row(note), 'text': note.text}, ensure_ascii=False)}\n"
+        )
         return 0
     if note.foreign:
         sys.stderr.write(f"{note.path} was {FOREIGN}.\n")
@@ -48,7 +50,7 @@ def edit_note(path: str, text: str | None, *, trusted: bool) -> int:
             is wanted is to vouch.
         trusted: Whether the person vouches for all of it, also for what was foreign.
     """
-    memory = _memory()
+    memory = own_notes()
     before = _known(memory, path)
     in_editor = text is None and not trusted
     if in_editor:
@@ -56,12 +58,7 @@ def edit_note(path: str, text: str | None, *, trusted: bool) -> int:
     elif text == "-":
         text = sys.stdin.read()
     try:
-        if before is None and text is not None:
-            memory.create(path, text, foreign=False)
-        elif before is not None and text not in (None, before.text):
-            memory.edit(path, lambda now: _replaced(now, before, str(text)), foreign=None)
-        if trusted:
-            memory.trust(path, text if before is None or text is not None else before.text)
+        save_note(memory, path, text, None if before is None else before.text, trusted=trusted)
     except TrustedToolError as error:
         if in_editor and text is not None:
             sys.stdout.write(f"{text}\n")  # what the person wrote is not lost
@@ -79,22 +76,10 @@ def _typed(before: Note | None) -> str | None:
 def delete_note(path: str) -> int:
     """Delete a note."""
     try:
-        _memory().delete(path)
+        own_notes().delete(path)
     except TrustedToolError as error:
         raise RunError(str(error)) from error
     return 0
-
-
-def _replaced(now: str, before: Note, text: str) -> str:
-    if now != before.text:
-        raise TrustedToolError(
-            f"{before.path} was changed while you edited it; it was left as it is. Edit it again."
-        )
-    return text
-
-
-def _memory() -> Memory:
-    return open_memory(database_url(), storage_settings())
 
 
 def _known(memory: Memory, path: str) -> Note | None:
@@ -105,7 +90,7 @@ def _known(memory: Memory, path: str) -> Note | None:
 
 
 def _found(path: str) -> Note:
-    note = _known(_memory(), path)
+    note = _known(own_notes(), path)
     if note is None:
         raise RunError(f"There is no note {path}. `openmanus memory list` names those there are.")
     return note
@@ -114,12 +99,3 @@ def _found(path: str) -> Note:
 def _line(note: Note) -> str:
     mark = f"  ({FOREIGN})" if note.foreign else ""
     return f"{note.changed:%Y-%m-%d %H:%M}  {len(note.text):6}  {printable(note.path)}{mark}\n"
-
-
-def _row(note: Note) -> dict[str, Any]:
-    return {
-        "path": note.path,
-        "characters": len(note.text),
-        "changed": note.changed.isoformat(),
-        "foreign": note.foreign,
-    }

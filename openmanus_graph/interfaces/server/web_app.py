@@ -14,6 +14,7 @@ from openmanus_graph.interfaces.server import (
     choices,
     event_stream,
     files,
+    memory,
     pages,
     runs,
     screen_views,
@@ -22,6 +23,7 @@ from openmanus_graph.interfaces.server import (
     threads,
 )
 from openmanus_graph.interfaces.server.admission import Refused
+from openmanus_graph.interfaces.server.ag_ui import routes as ag_ui_routes
 from openmanus_graph.interfaces.server.assistant_names import AssistantNames
 from openmanus_graph.interfaces.server.guard import ServerGuard
 from openmanus_graph.interfaces.server.openai_api import chat, responses
@@ -54,6 +56,7 @@ def build_app(
     app.add_middleware(ServerGuard)
     for part in (
         choices, setup, threads, runs, event_stream, screen_views, takeover, pages, chat, responses,
+        ag_ui_routes, memory,
     ):  # fmt: skip
         app.include_router(part.router)
     app.include_router(files.api)

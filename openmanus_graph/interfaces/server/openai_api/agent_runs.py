@@ -101,25 +101,36 @@ async def start(
     return AgentRun(await begin_run(thread, request, history), thread, after)
 
 
-async def follow(run: AgentRun) -> AsyncGenerator[Progress | Final]:
-    """Yield what a run does, and at last how it ended."""
-    view = RemoteView(lambda event: None)
+async def follow_events(run: AgentRun) -> AsyncGenerator[dict[str, Any]]:
+    """Yield a run's events up to `final`; an empty one after the past and after quiet seconds."""
     async with aclosing(store().journal.follow(run.thread, run.after, PING_S)) as batches:
         async for batch in batches:
             if not batch:
                 if end := await _unrecorded_end(run):
                     yield end
                     return
-                yield Progress("")
+                yield {}
             for _, line in batch or ():
                 event: dict[str, Any] = json.loads(line)
-                view.show(event)
-                if final := view.outcome():
-                    yield final
+                yield event
+                if event["type"] == "final":
                     return
-                if text := progress_text(event):
-                    yield Progress(text)
     raise ApiError(503, "The server is shutting down; the run was cut off.")
+
+
+async def follow(run: AgentRun) -> AsyncGenerator[Progress | Final]:
+    """Yield what a run does, and at last how it ended."""
+    view = RemoteView(lambda event: None)
+    async with aclosing(follow_events(run)) as events:
+        async for event in events:
+            if not event:
+                yield Progress("")
+                continue
+            view.show(event)
+            if final := view.outcome():
+                yield final
+            elif text := progress_text(event):
+                yield Progress(text)
 
 
 async def follow_or_cancel(run: AgentRun) -> AsyncGenerator[Progress | Final]:
@@ -131,10 +142,15 @@ async def follow_or_cancel(run: AgentRun) -> AsyncGenerator[Progress | Final]:
                 ended = not isinstance(part, Progress)
                 yield part
     finally:
-        if not ended:  # this task is being cancelled: another one must do it
-            stopping = asyncio.create_task(cancel_runs(run.thread))
-            _stopping.add(stopping)
-            stopping.add_done_callback(_stopping.discard)
+        if not ended:
+            cancel_in_background(run)
+
+
+def cancel_in_background(run: AgentRun) -> None:
+    """Cancel a run from a task that is being cancelled itself."""
+    stopping = asyncio.create_task(cancel_runs(run.thread))
+    _stopping.add(stopping)
+    stopping.add_done_callback(_stopping.discard)
 
 
 async def result_of(run: AgentRun, request: Request) -> Final:

@@ -15,6 +15,7 @@ import { createHelp, createRename, createTokenForm } from "./views/dialogs.js";
 import { createFiles } from "./views/files.js";
 import { createHeader } from "./views/header.js";
 import { createHistory } from "./views/history.js";
+import { createMemory } from "./views/memory.js";
 import { createPanel } from "./views/panel.js";
 import { createPlan } from "./views/plan.js";
 import { createPreview } from "./views/preview.js";
@@ -160,6 +161,7 @@ const panel = createPanel([
 const header = createHeader({
   stop: () => stopRun(),
   theme: () => announcer.say({ light: t("Light colours"), dark: t("Dark colours") }[nextTheme()] ?? t("The system's colours")),
+  memory: () => memory.open(),
   help: () => help?.showModal(),
   details: () => frame.toggleDetails(),
   rename: () => renaming.open(session.id, session.info?.title ?? ""),
@@ -185,6 +187,7 @@ const renaming = createRename(async (id, title) => {
   if (session?.id === id) await session.refresh();
   threads.refresh();
 });
+const memory = createMemory();
 const trouble = h("div.banner.bad", { role: "alert", hidden: true });
 const elsewhere = h("div.banner.plain", { role: "status", hidden: true });
 const main = h("main", { id: "run", tabIndex: -1, aria: { labelledby: "title" } },
@@ -348,7 +351,7 @@ applyTheme();
 api.adoptToken();
 api.whenRefused(() => tokenForm.open());
 document.getElementById("app").append(frame.element);
-document.body.append(preview.element, ...history.dialogs, tokenForm.element, setupDialog.element, renaming.element, takeover.element);
+document.body.append(preview.element, ...history.dialogs, tokenForm.element, setupDialog.element, renaming.element, memory.element, takeover.element);
 window.addEventListener("popstate", route);
 listen({
   n: () => newTask(),

@@ -25,6 +25,7 @@ export function createHeader(actions) {
     h("button.btn.icon.quiet.language", { type: "button", lang: other, title: LANGUAGES[other],
       aria: { label: LANGUAGES[other] }, on: { click: () => actions.language(other) } }, { en: "EN", zh: "中" }[other]),
     button("", actions.theme, { kind: "icon quiet", iconName: "theme", title: t("Colours: light, dark or the system's") }),
+    button("", actions.memory, { kind: "icon quiet", iconName: "note", title: t("Notes that agents keep") }),
     button("", actions.help, { kind: "icon quiet", iconName: "help", title: t("Keyboard and help (?)") }),
     button("", actions.details, { kind: "icon quiet wide-only", iconName: "panel", title: t("Show or hide details") }))),
     h("div.bar-row", {}, h("div.bar-state", {}, pill, activity, shownModel), meter));

@@ -1,0 +1,120 @@
+"""`search_tools`: finds tools among very many; only those that it found are described to the model.
+
+A request begins with its tools, so that each change of them costs the provider's cache: `think`
+appends what was found, in the order in which it was found, and takes nothing away.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from langchain_core.tools import BaseTool
+from pydantic import PrivateAttr
+from typing_extensions import override
+
+from openmanus_graph.prompts import render
+from openmanus_graph.runtime.tool_runtime import CallRuntime, JsonSchemaTool, serialised
+from openmanus_graph.state.tool_traits import Observation, Traits
+from openmanus_graph.state.validation import schema_problems
+
+SEARCH_TOOLS = "search_tools"
+MOST_LOADED = 5
+"""Tools that words load at once; any number can be named."""
+MOST_NAMED = 15
+"""Further ones that a result names."""
+MOST_NAMES_CHARS = 4000
+"""Of the names in the description."""
+_LINE_CHARS = 120
+_NAME_WEIGHT = 3
+_SHORT = 2
+"""Characters of words that begin too many others."""
+_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "query": {"type": "string", "description": "Words for what you want to do, or names."}
+    },
+    "required": ["query"],
+    "additionalProperties": False,
+}
+
+
+class ToolSearch(JsonSchemaTool):
+    """Searches these tools."""
+
+    _tools: Mapping[str, BaseTool] = PrivateAttr()
+
+    @classmethod
+    def over(cls, tools: Sequence[BaseTool]) -> "ToolSearch":
+        """Return the tool that searches others."""
+        search = cls(
+            name=SEARCH_TOOLS,
+            description=render(
+                "search_tools", count=str(len(tools)), names=_names([tool.name for tool in tools])
+            ),
+            parameters=_SCHEMA,
+            traits=Traits(effect="pure"),
+        )
+        search._tools = {tool.name: tool for tool in tools}
+        return search
+
+    @override
+    def problems(self, args: Mapping[str, Any]) -> list[str]:
+        return list(schema_problems(_SCHEMA, dict(args)))
+
+    @override
+    async def observe(self, args: Mapping[str, Any], runtime: CallRuntime) -> Observation:
+        query = str(args["query"])
+        named = [name for name in re.split(r"[\s,;]+", query) if name in self._tools]
+        found = named or matching_tools(query, self._tools.values())
+        loaded, others = (named, []) if named else (found[:MOST_LOADED], found[MOST_LOADED:])
+        if not loaded:
+            return Observation(
+                f"No tool matches {query!r}. Try other words, such as {_names(self._tools)}."
+            )
+        lines = ["You can call these from now on:", *(_line(self._tools[name]) for name in loaded)]
+        if others:
+            lines += ["These match as well; search for their names to load them:"]
+            lines += [_line(self._tools[name]) for name in others[:MOST_NAMED]]
+        return Observation("\n".join(lines), update=serialised({"loaded_tools": loaded}))
+
+
+def matching_tools(query: str, tools: Iterable[BaseTool]) -> list[str]:
+    """Return the names of the tools that match some words of a query, best first.
+
+    A word counts the more, the fewer tools have it; in a name it counts several times.
+    """
+    words = {word.rstrip("s") or word for word in _words(query)}
+    texts = {tool.name: (_words(tool.name), _words(tool.description)) for tool in tools}
+    scores = dict.fromkeys(texts, 0.0)
+    for word in words:
+        named = {tool for tool, (name, _) in texts.items() if _has(name, word)}
+        having = named | {tool for tool, (_, about) in texts.items() if _has(about, word)}
+        for tool in having:
+            rarity = math.log(1 + len(texts) / len(having))
+            scores[tool] += rarity * (_NAME_WEIGHT if tool in named else 1)
+    matching = [tool for tool, score in scores.items() if score > 0]
+    return sorted(matching, key=lambda tool: -scores[tool])
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"[^\W_]+", text.lower()))
+
+
+def _has(words: set[str], wanted: str) -> bool:
+    """Say whether a word is among others, or begins one of them."""
+    long = len(wanted) > _SHORT
+    return wanted in words or (long and any(word.startswith(wanted) for word in words))
+
+
+def _names(names: Iterable[str]) -> str:
+    """List names, as far as they are not too long."""
+    listed, rest = "", list(names)
+    while rest and len(listed) + len(rest[0]) < MOST_NAMES_CHARS:
+        listed += f", {rest.pop(0)}" if listed else rest.pop(0)
+    return f"{listed} ... and {len(rest)} more" if rest else listed
+
+
+def _line(tool: BaseTool) -> str:
+    first = " ".join(tool.description.split())
+    return f"- {tool.name}: {first[:_LINE_CHARS]}{' ...' if len(first) > _LINE_CHARS else ''}"
