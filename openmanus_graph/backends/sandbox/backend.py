@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from openmanus_graph.backends.sandbox.control_files import ControlFiles
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.settings import SandboxSettings
 
@@ -39,6 +40,11 @@ class Layout:
     def run(self) -> Path:
         """Sockets and control files between us and the programs."""
         return self.scratch / "run"
+
+    @property
+    def files(self) -> ControlFiles:
+        """How the files in these folders are read and written here."""
+        return ControlFiles(self.scratch)
 
 
 @dataclass(frozen=True)

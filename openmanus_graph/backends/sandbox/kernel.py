@@ -113,9 +113,10 @@ class Kernel:
         connection |= {"key": secrets.token_hex(16), "signature_scheme": "hmac-sha256"}
         for stale in self._run.glob("k-*"):
             stale.unlink()
-        (self._run / "kernel.json").write_text(json.dumps(connection))
+        files = sandbox.layout.files
+        files.write(self._run / "kernel.json", json.dumps(connection).encode())
         program = self._run / "kernel_program.py"
-        program.write_bytes(_PROGRAM.read_bytes())
+        files.write(program, _PROGRAM.read_bytes())
         paths = (program, self._run, self._run / "kernel.json")
         argv = [inside(path) for path in paths]
         child_end, parent_end = os.pipe()
@@ -139,8 +140,7 @@ class Kernel:
         """Create the file for the kernel's output, which every program appends to."""
         path = self._run / "python.out"
         path.unlink(missing_ok=True)
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND
-        return os.fdopen(os.open(path, flags), "rb+")
+        return self._sandbox.layout.files.create(path)
 
     def _spool_size(self) -> int:
         return os.fstat(self._spool.fileno()).st_size
@@ -228,14 +228,14 @@ class Kernel:
     def _pictures(self) -> tuple[str, ...]:
         """Return the files of the pictures that the cell has shown; the list is untrusted."""
         workspace, found = self._sandbox.workspace, dict[str, None]()
-        with contextlib.suppress(OSError):
-            for name in (self._run / "pictures").read_text("utf-8", "replace").splitlines():
-                with contextlib.suppress(ToolError, ValueError):
-                    if name.startswith(_PNG_URL):
-                        picture = base64.b64decode(name.removeprefix(_PNG_URL))
-                        found[workspace.relative(workspace.keep(picture, ".png"))] = None
-                    elif (real := workspace.resolve(name)).is_file():
-                        found[workspace.relative(real)] = None
+        listed = self._sandbox.layout.files.read(self._run / "pictures")
+        for name in listed.decode("utf-8", "replace").splitlines():
+            with contextlib.suppress(ToolError, OSError, ValueError):
+                if name.startswith(_PNG_URL):
+                    picture = base64.b64decode(name.removeprefix(_PNG_URL))
+                    found[workspace.relative(workspace.keep(picture, ".png"))] = None
+                elif (real := workspace.resolve(name)).is_file():
+                    found[workspace.relative(real)] = None
         return tuple(found)
 
 

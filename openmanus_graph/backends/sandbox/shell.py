@@ -83,7 +83,7 @@ class Shell:
         self.pool = ThreadPoolExecutor(1, thread_name_prefix=f"openmanus-{name}")
         self.stop = threading.Event()
         """Set from another thread to interrupt the running command."""
-        self._run = sandbox.layout.run / name
+        self._run, self._files = sandbox.layout.run / name, sandbox.layout.files
         self._run.mkdir(exist_ok=True)
         self._number = 0
         self._terminal_output = b""
@@ -106,7 +106,7 @@ class Shell:
     ) -> CommandResult:
         """Run a command and return at most `max_chars` characters. Blocks; call it on `pool`."""
         inside = self._sandbox.backend.inside
-        (self._run / "command").write_bytes(command.encode("utf-8", "replace") + b"\n")
+        self._files.write(self._run / "command", command.encode("utf-8", "replace") + b"\n")
         self._newest = output = self._new_output()
         script = shlex.quote(inside(self._run / "command"))
         target = shlex.quote(inside(self._run / output.name))
@@ -181,7 +181,7 @@ class Shell:
         workspace, `grep -r` say, must not read what it writes.
         """
         name = f"{next(self._commands)}.log"
-        return _Output(name, (self._run / name).open("xb+"))
+        return _Output(name, self._files.create(self._run / name))
 
     def _marker(self, status: str) -> str:
         """Return the command that prints a marker with the status on the terminal."""
@@ -249,7 +249,7 @@ class Shell:
         self._send(f"{SHELL_STATE_COMMAND} >|'{target}'; {self._marker('$?')}")
         if self._wait(time.monotonic() + limit_s) is None:
             return ShellState()
-        self._current = read_shell_state(listing.read_text("utf-8", "replace"))
+        self._current = read_shell_state(self._files.read(listing).decode("utf-8", "replace"))
         return self._current
 
     def _result(
