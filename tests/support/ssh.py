@@ -61,11 +61,12 @@ class SshServer:
         (folder / "sshd_config").write_text(_CONFIGURATION.format(port=port, folder=folder))
         if os.geteuid() == 0:
             Path("/run/sshd").mkdir(exist_ok=True)
-        process = subprocess.Popen(
-            [_SERVER, "-D", "-e", "-f", str(folder / "sshd_config")],
-            stderr=(folder / "log").open("wb"),
-            stdin=subprocess.DEVNULL,
-        )
+        with (folder / "log").open("wb") as log:
+            process = subprocess.Popen(
+                [_SERVER, "-D", "-e", "-f", str(folder / "sshd_config")],
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+            )
         server = cls(folder, port, process)
         try:
             until(lambda: b"listening" in (folder / "log").read_bytes())

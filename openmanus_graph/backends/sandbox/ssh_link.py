@@ -92,8 +92,7 @@ class SshLink:
         except OSError:
             line = b""
         if not line:
-            self._process.kill()
-            self._process.wait()
+            self._end_process()
             self._said.seek(0)
             raise ToolError(explain(self._said.read().decode(errors="replace"), self._settings))
         launch = _LAUNCH.read_bytes()
@@ -159,12 +158,19 @@ class SshLink:
 
     def forward(self, here: Path, there: Path) -> None:
         """Let a socket here lead to one that a program opens there."""
+        # One that stands already has lost its file here; where there is none, this changes nothing.
+        self._forward("cancel", here, there)
         here.unlink(missing_ok=True)
-        argv = self.shared("-O", "forward", "-L", f"{here}:{there}")
-        done = subprocess.run(argv, capture_output=True, stdin=subprocess.DEVNULL)
+        done = self._forward("forward", here, there)
         if done.returncode:
             why = done.stderr.decode(errors="replace").strip()[-300:]
             raise ToolError(f"{self._settings.ssh_host} forwards no socket: {why}")
+
+    def _forward(
+        self, command: str, here: Path, there: Path
+    ) -> "subprocess.CompletedProcess[bytes]":
+        argv = self.shared("-O", command, "-L", f"{here}:{there}")
+        return subprocess.run(argv, capture_output=True, stdin=subprocess.DEVNULL)
 
     def close(self) -> None:
         """Remove the folder there, and end the connection."""
@@ -172,16 +178,20 @@ class SshLink:
             self.ask({"do": "close"})
         with contextlib.suppress(OSError):
             self._input.close()
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._output.close()
+        self._end_process()
+        self._said.close()
 
-    def _lost(self) -> ToolError:
+    def _end_process(self) -> None:
         self._process.kill()
         self._process.wait()
+        for pipe in (self._input, self._output):
+            with contextlib.suppress(OSError):
+                pipe.close()
+
+    def _lost(self) -> ToolError:
+        self._end_process()
         return ToolError(
             f"The connection to {self._settings.ssh_host} was lost. The files that programs had "
             "written there are kept, and fetched when the next call has connected again."
