@@ -9,7 +9,7 @@ import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import psutil
 import pytest
@@ -18,6 +18,7 @@ from langchain_core.tools import BaseTool, StructuredTool
 from openmanus_graph.backends.sandbox.choose import choose_sandbox
 from openmanus_graph.backends.sandbox.confinement import Sandbox, sandbox_of
 from openmanus_graph.backends.sandbox.read_only import run_read_only
+from openmanus_graph.backends.sandbox.shell import Shell
 from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import Workspace
@@ -62,7 +63,9 @@ async def test_shell_python_and_file_tools_see_the_same_files(session: Session) 
     assert (root / "a/b").is_dir()
     assert os.readlink(root / "link") == "copied.txt"
     edit = {"command": "str_replace", "path": "copied.txt", "old_str": "one", "new_str": "two"}
-    await call(str_replace_editor, session, **edit)
+    edit_file = cast("StructuredTool", str_replace_editor).func
+    assert edit_file is not None
+    await asyncio.to_thread(edit_file, **edit, runtime=tool_runtime(session))
     assert await python(session, "open('copied.txt').read()") == r"'two\n'"
     await python(session, "import os; os.remove('given.txt'); os.rename('a', 'c')")
     assert sorted(path.name for path in root.iterdir()) == ["c", "copied.txt", "link"]
@@ -106,7 +109,7 @@ async def test_what_both_sides_changed_is_kept_twice(session: Session) -> None:
     there = Path(sandbox_of(session).backend.inside(root))
     (there / "go").touch()
     await asyncio.to_thread(until, (there / "done").exists)
-    assert await shell(session, "cat report report.other-1") == "herethere"
+    assert (await shell(session, "cat report report.other-1")).startswith("herethere\n")
     assert (root / "report.other-1").read_text() == "there\n"
 
 
@@ -128,8 +131,8 @@ async def test_links_lead_nothing_out_of_the_workspace(session: Session) -> None
     await shell(session, f"rm way; mkdir way; echo 1 > way/x; rm -r d; ln -s {outside} d")
     assert Path(there, "way/x").exists()
     assert list(outside.iterdir()) == []
-    control = "rm $HOME/../run/shell/look; ln -s {} $HOME/../run/shell/look; true"
-    await shell(session, control.format(outside / "made"))
+    command = "$HOME/../run/shell/command"
+    await shell(session, f"rm {command}; ln -s {outside}/made {command}")
     assert await shell(session, "echo fine") == "fine"
     assert list(outside.iterdir()) == []
 
@@ -152,8 +155,10 @@ async def test_a_connection_that_is_cut_loses_no_file_and_no_output(
     root = session.workspace.root
     sandbox = await asyncio.to_thread(sandbox_of, session)
     await python(session, "x = 1")
+    await shell(session, "true")
+    opened: Shell = session.handle("bash", lambda: pytest.fail("there is one"))
     task = asyncio.create_task(shell(session, "echo begun; echo kept > file; sleep 87655"))
-    await asyncio.to_thread(until, lambda: newest_line(session) == "begun")
+    await asyncio.to_thread(until, lambda: opened.newest_line() == "begun")
     ssh_server.cut()
     seen = await task
     assert seen.startswith("begun\n[The connection to 127.0.0.1 was lost.")
@@ -165,11 +170,6 @@ async def test_a_connection_that_is_cut_loses_no_file_and_no_output(
     assert "gone" in await python(session, "x")
     assert await python(session, "2") == "2"
     assert await asyncio.to_thread(sandbox_of, session) is sandbox
-
-
-def newest_line(session: Session) -> str:
-    shell: Any = session.handle("bash", lambda: None)
-    return shell.newest_line() if shell else ""
 
 
 def marked(word: str) -> list[psutil.Process]:
@@ -207,7 +207,12 @@ def test_no_connection_is_explained(
 
 def test_without_a_host_the_setting_is_named() -> None:
     with pytest.raises(ConfigError, match="ssh_host"):
-        choose_sandbox(SandboxSettings(mode="ssh"))
+        choose_sandbox(SandboxSettings(mode="ssh", network=True))
+
+
+def test_its_network_is_not_taken_unasked() -> None:
+    with pytest.raises(ConfigError, match="network = true"):
+        choose_sandbox(SandboxSettings(mode="ssh", ssh_host="host"))
 
 
 async def test_memory_and_disk_are_limited(ssh_server: SshServer, tmp_path: Path) -> None:

@@ -53,6 +53,7 @@ class Sandbox:
 
         Raises:
             ConfigError: The mode does not work here.
+            ToolError: Another machine cannot be reached.
         """
         if workspace.root == Path(workspace.root.anchor):
             raise ConfigError("workspace: the root of the file system cannot be a workspace.")
@@ -77,7 +78,11 @@ class Sandbox:
             readable=tuple(environment.local_files(texts, Path.home())),
             read_only=read_only,
         )
-        self.backend = choice.make(self.layout, settings)
+        try:
+            self.backend = choice.make(self.layout, settings)
+        except ToolError:  # nobody will close it
+            self._remove_scratch()
+            raise
         self.warning = warning_of(choice, self.layout)
         """Warnings for people before programs run here; often empty."""
         folders = (scratch,) if read_only else (workspace.root, workspace.python, scratch)
@@ -204,6 +209,9 @@ class Sandbox:
         if self._fork_server is not None:
             leave_fork_server()
         self.backend.close()
+        self._remove_scratch()
+
+    def _remove_scratch(self) -> None:
         remove_folder(self.layout.scratch)
         self._lock.close()
 

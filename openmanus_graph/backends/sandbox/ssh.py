@@ -105,7 +105,8 @@ class Ssh:
         if not terminal:
             log = f"run/{marker}log"
             self._printed[log] = _Printed(os.dup(output))
-            line += f" >>{shlex.quote(str(root / log))} 2>&1"
+            # The braces are for what the shell there says of a program that is killed.
+            line = f"{{ {line} >>{shlex.quote(str(root / log))} 2>&1; }} 2>/dev/null"
         folder = shlex.quote(str(root / "workspace"))
         script = f"cd {folder} && {line}; exit $?"  # of the shell's words, not of a signal
         run = f"exec /bin/sh -c {shlex.quote(script)}"
@@ -182,7 +183,10 @@ def _write_all(descriptor: int, data: bytes) -> None:
 def probe(settings: SandboxSettings) -> Probe:
     """Look for the program `ssh` and the address of a machine; connects to nothing."""
     if shutil.which("ssh") is None:
-        return Probe("ssh", False, "the program ssh is not installed", "install OpenSSH's client")
+        return Probe("ssh", False, "the program ssh (OpenSSH's client) is not installed")
     if not settings.ssh_host:
         return Probe("ssh", False, "no ssh_host is set under [sandbox]")
+    if not settings.network:
+        why = "programs there reach that machine's network, so it takes network = true (--network)"
+        return Probe("ssh", False, why)
     return Probe("ssh", True, f"set up for {settings.ssh_host}")

@@ -59,7 +59,11 @@ class SshLink:
         """Bytes of the last answer's body."""
         self._said = tempfile.TemporaryFile()  # noqa: SIM115  # as long as this object
         """What `ssh` prints itself."""
-        self.connect()
+        try:
+            self.connect()
+        except ToolError:
+            self._said.close()
+            raise
 
     @property
     def alive(self) -> bool:
@@ -198,6 +202,7 @@ class SshLink:
         )
 
 
+_NO_PYTHON = "{host} has no {python}. Name a Python that is there with ssh_python"
 _REASONS = {
     "REMOTE HOST IDENTIFICATION HAS CHANGED": "{host} shows another host key than the known one: it "
     "was set up anew, or somebody stands between. Only if you know why, run `ssh-keygen -R {host}` "
@@ -208,7 +213,8 @@ _REASONS = {
     "Permission denied": "{host} refuses the key. Put the public key into ~/.ssh/authorized_keys "
     "there, name another key with ssh_key, or set ssh_user. A key with a passphrase must be in "
     "ssh-agent",
-    "not found": "{host} has no {python}. Name a Python that is there with ssh_python",
+    "not found": _NO_PYTHON,
+    "No such file or directory": _NO_PYTHON,
 }
 """What `ssh` prints, and what it means; the first that fits counts."""
 
