@@ -49,6 +49,8 @@ async def surroundings(session: Session, tools: Collection[str], date: str) -> s
                 network=_NETWORK if reachable else _NO_NETWORK,
             )
         )
+        if settings.sandbox.mode == "ssh":
+            parts.append(render("surroundings_elsewhere", host=settings.sandbox.ssh_host))
     return "\n".join([*parts, render("text_from_outside")])
 
 

@@ -200,6 +200,23 @@ async def test_packages_are_installed_in_a_place_of_the_threads_own(session: Ses
     assert await python(session, "import sys; sys.prefix") == f"'{own}'"
 
 
+async def test_links_in_place_of_control_files_reach_nothing_of_the_host(session: Session) -> None:
+    host = session.workspace.root.parent / "of_the_host"
+    host.write_text("untouched")
+    await python(session, "1")
+    for name in ("shell/command", "shell/look", "kernel.json", "kernel_program.py", "pictures"):
+        await shell(session, f"rm -f /run/openmanus/{name}; ln -s {host} /run/openmanus/{name}")
+    assert await shell(session, "echo still here") == "still here"
+    session.drop("python_execute")
+    assert await python(session, "2") == "2"
+    aside = "mv /run/openmanus/shell /run/openmanus/old; ln -s {} /run/openmanus/shell"
+    await shell(session, aside.format(host.parent))
+    with pytest.raises(OSError, match="shell"):
+        await shell(session, "echo > elsewhere")
+    assert host.read_text() == "untouched"
+    assert [path.name for path in host.parent.glob("*") if path.is_file()] == [host.name]
+
+
 async def test_an_installation_without_network_is_refused_at_once(session: Session) -> None:
     for run, text in ((shell, "cd /; pip install tiny"), (python, "print(1)\n%pip install tiny")):
         with pytest.raises(ToolError, match=r"Nothing was run: `pip install tiny`.*--network"):

@@ -127,10 +127,10 @@ class Desktop:
 
     def type(self, text: str) -> None:
         """Type a text into the active window. Blocks. ToolError: it cannot be typed."""
-        pieces = list(pieces_of(text))
+        pieces, files = list(pieces_of(text)), self._sandbox.layout.files
         for number, piece in enumerate(pieces):
-            (self._folder / "text").write_text(piece.text, "utf-8", newline="")
-            (self._folder / "keys").write_text(piece.keys, "ascii")
+            files.write(self._folder / "text", piece.text.encode())
+            files.write(self._folder / "keys", piece.keys.encode("ascii"))
             keys = f"xmodmap {self._inside}/keys && " if piece.keys else ""
             if number:
                 self.stop.wait(_NEW_LAYOUT_S)
@@ -206,7 +206,7 @@ class Desktop:
             screen = ScreenFile(folder)
         finally:
             os.close(folder)
-        (self._folder / "manager").write_text(_MANAGER)
+        self._sandbox.layout.files.write(self._folder / "manager", _MANAGER.encode())
         self._run(f"jwm -f {self._inside}/manager >{self._inside}/manager.log 2>&1 &")
         self._wait_for("xdotool get_num_desktops", "the window manager", screen)
         return screen
@@ -214,9 +214,8 @@ class Desktop:
     def _start_server(self) -> None:
         """Start the X server with the first free number, and a cookie that its programs need."""
         authority = _authority(secrets.token_bytes(16))
-        (self._folder / "authority").write_bytes(authority)
-        (self._sandbox.layout.home / ".Xauthority").write_bytes(authority)
-        (self._folder / "authority").chmod(0o600)
+        for place in (self._folder / "authority", self._sandbox.layout.home / ".Xauthority"):
+            self._sandbox.layout.files.write(place, authority, 0o600)
         for number in range(_FIRST_DISPLAY, _LAST_DISPLAY):
             taken = f"[ -e /tmp/.X11-unix/X{number} ] || [ -e /tmp/.X{number}-lock ]"
             if not self._run(taken).code:

@@ -113,9 +113,10 @@ class Kernel:
         connection |= {"key": secrets.token_hex(16), "signature_scheme": "hmac-sha256"}
         for stale in self._run.glob("k-*"):
             stale.unlink()
-        (self._run / "kernel.json").write_text(json.dumps(connection))
+        files = sandbox.layout.files
+        files.write(self._run / "kernel.json", json.dumps(connection).encode())
         program = self._run / "kernel_program.py"
-        program.write_bytes(_PROGRAM.read_bytes())
+        files.write(program, _PROGRAM.read_bytes())
         paths = (program, self._run, self._run / "kernel.json")
         argv = [inside(path) for path in paths]
         child_end, parent_end = os.pipe()
@@ -132,15 +133,17 @@ class Kernel:
         self._context = zmq.Context()
         self._shell = self._connect(connection["shell_port"])
         self._control = self._connect(connection["control_port"])
-        self._wait_until_ready()
+        with sandbox.call(self._tree):
+            ready = self._answers()
+        if not ready:
+            self._fail()
         self._read_offset = self._spool_size()
 
     def _open_spool(self) -> BinaryIO:
         """Create the file for the kernel's output, which every program appends to."""
         path = self._run / "python.out"
         path.unlink(missing_ok=True)
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND
-        return os.fdopen(os.open(path, flags), "rb+")
+        return self._sandbox.layout.files.create(path)
 
     def _spool_size(self) -> int:
         return os.fstat(self._spool.fileno()).st_size
@@ -155,7 +158,8 @@ class Kernel:
 
         socket = self._context.socket(zmq.DEALER)
         socket.linger = 0
-        socket.connect(f"ipc://{self._run / 'k'}-{port}")
+        place = self._sandbox.backend.reach(self._run / f"k-{port}")
+        socket.connect(f"ipc://{place}")
         return socket
 
     def _disconnect(self) -> None:
@@ -168,15 +172,19 @@ class Kernel:
         message: Any = self._session.send(channel, kind, content)
         return str(message["header"]["msg_id"])
 
-    def _wait_until_ready(self) -> None:
+    def _answers(self) -> bool:
+        """Say whether the kernel has come up; waits for it."""
         message_id = self._send(self._shell, "kernel_info_request", {})
-        if self._reply(self._shell, message_id, time.monotonic() + _START_TIMEOUT_S) is None:
-            self._sandbox.end(self._tree)
-            self._spool.seek(0)
-            printed = self._spool.read()[-1500:].decode("utf-8", "replace").strip()
-            self._disconnect()
-            self.pool.shutdown(wait=False)
-            raise ToolError(f"Python did not start in the sandbox. It said: {printed or 'nothing'}")
+        return self._reply(self._shell, message_id, time.monotonic() + _START_TIMEOUT_S) is not None
+
+    def _fail(self) -> None:
+        """Give up a kernel that did not start, and raise what it printed."""
+        self._sandbox.end(self._tree)
+        self._spool.seek(0)
+        printed = self._spool.read()[-1500:].decode("utf-8", "replace").strip()
+        self._disconnect()
+        self.pool.shutdown(wait=False)
+        raise ToolError(f"Python did not start in the sandbox. It said: {printed or 'nothing'}")
 
     def _reply(
         self, channel: "zmq.Socket[bytes]", message_id: str, deadline: float
@@ -228,14 +236,14 @@ class Kernel:
     def _pictures(self) -> tuple[str, ...]:
         """Return the files of the pictures that the cell has shown; the list is untrusted."""
         workspace, found = self._sandbox.workspace, dict[str, None]()
-        with contextlib.suppress(OSError):
-            for name in (self._run / "pictures").read_text("utf-8", "replace").splitlines():
-                with contextlib.suppress(ToolError, ValueError):
-                    if name.startswith(_PNG_URL):
-                        picture = base64.b64decode(name.removeprefix(_PNG_URL))
-                        found[workspace.relative(workspace.keep(picture, ".png"))] = None
-                    elif (real := workspace.resolve(name)).is_file():
-                        found[workspace.relative(real)] = None
+        listed = self._sandbox.layout.files.read(self._run / "pictures")
+        for name in listed.decode("utf-8", "replace").splitlines():
+            with contextlib.suppress(ToolError, OSError, ValueError):
+                if name.startswith(_PNG_URL):
+                    picture = base64.b64decode(name.removeprefix(_PNG_URL))
+                    found[workspace.relative(workspace.keep(picture, ".png"))] = None
+                elif (real := workspace.resolve(name)).is_file():
+                    found[workspace.relative(real)] = None
         return tuple(found)
 
 

@@ -1,0 +1,65 @@
+"""The files by which we and the programs in a sandbox work together.
+
+They lie in the thread's own folder, which programs may write: one could put a link to any file of
+the host in a file's place, or in its folder's. Nothing here follows a link.
+"""
+
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from openmanus_graph.runtime.atomic_files import OPEN_NEW, OPEN_TO_READ, part_name
+from openmanus_graph.runtime.workspace import Workspace, opened_folder
+
+_APPEND = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_READ_AND_APPEND = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+
+
+class ControlFiles:
+    """The files below the thread's own folder. Its methods raise OSError, and block."""
+
+    def __init__(self, scratch: Path) -> None:
+        self._folder = Workspace(scratch, scratch)
+
+    def write(self, path: Path, data: bytes, mode: int = 0o666) -> None:
+        """Put a file, in the place of whatever there was."""
+        temporary = part_name()
+        with opened_folder(self._folder, path.parent) as folder:
+            try:
+                with os.fdopen(os.open(temporary, OPEN_NEW, mode, dir_fd=folder), "wb") as file:
+                    file.write(data)
+                os.replace(temporary, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+            finally:
+                with suppress(FileNotFoundError):
+                    os.unlink(temporary, dir_fd=folder)
+
+    def read(self, path: Path) -> bytes:
+        """Return a file's content; nothing if it is not there, or no plain file."""
+        with (
+            suppress(OSError),
+            opened_folder(self._folder, path.parent) as folder,
+            os.fdopen(os.open(path.name, OPEN_TO_READ, dir_fd=folder), "rb") as file,
+        ):
+            if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return file.read()
+        return b""
+
+    def remove(self, path: Path) -> None:
+        """Remove a file, if it is there."""
+        with suppress(FileNotFoundError), opened_folder(self._folder, path.parent) as folder:
+            os.unlink(path.name, dir_fd=folder)
+
+    def append(self, path: Path, data: bytes) -> None:
+        """Add to a file that `create` has made."""
+        with opened_folder(self._folder, path.parent) as folder:
+            descriptor = os.open(path.name, _APPEND, dir_fd=folder)
+        with os.fdopen(descriptor, "ab") as file:
+            file.write(data)
+
+    def create(self, path: Path) -> BinaryIO:
+        """Create a file that is read here, and that programs append to."""
+        with opened_folder(self._folder, path.parent) as folder:
+            descriptor = os.open(path.name, _READ_AND_APPEND, 0o666, dir_fd=folder)
+        return os.fdopen(descriptor, "rb+")
