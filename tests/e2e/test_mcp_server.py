@@ -384,9 +384,44 @@ async def test_the_agent_is_a_tool(server: Served, llm: OpenAIServer) -> None:
         assert "a,b" in words(await session.call_tool("read_file", {"path": "made.csv"}))
         with pytest.raises(MCPError, match="no file"):
             await session.read_resource("openmanus://mcp-task-0/made.csv")
+        (template,) = (await session.list_resource_templates()).resource_templates
+        ref = types.ResourceTemplateReference(uri=template.uri_template)
+        thread = done.structured_content["thread"]
+
+        async def completions(name: str, value: str, **known: str) -> list[str]:
+            found = await session.complete(ref, {"name": name, "value": value}, known)
+            return found.completion.values
+
+        assert await completions("thread", thread[:12]) == [thread]
+        assert await completions("path", "ma", thread=thread) == ["made.csv"]
+        assert await completions("path", "x", thread=thread) == []
+        assert await completions("path", "ma") == []
     assert "Runs bash." in told
     assert any(text and text.startswith("Step 2 of at most 100") for text in told)
     assert "blue" in llm.requests[-1].messages[-1]["content"]
+
+
+@pytest.mark.parametrize("level", ["warning", "error", None])
+async def test_a_client_that_wants_log_messages_gets_notices_from_its_level_on(
+    server: Served, llm: OpenAIServer, level: types.LoggingLevel | None
+) -> None:
+    busy = Reply(status=503, error={"error": {"message": "busy"}})
+    llm.add(busy, Reply("Done."))
+    logged: list[types.LoggingMessageNotificationParams] = []
+
+    async def log(params: types.LoggingMessageNotificationParams) -> None:
+        logged.append(params)
+
+    async with httpx2.AsyncClient(headers=server.headers, timeout=BACKSTOP_S) as http:
+        transport = streamable_http_client(server.url, http_client=http)
+        async with Client(transport, logging_callback=log) as session:
+            if level is not None:
+                request = types.SetLevelRequest(params=types.SetLevelRequestParams(level=level))
+                await session.session.send_request(request, types.EmptyResult)
+            done = await session.call_tool("run_task", {"task": "Say it is done."})
+    assert words(done) == "Done."
+    assert [one.level for one in logged] == (["warning"] if level == "warning" else [])
+    assert all("busy" in str(one.data) for one in logged)
 
 
 async def test_where_a_value_came_from_is_said_to_the_person_behind_the_client(

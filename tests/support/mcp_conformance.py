@@ -33,6 +33,16 @@ def oauth_of(scenario: str, known: dict[str, Any], url: str) -> dict[str, Any]:
     return {**client, "grant": "client_credentials", "issuer": issuer}
 
 
+def asked(command: list[str], home: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run a command on a terminal whose person answers a question without filling in anything."""
+    keyboard, terminal = os.openpty()
+    os.write(keyboard, b"{}\n")
+    return subprocess.run(
+        command, cwd=home, env=env, stdin=terminal, stdout=subprocess.PIPE, stderr=terminal,
+        text=True, check=False,
+    )  # fmt: skip
+
+
 def main(url: str) -> int:
     scenario = os.environ["MCP_CONFORMANCE_SCENARIO"]
     known: dict[str, Any] = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
@@ -52,6 +62,8 @@ def main(url: str) -> int:
 
         def run(*args: str) -> subprocess.CompletedProcess[str]:
             command = [str(OPENMANUS), "mcp", *args, "--config", str(config)]
+            if "elicitation" in scenario:
+                return asked(command, home, env)
             done = subprocess.run(
                 command, cwd=home, env=env, capture_output=True, text=True, check=False
             )

@@ -118,6 +118,11 @@ def elicited(**properties: Any) -> Any:
             '{"a": "x", "b": 1.5}',
             ElicitResult(action="accept", content={"a": "x", "b": 1.5}),
         ),
+        (
+            elicited(a={"type": "string", "default": "x"}, b={"type": "number", "default": 2}),
+            '{"b": 3}',
+            ElicitResult(action="accept", content={"a": "x", "b": 3}),
+        ),
         (SimpleNamespace(message="Go", url="http://x"), "done", ElicitResult(action="accept")),
     ],
 )
@@ -140,6 +145,9 @@ def test_an_answer_that_does_not_fit_is_said_to_be_wrong() -> None:
     assert "That cannot be passed on" in text
     for words in ("one of x, y", "some of z", "e (email, required)", "anything (value"):
         assert words in text
+    assert "gets its default" not in text
+    usual = elicited(a={"default": "x"}, b={})
+    assert "What you leave out gets its default." in question_text("s", "t", usual, "")
     odd = SimpleNamespace(message="Well?", requested_schema={"properties": "x"})
     assert "Answer yes, or decline" in question_text("s", "t", odd, "")
     assert read_answer(odd, "yes") == ElicitResult(action="accept", content={})

@@ -40,7 +40,8 @@ def question_text(server: str, tool: str, params: Any, problem: str) -> str:
         return "\n".join(lines)
     fields = list(_field_lines(_schema(params)))
     if len(fields) > 1:
-        lines += [*fields, "Answer with a JSON object of these fields, or decline."]
+        usual = " What you leave out gets its default." if _defaults(_schema(params)) else ""
+        lines += [*fields, f"Answer with a JSON object of these fields, or decline.{usual}"]
     elif fields:
         lines += [*fields, "Answer with that value, or decline."]
     else:
@@ -68,6 +69,7 @@ def read_answer(params: Any, value: Any) -> types.ElicitResult | str:
     content = _content(schema, value, decision, word)
     if content is None:
         return "a JSON object is needed"
+    content = {**_defaults(schema), **content}
     problems = schema_problems(for_checking(schema), content) if schema else []
     return "; ".join(problems) or types.ElicitResult(action="accept", content=content)
 
@@ -85,11 +87,17 @@ def _content(
     if isinstance(parsed, dict):
         return cast("dict[str, Any]", parsed)
     if not properties or (decision is not None and decision.type == "approve"):
-        return {name: field["default"] for name, field in properties.items() if "default" in field}
+        return {}
     if len(properties) > 1:
         return None
     name, field = next(iter(properties.items()))
     return {name: _typed(field, word)}
+
+
+def _defaults(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the fields hold that a person leaves out."""
+    fields = _properties(schema).items()
+    return {name: field["default"] for name, field in fields if "default" in field}
 
 
 def _typed(field: Mapping[str, Any], word: str) -> Any:

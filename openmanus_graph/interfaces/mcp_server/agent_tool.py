@@ -13,6 +13,7 @@ from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import describe_agent
 from openmanus_graph.interfaces.mcp_server.asking import Elicitation
 from openmanus_graph.interfaces.mcp_server.client import Client, run_shielded
+from openmanus_graph.interfaces.mcp_server.log_messages import LogMessages
 from openmanus_graph.interfaces.mcp_server.progress import Progress, call_progress
 from openmanus_graph.interfaces.mcp_server.results import failure, link, text
 from openmanus_graph.interfaces.service.options import RunOptions
@@ -66,7 +67,12 @@ class AgentTool:
         )
 
     async def call(
-        self, args: Mapping[str, Any], client: Client, elicitation: Elicitation, progress: Progress
+        self,
+        args: Mapping[str, Any],
+        client: Client,
+        elicitation: Elicitation,
+        progress: Progress,
+        log: LogMessages,
     ) -> types.CallToolResult:
         """Run the agent on a new thread, or resume one."""
         task, thread = args.get("task"), args.get("thread")
@@ -75,18 +81,23 @@ class AgentTool:
         if thread is not None and not await asyncio.to_thread(_known, thread):
             return failure(f"There is no thread {thread!r}. Leave it out to begin a new one.")
         try:
-            run = await self._prepare(thread, client, elicitation, progress)
+            run = await self._prepare(thread, client, elicitation, progress, log)
         except ConfigError as error:
             return failure(str(error))
         waiting = None if thread is None else await first_question(thread, self.agent)
         work = run.answer(task, waiting) if waiting else run.say(Message(task))
-        async with client.leases.lease(run.thread):
+        async with client.leases.lease(run.thread), log.sent():
             final = await run_shielded(work, run.stop.now)
         client.files[run.thread] = final["artifacts"]
         return _result(run.thread, final)
 
     async def _prepare(
-        self, thread: str | None, client: Client, elicitation: Elicitation, progress: Progress
+        self,
+        thread: str | None,
+        client: Client,
+        elicitation: Elicitation,
+        progress: Progress,
+        log: LogMessages,
     ) -> RemoteRun:
         options = self.options
         if thread is None:
@@ -97,6 +108,7 @@ class AgentTool:
         client.workspaces[thread] = await asyncio.to_thread(resolve_workspace, merged, thread)
 
         def show(event: Mapping[str, Any]) -> None:
+            log.show(event)
             words = call_progress(event, self.max_steps)
             if words is not None:
                 progress.note(words)

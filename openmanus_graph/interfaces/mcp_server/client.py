@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import anyio
+import mcp_types as types
 from langchain_core.messages import ToolMessage
 from langchain_core.tools import BaseTool
 
@@ -40,6 +41,8 @@ class Client:
     """Of its runs' threads, whose files it may read."""
     files: dict[str, list[Artifact]] = field(default_factory=dict[str, list[Artifact]])
     """What its runs have made, by thread."""
+    log_level: types.LoggingLevel | None = None
+    """From which level on it wants log messages; None: it has asked for none."""
     leases: SessionLeases = field(default_factory=SessionLeases)
     """Of its runs' threads."""
     _locks: weakref.WeakValueDictionary[str, asyncio.Lock] = field(

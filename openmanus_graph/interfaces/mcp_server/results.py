@@ -63,6 +63,10 @@ def images(paths: Sequence[str], workspace: Workspace) -> list[types.ContentBloc
     return blocks
 
 
+LINKS = f"{SCHEME}://{{thread}}/{{+path}}"
+"""The form of all links."""
+
+
 def link(thread: str, artifact: Artifact) -> types.ResourceLink:
     """Return the link by which a client reads a file of a thread."""
     return types.ResourceLink(
