@@ -211,7 +211,8 @@ async def test_both_forms_of_the_token_open_it_and_monitors_need_none(pair: list
         for path in ("/threads/search", "/assistants/search"):
             refused = await nobody.post(path, json={})
             assert refused.status_code == httpx.codes.UNAUTHORIZED
-    for client in (worker.sdk(), get_client(url=worker.url, api_key=TOKEN)):
+    clients: list[Any] = [worker.sdk(), get_client(url=worker.url, api_key=TOKEN)]
+    for client in clients:
         async with client:
             assert (await client.assistants.get("manus"))["graph_id"] == "manus"
             schemas = await client.assistants.get_schemas("manus")
