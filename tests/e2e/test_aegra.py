@@ -116,7 +116,7 @@ def pair(
     postgres: Postgres,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[list[Worker]]:
-    """Two processes, for the tests that leave them as they are; the first one only takes requests."""
+    """Two processes, for tests that leave them as they are; the first only takes requests."""
     with a_cluster(installed, model, postgres, tmp_path_factory.mktemp("pair")) as cluster:
         yield cluster.start({"WORKER_COUNT": "0"}, {})
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -27,8 +27,8 @@ class Server:
 
     graph: SharedGraph
     context: Context
-    orders: list[str] = field(default_factory=list[str])
-    under_way: asyncio.Event = field(default_factory=asyncio.Event)
+    orders: list[str]
+    under_way: asyncio.Event
     hangs: bool = False
 
     async def deliver(self, run: str, given: Any = TASK, **at: str) -> dict[str, Any]:
@@ -37,7 +37,8 @@ class Server:
         streamed = self.graph.astream(
             given, config, context=self.context, stream_mode="values", durability="sync"
         )
-        return [values async for values in streamed][-1]
+        ended: dict[str, Any] = [values async for values in streamed][-1]
+        return ended
 
     async def die_in(self, run: str, given: Any = TASK, **at: str) -> None:
         """Cut a run off in the middle of a call."""
@@ -57,6 +58,9 @@ class Server:
 async def server(monkeypatch: pytest.MonkeyPatch, postgres: Postgres) -> AsyncIterator[Server]:
     monkeypatch.setenv(DATABASE_VARIABLE, postgres.database())
 
+    orders = list[str]()
+    under_way = asyncio.Event()
+
     @manus_tool(effect="workspace")
     async def order(item: str) -> str:
         """Order.
@@ -64,9 +68,9 @@ async def server(monkeypatch: pytest.MonkeyPatch, postgres: Postgres) -> AsyncIt
         Args:
             item: What.
         """
-        server.orders.append(item)
-        if server.hangs:
-            server.under_way.set()
+        orders.append(item)
+        if served.hangs:
+            under_way.set()
             await asyncio.Event().wait()
         return "ordered"
 
@@ -78,8 +82,8 @@ async def server(monkeypatch: pytest.MonkeyPatch, postgres: Postgres) -> AsyncIt
     model = ScriptedChatModel(turn * 3)
     async with open_server_saver():
         graph = shared_graph("buyer").copy({"checkpointer": None, "store": None})
-        server = Server(graph, Context(model=model))
-        yield server
+        served = Server(graph, Context(model=model), orders, under_way)
+        yield served
     close_databases()
 
 
