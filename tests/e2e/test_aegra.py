@@ -116,9 +116,9 @@ def pair(
     postgres: Postgres,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[list[Worker]]:
-    """Two processes, for the tests that leave them as they are."""
+    """Two processes, for tests that leave them as they are; the first only takes requests."""
     with a_cluster(installed, model, postgres, tmp_path_factory.mktemp("pair")) as cluster:
-        yield cluster.start(2)
+        yield cluster.start({"WORKER_COUNT": "0"}, {})
 
 
 def orders(cluster: Cluster) -> list[str]:
@@ -134,7 +134,7 @@ async def test_all_runs_end_and_each_order_is_made_once_if_a_process_is_killed(
 
 
 async def see_through(cluster: Cluster) -> None:
-    first, second = cluster.start(2)
+    first, second = cluster.start({}, {})
     async with first.sdk() as one, second.sdk() as other:
         threads = [await one.threads.create() for _ in range(RUNS)]
         runs = [
@@ -211,7 +211,8 @@ async def test_both_forms_of_the_token_open_it_and_monitors_need_none(pair: list
         for path in ("/threads/search", "/assistants/search"):
             refused = await nobody.post(path, json={})
             assert refused.status_code == httpx.codes.UNAUTHORIZED
-    for client in (worker.sdk(), get_client(url=worker.url, api_key=TOKEN)):
+    clients: list[Any] = [worker.sdk(), get_client(url=worker.url, api_key=TOKEN)]
+    for client in clients:
         async with client:
             assert (await client.assistants.get("manus"))["graph_id"] == "manus"
             schemas = await client.assistants.get_schemas("manus")

@@ -158,14 +158,18 @@ class Cluster:
     database_url: str
     workers: list[Worker] = field(default_factory=list[Worker])
 
-    def start(self, count: int = 1) -> list[Worker]:
-        """Start some processes by the page's command, at once, and wait until they answer."""
-        started = [self._start() for _ in range(count)]
+    def start(self, *environments: Mapping[str, str]) -> list[Worker]:
+        """Start processes by the page's command, at once, and wait until they answer.
+
+        Args:
+            environments: What is added to each one's environment.
+        """
+        started = [self._start(env) for env in environments]
         for worker in started:
             until(worker.answers)
         return started
 
-    def _start(self) -> Worker:
+    def _start(self, env: Mapping[str, str]) -> Worker:
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         log = self.folder / f"{port}.log"
@@ -173,7 +177,7 @@ class Cluster:
             process = subprocess.Popen(
                 ["bash", "-euc", f"{self.environment}\n{page_command('start')}"],
                 cwd=self.installed.folder,
-                env={**clean_environment(), **self.env, "PORT": str(port)},
+                env={**clean_environment(), **self.env, **env, "PORT": str(port)},
                 stdin=subprocess.DEVNULL,
                 stdout=written,
                 stderr=written,

@@ -21,8 +21,9 @@ from openmanus_graph.interfaces.service.lock import is_running
 class SharedGraph(CompiledStateGraph[Any, Any, Any, Any]):
     """An agent's graph whose runs go on, when a worker has died, where they were.
 
-    A server starts the run of a dead worker anew, with the same id and the same input. LangGraph
-    would take that input for a new message, and drop the calls that were under way.
+    A server starts the run of a dead worker again, with the same id and the same input. LangGraph
+    goes on by itself where the newest checkpoint is of the same run, but not where the run began at
+    an earlier checkpoint: it would go back there once more.
 
     It keeps its checkpoints and long-term store in our database, whatever the server hands it:
     there they are fenced by the thread's lease, and the page and the command line find them.
@@ -39,21 +40,15 @@ class SharedGraph(CompiledStateGraph[Any, Any, Any, Any]):
     async def astream(
         self, input: Any, config: RunnableConfig | None = None, **options: Any
     ) -> AsyncIterator[Any]:
-        """Stream a run, as LangGraph does; one that had begun goes on."""
+        """Stream a run, as LangGraph does, when no other worker has the thread any more."""
         at: RunnableConfig = config or {}
         await _wait_for_worker(str(at.get("configurable", {})["thread_id"]))
-        if await self._has_begun(at):
-            input, at = None, _at_newest(at)
+        if "checkpoint_id" in at.get("configurable", {}) and await _has_begun(at):
+            at = _at_newest(at)
         streamed = cast("AsyncGenerator[Any]", super().astream(input, at, **options))
         async with contextlib.aclosing(streamed) as parts:
             async for part in parts:
                 yield part
-
-    async def _has_begun(self, config: RunnableConfig) -> bool:
-        """Say whether the newest checkpoint of the thread is of this very run."""
-        given = config.get("configurable", {})
-        newest = await saver().aget_tuple({"configurable": {"thread_id": given["thread_id"]}})
-        return newest is not None and newest.metadata.get("run_id") == given["run_id"]
 
 
 def shared_graph(agent: str) -> SharedGraph:
@@ -75,6 +70,13 @@ async def _wait_for_worker(thread: str) -> None:
         async with asyncio.timeout(wait_s):
             while await asyncio.to_thread(is_running, home, thread):  # noqa: ASYNC110  # see above
                 await asyncio.sleep(LEASE_POLL_S)
+
+
+async def _has_begun(config: RunnableConfig) -> bool:
+    """Say whether the newest checkpoint of the thread is of this very run."""
+    given = config.get("configurable", {})
+    newest = await saver().aget_tuple({"configurable": {"thread_id": given["thread_id"]}})
+    return newest is not None and newest.metadata.get("run_id") == given["run_id"]
 
 
 def _at_newest(config: RunnableConfig) -> RunnableConfig:

@@ -15,7 +15,6 @@ from ag_ui.core import (
 from ag_ui.encoder import EventEncoder
 from fastapi import APIRouter, Request
 from fastapi.responses import StreamingResponse
-from langgraph_sdk import get_client
 
 from openmanus_graph.graphs.catalog import DEFAULT_AGENT, agent_names
 from openmanus_graph.interfaces.server.admission import Refused
@@ -30,6 +29,7 @@ from openmanus_graph.interfaces.server.openai_api.agent_runs import (
 )
 from openmanus_graph.interfaces.server.openai_api.chat import PING, STREAM_HEADERS
 from openmanus_graph.interfaces.server.openai_api.errors import ApiError
+from openmanus_graph.interfaces.server.own_api import own_api
 from openmanus_graph.interfaces.server.runs import RunRequest, begin_run
 from openmanus_graph.interfaces.server.store import store
 
@@ -58,7 +58,7 @@ async def run_agent(agent: str, wanted: RunAgentInput, request: Request) -> Stre
             "agent come from MCP servers.",
         )
     thread = thread_of(wanted.thread_id)
-    await get_client().threads.create(thread_id=thread, if_exists="do_nothing")
+    await own_api().threads.create(thread_id=thread, if_exists="do_nothing")
     if wanted.resume:
         after = await store().journal.last(thread)
         answers = RunRequest(answers=answers_of(wanted.resume))
