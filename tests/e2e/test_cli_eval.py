@@ -147,7 +147,8 @@ def test_other_checks_are_judged_without_doing_the_task_again(
     assert cli.run(*COMMAND).code == 0
     assert len(model.requests) == asked
     assert verdicts(cli)["b#1"] == kept
-    assert cli.run(*COMMAND, "--repeat", "2").code == 0
+    more = cli.run(*COMMAND, "--repeat", "2")
+    assert (more.code, row(more, "a")[1]) == (0, "2/2")
     assert set(verdicts(cli)) == {"a#1", "a#2", "b#1", "b#2"}
 
 
