@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from openmanus_graph.interfaces.service.replay import Replayed, replay_thread
 from openmanus_graph.nodes import think
 from openmanus_graph.runtime.session_registry import close_session
 from openmanus_graph.state.context import PolicyRule
+from openmanus_graph.tool_calls.toolset import ResolvedTools
 from tests.support.graphs import Ran, calls, run_graph, scripted
 
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
@@ -192,3 +194,32 @@ async def test_what_a_person_decided_on_a_call_is_not_asked_again(decision: str)
     close_session("t")
     made.clear()
     assert (await replayed(policy_rules=rules)).is_equal
+
+
+@pytest.mark.parametrize("changed", range(20))
+async def test_a_seeded_change_of_a_prompt_is_found_at_the_right_step(
+    changed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A prompt that all requests have, or a suffix that those from some step on have."""
+    random = Random(changed)
+    count = random.randint(3, 8)
+    at = random.randint(1, count)
+    await run(*(putting(n) for n in range(1, count)), "done")
+
+    def suffix(turn: think.Turn, tools: ResolvedTools) -> str:
+        said = request_suffix(turn, tools)
+        return f"{said}\n\nHurry, now." if turn.progress.steps + 1 >= at else said
+
+    request_suffix = think.request_suffix
+    monkeypatch.setattr(think, "request_suffix", suffix)
+    result = await replayed()
+    assert result.differences[0].position == at
+    assert len(result.differences) == count - at + 1
+    assert "+Hurry, now." in result.first_difference()
+
+
+async def test_a_run_of_300_steps_is_replayed_from_its_record() -> None:
+    await run(*(putting(n) for n in range(299)), "done", max_steps=300)
+    result = await replayed(max_steps=300)
+    assert (result.model_calls, result.is_equal) == (300, True)
+    assert len(result.tool_calls) == 299
