@@ -23,6 +23,7 @@ from openmanus_graph.interfaces.service.replay import Replayed, replay_thread
 from openmanus_graph.nodes import think
 from openmanus_graph.runtime.session_registry import close_session
 from openmanus_graph.state.context import PolicyRule
+from openmanus_graph.state.mcp_server import MCPServer
 from openmanus_graph.tool_calls.toolset import ResolvedTools
 from tests.support.graphs import Ran, calls, run_graph, scripted
 
@@ -77,7 +78,10 @@ async def replayed(agent: str = "putting", **context: Any) -> Replayed:
 
 
 def rows() -> list[list[tuple[Any, ...]]]:
-    tables = ("model_calls", "ledger", "remarks", "questions", "threads", "first_sights", "places")
+    tables = [
+        *("model_calls", "recorded_facts", "ledger", "remarks"),
+        *("questions", "threads", "first_sights", "places"),
+    ]
     return [open_database(database_url()).run(f"SELECT * FROM {table}") for table in tables]
 
 
@@ -108,6 +112,14 @@ async def test_a_limit_and_its_closing_turn_are_replayed() -> None:
     assert (await replayed(max_steps=2)).is_equal
     longer = await replayed(max_steps=3)
     assert longer.differences[0].position == 1, "the prompt names the limit"
+
+
+async def test_no_server_is_started_in_a_replay(tmp_path: Path) -> None:
+    await run("done")
+    started = tmp_path / "started"
+    server = MCPServer("files", command="touch", args=(str(started),))
+    assert (await replayed(mcp_servers=(server,))).is_equal
+    assert not started.exists()
 
 
 async def test_what_the_person_said_meanwhile_is_read_again_where_it_was() -> None:
