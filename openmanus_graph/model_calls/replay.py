@@ -32,6 +32,7 @@ from openmanus_graph.model_calls.what_if import (
 )
 from openmanus_graph.runtime.interjections import Interjection
 from openmanus_graph.runtime.replaying import ReplayEndedError
+from openmanus_graph.state.context import Policy
 
 Ask = Callable[[], Awaitable[AIMessage]]
 SHOWN_CHARS = 200
@@ -69,7 +70,7 @@ class RecordReplay:
             what_if: What is tried on the run.
         """
         self._what_if = what_if or WhatIf()
-        self.policy_before = self._what_if.policy_before
+        self.policy_before: Policy | None = self._what_if.policy_before
         self.divergence: Divergence | None = None
         """Where it stopped, if what is tried makes a difference."""
         self._facts: dict[str, deque[Any]] = {}
@@ -155,7 +156,7 @@ class RecordReplay:
 
     def _at_recorded_places(self, text: str, places: Mapping[str, str]) -> str:
         """Put the folders' recorded names into a JSON text in place of today's."""
-        recorded: Mapping[str, str] = self._facts.get(PLACES, ({},))[0]
+        recorded: Mapping[str, str] = self._facts[PLACES][0] if PLACES in self._facts else {}
         for name, now in sorted(places.items(), key=lambda one: -len(one[1])):
             text = text.replace(json.dumps(now)[1:-1], json.dumps(recorded.get(name, now))[1:-1])
         return text
