@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import RunnableConfig
+from langgraph.prebuilt import ToolRuntime
 from langgraph.types import Command
 
 from openmanus_graph import Context, build_manus_graph, manus_tool
@@ -22,6 +23,7 @@ from openmanus_graph.interfaces.service.options import WORKSPACE_URL_VARIABLE
 from openmanus_graph.interfaces.service.replay import Replayed, replay_thread
 from openmanus_graph.nodes import think
 from openmanus_graph.runtime.session_registry import close_session
+from openmanus_graph.runtime.tool_runtime import call_runtime
 from openmanus_graph.state.context import PolicyRule
 from openmanus_graph.state.mcp_server import MCPServer
 from openmanus_graph.tool_calls.toolset import ResolvedTools
@@ -39,9 +41,17 @@ def put(number: int) -> str:
     return f"put {number} down as number {len(made)}"
 
 
+@manus_tool(effect="pure")
+async def ask(question: str, runtime: ToolRuntime[Any, Any]) -> str:
+    """Ask the model."""
+    ask_model = call_runtime(runtime).ask_model
+    assert ask_model is not None
+    return await ask_model("You answer.", question)
+
+
 def build(**arguments: Any) -> Any:
     """Build the agent of these tests."""
-    return build_manus_graph(tools=[put], **arguments)
+    return build_manus_graph(tools=[put, ask], **arguments)
 
 
 @pytest.fixture(autouse=True)
@@ -112,6 +122,12 @@ async def test_a_limit_and_its_closing_turn_are_replayed() -> None:
     assert (await replayed(max_steps=2)).is_equal
     longer = await replayed(max_steps=3)
     assert longer.differences[0].position == 1, "the prompt names the limit"
+
+
+async def test_the_model_call_of_a_tool_is_not_missed_as_the_tool_does_not_run() -> None:
+    await run(calls(("ask", {"question": "Why?"})), "because", "done")
+    result = await replayed()
+    assert (result.model_calls, result.ended, result.is_equal) == (3, "", True)
 
 
 async def test_no_server_is_started_in_a_replay(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ async def test_pictures_that_the_run_saw_need_not_be_there(tmp_path: Path) -> No
     assert (tmp_path / "work" / "a.png").exists()
 
 
-async def test_a_model_call_of_a_tool_is_not_made_again() -> None:
+async def test_a_helpers_run_is_replayed() -> None:
     ask = ("delegate", {"agent": "swe", "task": "Say it.", "files": []})
     model = scripted(calls(ask), "It is said.", "done")
     result = await replayed_elsewhere(model)
