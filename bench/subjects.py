@@ -120,7 +120,7 @@ async def create_agent(home: Path) -> AsyncGenerator[Agent]:
     from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
     if address := os.environ.get("OPENMANUS_DATABASE_URL"):
-        async with _postgres_saver(address) as saver:
+        async with postgres_saver(address) as saver:
             yield lambda work: _create_agent(work, saver)
         return
     async with AsyncSqliteSaver.from_conn_string(str(home / "checkpoints.db")) as saver:
@@ -128,7 +128,7 @@ async def create_agent(home: Path) -> AsyncGenerator[Agent]:
 
 
 @asynccontextmanager
-async def _postgres_saver(address: str) -> AsyncGenerator[Any]:
+async def postgres_saver(address: str) -> AsyncGenerator[Any]:
     """Open LangGraph's saver as its documentation does for an application: with a pool."""
     from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
     from psycopg.rows import dict_row

@@ -301,6 +301,15 @@ def snapshots(scale: Scale) -> Table:
     return Table([*head, "one turned back", "MB of the store"], [*rows, at_most])
 
 
+def kills(scale: Scale) -> Table:
+    """What is done twice or never in a shop, by agents that are killed at every boundary."""
+    from bench.shop_kills import measure_kills
+
+    head = ["killed in the shop", "kills", "effects wanted", "doubled", "lost"]
+    more = ["shops that are wrong in the end", "questions to a person"]
+    return Table([*head, *more], measure_kills(quick=scale.quick))
+
+
 def memory(scale: Scale) -> Table:
     """What a long run remembers, and what it sends."""
     from bench.long_run import measure_long_runs
@@ -337,5 +346,6 @@ TABLES: dict[str, Callable[[Scale], Table]] = {
         tasks,
         memory,
         snapshots,
+        kills,
     )
 }

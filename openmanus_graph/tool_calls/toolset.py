@@ -273,14 +273,26 @@ def _selected(
         selection: Names; `+NAME` adds one to all others that are selected, or to all.
     """
     added = [name.removeprefix(ADD) for name in selection or () if name.startswith(ADD)]
-    plain = [name for name in selection or () if not name.startswith(ADD)]
+    plain = selected_alone(selection)
     known = {tool.name: tool for tool in optional if tool.name in added}
     if missing := [name for name in added if name not in known and name not in tools]:
         raise ConfigError(
             f"There is no tool {', '.join(missing)} to add. There are: "
             f"{', '.join(tool.name for tool in optional)}."
         )
-    return tools | known, [*plain, *added] if plain else None if added else selection
+    return tools | known, None if plain is None else [*plain, *added]
+
+
+def selected_alone(selection: Sequence[str] | None) -> list[str] | None:
+    """Return the names that are to be offered instead of all; None if all are.
+
+    Args:
+        selection: Names; those that begin with `+` are offered as well as the others.
+    """
+    if selection is None:
+        return None
+    plain = [name for name in selection if not name.startswith(ADD)]
+    return None if selection and not plain else plain
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from openmanus_graph.runtime.tool_runtime import call_runtime
 from openmanus_graph.state.plan import Plan, Plans, Step, StepStatus
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls.declaration import manus_tool
-from openmanus_graph.tool_calls.toolset import Toolset
+from openmanus_graph.tool_calls.toolset import Toolset, selected_alone
 from openmanus_graph.tools import look_tools
 
 Command = Literal["create", "update", "list", "get", "set_active", "mark_step", "delete"]
@@ -109,7 +109,7 @@ async def drafting_toolset(session: Session) -> Toolset:
     """Return the tools of the model that makes a plan: this one, and those to look at files."""
 
     def make() -> Toolset:
-        chosen = session.settings.tools
+        chosen = selected_alone(session.settings.tools)
         looking = [tool for tool in look_tools() if chosen is None or tool.name in chosen]
         return Toolset({tool.name: tool for tool in (planning, *looking)}, None)
 

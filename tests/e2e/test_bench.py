@@ -27,3 +27,16 @@ def test_ten_tasks_are_done_whoever_reads_the_model(reader: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=BACKSTOP_S, check=False)
     assert done.returncode == 0, done.stderr
     assert [one["right"] for one in json.loads(done.stdout)] == [True] * 10
+
+
+@pytest.mark.exhaustive
+@pytest.mark.usefixtures("postgres")
+def test_killed_at_every_boundary_of_a_sample_the_shop_is_as_it_should_be() -> None:
+    command = [sys.executable, "-m", "bench", "--quick", "--only", "kills"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=BACKSTOP_S, check=False)
+    assert done.returncode == 0, done.stderr
+    rows = [line.strip("| ").split(" | ") for line in done.stdout.splitlines() if line]
+    wrong = {row[0]: [int(figure) for figure in row[3:6]] for row in rows[2:]}
+    without = wrong.pop("create_agent")
+    assert without[0] > 0, "the kills are such that they double effects"
+    assert list(wrong.values()) == [[0, 0, 0]] * 3

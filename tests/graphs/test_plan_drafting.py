@@ -145,6 +145,11 @@ async def test_a_person_who_chose_the_tools_left_out_looking() -> None:
     assert "there is no tool 'read_file' here" in brain.requests("plan")[1][-1].text
 
 
+async def test_a_person_who_only_added_a_tool_did_not() -> None:
+    ran = await run(PlanBrain([plan_call("one")]), tools=("+read_untrusted",))
+    assert set(ran.model.tool_names(0)) == {"planning", "read_file"}
+
+
 async def test_the_policy_holds_for_looking_and_the_model_is_not_asked_again() -> None:
     graph, brain = flow(checkpointer=InMemorySaver()), PlanBrain([LOOK, plan_call("one")])
     rule = {"tool": "read_file", "decision": "ask"}

@@ -107,10 +107,10 @@ class RemoteObjects(ObjectStore):
         except (ConfigError, StorageError, MissingObjectError):
             raise
         except Exception as error:  # each file system raises errors of its own
-            said = " ".join(f"{type(error).__name__}: {error}".split())[:_ERROR_CHARS]
+            said = " ".join(f"{type(error).__name__}: {error}".split())[:_ERROR_CHARS].rstrip(".")
             raise FilesUnavailableError(
-                f"The thread's files in {self.url} cannot be {doing}: {printable(said)} The thread "
-                "goes on where it stopped once they can (openmanus resume)."
+                f"The thread's files in {self.url} cannot be {doing}: {printable(said)}. "
+                "The thread goes on where it stopped once they can (openmanus resume)."
             ) from error
 
 

@@ -13,7 +13,7 @@ from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import describe_agent
 from openmanus_graph.interfaces.mcp_server.asking import Elicitation
 from openmanus_graph.interfaces.mcp_server.client import Client, run_shielded
-from openmanus_graph.interfaces.mcp_server.progress import Progress, progress_text
+from openmanus_graph.interfaces.mcp_server.progress import Progress, call_progress
 from openmanus_graph.interfaces.mcp_server.results import failure, link, text
 from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.interfaces.service.runs import (
@@ -97,7 +97,7 @@ class AgentTool:
         client.workspaces[thread] = await asyncio.to_thread(resolve_workspace, merged, thread)
 
         def show(event: Mapping[str, Any]) -> None:
-            words = progress_text(event, self.max_steps)
+            words = call_progress(event, self.max_steps)
             if words is not None:
                 progress.note(words)
 

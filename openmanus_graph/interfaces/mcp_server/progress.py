@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 from mcp.server.session import ServerSession
 
-from openmanus_graph.interfaces.service.step_events import step_line
+from openmanus_graph.interfaces.service.runs import progress_text
 
 INTERVAL_S = 1.0
 QUICK_REPORTS = 10
@@ -64,18 +64,12 @@ class Progress:
             await self._session.report_progress(seconds, message=words)
 
 
-def progress_text(event: Mapping[str, Any], max_steps: int) -> str | None:
+def call_progress(event: Mapping[str, Any], max_steps: int) -> str | None:
     """Return a line about an event of a run; None for events that get no line."""
     match event["type"]:
         case "think_start":
             return f"Step {event['step']} of at most {max_steps}: thinking."
-        case "tool_start":
-            return f"Runs {event['tool']}."
-        case "tool_end":
-            return f"{event['tool']} {'is done' if event['ok'] else 'failed'}."
-        case "step_start" | "step_end":
-            return step_line(event)
-        case "notice":
-            return str(event["text"])
+        case "tool_end" if event["ok"]:
+            return f"{event['tool']} is done."
         case _:
-            return None
+            return progress_text(event)
