@@ -64,7 +64,7 @@ async def test_pictures_that_the_run_saw_need_not_be_there(tmp_path: Path) -> No
 
 
 async def test_a_helpers_run_is_replayed() -> None:
-    ask = ("delegate", {"agent": "swe", "task": "Say it.", "files": []})
+    ask = ("delegate", {"agent": "swe", "task": "Say it."})
     model = scripted(calls(ask), "It is said.", "done")
     result = await replayed_elsewhere(model)
     assert (result.first_difference(), result.is_equal) == ("", True)
