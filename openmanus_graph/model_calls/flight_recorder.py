@@ -109,16 +109,17 @@ async def recorded(
         ModelError: The call failed for good.
     """
     if (replay := current_replay()) is not None:
-        known = replay.answer(lane_of(call.role), request_parts(request), _places(session))
-        answer = recorded_answer(known)
-        if isinstance(answer, ModelError):
-            raise answer
-        return answer
+        parts, places = request_parts(request), _places(session)
+        replayed: AIMessage = await replay.answer(
+            lane_of(call.role), parts, places, partial(send, request)
+        )
+        return replayed
     recorder = await _recorder(session)
     if recorder is None:
         return await send(request)
     profile = request.model.profile or {}
     await fact_of_run(session, profile_fact(request.chosen), lambda: dict(profile))
+    answer: AIMessage | ModelError
     try:
         answer = await send(request)
     except ModelError as error:

@@ -7,17 +7,34 @@ reply is given all the same, so that the first difference is found with what fol
 import difflib
 import json
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from langchain_core.messages import AIMessage
+
+from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.backends.persistence.flight_record import FlightRecord
 from openmanus_graph.backends.persistence.ledger import EffectKey, Entry
 from openmanus_graph.backends.persistence.model_call_records import Part, RecordedCall
-from openmanus_graph.model_calls.flight_recorder import MACHINE_FACTS, PLACES, place_of_run
+from openmanus_graph.model_calls.flight_recorder import (
+    MACHINE_FACTS,
+    PLACES,
+    place_of_run,
+    recorded_answer,
+)
+from openmanus_graph.model_calls.what_if import (
+    Divergence,
+    WhatIf,
+    outcome_text,
+    reply_text,
+    tool_text,
+)
 from openmanus_graph.runtime.interjections import Interjection
 from openmanus_graph.runtime.replaying import ReplayEndedError
+from openmanus_graph.state.context import Policy
 
+Ask = Callable[[], Awaitable[AIMessage]]
 SHOWN_CHARS = 200
 """Characters shown of a call's arguments."""
 
@@ -41,14 +58,21 @@ class Difference:
 class RecordReplay:
     """Answers the runs of one thread from its record."""
 
-    def __init__(self, record: FlightRecord, *, elsewhere: bool) -> None:
+    def __init__(
+        self, record: FlightRecord, *, elsewhere: bool, what_if: WhatIf | None = None
+    ) -> None:
         """Begin.
 
         Args:
             record: Of the thread.
             elsewhere: Whether what the machine adds to prompts (`MACHINE_FACTS`) is that of the
                 record as well.
+            what_if: What is tried on the run.
         """
+        self._what_if = what_if or WhatIf()
+        self.policy_before: Policy | None = self._what_if.policy_before
+        self.divergence: Divergence | None = None
+        """Where it stopped, if what is tried makes a difference."""
         self._facts: dict[str, deque[Any]] = {}
         for name, value in record.facts:
             if elsewhere or name not in MACHINE_FACTS:
@@ -60,6 +84,8 @@ class RecordReplay:
         """Those that were answered, as `NAME ARGUMENTS`."""
         self._record = record
         self._left = dict(enumerate(record.calls, 1))
+        self._newest = 1, record.calls[0]
+        """The model call that was answered last, and its position."""
 
     @property
     def unused(self) -> list[int]:
@@ -69,10 +95,10 @@ class RecordReplay:
         """
         return [position for position, call in self._left.items() if not call.is_of_tool]
 
-    def answer(
-        self, lane: str, request: Sequence[Mapping[str, Any]], places: Mapping[str, str]
-    ) -> Mapping[str, Any]:
-        """Return what is recorded of a model call.
+    async def answer(
+        self, lane: str, request: Sequence[Mapping[str, Any]], places: Mapping[str, str], ask: Ask
+    ) -> AIMessage:
+        """Return the recorded reply of a model call, or ask the model if that is tried.
 
         Calls that run side by side may come in another order, so a request is first looked for.
 
@@ -80,25 +106,57 @@ class RecordReplay:
             lane: Who makes it.
             request: What would be sent.
             places: The run's folders, which were others when it was recorded.
+            ask: Sends it.
 
         Raises:
-            ReplayEndedError: No call is left that it could be.
+            ReplayEndedError: No call is left that it could be, or the model's reply is another.
+            ModelError: The call failed, then or now.
         """
         sent: list[Part] = json.loads(self._at_recorded_places(json.dumps(request), places))
         of_lane = [position for position, call in self._left.items() if call.lane == lane]
         same = (position for position in of_lane if self._left[position].request == sent)
         position = next(same, next(iter(of_lane), None))
+        if self._what_if.asks_model:
+            now = await ask()
+            self._compare(position, now)
+            return now
         if position is None:
             where = f"a model call that is not in the record ({lane})"
             raise self._end(f"The run makes {where}, after all that are.")
         call = self._left.pop(position)
+        self._newest = position, call
         if call.request != sent:
             self.differences.append(Difference(position, call, sent))
-        return call.facts
+        answer = recorded_answer(call.facts)
+        if isinstance(answer, ModelError):
+            raise answer
+        return answer
+
+    def _compare(self, position: int | None, now: AIMessage) -> None:
+        """Compare a reply with the recorded one. ReplayEndedError: it makes a difference."""
+        if position is None:
+            self._diverge("The run goes on where the recorded one had ended.", "", reply_text(now))
+            return
+        self._newest = position, self._left.pop(position)
+        before = recorded_answer(self._newest[1].facts)
+        text = str(before) if isinstance(before, ModelError) else reply_text(before)
+        if text != reply_text(now):
+            self._diverge("The model replies otherwise.", text, reply_text(now))
+
+    def _diverge(self, what: str, recorded: str, now: str) -> None:
+        position, call = self._newest
+        if self.divergence is None:
+            self.divergence = Divergence(position, call.facts["step"], what, recorded, now)
+        raise self._end(what)
+
+    def check_decision(self, call: str, recorded: str, now: str) -> None:
+        """Compare what a policy decides on a call. ReplayEndedError: it is something else."""
+        if recorded.partition(":")[0] != now.partition(":")[0]:
+            self._diverge(f"The policy decides otherwise on {call[:SHOWN_CHARS]}.", recorded, now)
 
     def _at_recorded_places(self, text: str, places: Mapping[str, str]) -> str:
         """Put the folders' recorded names into a JSON text in place of today's."""
-        recorded: Mapping[str, str] = self._facts.get(PLACES, ({},))[0]
+        recorded: Mapping[str, str] = self._facts[PLACES][0] if PLACES in self._facts else {}
         for name, now in sorted(places.items(), key=lambda one: -len(one[1])):
             text = text.replace(json.dumps(now)[1:-1], json.dumps(recorded.get(name, now))[1:-1])
         return text
@@ -115,6 +173,8 @@ class RecordReplay:
 
     def profile(self, model: str) -> dict[str, Any] | None:
         """Return what is known of a recorded model, which is not asked now."""
+        if self._what_if.asks_model:
+            return None
         known = self._facts.get(f"profile of {model}")
         return None if known is None else known[0]
 
@@ -149,6 +209,11 @@ class RecordReplay:
         if entry is None:
             raise self._end(f"The run makes a call that is not in the record: {shown}")
         self.tool_calls.append(shown)
+        if function := self._what_if.tools.get(effect.tool):
+            recorded = outcome_text(entry.outcome or {})
+            now = await tool_text(function, entry.args)
+            if now != recorded:
+                self._diverge(f"The tool says something else to {shown}.", recorded, now)
         return entry
 
     def _outcome_in_requests(self, effect: EffectKey, call_id: str) -> Entry | None:

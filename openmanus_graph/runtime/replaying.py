@@ -5,20 +5,28 @@ Whoever would reach out asks `current_replay()` first. The record that it answer
 """
 
 import contextlib
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, Protocol
 
 from openmanus_graph.runtime.interjections import InterjectionStore
+from openmanus_graph.state.context import Policy
 
 
 class Replay(InterjectionStore, Protocol):
     """Answers a run from the record of an earlier one."""
 
-    def answer(
-        self, lane: str, request: Sequence[Mapping[str, Any]], places: Mapping[str, str]
+    policy_before: Policy | None
+    """The recorded run's, where another one is tried."""
+
+    async def answer(
+        self,
+        lane: str,
+        request: Sequence[Mapping[str, Any]],
+        places: Mapping[str, str],
+        ask: Callable[[], Awaitable[Any]],
     ) -> Any:
-        """Return the recorded facts of a model call, or raise ReplayEndedError."""
+        """Return the reply to a model call, or raise ReplayEndedError."""
         ...
 
     def live_handles(self) -> set[str]:
@@ -35,6 +43,10 @@ class Replay(InterjectionStore, Protocol):
 
     def fact(self, name: str) -> Any:
         """Return what the run had found out about its surroundings, or raise ReplayEndedError."""
+        ...
+
+    def check_decision(self, call: str, recorded: str, now: str) -> None:
+        """Raise ReplayEndedError if a policy decides otherwise on a call now."""
         ...
 
     async def outcome(self, effect: Any, call_id: str) -> Any:

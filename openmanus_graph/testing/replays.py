@@ -16,6 +16,7 @@ from openmanus_graph.backends.models.build import MissingModel
 from openmanus_graph.backends.persistence.bundles import load_bundle
 from openmanus_graph.backends.persistence.flight_record import FlightRecord
 from openmanus_graph.model_calls.replay import Difference, RecordReplay
+from openmanus_graph.model_calls.what_if import Divergence, WhatIf
 from openmanus_graph.runtime.limits import RECURSION_LIMIT
 from openmanus_graph.runtime.replaying import ReplayEndedError, replaying
 from openmanus_graph.runtime.session_registry import open_session
@@ -39,6 +40,8 @@ class Replayed:
     """Each call that the record answered, as `NAME ARGUMENTS`, in order."""
     answers: list[str]
     """Of the runs, in order."""
+    divergence: Divergence | None = None
+    """Where it stopped, if what was tried made a difference."""
 
     @property
     def is_equal(self) -> bool:
@@ -51,7 +54,12 @@ class Replayed:
 
 
 async def replay(
-    record: FlightRecord, graph: Any, context: Context | None = None, *, elsewhere: bool = True
+    record: FlightRecord,
+    graph: Any,
+    context: Context | None = None,
+    *,
+    elsewhere: bool = True,
+    what_if: WhatIf | None = None,
 ) -> Replayed:
     """Do a record's runs again on a graph.
 
@@ -61,21 +69,25 @@ async def replay(
         context: Of its runs: a changed prompt, say. The workspace is an empty folder.
         elsewhere: Whether instructions (`AGENTS.md`) and skills are those of the record, as on
             another machine they are others; else they are read as they are now.
+        what_if: What is tried on the runs.
 
     Raises:
         ConfigError: The settings are wrong.
     """
-    run = RecordReplay(record, elsewhere=elsewhere)
-    async with open_session(record.thread), _needing_no_key():
+    run = RecordReplay(record, elsewhere=elsewhere, what_if=what_if)
+    asks_model = what_if is not None and what_if.asks_model
+    async with open_session(record.thread), _needing_no_key(is_asked=asks_model):
         answers: list[str] = []
         ended = await _run_all(record, graph, _with_recorded_model(context, record), run, answers)
-    return Replayed(len(record.calls), run.differences, ended, run.tool_calls, answers)
+    return Replayed(
+        len(record.calls), run.differences, ended, run.tool_calls, answers, run.divergence
+    )
 
 
 @asynccontextmanager
-async def _needing_no_key() -> AsyncGenerator[None]:
-    """Let settings name OpenAI's models without a key: no model is reached."""
-    is_missing = not os.environ.get(_KEY_VARIABLE)
+async def _needing_no_key(*, is_asked: bool) -> AsyncGenerator[None]:
+    """Let settings name OpenAI's models without a key, unless a model is really asked."""
+    is_missing = not is_asked and not os.environ.get(_KEY_VARIABLE)
     if is_missing:
         os.environ[_KEY_VARIABLE] = "none"
     try:

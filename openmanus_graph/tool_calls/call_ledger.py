@@ -12,13 +12,15 @@ from typing import Any
 from openmanus_graph.backends.persistence.ledger import Entry
 from openmanus_graph.backends.snapshots.remote_objects import FilesUnavailableError
 from openmanus_graph.backends.snapshots.shared_files import put_files_back
-from openmanus_graph.runtime.replaying import current_replay
+from openmanus_graph.conversation.history import canonical_args
+from openmanus_graph.runtime.replaying import Replay, current_replay
 from openmanus_graph.runtime.session import changed_state
+from openmanus_graph.state.context import Policy
 from openmanus_graph.state.interrupts import unknown_outcome_request
 from openmanus_graph.state.renamed import with_current_names
 from openmanus_graph.state.tool_traits import Observation, Reconcile
 from openmanus_graph.tool_calls.context import CallExecution
-from openmanus_graph.tool_calls.permission import Permission
+from openmanus_graph.tool_calls.permission import Permission, evaluate
 
 log = logging.getLogger(__name__)
 EXCEPTION_CHARS = 4000
@@ -57,9 +59,22 @@ async def find_entry(execution: CallExecution) -> Entry | None:
     """
     if (replay := current_replay()) is not None:
         recorded: Entry = await replay.outcome(execution.key, execution.call["id"])
+        if replay.policy_before is not None:
+            await _check_policy(execution, replay.policy_before, replay)
         return recorded
     ledger = execution.context.ledger
     return None if ledger is None else await ledger.find(execution.key)
+
+
+async def _check_policy(execution: CallExecution, before: Policy, replay: Replay) -> None:
+    """Compare what both policies decide on a call. ReplayEndedError: it is something else."""
+    args = execution.call["args"]
+    then, now = await evaluate(execution, args, before), await evaluate(execution, args)
+    replay.check_decision(
+        f"{execution.name} {canonical_args(args)}",
+        f"{then.decision}: {then.why}",
+        f"{now.decision}: {now.why}",
+    )
 
 
 def was_cut_off(execution: CallExecution, entry: Entry) -> bool:

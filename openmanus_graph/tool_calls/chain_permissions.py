@@ -16,6 +16,7 @@ from langgraph.types import Interrupt
 
 from openmanus_graph.backends.persistence.ledger import EffectKey, Ledger
 from openmanus_graph.errors import ToolError
+from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.safety.policy import PolicyDecision
 from openmanus_graph.state.interrupts import Decision
 from openmanus_graph.state.manus import PendingCall
@@ -58,7 +59,9 @@ async def _verdict_of(execution: CallExecution) -> PolicyDecision | None:
     except ToolError:
         return None  # said in its turn
     verdict = await evaluate(execution, execution.call["args"])
-    known = verdict.decision != "ask" or await find_entry(execution) is not None
+    if verdict.decision != "ask" or current_replay() is not None:  # which asks nobody
+        return None
+    known = await find_entry(execution) is not None
     return None if known else verdict
 
 

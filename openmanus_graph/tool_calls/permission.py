@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -12,6 +12,7 @@ from openmanus_graph.safety.information_flow import approval_of, explain_values
 from openmanus_graph.safety.policy import PolicyDecision, ProposedCall, evaluate_policy
 from openmanus_graph.safety.provenance import explain_unverified
 from openmanus_graph.safety.value_labels import leaves
+from openmanus_graph.state.context import Policy
 from openmanus_graph.state.interrupts import Decision, approval_request
 from openmanus_graph.tool_calls.context import CallExecution
 from openmanus_graph.tool_calls.questions import Questions
@@ -116,8 +117,17 @@ async def _objection(execution: CallExecution, decision: Decision) -> str:
     return verdict.why if verdict.decision == "deny" else ""
 
 
-async def evaluate(execution: CallExecution, args: Mapping[str, Any]) -> PolicyDecision:
-    """Look a call up in the policy, off the event loop: links are followed, long texts parsed."""
+async def evaluate(
+    execution: CallExecution, args: Mapping[str, Any], policy: Policy | None = None
+) -> PolicyDecision:
+    """Look a call up in the policy, off the event loop: links are followed, long texts parsed.
+
+    Args:
+        execution: Of the call.
+        args: What it would run with.
+        policy: Instead of the run's own.
+    """
+    settings = execution.context.session.settings
     proposed = ProposedCall(
         name=execution.name,
         args=execution.context.toolset.with_defaults(execution.name, args),
@@ -127,7 +137,7 @@ async def evaluate(execution: CallExecution, args: Mapping[str, Any]) -> PolicyD
     return await asyncio.to_thread(
         evaluate_policy,
         proposed,
-        execution.context.session.settings,
+        settings if policy is None else replace(settings, policy=policy),
         execution.context.standing_approvals,
     )
 

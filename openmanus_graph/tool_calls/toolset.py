@@ -22,7 +22,9 @@ from pydantic import BaseModel, ValidationError
 from openmanus_graph.config.mcp import check_servers
 from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.model_calls.candidates import pictures_reach_a_model
+from openmanus_graph.model_calls.flight_recorder import fact_of_run
 from openmanus_graph.runtime.events import Emit, notice
+from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.tool_runtime import CallRuntime, JsonSchemaTool, ManusToolRuntime
 from openmanus_graph.safety.policy import wrong_arguments
@@ -364,7 +366,8 @@ async def resolve_tools(
     for name, why in absent.items():
         text = f"{name} is not offered. {why}"
         session.cached(text, partial(notice, emit, text))
-    servers = servers_of(agent, session.settings)
+    is_replay = current_replay() is not None  # which starts no servers
+    servers = () if is_replay else servers_of(agent, session.settings)
     if servers:
         resolve_server_tools = await asyncio.to_thread(load_client)
         found = await resolve_server_tools(
@@ -376,7 +379,7 @@ async def resolve_tools(
             fatal_reason=found.fatal_reason if agent.needs_servers else "",
             acknowledge=found.acknowledge,
         )
-    elif agent.needs_servers:
+    elif agent.needs_servers and not is_replay:
         raise ConfigError(
             f"The agent {agent.name} works with the tools of MCP servers, and there is none. "
             "Name one by --server NAME, URL or COMMAND, or in mcp.json."
@@ -402,7 +405,8 @@ async def absent_tools(agent: Agent, session: Session) -> Mapping[str, str]:
         for name, traits in depending.items():
             why = _BLIND if traits.needs_pictures and not sees else ""
             if not why and traits.unavailable is not None:
-                why = await asyncio.to_thread(traits.unavailable, settings.sandbox)
+                look = partial(traits.unavailable, settings.sandbox)
+                why = await fact_of_run(session, f"why {name} is unavailable", look)
             absent |= {name: why} if why else {}
         session.cached((agent, absent_tools), lambda: absent)
     for name in {agent.needed_tool, *(settings.tools or ())} & absent.keys():

@@ -88,6 +88,54 @@ def test_no_test_is_written_of_a_run_that_differs(
     assert not (tmp_path / "test_it.py").exists()
 
 
+def test_what_is_tried_on_a_run_stops_it_where_it_makes_a_difference(
+    cli: Cli, model: OpenAIServer
+) -> None:
+    write = Reply(calls=(Call("bash", {"command": "echo one >> log"}),))
+    model.add(write, Reply("Done."))
+    assert cli.run("run", "write it", "--thread", "t").code == 0
+    (cli.cwd / "next.txt").write_text("Be quick.")
+    model.add(write, Reply("Quick."))
+    prompt = cli.run("replay", "t", "--prompt", "next_step=next.txt")
+    assert prompt.code == 1
+    assert prompt.stdout.splitlines()[3:] == ["-Done.", "+Quick."]
+    assert "It stopped after model call 2, of step 2." in prompt.stderr
+    assert "Be quick." in str(model.requests[-1])
+    model.add(write, Reply("Done."))
+    same = cli.run("replay", "t", "--model", "openai:other-model")
+    assert (same.code, same.stderr) == (0, "It makes no difference.\n")
+    assert model.requests[-1].body["model"] == "other-model"
+    asked = len(model.requests)
+    (cli.cwd / "mine.py").write_text("def bash(command):\n    return 'not found'\n")
+    tool = cli.run("replay", "t", "--tool", "bash=mine:bash")
+    assert tool.code == 1
+    assert "+not found" in tool.stdout
+    policy = cli.run("replay", "t", "--policy", "auto")
+    assert (policy.code, policy.stderr) == (0, "It makes no difference.\n")
+    assert len(model.requests) == asked
+    assert (cli.cwd / "workspace" / "t" / "log").read_text() == "one\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--prompt", "other=next.txt"), "a name is system or next_step"),
+        (("--prompt", "system=nowhere.txt"), "cannot be read"),
+        (("--tool", "bash"), "give NAME=module:function"),
+        (("--tool", "bash=no_such_module:run"), "cannot be loaded"),
+        (("--policy", "auto", "--to-test", "test_it.py"), "Leave the changes out"),
+    ],
+)
+def test_wrong_options_are_refused(
+    cli: Cli, model: OpenAIServer, options: tuple[str, ...], said: str
+) -> None:
+    model.add(Reply("Done."))
+    assert cli.run("run", "say it", "--thread", "t").code == 0
+    refused = cli.run("replay", "t", *options)
+    assert refused.code == 2
+    assert said in refused.stderr
+
+
 def test_a_thread_that_does_not_exist_is_refused(cli: Cli) -> None:
     refused = cli.run("replay", "nobody")
     assert refused.code == 2

@@ -2,11 +2,13 @@
 
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import RunnableConfig
+from langgraph.prebuilt import ToolRuntime
 from langgraph.types import Command
 
 from openmanus_graph import Context, build_manus_graph, manus_tool
@@ -21,7 +23,10 @@ from openmanus_graph.interfaces.service.options import WORKSPACE_URL_VARIABLE
 from openmanus_graph.interfaces.service.replay import Replayed, replay_thread
 from openmanus_graph.nodes import think
 from openmanus_graph.runtime.session_registry import close_session
+from openmanus_graph.runtime.tool_runtime import call_runtime
 from openmanus_graph.state.context import PolicyRule
+from openmanus_graph.state.mcp_server import MCPServer
+from openmanus_graph.tool_calls.toolset import ResolvedTools
 from tests.support.graphs import Ran, calls, run_graph, scripted
 
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
@@ -36,9 +41,17 @@ def put(number: int) -> str:
     return f"put {number} down as number {len(made)}"
 
 
+@manus_tool(effect="pure")
+async def ask(question: str, runtime: ToolRuntime[Any, Any]) -> str:
+    """Ask the model."""
+    ask_model = call_runtime(runtime).ask_model
+    assert ask_model is not None
+    return await ask_model("You answer.", question)
+
+
 def build(**arguments: Any) -> Any:
     """Build the agent of these tests."""
-    return build_manus_graph(tools=[put], **arguments)
+    return build_manus_graph(tools=[put, ask], **arguments)
 
 
 @pytest.fixture(autouse=True)
@@ -75,7 +88,10 @@ async def replayed(agent: str = "putting", **context: Any) -> Replayed:
 
 
 def rows() -> list[list[tuple[Any, ...]]]:
-    tables = ("model_calls", "ledger", "remarks", "questions", "threads", "first_sights", "places")
+    tables = [
+        *("model_calls", "recorded_facts", "ledger", "remarks"),
+        *("questions", "threads", "first_sights", "places"),
+    ]
     return [open_database(database_url()).run(f"SELECT * FROM {table}") for table in tables]
 
 
@@ -106,6 +122,20 @@ async def test_a_limit_and_its_closing_turn_are_replayed() -> None:
     assert (await replayed(max_steps=2)).is_equal
     longer = await replayed(max_steps=3)
     assert longer.differences[0].position == 1, "the prompt names the limit"
+
+
+async def test_the_model_call_of_a_tool_is_not_missed_as_the_tool_does_not_run() -> None:
+    await run(calls(("ask", {"question": "Why?"})), "because", "done")
+    result = await replayed()
+    assert (result.model_calls, result.ended, result.is_equal) == (3, "", True)
+
+
+async def test_no_server_is_started_in_a_replay(tmp_path: Path) -> None:
+    await run("done")
+    started = tmp_path / "started"
+    server = MCPServer("files", command="touch", args=(str(started),))
+    assert (await replayed(mcp_servers=(server,))).is_equal
+    assert not started.exists()
 
 
 async def test_what_the_person_said_meanwhile_is_read_again_where_it_was() -> None:
@@ -192,3 +222,32 @@ async def test_what_a_person_decided_on_a_call_is_not_asked_again(decision: str)
     close_session("t")
     made.clear()
     assert (await replayed(policy_rules=rules)).is_equal
+
+
+@pytest.mark.parametrize("changed", range(20))
+async def test_a_seeded_change_of_a_prompt_is_found_at_the_right_step(
+    changed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A prompt that all requests have, or a suffix that those from some step on have."""
+    random = Random(changed)
+    count = random.randint(3, 8)
+    at = random.randint(1, count)
+    await run(*(putting(n) for n in range(1, count)), "done")
+
+    def suffix(turn: think.Turn, tools: ResolvedTools) -> str:
+        said = request_suffix(turn, tools)
+        return f"{said}\n\nHurry, now." if turn.progress.steps + 1 >= at else said
+
+    request_suffix = think.request_suffix
+    monkeypatch.setattr(think, "request_suffix", suffix)
+    result = await replayed()
+    assert result.differences[0].position == at
+    assert len(result.differences) == count - at + 1
+    assert "+Hurry, now." in result.first_difference()
+
+
+async def test_a_run_of_300_steps_is_replayed_from_its_record() -> None:
+    await run(*(putting(n) for n in range(299)), "done", max_steps=300)
+    result = await replayed(max_steps=300)
+    assert (result.model_calls, result.is_equal) == (300, True)
+    assert len(result.tool_calls) == 299

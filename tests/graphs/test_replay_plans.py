@@ -14,7 +14,9 @@ from openmanus_graph.backends.persistence.threads import Thread, Threads
 from openmanus_graph.config.resolve import database_url
 from openmanus_graph.graphs.catalog import FLOW
 from openmanus_graph.interfaces.service.replay import Replayed, replay_thread
+from openmanus_graph.model_calls import surroundings
 from openmanus_graph.runtime.session_registry import close_session
+from openmanus_graph.state.settings import Settings
 from tests.support.graphs import run_graph
 from tests.support.planning import PlanBrain, plan_call, use
 
@@ -95,10 +97,11 @@ async def test_what_the_planner_saw_of_the_workspace_is_shown_to_it_again(tmp_pa
 async def test_a_changed_prompt_is_found_in_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
     brain = PlanBrain([plan_call("one", "two")], {})
 
-    def change() -> None:
-        from openmanus_graph.model_calls import surroundings
+    def no_limits(settings: Settings) -> list[str]:
+        return ["no limit"]
 
-        monkeypatch.setattr(surroundings, "_limits", lambda _: ["no limit"])
+    def change() -> None:
+        monkeypatch.setattr(surroundings, "_limits", no_limits)
 
     result = await plan_and_replay(brain, change)
     assert [one.call.facts["place"].split()[-1] for one in result.differences] == ["0", "1"]

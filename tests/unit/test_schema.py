@@ -109,7 +109,8 @@ async def test_all_rows_of_files_of_version_1_are_there(old: DatabaseUrl) -> Non
     open_database(old)
     close_databases()
     with contextlib.closing(sqlite3.connect(old.file)) as database:
-        database.execute("DROP TABLE model_calls")
+        for table in ("model_calls", "recorded_facts"):
+            database.execute(f"DROP TABLE {table}")
         database.execute("PRAGMA user_version = 1")  # there are no leases in files: nothing else
     await check_rows(old)
     assert version_of(old) == CURRENT

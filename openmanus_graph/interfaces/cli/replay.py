@@ -1,14 +1,19 @@
 """`openmanus replay`: runs again from their record, to see what would differ now."""
 
 import asyncio
+import dataclasses
 import sys
 import zipfile
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from openmanus_graph.backends.models.build import close_models
 from openmanus_graph.backends.persistence.bundles import load_bundle, save_bundle
 from openmanus_graph.backends.persistence.flight_record import FlightRecord
+from openmanus_graph.config import resolve_settings
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.interfaces.service.replay import (
@@ -20,26 +25,71 @@ from openmanus_graph.interfaces.service.replay import (
 from openmanus_graph.interfaces.service.replay_test import write_test
 from openmanus_graph.interfaces.service.run_setup import to_context
 from openmanus_graph.interfaces.service.threads import thread_id, whole_thread
+from openmanus_graph.model_calls.what_if import WhatIf
 from openmanus_graph.runtime.output import printable
+from openmanus_graph.state.context import Context, Policy
+
+PROMPTS = ("system", "next_step")
 
 
-def replay(source: str, to_test: str | None) -> int:
+@dataclass(frozen=True)
+class Changes:
+    """What is tried on a run, as the options name it."""
+
+    model: str | None = None
+    prompts: Sequence[str] = ()
+    """Each `NAME=FILE`."""
+    policy: Policy | None = None
+    tools: Sequence[str] = ()
+    """Each `NAME=module:function`."""
+
+    def apply(self, context: Context) -> tuple[Context, WhatIf | None]:
+        """Return the context with them, and what is tried; None if nothing is."""
+        if self == Changes():
+            return context, None
+        before = None
+        if self.policy is not None:
+            before = resolve_settings(context, "replay", without_model=True).policy
+        what_if = WhatIf(
+            asks_model=self.model is not None or bool(self.prompts),
+            policy_before=before,
+            tools=dict(map(_named_function, self.tools)),
+        )
+        prompts = dict(map(_named_prompt, self.prompts))
+        changed = dataclasses.replace(
+            context,
+            model=self.model or context.model,
+            prompts={**(context.prompts or {}), **prompts} or None,
+            policy=self.policy or context.policy,
+        )
+        return changed, what_if
+
+
+def replay(source: str, to_test: str | None, changes: Changes) -> int:
     """Replay a thread or a bundle, and return the exit code: 1 if something differs.
 
     Args:
         source: A thread's id, or a bundle's file.
         to_test: File to write the run to as a test.
+        changes: What is tried on it.
     """
+    if to_test is not None and changes != Changes():
+        raise ConfigError("--to-test writes the run as it was recorded. Leave the changes out.")
     path = Path(source)
     if path.suffix == ".zip" or zipfile.is_zipfile(path):
         record = load_bundle(path)
-        found = _awaited(replay_bundle(record, to_context(_options_of(record))))
+        context, what_if = changes.apply(to_context(RunOptions().over(dict(record.options))))
+        found = _awaited(replay_bundle(record, context, what_if))
     else:
         known = whole_thread(thread_id(source))
-        context = to_context(RunOptions().over(known.options))
-        found = _awaited(replay_thread(known, context))
+        context, what_if = changes.apply(to_context(RunOptions().over(known.options)))
+        found = _awaited(replay_thread(known, context, what_if))
         record = asyncio.run(record_of(known))
-    _print(found)
+    if what_if is None:
+        _print(found)
+    else:
+        _print_divergence(found)
+        return 1 if found.ended else 0
     if to_test is not None:
         _write_test(record, found, Path(to_test))
     return 0 if found.is_equal else 1
@@ -69,8 +119,28 @@ def _write_test(record: FlightRecord, found: Replayed, path: Path) -> None:
     sys.stderr.write(f"{path} and {bundle} are written. Run it: pytest {path}\n")
 
 
-def _options_of(record: FlightRecord) -> RunOptions:
-    return RunOptions().over(dict(record.options))
+def _named_prompt(given: str) -> tuple[str, str]:
+    name, _, file = given.partition("=")
+    if name not in PROMPTS or not file:
+        raise ConfigError(f"--prompt {given}: give NAME=FILE; a name is {' or '.join(PROMPTS)}.")
+    try:
+        return name, Path(file).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"The prompt in {file} cannot be read: {error}.") from error
+
+
+def _named_function(given: str) -> tuple[str, Callable[..., Any]]:
+    name, _, address = given.partition("=")
+    module, _, function = address.partition(":")
+    if not (name and module and function):
+        raise ConfigError(f"--tool {given}: give NAME=module:function.")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        return name, getattr(import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"--tool {given} cannot be loaded: {error}.") from error
+    finally:
+        sys.path.pop(0)
 
 
 def _awaited(replaying: Coroutine[None, None, Replayed]) -> Replayed:
@@ -87,6 +157,16 @@ def _print(found: Replayed) -> None:
     if found.differences:
         sys.stdout.write(printable(found.differences[0].diff()) + "\n")
     sys.stderr.write(f"{printable(_summary(found))}\n")
+
+
+def _print_divergence(found: Replayed) -> None:
+    """Print where a what-if replay stopped."""
+    if found.divergence is None:
+        sys.stderr.write(f"{printable(found.ended) or 'It makes no difference.'}\n")
+        return
+    at = f"after model call {found.divergence.position}, of step {found.divergence.step}"
+    sys.stdout.write(printable(found.divergence.diff()) + "\n")
+    sys.stderr.write(f"{printable(found.divergence.what)} It stopped {at}.\n")
 
 
 def _summary(found: Replayed) -> str:

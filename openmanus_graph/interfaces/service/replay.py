@@ -14,6 +14,7 @@ from openmanus_graph.backends.persistence.flight_record import FlightRecord, rea
 from openmanus_graph.config.resolve import database_url, openmanus_home
 from openmanus_graph.graphs.catalog import build_agent
 from openmanus_graph.interfaces.service.lock import holding_thread
+from openmanus_graph.model_calls.what_if import WhatIf
 from openmanus_graph.testing.replays import Replayed, replay
 
 if TYPE_CHECKING:
@@ -36,21 +37,25 @@ async def record_of(known: "Thread") -> FlightRecord:
         return await read_flight_record(database_url(), known)
 
 
-async def replay_thread(known: "Thread", context: "Context") -> Replayed:
+async def replay_thread(
+    known: "Thread", context: "Context", what_if: WhatIf | None = None
+) -> Replayed:
     """Do a thread's runs again, answered by its record; nothing is written, no model reached.
 
     Raises as `record_of`, and ConfigError if the settings are wrong.
     """
     async with holding_thread(openmanus_home(), known.id):
         record = await read_flight_record(database_url(), known)
-        return await replay(record, _graph_of(record), context, elsewhere=False)
+        return await replay(record, _graph_of(record), context, elsewhere=False, what_if=what_if)
 
 
-async def replay_bundle(record: FlightRecord, context: "Context") -> Replayed:
+async def replay_bundle(
+    record: FlightRecord, context: "Context", what_if: WhatIf | None = None
+) -> Replayed:
     """Replay what was recorded elsewhere, in empty folders. ConfigError as `replay_thread`."""
     with _empty_home() as folder:
         within = dataclasses.replace(context, workspace=str(folder / "workspace"))
-        return await replay(record, _graph_of(record), within)
+        return await replay(record, _graph_of(record), within, what_if=what_if)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from openmanus_graph.interfaces.cli.commands.arguments import (
     ThreadArgument,
     complete_thread,
 )
-from openmanus_graph.interfaces.service.options import StorageOptions, takes
+from openmanus_graph.interfaces.service.options import PolicyName, StorageOptions, takes
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -120,8 +120,28 @@ def replay(
     to_test: Annotated[
         str | None, typer.Option(help="Python file for the run as a test, which passes offline.")
     ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="PROVIDER:NAME to ask instead, until it replies otherwise.")
+    ] = None,
+    prompt: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME=FILE to try; NAME is system or next_step. The model is asked."),
+    ] = None,
+    policy: Annotated[
+        PolicyName | None,
+        typer.Option(help="Policy to try: ask, auto or never. No model is asked."),
+    ] = None,
+    tool: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME=module:function to call instead of a tool. No model is asked."),
+    ] = None,
 ) -> None:
-    """Run a thread again from its record, and show what its model would be sent otherwise now."""
+    """Run a thread again from its record, and show what its model would be sent otherwise now.
+
+    With another model, prompt, policy or tool it stops at the first thing that comes out otherwise.
+    """
+    from openmanus_graph.interfaces.cli.replay import Changes
     from openmanus_graph.interfaces.cli.replay import replay as replay_record
 
-    raise typer.Exit(replay_record(source, to_test))
+    changes = Changes(model, tuple(prompt or ()), policy, tuple(tool or ()))
+    raise typer.Exit(replay_record(source, to_test, changes))
