@@ -23,6 +23,7 @@ from openmanus_graph.state.search_engines import GOOGLE_ID_VARIABLE, KEY_VARIABL
 from tests.support.postgres import Postgres, install_postgres
 from tests.support.sampling import SEED_VARIABLE, chance
 from tests.support.search_engines import SearchServer
+from tests.support.ssh import SshServer, install_sshd
 
 KEYS = (
     "OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENMANUS_MODEL", "ANTHROPIC_API_KEY",
@@ -88,7 +89,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _installed(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Install what the machine lacks: PostgreSQL, and what `doctor --fix` knows, like bubblewrap.
+    """Install what the machine lacks: servers, and what `doctor --fix` knows, like bubblewrap.
 
     The first worker of a run does it for the others, which wait: the system's package tools work
     for one caller at a time.
@@ -101,6 +102,7 @@ def _installed(tmp_path_factory: pytest.TempPathFactory) -> None:
         if done.exists():
             return
         install_postgres()
+        install_sshd()
         subprocess.run(
             [sys.executable, "-m", "openmanus_graph.interfaces.cli", "doctor", "--fix"],
             check=False,
@@ -142,6 +144,13 @@ def _loops_end_without_connections() -> Iterator[None]:
 def postgres() -> Iterator[Postgres]:
     """Run a PostgreSQL server for all tests of this process."""
     with Postgres.running() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def ssh_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshServer]:
+    """Run an SSH server for all tests of this process."""
+    with SshServer.running(tmp_path_factory.mktemp("ssh")) as server:
         yield server
 
 

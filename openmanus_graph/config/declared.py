@@ -15,8 +15,8 @@ LEFT_OUT = {
     "sandbox.use_sandbox": "Python and shell always run in a sandbox; [sandbox] mode chooses which",
     "sandbox.work_dir": "the workspace is the folder; --workspace or workspace names another",
     "sandbox.cpu_limit": "there is no such limit; memory_mb, processes, disk_mb and timeout_s hold",
-    "daytona": "there is no remote sandbox; remove the section and its key. Python and shell run "
-    'in a sandbox of this machine, or in a container with [sandbox] mode = "docker"',
+    "daytona": "there is no such sandbox; remove the section and its key. Python and shell run "
+    'in a sandbox of this machine, or on another one with [sandbox] mode = "ssh"',
     "mcp.server_reference": "`openmanus mcp-server` is the server; --server starts any other",
     "search.bing_api_key": "Bing's search interface was shut down in 2025; remove the key",
     "runflow": "`openmanus plan` always has the data_analysis agent",

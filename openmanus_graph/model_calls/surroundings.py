@@ -35,6 +35,8 @@ async def surroundings(settings: Settings, tools: Collection[str], date: str) ->
     ]
     if not _PYTHON_TOOLS.isdisjoint(tools):
         parts.append(await asyncio.to_thread(_python, settings.sandbox))
+        if settings.sandbox.mode == "ssh":
+            parts.append(render("surroundings_elsewhere", host=settings.sandbox.ssh_host))
     return "\n".join([*parts, render("text_from_outside")])
 
 

@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 
 from openmanus_graph.state.mcp_server import MCPServer
 
-SandboxMode = Literal["auto", "bwrap", "nono", "docker", "none"]
+SandboxMode = Literal["auto", "bwrap", "nono", "docker", "ssh", "none"]
 Policy = Literal["ask", "auto", "never"]
 RuleDecision = Literal["allow", "ask", "deny"]
 MediaKind = Literal["audio", "video"]

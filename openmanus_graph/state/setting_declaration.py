@@ -96,6 +96,8 @@ TUNING_OPTIONS = frozenset({
 """Anything else (`base_url`, `default_headers` ...) may send the key elsewhere."""
 
 _SECRET_NAME = re.compile(r"[A-Za-z][\w-]*")
+_SSH_NAME = re.compile(r"[\w.:%][\w.:%@\\-]*")
+"""Never the beginning of an option."""
 _SECRET_DOMAIN = re.compile(r"[\w.-]+(:\d{1,5})?|\[[0-9a-f:]+\](:\d{1,5})?")
 
 
@@ -107,6 +109,18 @@ def megabytes(value: Any) -> Any:
     if match is None:
         raise ValueError(f"{value!r} is no number of megabytes; write it like 512, 512m or 2g")
     return int(match[1]) * (1024 if match[2] == "g" else 1)
+
+
+def ssh_name(value: str) -> str:
+    """Return a host's or an account's name as it is written. ConfigError: it is no name."""
+    if value and not _SSH_NAME.fullmatch(value):
+        raise ConfigError(f"{value!r} is no name of a host or an account.")
+    return value
+
+
+def home_path(value: str) -> str:
+    """Return a path with `~` as the home folder."""
+    return str(Path(value).expanduser()) if value else ""
 
 
 def rerouting_options(options: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -38,6 +38,7 @@ from openmanus_graph.state.setting_declaration import (
     allowing_rules,
     checked_hosts,
     domains,
+    home_path,
     megabytes,
     other_rules,
     outside_folder,
@@ -45,6 +46,7 @@ from openmanus_graph.state.setting_declaration import (
     search_country,
     search_language,
     site_secrets,
+    ssh_name,
 )
 from openmanus_graph.state.skills import Skill
 from openmanus_graph.state.workspace_url import WorkspaceUrl
@@ -84,6 +86,24 @@ class SandboxSettings:
         str, Setting(trust=ALWAYS, moved='used with [sandbox] mode = "docker" only')
     ] = "python:3.12-slim"
     """Of the mode `docker`; it must have `ipykernel`."""
+    ssh_host: Annotated[str, Setting(trust=ALWAYS, parse=ssh_name)] = ""
+    """Of the mode `ssh`: the other machine's address, or its name in `~/.ssh/config`."""
+    ssh_user: Annotated[str, Setting(trust=ALWAYS, parse=ssh_name, shown="as ssh decides")] = ""
+    """The account there."""
+    ssh_port: Annotated[
+        int, Field(ge=0, le=65535), Setting(trust=ALWAYS, shown="as ssh decides")
+    ] = 0
+    """Its port."""
+    ssh_key: Annotated[str, Setting(trust=ALWAYS, parse=home_path, shown="as ssh decides")] = ""
+    """File of the private key."""
+    ssh_known_hosts: Annotated[
+        str, Setting(trust=ALWAYS, parse=home_path, shown="as ssh decides")
+    ] = ""
+    """File with the other machine's host key."""
+    ssh_python: Annotated[str, Setting(trust=ALWAYS)] = "python3"
+    """The interpreter there; `python_execute` needs one with `ipykernel`."""
+    ssh_folder: Annotated[str, Setting(trust=ALWAYS)] = "~/.openmanus-sandboxes"
+    """The folder there, which holds one for each sandbox until it is closed."""
     memory_mb: Annotated[
         int,
         BeforeValidator(megabytes),

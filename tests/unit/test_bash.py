@@ -8,6 +8,7 @@ import psutil
 import pytest
 from langchain_core.tools import StructuredTool
 
+from openmanus_graph.backends.sandbox.confinement import sandbox_of
 from openmanus_graph.backends.sandbox.shell import Shell
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.state.settings import SandboxSettings
@@ -15,11 +16,14 @@ from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.testing.runtime import tool_runtime, tool_session
 from openmanus_graph.tools.bash import bash
 from tests.support.cli import until
+from tests.support.sandboxes import sandbox_settings
 
 
-@pytest.fixture(params=["bwrap", "none"])
+@pytest.fixture(params=["bwrap", "none", "ssh"])
 def session(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Session]:
-    opened = tool_session(tmp_path, sandbox=SandboxSettings(mode=request.param))
+    root = tmp_path / "here"
+    root.mkdir()
+    opened = tool_session(root, sandbox=sandbox_settings(request))
     yield opened
     opened.close()
 
@@ -47,7 +51,8 @@ def test_variables_and_folder_persist_across_event_loops(session: Session) -> No
 
 
 async def test_shell_starts_in_the_workspace(session: Session) -> None:
-    assert await text(session, "pwd") == str(session.workspace.root)
+    inside = sandbox_of(session).backend.inside
+    assert await text(session, "pwd") == inside(session.workspace.root)
 
 
 async def test_heredoc_comment_quotes_and_lines(session: Session) -> None:
@@ -111,14 +116,21 @@ async def test_ctrl_c_ends_background_jobs(session: Session) -> None:
     assert await text(session) == "(nothing new; nothing runs in the background)"
 
 
-@pytest.mark.parametrize(
-    "slow", ["sleep 1000", "while :; do :; done", "trap '' INT; sleep 1000", "sleep 1000 | cat"]
-)
+@pytest.mark.parametrize("slow", ["sleep 1000", "while :; do :; done", "sleep 1000 | cat"])
 async def test_time_limit_keeps_output_and_variables(session: Session, slow: str) -> None:
     seen = await run(session, f"y=7; echo before; ({slow}); echo after", timeout_s=1)
     assert seen.text.startswith("before\n")
     assert "[Interrupted after 1 s" in seen.text
     assert seen.failed
+    assert await text(session, "echo $y") == "7"
+
+
+@pytest.mark.parametrize("session", ["bwrap", "none"], indirect=True)
+async def test_a_command_that_ignores_the_interrupt_is_killed(session: Session) -> None:
+    deaf = "y=7; (trap '' INT; echo before; sleep 1000); echo after"
+    seen = await run(session, deaf, timeout_s=1)
+    assert seen.text.startswith("before\n")
+    assert "[Interrupted after 1 s" in seen.text
     assert await text(session, "echo $y") == "7"
 
 
@@ -153,8 +165,10 @@ async def test_a_new_shell_works_after_one_with_background_jobs(session: Session
 
 
 async def test_cancelling_interrupts_the_command(session: Session) -> None:
-    task = asyncio.create_task(run(session, "echo $$ >started; z=1; sleep 1000"))
-    await asyncio.to_thread(until, (session.workspace.root / "started").exists)
+    await text(session, "true")
+    task = asyncio.create_task(run(session, "z=1; echo started; sleep 1000"))
+    shell: Shell = session.handle("bash", lambda: pytest.fail("there is one"))
+    await asyncio.to_thread(until, lambda: shell.newest_line() == "started")
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

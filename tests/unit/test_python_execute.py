@@ -20,11 +20,14 @@ from openmanus_graph.testing.runtime import tool_runtime, tool_session
 from openmanus_graph.tools.python_execute import python_execute
 from tests.support.cli import until
 from tests.support.limits import BACKSTOP_S
+from tests.support.sandboxes import sandbox_settings
 
 
-@pytest.fixture(scope="module")
-def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
-    opened = tool_session(tmp_path_factory.mktemp("ws"), sandbox=SandboxSettings(mode="bwrap"))
+@pytest.fixture(scope="module", params=["bwrap", "ssh"])
+def session(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Session]:
+    opened = tool_session(tmp_path_factory.mktemp("ws"), sandbox=sandbox_settings(request))
     yield opened
     opened.close()
 
@@ -204,10 +207,11 @@ async def test_code_that_follows_an_error_at_once_is_run(session: Session) -> No
 
 
 async def test_cancelling_interrupts_the_code(session: Session) -> None:
-    started = session.workspace.root / "started"
-    code = "import pathlib, time\npathlib.Path('started').touch()\ny = 6\ntime.sleep(1000)"
+    await text(session, "import time")
+    code = "y = 6; print('started', flush=True)\ntime.sleep(1000)"
     task = asyncio.create_task(run(session, code))
-    await asyncio.to_thread(until, started.exists)
+    kernel: Kernel = session.handle("python", lambda: pytest.fail("there is one"))
+    await asyncio.to_thread(until, lambda: kernel.newest_line() == "started")
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

@@ -1,6 +1,9 @@
-"""What a kind of sandbox has to offer, so that others plug in."""
+"""What a kind of sandbox has to offer, so that others plug in.
 
-from collections.abc import Mapping, Sequence
+All that bash, Python and the tools for files need is `Backend`. See docs/sandbox.md.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -54,8 +57,19 @@ class Launch:
     argv: tuple[str, ...]
     confine: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Read by `launch.py`, which applies it to itself before it becomes the program."""
-    kill: tuple[str, ...] = ()
-    """A command that ends the program where killing our process does not."""
+    kill: Callable[[], object] | None = None
+    """Ends the program, with all that it has started, where killing our process does not."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What the programs of a sandbox use on another machine."""
+
+    processes: int
+    memory: int
+    """In bytes."""
+    free: int
+    """Bytes that are free on the disk with their files."""
 
 
 class Backend(Protocol):
@@ -86,10 +100,82 @@ class Backend(Protocol):
         ...
 
     def launch(
-        self, program: Sequence[str], environment: Mapping[str, str], *, terminal: bool
+        self,
+        program: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        terminal: bool,
+        output: int,
     ) -> Launch:
-        """Make the command that runs a program inside."""
+        """Make the command on this machine that runs a program inside.
+
+        The command's input is the program's, and its end too. So is its output, unless the backend
+        brings that to `output` by `fetch`.
+
+        Args:
+            program: With its arguments.
+            environment: All that the program gets.
+            terminal: Whether the command gets a terminal, which must be the program's.
+            output: File descriptor for what the program prints.
+        """
         ...
+
+    def reach(self, socket: Path) -> Path:
+        """Return where a Unix socket that programs open in the run folder is reached from here."""
+        ...
+
+    def send(self) -> None:
+        """Show programs what has changed here. Called before they start and before each call.
+
+        Raises ToolError: the programs cannot be reached.
+        """
+        ...
+
+    def fetch(self) -> None:
+        """Bring here what programs have printed and changed by now. Called after each call.
+
+        Raises ToolError: as `send`, and the call's program is ended.
+        """
+        ...
+
+    def measure(self) -> Measured | None:
+        """Measure the programs, and bring here what they have printed; None if they run here.
+
+        Called often while a call runs. Raises ToolError as `send`.
+        """
+        ...
+
+    def used_bytes(self) -> int:
+        """Return the size of all files of programs on another machine; called rarely."""
+        ...
+
+    def close(self) -> None:
+        """Remove what there is of the sandbox elsewhere. All programs have been ended."""
+        ...
+
+
+class OnThisMachine:
+    """What all backends share whose programs see the same folders as we do."""
+
+    def reach(self, socket: Path) -> Path:
+        """Sockets are where they are."""
+        return socket
+
+    def send(self) -> None:
+        """Programs see the same files."""
+
+    def fetch(self) -> None:
+        """So do we."""
+
+    def measure(self) -> None:
+        """Our own processes are measured."""
+
+    def used_bytes(self) -> int:
+        """Nothing is elsewhere."""
+        return 0
+
+    def close(self) -> None:
+        """Nothing is elsewhere."""
 
 
 class BackendFactory(Protocol):

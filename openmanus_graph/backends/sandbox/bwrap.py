@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from openmanus_graph.backends.sandbox.backend import Launch, Layout, Probe
+from openmanus_graph.backends.sandbox.backend import Launch, Layout, OnThisMachine, Probe
 from openmanus_graph.state.settings import SandboxSettings
 
 HOME = "/home/manus"
@@ -44,7 +44,7 @@ _ETC = [
 _ETC_NETWORK = ("resolv.conf", "hosts", "gai.conf")
 
 
-class Bwrap:
+class Bwrap(OnThisMachine):
     """Programs in namespaces of their own, which die with their first process."""
 
     name = "bwrap"
@@ -62,7 +62,12 @@ class Bwrap:
         return inside(self._layout, path)
 
     def launch(
-        self, program: Sequence[str], environment: Mapping[str, str], *, terminal: bool
+        self,
+        program: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        terminal: bool,
+        output: int,
     ) -> Launch:
         """Make the command. The environment is the caller's to pass: see `environment.py`."""
         session = () if terminal else ("--new-session",)

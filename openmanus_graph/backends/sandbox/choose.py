@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from openmanus_graph.backends.sandbox import bwrap, docker, nono, unconfined
+from openmanus_graph.backends.sandbox import bwrap, docker, nono, ssh, unconfined
 from openmanus_graph.backends.sandbox.backend import BackendFactory, Layout, Probe
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.settings import SandboxSettings
@@ -16,6 +16,8 @@ class SandboxChoice:
     name: str
     make: BackendFactory
     warning: str = ""
+    elsewhere: bool = False
+    """Whether programs run on another machine, where nothing of this one's environment holds."""
 
 
 def reaches_network(name: str, settings: SandboxSettings) -> bool:
@@ -27,6 +29,7 @@ _BACKENDS: dict[str, BackendFactory] = {
     "bwrap": bwrap.Bwrap,
     "nono": nono.Nono,
     "docker": docker.Docker,
+    "ssh": ssh.Ssh,
     "none": unconfined.Unconfined,
 }
 
@@ -37,6 +40,7 @@ def probes(settings: SandboxSettings) -> dict[str, Callable[[], Probe]]:
         "bwrap": bwrap.probe,
         "nono": nono.probe,
         "docker": lambda: docker.probe(settings),
+        "ssh": lambda: ssh.probe(settings),
         "none": lambda: Probe("none", True, "always works, and hides nothing"),
     }
 
@@ -62,9 +66,10 @@ def choose_sandbox(settings: SandboxSettings) -> SandboxChoice:
             fix = f"`{found.fix}` or " if found.fix else ""
             raise ConfigError(
                 f"sandbox = {name!r} does not work here: {found.detail}. Run {fix}"
-                "`openmanus doctor --fix`, or choose auto, bwrap, nono, docker or none."
+                "`openmanus doctor --fix`, or choose auto, bwrap, nono, docker, ssh or none."
             )
-    return SandboxChoice(name, _BACKENDS[name], unconfined.WARNING if name == "none" else "")
+    warnings = {"none": unconfined.WARNING, "ssh": ssh.WARNING.format(host=settings.ssh_host)}
+    return SandboxChoice(name, _BACKENDS[name], warnings.get(name, ""), elsewhere=name == "ssh")
 
 
 def warning_of(choice: SandboxChoice, layout: Layout) -> str:

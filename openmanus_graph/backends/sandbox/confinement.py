@@ -19,7 +19,8 @@ from openmanus_graph.backends.sandbox.forked_python import (
     use_fork_server,
 )
 from openmanus_graph.backends.sandbox.limits import make_group, rlimits
-from openmanus_graph.backends.sandbox.process_tree import MARKER, LimitMonitor, Tree
+from openmanus_graph.backends.sandbox.process_tree import LimitMonitor, Tree
+from openmanus_graph.backends.sandbox.remote_program import MARKER
 from openmanus_graph.backends.sandbox.scratch import (
     fill_scratch,
     make_python,
@@ -27,7 +28,7 @@ from openmanus_graph.backends.sandbox.scratch import (
     python_prefixes,
     remove_folder,
 )
-from openmanus_graph.errors import ConfigError
+from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import Workspace
@@ -52,6 +53,7 @@ class Sandbox:
 
         Raises:
             ConfigError: The mode does not work here.
+            ToolError: Another machine cannot be reached.
         """
         if workspace.root == Path(workspace.root.anchor):
             raise ConfigError("workspace: the root of the file system cannot be a workspace.")
@@ -63,7 +65,8 @@ class Sandbox:
         self._fork_server: ForkServer | None = None
         self._lock = make_scratch()
         scratch = Path(self._lock.name).parent
-        network, host = settings.network, os.environ
+        self._host: Mapping[str, str] = {} if choice.elsewhere else os.environ
+        network, host = settings.network and not choice.elsewhere, self._host
         pip = fill_scratch(scratch, network=network, host=host, prefix=Path(sys.prefix))
         values = map(environment.without_credentials, environment.network_settings(host).values())
         texts = (pip, *values) if network else ()
@@ -75,11 +78,15 @@ class Sandbox:
             readable=tuple(environment.local_files(texts, Path.home())),
             read_only=read_only,
         )
-        self.backend = choice.make(self.layout, settings)
+        try:
+            self.backend = choice.make(self.layout, settings)
+        except ToolError:  # nobody will close it
+            self._remove_scratch()
+            raise
         self.warning = warning_of(choice, self.layout)
         """Warnings for people before programs run here; often empty."""
         folders = (scratch,) if read_only else (workspace.root, workspace.python, scratch)
-        self.monitor = LimitMonitor(folders, settings, lambda: list(self.trees))
+        self.monitor = LimitMonitor(folders, settings, self.backend, lambda: list(self.trees))
 
     @property
     def reaches_network(self) -> bool:
@@ -95,7 +102,7 @@ class Sandbox:
             tmp=inside(self.layout.tmp),
             path=":".join((str(Path(self.backend.python).parent), *self.backend.path)),
             network=self.settings.network,
-            host=os.environ,
+            host=self._host,
         )
 
     def start(
@@ -122,7 +129,10 @@ class Sandbox:
         variables = self.environment() | dict(more or {})
         if not self.backend.holds_processes:
             variables[MARKER] = marker
-        launch = self.backend.launch(program, variables, terminal=terminal is not None)
+        self.backend.send()
+        launch = self.backend.launch(
+            program, variables, terminal=terminal is not None, output=output
+        )
         group = make_group(self.settings)
         limits = rlimits(self.settings, group)
         entries = group.entries if group else []
@@ -141,7 +151,7 @@ class Sandbox:
             group=group,
             marker=marker,
             holds_processes=self.backend.holds_processes,
-            kill_command=launch.kill,
+            kill=launch.kill,
         )
         self.trees.append(tree)
         return tree
@@ -164,13 +174,22 @@ class Sandbox:
 
     @contextlib.contextmanager
     def call(self, tree: Tree) -> Generator[None, None, None]:
-        """Mark the tree as busy while a call runs in it."""
+        """Mark the tree as busy while a call runs in it.
+
+        Before, programs get to see what has changed here; after, all they did is here. Where that
+        fails the tree is ended, and its reason says why.
+        """
+        self.backend.send()
         tree.busy = True
         self.monitor.wake()
         try:
             yield
         finally:
             tree.busy = False
+            try:
+                self.backend.fetch()
+            except ToolError as error:
+                tree.kill(str(error))
 
     def end(self, tree: Tree) -> None:
         """Kill a program and forget it."""
@@ -189,6 +208,10 @@ class Sandbox:
             self.end(tree)
         if self._fork_server is not None:
             leave_fork_server()
+        self.backend.close()
+        self._remove_scratch()
+
+    def _remove_scratch(self) -> None:
         remove_folder(self.layout.scratch)
         self._lock.close()
 

@@ -13,6 +13,7 @@ from typing import BinaryIO
 from openmanus_graph.runtime.atomic_files import OPEN_NEW, OPEN_TO_READ, part_name
 from openmanus_graph.runtime.workspace import Workspace, opened_folder
 
+_APPEND = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _READ_AND_APPEND = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
 
 
@@ -44,6 +45,18 @@ class ControlFiles:
             if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 return file.read()
         return b""
+
+    def remove(self, path: Path) -> None:
+        """Remove a file, if it is there and in a folder of ours."""
+        with suppress(OSError), opened_folder(self._folder, path.parent) as folder:
+            os.unlink(path.name, dir_fd=folder)
+
+    def append(self, path: Path, data: bytes) -> None:
+        """Add to a file that `create` has made."""
+        with opened_folder(self._folder, path.parent) as folder:
+            descriptor = os.open(path.name, _APPEND, dir_fd=folder)
+        with os.fdopen(descriptor, "ab") as file:
+            file.write(data)
 
     def create(self, path: Path) -> BinaryIO:
         """Create a file that is read here, and that programs append to."""

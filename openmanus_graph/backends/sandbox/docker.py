@@ -5,14 +5,15 @@ import shutil
 import subprocess
 import uuid
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
-from openmanus_graph.backends.sandbox.backend import Launch, Layout, Probe
+from openmanus_graph.backends.sandbox.backend import Launch, Layout, OnThisMachine, Probe
 from openmanus_graph.backends.sandbox.bwrap import HOME, RUN, inside, masked
 from openmanus_graph.state.settings import SandboxSettings
 
 
-class Docker:
+class Docker(OnThisMachine):
     """Programs run with the image's Python, which must have ipykernel."""
 
     name = "docker"
@@ -29,15 +30,19 @@ class Docker:
         return inside(self._layout, path)
 
     def launch(
-        self, program: Sequence[str], environment: Mapping[str, str], *, terminal: bool
+        self,
+        program: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        terminal: bool,
+        output: int,
     ) -> Launch:
         """Make the command. Killing the client leaves the container, hence the kill command."""
         name = f"openmanus-{uuid.uuid4().hex[:12]}"
         options = container_options(self._layout, self._settings, environment)
         argv = (engine(), "run", "--name", name, "-it" if terminal else "-i", *options)
-        return Launch(
-            (*argv, self._settings.image, *program), kill=(engine(), "rm", "--force", name)
-        )
+        remove = partial(subprocess.run, [engine(), "rm", "--force", name], capture_output=True)
+        return Launch((*argv, self._settings.image, *program), kill=remove)
 
 
 def container_options(

@@ -83,6 +83,8 @@ class Kernel:
             message_id = self._send(self._shell, "execute_request", cell)
             reply = self._reply(self._shell, message_id, time.monotonic() + timeout_s)
             outcome = _outcome(reply) if reply else self._interrupt(message_id)
+        if self._tree.reason:  # what it did could not be brought here
+            outcome = "dead"
         text = self._new_output(max_chars)
         return CellResult(text, self._pictures(), outcome, self.why() if outcome == "dead" else "")
 
@@ -133,7 +135,10 @@ class Kernel:
         self._context = zmq.Context()
         self._shell = self._connect(connection["shell_port"])
         self._control = self._connect(connection["control_port"])
-        self._wait_until_ready()
+        with sandbox.call(self._tree):
+            ready = self._answers()
+        if not ready:
+            self._fail()
         self._read_offset = self._spool_size()
 
     def _open_spool(self) -> BinaryIO:
@@ -155,7 +160,8 @@ class Kernel:
 
         socket = self._context.socket(zmq.DEALER)
         socket.linger = 0
-        socket.connect(f"ipc://{self._run / 'k'}-{port}")
+        place = self._sandbox.backend.reach(self._run / f"k-{port}")
+        socket.connect(f"ipc://{place}")
         return socket
 
     def _disconnect(self) -> None:
@@ -168,15 +174,19 @@ class Kernel:
         message: Any = self._session.send(channel, kind, content)
         return str(message["header"]["msg_id"])
 
-    def _wait_until_ready(self) -> None:
+    def _answers(self) -> bool:
+        """Say whether the kernel has come up; waits for it."""
         message_id = self._send(self._shell, "kernel_info_request", {})
-        if self._reply(self._shell, message_id, time.monotonic() + _START_TIMEOUT_S) is None:
-            self._sandbox.end(self._tree)
-            self._spool.seek(0)
-            printed = self._spool.read()[-1500:].decode("utf-8", "replace").strip()
-            self._disconnect()
-            self.pool.shutdown(wait=False)
-            raise ToolError(f"Python did not start in the sandbox. It said: {printed or 'nothing'}")
+        return self._reply(self._shell, message_id, time.monotonic() + _START_TIMEOUT_S) is not None
+
+    def _fail(self) -> None:
+        """Give up a kernel that did not start, and raise what it printed."""
+        self._sandbox.end(self._tree)
+        self._spool.seek(0)
+        printed = self._spool.read()[-1500:].decode("utf-8", "replace").strip()
+        self._disconnect()
+        self.pool.shutdown(wait=False)
+        raise ToolError(f"Python did not start in the sandbox. It said: {printed or 'nothing'}")
 
     def _reply(
         self, channel: "zmq.Socket[bytes]", message_id: str, deadline: float

@@ -23,7 +23,7 @@ def usual_libraries(settings: SandboxSettings) -> tuple[str, ...]:
 
     What a thread has installed by itself is left out. Blocks: folders are looked into.
     """
-    return () if settings.mode == "docker" else _installed()
+    return () if settings.mode in ("docker", "ssh") else _installed()
 
 
 @cache

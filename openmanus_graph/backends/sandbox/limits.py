@@ -84,14 +84,19 @@ def make_group(settings: SandboxSettings) -> Group | None:
     return Group(tuple(folders)) if folders else None
 
 
-def rlimits(settings: SandboxSettings, group: Group | None) -> dict[str, int]:
-    """Limits of single processes, by their names in `resource`."""
-    limits = {
+def process_rlimits(settings: SandboxSettings) -> dict[str, int]:
+    """Limits of single processes on any machine, by their names in `resource`."""
+    return {
         # A little less than the group's, so that a program is told before it is killed.
         "RLIMIT_DATA": (settings.memory_mb << 20) * 15 // 16,
         "RLIMIT_FSIZE": settings.disk_mb << 20,
         "RLIMIT_CORE": 0,
     }
+
+
+def rlimits(settings: SandboxSettings, group: Group | None) -> dict[str, int]:
+    """Limits of single processes on this machine."""
+    limits = process_rlimits(settings)
     if (group is None or group.processes() is None) and os.geteuid() != 0:
         limits["RLIMIT_NPROC"] = _own_threads() + settings.processes
     return limits

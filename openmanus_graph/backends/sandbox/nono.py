@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from openmanus_graph.backends.sandbox.backend import Launch, Layout, Probe
+from openmanus_graph.backends.sandbox.backend import Launch, Layout, OnThisMachine, Probe
 from openmanus_graph.backends.sandbox.bwrap import masked
 from openmanus_graph.state.settings import SandboxSettings
 
@@ -56,7 +56,7 @@ _NETWORK_FILES = ("/etc/resolv.conf", "/etc/hosts", "/etc/gai.conf")
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/ptmx")
 
 
-class Nono:
+class Nono(OnThisMachine):
     """Programs that may only touch the allowed paths."""
 
     name = "nono"
@@ -73,7 +73,12 @@ class Nono:
         return str(path)
 
     def launch(
-        self, program: Sequence[str], environment: Mapping[str, str], *, terminal: bool
+        self,
+        program: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        terminal: bool,
+        output: int,
     ) -> Launch:
         """Make the command; `launch.py` applies the rules to itself first."""
         layout, workspace = self._layout, self._layout.workspace

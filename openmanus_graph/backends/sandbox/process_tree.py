@@ -11,11 +11,13 @@ from pathlib import Path
 
 import psutil
 
+from openmanus_graph.backends.sandbox.backend import Backend, Measured
 from openmanus_graph.backends.sandbox.limits import Group
+from openmanus_graph.backends.sandbox.remote_program import MARKER
+from openmanus_graph.errors import ToolError
 from openmanus_graph.state.settings import SandboxSettings
 
-MARKER = "OPENMANUS_TREE"
-_BUSY_S, _IDLE_S = 0.1, 1.0
+_BUSY_S, _BUSY_ELSEWHERE_S, _IDLE_S = 0.1, 0.5, 1.0
 _CHECKS_BEFORE_KILL = 3
 """Checks at the process limit before a kill, because `make -j` may reach it for a moment."""
 _MIN_FREE_BYTES = 512 << 20
@@ -34,7 +36,7 @@ class Tree:
         group: Group | None,
         marker: str,
         holds_processes: bool,
-        kill_command: tuple[str, ...] = (),
+        kill: Callable[[], object] | None = None,
     ) -> None:
         self.process = process
         self.group = group
@@ -46,7 +48,7 @@ class Tree:
         """Why we killed it, as a sentence for the model."""
         self._marker = marker
         self._holds_processes = holds_processes
-        self._kill_command = kill_command
+        self._kill = kill
         self._lock = threading.Lock()
 
     def alive(self) -> bool:
@@ -88,8 +90,8 @@ class Tree:
         """Kill all processes at once. Blocks until they have ended."""
         with self._lock:
             self.reason = self.reason or reason
-            if self._kill_command:
-                subprocess.run(self._kill_command, capture_output=True, check=False)
+            if self._kill is not None:
+                self._kill()
             if self._holds_processes:
                 self.process.kill()
             else:
@@ -125,11 +127,17 @@ class LimitMonitor:
     """A monitoring thread of one sandbox; it checks more often while a call runs."""
 
     def __init__(
-        self, folders: Sequence[Path], settings: SandboxSettings, trees: Callable[[], list[Tree]]
+        self,
+        folders: Sequence[Path],
+        settings: SandboxSettings,
+        backend: Backend,
+        trees: Callable[[], list[Tree]],
     ) -> None:
         self._folders = folders
         self._settings = settings
+        self._backend = backend
         self._trees = trees
+        self._measured: Measured | None = None
         self._wake, self._stopped = threading.Event(), threading.Event()
         self._checks_at_limit: dict[Tree, int] = {}
         self._last_size, self._last_free = 0, 0
@@ -147,9 +155,12 @@ class LimitMonitor:
         self._thread.join()
 
     def _run(self) -> None:
-        start = self._last_size = used_bytes(self._folders)
-        self._last_free = free_bytes(self._folders)
+        self._measure()
+        start = self._last_size = self._used_bytes()
+        self._last_free = self._free_bytes()
         while not self._stopped.is_set():
+            if self._trees():
+                self._measure()
             trees = [tree for tree in self._trees() if tree.alive()]
             self._checks_at_limit = {
                 tree: looks for tree, looks in self._checks_at_limit.items() if tree in trees
@@ -161,12 +172,32 @@ class LimitMonitor:
             if reason := self._over_disk_limit(start):
                 for tree in busy or trees:
                     tree.kill(reason)
-            self._wake.wait(_BUSY_S if busy or self._checks_at_limit else _IDLE_S)
+            often_s = _BUSY_S if self._measured is None else _BUSY_ELSEWHERE_S
+            self._wake.wait(often_s if busy or self._checks_at_limit else _IDLE_S)
             self._wake.clear()
+
+    def _measure(self) -> None:
+        """Measure programs on another machine; without a connection they have ended."""
+        try:
+            self._measured = self._backend.measure()
+        except ToolError as error:
+            for tree in self._trees():
+                tree.kill(str(error))
+
+    def _used_bytes(self) -> int:
+        return used_bytes(self._folders) if self._measured is None else self._backend.used_bytes()
+
+    def _free_bytes(self) -> int:
+        return free_bytes(self._folders) if self._measured is None else self._measured.free
+
+    def _usage(self, tree: Tree) -> tuple[int, int]:
+        """Return processes and bytes of memory, on another machine those of all programs."""
+        elsewhere = self._measured
+        return _usage(tree) if elsewhere is None else (elsewhere.processes, elsewhere.memory)
 
     def _over_process_limits(self, tree: Tree) -> str:
         """Return why a program must be killed for memory or processes; empty if it need not."""
-        processes, memory = _usage(tree)
+        processes, memory = self._usage(tree)
         if memory > self._settings.memory_mb << 20:
             return f"It was ended: it used more than {self._settings.memory_mb} MB of memory."
         if processes < self._settings.processes * 0.9:
@@ -179,20 +210,20 @@ class LimitMonitor:
 
     def _over_disk_limit(self, start: int) -> str:
         """Return why programs must be killed for disk space; checked when free space shrinks."""
-        limit, free = self._settings.disk_mb << 20, free_bytes(self._folders)
+        limit, free = self._settings.disk_mb << 20, self._free_bytes()
         scarce = free < _MIN_FREE_BYTES
         if self._last_free - free < (
             _MIN_GROWTH_BYTES if scarce else max(_MIN_GROWTH_BYTES, limit // 4)
         ):
             self._last_free = max(self._last_free, free)
             return ""
-        size, before = used_bytes(self._folders), self._last_size
+        size, before = self._used_bytes(), self._last_size
         self._last_size, self._last_free = size, free
         if size - before < _MIN_GROWTH_BYTES:
             return ""
         advice = "Delete what is not needed before going on."
         if scarce:
-            return f"It was ended: the disk of this machine is nearly full. {advice}"
+            return f"It was ended: the disk is nearly full. {advice}"
         if size - start > limit:
             excess = f"the files grew by more than {self._settings.disk_mb} MB"
             return f"It was ended: {excess}. {advice}"

@@ -48,7 +48,8 @@ def run_read_only(
     """Run a command in a sandbox of its own, with a scratch `/tmp` and without network. Blocks.
 
     Without a sandbox (mode `none`) it runs in a copy of the workspace, which is thrown away: what
-    it names by an absolute path is not protected there.
+    it names by an absolute path is not protected there. On another machine (mode `ssh`) it runs in
+    a copy as well, and reaches that machine's network.
 
     Args:
         command: For bash.
@@ -63,7 +64,8 @@ def run_read_only(
         ToolError: There is no sandbox, and the workspace cannot be copied.
         ConfigError: The sandbox does not work here.
     """
-    sandbox = Sandbox(workspace, replace(settings, network=False), read_only=True)
+    network = settings.mode == "ssh"  # another machine's cannot be switched off
+    sandbox = Sandbox(workspace, replace(settings, network=network), read_only=True)
     with contextlib.closing(sandbox), tempfile.TemporaryFile() as output:
         folder = workspace.root
         if in_empty_folder:

@@ -34,6 +34,8 @@ from openmanus_graph.runtime.output import newest_line, shorten_file
 _ARGV = ("bash", "--noediting", "--norc", "--noprofile", "-i")
 _SETUP = "stty -echo; set +H; unset HISTFILE MAILCHECK; PS1= PS2= PROMPT_COMMAND="
 _START_TIMEOUT_S, _STOP_TIMEOUT_S, _POLL_S = 20.0, 2.0, 0.1
+_STATE = "look"
+"""Name of the file that the shell's state is written to."""
 _MIN_FREE_DISK = 4096
 _JOB_STARTED = re.compile(r"^\[\d+\] \d+\n", re.MULTILINE)
 """The line that bash prints for a new job; its process id differs from run to run."""
@@ -118,16 +120,21 @@ class Shell:
             )
             code = self._wait(time.monotonic() + timeout_s)
             outcome = "done" if code is not None else self._interrupt()
+            if outcome != "ended":
+                self._ask_state()
+        if self._tree.reason:  # what it did could not be brought here
+            outcome = "ended"
         return self._result(output, code, outcome, max_chars)
 
     def more(self, max_chars: int = MIN_OBSERVATION_CHARS) -> CommandResult:
         """Return the new output of background jobs, at most `max_chars` of each. Blocks."""
+        jobs = self._inspect().jobs
         pieces: list[str] = []
         for output in self._outputs:
             start, output.shown = output.shown, output.size()
             if start < output.shown:
                 pieces.append(self._shortened(output, max_chars, start))
-        return CommandResult("".join(pieces), 0, "done", jobs=self._inspect().jobs)
+        return CommandResult("".join(pieces), 0, "done", jobs=jobs)
 
     def interrupt_jobs(self, max_chars: int = MIN_OBSERVATION_CHARS) -> CommandResult:
         """Interrupt background jobs; kill those that do not stop; then as `more`. Blocks."""
@@ -243,14 +250,24 @@ class Shell:
                 os.killpg(group, signal.SIGKILL)
 
     def _inspect(self, limit_s: float = _STOP_TIMEOUT_S) -> ShellState:
-        """Read the shell's state (folder, variables) and its background jobs."""
-        listing = self._run / "look"
-        target = self._sandbox.backend.inside(listing)
-        self._send(f"{SHELL_STATE_COMMAND} >|'{target}'; {self._marker('$?')}")
-        if self._wait(time.monotonic() + limit_s) is None:
-            return ShellState()
-        self._current = read_shell_state(self._files.read(listing).decode("utf-8", "replace"))
-        return self._current
+        """Have the shell write its state (folder, variables) and background jobs, and read it."""
+        with self._sandbox.call(self._tree):
+            self._ask_state(limit_s)
+        return self._read_state()
+
+    def _ask_state(self, limit_s: float = _STOP_TIMEOUT_S) -> None:
+        """Have the shell write its state; none is there if it does not."""
+        self._files.remove(self._run / _STATE)
+        target = shlex.quote(self._sandbox.backend.inside(self._run / _STATE))
+        self._send(f"{SHELL_STATE_COMMAND} >|{target}; {self._marker('$?')}")
+        self._wait(time.monotonic() + limit_s)
+
+    def _read_state(self) -> ShellState:
+        """Read the state that the shell has written; an empty one if it did not."""
+        found = self._files.read(self._run / _STATE)
+        if found:
+            self._current = read_shell_state(found.decode("utf-8", "replace"))
+        return self._current if found else ShellState()
 
     def _result(
         self,
@@ -261,7 +278,7 @@ class Shell:
     ) -> CommandResult:
         """Build the result; keep the output file only if new jobs write to it."""
         known_jobs = self._current.jobs
-        jobs = self._inspect().jobs if outcome != "ended" else ()
+        jobs = self._read_state().jobs if outcome != "ended" else ()
         text = _JOB_STARTED.sub("", self._shortened(output, max_chars))
         if outcome == "ended":
             text = text.removesuffix("exit\n")  # an interactive shell says so
@@ -272,7 +289,7 @@ class Shell:
             self._outputs.append(output)
         else:
             output.file.close()
-            (self._run / output.name).unlink(missing_ok=True)
+            self._files.remove(self._run / output.name)
         later = self._sandbox.backend.inside(self._run / output.name) if new_jobs else ""
         return CommandResult(
             text, code, outcome, self.why() if outcome == "ended" else "", new_jobs, later

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from openmanus_graph.backends.sandbox.backend import Launch, Layout
+from openmanus_graph.backends.sandbox.backend import Launch, Layout, OnThisMachine
 from openmanus_graph.state.settings import SandboxSettings
 
 WARNING = (
@@ -13,7 +13,7 @@ WARNING = (
 )
 
 
-class Unconfined:
+class Unconfined(OnThisMachine):
     """Programs run as the user who started us."""
 
     name = "none"
@@ -28,7 +28,12 @@ class Unconfined:
         return str(path)
 
     def launch(
-        self, program: Sequence[str], environment: Mapping[str, str], *, terminal: bool
+        self,
+        program: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        terminal: bool,
+        output: int,
     ) -> Launch:
         """Make the command; it is told to die with us, as far as the system can do that."""
         return Launch(tuple(program), {"die_with": os.getpid()})

@@ -11,7 +11,7 @@ import typer
 
 from openmanus_graph.errors import ConfigError
 
-SandboxName = Literal["auto", "bwrap", "nono", "docker", "none"]
+SandboxName = Literal["auto", "bwrap", "nono", "docker", "ssh", "none"]
 PolicyName = Literal["ask", "auto", "never"]
 DATABASE_VARIABLE = "OPENMANUS_DATABASE_URL"
 WORKSPACE_URL_VARIABLE = "OPENMANUS_WORKSPACE_URL"

@@ -1,0 +1,210 @@
+"""The ssh backend: programs run on another machine, on a copy of the workspace."""
+
+import contextlib
+import json
+import os
+import secrets
+import shlex
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from openmanus_graph.backends.sandbox.backend import Launch, Layout, Measured, Probe
+from openmanus_graph.backends.sandbox.limits import process_rlimits
+from openmanus_graph.backends.sandbox.mirror import Mirror
+from openmanus_graph.backends.sandbox.remote_program import LAUNCHER, MARKER
+from openmanus_graph.backends.sandbox.ssh_link import SshLink
+from openmanus_graph.errors import ToolError
+from openmanus_graph.runtime.workspace import Workspace
+from openmanus_graph.state.settings import SandboxSettings
+
+WARNING = (
+    "Python and shell commands run on {host}: they can read and change every file of that account "
+    "and reach that machine's network. A copy of the workspace is sent there."
+)
+_LOG = ".log"
+"""Files in the run folder that programs append to: only what is new is fetched."""
+
+
+@dataclass
+class _Printed:
+    """A file there that grows, and where it is copied to."""
+
+    copy: int
+    """File descriptor."""
+    read: int = 0
+    """Bytes that were copied."""
+
+
+class Ssh:
+    """Programs run as the account of the other machine that one logs in to."""
+
+    name = "ssh"
+    holds_processes = True
+
+    def __init__(self, layout: Layout, settings: SandboxSettings) -> None:
+        self._layout, self._settings = layout, settings
+        self._name = secrets.token_hex(6)
+        self._link = SshLink(settings, layout.scratch / "ssh", self._name)
+        most_bytes = settings.disk_mb << 20
+        workspace, scratch = layout.workspace, layout.scratch
+
+        def own(folder: Path) -> Workspace:
+            return Workspace(folder, scratch)
+
+        self._mirrors = (
+            Mirror(workspace, "workspace", most_bytes, fetched=not layout.read_only),
+            Mirror(own(layout.run), "run", most_bytes, left_out=lambda name: name.endswith(_LOG)),
+            Mirror(own(layout.home), "home", most_bytes, fetched=False),
+            Mirror(own(layout.tmp), "tmp", most_bytes, fetched=False),
+        )
+        self._printed: dict[str, _Printed] = {}
+        self._launched = 0
+
+    @property
+    def python(self) -> str:
+        """The interpreter there."""
+        return self._link.python
+
+    @property
+    def path(self) -> Sequence[str]:
+        """Where what the thread has installed keeps its programs."""
+        return (str(self._link.root / "python" / "bin"),)
+
+    def inside(self, path: Path) -> str:
+        """Show a path of the host as programs see it."""
+        layout, root = self._layout, self._link.root
+        places = (
+            (layout.workspace.root, root / "workspace"),
+            (layout.workspace.python, root / "python"),
+            (layout.scratch, root),
+        )
+        for here, there in places:
+            if path.is_relative_to(here):
+                return str(there / path.relative_to(here))
+        return str(path)
+
+    def launch(
+        self,
+        program: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        terminal: bool,
+        output: int,
+    ) -> Launch:
+        """Make the command. Without a terminal, what the program prints goes to a file there."""
+        self._launched += 1
+        marker, root = f"{self._name}-{self._launched}.", self._link.root
+        packages = str(root / "python")
+        added = {MARKER: marker, "PIP_TARGET": packages, "PYTHONPATH": packages}
+        spec = json.dumps({"limits": process_rlimits(self._settings)})
+        launcher = [self.python, "-I", "-S", str(root / LAUNCHER), spec]
+        settings = [f"{name}={value}" for name, value in {**environment, **added}.items()]
+        line = shlex.join(["env", "-i", *settings, *launcher, *program])
+        if not terminal:
+            log = f"run/{marker}log"
+            self._printed[log] = _Printed(os.dup(output))
+            # First, so that the shell there does not say that a program was killed.
+            line = f"exec 2>/dev/null && {line} >>{shlex.quote(str(root / log))} 2>&1"
+        folder = shlex.quote(str(root / "workspace"))
+        script = f"cd {folder} && {line}; exit $?"  # of the shell's words, not of a signal
+        run = f"exec /bin/sh -c {shlex.quote(script)}"
+        argv = self._link.shared(*(["-tt"] if terminal else []), program=run)
+        return Launch(tuple(argv), kill=lambda: self._end(marker))
+
+    def reach(self, socket: Path) -> Path:
+        """Forward a socket."""
+        self._link.forward(socket, Path(self.inside(socket)))
+        return socket
+
+    def send(self) -> None:
+        """Bring there what has changed here; connect again first if the connection broke."""
+        with self._link.alone():
+            if not self._link.alive:
+                self._reconnect()
+            for mirror in self._mirrors:
+                mirror.send(self._link)
+
+    def _reconnect(self) -> None:
+        """Go on with the folder there; if it is gone, nothing in it counts as removed."""
+        if not self._link.connect():
+            self.fetch()
+            return
+        for mirror in self._mirrors:
+            mirror.forget()
+
+    def fetch(self) -> None:
+        """Bring here what programs have printed and changed."""
+        with self._link.alone():
+            self._follow()
+            for mirror in self._mirrors:
+                mirror.fetch(self._link)
+
+    def measure(self) -> Measured:
+        """Bring here what programs have printed; measure them."""
+        with self._link.alone():
+            return self._follow()
+
+    def used_bytes(self) -> int:
+        """Add up the sizes of the files there."""
+        return int(self._link.ask({"do": "used"})["used"])
+
+    def _end(self, marker: str) -> None:
+        with contextlib.suppress(ToolError):  # without a connection they have ended there
+            self._link.ask({"do": "end", "marker": marker})
+
+    def _follow(self) -> Measured:
+        """Copy what files that programs append to have grown by since the last time."""
+        run, sizes = self._layout.run, dict[str, int]()
+        while True:
+            shells = {f"run/{log.relative_to(run)}": log for log in run.rglob(f"*{_LOG}")}
+            printed = dict(self._printed)
+            logs = {name: _size(log) for name, log in shells.items()}
+            logs |= {name: copied.read for name, copied in printed.items()}
+            answer = self._link.ask({"do": "look", "logs": logs})
+            for name, grown, size in answer["grown"]:
+                for piece in self._link.read(grown):
+                    self._append(shells.get(name), printed.get(name), piece)
+                logs[name] = logs.get(name, 0) + grown
+                sizes.setdefault(name, size)
+            if all(logs[name] >= size for name, size in sizes.items()):
+                return Measured(answer["processes"], answer["memory"], answer["free"])
+
+    def _append(self, shells: Path | None, printed: _Printed | None, data: bytes) -> None:
+        try:
+            if printed is not None:
+                printed.read += len(data)
+                while data:
+                    data = data[os.write(printed.copy, data) :]
+            elif shells is not None:
+                with contextlib.suppress(FileNotFoundError):  # it was read, and is not needed
+                    self._layout.files.append(shells, data)
+        except OSError as error:
+            why = f"What programs have printed could not be kept: {error.strerror}."
+            raise ToolError(why) from error
+
+    def close(self) -> None:
+        """Remove everything there, and end the connection."""
+        self._link.close()
+        for printed in self._printed.values():
+            os.close(printed.copy)
+
+
+def _size(log: Path) -> int:
+    try:
+        return log.lstat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def probe(settings: SandboxSettings) -> Probe:
+    """Look for the program `ssh` and the address of a machine; connects to nothing."""
+    if shutil.which("ssh") is None:
+        return Probe("ssh", False, "the program ssh (OpenSSH's client) is not installed")
+    if not settings.ssh_host:
+        return Probe("ssh", False, "no ssh_host is set under [sandbox]")
+    if not settings.network:
+        why = "programs there reach that machine's network, so it takes network = true (--network)"
+        return Probe("ssh", False, why)
+    return Probe("ssh", True, f"set up for {settings.ssh_host}")

@@ -1,0 +1,233 @@
+"""The connection to another machine by the system's `ssh`, and the program that serves us there."""
+
+import contextlib
+import json
+import os
+import shlex
+import subprocess
+import tempfile
+import threading
+from collections.abc import Generator, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from openmanus_graph.backends.sandbox.remote_program import GREETING
+from openmanus_graph.errors import ToolError
+from openmanus_graph.state.settings import SandboxSettings
+
+_PROGRAM = Path(__file__).with_name("remote_program.py")
+_LAUNCH = Path(__file__).with_name("launch.py")
+_OPTIONS = {
+    "BatchMode": "yes",
+    "StrictHostKeyChecking": "yes",
+    "UpdateHostKeys": "no",
+    "ForwardAgent": "no",
+    "ForwardX11": "no",
+    "GSSAPIDelegateCredentials": "no",
+    "PermitLocalCommand": "no",
+    "RemoteCommand": "none",
+    "EscapeChar": "none",
+    "LogLevel": "ERROR",
+    "ConnectTimeout": "15",
+    "ServerAliveInterval": "5",
+    "ServerAliveCountMax": "3",
+    "ControlPersist": "no",
+}
+"""They come before those of `~/.ssh/config`, whose names, keys and jumps are used."""
+_ENVIRONMENT = ("PATH", "HOME", "USER", "LOGNAME", "SSH_AUTH_SOCK", "XDG_RUNTIME_DIR")
+_BOOT = "import sys; exec(compile(sys.stdin.buffer.read({size}), 'openmanus', 'exec'))"
+_STOP_TIMEOUT_S = 5
+
+
+class SshLink:
+    """One connection, made again when it is next needed after it has broken.
+
+    Its methods block, and raise ToolError with what to do.
+    """
+
+    def __init__(self, settings: SandboxSettings, control: Path, name: str) -> None:
+        """Connect.
+
+        Args:
+            settings: Where to.
+            control: The file of the socket by which further programs share the connection.
+            name: Of the sandbox's folder on the other machine.
+        """
+        self._settings, self._control, self._name = settings, control, name
+        self._lock = threading.RLock()
+        self._unread = 0
+        """Bytes of the last answer's body."""
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115  # as long as this object
+        """What `ssh` prints itself."""
+        try:
+            self.connect()
+        except ToolError:
+            self._said.close()
+            raise
+
+    @property
+    def alive(self) -> bool:
+        """Whether the connection stands, as far as is known."""
+        return self._process.poll() is None
+
+    def connect(self) -> bool:
+        """Connect, and have the sandbox's folder made or taken over; say whether it is new."""
+        program = _PROGRAM.read_bytes()
+        boot = f"exec {self._settings.ssh_python} -c {shlex.quote(_BOOT.format(size=len(program)))}"
+        self._control.unlink(missing_ok=True)
+        self._unread = 0
+        self._said.truncate(0)
+        self._process = subprocess.Popen(
+            self.command("-M", "-o", "ClearAllForwardings=yes", program=boot),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._said,
+            env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
+            start_new_session=True,  # ctrl+c in the terminal is not for it
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._input, self._output = self._process.stdin, self._process.stdout
+        try:
+            self._input.write(program)
+            self._input.flush()
+            while (line := self._output.readline()) and not line.endswith(GREETING):
+                pass
+        except OSError:
+            line = b""
+        if not line:
+            self._end_process()
+            self._said.seek(0)
+            raise ToolError(explain(self._said.read().decode(errors="replace"), self._settings))
+        launch = _LAUNCH.read_bytes()
+        request = {"do": "open", "base": self._settings.ssh_folder, "name": self._name}
+        opened = self.ask(request, [launch], len(launch))
+        self.root, self.python = Path(opened["root"]), str(opened["python"])
+        return bool(opened["new"])
+
+    def command(self, *options: str, program: str = "") -> list[str]:
+        """Make the command of `ssh` for a program, or for nothing but options."""
+        given = self._settings
+        argv = ["ssh", "-S", str(self._control)]
+        for option, value in _OPTIONS.items():
+            argv += ["-o", f"{option}={value}"]
+        if given.ssh_known_hosts:
+            argv += ["-o", f"UserKnownHostsFile={given.ssh_known_hosts}"]
+            argv += ["-o", "GlobalKnownHostsFile=/dev/null"]
+        argv += ["-i", given.ssh_key, "-o", "IdentitiesOnly=yes"] if given.ssh_key else []
+        argv += ["-l", given.ssh_user] if given.ssh_user else []
+        argv += ["-p", str(given.ssh_port)] if given.ssh_port else []
+        return [*argv, *options, "--", str(given.ssh_host), *([program] if program else [])]
+
+    def shared(self, *options: str, program: str = "") -> list[str]:
+        """Make a command that uses this connection, and never makes one of its own."""
+        return self.command("-F", "none", "-o", "ProxyCommand=false", *options, program=program)
+
+    def ask(
+        self, request: dict[str, Any], body: Iterable[bytes] = (), size: int = 0
+    ) -> dict[str, Any]:
+        """Send a request and its body, and return the answer."""
+        with self._lock:
+            try:
+                for _ in self.read(self._unread):
+                    pass  # what an error has left there
+                self._input.write(json.dumps({**request, "body": size}).encode() + b"\n")
+                self._input.writelines(body)
+                self._input.flush()
+                line = self._output.readline()
+                answer: dict[str, Any] = json.loads(line) if line else {}
+            except (OSError, ValueError) as error:
+                raise self._lost() from error
+            if not line:
+                raise self._lost()
+            if "error" in answer:
+                raise ToolError(f"{self._settings.ssh_host} could not do it: {answer['error']}.")
+            self._unread = int(answer.get("body", 0))
+            return answer
+
+    @contextlib.contextmanager
+    def alone(self) -> Generator[None]:
+        """Keep other threads from asking, while bodies of answers are read."""
+        with self._lock:
+            yield
+
+    def read(self, size: int) -> Iterator[bytes]:
+        """Yield the next bytes of the last answer's body."""
+        while size:
+            piece = self._output.read(min(size, 1 << 20))
+            if not piece:
+                raise self._lost()
+            size -= len(piece)
+            self._unread -= len(piece)
+            yield piece
+
+    def forward(self, here: Path, there: Path) -> None:
+        """Let a socket here lead to one that a program opens there."""
+        # One that stands already has lost its file here; where there is none, this changes nothing.
+        self._forward("cancel", here, there)
+        here.unlink(missing_ok=True)
+        done = self._forward("forward", here, there)
+        if done.returncode:
+            why = done.stderr.decode(errors="replace").strip()[-300:]
+            raise ToolError(f"{self._settings.ssh_host} forwards no socket: {why}")
+
+    def _forward(
+        self, command: str, here: Path, there: Path
+    ) -> "subprocess.CompletedProcess[bytes]":
+        argv = self.shared("-O", command, "-L", f"{here}:{there}")
+        return subprocess.run(argv, capture_output=True, stdin=subprocess.DEVNULL)
+
+    def close(self) -> None:
+        """Remove the folder there, and end the connection."""
+        with contextlib.suppress(ToolError):
+            self.ask({"do": "close"})
+        with contextlib.suppress(OSError):
+            self._input.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_STOP_TIMEOUT_S)
+        self._end_process()
+        self._said.close()
+
+    def _end_process(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._input, self._output):
+            with contextlib.suppress(OSError):
+                pipe.close()
+
+    def _lost(self) -> ToolError:
+        self._end_process()
+        return ToolError(
+            f"The connection to {self._settings.ssh_host} was lost. The files that programs had "
+            "written there are kept, and fetched when the next call has connected again."
+        )
+
+
+_NO_PYTHON = "{host} has no {python}. Name a Python that is there with ssh_python"
+_REASONS = {
+    "REMOTE HOST IDENTIFICATION HAS CHANGED": "{host} shows another host key than the known one: "
+    "it was set up anew, or somebody stands between. Only if you know why, run "
+    "`ssh-keygen -R {host}` and connect once with {by_hand}",
+    "Host key verification failed": "The host key of {host} is not known. Connect once with "
+    "{by_hand} and compare it, or name a file that has it with ssh_known_hosts",
+    "UNPROTECTED PRIVATE KEY FILE": "Others can read the key {key}. Run `chmod 600 {key}`",
+    "Permission denied": "{host} refuses the key. Put the public key into ~/.ssh/authorized_keys "
+    "there, name another key with ssh_key, or set ssh_user. A key with a passphrase must be in "
+    "ssh-agent",
+    "not found": _NO_PYTHON,
+    "No such file or directory": _NO_PYTHON,
+}
+"""What `ssh` prints, and what it means; the first that fits counts."""
+
+
+def explain(said: str, settings: SandboxSettings) -> str:
+    """Say why there is no connection, and what to do, from what `ssh` printed. Pure."""
+    host, python, key = settings.ssh_host, settings.ssh_python, settings.ssh_key
+    port = f"-p {settings.ssh_port} " if settings.ssh_port else ""
+    user = f"{settings.ssh_user}@" if settings.ssh_user else ""
+    by_hand = f"`ssh {port}{user}{host}`"
+    for words, reason in _REASONS.items():
+        if words in said:
+            return reason.format(host=host, python=python, key=key, by_hand=by_hand) + "."
+    last = (said.strip().splitlines() or ["ssh ended without a word"])[-1]
+    return f"{host} cannot be reached: {last.strip()}. Check ssh_host and ssh_port; try {by_hand}."
