@@ -105,8 +105,7 @@ class Ssh:
         if not terminal:
             log = f"run/{marker}log"
             self._printed[log] = _Printed(os.dup(output))
-            # First, so that the shell there does not say that a program was killed.
-            line = f"exec 2>/dev/null && {line} >>{shlex.quote(str(root / log))} 2>&1"
+            line += f" >>{shlex.quote(str(root / log))} 2>&1"
         folder = shlex.quote(str(root / "workspace"))
         script = f"cd {folder} && {line}; exit $?"  # of the shell's words, not of a signal
         run = f"exec /bin/sh -c {shlex.quote(script)}"
